@@ -1,9 +1,10 @@
 """Filter options, as texts -> a test of exchanges. Holds the criteria, the date of the capture's first day,
 and some names from exchanges that did not match, for suggestions after a typing mistake.
 
-Criteria of one kind are combined with or, different kinds with and:
+Criteria of one kind are combined with or, different kinds with and. Each text can be a list separated by
+commas, and an element can begin with ``!``, see ``NameTest``:
 
-api            ``Fetch``, ``find-coordinator``, ``FIND_COORDINATOR``, ``10``, former names
+api            ``Fetch``, ``find-coordinator``, ``FIND_COORDINATOR``, ``10``, former names, ``*Group``
 topic          a name, an id, or a pattern: ``orders-*``; includes requests about its configs or ACLs
 partition      ``orders:3``, ``orders-3``, or ``3``: of the selected topics, or of any
 client         a client id, a pattern, or an address: ``10.0.0.5``, ``10.0.0.5:41234``
@@ -24,7 +25,7 @@ import re
 from datetime import UTC, datetime, timedelta, timezone
 from fnmatch import translate
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from kdissect.errors import UsageError
 from kdissect.exchanges import content
@@ -35,7 +36,7 @@ from kdissect.phrases import many
 from kdissect.query.nearest import did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from kdissect.model import Exchange, Frame
     from kdissect.query.where import Where
@@ -44,11 +45,15 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
     Test = Callable[[Exchange], bool]
     TextTest = Callable[[str], bool]
+    ValueTest = Callable[[Any], bool]
+    Value = TypeVar("Value")
     PartitionTest = Callable[[Sequence[str], int], bool]
 
 _FRAME_SIZE_BYTES = 4
 _PARTITION = re.compile(r"(?:(?P<topic>.+)[:-])?(?P<number>\d{1,10})", re.ASCII)
 _PATTERN = re.compile(r"[*?\[]")
+_ELEMENT = re.compile(r"(?:\\.|[^,])+", re.DOTALL)  # of a list separated by commas
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _MAX_NAMES = 1000  # kept of each kind: enough for suggestions, and little memory
 
 
@@ -162,7 +167,7 @@ class Filter:
         """
         messages = []
         for name_kind, unmatched in zip(self._name_kinds, self.notes.unmatched, strict=True):
-            if not any(map(any_of(name_kind.texts), unmatched)):
+            if not any(map(NameTest(name_kind.texts), unmatched)):
                 quoted = ", ".join(f'"{text}"' for text in name_kind.texts)
                 messages.append(f"no {name_kind.noun} {quoted}{did_you_mean(name_kind.texts[0], unmatched)}")
         return "; ".join(messages)
@@ -243,27 +248,25 @@ def build(
     """
     header_tests: list[Test] = []
     body_tests: list[Test] = []
-    if kinds := frozenset(map(_kind, kind)):
-        header_tests.append(lambda exchange: exchange.kind in kinds)
-    if keys := frozenset(apis.find(name).key for name in api):
-        header_tests.append(lambda exchange: exchange.api_key in keys)
+    if is_kind := _values(kind, _kinds):
+        header_tests.append(lambda exchange: is_kind(exchange.kind))
+    if is_key := _values(api, _api_keys):
+        header_tests.append(lambda exchange: is_key(exchange.api_key))
     if ids := tuple(connection):
-        header_tests.append(lambda exchange: exchange.connection.id.startswith(ids))
+        header_tests.append(_connection(ids))
     if durations := [parse_duration(text) for text in slower_than]:
         header_tests.append(_slower_than(min(durations)))
     if sizes := [parse_size(text) for text in bigger_than]:
         header_tests.append(_bigger_than(min(sizes)))
     if clients := tuple(client):
         header_tests.append(_client(clients))
-    if errors := [_error_test(text) for text in error]:
-        body_tests.append(
-            lambda e: any(matches_error(name) for name in content.errors(e) for matches_error in errors)
-        )
+    if errors := tuple(error):
+        body_tests.append(_error_test(errors))
     if groups := tuple(group):
-        is_group = any_of(groups)
-        body_tests.append(lambda exchange: any(map(is_group, content.groups(exchange))))
+        is_group = NameTest(groups)
+        body_tests.append(lambda exchange: is_group.any_in(content.groups(exchange)))
     topics = tuple(topic)
-    partitions = [_partition(text) for text in partition]
+    partitions = _partitions(partition)
     body_tests += _topic_tests(topics, partitions)
     if where is not None:
         (body_tests if where.needs_bodies else header_tests).append(where.matches)
@@ -275,7 +278,7 @@ def build(
     is_about_topics = (
         bool(topics)
         or any(each.is_topic is not None for each in partitions)
-        or (where is not None and "topics" in where.names)
+        or (where is not None and not where.names.isdisjoint(("topic", "topics")))
     )
     window = _window(tuple(since), tuple(until))
     return Filter(header_tests, body_tests, window, name_kinds, is_about_topics=is_about_topics)
@@ -288,20 +291,113 @@ def _window(since: Sequence[str], until: Sequence[str]) -> TimeWindow | None:
     return TimeWindow(start, end) if start or end else None
 
 
-def any_of(texts: Sequence[str]) -> TextTest:
-    """A test whether a text equals one of these, or matches one as a pattern (``*``, ``?``, ``[abc]``)."""
-    exact = frozenset(texts)
-    patterns = [translate(text) for text in texts if _PATTERN.search(text)]
-    if not patterns:
+class NameTest:
+    """Tests names against texts: each is a name, a glob (``*``, ``?``, ``[abc]``), or a list separated by
+    commas. ``!`` in front of one excludes what it matches; if all exclude, the rest matches. A backslash
+    takes the special meaning from the next character. A name that equals a whole text matches.
+    """
+
+    __slots__ = ("_excluded", "_included")
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        terms = [term for text in texts for term in _terms(text)]
+        included = [term for term in terms if not term.excludes]
+        excluded = [term for term in terms if term.excludes]
+        self._included = _matcher(included, texts) if included or not excluded else None
+        self._excluded = _matcher(excluded, ()) if excluded else None
+
+    def __call__(self, name: str) -> bool:
+        """Whether a name matches."""
+        return self.any_in((name,))
+
+    def any_in(self, names: Collection[str]) -> bool:
+        """Whether one of several names of the same thing matches, and none is excluded."""
+        if self._excluded is not None and any(map(self._excluded, names)):
+            return False
+        return self._included is None or any(map(self._included, names))
+
+
+class _Term(NamedTuple):
+    """One element of a list.
+
+    Attributes:
+        text: without the backslashes.
+        glob: for ``fnmatch``; None: the text is a name.
+        excludes: whether it began with ``!``.
+    """
+
+    text: str
+    glob: str | None
+    excludes: bool
+
+
+def _terms(text: str) -> list[_Term]:
+    """The elements of a list."""
+    return [_term(element) for element in _ELEMENT.findall(text)]
+
+
+def _term(element: str) -> _Term:
+    excludes = element.startswith("!")
+    element = element.removeprefix("!")
+    is_glob = _PATTERN.search(_ESCAPED.sub("", element)) is not None
+    glob = _ESCAPED.sub(lambda escaped: f"[{escaped[1]}]" if escaped[1] in "*?[" else escaped[1], element)
+    return _Term(_ESCAPED.sub(r"\1", element), glob if is_glob else None, excludes)
+
+
+def _matcher(terms: Sequence[_Term], texts: Sequence[str]) -> TextTest:
+    exact = frozenset((*texts, *(term.text for term in terms)))
+    globs = [translate(term.glob) for term in terms if term.glob is not None]
+    if not globs:
         return exact.__contains__
-    matches = re.compile("|".join(patterns)).match
+    matches = re.compile("|".join(globs)).match
     return lambda text: text in exact or matches(text) is not None
 
 
-def _kind(text: str) -> str:
-    if text.lower() not in KINDS:
-        raise UsageError(f'unknown kind "{text}"{did_you_mean(text, KINDS)} (known: {", ".join(KINDS)})')
-    return text.lower()
+def _values(texts: Iterable[str], to_value: Callable[[_Term], Iterable[Value]]) -> ValueTest | None:
+    """A test of values that are known by name, such as APIs; None: there are no texts."""
+    included: set[Any] = set()
+    excluded: set[Any] = set()
+    terms = [term for text in texts for term in _terms(text)]
+    for term in terms:
+        (excluded if term.excludes else included).update(to_value(term))
+    if not terms:
+        return None
+    if not included:
+        return lambda value: value not in excluded
+    return (included - excluded).__contains__
+
+
+def _known(term: _Term, names: Sequence[str], noun: str) -> list[str]:
+    """The known names that a glob matches, in any case.
+
+    Raises:
+        UsageError: there is none.
+    """
+    assert term.glob is not None
+    matches = re.compile(translate(term.glob), re.IGNORECASE).match
+    matching = [name for name in names if matches(name)]
+    if not matching:
+        raise UsageError(f'no {noun} matches "{term.text}"')
+    return matching
+
+
+def _api_keys(term: _Term) -> list[int]:
+    names = [term.text] if term.glob is None else _known(term, apis.names(), "API name")
+    return [apis.find(name).key for name in names]
+
+
+def _kinds(term: _Term) -> list[str]:
+    if term.glob is not None:
+        return _known(term, KINDS, "kind")
+    if term.text.lower() not in KINDS:
+        hint = did_you_mean(term.text, KINDS)
+        raise UsageError(f'unknown kind "{term.text}"{hint} (known: {", ".join(KINDS)})')
+    return [term.text.lower()]
+
+
+def _connection(texts: Sequence[str]) -> Test:
+    is_connection = NameTest([f"{prefix}*" for text in texts for prefix in _ELEMENT.findall(text)])
+    return lambda exchange: is_connection(exchange.connection.id)
 
 
 def _slower_than(least_ns: int) -> Test:
@@ -320,50 +416,58 @@ def _bigger_than(least: int) -> Test:
 
 
 def _client(texts: Sequence[str]) -> Test:
-    is_name = any_of(texts)
+    is_name = NameTest(texts)
+    return lambda exchange: is_name.any_in(client_names(exchange))
 
-    return lambda exchange: any(name is not None and is_name(name) for name in client_names(exchange))
 
-
-def client_names(exchange: Exchange) -> tuple[str | None, ...]:
+def client_names(exchange: Exchange) -> list[str]:
     """The names of a client: client ID, IP address, address and port."""
     end = exchange.connection.client
-    return exchange.client_id, end.ip, str(end)
+    return [name for name in (exchange.client_id, end.ip, str(end)) if name is not None]
 
 
-def _error_test(text: str) -> TextTest:
-    """A test of error names."""
-    if not _PATTERN.search(text):
-        return any_of([codes.error_name(codes.error_code(text))])
-    is_name = any_of([text.upper()])
-    if not any(map(is_name, codes.error_names())):
-        raise UsageError(f'no error name matches "{text}"')
-    return is_name
+def _error_test(texts: Sequence[str]) -> Test:
+    """A test of the errors of a response; one that a glob matches may be newer than this program."""
+    is_error = NameTest([_error_element(term) for text in texts for term in _terms(text)])
+    return lambda exchange: is_error.any_in(content.errors(exchange))
+
+
+def _error_element(term: _Term) -> str:
+    if term.glob is None:
+        name = codes.error_name(codes.error_code(term.text))
+    else:
+        _known(term, codes.error_names(), "error name")
+        name = term.glob.upper()
+    return f"!{name}" if term.excludes else name
 
 
 class _Partition(NamedTuple):
     """A requested partition; without a topic of its own, of the selected topics."""
 
-    is_topic: TextTest | None
+    is_topic: NameTest | None
     number: int
+
+
+def _partitions(texts: Iterable[str]) -> list[_Partition]:
+    return [_partition(element) for text in texts for element in _ELEMENT.findall(text)]
 
 
 def _partition(text: str) -> _Partition:
     match = _PARTITION.fullmatch(text)
     if match is None:
         raise UsageError(f'invalid partition "{text}": use 3, or orders:3')
-    return _Partition(any_of([match["topic"]]) if match["topic"] else None, int(match["number"]))
+    return _Partition(NameTest([match["topic"]]) if match["topic"] else None, int(match["number"]))
 
 
 def _topic_tests(topics: Sequence[str], selected: Sequence[_Partition]) -> list[Test]:
-    is_selected_topic = any_of(topics) if topics else None
+    is_selected_topic = NameTest(topics) if topics else None
     tests: list[Test] = []
     if is_selected_topic is not None:
-        tests.append(lambda exchange: any(map(is_selected_topic, named_topics(exchange))))
+        tests.append(lambda exchange: is_selected_topic.any_in(named_topics(exchange)))
     if selected:
         tests.append(
             lambda exchange: any(
-                _is_selected(topic, number, selected, is_selected_topic)
+                _is_selected((topic,), number, selected, is_selected_topic)
                 for topic, number in content.partitions(exchange)
             )
         )
@@ -376,13 +480,13 @@ def partition_test(topics: Sequence[str], partitions: Sequence[str]) -> Partitio
     Raises:
         UsageError: invalid partition.
     """
-    is_selected_topic = any_of(topics) if topics else None
-    selected = [_partition(text) for text in partitions]
+    is_selected_topic = NameTest(topics) if topics else None
+    selected = _partitions(partitions)
 
     def is_selected(names: Sequence[str], number: int) -> bool:
         if selected:
-            return any(_is_selected(name, number, selected, is_selected_topic) for name in names)
-        return is_selected_topic is None or any(map(is_selected_topic, names))
+            return _is_selected(names, number, selected, is_selected_topic)
+        return is_selected_topic is None or is_selected_topic.any_in(names)
 
     return is_selected
 
@@ -393,11 +497,11 @@ def named_topics(exchange: Exchange) -> list[str]:
 
 
 def _is_selected(
-    topic: str, number: int, selected: Sequence[_Partition], is_selected_topic: TextTest | None
+    names: Collection[str], number: int, selected: Sequence[_Partition], is_selected_topic: NameTest | None
 ) -> bool:
     for partition in selected:
         is_topic = partition.is_topic or is_selected_topic
-        if partition.number == number and (is_topic is None or is_topic(topic)):
+        if partition.number == number and (is_topic is None or is_topic.any_in(names)):
             return True
     return False
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kdissect.errors import UsageError
 from kdissect.limits import DEFAULT
 from kdissect.model import Embedded
-from kdissect.query.filters import any_of, partition_test
+from kdissect.query.filters import NameTest, partition_test
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -118,26 +118,24 @@ def _tests(criteria: RecordCriteria) -> list[RecordTest]:
     tests: list[RecordTest] = []
     if (control := criteria.control) is not None:
         tests.append(lambda record: (record.control is not None) is control)
-    if ranges := [_range(text) for text in criteria.offsets]:
+    if ranges := [_range(part) for text in criteria.offsets for part in text.split(",")]:
         tests.append(
             lambda record: record.offset is not None and any(record.offset in each for each in ranges)
         )
     if criteria.keys:
-        is_key = any_of(criteria.keys)
-        tests.append(lambda record: any(map(is_key, _texts(record.key))))
+        is_key = NameTest(criteria.keys)
+        tests.append(lambda record: is_key.any_in(_texts(record.key)))
     if criteria.headers:
         are_headers = [_header_test(text) for text in criteria.headers]
         tests.append(lambda record: any(test(record) for test in are_headers))
     if criteria.traces:
-        is_trace = any_of(criteria.traces)
+        is_trace = NameTest(criteria.traces)
         tests.append(lambda record: (trace := record.trace) is not None and is_trace(trace.id))
     if criteria.schemas:
-        is_schema = any_of(criteria.schemas)
+        is_schema = NameTest(criteria.schemas)
         tests.append(
-            lambda record: any(
-                is_schema(str(schema_id))
-                for schema_id in (record.schema, record.key_schema)
-                if schema_id is not None
+            lambda record: is_schema.any_in(
+                [str(each) for each in (record.schema, record.key_schema) if each is not None]
             )
         )
     return tests
@@ -156,12 +154,12 @@ def _range(text: str) -> range:
 
 def _header_test(text: str) -> RecordTest:
     name, has_value, pattern = text.partition("=")
-    is_name = any_of([name])
-    is_value = any_of([pattern]) if has_value else None
+    is_name = NameTest([name])
+    is_value = NameTest([pattern]) if has_value else None
 
     def test(record: CarriedRecord) -> bool:
         return any(
-            is_name(key) and (is_value is None or any(map(is_value, _texts(value))))
+            is_name(key) and (is_value is None or is_value.any_in(_texts(value)))
             for key, value in record.headers
         )
 

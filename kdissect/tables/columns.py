@@ -353,7 +353,7 @@ BY_NAME = {column.name: column for column in EXCHANGE}
 
 ALIASES = {
     "topic": Column("topic", Array(STRING), named_topics, "As ``--topic``.", needs_bodies=True),
-    "client": Column("client", Array(STRING), lambda e: list(client_names(e)), "As ``--client``."),
+    "client": Column("client", Array(STRING), client_names, "As ``--client``."),
     "group": Column("group", Array(STRING), content.groups, "As ``--group``.", needs_bodies=True),
     "error": replace(BY_NAME["errors"], name="error"),
     "latency": replace(BY_NAME["latency_us"], name="latency"),

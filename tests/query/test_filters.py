@@ -87,6 +87,25 @@ def passed(**criteria: Any) -> str:
         ({"bigger_than": ["1MB", "150"]}, "fetch produce describe orphan"),
         ({"bigger_than": ["200"]}, "produce"),
         ({"api": ["Fetch"], "client": ["billing"]}, ""),
+        ({"api": ["Fetch,Produce"]}, "fetch produce"),
+        ({"api": ["*Groups,heart*"]}, "heartbeat describe"),
+        ({"api": ["!Fetch"]}, "produce heartbeat describe orphan"),
+        ({"api": ["!Fetch,!Produce"]}, "heartbeat describe orphan"),
+        ({"api": ["*,!Fetch"]}, "produce heartbeat describe"),
+        ({"client": ["!app*"]}, "produce heartbeat describe orphan"),
+        ({"client": ["app-1,billing", "!billing"]}, "fetch"),
+        ({"client": ["!10.0.0.5"]}, ""),
+        ({"topic": ["orders,payments"]}, "fetch produce"),
+        ({"topic": ["!orders"]}, "produce heartbeat describe orphan"),
+        ({"partition": ["orders:3,payments:0"]}, "fetch produce"),
+        ({"partition": ["3"], "topic": ["!orders"]}, ""),
+        ({"group": ["!orders-*"]}, "fetch produce describe orphan"),
+        ({"group": ["a,b"]}, "describe"),
+        ({"error": ["6,OFFSET_OUT_OF_RANGE"]}, "fetch"),
+        ({"error": ["*,!6"]}, ""),
+        ({"error": ["!*leader*"]}, "produce heartbeat describe orphan"),
+        ({"kind": ["orphan,un*"]}, "heartbeat orphan"),
+        ({"kind": ["!answered"]}, "heartbeat orphan"),
         ({"api": ["Fetch"], "client": ["app-1"], "error": ["*"], "topic": ["o*"]}, "fetch"),
     ],
     ids=str,
@@ -132,6 +151,34 @@ def test_a_topic_matches_requests_about_its_configs_or_acls(
     assert filters.build(topic=["orders"]).matches(item)
     assert filters.build(topic=["ord*"]).matches(item)
     assert not filters.build(topic=["payments"]).matches(item)
+
+
+@pytest.mark.parametrize(
+    ("text", "matching", "others"),
+    [
+        ("a,b", ["a", "b", "a,b"], ["c", "a,b,c"]),
+        (r"a\,b", ["a,b", r"a\,b"], ["a", "b"]),
+        (r"\!a", ["!a"], ["a", "b"]),
+        ("!a", ["b", "!a"], ["a"]),
+        (r"a\*", ["a*"], ["ab", "a"]),
+        (r"a\*,b*", ["a*", "bc"], ["ab"]),
+        (r"[ab]\[", ["a["], ["a", "c["]),
+        (r"a\\b", [r"a\b"], ["ab"]),
+        ("a*,!ab", ["a", "ac"], ["ab", "b"]),
+        ("", [""], ["a"]),
+        (",", [","], ["a", ""]),
+    ],
+)
+def test_lists_globs_negation_and_escapes(text: str, matching: list[str], others: list[str]) -> None:
+    test = filters.NameTest([text])
+    assert [name for name in (*matching, *others) if test(name)] == matching
+
+
+def test_a_list_with_an_unknown_name() -> None:
+    with pytest.raises(UsageError, match="unknown API 'Fecth', did you mean Fetch"):
+        filters.build(api=["Produce,Fecth"])
+    with pytest.raises(UsageError, match='no API name matches "x\\*"'):
+        filters.build(api=["!x*"])
 
 
 def test_a_group_with_the_name_of_a_topic_is_no_topic() -> None:
