@@ -120,6 +120,8 @@ class Segment(NamedTuple):
         flags: the TCP flag bits, see net/tcp.py.
         payload: captured payload bytes.
         length: payload bytes on the wire; more than ``len(payload)`` if the packet was truncated.
+        window: the receive window as sent, not scaled.
+        d_sack: whether it reports that a segment arrived twice (D-SACK, RFC 2883).
     """
 
     packet: int
@@ -131,6 +133,8 @@ class Segment(NamedTuple):
     flags: int
     payload: bytes
     length: int
+    window: int = 0
+    d_sack: bool = False
 
 
 class Data(NamedTuple):

@@ -113,7 +113,7 @@ class Dissection:
         self._kafka_ports = kafka_ports
         self._show_secrets = options.show_secrets
         self._segments = Segments(limits)
-        self._connections = Connections(limits, shard)
+        self._connections = Connections(limits, shard, analyzes=observer is not None)
         self._kafka_connections: dict[Connection, KafkaConnection | None] = {}
         self._connection_type: type[KafkaConnection] = KafkaConnection
         self._memory = MemoryBudget(limits)

@@ -34,11 +34,23 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.limits import DEFAULT, Limits
 from kdissect.model import Closed, Data, Packet, PacketBlock, Segment
+from kdissect.net.analysis import TcpAnalysis
 from kdissect.net.duplex import NEVER_NS, Connection, Duplex, Event
 from kdissect.net.ip import TCP
 from kdissect.net.link import COOKED, ETHERNET
 from kdissect.net.stream import SEQUENCE_MASK, Stream, advance, distance
-from kdissect.net.tcp import ACK, CONTROL, FIN, FLAGS, RST, SYN, connection_key, reversed_ends
+from kdissect.net.tcp import (
+    ACK,
+    CONTROL,
+    FIN,
+    FLAGS,
+    RST,
+    SYN,
+    USUAL_HEADER_SIZE,
+    connection_key,
+    is_d_sack,
+    reversed_ends,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -80,8 +92,17 @@ _USUAL_CONTROL = 0x5000  # at least: no TCP header is shorter than five words
 _SHIFTS = {ETHERNET: 0, COOKED: 2}
 """Link layers whose header ends with an ethertype, and by how much it is longer than Ethernet's."""
 
+_WINDOW, _OPTIONS = 14, 20  # where they begin in a TCP header
+
 _unpack = USUAL.unpack_from
 _new = tuple.__new__  # takes half the time of calling a named tuple's class
+
+
+def _window(data: bytes, header: int, end: int, acknowledgment: int) -> tuple[int, bool]:
+    """Window and D-SACK of the segment whose TCP header is ``data[header:end]``."""
+    window = data[header + _WINDOW] << 8 | data[header + _WINDOW + 1]
+    has_more = end - header > USUAL_HEADER_SIZE
+    return window, has_more and is_d_sack(data[header + _OPTIONS : end], acknowledgment)
 
 
 class _Flow(NamedTuple):
@@ -141,6 +162,7 @@ class Connections:
     Args:
         limits: of streams and connections.
         shard: the connections to track; None: all.
+        analyzes: whether to keep a ``TcpAnalysis`` of each connection.
 
     Attributes:
         place: number within its block, from 1, of the packet that caused the latest events.
@@ -154,10 +176,13 @@ class Connections:
             the latest tick).
     """
 
-    def __init__(self, limits: Limits = DEFAULT, shard: Shard | None = None) -> None:
+    def __init__(
+        self, limits: Limits = DEFAULT, shard: Shard | None = None, *, analyzes: bool = False
+    ) -> None:
         self.counts: Counter[str] = Counter()
         self.place = 0
         self._limits = limits
+        self._analyzes = analyzes
         self._shard = shard
         self._foreign: set[bytes] = set()  # ends of connections in other shards
         self._flows: dict[bytes, _Flow] = {}
@@ -203,6 +228,7 @@ class Connections:
         shift = _SHIFTS.get(interface.link_type, len(data))  # other link types: too long for any packet
         least, internet, transport = shift + _USUAL_BYTES, shift + _INTERNET, shift + _TRANSPORT
         flows, foreign, idle_ns = self._flows, self._foreign, self._limits.connection_idle_ns
+        analyzes = self._analyzes
         last_used: Duplex | None = None
         last_ends = b""  # packets of one direction usually follow each other
         duplex, side, stream, other = _NO_FLOW
@@ -224,7 +250,7 @@ class Connections:
                 segment = segment_of(_new(Packet, (packet, time_ns, interface, data[begin:stop], on_wire)))
                 if segment is None:
                     continue
-                _, _, _, ends, sequence, acknowledgment, control, payload, size = segment
+                _, _, _, ends, sequence, acknowledgment, control, payload, size, window, d_sack = segment
             if ends != last_ends:
                 last_ends = ends
                 duplex, side, stream, other = flows.get(ends, _NO_FLOW)
@@ -237,6 +263,11 @@ class Connections:
                 and (is_usual or size == len(payload))
             ):
                 duplex.now_ns = time_ns
+                if analyzes:
+                    if is_usual:
+                        window, d_sack = _window(data, begin + transport, start, acknowledgment)
+                    assert duplex.tcp is not None
+                    duplex.tcp.feed(side, time_ns, sequence, acknowledgment, ACK, size, window, d_sack=d_sack)
                 if duplex is not last_used:
                     last_used = duplex
                     self._order.move_to_end(duplex)
@@ -245,7 +276,7 @@ class Connections:
                 stream.next = (sequence + size) & SEQUENCE_MASK
                 if is_usual:
                     payload = data[start:end]
-                    if stream.expected > 2 * size:
+                    if stream.expected > 2 * size and not analyzes:
                         first = packet + 1 - number
                         last = first + min((stream.expected - 1) // size, _GATHERED_SEGMENTS) - 1
                         pattern = kind, total, carries, ends, stream.next, acknowledgment, control
@@ -268,7 +299,10 @@ class Connections:
             if ends in foreign or not self._is_ours(ends):
                 continue
             if is_usual:
-                sent = ends, sequence, acknowledgment, control & FLAGS, data[start:end], size
+                window, d_sack = (
+                    _window(data, begin + transport, start, acknowledgment) if analyzes else (0, False)
+                )
+                sent = ends, sequence, acknowledgment, control & FLAGS, data[start:end], size, window, d_sack
                 segment = _new(Segment, (packet, time_ns, interface, *sent))
             assert segment is not None
             self.place = packet + 1 - number
@@ -379,6 +413,8 @@ class Connections:
             self.counts["segments_after_close"] += 1
             return out
         self._flush_both(duplex, out)
+        if duplex.tcp is not None:
+            duplex.tcp.take(flow.side, segment)
         duplex.feed(flow.side, segment, out)
         self._settle(duplex, out)
         duplex.cause = None if duplex.plain or duplex.is_finished else segment._replace(payload=b"")
@@ -417,6 +453,8 @@ class Connections:
             self._close(next(iter(self._order)), "evicted", segment.time_ns, out)
         self.counts["connections"] += 1
         duplex = Duplex(segment.ends, segment.time_ns, self._limits, self.counts)
+        if self._analyzes:
+            duplex.tcp = TcpAnalysis()
         one, two = duplex.streams
         self._flows[reversed_ends(segment.ends)] = _Flow(duplex, 1, two, one)
         flow = self._flows[segment.ends] = _Flow(duplex, 0, one, two)

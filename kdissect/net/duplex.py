@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from kdissect.limits import Limits
     from kdissect.model import Closed, Data, Endpoint, Interface, Segment
+    from kdissect.net.analysis import TcpAnalysis
 
 NEVER_NS = 1 << 70
 
@@ -55,6 +56,7 @@ class Connection:
         first_packet, first_time_ns, interface: of the earliest packet.
         ordinal: number of the connection in this run, from 1, in order of first packets.
         streams: by side, with counts of repeated and out-of-order segments.
+        tcp: its TCP analysis; None if the command needs none.
     """
 
     id: str
@@ -66,6 +68,7 @@ class Connection:
     interface: Interface
     ordinal: int = 0
     streams: tuple[Stream, ...] = field(default=(), repr=False)
+    tcp: TcpAnalysis | None = field(default=None, repr=False)
 
     def expect(self, side: int, size: int) -> None:
         """Allow the next ``size`` bytes of a side to be passed on together, because its reader cannot use a
@@ -85,6 +88,7 @@ class Duplex:
         ends: of the first segment, as in ``Segment.ends``.
         ordinal: as in ``Connection.ordinal``.
         connection: None until the beginning is known.
+        tcp: its TCP analysis; None if the command needs none.
         streams: by side.
         plain: open, with nothing held or waited for: the next segment in order can be passed on directly.
         is_finished: everything up to the FIN of both sides was passed on.
@@ -98,13 +102,14 @@ class Duplex:
     __slots__ = (
         "_counts", "_due_begin", "_due_end", "_early", "_early_held", "_early_ns", "_initiator", "_limits",
         "_reach", "cause", "connection", "due_ns", "ends", "is_close_reported", "is_finished", "now_ns",
-        "ordinal", "plain", "reset_ns", "streams",
+        "ordinal", "plain", "reset_ns", "streams", "tcp",
     )  # fmt: skip
 
     def __init__(self, ends: bytes, now_ns: int, limits: Limits, counts: Counter[str]) -> None:
         self.ends = ends
         self.ordinal = counts["connections"]
         self.connection: Connection | None = None
+        self.tcp: TcpAnalysis | None = None
         self.streams = (Stream(), Stream())
         self.plain = self.is_finished = self.is_close_reported = False
         self.reset_ns: int | None = None
@@ -311,6 +316,7 @@ class Duplex:
             first.interface,
             self.ordinal,
             streams=self.streams,
+            tcp=self.tcp,
         )
 
     def _take(self, side: int, segment: Segment) -> None:

@@ -22,6 +22,7 @@ from kdissect.limits import DEFAULT, Limits
 from kdissect.model import Endpoint, Packet, Segment
 from kdissect.net.ip import TCP, Datagram, Fragment, Fragments, internet_layer, not_tcp
 from kdissect.net.link import IPV4, IPV6, Place, network_layer, not_ip
+from kdissect.net.stream import distance
 from kdissect.net.tunnel import Tunnel, datagram_tunnel, ethertype_tunnel, link_tunnel
 
 if TYPE_CHECKING:
@@ -37,9 +38,14 @@ FLAGS = 0xFF
 
 _new = tuple.__new__
 
-# Ports, sequence, acknowledgment, header length, flags.
-_HEADER = Struct(">4sIIBB")
+# Ports, sequence, acknowledgment, header length, flags, window.
+_HEADER = Struct(">4sIIBBH")
 _HEADER_SIZE = 20
+USUAL_HEADER_SIZE = 32
+"""With a timestamp as its only option."""
+
+_NO_OPERATION, _SACK = 1, 5  # kinds of options
+_ONE_BLOCK, _TWO_BLOCKS = 10, 18  # least lengths of a SACK option
 
 
 class Segments:
@@ -135,14 +141,40 @@ def _segment(packet: Packet, datagram: Datagram) -> Segment | str:
         return "malformed TCP header"
     if len(payload) < _HEADER_SIZE:
         return "TCP header not captured"
-    ports, sequence, acknowledgment, size, flags = _HEADER.unpack_from(payload)
+    ports, sequence, acknowledgment, size, flags, window = _HEADER.unpack_from(payload)
     header = (size >> 4) * 4
     if not _HEADER_SIZE <= header <= length:
         return "malformed TCP header"
     number, time_ns, interface, _, _ = packet
     ends, data = addresses + ports, payload[header:]
-    values = number, time_ns, interface, ends, sequence, acknowledgment, flags, data, length - header
+    d_sack = header > USUAL_HEADER_SIZE and is_d_sack(payload[_HEADER_SIZE:header], acknowledgment)
+    sent = ends, sequence, acknowledgment, flags, data, length - header, window, d_sack
+    values = number, time_ns, interface, *sent
     return _new(Segment, values)  # takes half the time of calling the class
+
+
+def is_d_sack(options: bytes, acknowledgment: int) -> bool:
+    """Whether the options of a segment report that another one arrived twice (RFC 2883, 4): their first SACK
+    block is before the acknowledgment, or inside the second block.
+    """
+    pos = 0
+    while pos + 1 < len(options) and options[pos]:
+        kind, length = options[pos], options[pos + 1]
+        if kind == _NO_OPERATION:
+            pos += 1
+            continue
+        if kind == _SACK:
+            if length < _ONE_BLOCK or pos + length > len(options):
+                return False
+            start, end = (int.from_bytes(options[at : at + 4], "big") for at in (pos + 2, pos + 6))
+            if distance(start, acknowledgment) > 0:
+                return True
+            if length < _TWO_BLOCKS:
+                return False
+            around = [int.from_bytes(options[at : at + 4], "big") for at in (pos + 10, pos + 14)]
+            return distance(around[0], start) >= 0 and distance(end, around[1]) >= 0
+        pos += max(2, length)
+    return False
 
 
 def reversed_ends(ends: bytes) -> bytes:

@@ -70,8 +70,8 @@ SCHEMA = pa.schema(
 )
 
 # Clock, number and time of the packet; sequence and acknowledgment number; payload bytes on the wire and
-# captured; whether the segment's ends are the reverse of ``connection``; flags.
-_HEAD = Struct("<qqqIIII?B")
+# captured; whether the segment's ends are the reverse of ``connection``; flags, window, D-SACK.
+_HEAD = Struct("<qqqIIII?BH?")
 _BUNDLE_BYTES = 256 * KIB
 _BUNDLES_BYTES = 16 * MIB
 """Limit of all incomplete bundles: with very many connections, bundles are smaller."""
@@ -272,7 +272,7 @@ class _Bundles:
 
     def feed(self, rank: int, clock_ns: int, segment: Segment) -> Iterable[Any]:
         """Take a segment; return a batch of the bundles that are complete."""
-        number, time_ns, _, ends, sequence, acknowledgment, flags, payload, length = segment
+        number, time_ns, _, ends, sequence, acknowledgment, flags, payload, length, window, d_sack = segment
         known = self._known.get(ends)
         if known is None:
             if len(self._known) >= _MOST_ENDS:
@@ -286,7 +286,8 @@ class _Bundles:
         captured = len(payload)
         bundle.heads.append(
             _HEAD.pack(
-                clock_ns, number, time_ns, sequence, acknowledgment, length, captured, is_reverse, flags
+                *(clock_ns, number, time_ns, sequence, acknowledgment, length, captured, is_reverse),
+                *(flags, window, d_sack),
             )
         )
         bundle.payloads.append(payload)
@@ -349,9 +350,9 @@ class Bundle(NamedTuple):
         ends = connection, reversed_ends(connection)
         begin = 0
         for head in _HEAD.iter_unpack(heads):
-            clock_ns, number, time_ns, sequence, acknowledgment, length, captured, is_reverse, flags = head
+            clock_ns, number, time_ns, *numbers, length, captured, is_reverse, flags, window, d_sack = head
             end = begin + captured
-            sent = ends[is_reverse], sequence, acknowledgment, flags, data[begin:end], length
+            sent = ends[is_reverse], *numbers, flags, data[begin:end], length, window, d_sack
             yield (clock_ns, rank, number), _new(Segment, (number, time_ns, interface, *sent))
             begin = end
 

@@ -47,7 +47,7 @@ def only(result: Segment | None) -> Segment:
 def test_a_usual_packet() -> None:
     data = link(internet(options=TIMESTAMPS))
     source = packet(data, number=7, time_ns=123)
-    expected = Segment(7, 123, source.interface, FOUR_ENDS, 2**32 - 2, 77, PSH | ACK, b"hello", 5)
+    expected = Segment(7, 123, source.interface, FOUR_ENDS, 2**32 - 2, 77, PSH | ACK, b"hello", 5, 8192)
     assert Segments().feed(source) == expected
 
 
@@ -61,7 +61,7 @@ def test_every_link_type_gives_the_same_segment(link_type: int, six: bool, paylo
         data = link(internet(payload, options=options, six=six), link_type)
         segments = Segments()
         result = only(segments.feed(packet(data, link_type=link_type)))
-        assert result[4:] == (2**32 - 2, 77, PSH | ACK, payload, len(payload))
+        assert result[4:9] == (2**32 - 2, 77, PSH | ACK, payload, len(payload))
         assert endpoints(result.ends) == (
             Endpoint(*(SIX if six else FOUR)[0]),
             Endpoint(*(SIX if six else FOUR)[1]),
@@ -198,7 +198,7 @@ def test_what_scapy_builds(name: str, backwards: bool) -> None:
     result = [segments.feed(each) for each in (reversed(packets) if backwards else packets)]
     assert result[:-1] == [None] * (len(packets) - 1)
     last = only(result[-1])
-    assert last[4:] == (2**32 - 2, 77, PSH | ACK, b"hello" * 60, 300)
+    assert last[4:9] == (2**32 - 2, 77, PSH | ACK, b"hello" * 60, 300)
     addresses = endpoints(last.ends)
     assert addresses in ((Endpoint(*FOUR[0]), Endpoint(*FOUR[1])), (Endpoint(*SIX[0]), Endpoint(*SIX[1])))
     segments.close()

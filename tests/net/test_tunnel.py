@@ -62,7 +62,7 @@ def only(data: bytes, link_type: int, **options: int) -> Segment:
 def test_the_segment_inside(name: str, six: bool) -> None:
     data = wrapped(name, segment(six=six))
     result = only(data, wrappings()[name].link_type)
-    assert result[4:] == (2**32 - 2, 77, PSH | ACK, PAYLOAD, 100)
+    assert result[4:9] == (2**32 - 2, 77, PSH | ACK, PAYLOAD, 100)
     source, destination = (SOURCE_6, DESTINATION_6) if six else (SOURCE, DESTINATION)
     assert endpoints(result.ends) == (Endpoint(*source), Endpoint(*destination))
 

@@ -1,0 +1,220 @@
+"""Every segment of a connection -> its TCP analysis: round trips, retransmissions, duplicate acknowledgments,
+zero windows, how it opened and ended.
+
+The definitions are those of Wireshark's tcp.analysis flags, which tests compare. They describe what passed
+the place of capture: a segment that was lost before that place was captured once, and is a retransmission
+only if it comes later than a segment out of order would. Only commands that report on connections collect
+this (``Connections.analyzes``). Memory: at most 400 bytes for each connection.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING, NamedTuple
+
+from kdissect.net.stream import SEQUENCE_MASK, distance
+from kdissect.net.tcp import ACK, FIN, RST, SYN
+
+if TYPE_CHECKING:
+    from kdissect.model import Segment
+
+BUCKETS = 24
+"""Of a histogram of round trips: bucket n counts those from 2^(n-1) up to 2^n us, the last one also longer
+ones."""
+
+_BITS = 12
+_FULL = (1 << _BITS) - 1
+_HALVED = sum((_FULL >> 1) << _BITS * bucket for bucket in range(2 * BUCKETS))
+
+# The numbers of a connection, in one array: integers of their own would take 32 bytes each.
+_SYN_NS, _CONNECT_NS, _SYNS, _END, _END_NS = range(5)
+# The numbers of a side, from _SIDE + _NUMBERS * side on. _ACK is the latest acknowledgment and window, as one
+# number. _ZERO_NS is how long the window was zero; less the time since when, and so negative, while it is.
+_SIDE = 5
+_TOP, _UNACKED_NS, _ACK, _DUPLICATE_ACKS, _SEGMENTS, _RETRANSMITTED, _NEEDLESS, _ZERO_NS = range(8)
+_NUMBERS = 8
+
+_UNKNOWN = -1
+_REORDERED_NS = 3_000_000
+"""A segment that comes so soon after a later one was overtaken. The time to connect decides, if known."""
+_COPY_NS = 1_000_000
+"""A segment that comes again so soon was captured twice, on two interfaces: no sender repeats it before."""
+
+
+class End(NamedTuple):
+    """The first FIN or RST of a connection: who sent it, and when."""
+
+    side: int
+    reset: bool
+    time_ns: int
+
+
+class TcpAnalysis:
+    """The TCP analysis of one connection; ``side`` is 0 or 1 as in ``Connection``."""
+
+    __slots__ = ("_histograms", "_numbers")
+
+    def __init__(self) -> None:
+        # Round trips of both sides, in counters of _BITS bits each; if one is full, all are halved.
+        self._numbers = array("q", (0, 0, 0, 0, 0, *(2 * (_UNKNOWN, 0, _UNKNOWN, 0, 0, 0, 0, 0))))
+        self._histograms = 0
+
+    def feed(
+        self,
+        side: int,
+        time_ns: int,
+        sequence: int,
+        acknowledgment: int,
+        flags: int,
+        length: int,
+        window: int,
+        *,
+        d_sack: bool,
+    ) -> None:
+        """Count a segment; ``length`` is that of its payload, the others are as in ``Segment``."""
+        numbers = self._numbers
+        own = _SIDE + _NUMBERS * side
+        other = _SIDE + _NUMBERS * (1 - side)
+        if flags & (SYN | FIN | RST):
+            self._control(side, time_ns, sequence, flags, length)
+        elif length:
+            top = numbers[own + _TOP]
+            ahead = length if top == _UNKNOWN else distance(top, sequence) + length
+            if ahead > 0:
+                numbers[own + _TOP] = (sequence + length) & SEQUENCE_MASK
+                numbers[own + _UNACKED_NS] = time_ns
+                numbers[own + _SEGMENTS] += 1
+            elif length == 1 and ahead == 0 and numbers[other + _ACK] >> 16 == top:
+                numbers[other + _ACK] = _UNKNOWN  # a keep-alive probe: its answer is no duplicate
+            else:
+                self._repeated(own, time_ns, is_last=not ahead)
+        elif distance(numbers[own + _TOP], sequence) == -1:
+            numbers[other + _ACK] = _UNKNOWN
+        if flags & (RST | ACK) != ACK:
+            return
+        if not flags & SYN and not numbers[_CONNECT_NS] and numbers[_SYN_NS] and numbers[other + _TOP] >= 0:
+            self._connected(side, time_ns, acknowledgment)
+        numbers[own + _NEEDLESS] += d_sack
+        if (not window) != (numbers[own + _ZERO_NS] < 0) and not flags & (SYN | FIN):
+            numbers[own + _ZERO_NS] += time_ns if window else -time_ns
+        latest = acknowledgment << 16 | window
+        before = numbers[own + _ACK]
+        if latest == before:
+            numbers[own + _DUPLICATE_ACKS] += not (
+                length or not window or flags & (SYN | FIN) or sequence != numbers[own + _TOP]
+            )
+            return
+        if before == _UNKNOWN or distance(before >> 16, acknowledgment) >= 0:
+            numbers[own + _ACK] = latest
+            if acknowledgment == numbers[other + _TOP] and numbers[other + _UNACKED_NS]:
+                if not flags & SYN:
+                    self._round_trip(1 - side, time_ns - numbers[other + _UNACKED_NS])
+                numbers[other + _UNACKED_NS] = 0
+
+    def take(self, side: int, segment: Segment) -> None:
+        """Count a segment; see ``feed``."""
+        _, time_ns, _, _, sequence, acknowledgment, flags, _, length, window, d_sack = segment
+        self.feed(side, time_ns, sequence, acknowledgment, flags, length, window, d_sack=d_sack)
+
+    # --- results --------------------------------------------------------------------------------------------
+
+    @property
+    def connect_ns(self) -> int | None:
+        """From the first SYN to the end of the handshake; None if not all of it was captured."""
+        return self._numbers[_CONNECT_NS] or None
+
+    @property
+    def syn_retransmissions(self) -> int:
+        """How often the first SYN was repeated."""
+        return max(0, self._numbers[_SYNS] - 1)
+
+    @property
+    def end(self) -> End | None:
+        """Who ended it; None if neither a FIN nor a RST was captured."""
+        code = self._numbers[_END]
+        return End(code & 1, bool(code & 4), self._numbers[_END_NS]) if code else None
+
+    def segments(self, side: int) -> int:
+        """Segments with new payload from a side."""
+        return self._of(side, _SEGMENTS)
+
+    def retransmitted(self, side: int) -> int:
+        """Segments that a side sent again, with SYN-ACKs but without SYNs."""
+        return self._of(side, _RETRANSMITTED)
+
+    def needless(self, side: int) -> int:
+        """Of those, how many the other side had received before: it said so (D-SACK, RFC 2883)."""
+        return self._of(1 - side, _NEEDLESS)
+
+    def duplicate_acks(self, side: int) -> int:
+        """Duplicate acknowledgments that a side sent."""
+        return self._of(side, _DUPLICATE_ACKS)
+
+    def zero_window_ns(self, side: int, until_ns: int) -> int:
+        """How long a side's receive window was zero: its application did not read."""
+        zero_ns = self._of(side, _ZERO_NS)
+        return max(0, zero_ns + until_ns) if zero_ns < 0 else zero_ns
+
+    def unacknowledged(self, side: int) -> int:
+        """Bytes of a side that the other side has not acknowledged; 0 also if it never sent an ACK."""
+        top, ack = self._of(side, _TOP), self._of(1 - side, _ACK)
+        return max(0, distance(ack >> 16, top)) if top >= 0 and ack >= 0 else 0
+
+    def round_trips(self, side: int) -> list[int]:
+        """Histogram of the time from a side's payload to its acknowledgment, see ``BUCKETS``."""
+        counts = self._histograms >> side * BUCKETS * _BITS
+        return [counts >> _BITS * bucket & _FULL for bucket in range(BUCKETS)]
+
+    # --------------------------------------------------------------------------------------------------------
+
+    def _of(self, side: int, number: int) -> int:
+        return self._numbers[_SIDE + _NUMBERS * side + number]
+
+    def _control(self, side: int, time_ns: int, sequence: int, flags: int, length: int) -> None:
+        """Count a SYN, FIN or RST."""
+        numbers = self._numbers
+        own = _SIDE + _NUMBERS * side
+        if flags & (FIN | RST):
+            if not numbers[_END]:
+                numbers[_END] = side | 2 | (4 if flags & RST else 0)
+                numbers[_END_NS] = time_ns
+            if not flags & RST:
+                top = numbers[own + _TOP]
+                after = (sequence + length + 1) & SEQUENCE_MASK
+                if top == _UNKNOWN or distance(top, after) > 0:
+                    numbers[own + _TOP] = after
+                    numbers[own + _SEGMENTS] += length > 0
+                    numbers[own + _UNACKED_NS] = 0  # how soon an end is acknowledged is up to the application
+                else:
+                    numbers[own + _RETRANSMITTED] += 1
+            return
+        if not flags & ACK:
+            numbers[_SYNS] += 1
+            numbers[_SYN_NS] = numbers[_SYN_NS] or time_ns
+        elif numbers[own + _TOP] != _UNKNOWN:
+            numbers[own + _RETRANSMITTED] += 1
+        numbers[own + _TOP] = (sequence + length + 1) & SEQUENCE_MASK
+
+    def _connected(self, side: int, time_ns: int, acknowledgment: int) -> None:
+        """The first acknowledgment after both SYNs."""
+        if acknowledgment == self._of(1 - side, _TOP):
+            self._numbers[_CONNECT_NS] = max(1, time_ns - self._numbers[_SYN_NS])
+
+    def _repeated(self, own: int, time_ns: int, *, is_last: bool) -> None:
+        """Payload without a new byte: a retransmission, unless it was overtaken, or captured twice."""
+        numbers = self._numbers
+        since_ns = numbers[own + _UNACKED_NS]
+        if since_ns:
+            connect_ns = numbers[_CONNECT_NS] if numbers[_SYNS] == 1 else 0
+            allowance_ns = connect_ns or (_COPY_NS if is_last else _REORDERED_NS)
+            if time_ns - since_ns < allowance_ns:
+                return
+        numbers[own + _RETRANSMITTED] += 1
+        numbers[own + _UNACKED_NS] = 0  # which of them is acknowledged cannot be known (Karn, RFC 6298)
+
+    def _round_trip(self, side: int, time_ns: int) -> None:
+        bucket = min(max(0, time_ns // 1000).bit_length(), BUCKETS - 1)
+        shift = _BITS * (side * BUCKETS + bucket)
+        if self._histograms >> shift & _FULL == _FULL:
+            self._histograms = self._histograms >> 1 & _HALVED
+        self._histograms += 1 << shift
