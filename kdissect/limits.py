@@ -341,6 +341,18 @@ class Limits:
         "weeks; the rest is counted together.",
     )
 
+    listeners: int = _bound(
+        10_000,
+        "exchanges, learned",
+        "Endpoints of brokers, some 200 bytes each: the largest clusters have a thousand brokers with a few "
+        "listeners each.",
+    )
+    unopened_connections: int = _bound(
+        10_000,
+        "stats, connections",
+        "Connections that never opened, some 800 bytes each, until it is known whether their far end is a "
+        "Kafka listener; scans and floods have any number of them.",
+    )
     surveyed_ends: int = _bound(
         1000,
         "stats, check",

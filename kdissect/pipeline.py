@@ -37,6 +37,7 @@ from kdissect.kafka.internal.payloads import GroupProtocols, open_payloads
 from kdissect.kafka.primitives import DecodeBudget
 from kdissect.limits import DEFAULT, Limits
 from kdissect.model import Closed, Exchange, IdleTick, Packet, PacketBlock, Segment
+from kdissect.net.analysis import OPENED
 from kdissect.net.connection import Connections
 from kdissect.net.duplex import NEVER_NS
 from kdissect.net.tcp import Segments
@@ -57,6 +58,11 @@ class CaptureObserver(Protocol):
 
     def connection(self, connection: Connection, kafka: KafkaConnection, end: Closed) -> None:
         """Note a connection that has ended. Some of its exchanges may not have been yielded yet."""
+
+    def unopened_connection(self, connection: Connection, end: Closed, *, is_listener: bool) -> None:
+        """Note a connection that was refused or not answered. ``is_listener``: whether its far end is known
+        as a Kafka listener, from the options or from facts learned before.
+        """
 
 
 Step: TypeAlias = "tuple[list[Event], list[Exchange], int | None]"
@@ -108,6 +114,7 @@ class Dissection:
         self._packets = packets
         self._index = index
         self._observer = observer
+        self._learned = learned
         self._limits = limits
         self._ports = ports | kafka_ports if ports else ports
         self._kafka_ports = kafka_ports
@@ -262,7 +269,11 @@ class Dissection:
         )
 
     def _close(self, connection: Connection, end: Closed) -> list[Exchange]:
-        kafka = self._kafka_connections.pop(connection, None)
+        try:
+            kafka = self._kafka_connections.pop(connection)
+        except KeyError:
+            self._note_unopened(connection, end)
+            return []
         if kafka is None:
             return []
         self._memory.forget(kafka)
@@ -274,6 +285,18 @@ class Dissection:
         for anomaly in kafka.unattached:
             self._notice(connection, anomaly.detail)
         return exchanges
+
+    def _note_unopened(self, connection: Connection, end: Closed) -> None:
+        if self._observer is None or connection.tcp is None or connection.tcp.opening in (None, OPENED):
+            return
+        assert connection.initiator is not None
+        far_end = connection.ends[1 - connection.initiator]
+        if self._ports and not self._ports.intersection(each.port for each in connection.ends):
+            return
+        is_listener = far_end.port in self._kafka_ports or (
+            self._learned is not None and far_end in self._learned.listeners
+        )
+        self._observer.unopened_connection(connection, end, is_listener=is_listener)
 
     def _named(self, exchanges: list[Exchange]) -> Iterator[Exchange]:
         exchanges.reverse()  # pop frees each exchange early: at the end of a capture there may be many

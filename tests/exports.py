@@ -106,6 +106,10 @@ class _Several:
         for log in self._logs:
             log.connection(*told)
 
+    def unopened_connection(self, *told: Any, is_listener: bool) -> None:
+        for log in self._logs:
+            log.unopened_connection(*told, is_listener=is_listener)
+
 
 def unpacked(path: Path) -> bytes:
     """What stands in a file of JSON lines."""

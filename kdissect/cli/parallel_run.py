@@ -275,7 +275,7 @@ def work(query: Query, shard: Shard, task: Work, send: Callable[[Any], object], 
             return reader.bytes_before + capture.bytes_read
 
         worker = Worker(task, query.limits, send, inbox.receive, inbox.has_message, bytes_read, learned)
-        dissection = Dissection(worker.watch(readable), query.options, shard=shard)
+        dissection = Dissection(worker.watch(readable), query.options, shard=shard, observer=task.observer)
         with faults_named(query, readable), suppress(Stopped):
             if not reader.is_stopped:
                 worker.run(dissection)

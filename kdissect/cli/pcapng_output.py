@@ -58,6 +58,9 @@ class CredentialObserver(Survey):
         if not self._with_secrets and may_hide_credentials(kafka.unattached):
             self._index.exclude(connection.ordinal)
 
+    def unopened_connection(self, connection: Connection, end: Closed, *, is_listener: bool) -> None:
+        """Nothing: it has no bytes."""
+
 
 def write(query: Query, target: str, mode: int, max_exchanges: int | None) -> None:
     """Find the connections, copy their packets, and report on stderr what was written.

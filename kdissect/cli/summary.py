@@ -87,6 +87,12 @@ def _to_interval(text: str) -> int:
     help="Before an upgrade: clients using versions that newer Kafka releases reject.",
 )
 @click.option("--transactions", is_flag=True, help="Producers: transactions, fencing, sequence gaps.")
+@click.option(
+    "--connections",
+    "client_connections",
+    is_flag=True,
+    help="TCP connections of each client to each broker: opening, round trips, retransmissions, ends.",
+)
 @click.option("--findings", is_flag=True, help="Likely problems, with evidence and recommendations.")
 @click.option(
     "--list", "lists_rules", is_flag=True, help="With --findings: explain the rules; needs no FILE."
@@ -154,16 +160,29 @@ def summary(
 @contextmanager
 def _counted_run(query: Query, summarizer: Summarizer, jobs: int) -> Iterator[Run]:
     """Count all exchanges, and return the finished run."""
+    from kdissect.parallel.worker import Sums
+
+    def sums() -> Sums:
+        feed = None
+        if summarizer.takes_connections:
+            from kdissect.stats.connection_log import ConnectionFeed
+
+            options = query.options
+            filtered = not query.filter.is_empty or bool(options.exchanges)
+            feed = ConnectionFeed(query.limits, summarizer.connect, filtered=filtered)
+        return Sums(Selection(query), summarizer, feed)
+
     if jobs == 1:
-        with open_run(query, bar=lambda _: True) as run:
-            run.show(run.selected(), summarizer.feed)
+        counted = sums()
+        with open_run(query, bar=lambda _: True, observer=counted.observer) as run:
+            run.show(filter(counted.feed, run.dissection), lambda _: None)
+            counted.end()
             yield run
         return
     from kdissect.cli.parallel_run import open_parallel_run
-    from kdissect.parallel.worker import Sums
 
     with open_parallel_run(query, bar=lambda _: True) as shared:
-        shared.gather(jobs, lambda _: Sums(Selection(query), summarizer), lambda _: None)
+        shared.gather(jobs, lambda _: sums(), lambda _: None)
         for result in shared.results:
             summarizer.merge(result)
         yield shared

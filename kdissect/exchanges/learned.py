@@ -1,5 +1,5 @@
-"""Facts that one connection reveals about others: the only ones that cross connections. Each has the packet
-time at which it was learned. Holds at most ``Limits.topic_names`` names of topic IDs.
+"""Facts that one connection reveals about others: the only ones that cross connections. Names have the packet
+time at which they were learned. Holds at most ``Limits.topic_names`` names of topic IDs, and ``listeners``.
 
 Connections are independent (docs/decisions/connections-are-islands.md). The parts of a capture can therefore
 be dissected separately, if their facts are first collected and merged. The order of merging does not matter:
@@ -15,10 +15,60 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kdissect.limits import DEFAULT
+from kdissect.model import Endpoint
 from kdissect.options import WHOLE, WINDOW
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from kdissect.limits import Limits
+    from kdissect.model import Exchange
+
+
+class Listeners:
+    """The endpoints of brokers: those that respond, and those that they advertise by address. Holds at most
+    ``Limits.listeners``.
+    """
+
+    __slots__ = ("_known", "_most")
+
+    def __init__(self, limits: Limits = DEFAULT) -> None:
+        self._known: set[Endpoint] = set()
+        self._most = limits.listeners
+
+    def __contains__(self, end: Endpoint) -> bool:
+        return end in self._known
+
+    def learn(self, exchange: Exchange) -> None:
+        """Note the broker of an exchange, and the brokers that its response, if decoded, names."""
+        self.add(exchange.connection.broker)
+        if exchange.api_key in ADVERTISING:
+            for host, port in advertised(exchange):
+                self.add(Endpoint(host, port))
+
+    def add(self, listener: Endpoint) -> None:
+        """Note a listener."""
+        if len(self._known) < self._most:
+            self._known.add(listener)
+
+    def merge(self, other: Listeners) -> None:
+        """Add those of another."""
+        for listener in other._known:
+            self.add(listener)
+
+
+METADATA, FIND_COORDINATOR, DESCRIBE_CLUSTER = 3, 10, 60
+ADVERTISING = frozenset({METADATA, FIND_COORDINATOR, DESCRIBE_CLUSTER})
+"""Keys of the APIs whose responses name brokers."""
+
+
+def advertised(exchange: Exchange) -> Iterator[tuple[str, int]]:
+    """Host and port of each broker that a response names."""
+    response = exchange.response or {}
+    for each in (*(response.get("brokers") or ()), *(response.get("coordinators") or ()), response):
+        host, port = each.get("host"), each.get("port")
+        if host and port and port > 0:
+            yield host, port
 
 
 class LearnedFacts:
@@ -30,14 +80,16 @@ class LearnedFacts:
 
     Attributes:
         topics: topic ID -> name, and when it was learned: ``completed_ns`` of the exchange with both.
+        listeners: where brokers respond, and the addresses that they advertise.
     """
 
-    __slots__ = ("_limits", "_names", "topics")
+    __slots__ = ("_limits", "_names", "listeners", "topics")
 
     def __init__(self, limits: Limits = DEFAULT, names: str = WINDOW) -> None:
         self._limits = limits
         self._names = names
         self.topics: dict[str, tuple[str, int]] = {}
+        self.listeners = Listeners(limits)
 
     def learn_topic(self, topic_id: str, name: str, time_ns: int) -> None:
         before = self.topics.get(topic_id)
@@ -49,6 +101,7 @@ class LearnedFacts:
     def merge(self, other: LearnedFacts) -> None:
         for topic_id, (name, time_ns) in other.topics.items():
             self.learn_topic(topic_id, name, time_ns)
+        self.listeners.merge(other.listeners)
 
     def topic_name(self, topic_id: str, completed_ns: int) -> str | None:
         """The name of a topic ID in an exchange that was completed at this time. None if it is not known."""

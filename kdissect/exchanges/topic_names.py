@@ -17,6 +17,7 @@ from collections import deque
 from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
+from kdissect.exchanges.learned import ADVERTISING
 from kdissect.kafka.bodies import decode_exchange, request_layout, response_layout
 from kdissect.kafka.schema import request, response
 from kdissect.model import Anomaly
@@ -164,13 +165,13 @@ def learned_names(exchange: Exchange) -> list[tuple[str, str]]:
 
 
 def learn(exchange: Exchange, facts: LearnedFacts) -> None:
-    """Learn the topic names in an exchange. It is decoded only if it can have any."""
-    if exchange.api_key is None or exchange.api_version is None:
-        return
-    if may_name_topic_ids(exchange.api_key, exchange.api_version):
+    """Learn the topic names and listeners in an exchange. It is decoded only if it can have any."""
+    key, version = exchange.api_key, exchange.api_version
+    if key is not None and version is not None and (key in ADVERTISING or may_name_topic_ids(key, version)):
         decode_exchange(exchange)
         for topic_id, name in learned_names(exchange):
             facts.learn_topic(topic_id, name, exchange.completed_ns)
+    facts.listeners.learn(exchange)
 
 
 @cache

@@ -28,11 +28,18 @@ _HALVED = sum((_FULL >> 1) << _BITS * bucket for bucket in range(2 * BUCKETS))
 
 # The numbers of a connection, in one array: integers of their own would take 32 bytes each.
 _SYN_NS, _CONNECT_NS, _SYNS, _END, _END_NS = range(5)
+_ENDED_BY_FIN, _ENDED_BY_RST, _FIN_SENT = (
+    2,
+    4,
+    8,
+)  # bits of _END, whose lowest is the side that ended it first
 # The numbers of a side, from _SIDE + _NUMBERS * side on. _ACK is the latest acknowledgment and window, as one
 # number. _ZERO_NS is how long the window was zero; less the time since when, and so negative, while it is.
 _SIDE = 5
-_TOP, _UNACKED_NS, _ACK, _DUPLICATE_ACKS, _SEGMENTS, _RETRANSMITTED, _NEEDLESS, _ZERO_NS = range(8)
+_TOP, _UNACKED_NS, _ACK, _DUPLICATE_ACKS, _SEGMENTS, _RETRANSMITTED, _SPURIOUS, _ZERO_NS = range(8)
 _NUMBERS = 8
+
+OPENED, REFUSED, UNANSWERED = "opened", "refused", "unanswered"
 
 _UNKNOWN = -1
 _REORDERED_NS = 3_000_000
@@ -94,7 +101,7 @@ class TcpAnalysis:
             return
         if not flags & SYN and not numbers[_CONNECT_NS] and numbers[_SYN_NS] and numbers[other + _TOP] >= 0:
             self._connected(side, time_ns, acknowledgment)
-        numbers[own + _NEEDLESS] += d_sack
+        numbers[own + _SPURIOUS] += d_sack
         if (not window) != (numbers[own + _ZERO_NS] < 0) and not flags & (SYN | FIN):
             numbers[own + _ZERO_NS] += time_ns if window else -time_ns
         latest = acknowledgment << 16 | window
@@ -119,6 +126,16 @@ class TcpAnalysis:
     # --- results --------------------------------------------------------------------------------------------
 
     @property
+    def opening(self) -> str | None:
+        """``opened``, ``refused`` (by a RST), ``unanswered``; None if its SYN was not captured."""
+        numbers = self._numbers
+        if not numbers[_SYNS]:
+            return None
+        if all(numbers[_SIDE + _NUMBERS * side + _TOP] != _UNKNOWN for side in (0, 1)):
+            return OPENED
+        return REFUSED if numbers[_END] & _ENDED_BY_RST else UNANSWERED
+
+    @property
     def connect_ns(self) -> int | None:
         """From the first SYN to the end of the handshake; None if not all of it was captured."""
         return self._numbers[_CONNECT_NS] or None
@@ -132,7 +149,7 @@ class TcpAnalysis:
     def end(self) -> End | None:
         """Who ended it; None if neither a FIN nor a RST was captured."""
         code = self._numbers[_END]
-        return End(code & 1, bool(code & 4), self._numbers[_END_NS]) if code else None
+        return End(code & 1, bool(code & _ENDED_BY_RST), self._numbers[_END_NS]) if code else None
 
     def segments(self, side: int) -> int:
         """Segments with new payload from a side."""
@@ -142,9 +159,9 @@ class TcpAnalysis:
         """Segments that a side sent again, with SYN-ACKs but without SYNs."""
         return self._of(side, _RETRANSMITTED)
 
-    def needless(self, side: int) -> int:
-        """Of those, how many the other side had received before: it said so (D-SACK, RFC 2883)."""
-        return self._of(1 - side, _NEEDLESS)
+    def spurious(self, side: int) -> int:
+        """Of those, how many the other side had received before, as it reported (D-SACK, RFC 2883)."""
+        return self._of(1 - side, _SPURIOUS)
 
     def duplicate_acks(self, side: int) -> int:
         """Duplicate acknowledgments that a side sent."""
@@ -158,7 +175,9 @@ class TcpAnalysis:
     def unacknowledged(self, side: int) -> int:
         """Bytes of a side that the other side has not acknowledged; 0 also if it never sent an ACK."""
         top, ack = self._of(side, _TOP), self._of(1 - side, _ACK)
-        return max(0, distance(ack >> 16, top)) if top >= 0 and ack >= 0 else 0
+        if top == _UNKNOWN or ack == _UNKNOWN:
+            return 0
+        return max(0, distance(ack >> 16, top) - bool(self._numbers[_END] & _FIN_SENT << side))
 
     def round_trips(self, side: int) -> list[int]:
         """Histogram of the time from a side's payload to its acknowledgment, see ``BUCKETS``."""
@@ -176,9 +195,10 @@ class TcpAnalysis:
         own = _SIDE + _NUMBERS * side
         if flags & (FIN | RST):
             if not numbers[_END]:
-                numbers[_END] = side | 2 | (4 if flags & RST else 0)
+                numbers[_END] = side | (_ENDED_BY_RST if flags & RST else _ENDED_BY_FIN)
                 numbers[_END_NS] = time_ns
             if not flags & RST:
+                numbers[_END] |= _FIN_SENT << side
                 top = numbers[own + _TOP]
                 after = (sequence + length + 1) & SEQUENCE_MASK
                 if top == _UNKNOWN or distance(top, after) > 0:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kdissect.limits import Limits
     from kdissect.model import Exchange, IdleTick, Packet, PacketBlock
     from kdissect.pipeline import Dissection
+    from kdissect.stats.connection_log import ConnectionFeed
     from kdissect.stats.summarizer import Summarizer
 
     Packets = PacketBlock | Packet | IdleTick
@@ -37,7 +38,13 @@ _PLACES = 100_000  # per batch: without rows too, or the other workers would wai
 
 
 class Work(Protocol):
-    """What a worker does with exchanges; those of each connection come in order, with topic names."""
+    """What a worker does with exchanges; those of each connection come in order, with topic names.
+
+    Attributes:
+        observer: of the connections; None: there is none.
+    """
+
+    observer: ConnectionFeed | None
 
     def feed(self, exchange: Exchange) -> Any:
         """The exchange's output, to be sent to the parent; None: nothing."""
@@ -343,7 +350,12 @@ class Selected:
 
     Args:
         selects: whether an exchange is selected; called for every exchange.
+
+    Attributes:
+        observer: of the connections; None: there is none.
     """
+
+    observer: ConnectionFeed | None = None
 
     def __init__(self, selects: Callable[[Exchange], bool]) -> None:
         self._selects = selects
@@ -436,11 +448,27 @@ _COUNTED = (1, b"")
 
 
 class Sums(Selected):
-    """Counts exchanges in the worker; sends the summary at the end, and no rows."""
+    """Counts exchanges in the worker; sends the summary at the end, and no rows.
 
-    def __init__(self, selects: Callable[[Exchange], bool], summarizer: Summarizer) -> None:
+    Args:
+        selects: whether an exchange is selected; called for every exchange.
+        summarizer: counts the selected ones.
+        observer: passes the connections on to the summarizer, if it takes them.
+    """
+
+    def __init__(
+        self, selects: Callable[[Exchange], bool], summarizer: Summarizer, observer: ConnectionFeed | None
+    ) -> None:
         super().__init__(selects)
         self._summarizer = summarizer
+        self.observer = observer
+
+    def feed(self, exchange: Exchange) -> Any:
+        """Count an exchange if it is selected."""
+        output = super().feed(exchange)
+        if self.observer is not None:
+            self.observer.exchange(exchange, is_selected=output is not None)
+        return output
 
     def make(self, exchange: Exchange) -> tuple[int, bytes]:
         """Count an exchange."""
@@ -449,4 +477,6 @@ class Sums(Selected):
 
     def end(self) -> Summarizer:
         """The summary."""
+        if self.observer is not None:
+            self.observer.close()
         return self._summarizer

@@ -90,6 +90,11 @@ class OwnExchanges:
         self._log.connection(connection, kafka, end, is_selected=self._capture in self._part.own)
         self._closed.append(connection.id)
 
+    def unopened_connection(self, connection: Connection, end: Closed, *, is_listener: bool) -> None:
+        """Take a connection that never opened, as an observer, if it ends in one of the task's own files."""
+        if self._capture in self._part.own:
+            self._log.unopened_connection(connection, end, is_listener=is_listener)
+
     def has(self, exchange: Exchange) -> bool:
         """Whether an exchange is the task's own; to be called once for each exchange."""
         is_own = exchange in self._exchanges

@@ -143,6 +143,7 @@ def _connections(observer: Survey, counts: Mapping[str, int]) -> quality.Connect
     total = observer.protocols.total()
     kafka = observer.protocols["Kafka"]
     closed = sum(count for name, count in counts.items() if name.startswith(_CLOSED))
+    unopened = sum(count for end, count in observer.unopened.items() if end in observer.listeners)
     return quality.ConnectionsPart(
         total=total,
         protocols=dict(observer.protocols.most_common()),
@@ -152,7 +153,11 @@ def _connections(observer: Survey, counts: Mapping[str, int]) -> quality.Connect
         kafka_mid_stream=kafka - observer.from_start,
         kafka_one_sided=observer.one_sided,
         close_reasons=dict(sorted(observer.ends.items())),
-        without_data=max(0, closed - total - counts.get("connections on other ports", 0)),
+        without_data=max(
+            0, closed - total - counts.get("connections on other ports", 0) - observer.unopened.total()
+        ),
+        unopened=unopened,
+        unopened_others=observer.unopened.total() - unopened,
         not_kafka=[
             quality.EndpointPart(protocol=protocol, endpoint=endpoint, connections=count)
             for (protocol, endpoint), count in observer.unread.most_common(_MAX_ROWS)
@@ -258,11 +263,8 @@ def _no_kafka(
         )
     elif not connections.protocols.get(_KAFKA):
         others = ", ".join(f"{count:,} {name}" for name, count in connections.protocols.items())
-        silent = (
-            f"{_plural(connections.without_data, 'connection')} without data"
-            if connections.without_data
-            else ""
-        )
+        empty = connections.without_data + connections.unopened + connections.unopened_others
+        silent = f"{_plural(empty, 'connection')} without data" if empty else ""
         what = (
             f"none of the connections is Kafka: {others}"
             if others
@@ -335,7 +337,7 @@ def _connection_findings(connections: quality.ConnectionsPart) -> Iterator[Findi
     if one_sided := connections.kafka_one_sided:
         yield _finding(
             quality.ONE_SIDED if 2 * one_sided > kafka else quality.GOOD,
-            f"Of {one_sided:,} of {_plural(kafka, 'Kafka connection')} only one side's bytes were captured.",
+            f"Of {one_sided:,} of {_plural(kafka, 'Kafka connection')} only one side was captured.",
             (
                 "Capture at a point that sees both directions; asymmetric routing or a one-way "
                 "mirror (SPAN) port hides one of them."

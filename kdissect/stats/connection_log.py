@@ -1,28 +1,33 @@
 """Connections and exchanges, as they are dissected -> one row per connection, once it is complete.
 
 When a connection ends, some of its exchanges may still be waiting to be ordered or for a topic name. So a row
-is finished when its connection has ended and all its exchanges have arrived. Holds a row of some 600 bytes
-for each connection that is open (``limits.connections``) or has waiting exchanges (``order_rows``,
-``naming_rows``).
+is finished when its connection has ended and all its exchanges have arrived. A connection that never opened
+has a row only if its far end is a Kafka listener, which may become known later. Holds a row of some 1,000
+bytes for each connection that is open (``limits.connections``) or has waiting exchanges (``order_rows``,
+``naming_rows``), and for those that never opened (``unopened_connections``).
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from typing import TYPE_CHECKING
 
 from kdissect.exchanges.outcomes import outcome
-from kdissect.model import UNANSWERED
+from kdissect.model import ANSWERED, ORPHAN, UNANSWERED
 from kdissect.stats.survey import KAFKA, Survey
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from kdissect.exchanges.kafka_connection import KafkaConnection
     from kdissect.limits import Limits
     from kdissect.model import Anomaly, Closed, Endpoint, Exchange
+    from kdissect.net.analysis import End, TcpAnalysis
     from kdissect.net.connection import Connection
 
+CLIENT, BROKER = "client", "broker"
+
+_WAITING_APIS = frozenset({"Fetch", "ShareFetch", "JoinGroup", "SyncGroup"})  # brokers delay their responses
 _NO_GAPS: Mapping[str, int] = {}
 
 
@@ -43,11 +48,19 @@ class ConnectionLogRow:
         kinds: exchanges by kind.
         no_answer: requests that the broker did not answer.
         errors: exchanges whose response has an error.
-        repeated_bytes, out_of_order: bytes captured again, segments captured out of order; None while it is
-            open, like the next three.
+        out_of_order: segments captured out of order; None while it is open, like the next three.
         exchanges_total: its number of exchanges; None while it is open.
         resyncs, skipped_bytes, unread_bytes: as in ``KafkaConnection``.
         unattached: anomalies after the last exchange.
+        tcp, client_side: its TCP analysis, and which side of it is the client; None while it is open.
+        end: who ended it; None if neither a FIN nor a RST was captured.
+        closed_ns: packet time of its end.
+        repeated: bytes that were captured again, by side.
+        seen: by side, whether any packet was captured.
+        outstanding: requests without a response at its end; reading the next two, calls that wait by design
+            (Fetch, JoinGroup ...) are left out.
+        outstanding_calls, outstanding_ns: their number, and when the first of them was sent.
+        is_listener: whether its far end was known as a Kafka listener when it did not open.
         is_selected: whether any of its exchanges matches the filters.
     """
 
@@ -57,27 +70,36 @@ class ConnectionLogRow:
         "capture",
         "client",
         "client_id",
+        "client_side",
         "client_software_name",
         "client_software_version",
         "close_reason",
+        "closed_ns",
+        "end",
         "exchanges_total",
         "first_ns",
         "from_start",
         "gaps",
         "id",
+        "is_listener",
         "is_selected",
         "kinds",
         "last_ns",
         "no_answer",
         "out_of_order",
+        "outstanding",
+        "outstanding_calls",
+        "outstanding_ns",
         "principal",
         "protocol",
-        "repeated_bytes",
+        "repeated",
         "request_bytes",
         "response_bytes",
         "resyncs",
         "sasl_mechanism",
+        "seen",
         "skipped_bytes",
+        "tcp",
         "unattached",
         "unread_bytes",
     )  # fmt: skip
@@ -100,21 +122,55 @@ class ConnectionLogRow:
         self.kinds: Counter[str] = Counter()
         self.request_bytes = self.response_bytes = self.anomalies = self.no_answer = 0
         self.gaps: Mapping[str, int] = _NO_GAPS
-        self.repeated_bytes: int | None = None
+        self.tcp: TcpAnalysis | None = None
+        self.client_side = 0
+        self.end: End | None = None
+        self.closed_ns: int | None = None
+        self.repeated = self.seen = (0, 0)
+        self.outstanding = self.outstanding_calls = 0
+        self.outstanding_ns: int | None = None
         self.out_of_order: int | None = None
         self.resyncs: int | None = None
         self.skipped_bytes: int | None = None
         self.unread_bytes: int | None = None
         self.unattached: list[Anomaly] = []
-        self.is_selected = False
+        self.is_listener = self.is_selected = False
 
     @property
     def exchanges(self) -> int:
         """How many were added so far."""
         return self.kinds.total()
 
+    @property
+    def repeated_bytes(self) -> int | None:
+        """Bytes captured again; None while it is open."""
+        return None if self.tcp is None else sum(self.repeated)
+
+    @property
+    def opening(self) -> str | None:
+        """As in ``TcpAnalysis``; None if its SYN was not captured."""
+        return None if self.tcp is None else self.tcp.opening
+
+    @property
+    def ended_by(self) -> str | None:
+        """``client`` or ``broker``; None if neither a FIN nor a RST was captured."""
+        return None if self.end is None else CLIENT if self.end.side == self.client_side else BROKER
+
+    @property
+    def ending(self) -> str:
+        """``client FIN``, ``broker RST`` ...; ``open`` if neither a FIN nor a RST was captured."""
+        return "open" if self.end is None else f"{self.ended_by} {'RST' if self.end.reset else 'FIN'}"
+
+    @property
+    def idle_ns(self) -> int | None:
+        """From its last bytes to the FIN or RST that ended it; None if there was none, or no bytes."""
+        if self.end is None or self.last_ns is None:
+            return None
+        return max(0, self.end.time_ns - self.last_ns)
+
     def add(self, exchange: Exchange) -> None:
         """Add an exchange."""
+        self._note_outstanding(exchange)
         self.kinds[exchange.kind] += 1
         self.no_answer += outcome(exchange) == UNANSWERED
         self.anomalies += len(exchange.anomalies)
@@ -132,6 +188,17 @@ class ConnectionLogRow:
         if exchange.response_frame is not None:
             self.response_bytes += exchange.response_frame.wire_bytes
 
+    def _note_outstanding(self, exchange: Exchange) -> None:
+        """Brokers respond in order: a response shows that no earlier request is outstanding."""
+        if exchange.kind in (ANSWERED, ORPHAN):
+            self.outstanding = self.outstanding_calls = 0
+            self.outstanding_ns = None
+        elif exchange.kind == UNANSWERED:
+            self.outstanding += 1
+            if exchange.api not in _WAITING_APIS:
+                self.outstanding_calls += 1
+                self.outstanding_ns = exchange.time_ns if self.outstanding_ns is None else self.outstanding_ns
+
 
 class ConnectionLog(Survey):
     """A survey that also keeps a row for each connection."""
@@ -140,6 +207,7 @@ class ConnectionLog(Survey):
         super().__init__(limits)
         self._rows: dict[str, ConnectionLogRow] = {}
         self._finished: list[ConnectionLogRow] = []
+        self._unopened: OrderedDict[ConnectionLogRow, None] = OrderedDict()
 
     def connection(
         self, connection: Connection, kafka: KafkaConnection, end: Closed, *, is_selected: bool = True
@@ -148,24 +216,32 @@ class ConnectionLog(Survey):
         super().connection(connection, kafka, end)
         row = self._rows.get(connection.id)
         if row is None:
-            client_side = connection.initiator or 0 if kafka.client is None else kafka.client
-            client, broker = connection.ends[client_side], connection.ends[1 - client_side]
-            row = ConnectionLogRow(connection.id, connection.interface.capture, client, broker)
-            self._rows[connection.id] = row
-        row.capture = connection.interface.capture
-        row.first_ns, row.last_ns = connection.first_time_ns, kafka.last_ns
-        row.close_reason = end.reason
+            row = self._rows[connection.id] = _row(connection, kafka.client)
+        _close(row, connection, kafka.client, end)
+        row.last_ns = kafka.last_ns
         row.protocol = kafka.protocol
         row.from_start = connection.initiator is not None
         row.exchanges_total = kafka.exchanges
         row.gaps = kafka.gaps
-        row.repeated_bytes = sum(stream.repeated_bytes for stream in connection.streams)
-        row.out_of_order = sum(stream.out_of_order for stream in connection.streams)
         row.resyncs, row.skipped_bytes = kafka.resyncs, kafka.skipped_bytes
         row.unread_bytes = kafka.unread_bytes
         row.unattached = list(kafka.unattached) if is_selected else []
         row.anomalies += len(row.unattached)
         self._finish(row)
+
+    def unopened_connection(self, connection: Connection, end: Closed, *, is_listener: bool) -> None:
+        """Take a connection that never opened; its row waits until its far end is known as a listener."""
+        super().unopened_connection(connection, end, is_listener=is_listener)
+        row = _row(connection, None)
+        _close(row, connection, None, end)
+        row.protocol, row.from_start, row.exchanges_total = None, True, 0
+        row.is_listener = is_listener
+        self._keep_unopened(row)
+
+    def _keep_unopened(self, row: ConnectionLogRow) -> None:
+        self._unopened[row] = None
+        if len(self._unopened) > self._max_unopened:
+            self._unopened.popitem(last=False)
 
     def exchange(self, exchange: Exchange, *, is_selected: bool = True) -> None:
         """Take an exchange."""
@@ -189,11 +265,67 @@ class ConnectionLog(Survey):
 
     def close(self) -> list[ConnectionLogRow]:
         """All remaining rows: reading was stopped before they were complete."""
+        self._finished += (row for row in self._unopened if row.broker in self.listeners)
         self._finished += self._rows.values()
         self._rows.clear()
+        self._unopened.clear()
         return self.finished()
 
     def _finish(self, row: ConnectionLogRow) -> None:
         assert row.exchanges_total is not None
         if row.exchanges >= row.exchanges_total:
             self._finished.append(self._rows.pop(row.id))
+
+
+class ConnectionFeed(ConnectionLog):
+    """A log that passes each row on once it is complete, and of connections that never opened all.
+
+    Args:
+        limits: of the survey.
+        take: gets the rows.
+        filtered: whether only connections with an exchange that matches the filters are passed on.
+    """
+
+    def __init__(self, limits: Limits, take: Callable[[ConnectionLogRow], object], *, filtered: bool) -> None:
+        super().__init__(limits)
+        self._take = take
+        self._filtered = filtered
+
+    def close(self) -> list[ConnectionLogRow]:
+        """Pass on the remaining rows of connections that have ended."""
+        for row in self._rows.values():
+            if row.tcp is not None:
+                self._pass_on(row)
+        self._rows.clear()
+        return []
+
+    def _finish(self, row: ConnectionLogRow) -> None:
+        super()._finish(row)
+        for each in self.finished():
+            self._pass_on(each)
+
+    def _keep_unopened(self, row: ConnectionLogRow) -> None:
+        self._pass_on(row)
+
+    def _pass_on(self, row: ConnectionLogRow) -> None:
+        if row.is_selected or not self._filtered:
+            self._take(row)
+
+
+def _row(connection: Connection, client_side: int | None) -> ConnectionLogRow:
+    """The row of a connection; if no message shows which end is the client, it is the one that opened it."""
+    side = connection.initiator or 0 if client_side is None else client_side
+    client, broker = connection.ends[side], connection.ends[1 - side]
+    return ConnectionLogRow(connection.id, connection.interface.capture, client, broker)
+
+
+def _close(row: ConnectionLogRow, connection: Connection, client_side: int | None, end: Closed) -> None:
+    """Fill in what the packets of a connection show, once it has ended."""
+    one, two = connection.streams
+    row.capture = connection.interface.capture
+    row.first_ns, row.closed_ns, row.close_reason = connection.first_time_ns, end.time_ns, end.reason
+    row.client_side = connection.initiator or 0 if client_side is None else client_side
+    row.tcp = connection.tcp
+    row.end = None if connection.tcp is None else connection.tcp.end
+    row.repeated, row.seen = (one.repeated_bytes, two.repeated_bytes), (one.seen, two.seen)
+    row.out_of_order = one.out_of_order + two.out_of_order

@@ -178,6 +178,52 @@ class LagRow:
 
 
 # ------------------------------------------------------------------------------------------------------------
+# ``summary --connections`` as typed values: how the connections of a client to a broker opened, fared, ended.
+# ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, kw_only=True)
+class RoundTripsRow:
+    """Round-trip times between the place of capture and one end, from payload to its acknowledgment."""
+
+    count: int = described("Number of measurements.")
+    p50_us: int | None = described("Upper limit of the median: a power of two, in microseconds.")
+    p99_us: int | None = described("The same of the 99th percentile.")
+    histogram: list[int] = described(
+        "24 counts: below 1 us, below each next power of two, and in the last one all others; empty: none."
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class ClientConnectionsRow:
+    """The Kafka connections of a client to a broker, and those to a listener that never opened."""
+
+    client: str = described("Client id; its address if it sent none, or if the connection never opened.")
+    broker: str = described("Address and port of the broker.")
+    connections: int = described("Number of connections.")
+    refused: int = described("Connections refused with a RST.")
+    unanswered: int = described("Connections whose SYNs were not answered.")
+    syn_retransmissions: int = described("SYNs that were sent again.")
+    connect_us: Spread = described("From the first SYN to the end of the TCP handshake.")
+    client_round_trips: RoundTripsRow = described("Round trips to the client.")
+    broker_round_trips: RoundTripsRow = described("Round trips to the broker.")
+    client_segments: int = described("Segments with new payload from the client.")
+    broker_segments: int = described("The same from the broker.")
+    client_retransmissions: int = described("Segments that the client sent again, without SYNs.")
+    broker_retransmissions: int = described("The same of the broker.")
+    client_spurious: int = described("Unnecessary retransmissions of the client, as the broker reported.")
+    broker_spurious: int = described("The same of the broker.")
+    client_duplicate_acks: int = described("Duplicate acknowledgments from the client.")
+    broker_duplicate_acks: int = described("The same from the broker.")
+    client_zero_window_us: int = described("How long the client's receive window was zero: it did not read.")
+    broker_zero_window_us: int = described("The same of the broker.")
+    ends: dict[str, int] = described(
+        "How they ended: client FIN, client RST, broker FIN, broker RST, open (no FIN or RST captured)."
+    )
+    outstanding: int = described("Requests without a response when their connection ended.")
+
+
+# ------------------------------------------------------------------------------------------------------------
 # Likely problems: the part of the document that ``--findings`` adds.
 # ------------------------------------------------------------------------------------------------------------
 
@@ -603,5 +649,8 @@ class Summary:
     lag: list[LagRow] | None = described("Consumer lag.")
     versions: VersionsPart | None = described("Versions in use, and those that newer brokers reject.")
     transactions: TransactionsPart | None = described("Producers with a producer id, and their transactions.")
+    client_connections: list[ClientConnectionsRow] | None = described(
+        "How the connections of clients to brokers opened, fared and ended."
+    )
     findings: list[FindingRow] | None = described("Likely problems, the worst first.")
     other: dict[str, int] = described("Exchanges without a row of their own, by table: tables are bounded.")

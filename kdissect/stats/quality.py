@@ -113,9 +113,11 @@ class ConnectionsPart:
     ipv6: int = described("Over IPv6.")
     kafka_from_start: int = described("Kafka connections whose handshake was captured.")
     kafka_mid_stream: int = described("Kafka connections that were already open.")
-    kafka_one_sided: int = described("Kafka connections with data from one side only.")
+    kafka_one_sided: int = described("Kafka connections with packets from one side only.")
     close_reasons: dict[str, int] = described("How they ended: fin, reset, reused, idle, evicted, end.")
-    without_data: int = described("Connections without data, not counted above: most were refused.")
+    without_data: int = described("Connections that opened, but without data; not counted above.")
+    unopened: int = described("Connections to known Kafka listeners that were refused or not answered.")
+    unopened_others: int = described("The same to other endpoints, as of a port scan.")
     not_kafka: list[EndpointPart] = described(
         "The most frequent endpoints of connections that are not Kafka."
     )

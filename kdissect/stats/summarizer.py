@@ -7,6 +7,7 @@
                     intervals.py    time series
                     groups.py       members and rebalances of groups
                     lag.py          lag of clients and groups
+                    client_connections.py how connections opened, fared and ended
                     versions.py     versions in use, and those newer brokers reject
                     transactions.py transactions, fenced producers, sequence numbers
                     findings/       likely problems: rules.py lists the rules
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kdissect.limits import DEFAULT, Limits
 from kdissect.stats import rows
+from kdissect.stats.client_connections import ClientConnections
 from kdissect.stats.cluster import Cluster
 from kdissect.stats.document import SCHEMA_VERSION, CaptureRow, Summary
 from kdissect.stats.facts import Facts
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from kdissect.model import Exchange
+    from kdissect.stats.connection_log import ConnectionLogRow
 
     class Dissected(Protocol):
         """Exchanges and other counts: a ``Dissection``."""
@@ -60,9 +63,12 @@ PARTS = {
     "lag": Lag,
     "versions": VersionUse,
     "transactions": Transactions,
+    "client_connections": ClientConnections,
     "findings": Findings,
 }
 """Optional parts, by their name in the document."""
+OF_CONNECTIONS = frozenset({"client_connections"})
+"""Those that also count connections, with ``connect``."""
 
 
 @summed
@@ -110,6 +116,16 @@ class Summarizer(Summed):
             self.intervals.feed(facts)
         for part in self.parts.values():
             part.feed(facts)
+
+    @property
+    def takes_connections(self) -> bool:
+        """Whether ``connect`` must be called with each connection that has ended."""
+        return not OF_CONNECTIONS.isdisjoint(self.parts)
+
+    def connect(self, row: ConnectionLogRow) -> None:
+        """Count a connection that has ended, after all its exchanges."""
+        for name in OF_CONNECTIONS.intersection(self.parts):
+            self.parts[name].connect(row)
 
     def close(
         self, captures: Sequence[str], counts: Mapping[str, int], skipped: Mapping[str, int]

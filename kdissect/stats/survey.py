@@ -10,6 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from kdissect.anomalies import CATALOGUE, NOTE
+from kdissect.exchanges.learned import Listeners
 from kdissect.model import ANSWERED, UNACKNOWLEDGED, IdleTick, Packet, PacketBlock
 from kdissect.stats.sums import Summed, earliest, largest, latest, summed, total
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from kdissect.exchanges.kafka_connection import KafkaConnection
     from kdissect.limits import Limits
-    from kdissect.model import Closed, Exchange, Interface
+    from kdissect.model import Closed, Endpoint, Exchange, Interface
     from kdissect.net.connection import Connection
 
 
@@ -44,7 +45,9 @@ class Survey:
         ends: connections by close reason.
         ipv6: connections over IPv6.
         from_start: Kafka connections whose SYN was captured.
-        one_sided: Kafka connections with data from one side only.
+        one_sided: Kafka connections with packets of one side only.
+        listeners: endpoints of Kafka brokers.
+        unopened: connections that never opened, by far end, at most ``limits.unopened_connections`` ends.
         unread: connections that are not Kafka, by protocol and answering endpoint.
         kinds: exchanges by kind.
         complete: exchanges with nothing missing.
@@ -62,7 +65,10 @@ class Survey:
         self.complete = 0
         self.anomalies: dict[str, AnomalyCount] = {}
         self.unknown: Counter[tuple[int, int | None]] = Counter()
+        self.listeners = Listeners(limits)
+        self.unopened: Counter[Endpoint] = Counter()
         self._max = limits.surveyed_ends
+        self._max_unopened = limits.unopened_connections
 
     def watch(self, packets: Iterable[Packets]) -> Iterator[Packets]:
         """Count packets while passing them on."""
@@ -76,15 +82,24 @@ class Survey:
         self.ipv6 += ":" in connection.ends[0].ip
         if protocol == KAFKA:
             self.from_start += connection.initiator is not None
-            self.one_sided += not all(kafka.seen)
+            self.one_sided += not all(stream.seen for stream in connection.streams)
             return
         broker = 1 if connection.initiator is None else 1 - connection.initiator
         if connection.initiator is None and connection.ends[0].port < connection.ends[1].port:
             broker = 0  # clients have the higher port
         _count(self.unread, (protocol, str(connection.ends[broker])), self._max)
 
+    def unopened_connection(self, connection: Connection, end: Closed, *, is_listener: bool) -> None:  # noqa: ARG002
+        """Count a connection that never opened."""
+        assert connection.initiator is not None
+        far_end = connection.ends[1 - connection.initiator]
+        if is_listener:
+            self.listeners.add(far_end)
+        _count(self.unopened, far_end, self._max_unopened)
+
     def exchange(self, exchange: Exchange) -> None:
         """Count an exchange."""
+        self.listeners.learn(exchange)
         self.kinds[exchange.kind] += 1
         kinds = {anomaly.kind for anomaly in exchange.anomalies}
         is_settled = exchange.kind in (ANSWERED, UNACKNOWLEDGED)

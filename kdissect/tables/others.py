@@ -6,23 +6,26 @@ Holds the pairs that have a row in ``topic_ids``: at most ``limits.topic_names``
 
 from __future__ import annotations
 
+from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect import __version__
 from kdissect.anomalies import CATALOGUE
 from kdissect.model import ANSWERED, ORPHAN, UNACKNOWLEDGED, UNANSWERED
+from kdissect.net.analysis import BUCKETS
 from kdissect.stats.appraisal import interfaces
 from kdissect.stats.quality import total
 from kdissect.tables.columns import BOOLEAN, INT32, INT64, STRING, TIMESTAMP, Array, Column, Struct, file_name
 from kdissect.tables.form import Table, day, of_exchange, time_columns, valid_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from kdissect.capture.source import Source
     from kdissect.limits import Limits
     from kdissect.model import Anomaly, Exchange
+    from kdissect.net.analysis import TcpAnalysis
     from kdissect.stats.connection_log import ConnectionLogRow
     from kdissect.stats.quality import InterfacePart
     from kdissect.stats.survey import Census, FileCount
@@ -149,6 +152,107 @@ def _gap(name: str, key: str, sentence: str, unit: str = "") -> Column:
     return Column(name, INT64, lambda row: row.gaps.get(key, 0), sentence, unit)
 
 
+def _tcp(
+    name: str, get: Callable[[TcpAnalysis, ConnectionLogRow], Any], sentence: str, unit: str = ""
+) -> Column:
+    """A column from the TCP analysis, null if the connection is still open."""
+    return Column(name, INT64, lambda row: None if row.tcp is None else get(row.tcp, row), sentence, unit)
+
+
+def _sides(
+    name: str, get: Callable[[TcpAnalysis, ConnectionLogRow, int], Any], sentence: str, unit: str = ""
+) -> tuple[Column, Column]:
+    """Two such columns, of the client and of the broker; ``get`` takes the side."""
+    return (
+        _tcp(f"client_{name}", lambda tcp, row: get(tcp, row, row.client_side), sentence, unit),
+        _tcp(
+            f"broker_{name}",
+            lambda tcp, row: get(tcp, row, 1 - row.client_side),
+            "Same for the broker.",
+            unit,
+        ),
+    )
+
+
+def _round_trips(tcp: TcpAnalysis, side: int) -> list[int] | None:
+    """Histogram of the round trips to a side: they are measured with payload of the other one."""
+    counts = tcp.round_trips(1 - side)
+    return counts if any(counts) else None
+
+
+_TCP_COLUMNS = (
+    _plain(
+        "opening",
+        STRING,
+        "`opened`, `refused` (RST) or `unanswered`; null if its SYN was not captured. A connection that did "
+        "not open has a row only if its far end is a known Kafka listener.",
+    ),
+    _tcp(
+        "connect_us",
+        lambda tcp, _: tcp.connect_ns and tcp.connect_ns // 1000,
+        "From the first SYN to the end of the TCP handshake; null if not all of it was captured.",
+        "us",
+    ),
+    _tcp("syn_retransmissions", lambda tcp, _: tcp.syn_retransmissions, "How often the SYN was sent again."),
+    *(
+        replace(column, type=Array(INT64))
+        for column in _sides(
+            "round_trips",
+            lambda tcp, _, side: _round_trips(tcp, side),
+            "Round-trip times between the place of capture and the client, from payload to its "
+            f"acknowledgment, as {BUCKETS} counts: below 1 us, below each next power of two, and in the last "
+            "one all others. An acknowledgment may wait up to 40 ms for a response. Null: none was measured.",
+        )
+    ),
+    *_sides(
+        "segments", lambda tcp, _, side: tcp.segments(side), "Segments with new payload from the client."
+    ),
+    *_sides(
+        "retransmissions",
+        lambda tcp, _, side: tcp.retransmitted(side),
+        "Segments that the client sent again, without SYNs.",
+    ),
+    *_sides(
+        "spurious_retransmissions",
+        lambda tcp, _, side: tcp.spurious(side),
+        "Retransmissions from the client that were unnecessary, as the broker reported (D-SACK).",
+    ),
+    *_sides(
+        "repeated_bytes",
+        lambda _, row, side: row.repeated[side],
+        "Bytes from the client that were retransmitted, or captured twice.",
+        "bytes",
+    ),
+    *_sides(
+        "duplicate_acks",
+        lambda tcp, _, side: tcp.duplicate_acks(side),
+        "Duplicate acknowledgments from the client.",
+    ),
+    *_sides(
+        "zero_window_us",
+        lambda tcp, row, side: tcp.zero_window_ns(side, row.closed_ns or 0) // 1000,
+        "How long the client's receive window was zero: it did not read.",
+        "us",
+    ),
+    *_sides(
+        "unacknowledged_bytes",
+        lambda tcp, _, side: tcp.unacknowledged(side),
+        "Bytes from the client that were not acknowledged by the end.",
+        "bytes",
+    ),
+    _plain("ended_by", STRING, "Who sent the first FIN or RST: `client` or `broker`; null: neither."),
+    Column(
+        "end_flag", STRING, lambda row: row.end and ("RST" if row.end.reset else "FIN"), "`FIN` or `RST`."
+    ),
+    _tcp("outstanding", lambda _, row: row.outstanding, "Requests without a response when it ended."),
+    _tcp(
+        "idle_us",
+        lambda _, row: None if row.idle_ns is None else row.idle_ns // 1000,
+        "From its last captured bytes to that FIN or RST.",
+        "us",
+    ),
+)
+
 CONNECTIONS = Table(
     "connections",
     "A TCP connection, Kafka or not. With filters: one with a matching exchange; its numbers cover all of "
@@ -193,6 +297,7 @@ CONNECTIONS = Table(
         _plain("repeated_bytes", INT64, "Repeated bytes: retransmitted, or captured twice; null if still "
                "open, as are the next four.", unit="bytes"),
         _plain("out_of_order", INT64, "Segments captured after a later one."),
+        *_TCP_COLUMNS,
         _plain("resyncs", INT64, "How often the next frame boundary had to be searched for."),
         _plain("skipped_bytes", INT64, "Bytes skipped by those searches.", unit="bytes"),
         _plain("unread_bytes", INT64, "Captured bytes not recognized as Kafka: TLS, for example.",

@@ -106,6 +106,8 @@ def _connections(check: quality.Check) -> Iterator[str]:
         f"{part.ipv4:,} over IPv4" if part.ipv4 and part.ipv6 else None,
         f"{part.ipv6:,} over IPv6" if part.ipv6 else None,
         f"{part.without_data:,} without data" if part.without_data else None,
+        f"{part.unopened:,} to Kafka listeners did not open" if part.unopened else None,
+        f"{part.unopened_others:,} to other endpoints did not open" if part.unopened_others else None,
     )
     if part.protocols.get("Kafka"):
         yield facts(

@@ -54,6 +54,8 @@ def sections(summary: document.Summary, *, limit: int | None, narrow: bool = Fal
         yield from version_sections(summary.versions, limit=limit, narrow=narrow)
     if summary.transactions is not None:
         yield from transactions_page.sections(summary.transactions, limit=limit, narrow=narrow)
+    if summary.client_connections is not None:
+        yield from connection_sections(summary.client_connections, limit=limit, narrow=narrow)
     if summary.findings is not None:
         yield from finding_sections(summary.findings, limit=limit)
     if summary.other:
@@ -259,6 +261,61 @@ def lag_sections(rows: Sequence[LagRow], *, limit: int | None, narrow: bool = Fa
     lagging = sum(1 for row in rows if row.lag)
     notes = (f"{many(len(rows), 'reader')} of partitions, {lagging:,} behind at the end",)
     yield table("Lag", _LAG, rows, limit=limit, narrow=narrow, notes=notes)
+
+
+# ------------------------------------------------------------------------------------------------------------
+# ``ClientConnectionsRow`` -> the part of the page about TCP connections.
+# ------------------------------------------------------------------------------------------------------------
+
+
+def _round_trip(row: document.RoundTripsRow) -> str:
+    return f"{us(row.p50_us)} {us(row.p99_us)}" if row.count else ABSENT
+
+
+def _lost(row: document.ClientConnectionsRow) -> str:
+    """Retransmissions that were necessary, and their share."""
+    segments = row.client_segments + row.broker_segments
+    again = row.client_retransmissions + row.broker_retransmissions
+    needed = max(0, again - row.client_spurious - row.broker_spurious)
+    return f"{needed:,} ({100 * needed / segments:.1f}%)" if needed and segments else some(needed)
+
+
+def _not_opened(row: document.ClientConnectionsRow) -> str:
+    counts = ((row.refused, "refused"), (row.unanswered, "unanswered"))
+    return ", ".join(f"{count:,} {name}" for count, name in counts if count) or ABSENT
+
+
+_TCP = (
+    View("CLIENT", lambda row: row.client, keep=True, shrinks=True),
+    View("BROKER", lambda row: row.broker, keep=True),
+    View("CONNECTIONS", lambda row: f"{row.connections:,}", right=True, keep=True),
+    View("NOT OPENED", _not_opened, keep=True),
+    View("CONNECT P50", lambda row: us(row.connect_us.p50), right=True),
+    View("MAX", lambda row: us(row.connect_us.max), right=True),
+    View("RTT CLIENT", lambda row: _round_trip(row.client_round_trips), right=True),
+    View("RTT BROKER", lambda row: _round_trip(row.broker_round_trips), right=True),
+    View("RETRANSMITTED", _lost, right=True, keep=True),
+    View("DUP ACKS", lambda row: some(row.client_duplicate_acks + row.broker_duplicate_acks), right=True),
+    View("CLIENT NOT READING", lambda row: us(row.client_zero_window_us or None), right=True),
+    View("BROKER NOT READING", lambda row: us(row.broker_zero_window_us or None), right=True),
+    View("OUTSTANDING", lambda row: some(row.outstanding), right=True, keep=True),
+    View(
+        "ENDED BY", lambda row: ", ".join(f"{count:,} {end}" for end, count in row.ends.items()), shrinks=True
+    ),
+)
+
+
+def connection_sections(
+    rows: Sequence[document.ClientConnectionsRow], *, limit: int | None, narrow: bool = False
+) -> Iterator[PageSection]:
+    """Yield one table; the client with the most connections comes first."""
+    total = sum(row.connections for row in rows)
+    unopened = sum(row.refused + row.unanswered for row in rows)
+    notes = (
+        f"{many(total, 'connection')} to Kafka listeners, {unopened:,} of them did not open",
+        "RTT: P50 and P99 from the place of capture to that end; NOT READING: its receive window was zero",
+    )
+    yield table("TCP connections", _TCP, rows, limit=limit, narrow=narrow, notes=notes)
 
 
 # ------------------------------------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ def only(result: Segment | None) -> Segment:
 def test_a_usual_packet() -> None:
     data = link(internet(options=TIMESTAMPS))
     source = packet(data, number=7, time_ns=123)
-    expected = Segment(7, 123, source.interface, FOUR_ENDS, 2**32 - 2, 77, PSH | ACK, b"hello", 5, 8192)
+    expected = Segment(7, 123, source.interface, FOUR_ENDS, 2**32 - 2, 77, PSH | ACK, b"hello", 5, 64240)
     assert Segments().feed(source) == expected
 
 
