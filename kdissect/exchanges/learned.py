@@ -39,6 +39,9 @@ class Listeners:
     def __contains__(self, end: Endpoint) -> bool:
         return end in self._known
 
+    def __iter__(self) -> Iterator[Endpoint]:
+        return iter(self._known)
+
     def learn(self, exchange: Exchange) -> None:
         """Note the broker of an exchange, and the brokers that its response, if decoded, names."""
         self.add(exchange.connection.broker)
@@ -53,7 +56,7 @@ class Listeners:
 
     def merge(self, other: Listeners) -> None:
         """Add those of another."""
-        for listener in other._known:
+        for listener in other:
             self.add(listener)
 
 

@@ -457,7 +457,10 @@ class Sums(Selected):
     """
 
     def __init__(
-        self, selects: Callable[[Exchange], bool], summarizer: Summarizer, observer: ConnectionFeed | None
+        self,
+        selects: Callable[[Exchange], bool],
+        summarizer: Summarizer,
+        observer: ConnectionFeed | None = None,
     ) -> None:
         super().__init__(selects)
         self._summarizer = summarizer

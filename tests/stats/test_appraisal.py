@@ -45,9 +45,10 @@ def test_a_capture_without_fault() -> None:
 def test_connections_in_which_nobody_said_anything() -> None:
     refused = [Talk(client=("10.0.0.1", 50_000 + number)).put(0, SYN).put(1, RST | ACK) for number in (1, 2)]
     result = check(capture_bytes(talk().finish(), *refused)).connections
-    assert (result.total, result.close_reasons, result.without_data) == (1, {"fin": 1}, 2)
+    assert (result.total, result.close_reasons, result.without_data) == (1, {"fin": 1}, 0)
+    assert (result.unopened, result.unopened_others) == (2, 0)
     nothing = check(capture_bytes(*refused))
-    assert (nothing.connections.total, nothing.connections.without_data) == (0, 2)
+    assert (nothing.connections.total, nothing.connections.unopened_others) == (0, 2)
     assert nothing.findings[0].message == "No Kafka traffic: 2 connections without data."
 
 

@@ -88,12 +88,12 @@ def test_nothing_to_say() -> None:
         (
             {"connections": replace(KAFKA, kafka_one_sided=3)},
             "one-sided",
-            "Of 3 of 4 Kafka connections only one side's bytes were captured.",
+            "Of 3 of 4 Kafka connections only one side was captured.",
         ),
         (
             {"connections": replace(KAFKA, kafka_one_sided=1)},
             "good",
-            "Of 1 of 4 Kafka connections only one side's bytes were captured.",
+            "Of 1 of 4 Kafka connections only one side was captured.",
         ),
         (
             {"connections": replace(KAFKA, kafka_mid_stream=1)},

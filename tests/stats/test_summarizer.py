@@ -14,8 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kdissect import dissect, open_capture, summarize
+from kdissect.exchanges.learned import Listeners
 from kdissect.limits import DEFAULT, Limits
+from kdissect.pipeline import Dissection
 from kdissect.stats.cluster import Cluster
+from kdissect.stats.connection_log import ConnectionFeed
 from kdissect.stats.findings.brokers import Leaders
 from kdissect.stats.lag import Samples
 from kdissect.stats.quantiles import Bounded, Distinct, Largest, Quantiles
@@ -26,12 +29,25 @@ from samples.golden import captures, name_of
 
 if TYPE_CHECKING:
     from kdissect.model import Exchange
+    from kdissect.stats.connection_log import ConnectionLogRow
     from kdissect.stats.document import Summary
 
 BY = frozenset({"partition", "group", "connection"})
 NOT_READABLE = {"tls", "midstream", "http-on-9092"}
 OWN = own().metadata["join"]
 SAMPLES = [path for path in captures() if name_of(path) not in NOT_READABLE]
+
+
+@cache
+def connections(path: Path) -> list[ConnectionLogRow]:
+    """All connections of a sample that have ended, in the order of their ends."""
+    rows: list[ConnectionLogRow] = []
+    log = ConnectionFeed(DEFAULT, rows.append, filtered=False)
+    with open_capture(path) as packets:
+        for exchange in Dissection(packets, observer=log):
+            log.exchange(exchange)
+    log.close()
+    return rows
 
 
 @cache
@@ -124,6 +140,8 @@ def state(value: Any) -> Any:
         return value.nodes, value.offers
     if isinstance(value, Leaders):
         return value.terms
+    if isinstance(value, Listeners):
+        return sorted(value)
     if isinstance(value, Bounded):
         return state(dict(value)), state(value.other)
     if isinstance(value, dict):
@@ -150,6 +168,9 @@ def test_parts_divided_by_connection_merge_into_one_run(most: int, data: st.Data
     for each in all_of:
         parts[part_of[each.connection.id]].feed(each)
         everything.feed(each)
+    for row in connections(path):
+        parts[part_of.get(row.id, 0)].connect(row)
+        everything.connect(row)
     first, *others = parts
     from_left, from_right = reduce(both, parts), both(first, reduce(both, others))
     expected = untimed(everything.close([], {}, {}))
