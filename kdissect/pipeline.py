@@ -115,6 +115,7 @@ class Dissection:
         self._index = index
         self._observer = observer
         self._learned = learned
+        self._learning: LearnedFacts | None = None
         self._limits = limits
         self._ports = ports | kafka_ports if ports else ports
         self._kafka_ports = kafka_ports
@@ -153,6 +154,7 @@ class Dissection:
         contain such facts is skipped: most messages after their first bytes.
         """
         self._connection_type = SkimmedConnection
+        self._learning = facts
         for _, exchanges, _ in self.steps():
             for exchange in exchanges:
                 learn(exchange, facts)
@@ -280,6 +282,8 @@ class Dissection:
         exchanges = kafka.close(end)
         if self._observer is not None:
             self._observer.connection(connection, kafka, end)
+        if self._learning is not None and kafka.client is not None:
+            self._learning.listeners.add(connection.ends[1 - kafka.client])
         protocol = kafka.protocol or "not recognized"
         self.counts[f"connections: {protocol}"] += 1
         for anomaly in kafka.unattached:

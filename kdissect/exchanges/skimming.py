@@ -1,4 +1,4 @@
-"""The bytes of a connection -> the exchanges from which topic names can be learned, and few others.
+"""The bytes of a connection -> the exchanges that name topics or brokers, and few others.
 
 The first pass over captures needs no other exchanges. While a connection is plain, a request whose API and
 version cannot name topic IDs is held back, and forgotten together with its response: only the first bytes of
@@ -16,6 +16,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from kdissect.exchanges.kafka_connection import IDENTIFYING_APIS, KafkaConnection
+from kdissect.exchanges.learned import ADVERTISING
 from kdissect.exchanges.topic_names import may_name_topic_ids
 from kdissect.kafka import schema
 from kdissect.kafka.framing import SHED_BYTES, SIZE_BYTES
@@ -194,4 +195,5 @@ def _is_known_not_to_name(api_key: int, version: int) -> bool:
     """
     message = schema.request(api_key)
     is_known = message is not None and version in message.versions
-    return is_known and api_key not in IDENTIFYING_APIS and not may_name_topic_ids(api_key, version)
+    needs_all = api_key in IDENTIFYING_APIS or api_key in ADVERTISING
+    return is_known and not needs_all and not may_name_topic_ids(api_key, version)

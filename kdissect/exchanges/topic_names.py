@@ -171,7 +171,7 @@ def learn(exchange: Exchange, facts: LearnedFacts) -> None:
         decode_exchange(exchange)
         for topic_id, name in learned_names(exchange):
             facts.learn_topic(topic_id, name, exchange.completed_ns)
-    facts.listeners.learn(exchange)
+        facts.listeners.learn(exchange)
 
 
 @cache
