@@ -264,6 +264,19 @@ class Limits:
     naming_rows: int = _bound(10_000, "exchanges, names", "Rows that wait.")
     naming_bytes: int = _bound(48 * MIB, "exchanges, names", "Their frames, and what they decode to.")
 
+    produced_batches: int = _bound(
+        100_000,
+        "exchanges, end-to-end latency",
+        "Produced batches whose time is remembered until they are fetched, some 300 bytes each. The oldest "
+        "are forgotten first; where a first pass gathers them (Spark, `export -j`), it keeps the first.",
+    )
+    produce_window_ns: int = _bound(
+        1 * SECOND_NS,
+        "exchanges, end-to-end latency",
+        "How long a row with fetched records waits for the response to their Produce, which can come after "
+        "them: usually milliseconds. Rows that wait share the limits of those that wait for a name.",
+    )
+
     unique_records: int = _bound(
         200_000,
         "query, records shown once",
@@ -397,8 +410,8 @@ class Limits:
 
 DEFAULT = Limits()
 
-LIVE = replace(DEFAULT, naming_window_ns=0, order_age_ns=100 * MILLISECOND_NS)
-"""For live captures: rows do not wait for topic names, and only briefly for rows before them."""
+LIVE = replace(DEFAULT, naming_window_ns=0, produce_window_ns=0, order_age_ns=100 * MILLISECOND_NS)
+"""For live captures: rows do not wait for topic names or producers, and only briefly for rows before them."""
 
 
 def live(limits: Limits) -> Limits:

@@ -307,6 +307,8 @@ class Exchange:
         decoded_bytes: estimated memory of the bodies; 0 until they are decoded.
         ended: of an unanswered request: whether no response can follow, because the connection ended or a
             later request was answered. None: unknown, because the response may not have been captured.
+        produced_ns: when the batches in the response were produced, by topic as in the message, partition and
+            base offset; None if that was not determined (exchanges/end_to_end.py).
         topic_names: topic ID -> name, for the IDs in this exchange whose name was learned
             (exchanges/topic_names.py).
     """
@@ -333,6 +335,7 @@ class Exchange:
     response_layout: Any = None
     anomalies: list[Anomaly] = field(default_factory=list)
     topic_names: dict[str, str] = field(default_factory=dict)
+    produced_ns: dict[tuple[str, int, int], int] | None = None
     decoded_bytes: int = 0
     ended: bool | None = False
 

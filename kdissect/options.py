@@ -36,6 +36,7 @@ class Options:
         show_secrets: do not redact credentials in bodies.
         criteria: filter name (see ``query.filters.build``) -> its values as strings.
         where: an expression, see query/where.py.
+        end_to_end: determine when fetched records were produced.
         exchanges: connection ID and number of each selected exchange; empty: all.
         names: ``WHOLE`` or ``WINDOW``, see exchanges/learned.py. A dissection by itself reads its input once,
             and always does the latter.
@@ -49,6 +50,7 @@ class Options:
     where: str | None = None
     exchanges: frozenset[tuple[str, int]] = frozenset()
     names: str = WINDOW
+    end_to_end: bool = False
 
     @property
     def is_filtered(self) -> bool:

@@ -10,6 +10,7 @@
       decoded       kafka/bodies.py                  decodes headers and bodies by API key and version
                     kafka/internal/payloads.py       decodes the messages embedded in those bodies
       with names    exchanges/topic_names.py         resolves topic IDs to names
+      with times    exchanges/end_to_end.py          finds when fetched records were produced, on request
     rows, lines     tables/, text/                   (called with the exchanges, not from here)
 
 ``Dissection`` runs them. Its ``steps`` goes as far as undecoded exchanges, connection by connection, and
@@ -27,10 +28,11 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from kdissect.capture.reader import Readable, open_capture
 from kdissect.errors import CaptureError
+from kdissect.exchanges.end_to_end import EndToEnd, learn_produced, produce_refs
 from kdissect.exchanges.kafka_connection import KafkaConnection, MemoryBudget
 from kdissect.exchanges.learned import LearnedFacts
 from kdissect.exchanges.ordering import Ordering
-from kdissect.exchanges.skimming import SkimmedConnection
+from kdissect.exchanges.skimming import SkimmedConnection, SkimmedForProduces
 from kdissect.exchanges.topic_names import TopicNameResolver, learn, topic_refs
 from kdissect.kafka.bodies import decode_exchange
 from kdissect.kafka.internal.payloads import GroupProtocols, open_payloads
@@ -129,6 +131,9 @@ class Dissection:
         self._group_protocols = GroupProtocols(limits)
         self._budget = DecodeBudget(oversized=limits.oversized_bytes)  # of the exchange being decoded
         self._resolver: TopicNameResolver[Exchange] = TopicNameResolver(limits, topic_refs, learned)
+        self._end_to_end: EndToEnd[Exchange] | None = (
+            EndToEnd(limits, produce_refs, learned) if options.end_to_end else None
+        )
         self.skipped = self._segments.skipped
         self.counts: Counter[str] = Counter()
         self.noticed: list[tuple[int, str]] = []
@@ -148,16 +153,25 @@ class Dissection:
         for _, items, waiting_since_ns in steps:
             yield from self._named(ordering.feed(items, waiting_since_ns))
         yield from self._counted(self._resolver.close())
+        if (end_to_end := self._end_to_end) is not None:
+            yield from self._count(end_to_end.close())
+            self.counts["produced_evicted"] += end_to_end.evicted
 
     def learn(self, facts: LearnedFacts) -> None:
         """Gather the facts that other connections need, instead of iterating over the exchanges. What cannot
         contain such facts is skipped: most messages after their first bytes.
         """
+        learners = [learn]
         self._connection_type = SkimmedConnection
         self._learning = facts
+        if self._end_to_end is not None:
+            facts.gathered_batches()
+            learners.append(learn_produced)
+            self._connection_type = SkimmedForProduces
         for _, exchanges, _ in self.steps():
             for exchange in exchanges:
-                learn(exchange, facts)
+                for learn_from in learners:
+                    learn_from(exchange, facts)
 
     def steps(self) -> Iterator[Step]:
         """Dissect packets up to undecoded exchanges, not yet in order across connections. There is no step
@@ -310,6 +324,11 @@ class Dissection:
             yield from self._counted(self._resolver.feed(exchange))
 
     def _counted(self, exchanges: list[Exchange]) -> Iterator[Exchange]:
+        if (end_to_end := self._end_to_end) is not None:
+            exchanges = [settled for exchange in exchanges for settled in end_to_end.feed(exchange)]
+        return self._count(exchanges)
+
+    def _count(self, exchanges: list[Exchange]) -> Iterator[Exchange]:
         for exchange in exchanges:
             self.counts["exchanges"] += 1
             yield exchange

@@ -22,6 +22,7 @@ from kdissect.query.records import records_of
 from kdissect.stats.connection_log import ConnectionLog
 from kdissect.tables import manifest
 from kdissect.tables.export import Export, ExportJob, tables_of
+from kdissect.tables.rows import RECORDS
 from kdissect.tables.table_files import locked
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ def export(jobs: int | None, **options: Any) -> None:
     files = options.pop("also_files"), options.pop("files")
     options |= {"also_files": (), "files": captures(chain(*files), exclude=tables.folder)}
     query = Query.take(options)
+    query = replace(query, options=replace(query.options, end_to_end=RECORDS in tables.tables))
     job = manifest.job_of(query.paths, query.options, tables)
     is_pipe = any(each["bytes"] is None for each in job["captures"])
     jobs = processes(query, jobs, allowed=tables.rotate_ns is None)

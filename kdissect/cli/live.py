@@ -36,6 +36,7 @@ from kdissect.query.records import records_of
 from kdissect.stats.connection_log import ConnectionLog
 from kdissect.tables import manifest
 from kdissect.tables.export import Export, ExportJob, tables_of
+from kdissect.tables.rows import RECORDS
 from kdissect.tables.table_files import locked
 from kdissect.text.table import ExchangeTally
 
@@ -308,6 +309,8 @@ def live(count: int | None, lists: bool, summary: bool | None, **options: Any) -
         raise click.UsageError("--mode needs -w FILE or --export DIR")
     is_shown = options.pop("lines") or tables is None
     query = Query.live(options)
+    if tables is not None and RECORDS in tables.tables:
+        query = replace(query, options=replace(query.options, end_to_end=True))
     source = LiveOptions.take(options)
     monitor_choice = MonitorOptions.take(options)
     output = ExchangeOutput.take(options, {"--top": monitor_choice.top})

@@ -122,6 +122,7 @@ class ParallelRun(Run):
             lambda pool: self._assemble(self._messages(pool, jobs), pool, assembly),
             lambda rows: self._consume(rows, consume, max_rows),
         )
+        self._totals.counts["produced_evicted"] += assembly.produced_evicted
 
     def export(self, jobs: int, job: ExportJob, log: ConnectionLog) -> list[PartResult]:
         """Write the tables of an export in workers.
@@ -218,6 +219,8 @@ class ParallelRun(Run):
             if isinstance(message, LearnedFacts):
                 facts.merge(message)
                 pending -= 1
+                if not pending:
+                    self._totals.counts["produced_evicted"] += facts.dropped_batches
                 for each in range(0 if pending else jobs):
                     pool.send(each, facts)
             elif isinstance(message, WorkerEnd):
@@ -267,14 +270,24 @@ def _first(rows: Sequence[tuple[int, Any]], max_rows: int) -> list[tuple[int, An
 def work(query: Query, shard: Shard, task: Work, send: Callable[[Any], object], inbox: Inbox) -> None:
     """Compute the rows of a shard: the main function of a worker."""
     reader = ShardReader(send, inbox)
-    learned = _learned(query, shard, reader) if query.options.names == WHOLE else None
+    names_only = replace(query, options=replace(query.options, end_to_end=False))  # the parent joins batches
+    learned = _learned(names_only, shard, reader) if query.options.names == WHOLE else None
     with open_capture(*query.paths, limits=query.limits) as capture:
         readable = Readable(capture.packet_blocks())
 
         def bytes_read() -> int:
             return reader.bytes_before + capture.bytes_read
 
-        worker = Worker(task, query.limits, send, inbox.receive, inbox.has_message, bytes_read, learned)
+        worker = Worker(
+            task,
+            query.limits,
+            send,
+            inbox.receive,
+            inbox.has_message,
+            bytes_read,
+            learned,
+            end_to_end=query.options.end_to_end,
+        )
         dissection = Dissection(worker.watch(readable), query.options, shard=shard, observer=task.observer)
         with faults_named(query, readable), suppress(Stopped):
             if not reader.is_stopped:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -167,6 +168,7 @@ def records(count: int | None, jobs: int | None, **options: Any) -> None:
     query = Query.take(options) if settings is None else _interface_query(options)
     output = RecordOutput(**{name: options.pop(name) for name in RecordOutput._fields})
     output.check()
+    query = replace(query, options=replace(query.options, end_to_end=output.shows_all_columns))
     query.filter.use_record_times()
     criteria = query.options.criteria
     topics, partitions = criteria.get("topic", ()), criteria.get("partition", ())
@@ -269,6 +271,11 @@ class RecordOutput(NamedTuple):
     def is_silent(self) -> bool:
         """Whether nothing is written to stdout before the end."""
         return self.quiet or self.folder is not None
+
+    @property
+    def shows_all_columns(self) -> bool:
+        """Whether the output has all columns, end-to-end latency among them."""
+        return self.tree or self.as_json or self.as_csv
 
     @property
     def can_run_in_parallel(self) -> bool:

@@ -371,7 +371,8 @@ def _learned(query: Query, *, shows_bar: bool) -> LearnedFacts:
             )
             return stack.enter_context(bar)
 
-        return learned_from(query.paths, query.options, watch=watch)
+        options = replace(query.options, end_to_end=False)  # batches are joined while the records are read
+        return learned_from(query.paths, options, watch=watch)
     raise AssertionError  # faults_named raises what it catches
 
 

@@ -1,5 +1,6 @@
-"""Facts that one connection reveals about others: the only ones that cross connections. Names have the packet
-time at which they were learned. Holds at most ``Limits.topic_names`` names of topic IDs, and ``listeners``.
+"""Facts that one connection reveals about others: the only ones that cross connections. Names and batches
+have the packet time at which they were learned. Holds at most ``Limits.topic_names`` names of topic IDs,
+``listeners``, and ``produced_batches``.
 
 Connections are independent (docs/decisions/connections-are-islands.md). The parts of a capture can therefore
 be dissected separately, if their facts are first collected and merged. The order of merging does not matter:
@@ -74,6 +75,10 @@ def advertised(exchange: Exchange) -> Iterator[tuple[str, int]]:
             yield host, port
 
 
+ProducedBatch = tuple[str, int, int]
+"""A batch in a partition: topic as in the message (name or ID), partition, offset of its first record."""
+
+
 class LearnedFacts:
     """Facts learned from a capture or a part of it.
 
@@ -84,15 +89,20 @@ class LearnedFacts:
     Attributes:
         topics: topic ID -> name, and when it was learned: ``completed_ns`` of the exchange with both.
         listeners: where brokers respond, and the addresses that they advertise.
+        produced: batch -> when it was produced, and when its offset was learned, likewise. None if these were
+            not gathered.
+        dropped_batches: how many were not kept because of the limit.
     """
 
-    __slots__ = ("_limits", "_names", "listeners", "topics")
+    __slots__ = ("_limits", "_names", "dropped_batches", "listeners", "produced", "topics")
 
     def __init__(self, limits: Limits = DEFAULT, names: str = WINDOW) -> None:
         self._limits = limits
         self._names = names
         self.topics: dict[str, tuple[str, int]] = {}
         self.listeners = Listeners(limits)
+        self.produced: dict[ProducedBatch, tuple[int, int]] | None = None
+        self.dropped_batches = 0
 
     def learn_topic(self, topic_id: str, name: str, time_ns: int) -> None:
         before = self.topics.get(topic_id)
@@ -101,10 +111,30 @@ class LearnedFacts:
         if before is None or time_ns < before[1]:
             self.topics[topic_id] = name, time_ns
 
+    def learn_batch(self, batch: ProducedBatch, sent_ns: int, time_ns: int) -> None:
+        known = self.gathered_batches()
+        before = known.get(batch)
+        if before is None and len(known) >= self._limits.produced_batches:
+            self.dropped_batches += 1
+            return
+        if before is None or (time_ns, sent_ns) < before[::-1]:
+            known[batch] = sent_ns, time_ns
+
+    def gathered_batches(self) -> dict[ProducedBatch, tuple[int, int]]:
+        """``produced``, which from now on is gathered."""
+        if self.produced is None:
+            self.produced = {}
+        return self.produced
+
     def merge(self, other: LearnedFacts) -> None:
         for topic_id, (name, time_ns) in other.topics.items():
             self.learn_topic(topic_id, name, time_ns)
         self.listeners.merge(other.listeners)
+        self.dropped_batches += other.dropped_batches
+        if other.produced is not None:
+            self.gathered_batches()
+            for batch, (sent_ns, time_ns) in other.produced.items():
+                self.learn_batch(batch, sent_ns, time_ns)
 
     def topic_name(self, topic_id: str, completed_ns: int) -> str | None:
         """The name of a topic ID in an exchange that was completed at this time. None if it is not known."""

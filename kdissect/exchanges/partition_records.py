@@ -100,6 +100,15 @@ class PartitionRecords(NamedTuple):
         """When the records passed: the last byte of the request that carried them, or of the response."""
         return record_time_ns(self.exchange)
 
+    def produced_ns(self, batch: Batch) -> int | None:
+        """When a fetched batch was produced. None if unknown (``Options.end_to_end``)."""
+        known = self.exchange.produced_ns
+        if known is None or batch.magic != 2 or self.produced:
+            return None
+        sent_ns = known.get((self.topic_id or self.topic, self.partition, batch.base_offset))  # type: ignore[arg-type]
+        # If a retry got the offset, the response to the request that stored the batch is missing.
+        return None if sent_ns is None or sent_ns > self.time_ns else sent_ns
+
     @property
     def error(self) -> str | None:
         """The name of ``error_code``. None for NONE, and if it is unknown."""

@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections import deque
 from functools import cache
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from kdissect.exchanges.content import PRODUCE
 from kdissect.exchanges.kafka_connection import IDENTIFYING_APIS, KafkaConnection
 from kdissect.exchanges.learned import ADVERTISING
 from kdissect.exchanges.topic_names import may_name_topic_ids
@@ -60,7 +61,13 @@ class _SkimmedFrame:
 
 
 class SkimmedConnection(KafkaConnection):
-    """A connection of which only some exchanges are needed; otherwise like ``KafkaConnection``."""
+    """A connection of which only some exchanges are needed; otherwise like ``KafkaConnection``.
+
+    Attributes:
+        needed_apis: keys of APIs that are needed in addition to those that name topic IDs.
+    """
+
+    needed_apis: ClassVar[frozenset[int]] = frozenset()
 
     __slots__ = ("_is_plain", "_last_id", "_requests", "_response")
 
@@ -113,7 +120,7 @@ class SkimmedConnection(KafkaConnection):
         last_id = self._last_id if last is None else last.correlation_id
         if not 0 <= left <= self._limits.frame_max_bytes or correlation_id == last_id:
             return False
-        if not _is_known_not_to_name(api_key, api_version):
+        if api_key in self.needed_apis or not _is_known_not_to_name(api_key, api_version):
             return False
         requests.append(_SkimmedFrame(item, correlation_id, left))
         if left:
@@ -184,8 +191,18 @@ class SkimmedConnection(KafkaConnection):
             self._last_id = pairing.last_id
         elif side != self._client and self._framings[side].bytes_expected > _LARGE_BYTES:
             first = pairing.waiting[0]
-            if first.api_key is not None and _is_known_not_to_name(first.api_key, first.api_version):
+            if first.api_key is None or first.api_key in self.needed_apis:
+                return
+            if _is_known_not_to_name(first.api_key, first.api_version):
                 self._framings[side].shed()
+
+
+class SkimmedForProduces(SkimmedConnection):
+    """The same, with every Produce."""
+
+    needed_apis = frozenset({PRODUCE})
+
+    __slots__ = ()
 
 
 @cache

@@ -42,6 +42,7 @@ _BATCH_FIELDS = (
     "base_sequence",
     "records_count",
 )
+_OFFSET = Struct(">q")
 _LOG_OVERHEAD = 12  # offset and size: the size field counts what follows it
 _MIN_ENTRY = _ENTRY.size
 _MIN_BATCH_LENGTH = 49
@@ -136,6 +137,17 @@ class RecordData:
     def batches(self) -> list[Body]:
         """The header of each batch: fields by name, with the attribute bits decoded."""
         return self.scan().batches
+
+    def base_offsets(self) -> Iterator[int]:
+        """The base offset of each batch of magic 2, up to the first that is cut off."""
+        pos, end = self.start, self.end
+        while end - pos >= _USUAL.size:
+            size, magic, _, _ = _USUAL.unpack_from(self.data, pos)
+            if not _MIN_MESSAGE_SIZE <= size <= end - pos - _LOG_OVERHEAD:
+                return
+            if magic == 2:
+                yield _OFFSET.unpack_from(self.data, pos)[0]
+            pos += _LOG_OVERHEAD + size
 
     def count(self) -> int | None:
         """Number of records, None when a compressed message set (magic 0 and 1) hides it."""

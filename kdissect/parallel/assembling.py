@@ -11,6 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kdissect.exchanges.end_to_end import NO_BATCHES, EndToEnd, ProduceRefs
 from kdissect.exchanges.ordering import Ordering
 from kdissect.exchanges.topic_names import NONE, TopicNameResolver, TopicRefs
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from kdissect.capture.source import Source
     from kdissect.errors import KdissectError
+    from kdissect.exchanges.learned import ProducedBatch
     from kdissect.limits import Limits
     from kdissect.model import Anomaly
     from kdissect.query.filters import FilterNotes
@@ -34,8 +36,8 @@ class OrderedItem:
         number: number of an open row; 0 if the row is not open.
         is_ready: whether ``output`` is there.
         output: what the worker's sink made of it.
-        connection_id, order, completed_ns, held_bytes, decoded_bytes, anomalies, topic_names: as in
-            ``Exchange``.
+        connection_id, order, completed_ns, held_bytes, decoded_bytes, anomalies, topic_names, produced_ns: as
+            in ``Exchange``.
     """
 
     __slots__ = (
@@ -48,6 +50,8 @@ class OrderedItem:
         "number",
         "order",
         "output",
+        "produce_refs",
+        "produced_ns",
         "topic_names",
         "topic_refs",
         "worker",
@@ -60,15 +64,23 @@ class OrderedItem:
         self.held_bytes = rows.held[index]
         self.decoded_bytes = rows.decoded[index]
         self.connection_id = rows.connections[index]
-        self.number, self.topic_refs = rows.open.get(index, (0, NONE))
+        self.number, self.topic_refs, self.produce_refs = rows.open.get(index, _NOT_OPEN)
         self.output = rows.outputs[index]
         self.is_ready = not self.number
         self.anomalies: list[Anomaly] = []
-        self.topic_names: dict[str, str] = {}
+        self.topic_names = dict(self.produce_refs.topic_names)
+        self.produced_ns: dict[ProducedBatch, int] | None = None
+
+
+_NOT_OPEN = 0, NONE, NO_BATCHES
 
 
 def _topic_refs(row: OrderedItem) -> TopicRefs:
     return row.topic_refs
+
+
+def _produce_refs(row: OrderedItem) -> ProduceRefs:
+    return row.produce_refs
 
 
 class _WorkerBatches:
@@ -115,8 +127,14 @@ class Assembly:
         self._parts = [_WorkerBatches() for _ in range(workers)]
         self._ordering: Ordering[OrderedItem] = Ordering(limits)
         self._resolver: TopicNameResolver[OrderedItem] = TopicNameResolver(limits, _topic_refs)
+        self._end_to_end: EndToEnd[OrderedItem] = EndToEnd(limits, _produce_refs)
         self._names: dict[str, str] = {}  # learned since the last update to the workers
         self._out: deque[OrderedItem] = deque()  # in order; those from the first open one on wait
+
+    @property
+    def produced_evicted(self) -> int:
+        """See ``EndToEnd.evicted``."""
+        return self._end_to_end.evicted
 
     def batch(self, worker: int, batch: WorkerBatch) -> list[Any]:
         """Take a batch; return the outputs of the rows that come next."""
@@ -136,6 +154,7 @@ class Assembly:
         self._order_and_resolve(slices, until)
         if all(part.is_done for part in self._parts):
             self._release(self._resolver.close())  # no more names will be learned
+            self._queue(self._end_to_end.close())
         return self._ready()
 
     def late(self, worker: int, late: LateRows) -> list[Any]:
@@ -160,7 +179,7 @@ class Assembly:
 
     def _is_sortable(self, slices: list[list[tuple[WorkerBatch, int, int]]]) -> bool:
         """Whether sorting the rows by place is enough."""
-        if self._out or not (self._ordering.is_idle and self._resolver.is_idle):
+        if self._out or not (self._ordering.is_idle and self._resolver.is_idle and self._end_to_end.is_idle):
             return False
         return all(part.waiting_since_ns is None for part in self._parts) and not any(
             batch.rows.waits or batch.rows.open for own in slices for batch, _, _ in own
@@ -204,12 +223,17 @@ class Assembly:
                         self._names[topic_id] = name
 
     def _release(self, rows: Sequence[OrderedItem]) -> None:
+        """Rows whose names are settled: those with fetched records may wait for a Produce."""
+        for row in rows:
+            self._queue(self._end_to_end.feed(row))
+
+    def _queue(self, rows: Sequence[OrderedItem]) -> None:
         """Queue rows whose turn has come; their workers can now make the output of open ones."""
         for row in rows:
             if row.number:
                 part = self._parts[row.worker]
                 part.open[row.number] = row
-                part.resolved.append(ResolvedRow(row.number, row.topic_names, row.anomalies))
+                part.resolved.append(ResolvedRow(row.number, row.topic_names, row.anomalies, row.produced_ns))
             self._out.append(row)
 
     def _ready(self) -> list[Any]:
@@ -241,7 +265,7 @@ class Columns:
         decoded: ``Exchange.decoded_bytes`` of each.
         connections: connection ID of each.
         outputs: what the sink made of each; None: nothing, or the row is open.
-        open: number and topic references of each open row, by its index.
+        open: number of each open row, its topic references and its batches, by its index.
         waits: changes of the time since which a connection waits for missing bytes (None: none does), each
             with the place from which it applies.
     """
@@ -253,7 +277,7 @@ class Columns:
     decoded: array[int]
     connections: list[str] = field(default_factory=list)
     outputs: list[Any] = field(default_factory=list)
-    open: dict[int, tuple[int, TopicRefs]] = field(default_factory=dict)
+    open: dict[int, tuple[int, TopicRefs, ProduceRefs]] = field(default_factory=dict)
     waits: list[tuple[int, int | None]] = field(default_factory=list)
 
 
@@ -274,11 +298,14 @@ class WorkerBatch(NamedTuple):
 
 
 class ResolvedRow(NamedTuple):
-    """An open row whose turn has come: its number, the names of its topic IDs, the resolver's anomalies."""
+    """An open row whose turn has come: its number, the names of its topic IDs, the resolver's anomalies, and
+    ``Exchange.produced_ns``.
+    """
 
     number: int
     names: dict[str, str]
     anomalies: list[Anomaly]
+    produced_ns: dict[ProducedBatch, int] | None
 
 
 class ParentUpdate(NamedTuple):

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from kdissect.errors import OutputError
+from kdissect.exchanges.end_to_end import NO_BATCHES, produce_refs
 from kdissect.exchanges.topic_names import NONE, RESERVED, TopicNameResolver, TopicRefs, topic_refs
 from kdissect.parallel.assembling import AHEAD, Columns, LateRows, ParentUpdate, Stop, WorkerBatch
 
@@ -72,8 +73,9 @@ class Worker:
         receive: waits for the parent's next message.
         has_message: whether one has arrived.
         bytes_read: returns how many bytes of the files are read.
-        learned: facts of all connections, learned beforehand: no row is open. None: names are learned as the
-            files are read, by the parent.
+        learned: facts of all connections, learned beforehand: no row is open because of a name. None: names
+            are learned as the files are read, by the parent.
+        end_to_end: see ``Options``. Rows with produced or fetched batches are then open.
 
     Attributes:
         exchanges: number of exchanges so far.
@@ -88,8 +90,11 @@ class Worker:
         has_message: Callable[[], bool],
         bytes_read: Callable[[], int],
         learned: LearnedFacts | None = None,
+        *,
+        end_to_end: bool = False,
     ) -> None:
         self._work = work
+        self._end_to_end = end_to_end
         self._resolver = None if learned is None else TopicNameResolver(limits, topic_refs, learned)
         self._limits = limits
         self._send = send
@@ -151,11 +156,13 @@ class Worker:
             refs = topic_refs(item)
         else:
             self._resolver.feed(item)  # nothing waits
-        if (refs.ids and not self._is_known(refs)) or (self._open and connection in self._open_on):
+        produce = produce_refs(item) if self._end_to_end else NO_BATCHES
+        is_open = produce is not NO_BATCHES or (refs.ids and not self._is_known(refs))
+        if is_open or (self._open and connection in self._open_on):
             self._numbers += 1
             self._open[self._numbers] = item
             self._open_on[connection] += 1
-            rows.open[len(rows.outputs)] = self._numbers, refs
+            rows.open[len(rows.outputs)] = self._numbers, refs, produce
             rows.outputs.append(None)
         else:
             for topic_id in refs.ids:
@@ -197,13 +204,14 @@ class Worker:
         while len(self._names) > self._limits.topic_names:
             del self._names[next(iter(self._names))]
         outputs = []
-        for number, names, anomalies in update.resolved:
+        for number, names, anomalies, produced_ns in update.resolved:
             item = self._open.pop(number)
             self._open_on[item.connection_id] -= 1
             if not self._open_on[item.connection_id]:
                 del self._open_on[item.connection_id]
             item.topic_names |= names
             item.anomalies += anomalies
+            item.produced_ns = produced_ns
             outputs.append((number, self._work.feed(item)))
         if outputs:
             self._send(LateRows(outputs))

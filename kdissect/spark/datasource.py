@@ -8,6 +8,7 @@ several tasks need the names of topic IDs, reads the captures once to learn them
 from __future__ import annotations
 
 import operator
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -68,7 +69,8 @@ class Reader(DataSourceReader):
     """Reads captures that are complete."""
 
     def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
-        self._options = options
+        shows_latency = options.table == "records" and "e2e_latency_us" in columns
+        self._options = replace(options, end_to_end=shows_latency)
         self._columns = columns
         self._filters: list[Filter] = []
 

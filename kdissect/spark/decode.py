@@ -45,6 +45,7 @@ from kdissect.stats.survey import Census
 from kdissect.tables import manifest
 from kdissect.tables.columns import filter_of
 from kdissect.tables.export import Export, ExportJob, tables_of
+from kdissect.tables.rows import RECORDS
 from kdissect.tables.table_files import cannot_write, locked, row_files
 from kdissect.tables.values import timestamp
 
@@ -140,6 +141,7 @@ def decode(
     if split == AUTO and size <= SINGLE_BYTES:
         split = SINGLE
     folder, tables = folder.absolute(), tables_of(export)
+    options = replace(options, end_to_end=RECORDS in tables)
     filter_of(options)  # fails here rather than in every task
     manifest_job = manifest.job_of(filter(os.path.isfile, names), options, export)
     with locked(folder, export.mode):
@@ -173,6 +175,8 @@ def _in_shards(
     written: list[WorkerPart] = _run_tasks(
         numbers, partial(parts.write_shard, job, divided.files, count, learned)
     )
+    if learned is not None:
+        written[0].result.counts["produced_evicted"] += learned.dropped_batches
     (read,) = (each.read for each in written if each.read is not None)
     return written, read
 
@@ -196,7 +200,10 @@ def _shuffled(
         span_ns = read.census.span_ns
         end_ns = 0 if span_ns is None else span_ns[1]
         learned = _merged(job, _run_tasks(rows, partial(parts.learn_shuffled, job, end_ns)))
-        return _run_tasks(rows, partial(parts.write_shuffled, job, end_ns, learned)), read
+        written: list[WorkerPart] = _run_tasks(rows, partial(parts.write_shuffled, job, end_ns, learned))
+        if written:
+            written[0].result.counts["produced_evicted"] += learned.dropped_batches
+        return written, read
 
 
 def _sorted(rows: DataFrame, count: int, stack: ExitStack) -> DataFrame:

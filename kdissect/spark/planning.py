@@ -99,7 +99,8 @@ def plan(options: SourceOptions, shown: Sequence[str]) -> list[Part]:
         return [Part((path,)) for path in paths]
     if split == NONE:
         return [Part(paths, first_ns=first_ns)]
-    learned = learned_from(paths, options) if options.needs_names(shown) else LearnedFacts(options.limits)
+    needs_facts = options.end_to_end or options.needs_names(shown)
+    learned = learned_from(paths, options) if needs_facts else LearnedFacts(options.limits)
     if split == CONNECTIONS:
         return [
             Part(paths, shard=Shard(number, count), first_ns=first_ns, learned=learned)

@@ -515,6 +515,11 @@ def _request_ns(record: CarriedRecord) -> int | None:
     return None if frame is None else frame.end_ns
 
 
+def _e2e_latency_us(record: CarriedRecord) -> int | None:
+    sent_ns = record.source.produced_ns(record.batch)
+    return None if sent_ns is None else (record.source.time_ns - sent_ns) // 1000
+
+
 def _timestamp_ns(record: CarriedRecord) -> int | None:
     time_ms = record.timestamp_ms
     return None if time_ms is None or time_ms == NO_TIMESTAMP else time_ms * 1_000_000
@@ -588,6 +593,15 @@ RECORD: tuple[Column, ...] = (
         attrgetter("offset"),
         "Offset in the partition; for Produce, counted from the response's base offset and null while "
         "that is unknown; null in a snapshot.",
+    ),
+    Column(
+        "e2e_latency_us",
+        INT64,
+        _e2e_latency_us,
+        "End-to-end latency of a fetched record: from the last byte of the request that produced it to the "
+        "last byte of the response that carried it, also to a replica. Null if the Produce or its response "
+        "was not captured, for magic 0 and 1, and in Spark streams.",
+        "us",
     ),
     Column(
         "error",

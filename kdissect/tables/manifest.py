@@ -58,6 +58,7 @@ _MAX_RUNS = 100
 _NO_FIELDS: Mapping[str, Any] = {}
 _OLDER = ("files", "rows", "bytes")
 _ELSEWHERE = "use a new folder"
+_NOT_IN_JOB = ("limits", "end_to_end")  # the latter follows from the tables
 _RUN_FIELDS = ("complete", "first_part", "clock", "packets", "warnings", "job", "versions", "written")
 
 
@@ -66,7 +67,7 @@ def job_of(captures: Iterable[str], options: Options, export: ExportOptions, *, 
     settings = {name: getattr(export, name) for name in _FILE_SETTINGS}
     for setting in fields(options):
         value = getattr(options, setting.name)
-        if setting.name != "limits" and value != setting.default:
+        if setting.name not in _NOT_IN_JOB and value != setting.default:
             settings[setting.name] = value
     changed = {
         limit.name: value

@@ -65,6 +65,9 @@ def _dropped(counts: Mapping[str, int]) -> list[str]:
             "counted again"
         )
         lines.append(f"{text}; --limits ended_connections=N keeps more")
+    if evicted := counts.get("produced_evicted", 0):
+        text = f"{evicted:,} produced {'batch' if evicted == 1 else 'batches'} forgotten early"
+        lines.append(f"{text}; --limits produced_batches=N keeps more for e2e_latency_us")
     if late := counts.get("late_segments", 0):
         text = f"{many(late, 'TCP segment')} captured too late to fill a gap"
         lines.append(f"{text}; --limits patience=TIME waits longer")

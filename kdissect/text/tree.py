@@ -253,6 +253,8 @@ class RecordTree(Tree["CarriedRecord"]):
         client = None if exchange.client_id is None else f"client id {quoted(exchange.client_id)}"
         where = f"{exchange.api} {exchange.connection.id}/{exchange.number}"
         yield f"{INDENT}{way}: {facts(where, self._times.text(source.time_ns), client)}"
+        if (sent_ns := source.produced_ns(record.batch)) is not None:
+            yield f"{INDENT}end-to-end latency: {duration(source.time_ns - sent_ns)}"
         if (rejection := rejection_text(source)) is not None:
             yield INDENT + self._paint(rejection, RED)
         if source.topic is not None and source.topic_id is not None:

@@ -7,6 +7,7 @@ import json
 import re
 import signal
 from collections import Counter
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,9 @@ QUICKSTART = "samples/quickstart.pcap"
 TRANSACTIONS = "samples/kafka-4-transactions.pcap"
 BASICS = "samples/kafka-4-basics.pcap"
 KRAFT = "samples/kafka-4-kraft.pcap.gz"
+
+MICROSECOND = timedelta(microseconds=1)
+NEVER_READ = ("mock-acks0", "kafka-4-sasl", "kafka-4-fenced", "kafka-4-habits")
 
 # One begins and ends in the middle of what its clients did; the others show no records.
 TOLD = [
@@ -128,6 +132,30 @@ def test_nothing_is_fetched_before_it_is_produced(capture: Path, records: Record
     for row in rows(records("--json", "--fetched", capture)):
         if sent.get((row["topic"], row["partition"], row["offset"]), "") > row["time"]:
             assert retried[place(row)] < row["time"]
+
+
+@pytest.mark.parametrize("capture", TOLD, ids=name_of)
+def test_end_to_end_latency_is_what_a_join_of_the_rows_gives(capture: Path, records: Records) -> None:
+    """By topic, partition and offset. The producer's clock agrees: it set the timestamp before it sent."""
+    sent: dict[Place, datetime] = {}
+    joined = 0
+    for row in rows(records("--json", "--produced", capture)):
+        assert row["e2e_latency_us"] is None
+        if row["offset"] is not None and row["magic"] == 2:
+            place = row["topic"] or row["topic_id"], row["partition"], row["offset"]
+            sent.setdefault(place, datetime.fromisoformat(row["time"]))
+    for row in rows(records("--json", "--fetched", capture)):
+        time = datetime.fromisoformat(row["time"])
+        begin = sent.get((row["topic"] or row["topic_id"], row["partition"], row["offset"]))
+        if begin is None or begin > time:
+            assert row["e2e_latency_us"] is None
+            continue
+        joined += 1
+        assert row["e2e_latency_us"] == pytest.approx((time - begin) / MICROSECOND, abs=1)
+        if row["timestamp_type"] == "CreateTime":
+            age_us = (time - datetime.fromisoformat(row["timestamp"])) / MICROSECOND
+            assert row["e2e_latency_us"] <= age_us + 1
+    assert joined or not sent or name_of(capture) in NEVER_READ
 
 
 # Errors of Produce responses that the brokers were made to send, and those that clients report as theirs.

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from kdissect.capture.reader import open_capture
+from kdissect.exchanges.end_to_end import learn_produced
 from kdissect.exchanges.learned import LearnedFacts
 from kdissect.exchanges.skimming import SkimmedConnection
 from kdissect.exchanges.topic_names import learn
+from kdissect.options import Options
 from kdissect.pipeline import Dissection
 from samples.golden import ROOT, captures, name_of
 from tests.damage import DAMAGES
@@ -28,18 +30,22 @@ SAMPLES = [ROOT / path for path in captures()]
 DAMAGED = SAMPLES if IS_DEEP else [path for path in SAMPLES if name_of(path) == "kafka-4-latecomer"]
 
 
-def skimmed(packets: Sequence[Packet]) -> dict[str, tuple[str, int]]:
-    facts = LearnedFacts()
+def skimmed(packets: Sequence[Packet]) -> dict[Any, Any]:
+    facts, produced = LearnedFacts(), LearnedFacts()
     Dissection(packets).learn(facts)
-    return facts.topics
+    Dissection(packets, Options(end_to_end=True)).learn(produced)
+    assert produced.topics == facts.topics
+    assert not facts.produced
+    return {**facts.topics, **produced.gathered_batches()}
 
 
-def from_all_exchanges(packets: Sequence[Packet]) -> dict[str, tuple[str, int]]:
+def from_all_exchanges(packets: Sequence[Packet]) -> dict[Any, Any]:
     facts = LearnedFacts()
     for _, exchanges, _ in Dissection(packets).steps():
         for exchange in exchanges:
             learn(exchange, facts)
-    return facts.topics
+            learn_produced(exchange, facts)
+    return {**facts.topics, **facts.gathered_batches()}
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=name_of)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kdissect.exchanges.end_to_end import NO_BATCHES, EndToEnd, ProduceRefs
 from kdissect.exchanges.ordering import Ordering
 from kdissect.exchanges.topic_names import TopicNameResolver, TopicRefs
 from kdissect.limits import Limits
@@ -14,15 +15,16 @@ from kdissect.parallel.assembling import Assembly, LateRows, WorkerBatch
 from kdissect.parallel.worker import columns
 
 if TYPE_CHECKING:
+    from kdissect.exchanges.learned import ProducedBatch
     from kdissect.model import Anomaly
 
-LIMITS = Limits(naming_window_ns=20, naming_rows=6, order_rows=8)
+LIMITS = Limits(naming_window_ns=20, naming_rows=6, order_rows=8, produce_window_ns=15, produced_batches=8)
 IDS = ("A", "B")
 
 
 @dataclass
 class Item:
-    """An exchange, as Ordering and TopicNameResolver take it."""
+    """An exchange, as Ordering, TopicNameResolver and EndToEnd take it."""
 
     place: int
     worker: int
@@ -33,6 +35,8 @@ class Item:
     decoded_bytes: int = 20
     anomalies: list[Anomaly] = field(default_factory=list)
     topic_names: dict[str, str] = field(default_factory=dict)
+    produce_refs: ProduceRefs = NO_BATCHES
+    produced_ns: dict[ProducedBatch, int] | None = None
 
     @property
     def connection_id(self) -> str:
@@ -44,7 +48,8 @@ class Item:
 
     @property
     def shown(self) -> str:
-        return f"{self.text} {self.topic_names} {[anomaly.kind for anomaly in self.anomalies]}"
+        kinds = [anomaly.kind for anomaly in self.anomalies]
+        return f"{self.text} {self.topic_names} {kinds} {self.produced_ns}"
 
 
 @dataclass
@@ -72,7 +77,14 @@ def random_steps(seed: int, workers: int) -> list[Step]:
                 ids = [each for each in IDS if random.random() < 0.2]
                 learned = [(each, f"{each}{place % 2}") for each in ids if random.random() < 0.3]
                 completed = now - random.choice((0, 0, 0, 2, 7))
-                items.append(Item(place, worker, f"{place}.{len(items)}", completed, TopicRefs(ids, learned)))
+                refs = TopicRefs(ids, learned)
+                item = Item(place, worker, f"{place}.{len(items)}", completed, refs)
+                if random.random() < 0.5:
+                    batches = [(random.choice(("A", "A0", "c")), 0, random.randrange(4)) for _ in range(2)]
+                    item.produce_refs = random.choice(
+                        (ProduceRefs(batches, [], completed, {}), ProduceRefs([], batches, completed, {}))
+                    )
+                items.append(item)
         steps.append(Step(place, list(waits), items))
     steps.append(Step(60, [None] * workers, []))
     return steps
@@ -82,12 +94,15 @@ def in_one_process(steps: list[Step]) -> list[str]:
     """The output of one process."""
     ordering: Ordering[Item] = Ordering(LIMITS)
     resolver: TopicNameResolver[Item] = TopicNameResolver(LIMITS, lambda item: item.refs)
-    out: list[Item] = []
+    end_to_end: EndToEnd[Item] = EndToEnd(LIMITS, lambda item: item.produce_refs)
+    named: list[Item] = []
     for step in steps:
         since = min((each for each in step.waits if each is not None), default=None)
         for item in ordering.feed(list(step.items), since):
-            out += resolver.feed(item)
-    return [item.shown for item in out + resolver.close()]
+            named += resolver.feed(item)
+    named += resolver.close()
+    out = [settled for item in named for settled in end_to_end.feed(item)] + end_to_end.close()
+    return [item.shown for item in out]
 
 
 class Fake:
@@ -119,6 +134,7 @@ class Fake:
                 if item.worker != self.number:
                     continue
                 known = all(each in self.names for each in item.refs.ids) and not self.open
+                known = known and item.produce_refs is NO_BATCHES
                 rows.places.append(item.place)
                 rows.completed_ns.append(item.completed_ns)
                 rows.packets.append(item.place)
@@ -130,7 +146,7 @@ class Fake:
                     rows.outputs.append((1, item.shown.encode()))
                 else:
                     self._numbers += 1
-                    rows.open[len(rows.outputs)] = self._numbers, item.refs
+                    rows.open[len(rows.outputs)] = self._numbers, item.refs, item.produce_refs
                     rows.outputs.append(None)
                     self.open[self._numbers] = item
         self._next = min(self._next + count, len(self._steps))
@@ -139,8 +155,9 @@ class Fake:
     def receive(self, update: Any) -> LateRows:
         self.names |= update.names
         outputs = []
-        for number, names, anomalies in update.resolved:
+        for number, names, anomalies, produced_ns in update.resolved:
             item = self.open.pop(number)
+            item.produced_ns = produced_ns
             item.topic_names, item.anomalies = dict(names), list(anomalies)
             outputs.append((number, (1, item.shown.encode())))
         return LateRows(outputs)

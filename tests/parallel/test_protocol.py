@@ -4,6 +4,7 @@ import pickle
 from collections import Counter
 
 from kdissect.errors import UnexpectedError
+from kdissect.exchanges.end_to_end import ProduceRefs
 from kdissect.exchanges.topic_names import TopicRefs
 from kdissect.model import Anomaly
 from kdissect.parallel.assembling import (
@@ -21,11 +22,14 @@ from kdissect.parallel.worker import columns
 def test_messages_survive_pickling() -> None:
     rows = columns()
     rows.places.append(1 << 40)
-    rows.open[0] = 1, TopicRefs(["id"], [("id", "name")])
+    batch = "id", 3, 7
+    rows.open[0] = 1, TopicRefs(["id"], [("id", "name")]), ProduceRefs([batch], [batch], 9, {"id": "name"})
     for message in (
         WorkerBatch(7, rows, 3, 4),
         ParentUpdate(
-            7, {"id": "name"}, [ResolvedRow(1, {}, [Anomaly("name_not_waited_for", "connection", "")])]
+            7,
+            {"id": "name"},
+            [ResolvedRow(1, {}, [Anomaly("name_not_waited_for", "connection", "")], {batch: 9})],
         ),
         LateRows([(1, (1, b"text"))]),
         Stop(),

@@ -34,8 +34,8 @@ def run(shard: Shard | None, replies: list[Any] | None = None) -> list[Any]:
             return replies.pop(0)
         batches = [each for each in sent if isinstance(each, WorkerBatch)]
         late = {number for each in sent if isinstance(each, LateRows) for number, _ in each.outputs}
-        open_ = [number for each in batches for number, _ in each.rows.open.values() if number not in late]
-        return ParentUpdate(batches[-1].until, {}, [ResolvedRow(number, {}, []) for number in open_])
+        open_ = [number for each in batches for number, *_ in each.rows.open.values() if number not in late]
+        return ParentUpdate(batches[-1].until, {}, [ResolvedRow(number, {}, [], None) for number in open_])
 
     with open_capture(CAPTURE) as capture:
         worker = Worker(Names(), DEFAULT, sent.append, receive, lambda: bool(replies), lambda: 7)
@@ -48,7 +48,7 @@ def outputs(sent: list[Any]) -> list[Any]:
     out = []
     for batch in sent:
         if isinstance(batch, WorkerBatch):
-            open_ = {index: late[number] for index, (number, _) in batch.rows.open.items()}
+            open_ = {index: late[number] for index, (number, *_) in batch.rows.open.items()}
             out += [open_.get(index, row) for index, row in enumerate(batch.rows.outputs)]
     return out
 
@@ -72,7 +72,7 @@ def places_of(sent: list[Any]) -> list[int]:
 
 def test_rows_with_known_names_are_not_open() -> None:
     rows = [batch.rows for batch in run(None) if isinstance(batch, WorkerBatch)]
-    ids = {each for columns in rows for _, refs in columns.open.values() for each in refs.ids}
+    ids = {each for columns in rows for _, refs, _ in columns.open.values() for each in refs.ids}
     assert ids
     update = ParentUpdate(0, dict.fromkeys(ids, "name"), [])
     sent = run(None, [update])
@@ -93,11 +93,11 @@ def test_a_worker_that_is_ahead_waits(monkeypatch: pytest.MonkeyPatch) -> None:
         sent_batches.append(sum(isinstance(each, WorkerBatch) and not each.is_last for each in sent))
         last = next(each for each in reversed(sent) if isinstance(each, WorkerBatch))
         numbers = [
-            number for each in sent if isinstance(each, WorkerBatch) for number, _ in each.rows.open.values()
+            number for each in sent if isinstance(each, WorkerBatch) for number, *_ in each.rows.open.values()
         ]
         late = {number for each in sent if isinstance(each, LateRows) for number, _ in each.outputs}
         return ParentUpdate(
-            last.until, {}, [ResolvedRow(number, {}, []) for number in numbers if number not in late]
+            last.until, {}, [ResolvedRow(number, {}, [], None) for number in numbers if number not in late]
         )
 
     with open_capture(CAPTURE) as capture:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 CONTRACT = """\
 capture string, connection string, number int64, time timestamp, request_time timestamp
 api string, correlation_id int32, client_id string
-topic string, topic_id string, partition int32, offset int64, error string
+topic string, topic_id string, partition int32, offset int64
+e2e_latency_us int64, error string
 timestamp timestamp, timestamp_type string
 key string, key_encoding string, value string, value_encoding string
 key_schema_id int32, key_schema_guid string, schema_id int32, schema_guid string
@@ -83,6 +84,18 @@ def test_the_times_of_a_record_are_those_of_the_message_with_it_and_of_the_reque
     orphan = fetch(batch([Item()]))
     orphan.request_frame = None
     assert times(orphan) == (START_NS + 5_000_000, None)
+
+
+def test_end_to_end_latency() -> None:
+    get = next(column.get for column in RECORD if column.name == "e2e_latency_us")
+    fetched = fetch(batch([Item()], base_offset=7))
+    (row,) = opened(fetched)
+    assert get(row) is None
+    fetched.produced_ns = {("orders", 3, 7): START_NS - 1_000_000}
+    assert get(row) == 6_000
+    (other,) = opened(fetch(batch([Item()], base_offset=8)))
+    other.source.exchange.produced_ns = fetched.produced_ns
+    assert get(other) is None
 
 
 def test_a_record_without_a_time() -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from kdissect.text.style import Times
 from kdissect.text.tree import RecordTree
 from tests.carried_records import fetch, opened, produce, snapshot
+from tests.made_exchanges import START_NS
 from tests.record_batches import LZ4, Item, batch
 
 if TYPE_CHECKING:
@@ -98,3 +99,9 @@ def test_the_wire_cannot_write_escape_sequences() -> None:
 def test_a_rejected_record() -> None:
     shown = lines(produce(batch([Item()]), {"error_code": 29, "base_offset": -1}))
     assert shown[2] == "  rejected: TOPIC_AUTHORIZATION_FAILED"
+
+
+def test_a_record_with_its_latency() -> None:
+    fetched = fetch(batch([Item()], base_offset=7))
+    fetched.produced_ns = {("orders", 3, 7): START_NS}
+    assert lines(fetched)[2] == "  end-to-end latency: 5.00ms"

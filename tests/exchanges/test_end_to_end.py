@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kdissect.exchanges.end_to_end import EndToEnd, learn_produced, produce_refs
+from kdissect.exchanges.learned import LearnedFacts
+from kdissect.limits import DEFAULT, LIVE, Limits
+from tests.carried_records import data, fetch, opened, produce
+from tests.made_exchanges import START_NS, exchange
+from tests.record_batches import Item, batch
+
+if TYPE_CHECKING:
+    from kdissect.model import Exchange
+
+MS_NS = 1_000_000
+WINDOW_MS = DEFAULT.produce_window_ns // MS_NS
+TOPIC_ID = "1_AY0UjPSb2MbWLBR95OPw"
+
+
+def at(made: Exchange, completed_ms: int) -> Exchange:
+    """The exchange, completed at a time after the start; its request was complete 10 ms before."""
+    made.completed_ns = START_NS + completed_ms * MS_NS
+    for frame, sent_ms in (("request_frame", 10), ("response_frame", 0)):
+        before = getattr(made, frame)
+        if before is not None:
+            setattr(made, frame, before._replace(end_ns=made.completed_ns - sent_ms * MS_NS))
+    return made
+
+
+def produced(offset: int, ms: int, **answer: Any) -> Exchange:
+    return at(produce(batch([Item()]), {"base_offset": offset, **answer}), ms)
+
+
+def fetched(offset: int, ms: int, count: int = 1) -> Exchange:
+    raw = b"".join(batch([Item()], base_offset=offset + index) for index in range(count))
+    return at(fetch(raw), ms)
+
+
+def latencies_ms(made: Exchange) -> list[int | None]:
+    """The end-to-end latency of each record."""
+    sources = ((record.source, record.batch) for record in opened(made))
+    sent = [(source.time_ns, source.produced_ns(batch)) for source, batch in sources]
+    return [None if sent_ns is None else (time_ns - sent_ns) // MS_NS for time_ns, sent_ns in sent]
+
+
+def stage(limits: Limits = DEFAULT, learned: LearnedFacts | None = None) -> EndToEnd[Exchange]:
+    return EndToEnd(limits, produce_refs, learned)
+
+
+def test_a_record_that_was_produced_before() -> None:
+    end_to_end, first, second = stage(), produced(7, 0), fetched(7, 25)
+    assert end_to_end.feed(first) == [first]
+    assert end_to_end.feed(second) == [second]
+    assert latencies_ms(second) == [35]
+    assert latencies_ms(first) == [None]
+
+
+def test_a_record_that_is_fetched_before_the_producer_has_its_response() -> None:
+    end_to_end, early, other, late = stage(), fetched(7, 25, count=2), produced(1, 27), produced(7, 30)
+    assert end_to_end.feed(early) == []
+    assert end_to_end.feed(other) == []  # it keeps its place
+    assert end_to_end.feed(late) == []  # offset 8 is still unknown
+    last = produced(8, 31)
+    assert end_to_end.feed(last) == [early, other, late, last]
+    assert latencies_ms(early) == [5, 4]
+    assert end_to_end.is_idle
+
+
+def test_a_row_waits_as_long_as_the_window() -> None:
+    end_to_end, early, late = stage(), fetched(7, 0), produced(7, WINDOW_MS)
+    assert end_to_end.feed(early) == []
+    assert end_to_end.feed(late) == [early, late]
+    assert latencies_ms(early) == [None]
+    end_to_end, last = stage(), fetched(7, 0)
+    assert end_to_end.feed(last) == []
+    assert end_to_end.close() == [last]
+
+
+def test_live_rows_do_not_wait() -> None:
+    end_to_end, early = stage(LIVE), fetched(7, 0)
+    assert end_to_end.feed(early) == [early]
+
+
+def test_not_more_rows_wait_than_the_limit_allows() -> None:
+    end_to_end = stage(Limits(naming_rows=2))
+    early = [fetched(offset, 0) for offset in range(3)]
+    assert [end_to_end.feed(each) for each in early] == [[], [], [early[0]]]
+
+
+def test_the_oldest_batches_are_forgotten_and_counted() -> None:
+    end_to_end = stage(Limits(produced_batches=2))
+    for offset in range(3):
+        end_to_end.feed(produced(offset, offset))
+    assert end_to_end.evicted == 1
+    known = fetched(1, 20)
+    assert end_to_end.feed(known) == [known]
+    assert end_to_end.feed(fetched(0, 21)) == []
+    facts = LearnedFacts(Limits(produced_batches=2))
+    for offset in range(3):
+        learn_produced(produced(offset, offset), facts)
+    assert (len(facts.gathered_batches()), facts.dropped_batches) == (2, 1)
+
+
+def test_the_first_produce_of_an_offset_counts_and_never_one_after_the_fetch() -> None:
+    end_to_end, second = stage(), fetched(7, 25)
+    for made in (produced(7, 0), produced(7, 20)):  # the same batch twice: the first response was late
+        end_to_end.feed(made)
+    end_to_end.feed(second)
+    assert latencies_ms(second) == [35]
+    end_to_end, early = stage(), fetched(7, 0)  # only the retry has a response
+    end_to_end.feed(early)
+    end_to_end.feed(produced(7, 100))
+    assert latencies_ms(early) == [None]
+
+
+def test_rejected_batches_and_other_offsets_are_not_joined() -> None:
+    end_to_end, late = stage(), fetched(7, 25)
+    end_to_end.feed(produced(-1, 0, error_code=6))
+    end_to_end.feed(produced(8, 0))
+    end_to_end.feed(late)
+    end_to_end.close()
+    assert latencies_ms(late) == [None]
+
+
+@pytest.mark.parametrize("knows_all", [False, True])
+@pytest.mark.parametrize("sent_by", ["name", "topic_id"])
+@pytest.mark.parametrize("read_by", ["topic", "topic_id"])
+def test_topics_by_name_and_by_id(sent_by: str, read_by: str, knows_all: bool) -> None:
+    def topic(by: str) -> dict[str, str]:
+        return {by: TOPIC_ID if by == "topic_id" else "orders"}
+
+    raw = data(batch([Item()], base_offset=7))
+    response = {**topic(sent_by), "partition_responses": [{"index": 3, "base_offset": 7}]}
+    request = {**topic(sent_by), "partition_data": [{"index": 3, "records": raw}]}
+    version = 13 if sent_by == "topic_id" else 12
+    sent = at(exchange("Produce", version, {"topic_data": [request]}, {"responses": [response]}), 0)
+    partition = {"partition_index": 3, "records": raw}
+    version = 13 if read_by == "topic_id" else 12
+    read = at(
+        exchange("Fetch", version, {}, {"responses": [{**topic(read_by), "partitions": [partition]}]}), 25
+    )
+    facts = LearnedFacts()
+    facts.learn_topic(TOPIC_ID, "orders", START_NS)
+    learn_produced(sent, facts)
+    for made in (sent, read):
+        made.topic_names[TOPIC_ID] = "orders"
+    end_to_end = stage(learned=facts if knows_all else None)
+    assert end_to_end.feed(sent) + end_to_end.feed(read) == [sent, read]
+    assert latencies_ms(read) == [35]
+
+
+EVENTS = st.lists(
+    st.tuples(st.booleans(), st.integers(0, 3), st.sampled_from([0, 1, 5, WINDOW_MS - 1, WINDOW_MS])),
+    max_size=12,
+)
+
+
+@given(EVENTS, st.integers(1, 3))
+def test_facts_of_parts_give_what_one_pass_gives(events: list[tuple[bool, int, int]], parts: int) -> None:
+    """Whatever is fetched and produced in whatever order, and however the connections are divided."""
+
+    def exchanges() -> list[Exchange]:
+        made, now_ms = [], 0
+        for is_produce, offset, later_ms in events:
+            now_ms += later_ms + 1
+            made.append((produced if is_produce else fetched)(offset, now_ms))
+        return made
+
+    one_pass, in_parts = exchanges(), exchanges()
+    end_to_end = stage()
+    out = [each for made in one_pass for each in end_to_end.feed(made)] + end_to_end.close()
+    assert out == one_pass
+    facts = LearnedFacts()
+    facts.gathered_batches()
+    for part in range(parts):
+        own = LearnedFacts()
+        for made in in_parts[::-1][part::parts]:
+            learn_produced(made, own)
+        facts.merge(own)
+    end_to_end = stage(learned=facts)
+    for made in in_parts:
+        assert end_to_end.feed(made) == [made]
+    assert list(map(latencies_ms, in_parts)) == list(map(latencies_ms, one_pass))
