@@ -81,6 +81,9 @@ CATALOGUE: dict[str, AnomalyKind] = {
     "not_a_frame": AnomalyKind(ERROR, "The stream no longer parses as Kafka frames."),
     "partial_frame": AnomalyKind(WARNING, "The stream ends inside a frame."),
     "late": AnomalyKind(NOTE, "Later packets showed what this is; the row may come after later ones."),
+    "tls_alert": AnomalyKind(
+        WARNING, "The broker expects TLS: it responded with this alert, and closed the connection."
+    ),
     "one_direction": AnomalyKind(WARNING, "Only one direction of the connection was captured."),
     "given_up": AnomalyKind(WARNING, "A limit on outstanding requests was reached; the oldest was dropped."),
     "duplicate_correlation_id": AnomalyKind(

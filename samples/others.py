@@ -19,8 +19,13 @@ from typing import TYPE_CHECKING, Any
 import with_aiokafka as aio
 import with_kafka_python as kp
 import with_librdkafka as rd
+from apache_kafka import SASL, kafka
 from brokers import mock_cluster, tansu
+from confluent_kafka import Producer
+from kafka import KafkaAdminClient
+from kafka.errors import KafkaError
 from kafka.protocol.api_key import ApiKey
+from on_kafka import start_all
 from on_mock import LIBRDKAFKA, PRODUCE, assorted, on_mock
 from on_tansu import BROKER
 from recording import recording
@@ -190,26 +195,32 @@ def ask(
             )
 
 
+def certificate_and_key(place: str) -> tuple[str, str]:
+    """Make a certificate for this machine and its key, in a folder."""
+    certificate, key = f"{place}/cert.pem", f"{place}/key.pem"
+    make = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-days",
+        "2",
+        "-subj",
+        "/CN=localhost",
+    ]
+    make += ["-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost", "-keyout", key, "-out", certificate]
+    subprocess.run(make, check=True, stderr=subprocess.DEVNULL)
+    return certificate, key
+
+
 def tls(folder: Path) -> None:
     """Kafka inside TLS; the keys of the Python clients' sessions are in tls.keys."""
     keys = folder / "tls.keys"
     keys.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory() as place:
-        certificate, key = f"{place}/cert.pem", f"{place}/key.pem"
-        make = [
-            "openssl",
-            "req",
-            "-x509",
-            "-newkey",
-            "rsa:2048",
-            "-nodes",
-            "-days",
-            "2",
-            "-subj",
-            "/CN=localhost",
-        ]
-        make += ["-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost", "-keyout", key, "-out", certificate]
-        subprocess.run(make, check=True, stderr=subprocess.DEVNULL)
+        certificate, key = certificate_and_key(place)
         server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         server.load_cert_chain(certificate, key)
         context = ssl.create_default_context(cafile=certificate)
@@ -252,6 +263,84 @@ def tls(folder: Path) -> None:
     truth.write(folder / "tls.truth.json")
 
 
+def plaintext_on_tls(folder: Path) -> None:
+    """Clients without TLS on the port of a listener that expects it."""
+    with tempfile.TemporaryDirectory() as place:
+        certificate, key = certificate_and_key(place)
+        keystore = Path(place, "keystore.pem")
+        keystore.write_bytes(Path(key).read_bytes() + Path(certificate).read_bytes())
+        settings = {
+            "sasl": "of-no-use",
+            "listener_security_protocol_map": "PLAIN:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL:SSL",
+            "ssl_keystore_type": "PEM",
+            "ssl_keystore_location": str(keystore),
+        }
+        with kafka("4.4.0", **settings) as cluster:
+            start_all(cluster)
+            clients = f"{LIBRDKAFKA}, {kp.NAME}"
+            truth = Truth("plaintext-on-tls", [SASL], {"broker": "Apache Kafka 4.4.0", "clients": clients})
+            where = cluster.sasl_bootstrap
+            with recording(folder / "plaintext-on-tls.pcap", truth.ports):
+                Producer({"bootstrap.servers": where, "client.id": "rd-plain"}).poll(2)
+                admin = {"client_id": "kp-plain", "bootstrap_timeout_ms": 500, "reconnect_backoff_ms": 300}
+                try:
+                    KafkaAdminClient(bootstrap_servers=where, **admin)
+                except KafkaError as error:
+                    truth.error("kp-plain", "connect", type(error).__name__)
+    truth.note("No client got a response: of each connection the first request, ApiVersions, is on the wire.")
+    truth.write(folder / "plaintext-on-tls.truth.json")
+
+
+ODD_CLIENTS = [b"evil\x1b]0;pwned\x07", b"c" * 2000, b"\x01" * 300, b"\xff\xfe caf\xe9", b""]
+
+
+def odd_clients(folder: Path) -> None:
+    """Client IDs that no library sends, and bytes after an ApiVersions request: on connections of which the
+    beginning was recorded, and on others.
+    """
+    with mock_cluster(1) as cluster:
+        (port,) = cluster.ports
+        software = {"broker": f"{LIBRDKAFKA} mock cluster", "clients": "plain sockets"}
+        truth = Truth("odd-clients", [port], software)
+        early = [
+            socket.create_connection(("127.0.0.1", port), timeout=2) for _ in range(len(ODD_CLIENTS) + 1)
+        ]
+        with recording(folder / "odd-clients.pcap", truth.ports):
+            for client_id, connection in zip(ODD_CLIENTS, early, strict=False):
+                ask_as(truth, connection, port, client_id)
+            ask_as(truth, early[-1], port, b"rdkafka", bytes(4))
+            for client_id in ODD_CLIENTS:
+                ask_as(truth, socket.create_connection(("127.0.0.1", port), timeout=2), port, client_id)
+    truth.write(folder / "odd-clients.truth.json")
+
+
+def ask_as(truth: Truth, connection: socket.socket, port: int, client_id: bytes, behind: bytes = b"") -> None:
+    """Send ApiVersions v0, with bytes behind it, and Metadata v1; each after the answer to the one before."""
+    with connection:
+        for number, (key, version, body) in enumerate(((18, 0, behind), (3, 1, bytes(4))), 1):
+            header = struct.pack(">hhih", key, version, number, len(client_id)) + client_id
+            data = struct.pack(">i", len(header) + len(body)) + header + body
+            known = Request(
+                client_id=client_id.decode(errors="backslashreplace"),
+                software="plain socket",
+                broker=f"127.0.0.1:{port}",
+                client_port=connection.getsockname()[1],
+                api=ApiKey(key).name,
+                version=version,
+                correlation_id=number,
+                request_bytes=len(data),
+            )
+            truth.requests.append(known)
+            try:
+                connection.sendall(data)
+                size = struct.unpack(">i", take(connection, 4))[0]
+                take(connection, size)
+            except OSError as error:
+                truth.error(str(known.client_id)[:20], f"API {known.api}", type(error).__name__)
+                return
+            known.response_bytes = 4 + size
+
+
 class Answers(http.server.BaseHTTPRequestHandler):
     """A short page, a long one and one that is not there; no name or version of this machine."""
 
@@ -290,5 +379,7 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     "unanswered": unanswered,
     "raw-requests": raw_requests,
     "tls": tls,
+    "plaintext-on-tls": plaintext_on_tls,
+    "odd-clients": odd_clients,
     "http-on-9092": http_on_9092,
 }

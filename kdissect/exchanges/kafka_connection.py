@@ -26,15 +26,21 @@ from kdissect.kafka.bodies import decode_request, decode_response
 from kdissect.kafka.framing import SIZE_BYTES, Framing
 from kdissect.kafka.headers import API_VERSIONS, CORRELATION_ID_BYTES, HEADER_BEGINS_BYTES
 from kdissect.kafka.recognition import (
+    AnsweredRequest,
     begins_with_response,
     can_be_request,
     first_response_before,
+    is_first_frame,
     is_first_request,
     is_gssapi_token,
+    is_request_head,
+    is_response_head,
+    locate_frames,
     locate_request,
     locate_response,
     locate_response_chain,
     other_protocol,
+    tls_alert,
 )
 from kdissect.kafka.resync import Lost
 from kdissect.model import ORPHAN, UNANSWERED, Anomaly, ConnectionInfo, Data, Exchange, Frame, Gap
@@ -373,6 +379,7 @@ class KafkaConnection:
         limits: to respect.
         broker_side: 0 or 1 if the user said which end is the broker. None: detect it.
         counts: counters of frames and bytes that did not become exchanges.
+        listener_side: 0 or 1 if that end is known as a listener of Kafka from other connections.
 
     Attributes:
         protocol: ``Kafka`` once recognized. Another protocol (``TLS``, ``HTTP``, ``not Kafka``) once
@@ -384,8 +391,9 @@ class KafkaConnection:
     """
 
     __slots__ = (
-        "_broker_side", "_client", "_completed_before", "_connection", "_counts", "_framings", "_gaps",
-        "_identity", "_limits", "_losses", "_pairing", "_pending_anomalies", "_refused", "_seen",
+        "_alert", "_answered", "_broker_side", "_client", "_completed_before", "_connection", "_counts",
+        "_framings", "_gaps", "_identity", "_limits", "_listener_side", "_losses", "_pairing",
+        "_pending_anomalies", "_refused", "_seen",
         "last_ns", "protocol", "resyncs", "skipped_bytes", "unread_bytes",
     )  # fmt: skip
 
@@ -395,10 +403,14 @@ class KafkaConnection:
         limits: Limits,
         broker_side: int | None = None,
         counts: Counter[str] | None = None,
+        listener_side: int | None = None,
     ) -> None:
         self._connection = connection
         self._limits = limits
         self._broker_side = broker_side
+        self._listener_side = listener_side if broker_side is None else broker_side
+        self._answered: tuple[AnsweredRequest, AnsweredRequest] | None = None
+        self._alert: str | None = None  # with which the broker rejected the requests, because it expects TLS
         self._client: int | None = None
         self._seen = [False, False]
         self._refused = False
@@ -450,7 +462,8 @@ class KafkaConnection:
         if self._refused:
             self._refuse("not Kafka")
         for side in (0, 1):
-            out += self._process_frames(side, self._framings[side].close())
+            if self._alert is None or side == self._client:
+                out += self._process_frames(side, self._framings[side].close())
         if self._pairing is not None:
             reason = "too many connections" if end.reason == "evicted" else None
             outstanding = self._pairing.complete_unanswered(end.time_ns, reason)
@@ -517,7 +530,9 @@ class KafkaConnection:
             return
         self._seen[side] = True
         protocol = other_protocol(item.payload)
-        if protocol is not None and (self._client is None or protocol == "TLS"):
+        if protocol == "TLS" and self._is_rejected(side, item.payload):
+            self._alert = tls_alert(item.payload)
+        elif protocol is not None and (self._client is None or protocol == "TLS"):
             self._refuse(protocol)
         elif (
             side == self._connection.initiator
@@ -529,12 +544,28 @@ class KafkaConnection:
             assert self._identity is not None
             self._identity.begins_with_gssapi()
 
+    def _is_rejected(self, side: int, first: bytes) -> bool:
+        """Whether a side responds to requests of the other one with a TLS alert."""
+        if tls_alert(first) is None:
+            return False
+        search = self._framings[1 - side].search
+        run = search and search.first_run
+        if self._client is None and search and run and is_first_request(search, run, final=True):
+            self._broker_side = side
+            self._recognized(1 - side)
+        return self._client == 1 - side
+
     def _locate(self, side: int, search: Search, final: bool) -> int | None:
         if self._client is None:
             return self._recognize(side, search, final)
         assert self._pairing is not None
         if search.first_run is not None and self._begins_with_frame(side):
-            return 0
+            return None if self._alert is not None and side != self._client else 0
+        if self._listener_side == 1 - self._client:
+            is_head = is_request_head if side == self._client else is_response_head
+            pos = locate_frames(search, is_head)
+            if pos is not None:
+                return pos
         if side == self._client:
             return locate_request(search)
         ids, first_id = self._pairing.ids, self._pairing.first_id
@@ -554,17 +585,37 @@ class KafkaConnection:
     def _recognize(self, side: int, search: Search, final: bool) -> int | None:
         initiator, run = self._connection.initiator, search.first_run
         if initiator == side and run is not None:
-            verdict = is_first_request(search, run, final, self._framings[1 - side].first_bytes)
+            verdict = is_first_request(search, run, final, self._framings[1 - side].search)
+            if not verdict and self._listener_side == 1 - side:
+                verdict = is_first_frame(search, run, final)
             self._refused = verdict is False
             pos = 0 if verdict else None
+        elif initiator in (None, side):
+            pos = self._locate_first_request(side, search)
         else:
-            pos = locate_request(search) if initiator in (None, side) else None
+            pos = None
         if pos is not None:
             self._recognized(side)
         elif initiator != side and not self._seen[1 - side]:
             pos = locate_response_chain(search)
+            if pos is None and self._listener_side == side:
+                pos = locate_frames(search, is_response_head)
             if pos is not None:
                 self._recognized(1 - side)
+        return pos
+
+    def _locate_first_request(self, side: int, search: Search) -> int | None:
+        """Find a request in mid-stream, on a connection that may not be Kafka's."""
+        if self._listener_side == 1 - side:
+            pos = locate_frames(search, is_request_head)
+            if pos is not None:
+                return pos
+        pos = locate_request(search)
+        responses = self._framings[1 - side].search if self._framings else None
+        if pos is None and responses is not None and self._seen[1 - side]:
+            if self._answered is None:
+                self._answered = AnsweredRequest(), AnsweredRequest()
+            pos = self._answered[side].locate(search, responses)
         return pos
 
     def _recognized(self, client: int) -> None:
@@ -573,6 +624,7 @@ class KafkaConnection:
             self._connection.id, ends[client], ends[1 - client], ordinal=self._connection.ordinal
         )
         self._client = client
+        self._answered = None
         self._pairing = Pairing(info, self._limits)
         self._pairing.doubts = not self._connection.from_start[client]
         self._identity = Identity(info)
@@ -675,7 +727,10 @@ class KafkaConnection:
 
     def _note_unanswered(self, exchange: Exchange) -> None:
         assert self._client is not None
-        if not self._connection.streams[1 - self._client].seen:
+        if self._alert is not None:
+            exchange.ended = True
+            exchange.anomalies.append(Anomaly("tls_alert", "response", self._alert))
+        elif not self._connection.streams[1 - self._client].seen:
             exchange.ended = None  # no packet of the broker was captured
         if any(anomaly.kind == "given_up" for anomaly in exchange.anomalies):
             self._counts["requests_given_up"] += 1

@@ -289,6 +289,19 @@ def fits_request(data: bytes, *, to_the_end: bool = True) -> bool:
     return _fits(message, header.api_version, data, header.body_pos, to_the_end)
 
 
+def left_over(data: bytes) -> int | None:
+    """Bytes after the body of a request frame that decodes. None if it does not."""
+    header = read_request_header(data)
+    message = schema.request(header.api_key)
+    if header.body_pos < 0 or message is None or header.api_version not in message.versions:
+        return None
+    try:
+        end = decoder(message, header.api_version)(data, header.body_pos, DecodeBudget())[1]
+    except DecodeError:
+        return None
+    return len(data) - end
+
+
 def is_newer_request(data: bytes) -> bool:
     """Whether ``data`` has a request header with an API or version newer than this program."""
     try:

@@ -77,9 +77,9 @@ class Framing:
         return self._need
 
     @property
-    def first_bytes(self) -> bytes | None:
-        """The first eight bytes of a stream that is being searched. None until they arrive."""
-        return self._search.peek(0, 8) if self._search is not None else None
+    def search(self) -> Search | None:
+        """The search for a frame boundary. None while the boundaries are known."""
+        return self._search
 
     @property
     def held(self) -> int:

@@ -19,12 +19,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.errors import DecodeError
 from kdissect.kafka import schema
-from kdissect.kafka.bodies import can_be_response, fits_request, fits_response, is_newer_request
-from kdissect.kafka.headers import read_request_header
+from kdissect.kafka.bodies import (
+    can_be_response,
+    fits_request,
+    fits_response,
+    is_newer_request,
+    left_over,
+)
+from kdissect.kafka.headers import API_VERSIONS, HEADER_BEGINS_BYTES, MAX_API_KEY, read_request_header
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
+    from kdissect.kafka.headers import RequestHeader
     from kdissect.kafka.resync import ByteRun, Search
     from kdissect.model import Frame
 
@@ -51,21 +58,31 @@ _FIRST_REQUEST = re.compile(
 _LARGEST_FIRST_BYTE = 0x07
 _ENOUGH_BYTES = 64 * 1024  # bytes of an incomplete first frame after which those must suffice
 _PREFIX = 4096  # bytes of an incomplete frame that are decoded
-_LONGEST_HEADER = 600  # a header that is still incomplete after this many bytes is not one
+_LONGEST_HEADER = 600  # bytes of a header with a client ID of ordinary length
+_LENGTH_BYTES = 2  # of a client ID
 _PRODUCE_0 = bytes(4)  # API key and version, or a response's correlation ID
 _ACKS_AND_TIMEOUT = 6  # bytes before the topics in the body of Produce 0
+_MOST_CANDIDATES = 64  # requests that may have a response
+_MOST_LEFT_OVER = 16  # bytes
+_ALL = range(MAX_API_KEY)
+_FREQUENT = (0, 1, 2, 3, 8, 9, 10, 11, 12, 18, 63, 68, 76, 78, 88)
+"""APIs of which clients send several requests in a row, or one on each connection: Produce, Fetch,
+ListOffsets, Metadata, OffsetCommit, OffsetFetch, FindCoordinator, JoinGroup, Heartbeat, ApiVersions,
+BrokerHeartbeat, and the heartbeats and Fetch of newer groups."""
 _CHAIN = 3  # responses in a row that suffice if no requests were captured
 
 
-def is_first_request(search: Search, run: ByteRun, final: bool, answer: bytes | None = None) -> bool | None:
+def is_first_request(
+    search: Search, run: ByteRun, final: bool, responses: Search | None = None
+) -> bool | None:
     """Whether a stream begins with a request. None if more bytes must decide.
 
     Args:
         search: has the stream's first byte.
         run: its first run.
         final: nothing more will come.
-        answer: the first bytes of the other direction. None while there are none. They decide about a request
-            that is newer than this program, or malformed: its response begins with its correlation ID.
+        responses: the search of the other direction, if it is being searched. Its first frame decides about a
+            request that is newer than this program, malformed, or has an odd client ID.
     """
     if len(run.data) < _REQUEST_BYTES:
         return False if run.data[0] > _LARGEST_FIRST_BYTE else None
@@ -74,27 +91,68 @@ def is_first_request(search: Search, run: ByteRun, final: bool, answer: bytes | 
     (size,) = _SIZE.unpack_from(run.data)
     captured = min(size, len(run.data) - _SIZE.size)
     frame = search.read(_SIZE.size, size if captured == size else _PREFIX)
-    names_client = _names_client(frame)
-    if names_client is None:
+    header = _header(frame)
+    if header is None:
         if len(frame) < size and search.end > run.end:
-            return _is_first_of_cut_requests(search, run, size, final, answer)
-        return None if len(frame) < min(size, _LONGEST_HEADER) and not final else False
+            return _is_first_of_cut_requests(search, run, size, final, responses)
+        return None if len(frame) < min(size, _header_bytes(frame)) and not final else False
+    names_client = _names_client(header)
     if captured < size:
         if size > search.largest or not fits_request(frame, to_the_end=False):
             return False
+        if names_client is None:
+            return False if final else None
         return names_client if final or search.end > run.end or captured >= _ENOUGH_BYTES else None
-    if fits_request(frame):
+    fits = fits_request(frame)
+    if fits and names_client is not None:
         return True
-    if not names_client:
+    if not fits and not names_client:
         return False
-    if answer is None:
-        return is_newer_request(frame) if final else None
-    correlation = slice(_SIZE.size, _SIZE_AND_CORRELATION.size)
-    return len(answer) >= correlation.stop and answer[correlation] == frame[correlation]
+    is_answered = None if responses is None else _begins_with_answer(responses, header)
+    if is_answered is None and final:
+        return not fits and is_newer_request(frame)
+    return is_answered
+
+
+def is_first_frame(search: Search, run: ByteRun, final: bool) -> bool | None:
+    """Whether a stream towards a known listener of Kafka begins with a request: with a valid header. None if
+    more bytes must decide.
+    """
+    (size,) = _SIZE.unpack_from(run.data.ljust(_SIZE.size, b"\0"))
+    frame = search.read(_SIZE.size, min(max(size, 0), _PREFIX))
+    if len(run.data) >= _REQUEST_BYTES and (not _FIRST_REQUEST.match(run.data) or size > search.largest):
+        return False
+    if is_request_head(frame):
+        return True
+    return None if len(frame) < min(size, _header_bytes(frame)) and not final else False
+
+
+def _begins_with_answer(responses: Search, header: RequestHeader) -> bool | None:
+    """Whether a stream begins with the response to a request. None if more bytes must decide.
+
+    It decodes to its last byte, if its API and version are known. (Some brokers answer an ApiVersions request
+    of a version that they do not support with the beginning of a response.)
+    """
+    head = responses.peek(0, _HEAD_BYTES)
+    if head is None:
+        return False if responses.end >= _HEAD_BYTES else None
+    size, correlation_id = _SIZE_AND_CORRELATION.unpack(head)
+    if correlation_id != header.correlation_id or not _SIZE.size <= size <= responses.largest:
+        return False
+    frame = responses.read(_SIZE.size, min(size, responses.largest_held))
+    if not can_be_response(frame, header.api_key, header.api_version):
+        return False
+    end = _SIZE.size + size
+    if len(frame) < size:  # the rest is still to come, was not captured, or is too much to be held
+        return None if responses.end < end and size <= responses.largest_held else True
+    api_key, version = header.api_key, header.api_version
+    message = schema.response(api_key)
+    is_known = api_key != API_VERSIONS and message is not None and version in message.versions
+    return not is_known or fits_response(frame, api_key, version)
 
 
 def _is_first_of_cut_requests(
-    search: Search, run: ByteRun, size: int, final: bool, answer: bytes | None
+    search: Search, run: ByteRun, size: int, final: bool, responses: Search | None
 ) -> bool | None:
     """Whether a stream begins with a request whose header was truncated by the snaplen. Then another packet
     follows, and its response or other requests confirm it.
@@ -103,6 +161,7 @@ def _is_first_of_cut_requests(
     end = _SIZE.size + size
     if request is None or (end < search.end and not search.is_item_start(end)):
         return False
+    answer = None if responses is None else responses.peek(0, _HEAD_BYTES)
     if answer is not None and end <= search.end:
         return bool(_CORRELATION.unpack_from(answer, _SIZE.size)[0] == request.correlation_id)
     return True if is_row_of_requests(search, 0) is True else False if final else None
@@ -131,10 +190,114 @@ def locate_response(search: Search, api_of: ApiOf, ids: tuple[int | None, int | 
 
 def locate_response_chain(search: Search) -> int | None:
     """Find responses without captured requests: ``_CHAIN`` frames in a row, the first of them at the start of
-    a packet, with consecutive correlation IDs.
+    a packet, with consecutive correlation IDs, which decode as responses, one of them to a frequent request;
+    or whole responses that lead to those.
     """
     hunt = search.hunt("chain")
-    return hunt.first(search, hunt.item_starts(search), _is_chain)
+    pos = hunt.first(search, hunt.item_starts(search), _is_chain)
+    return None if pos is None else first_response_before(search, pos)
+
+
+def locate_frames(search: Search, is_head: Callable[[bytes], bool]) -> int | None:
+    """Find whole frames on a connection that is known to be Kafka's: the first begins with a packet, the last
+    ends with one.
+
+    Args:
+        search: where to search.
+        is_head: whether a frame can begin like this.
+    """
+    hunt = search.hunt("frames")
+    return hunt.first(search, hunt.item_starts(search), partial(_are_frames, is_head))
+
+
+def _are_frames(is_head: Callable[[bytes], bool], search: Search, pos: int) -> bool | int:
+    at = pos
+    while (size_field := search.peek(at, _SIZE.size)) is not None:
+        (size,) = _SIZE.unpack(size_field)
+        if not _SIZE.size <= size <= search.largest:
+            return False
+        if not is_head(search.read(at + _SIZE.size, min(size, _PREFIX))):
+            return False
+        at += _SIZE.size + size
+        if _ends_with_packet(search, at):
+            return True
+    return at + _SIZE.size if at + _SIZE.size > search.end else False
+
+
+def is_request_head(frame: bytes) -> bool:
+    """Whether a request can begin like this."""
+    return _header(frame) is not None
+
+
+def is_response_head(frame: bytes) -> bool:
+    """Whether a response can begin like this: its correlation ID is not negative."""
+    return frame[0] < 0x80
+
+
+class AnsweredRequest:
+    """A request in mid-stream whose client has no ID, or an odd one, or that has bytes after its body: found
+    by its response. Both are whole frames that begin and end with a packet, both bodies decode, and the
+    response to its last byte.
+
+    Holds the positions of at most ``_MOST_CANDIDATES`` requests.
+    """
+
+    __slots__ = ("_candidates", "_located")
+
+    def __init__(self) -> None:
+        self._candidates: dict[int, tuple[int, RequestHeader]] = {}  # by correlation ID
+        self._located: int | None = None
+
+    def locate(self, requests: Search, responses: Search) -> int | None:
+        """Position of the request. None if no request was found that has a response."""
+        hunt = requests.hunt("answered request")
+        hunt.first(requests, hunt.item_starts(requests), self._note)
+        if self._candidates:
+            hunt = responses.hunt("answer")
+            hunt.first(responses, hunt.item_starts(responses), self._is_answer)
+        return self._located
+
+    def _note(self, search: Search, pos: int) -> bool | int:
+        head = search.peek(pos, _SIZE.size + HEADER_BEGINS_BYTES)
+        if head is None or len(self._candidates) >= _MOST_CANDIDATES:
+            return False
+        (size,) = _SIZE.unpack_from(head)
+        end = pos + _SIZE.size + size
+        if not HEADER_BEGINS_BYTES <= size <= search.largest_held or head[4] or head[6]:
+            return False
+        if end > search.end:
+            return int(end)
+        frame = search.read(pos + _SIZE.size, size)
+        header = _header(frame)
+        if header is None or len(frame) < size or not _ends_with_packet(search, end):
+            return False
+        rest = left_over(frame)
+        if rest == 0 or (rest is not None and rest <= _MOST_LEFT_OVER and _names_client(header)):
+            self._candidates.setdefault(header.correlation_id, (pos, header))
+        return False
+
+    def _is_answer(self, search: Search, pos: int) -> bool | int:
+        head = search.peek(pos, _HEAD_BYTES)
+        if head is None:
+            return False
+        size, correlation_id = _SIZE_AND_CORRELATION.unpack(head)
+        candidate = self._candidates.get(correlation_id)
+        if candidate is None or not _SIZE.size <= size <= search.largest_held:
+            return False
+        request_pos, header = candidate
+        end = pos + _SIZE.size + size
+        if end > search.end:
+            return int(end)
+        if _ends_with_packet(search, end) and fits_response(
+            search.read(pos + _SIZE.size, size), header.api_key, header.api_version
+        ):
+            self._located = request_pos
+            return True
+        return False
+
+
+def _ends_with_packet(search: Search, pos: int) -> bool:
+    return pos == search.end or search.is_item_start(pos)
 
 
 def first_response_before(search: Search, pos: int) -> int:
@@ -174,7 +337,7 @@ def begins_with_response(search: Search, first_id: int) -> bool:
         if size < _SIZE.size or not previous <= correlation_id < first_id:
             return False
         at, previous = at + _SIZE.size + size, correlation_id + 1
-        if at == search.end or search.is_item_start(at):
+        if _ends_with_packet(search, at):
             return True
     return False
 
@@ -211,6 +374,7 @@ def _is_response(api_of: ApiOf, search: Search, pos: int) -> bool | int:
 
 def _is_chain(search: Search, pos: int) -> bool | int:
     at, previous = pos, None
+    frames: list[tuple[int, int]] = []
     for _ in range(_CHAIN):
         head = search.peek(at, _SIZE_AND_CORRELATION.size)
         if head is None:
@@ -220,8 +384,24 @@ def _is_chain(search: Search, pos: int) -> bool | int:
             return False
         if previous is not None and correlation_id != previous + 1:
             return False
+        frames.append((at + _SIZE.size, size))
         at, previous = at + _SIZE.size + size, correlation_id
-    return True
+    if at > search.end and frames[-1][1] <= search.largest_held:
+        return at
+    pieces = [search.read(begin, min(size, _PREFIX)) for begin, size in frames]
+    if any(len(piece) < min(size, _PREFIX) for piece, (_, size) in zip(pieces, frames, strict=True)):
+        return False  # what is left of truncated ones proves too little
+    rare = [piece for piece in pieces if not _is_response_of(_FREQUENT, piece)]
+    return len(rare) < _CHAIN and all(_is_response_of(_ALL, piece) for piece in rare)
+
+
+def _is_response_of(api_keys: Iterable[int], frame: bytes) -> bool:
+    return any(
+        fits_response(frame, api_key, version, to_the_end=len(frame) < _PREFIX)
+        for api_key in api_keys
+        if (message := schema.response(api_key)) is not None
+        for version in range(message.versions.first, message.versions.last + 1)
+    )
 
 
 def _prefix_and_range(oldest: int | None, newest: int | None) -> tuple[bytes, int, int]:
@@ -258,12 +438,15 @@ def _is_request(search: Search, pos: int) -> bool | int:
         return False
     start, end = pos + _SIZE.size, pos + _SIZE.size + size
     beginning = search.read(start, min(size, _PREFIX))
-    names_client = _names_client(beginning)
-    if names_client is None:
+    header = _header(beginning)
+    if header is None:
         enough = min(size, _LONGEST_HEADER)
         if start + len(beginning) < min(end, search.end):
             return is_row_of_requests(search, pos)
         return start + enough if len(beginning) < enough else False
+    names_client = _names_client(header)
+    if names_client is None:
+        return False
     if not (names_client or search.is_item_start(pos)) or not fits_request(beginning, to_the_end=False):
         return False
     if size > search.largest_held:  # its first bytes suffice at the start of a packet
@@ -294,16 +477,23 @@ def _is_idle_produce(frame: bytes) -> bool:
     return frame[topics : topics + 4] == bytes(4)
 
 
-def _names_client(frame: bytes) -> bool | None:
-    """Whether the header has a client ID. None without a valid header, or if the client ID is not
-    printable.
-    """
+def _header(frame: bytes) -> RequestHeader | None:
+    """The header of a request. None without a valid one."""
     try:
         header = read_request_header(frame)
     except DecodeError:
         return None
-    if header.body_pos < 0:
-        return None
+    return header if header.body_pos >= 0 else None
+
+
+def _header_bytes(frame: bytes) -> int:
+    """A header that is still incomplete after this many bytes is not one."""
+    length = frame[HEADER_BEGINS_BYTES : HEADER_BEGINS_BYTES + _LENGTH_BYTES]
+    return _LONGEST_HEADER + max(0, int.from_bytes(length, "big", signed=True))
+
+
+def _names_client(header: RequestHeader) -> bool | None:
+    """Whether a request has a client ID. None if it is an odd one: not printable, or not UTF-8."""
     client_id = header.client_id or ""
     return bool(client_id) if client_id.isprintable() and "\\x" not in client_id else None
 
@@ -348,10 +538,41 @@ def other_protocol(data: bytes) -> str | None:
     return None
 
 
+def tls_alert(data: bytes) -> str | None:
+    """What a stream that begins with a TLS alert says: ``fatal protocol_version (70)``. None if it does not
+    begin with one, or if it is encrypted.
+    """
+    if len(data) < _TLS_ALERT_BYTES or data[0] != _TLS_ALERT or data[3:5] != b"\0\2":
+        return None
+    level, description = data[5], data[6]
+    if level not in _TLS_LEVELS:
+        return None
+    name = _TLS_ALERTS.get(description, "alert")
+    return f"{_TLS_LEVELS[level]} {name} ({description})"
+
+
 # RFC 8446 section 5.1: record type, version 3.x, a length of at most 2^14 + 256.
 _TLS_HANDSHAKE = 0x16
 _TLS_RECORDS = (0x14, 0x15, _TLS_HANDSHAKE, 0x17)
 _TLS_HELLOS = (1, 2)
+_TLS_ALERT, _TLS_ALERT_BYTES = 0x15, 7
+_TLS_LEVELS = {1: "warning", 2: "fatal"}
+_TLS_ALERTS = {  # RFC 8446 section 6, RFC 5246 section 7.2
+    0: "close_notify",
+    10: "unexpected_message",
+    20: "bad_record_mac",
+    21: "decryption_failed",
+    22: "record_overflow",
+    40: "handshake_failure",
+    47: "illegal_parameter",
+    50: "decode_error",
+    51: "decrypt_error",
+    70: "protocol_version",
+    71: "insufficient_security",
+    80: "internal_error",
+    86: "inappropriate_fallback",
+    90: "user_canceled",
+}
 _TLS_RECORD_BYTES = 0x4100
 
 _BEGINNINGS = (

@@ -194,6 +194,82 @@ def test_a_forced_port_needs_no_recognition() -> None:
     assert anomalies(exchanges) == ["unknown_api", "unknown_api"]
 
 
+BODY = {"group_id": "group", "generation_id": 7, "member_id": "member-1"}
+ODD_CLIENTS = {
+    "control characters": b"evil\x1b]0;pwned\x07",
+    "2,000 characters": b"c" * 2000,
+    "2,000 control characters": b"\x01" * 2000,
+    "not UTF-8": b"\xff\xfe caf\xe9",
+}
+
+
+def odd_heartbeat(client_id: bytes, correlation_id: int = 9) -> bytes:
+    """A request whose client ID may be any bytes."""
+    plain = request(HEARTBEAT, 4, BODY, correlation_id=correlation_id, client_id="")
+    return sized(plain[4:12] + len(client_id).to_bytes(2, "big") + client_id + plain[14:])
+
+
+@pytest.mark.parametrize("initiator", [CLIENT, None])
+@pytest.mark.parametrize("name", ODD_CLIENTS)
+def test_an_odd_client_id_is_believed_by_the_response(name: str, initiator: int | None) -> None:
+    ask, answer = odd_heartbeat(ODD_CLIENTS[name]), heartbeat_answers(1, 9)[0]
+    for steps in ([ask], [ask[:500], ask[500:]] if len(ask) > 500 else [ask]):
+        exchanges, _ = play(*[(CLIENT, step) for step in steps], (BROKER, answer), initiator=initiator)
+        if len(steps) == 1 or initiator is not None:
+            assert kinds(exchanges) == [(HEARTBEAT, 9, "answered")], len(steps)
+    wrong = sized(answer[4:] + b"more")
+    if name != "2,000 characters" or initiator is None:
+        assert play((CLIENT, ask), (BROKER, wrong), initiator=initiator)[0] == []
+        assert play((CLIENT, ask), initiator=initiator)[0] == []
+
+
+def test_bytes_after_a_request_in_mid_stream_do_not_hide_it() -> None:
+    versions = sized(b"\0\x12\0\0\0\0\0\x09\0\x07rdkafka" + b"\0\0\0\0")
+    answer = response(API_VERSIONS, 0, {"api_keys": []}, correlation_id=9)
+    exchanges, _ = play((CLIENT, versions), (BROKER, answer), initiator=None)
+    assert kinds(exchanges) == [(API_VERSIONS, 9, "answered")]
+    assert anomalies(exchanges) == ["left_over"]
+
+
+@pytest.mark.parametrize("side", [CLIENT, BROKER])
+def test_on_a_forced_port_a_whole_frame_in_mid_stream_is_shown(side: int) -> None:
+    nameless = request(HEARTBEAT, 0, BODY, correlation_id=9, client_id=None)
+    frame = nameless if side == CLIENT else heartbeat_answers(1, 9)[0]
+    for steps in ([frame], [frame, frame[:9]], [NOISE, frame]):
+        exchanges, _ = play(*[(side, step) for step in steps], initiator=None, broker_side=BROKER)
+        api = HEARTBEAT if side == CLIENT else None
+        assert kinds(exchanges) == [(api, 9, "unanswered" if side == CLIENT else "orphan")]
+
+
+ALERT = bytes.fromhex("15030300020246")
+
+
+@pytest.mark.parametrize("broker_side", [BROKER, None])
+@pytest.mark.parametrize("initiator", [CLIENT, None])
+def test_a_client_without_tls_on_a_tls_port(initiator: int | None, broker_side: int | None) -> None:
+    exchanges, kafka = play(
+        (CLIENT, heartbeats(1)[0]), (BROKER, ALERT), initiator=initiator, broker_side=broker_side
+    )
+    assert kinds(exchanges) == [(HEARTBEAT, 1, "unanswered")]
+    assert exchanges[0].anomalies == [Anomaly("tls_alert", "response", "fatal protocol_version (70)")]
+    assert (kafka.protocol, kafka.unattached, kafka.skipped_bytes) == ("Kafka", [], 0)
+
+
+def test_a_request_of_tomorrow_on_a_tls_port() -> None:
+    versions_99 = sized(b"\x00\x12\x00\x63\x00\x00\x00\x09\x00\x01c\x00future")
+    exchanges, _ = play((CLIENT, versions_99), (BROKER, ALERT))
+    assert (kinds(exchanges), anomalies(exchanges)) == (
+        [(API_VERSIONS, 9, "unanswered")],
+        ["tls_alert", "unknown_version"],
+    )
+
+
+def test_a_tls_alert_to_anything_else_is_tls() -> None:
+    hello = b"\x16\x03\x01\x00\xc8\x01" + bytes(195)
+    assert play((CLIENT, hello), (BROKER, ALERT))[1].protocol == "TLS"
+    assert play((CLIENT, b"GET / HTTP/1.1\r\n\r\n"), (BROKER, ALERT))[0] == []
+
+
 @pytest.mark.parametrize(
     ("answer", "recognized"),
     [(b"\0\0\0\x09rest", True), (None, True), (b"\0\0\0\x08rest", False), (b"\x01\x02", False)],
