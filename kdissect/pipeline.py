@@ -24,7 +24,8 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from itertools import chain
+from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 
 from kdissect.capture.reader import Readable, open_capture
 from kdissect.errors import CaptureError
@@ -168,10 +169,15 @@ class Dissection:
             facts.gathered_batches()
             learners.append(learn_produced)
             self._connection_type = SkimmedForProduces
-        for _, exchanges, _ in self.steps():
-            for exchange in exchanges:
-                for learn_from in learners:
-                    learn_from(exchange, facts)
+        skimmed = cast("dict[Connection, SkimmedConnection | None]", self._kafka_connections)
+        for events in chain(self._events(), self._last_events()):
+            for connection, side, item in events:
+                kafka = skimmed.get(connection)
+                if kafka is not None and kafka.skims(side, item):
+                    continue
+                for exchange in self._dissect(connection, side, item):
+                    for learn_from in learners:
+                        learn_from(exchange, facts)
 
     def steps(self) -> Iterator[Step]:
         """Dissect packets up to undecoded exchanges, not yet in order across connections. There is no step
@@ -186,10 +192,8 @@ class Dissection:
             before, waiting = waiting, connections.waiting_since_ns
             if items or not waiting is before is None:
                 yield events, items, self._held_since(waiting)
-        self._segments.close()
-        self.place += 2
-        events = connections.close(self.now_ns)
-        yield events, [item for event in events for item in self._dissect(*event)], None
+        for events in self._last_events():
+            yield events, [item for event in events for item in self._dissect(*event)], None
         self.counts.update(connections.counts)
 
     def _events(self) -> Iterator[list[Event]]:
@@ -230,6 +234,12 @@ class Dissection:
             self._packets_since_tick += len(places)
             if self._packets_since_tick >= _TICK_PACKETS:
                 yield self._tick(self._earliest_since_tick_ns - self._limits.patience_ns)
+
+    def _last_events(self) -> Iterator[list[Event]]:
+        """Events at the end of the input."""
+        self._segments.close()
+        self.place += 2
+        yield self._connections.close(self.now_ns)
 
     def _tick(self, time_ns: int) -> list[Event]:
         """All packets up to this time have been delivered, as far as is known."""

@@ -5,7 +5,7 @@ version cannot name topic IDs is held back, and forgotten together with its resp
 the two are read, and the rest is skipped by its length. Anything else, and all that is held back before it,
 takes the usual way. So the exchanges that are left are those of the usual way, whatever happens.
 
-Holds what the usual way holds, and the first packet of at most ``_HELD_BACK`` requests and of a response.
+Holds what the usual way holds, and up to ``SHED_BYTES`` each of ``_HELD_BACK`` requests and a response.
 """
 
 from __future__ import annotations
@@ -21,33 +21,38 @@ from kdissect.exchanges.learned import ADVERTISING
 from kdissect.exchanges.topic_names import may_name_topic_ids
 from kdissect.kafka import schema
 from kdissect.kafka.framing import SHED_BYTES, SIZE_BYTES
-from kdissect.model import Data, Gap
+from kdissect.model import Closed, Data, Gap
 
 if TYPE_CHECKING:
     from kdissect.model import Closed, Exchange
 
 _REQUEST = Struct(">ihhi")  # size, API key, API version, correlation ID
 _RESPONSE = Struct(">ii")  # size, correlation ID
-_HELD_BACK = 16
+_HELD_BACK = 8
 _LARGE_BYTES = 4 * SHED_BYTES
 
 
 class _SkimmedFrame:
-    """A frame of which only the first packet is kept.
+    """A frame of which only the first bytes are kept.
 
     Attributes:
-        first, last: its first packet, and the latest one.
-        skipped: bytes after the first packet so far.
+        first: the first ``SHED_BYTES`` at most of its first packet.
+        last: its latest packet.
+        skipped: bytes after ``first`` so far.
         left: bytes still to come.
     """
 
     __slots__ = ("correlation_id", "first", "last", "left", "skipped")
 
-    def __init__(self, first: Data, correlation_id: int, left: int) -> None:
-        self.first = self.last = first
+    def __init__(self, item: Data, correlation_id: int, left: int) -> None:
+        self.first = self.last = item
         self.correlation_id = correlation_id
-        self.skipped = 0
+        self.skipped = len(item.payload) - SHED_BYTES
         self.left = left
+        if self.skipped > 0:
+            self.first = item._replace(payload=item.payload[:SHED_BYTES])
+        else:
+            self.skipped = 0
 
     def skip(self, item: Data) -> bool:
         """Skip more of it. Returns whether ``item`` has nothing else."""
@@ -78,14 +83,56 @@ class SkimmedConnection(KafkaConnection):
         self._response: _SkimmedFrame | None = None  # of the first of them, as long as it is incomplete
         self._last_id: int | None = None  # correlation ID of the last request that was forgotten
 
+    def skims(self, side: int, item: Data | Gap | Closed) -> bool:
+        """Whether the next item from ``side`` is skipped, or held back for now. If not, feed it."""
+        if not self._is_plain or not isinstance(item, Data):
+            return False
+        requests, payload = self._requests, item.payload
+        if side == self._client:
+            last = requests[-1] if requests else None
+            if last is not None and last.left:
+                return self._skips(side, last, item)
+            if len(payload) < _REQUEST.size or len(requests) == _HELD_BACK:
+                return False
+            size, api_key, api_version, correlation_id = _REQUEST.unpack_from(payload)
+            left = size + SIZE_BYTES - len(payload)
+            if (
+                correlation_id == (self._last_id if last is None else last.correlation_id)
+                or api_key in self.needed_apis
+                or not _is_known_not_to_name(api_key, api_version)
+                or not 0 <= left <= self._limits.frame_max_bytes
+            ):
+                return False
+            requests.append(_SkimmedFrame(item, correlation_id, left))
+            if left:
+                self._connection.expect(side, left)
+            return True
+        response = self._response
+        if response is not None:
+            if not self._skips(side, response, item):
+                return False
+            if not response.left:
+                self._response = None
+                self._last_id = requests.popleft().correlation_id
+            return True
+        if not requests or requests[0].left or len(payload) < _RESPONSE.size:
+            return False
+        size, correlation_id = _RESPONSE.unpack_from(payload)
+        left = size + SIZE_BYTES - len(payload)
+        if correlation_id != requests[0].correlation_id or not 0 <= left <= self._limits.frame_max_bytes:
+            return False
+        if left:
+            self._response = _SkimmedFrame(item, correlation_id, left)
+            self._connection.expect(side, left)
+        else:
+            del requests[0]
+            self._last_id = correlation_id
+        return True
+
     def feed(self, side: int, item: Data | Gap) -> list[Exchange]:
-        """Process the next bytes from ``side``. Returns the exchanges that they complete, except some from
-        which no topic names can be learned.
+        """Process the next bytes from ``side``, which were not skipped. Returns the exchanges that they
+        complete.
         """
-        if self._is_plain and isinstance(item, Data):
-            skims = self._skims_request if side == self._client else self._skims_response
-            if skims(item):
-                return []
         out = self._take_back()
         out += super().feed(side, item)
         self._look(side)
@@ -104,53 +151,12 @@ class SkimmedConnection(KafkaConnection):
         """Bytes held, including overhead."""
         return super().held + sum(len(request.first.payload) for request in self._requests)
 
-    def _skims_request(self, item: Data) -> bool:
-        """Whether ``item`` has been held back, or skipped: it has all or part of a single request."""
-        requests, payload = self._requests, item.payload
-        last = requests[-1] if requests else None
-        if last is not None and last.left:
-            if not last.skip(item):
-                return False
-            self._connection.expect(1 - self._broker, last.left)
-            return True
-        if len(payload) < _REQUEST.size or len(requests) == _HELD_BACK:
-            return False
-        size, api_key, api_version, correlation_id = _REQUEST.unpack_from(payload)
-        left = size + SIZE_BYTES - len(payload)
-        last_id = self._last_id if last is None else last.correlation_id
-        if not 0 <= left <= self._limits.frame_max_bytes or correlation_id == last_id:
-            return False
-        if api_key in self.needed_apis or not _is_known_not_to_name(api_key, api_version):
-            return False
-        requests.append(_SkimmedFrame(item, correlation_id, left))
-        if left:
-            self._connection.expect(1 - self._broker, left)
-        return True
-
-    def _skims_response(self, item: Data) -> bool:
-        """Whether ``item`` has been skipped: it has all or part of the response to the first request."""
-        requests, payload, response = self._requests, item.payload, self._response
-        if response is not None:
-            if not response.skip(item):
-                return False
-            left = response.left
-        else:
-            if not requests or requests[0].left or len(payload) < _RESPONSE.size:
-                return False
-            size, correlation_id = _RESPONSE.unpack_from(payload)
-            left = size + SIZE_BYTES - len(payload)
-            if not 0 <= left <= self._limits.frame_max_bytes or correlation_id != requests[0].correlation_id:
-                return False
-            if left:
-                self._response = _SkimmedFrame(item, correlation_id, left)
-        if left:
-            self._connection.expect(self._broker, left)
-        else:
-            self._last_id = requests.popleft().correlation_id
-            if response is not None:
-                self._response = None
-                self._connection.expect(self._broker, 0)
-        return True
+    def _skips(self, side: int, frame: _SkimmedFrame, item: Data) -> bool:
+        """Whether ``item`` has nothing but more of a frame, and is skipped."""
+        is_skipped = frame.skip(item)
+        if is_skipped:
+            self._connection.expect(side, frame.left)
+        return is_skipped
 
     @property
     def _broker(self) -> int:
