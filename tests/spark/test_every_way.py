@@ -20,6 +20,7 @@ from pyspark.sql.functions import col, encode, lit, struct, to_json, unbase64, w
 
 from kdissect.capture import inputs
 from kdissect.cli.main import main
+from kdissect.options import WHOLE, WINDOW
 from kdissect.spark.tables import tables
 from kdissect.tables import spark_schema
 from kdissect.tables.columns import BINARY, EXCHANGE
@@ -27,6 +28,7 @@ from kdissect.tables.rows import TABLES
 from samples.golden import captures, name_of
 from tests.damage import DAMAGES
 from tests.exports import json_rows
+from tests.late import late_packets
 from tests.rings import packets_of, write
 from tests.sources import BY_FILE
 
@@ -106,6 +108,7 @@ SPOILT: dict[str, Callable[[bytes, int], bytes]] = {
 
 def some_of_each(folder: Path) -> None:
     """A few captures of every kind."""
+    ring(late_packets(), folder, "late")
     in_pieces(folder, ["quickstart", "kafka-4-transactions"])
     harmed(folder, ["mock-rebalance", "tansu-sasl"], ["10 % lost", "10 % lost, duplicated, shuffled"])
     spoilt(folder, ["raw-requests", "mock-acks0"])
@@ -130,9 +133,9 @@ def rotated(places: int) -> list[str]:
 # --- ways to their tables -----------------------------------------------------------------------------------
 
 
-def ways(spark: SparkSession, read: Path, out: Path) -> Iterator[tuple[str, Frames]]:
+def ways(spark: SparkSession, read: Path, out: Path, names: str) -> Iterator[tuple[str, Frames]]:
     """The name of each way, and its tables."""
-    everything = ["--tables", ",".join(TABLES), "--no-progress"]
+    everything = ["--tables", ",".join(TABLES), "--names", names, "--no-progress"]
     for form, compression in FORMS:
         folder = str(out / f"export-{form}-{compression}")
         arguments = ["--format", form, "--compress", compression, *everything]
@@ -144,9 +147,9 @@ def ways(spark: SparkSession, read: Path, out: Path) -> Iterator[tuple[str, Fram
         assert main(["spark", "decode", str(read), "-o", folder, *arguments]) == 0
         yield f"spark decode {split} {form}", tables(spark, folder)
     for split, options in SPLITS.items():
-        reader = spark.read.format("kdissect").options(split=split, **options)
-        names = BY_FILE if split == "files" else TABLES
-        yield f"source {split}", {name: reader.option("table", name).load(str(read)) for name in names}
+        reader = spark.read.format("kdissect").options(split=split, names=names, **options)
+        made = BY_FILE if split == "files" else TABLES
+        yield f"source {split}", {name: reader.option("table", name).load(str(read)) for name in made}
 
 
 def as_text(frame: DataFrame, columns: Sequence[Column]) -> DataFrame:
@@ -179,19 +182,20 @@ def differing(expected: DataFrame, by_way: Frames) -> list[Any]:
         actual.unpersist()
 
 
+@pytest.mark.parametrize("names", [WHOLE, WINDOW])
 @pytest.mark.parametrize("name", EACH if IS_DEEP else ["some of each"])
 def test_each_way_has_the_same_rows(
-    spark: SparkSession, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes], name: str
+    spark: SparkSession, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes], name: str, names: str
 ) -> None:
     (folder := tmp_path / "captures").mkdir()
     EACH.get(name, some_of_each)(folder)
-    frames = dict(ways(spark, folder, tmp_path))
+    frames = dict(ways(spark, folder, tmp_path, names))
     by_way = {
         way: {table: as_text(rows, TABLES[table].binary_columns) for table, rows in each.items()}
         for way, each in frames.items()
     }
     capfdbinary.readouterr()
-    assert main(["read", "--json", "--no-progress", *inputs.captures([str(folder)])]) == 0
+    assert main(["read", "--json", "--names", names, "--no-progress", *inputs.captures([str(folder)])]) == 0
     (tmp_path / "read.jsonl").write_bytes(capfdbinary.readouterr().out)
     read = spark.read.schema(spark_schema.ddl(EXCHANGE)).option("mode", "FAILFAST")
     by_way["read --json"] = {SHOWN: as_text(read.json(str(tmp_path / "read.jsonl")), EXCHANGE)}
