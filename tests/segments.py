@@ -43,10 +43,11 @@ def tcp(
     payload: bytes = b"",
     *,
     options: bytes = b"",
+    window: int = 64240,
 ) -> bytes:
     """A TCP segment."""
     size = (20 + len(options)) // 4 << 4
-    fields = pack(">HHIIBBH", source[1], destination[1], sequence, acknowledgment, size, flags, 64240)
+    fields = pack(">HHIIBBH", source[1], destination[1], sequence, acknowledgment, size, flags, window)
     length = 20 + len(options) + len(payload)
     addresses = ip_address(source[0]).packed + ip_address(destination[0]).packed
     rest = pack(">BBH", 0, TCP, length & 0xFFFF) if len(addresses) == 8 else pack(">IHBB", length, 0, 0, TCP)
@@ -212,13 +213,14 @@ class Talk:
         *,
         sequence: int | None = None,
         acknowledgment: int | None = None,
+        window: int = 64240,
     ) -> Talk:
         """One packet. With a ``sequence`` of its own it stands for itself and moves nothing on."""
         own = sequence is None
         sequence = self._next[side] if sequence is None else sequence & 0xFFFFFFFF
         acknowledgment = self._next[1 - side] if acknowledgment is None else acknowledgment
         source, destination = self.ends[side], self.ends[1 - side]
-        segment = tcp(source, destination, sequence, acknowledgment, flags, payload)
+        segment = tcp(source, destination, sequence, acknowledgment, flags, payload, window=window)
         internet = ipv6 if ":" in source[0] else ipv4
         data = link(internet(source[0], destination[0], segment), self._interface.link_type, vlan=self._vlan)
         captured = data[: self.snaplen] if self.snaplen else data
@@ -228,6 +230,11 @@ class Talk:
         if own:
             taken = len(payload) + bool(flags & SYN) + bool(flags & FIN)
             self._next[side] = (sequence + taken) & 0xFFFFFFFF
+        return self
+
+    def waits(self, seconds: float) -> Talk:
+        """Nothing happens for so long."""
+        self.time_ns += round(seconds * 1000) * MILLISECOND
         return self
 
     def _send(self, side: int, data: bytes) -> Talk:

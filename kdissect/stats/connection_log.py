@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 CLIENT, BROKER = "client", "broker"
 
-_WAITING_APIS = frozenset({"Fetch", "ShareFetch", "JoinGroup", "SyncGroup"})  # brokers delay their responses
+TLS_ALERT = "tls_alert"
+"""The anomaly of a request that was rejected with a TLS alert."""
+HANDSHAKE_APIS = frozenset({"ApiVersions", "SaslHandshake", "SaslAuthenticate"})
+WAITING_APIS = frozenset({"Fetch", "ShareFetch", "JoinGroup", "SyncGroup"})  # brokers delay their responses
 _NO_GAPS: Mapping[str, int] = {}
 
 
@@ -59,7 +62,10 @@ class ConnectionLogRow:
         seen: by side, whether any packet was captured.
         outstanding: requests without a response at its end; reading the next two, calls that wait by design
             (Fetch, JoinGroup ...) are left out.
-        outstanding_calls, outstanding_ns: their number, and when the first of them was sent.
+        outstanding_calls, outstanding_ns, outstanding_api: their number, when the first of them was sent, API
+            and version of the last one.
+        tls_alerts: requests that the broker rejected with a TLS alert.
+        served: answered requests after the handshake.
         is_listener: whether its far end was known as a Kafka listener when it did not open.
         is_selected: whether any of its exchanges matches the filters.
     """
@@ -88,6 +94,7 @@ class ConnectionLogRow:
         "no_answer",
         "out_of_order",
         "outstanding",
+        "outstanding_api",
         "outstanding_calls",
         "outstanding_ns",
         "principal",
@@ -98,8 +105,10 @@ class ConnectionLogRow:
         "resyncs",
         "sasl_mechanism",
         "seen",
+        "served",
         "skipped_bytes",
         "tcp",
+        "tls_alerts",
         "unattached",
         "unread_bytes",
     )  # fmt: skip
@@ -127,8 +136,9 @@ class ConnectionLogRow:
         self.end: End | None = None
         self.closed_ns: int | None = None
         self.repeated = self.seen = (0, 0)
-        self.outstanding = self.outstanding_calls = 0
+        self.outstanding = self.outstanding_calls = self.served = self.tls_alerts = 0
         self.outstanding_ns: int | None = None
+        self.outstanding_api: str | None = None
         self.out_of_order: int | None = None
         self.resyncs: int | None = None
         self.skipped_bytes: int | None = None
@@ -174,6 +184,7 @@ class ConnectionLogRow:
         self.kinds[exchange.kind] += 1
         self.no_answer += outcome(exchange) == UNANSWERED
         self.anomalies += len(exchange.anomalies)
+        self.tls_alerts += any(anomaly.kind == TLS_ALERT for anomaly in exchange.anomalies)
         self.client_id = exchange.client_id if self.client_id is None else self.client_id
         self.client_software_name = exchange.client_software_name or self.client_software_name
         self.client_software_version = exchange.client_software_version or self.client_software_version
@@ -191,13 +202,22 @@ class ConnectionLogRow:
     def _note_outstanding(self, exchange: Exchange) -> None:
         """Brokers respond in order: a response shows that no earlier request is outstanding."""
         if exchange.kind in (ANSWERED, ORPHAN):
+            self.served += exchange.kind == ANSWERED and exchange.api not in HANDSHAKE_APIS
             self.outstanding = self.outstanding_calls = 0
             self.outstanding_ns = None
         elif exchange.kind == UNANSWERED:
             self.outstanding += 1
-            if exchange.api not in _WAITING_APIS:
+            if exchange.api not in WAITING_APIS:
                 self.outstanding_calls += 1
                 self.outstanding_ns = exchange.time_ns if self.outstanding_ns is None else self.outstanding_ns
+                self.outstanding_api = _named(exchange)
+
+
+def _named(exchange: Exchange) -> str:
+    """API and version."""
+    if exchange.api_key is None:
+        return "SASL token"
+    return f"{exchange.api or f'API {exchange.api_key}'} v{exchange.api_version}"
 
 
 class ConnectionLog(Survey):

@@ -67,7 +67,7 @@ PARTS = {
     "findings": Findings,
 }
 """Optional parts, by their name in the document."""
-OF_CONNECTIONS = frozenset({"client_connections"})
+OF_CONNECTIONS = frozenset({"client_connections", "findings"})
 """Those that also count connections, with ``connect``."""
 
 

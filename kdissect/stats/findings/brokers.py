@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 from kdissect.anomalies import ERROR, NOTE, WARNING
 from kdissect.exchanges.outcomes import overdue_ns
 from kdissect.kafka.codes import error_code
-from kdissect.model import UNANSWERED
+from kdissect.model import ANSWERED, UNANSWERED
 from kdissect.phrases import duration, many
+from kdissect.stats.connection_log import BROKER, HANDSHAKE_APIS, WAITING_APIS
 from kdissect.stats.findings.rule import APIS, SECOND_NS, Bursts, Evidence, Minutes, Rule
-from kdissect.stats.quantiles import Bounded, Distinct
+from kdissect.stats.quantiles import Bounded, Distinct, Quantiles
 from kdissect.stats.releases import removed_in
 from kdissect.stats.rows import ranked
 from kdissect.stats.sums import either, largest, merged, summed, total
@@ -21,11 +22,11 @@ if TYPE_CHECKING:
 
     from kdissect.limits import Limits
     from kdissect.model import Exchange
+    from kdissect.stats.connection_log import ConnectionLogRow
     from kdissect.stats.document import FindingRow
     from kdissect.stats.facts import Facts
 
 
-_HANDSHAKE = frozenset({"ApiVersions", "SaslHandshake", "SaslAuthenticate"})
 _MOST = 10  # connections
 _REQUESTS = 3  # of a connection that is too short
 _SHARE = 0.8
@@ -33,9 +34,10 @@ _SHARE = 0.8
 
 @summed
 class ShortConnection(Evidence):
-    """A connection: its first exchange, and requests after the handshake."""
+    """A connection: its first exchange, requests after the handshake, and whether the broker ended it."""
 
     requests: int = total()
+    ended_by_broker: bool = either(False)
 
 
 @summed
@@ -49,7 +51,8 @@ class ConnectionChurn(Rule):
     title = "A client opens a new connection to the same broker for nearly every request."
     when = (
         f"{_MOST} connections from one address to one broker in a minute, {_SHARE:.0%} of them with at "
-        f"most {_REQUESTS} requests after the handshake; clients normally keep one or two to each broker."
+        f"most {_REQUESTS} requests after the handshake; clients normally keep one or two to each broker. "
+        "Connections that the broker ended are not counted."
     )
     advice = "Keep one producer, consumer or admin client for the lifetime of the process."
     counts = ShortConnection
@@ -63,14 +66,21 @@ class ConnectionChurn(Rule):
         kept = self.kept[key]
         if not kept.count:
             kept.add(facts)
-        if facts.api not in _HANDSHAKE:
+        if facts.api not in HANDSHAKE_APIS:
             kept.requests += 1
+
+    def connect(self, row: ConnectionLogRow) -> None:
+        """Note that the broker ended a connection."""
+        key = row.client_id or row.client.ip, row.client.ip, str(row.broker), row.id
+        if row.ended_by == BROKER and key in self.kept:
+            self.kept[key].ended_by_broker = True
 
     def findings(self) -> Iterator[FindingRow]:
         """Clients with many short connections."""
         ends: dict[Any, list[ShortConnection]] = {}
         for (*end, _), each in self.kept.items():
-            ends.setdefault(tuple(end), []).append(each)
+            if not each.ended_by_broker:
+                ends.setdefault(tuple(end), []).append(each)
         for (client, ip, broker), connected in ends.items():
             short = Minutes()
             for each in connected:
@@ -469,52 +479,46 @@ class RequestTimeouts(Rule):
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Members of groups -> client ids that several members use at the same time.
+# Connections -> client ids that two applications use at the same time.
 # ------------------------------------------------------------------------------------------------------------
 
 
 @summed
 class ClientIds(Rule):
-    """Quotas, request logs and metrics use the client id: they cannot distinguish members that share one."""
+    """Quotas, request logs and metrics use the client id: they cannot distinguish applications that share
+    one. Replicas of one application share theirs on purpose.
+    """
 
     name = "duplicate-client-ids"
     severity = NOTE
-    title = "Members of a group share a client id."
-    when = (
-        "Two members active at the same time; a member that rejoins with a new member id is not "
-        "counted twice."
-    )
-    advice = "Give each member its own client.id, for example with the host name."
-    apis = frozenset(
-        {
-            *("JoinGroup", "SyncGroup", "Heartbeat"),
-            *("ConsumerGroupHeartbeat", "ShareGroupHeartbeat", "StreamsGroupHeartbeat"),
-        }
-    )
+    title = "Two applications use the same client id."
+    when = "Clients with one id and different libraries or principals, active at the same time."
+    advice = "Give each application a separate client.id; its replicas can share it."
 
     def feed(self, facts: Facts) -> None:
-        """Note when a member was active."""
-        request = facts.exchange.request
-        member = None if request is None else request.get("member_id")
-        if member and facts.group and facts.exchange.client_id and not facts.errors:
-            self.kept[facts.group, facts.exchange.client_id, member].add(facts)
+        """Note when an application was active."""
+        exchange = facts.exchange
+        if exchange.client_id and exchange.kind == ANSWERED and facts.api not in HANDSHAKE_APIS:
+            key = exchange.client_id, exchange.client_software_name, exchange.principal
+            self.kept[key].add(facts)
 
     def findings(self) -> Iterator[FindingRow]:
-        """Client ids of members that were active at the same time."""
-        members: dict[tuple[str, str], list[Evidence]] = {}
-        for (group, client, _), each in self.kept.items():
-            members.setdefault((group, client), []).append(each)
-        for (group, client), active in members.items():
-            most = _max_concurrent(active)
-            if most > 1:
-                evidence = Evidence()
-                for each in active:
-                    evidence.merge(each)
-                yield self.finding(
-                    f"group {group}, client {client}",
-                    f"{most:,} members with this client id were active at the same time",
-                    evidence,
-                )
+        """Client ids of applications that were active at the same time."""
+        by_id: dict[str, list[tuple[tuple[str | None, str | None], Evidence]]] = {}
+        for (client, *application), each in self.kept.items():
+            by_id.setdefault(client, []).append(((application[0], application[1]), each))
+        for client, applications in by_id.items():
+            for known in (
+                [(library, each) for (library, _), each in applications if library is not None],
+                [(principal, each) for (_, principal), each in applications if principal is not None],
+            ):
+                names = sorted({name for name, _ in known})
+                if len(names) > 1 and _max_concurrent([each for _, each in known]) > 1:
+                    evidence = Evidence()
+                    for _, each in known:
+                        evidence.merge(each)
+                    yield self.finding(f"client {client}", f"used by {' and '.join(names)}", evidence)
+                    break
 
 
 def _max_concurrent(active: list[Evidence]) -> int:
@@ -587,3 +591,60 @@ class MetadataPolling(Rule):
                     f"{each.for_all_topics:,} for all topics; responses average {mean:,} bytes",
                     each,
                 )
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Latencies by API and broker -> brokers that are slower than the others.
+# ------------------------------------------------------------------------------------------------------------
+
+
+_MEASURED = 20  # exchanges of a broker
+_TIMES_SLOWER = 5
+_SLOWER_US = 10_000
+
+
+@summed
+class Speed(Evidence):
+    """Latencies of an API at a broker, in microseconds."""
+
+    latency_us: Quantiles = merged(Quantiles)
+
+
+@summed
+class SlowBroker(Rule):
+    """If all brokers were slow, the load would be too high; one alone has a problem of its own."""
+
+    name = "slow-broker"
+    severity = WARNING
+    title = "One broker answers much more slowly than its peers."
+    when = (
+        f"The median for an API is {_TIMES_SLOWER} times that of the next slowest broker and "
+        f"{_SLOWER_US // 1000} ms longer, with {_MEASURED} requests or more at each."
+    )
+    advice = "Compare its disks, garbage collection, network and number of leaders with those of its peers."
+    counts = Speed
+
+    def feed(self, facts: Facts) -> None:
+        """Note how long a broker took, for APIs that do not wait by design."""
+        if facts.latency_us is not None and not facts.long_poll and facts.api not in WAITING_APIS:
+            kept = self.kept[facts.api, facts.broker]
+            kept.latency_us.add(facts.latency_us)
+            kept.add(facts)
+
+    def findings(self) -> Iterator[FindingRow]:
+        """Brokers that are slower than all others, by API."""
+        apis: dict[str, list[tuple[int, str, Speed]]] = {}
+        for (api, broker), each in self.kept.items():
+            (median,) = each.latency_us.at((0.5,))
+            if median is not None and each.count >= _MEASURED:
+                apis.setdefault(api, []).append((median, broker, each))
+        for api, speeds in apis.items():
+            if len(speeds) > 1:
+                (slow_us, broker, each), (next_us, *_) = sorted(speeds, key=lambda speed: -speed[0])[:2]
+                if slow_us >= _TIMES_SLOWER * next_us and slow_us - next_us >= _SLOWER_US:
+                    yield self.finding(
+                        f"broker {broker}, {api}",
+                        f"median {duration(slow_us * 1000)} in {many(each.count, 'exchange')}; at the next "
+                        f"slowest broker {duration(next_us * 1000)}",
+                        each,
+                    )

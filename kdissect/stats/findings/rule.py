@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from kdissect.limits import Limits
+    from kdissect.stats.connection_log import ConnectionLogRow
     from kdissect.stats.facts import Facts
 
 
@@ -45,15 +46,20 @@ class Evidence(Summed):
 
     @property
     def examples(self) -> list[str]:
-        """The first of them, as ``connection/number``."""
+        """The first of them, as ``connection/number``, or as a connection's ID."""
         return [exchange for _, exchange in self._examples]
+
+    @property
+    def times(self) -> list[int]:
+        """The times of these."""
+        return [time_ns for time_ns, _ in self._examples]
 
     def add(self, facts: Facts, count: int = 1) -> None:
         """Add an exchange with ``count`` occurrences."""
         self.take(facts.exchange.time_ns, facts.id, count)
 
     def take(self, time_ns: int, exchange: str, count: int = 1) -> None:
-        """Add occurrences by time and exchange ID."""
+        """Add occurrences by time and the ID of an exchange or connection."""
         self.count += count
         self.first_ns = min(self.first_ns, time_ns)
         self.last_ns = max(self.last_ns, time_ns)
@@ -85,10 +91,10 @@ class Bursts(Evidence):
         """Occurrences in the busiest interval."""
         return max(self.pieces.values(), default=0)
 
-    def add(self, facts: Facts, count: int = 1) -> None:
-        """Add an exchange with ``count`` occurrences."""
-        Evidence.add(self, facts, count)
-        _busiest(self.pieces, {facts.exchange.time_ns // self.piece_ns: count})
+    def take(self, time_ns: int, exchange: str, count: int = 1) -> None:
+        """Add occurrences by time and exchange ID."""
+        Evidence.take(self, time_ns, exchange, count)
+        _busiest(self.pieces, {time_ns // self.piece_ns: count})
 
     def add_evidence(self, evidence: Evidence) -> None:
         """Add other evidence, counted in the interval of its first time."""
@@ -142,6 +148,9 @@ class Rule(Summed, ABC):
     @abstractmethod
     def feed(self, facts: Facts) -> None:
         """Add an exchange."""
+
+    def connect(self, row: ConnectionLogRow) -> None:
+        """Add a connection that has ended; most rules need none."""
 
     @abstractmethod
     def findings(self) -> Iterator[FindingRow]:

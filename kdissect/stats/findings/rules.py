@@ -18,8 +18,24 @@ from kdissect.stats.findings.brokers import (
     NotLeader,
     RequestTimeouts,
     Sasl,
+    SlowBroker,
     Throttled,
     UnsupportedVersions,
+)
+from kdissect.stats.findings.connections import (
+    AdvertisedUnreachable,
+    BrokerCloses,
+    BrokerResets,
+    BrokerSilent,
+    ClientVanished,
+    ClosedInHandshake,
+    ConnectionRefused,
+    ConnectTimeout,
+    NetworkLoss,
+    ReconnectLoop,
+    ResponseMismatch,
+    StalledReader,
+    TlsPortMismatch,
 )
 from kdissect.stats.findings.consumers import (
     EmptyPolls,
@@ -27,6 +43,13 @@ from kdissect.stats.findings.consumers import (
     InstanceIds,
     OutOfRange,
     RebalanceStorm,
+)
+from kdissect.stats.findings.errors import (
+    AuthorizationDenied,
+    CoordinatorUnavailable,
+    NotEnoughReplicas,
+    ProduceRefused,
+    StorageError,
 )
 from kdissect.stats.findings.producers import (
     Acks,
@@ -39,17 +62,23 @@ from kdissect.stats.sums import Summed, merged_by_name, summed
 
 if TYPE_CHECKING:
     from kdissect.limits import Limits
+    from kdissect.stats.connection_log import ConnectionLogRow
     from kdissect.stats.document import FindingRow
     from kdissect.stats.facts import Facts
     from kdissect.stats.findings.rule import Rule
 
 RULES: tuple[type[Rule], ...] = (
+    *(BrokerSilent, BrokerResets, BrokerCloses, ConnectionRefused, ConnectTimeout, AdvertisedUnreachable),
+    *(TlsPortMismatch, ClosedInHandshake, ResponseMismatch, ReconnectLoop),
+    *(NetworkLoss, StalledReader, ClientVanished, SlowBroker),
+    *(ProduceRefused, AuthorizationDenied, NotEnoughReplicas, StorageError, CoordinatorUnavailable),
     *(RequestTimeouts, NotLeader, LeadersMoving, UnsupportedVersions, Sasl, Throttled),
     *(Acks, TinyBatches, RequestsTooLarge, HotPartitions, FencedProducers),
     *(RebalanceStorm, FallingBehind, EmptyPolls, OutOfRange, ClientIds, InstanceIds),
     *(ConnectionChurn, MetadataPolling),
 )
-"""About brokers and logins, producers, consumers, and how clients behave in general."""
+"""About connections, what brokers refuse, brokers and logins, producers, consumers, and how clients behave in
+general."""
 
 _WORST_FIRST = (ERROR, WARNING, NOTE)
 
@@ -68,6 +97,11 @@ class Findings(Summed):
         for rule in self.rules.values():
             if not rule.apis or facts.api in rule.apis:
                 rule.feed(facts)
+
+    def connect(self, row: ConnectionLogRow) -> None:
+        """Pass a connection that has ended to all rules."""
+        for rule in self.rules.values():
+            rule.connect(row)
 
     def rows(self) -> list[FindingRow]:
         """The worst first, then in the order of the rules; within a rule the most frequent first."""

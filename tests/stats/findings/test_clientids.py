@@ -11,24 +11,53 @@ if TYPE_CHECKING:
     from kdissect.stats.facts import Facts
 
 
-def beat(after_s: float, member: str, client: str = "app") -> Facts:
+def beat(
+    after_s: float,
+    member: str,
+    client: str = "app",
+    library: str | None = "librdkafka",
+    principal: str | None = None,
+) -> Facts:
     request = {"group_id": "g", "generation_id": 1, "member_id": member}
-    return facts_of(
+    facts = facts_of(
         "Heartbeat", 3, after_s, request, {"error_code": 0}, client, connection=connection(f"of-{member}")
     )
+    facts.exchange.client_software_name, facts.exchange.principal = library, principal
+    return facts
 
 
-def test_members_that_share_a_client_id() -> None:
-    beats = [beat(number + place / 10, f"m{place}") for number in range(5) for place in range(3)]
+def test_two_applications_that_share_a_client_id() -> None:
+    libraries = ["librdkafka", "apache-kafka-java"]
+    beats = [
+        beat(number + place / 10, f"m{place}", library=libraries[place])
+        for number in range(5)
+        for place in (0, 1)
+    ]
     (row,) = findings_of(ClientIds, beats)
-    assert (row.subject, row.severity, row.count) == ("group g, client app", "note", 15)
-    assert row.message == "3 members with this client id were active at the same time"
+    assert (row.subject, row.severity, row.count) == ("client app", "note", 10)
+    assert row.message == "used by apache-kafka-java and librdkafka"
 
 
-def test_members_with_client_ids_of_their_own() -> None:
-    assert findings_of(ClientIds, [beat(n, f"m{n % 2}", f"app-{n % 2}") for n in range(10)]) == []
+def test_two_principals_that_share_a_client_id() -> None:
+    users = ["User:a", "User:b", None]
+    beats = [
+        beat(number + place / 10, f"m{place}", principal=users[place])
+        for number in range(5)
+        for place in range(3)
+    ]
+    (row,) = findings_of(ClientIds, beats)
+    assert row.message == "used by User:a and User:b"
 
 
-def test_a_member_that_came_back() -> None:
-    assert findings_of(ClientIds, [beat(number, "m1" if number < 5 else "m2") for number in range(10)]) == []
-    assert findings_of(ClientIds, [beat(1, "m1"), beat(2, "m2"), beat(3, "m3")]) == []
+def test_replicas_of_one_application() -> None:
+    beats = [beat(number + place / 10, f"m{place}") for number in range(5) for place in range(3)]
+    beats += [beat(number, "m4", library=None) for number in range(5)]  # its handshake was not captured
+    assert findings_of(ClientIds, beats) == []
+
+
+def test_one_application_after_the_other() -> None:
+    libraries = ["kafka-python"] * 5 + ["librdkafka"] * 5
+    assert (
+        findings_of(ClientIds, [beat(number, "m", library=each) for number, each in enumerate(libraries)])
+        == []
+    )

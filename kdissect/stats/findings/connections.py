@@ -1,0 +1,797 @@
+"""Connections and their TCP analysis -> findings: connections that fail, lost packets, ends that do not read.
+
+Evidence of a connection is its ID, for ``read --connection``.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from ipaddress import ip_address
+from typing import TYPE_CHECKING
+
+from kdissect.anomalies import ERROR, WARNING
+from kdissect.exchanges.learned import ADVERTISING, Listeners, advertised
+from kdissect.limits import SECOND_NS
+from kdissect.model import ANSWERED, ORPHAN, UNANSWERED, Endpoint
+from kdissect.net.analysis import OPENED, REFUSED
+from kdissect.net.analysis import UNANSWERED as NOT_ANSWERED
+from kdissect.phrases import duration, many
+from kdissect.stats.connection_log import BROKER, CLIENT, TLS_ALERT
+from kdissect.stats.findings.rule import Bursts, Evidence, Minutes, Rule
+from kdissect.stats.quantiles import Bounded, Distinct
+from kdissect.stats.sums import largest, latest, merged, summed, total
+from kdissect.stats.survey import KAFKA
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kdissect.limits import Limits
+    from kdissect.stats.connection_log import ConnectionLogRow
+    from kdissect.stats.document import FindingRow
+    from kdissect.stats.facts import Facts
+
+_OFTEN = 3
+"""Connections from which a finding is an error: one or two may be a broker that restarts."""
+
+
+class ConnectionRule(Rule):
+    """A rule about connections. Its keys are client ID or address, client address and broker."""
+
+    def feed(self, facts: Facts) -> None:
+        """Nothing: it is about connections."""
+
+    @abstractmethod
+    def connect(self, row: ConnectionLogRow) -> None:
+        """Add a connection that has ended."""
+
+    def note(self, row: ConnectionLogRow) -> Evidence:
+        """Count a connection of which the rule has something to say."""
+        kept: Evidence = self.kept[row.client_id or row.client.ip, row.client.ip, str(row.broker)]
+        kept.take(row.first_ns or 0, row.id)
+        return kept
+
+    def found(self, key: tuple[str, str, str], message: str, evidence: Evidence) -> FindingRow:
+        """A finding about a client and a broker; an error from ``_OFTEN`` connections."""
+        client, ip, broker = key
+        severity = ERROR if evidence.count >= _OFTEN else self.severity
+        return self.finding(f"client {client} at {ip}, broker {broker}", message, evidence, severity)
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Connections with requests that were never answered -> who is to blame: the broker's process, or its end.
+# ------------------------------------------------------------------------------------------------------------
+
+
+_SILENT_NS, _NEVER_NS = 5 * SECOND_NS, SECOND_NS
+_RIGHT_BEHIND_NS = SECOND_NS
+
+
+@summed
+class Waits(Evidence):
+    """Connections with unanswered requests, the longest wait, and the API of one of them."""
+
+    longest_ns: int = largest()
+    requests: int = total()
+
+
+@summed
+class BrokerSilent(ConnectionRule):
+    """The broker's machine acknowledges, so the network is fine; its process does not respond: it is paused,
+    swaps, collects garbage, or has no thread left.
+    """
+
+    name = "broker-silent"
+    severity = WARNING
+    title = "A broker acknowledges requests at TCP level, but does not respond."
+    when = (
+        f"A request, other than those that wait by design, was acknowledged and had no response for "
+        f"{_SILENT_NS // SECOND_NS} s ({_NEVER_NS // SECOND_NS} s if the connection never had one), and the "
+        "broker did not end the connection; an error from 3 connections."
+    )
+    advice = (
+        "Look at the broker's process: garbage collection pauses, disk stalls, request handler idle ratio. "
+        "The network delivers."
+    )
+    counts = Waits
+
+    def connect(self, row: ConnectionLogRow) -> None:
+        """Count the connection if its requests were acknowledged and nothing came."""
+        if row.ended_by == BROKER or not is_kafka(row) or row.outstanding_ns is None or row.gaps:
+            return
+        assert row.tcp is not None
+        until_ns = row.closed_ns if row.end is None else row.end.time_ns
+        waited_ns = (until_ns or 0) - row.outstanding_ns
+        ever = row.kinds[ANSWERED] + row.kinds[ORPHAN] or not row.from_start
+        acknowledged = row.seen[1 - row.client_side] and not row.tcp.unacknowledged(row.client_side)
+        if acknowledged and waited_ns >= (_SILENT_NS if ever else _NEVER_NS):
+            kept = self.note(row)
+            assert isinstance(kept, Waits)
+            kept.requests += row.outstanding_calls
+            kept.longest_ns = max(kept.longest_ns, waited_ns)
+
+    def findings(self) -> Iterator[FindingRow]:
+        """Clients that waited in vain."""
+        for key, each in self.kept.items():
+            yield self.found(
+                key,
+                f"{many(each.requests, 'request')} acknowledged but not answered on "
+                f"{many(each.count, 'connection')}, for up to {duration(each.longest_ns)}",
+                each,
+            )
+
+
+def is_kafka(row: ConnectionLogRow) -> bool:
+    """Whether it is a Kafka connection, on a plaintext listener, of which TCP was analyzed."""
+    return row.protocol == KAFKA and row.tcp is not None and not row.tls_alerts
+
+
+@summed
+class BrokerResets(ConnectionRule):
+    """A RST comes from a process that was killed or crashed, a proxy, or a firewall in between."""
+
+    name = "broker-resets"
+    severity = WARNING
+    title = "A broker resets connections (RST) that have requests outstanding."
+    when = "Any; an error from 3 connections. A broker that restarts causes one for each open connection."
+    advice = (
+        "Look for restarts of the broker, connection limits (max.connections, max.connections.per.ip), "
+        "proxies, and firewalls that drop idle connections."
+    )
+    counts = Waits
+
+    def connect(self, row: ConnectionLogRow) -> None:
+        """Count the connection if the broker reset it."""
+        if is_kafka(row) and row.ending == f"{BROKER} RST" and row.outstanding:
+            kept = self.note(row)
+            assert isinstance(kept, Waits)
+            kept.requests += row.outstanding
+
+    def findings(self) -> Iterator[FindingRow]:
+        """Clients whose connections were reset."""
+        for key, each in self.kept.items():
+            yield self.found(
+                key, f"{many(each.count, 'connection')} reset, {many(each.requests, 'request')} lost", each
+            )
+
+
+@summed
+class Closes(Evidence):
+    """Connections closed behind a request, and the APIs of those requests."""
+
+    requests: Distinct = merged(Distinct)
+
+
+@summed
+class BrokerCloses(ConnectionRule):
+    """A broker that cannot read a request, or does not accept it, closes the connection."""
+
+    name = "broker-closes"
+    severity = WARNING
+    title = "A broker closes connections (FIN) right behind a request, without a response."
+    when = (
+        f"Within {_RIGHT_BEHIND_NS // SECOND_NS} s of a request, other than those that wait by design; an "
+        "error from 3 connections."
+    )
+    advice = (
+        "The broker's log has the reason: a version it does not support, a request larger than "
+        "socket.request.max.bytes, a listener that expects SASL, or a restart."
+    )
+    counts = Closes
+
+    def connect(self, row: ConnectionLogRow) -> None:
+        """Count the connection if the broker closed it behind a request."""
+        if not is_kafka(row) or row.ending != f"{BROKER} FIN":
+            return
+        if row.outstanding_calls and row.idle_ns is not None and row.idle_ns <= _RIGHT_BEHIND_NS:
+            kept = self.note(row)
+            assert isinstance(kept, Closes)
+            kept.requests.add(row.outstanding_api or "")
+
+    def findings(self) -> Iterator[FindingRow]:
+        """Clients whose connections were closed."""
+        for key, each in self.kept.items():
+            apis = ", ".join(each.requests.first(_OFTEN))
+            yield self.found(key, f"{many(each.count, 'connection')} closed right behind {apis}", each)
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Connections that never opened -> listeners that cannot be reached.
+#
+# Only Kafka listeners count, and only clients: a scanner tries many endpoints that are none, a flood opens
+# more connections than any client would, or sends each SYN once.
+# ------------------------------------------------------------------------------------------------------------
+
+
+_SCANNED = 20  # endpoints that are no listeners
+_FLOOD = 1000  # attempts in ten seconds: clients wait 50 ms and longer between two
+
+
+@summed
+class Attempts(Bursts):
+    """Attempts to connect that failed, and the SYNs that were sent again."""
+
+    repeated: int = total()
+    refused: int = total()
+
+
+@summed
+class Unreachable(ConnectionRule):
+    """Base of rules about connections that never opened."""
+
+    counts = Attempts
+    opening = ""
+
+    known: Listeners = merged()
+    opened: Bounded[tuple[str, Endpoint], Evidence] = merged()
+
+    def __init__(self, limits: Limits) -> None:
+        Rule.__init__(self, limits)
+        self.known = Listeners(limits)
+        self.opened = Bounded(limits.summary_rows, Evidence)
+
+    def feed(self, facts: Facts) -> None:
+        """Note where brokers are, and which addresses are those of clients."""
+        exchange = facts.exchange
+        self.known.add(exchange.connection.broker)
+        self.known.add(Endpoint(exchange.connection.client.ip, 0))
+
+    def connect(self, row: ConnectionLogRow) -> None:
+        """Count the connection if it did not open, and when one last did."""
+        if row.opening == self.opening:
+            if row.is_listener:
+                self.known.add(row.broker)
+            self.count(row)
+        elif row.opening == OPENED:
+            self.opened[row.client.ip, row.broker].take(row.first_ns or 0, row.id)
+
+    def count(self, row: ConnectionLogRow) -> None:
+        """Count a connection that did not open."""
+        assert row.tcp is not None
+        kept = self.kept[row.client.ip, row.broker]
+        kept.take(row.first_ns or 0, row.id)
+        kept.repeated += row.tcp.syn_retransmissions
+        kept.refused += row.opening == REFUSED
+
+    def failed(self, *, known: bool = True) -> Iterator[tuple[str, Endpoint, Attempts]]:
+        """Attempts of clients to reach listeners that are known, or all others."""
+        others: dict[str, int] = {}
+        for ip, broker in self.kept:
+            others[ip] = others.get(ip, 0) + (broker not in self.known)
+        for (ip, broker), each in self.kept.items():
+            is_client = Endpoint(ip, 0) in self.known or each.count >= _OFTEN
+            if (
+                (broker in self.known) == known
+                and others[ip] < _SCANNED
+                and each.busiest <= _FLOOD
+                and is_client
+            ):
+                yield ip, broker, each
+
+    def reached(self, ip: str, broker: Endpoint, attempts: Evidence) -> str:
+        """Whether the client reached it before or after, as text."""
+        opened = self.opened.get((ip, broker))
+        if opened is None:
+            return "; none opened"
+        return "; later ones opened" if opened.last_ns > attempts.last_ns else "; earlier ones had opened"
+
+
+@summed
+class ConnectionRefused(Unreachable):
+    """A RST to a SYN comes from a machine that is up, on a port where nobody listens, or from a firewall."""
+
+    name = "connection-refused"
+    severity = WARNING
+    title = "Connections to a Kafka listener are refused."
+    when = (
+        "Any, to an endpoint that is decoded as Kafka by -d, or where a broker responds in the capture; an "
+        "error from 3 attempts without one that opens later. Scans and floods are not reported."
+    )
+    advice = (
+        "Check that the broker runs and listens there: its log, its listeners setting, ss -ltn on its host."
+    )
+    opening = REFUSED
+
+    def findings(self) -> Iterator[FindingRow]:
+        """Clients that were refused."""
+        for ip, broker, each in self.failed():
+            reached = self.reached(ip, broker, each)
+            lasting = each.count >= _OFTEN and "later" not in reached
+            yield self.finding(
+                f"client at {ip}, broker {broker}",
+                f"{many(each.count, 'connection')} refused{reached}",
+                each,
+                ERROR if lasting else WARNING,
+            )
+
+
+@summed
+class ConnectTimeout(Unreachable):
+    """SYNs without any answer: the packets are dropped on the way, or the machine is gone."""
+
+    name = "connect-timeout"
+    severity = WARNING
+    title = "Connections to a Kafka listener are not answered at all."
+    when = (
+        "Any whose SYN was repeated in vain, to an endpoint as of connection-refused; an error from 3 "
+        "attempts without one that opens later."
+    )
+    advice = "Check firewalls, security groups and routes between client and broker, and that its host is up."
+    opening = NOT_ANSWERED
+
+    def findings(self) -> Iterator[FindingRow]:
+        """Clients that were not answered. Floods send each SYN once."""
+        for ip, broker, each in self.failed():
+            if each.repeated:
+                reached = self.reached(ip, broker, each)
+                lasting = each.count >= _OFTEN and "later" not in reached
+                yield self.finding(
+                    f"client at {ip}, broker {broker}",
+                    f"{many(each.count, 'connection')} not answered, {many(each.repeated, 'repeated SYN')}"
+                    f"{reached}",
+                    each,
+                    ERROR if lasting else WARNING,
+                )
+
+
+_SOON_NS = 5 * SECOND_NS
+
+
+@summed
+class Advertised(Evidence):
+    """Responses that name a broker, and the first times of them."""
+
+    def soon_before(self, attempts: Attempts) -> bool:
+        """Whether one of the first attempts followed one of these soon."""
+        return any(0 <= later - time <= _SOON_NS for time in self.times for later in attempts.times)
+
+
+@summed
+class AdvertisedUnreachable(Unreachable):
+    """Clients use the first connection only to learn the addresses that brokers advertise. A client that
+    cannot reach those connects, and then hangs.
+    """
+
+    name = "advertised-listener-unreachable"
+    severity = ERROR
+    title = "A broker advertises an address that clients cannot connect to."
+    when = (
+        "No connection to an advertised address opened, and at least one was refused or not answered. A "
+        f"warning for an advertised name: within {_SOON_NS // SECOND_NS} s the client that received it "
+        "failed to open that port at an address where no broker is known."
+    )
+    advice = (
+        "Set advertised.listeners of the broker to an address that its clients can resolve and reach, with a "
+        "listener for each network that clients are in."
+    )
+
+    advertised: Bounded[tuple[str, int, str], Advertised] = merged()
+
+    def __init__(self, limits: Limits) -> None:
+        Unreachable.__init__(self, limits)
+        self.advertised = Bounded(limits.summary_rows, Advertised)
+
+    def feed(self, facts: Facts) -> None:
+        """Note what is advertised, and to whom."""
+        Unreachable.feed(self, facts)
+        exchange = facts.exchange
+        if exchange.api_key in ADVERTISING and exchange.response_frame is not None:
+            for host, port in advertised(exchange):
+                key = host, port, exchange.connection.client.ip
+                self.advertised[key].take(exchange.response_frame.end_ns, facts.id)
+
+    def connect(self, row: ConnectionLogRow) -> None:
+        """Count the connection if it did not open, for whatever reason."""
+        if row.opening in (REFUSED, NOT_ANSWERED):
+            self.count(row)
+        elif row.opening == OPENED:
+            self.known.add(row.broker)
+
+    def findings(self) -> Iterator[FindingRow]:
+        """Advertised addresses that did not open."""
+        named: dict[tuple[str, int], list[tuple[str, Advertised]]] = {}
+        for (host, port, ip), each in self.advertised.items():
+            named.setdefault((ip, port), []).append((host, each))
+        for ip, broker, attempts in self.failed(known=False):
+            result = f"{many(attempts.count, 'connection')} {_failures(attempts)}, none opened"
+            for host, reported in named.get((ip, broker.port), ()):
+                if host == broker.ip:
+                    message = f"advertised in Metadata; {result}"
+                    yield self.finding(f"client at {ip}, broker {broker}", message, attempts)
+                elif not _is_address(host) and reported.soon_before(attempts):
+                    message = f"probably advertised at {broker.ip}; {result}"
+                    yield self.finding(
+                        f"client at {ip}, broker {host}:{broker.port}", message, attempts, WARNING
+                    )
+
+
+def _failures(attempts: Attempts) -> str:
+    unanswered = attempts.count - attempts.refused
+    counts = ((attempts.refused, "refused"), (unanswered, "not answered"))
+    return " and ".join(name for count, name in counts if count)
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Connections on which one end speaks TLS and the other does not, or whose handshake fails.
+# ------------------------------------------------------------------------------------------------------------
+
+
+@summed
+class TlsPortMismatch(ConnectionRule):
+    """A client with the wrong security.protocol for the port retries forever, and its errors look like those
+    of the network: disconnects and timeouts.
+    """
+
+    name = "tls-port-mismatch"
+    severity = ERROR
+    title = "A client uses TLS on a plaintext listener, or plaintext on a TLS listener."
+    when = (
+        "Kafka requests to which a TLS alert responds; a ClientHello that a listener, on which others use "
+        "plaintext, ends without a byte."
+    )
+    advice = "Make the client's security.protocol and port match the broker's listeners."
+
+    plaintext: Listeners = merged()
+    hellos: Bounded[tuple[str, Endpoint], Evidence] = merged()
+
+    def __init__(self, limits: Limits) -> None:
+        Rule.__init__(self, limits)
+        self.plaintext = Listeners(limits)
+        self.hellos = Bounded(limits.summary_rows, Evidence)
+
+    def feed(self, facts: Facts) -> None:
+        """Note alerts, and listeners that respond in plaintext."""
+        exchange = facts.exchange
+        if exchange.kind == ANSWERED:
+            self.plaintext.add(exchange.connection.broker)
+        elif any(anomaly.kind == TLS_ALERT for anomaly in exchange.anomalies):
+            self.kept[facts.client, exchange.connection.client.ip, facts.broker].add(facts)
+
+    def connect(self, row: ConnectionLogRow) -> None:
+        """Count the connection if its ClientHello was not answered."""
+        if _is_rejected_hello(row):
+            self.hellos[row.client.ip, row.broker].take(row.first_ns or 0, row.id)
+
+    def findings(self) -> Iterator[FindingRow]:
+        """Both kinds."""
+        for (client, ip, broker), each in self.kept.items():
+            yield self.finding(
+                f"client {client} at {ip}, broker {broker}",
+                "the listener expects TLS: "
+                f"{many(each.count, 'plaintext request')} rejected with a TLS alert",
+                each,
+            )
+        for (ip, end), each in self.hellos.items():
+            if end in self.plaintext:
+                yield self.finding(
+                    f"client at {ip}, broker {end}",
+                    f"the listener expects plaintext: {many(each.count, 'TLS handshake')} ended by the "
+                    "broker without a byte",
+                    each,
+                )
+
+
+def _is_rejected_hello(row: ConnectionLogRow) -> bool:
+    """Whether the client began with TLS, and the broker ended the connection without a byte."""
+    return (
+        row.protocol == _TLS
+        and row.tcp is not None
+        and row.ended_by == BROKER
+        and bool(row.tcp.segments(row.client_side))
+        and not row.tcp.segments(1 - row.client_side)
+    )
+
+
+_TLS = "TLS"
+
+
+@summed
+class ClosedInHandshake(ConnectionRule):
+    """A listener that expects something else, a certificate it does not trust, a proxy without a target."""
+
+    name = "connection-closed-in-handshake"
+    severity = WARNING
+    title = "A broker ends connections during the TLS handshake."
+    when = (
+        "A ClientHello that a listener ends without a byte, if no client uses plaintext there; for endpoints "
+        "that are decoded as Kafka by -d or advertised in the capture; an error from 3 connections."
+    )
+    advice = (
+        "Check that the listener expects TLS, and its certificates; behind a load balancer, that it has a "
+        "healthy target."
+    )
+
+    plaintext: Listeners = merged()
+    listeners: Listeners = merged()
+
+    def __init__(self, limits: Limits) -> None:
+        Rule.__init__(self, limits)
+        self.plaintext = Listeners(limits)
+        self.listeners = Listeners(limits)
+
+    def feed(self, facts: Facts) -> None:
+        """Note listeners."""
+        self.listeners.learn(facts.exchange)
+        if facts.exchange.kind == ANSWERED:
+            self.plaintext.add(facts.exchange.connection.broker)
+
+    def connect(self, row: ConnectionLogRow) -> None:
+        """Count the connection if its ClientHello was not answered."""
+        if _is_rejected_hello(row):
+            if row.is_listener:
+                self.listeners.add(row.broker)
+            self.kept[row.client.ip, row.broker].take(row.first_ns or 0, row.id)
+
+    def findings(self) -> Iterator[FindingRow]:
+        """Clients whose handshakes fail."""
+        for (ip, end), each in self.kept.items():
+            if end in self.listeners and end not in self.plaintext:
+                yield self.finding(
+                    f"client at {ip}, broker {end}",
+                    f"{many(each.count, 'TLS handshake')} ended by the broker without a byte",
+                    each,
+                    ERROR if each.count >= _OFTEN else WARNING,
+                )
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Connections whose responses do not match; clients that connect again and again.
+# ------------------------------------------------------------------------------------------------------------
+
+
+@summed
+class ResponseMismatch(ConnectionRule):
+    """A response to no request means that broker and client disagree on the stream: a proxy mixes connections
+    up, or a library has a bug. Clients close such a connection.
+    """
+
+    name = "response-mismatch"
+    severity = ERROR
+    title = "A response has a correlation id that no outstanding request has."
+    when = "Any on a connection captured from its start without gaps, with requests that have no response."
+    advice = "Look for a proxy between client and broker, and for known bugs of the client library."
+    counts = Waits
+
+    def connect(self, row: ConnectionLogRow) -> None:
+        """Count the connection if it has responses without requests, and requests without responses."""
+        is_whole = row.from_start and not row.gaps and not row.resyncs
+        if is_kafka(row) and is_whole and row.kinds[ORPHAN] and row.kinds[UNANSWERED]:
+            kept = self.note(row)
+            assert isinstance(kept, Waits)
+            kept.requests += row.kinds[ORPHAN]
+
+    def findings(self) -> Iterator[FindingRow]:
+        """All of them."""
+        for key, each in self.kept.items():
+            client, ip, broker = key
+            yield self.finding(
+                f"client {client} at {ip}, broker {broker}",
+                f"{many(each.requests, 'response')} without a matching request on "
+                f"{many(each.count, 'connection')}",
+                each,
+            )
+
+
+_LOOP = 10  # connections in a minute
+_SHARE = 0.8
+
+
+@summed
+class Loops(Minutes):
+    """Connections that served nothing, and how they ended; and the number of all."""
+
+    all: int = total()
+    ends: Distinct = merged(Distinct)
+
+
+@summed
+class ReconnectLoop(ConnectionRule):
+    """A client that connects and gets nothing done: each attempt costs both sides a handshake."""
+
+    name = "reconnect-loop"
+    severity = ERROR
+    title = "A client connects again and again without a request being served."
+    when = (
+        f"{_LOOP} connections from one address to one broker in a minute, {_SHARE:.0%} of which end without "
+        "a response to anything but the handshake."
+    )
+    advice = "Look at how they end, and at the client's log; raise reconnect.backoff.max.ms against the load."
+    counts = Loops
+
+    def connect(self, row: ConnectionLogRow) -> None:
+        """Count the connection, and whether it served anything."""
+        if is_kafka(row) and row.from_start:
+            kept = self.kept[row.client_id or row.client.ip, row.client.ip, str(row.broker)]
+            kept.all += 1
+            if not row.served and (row.outstanding or row.ended_by == BROKER or row.kinds[UNANSWERED]):
+                kept.take(row.first_ns or 0, row.id)
+                kept.ends.add(row.ending)
+
+    def findings(self) -> Iterator[FindingRow]:
+        """Clients in a loop."""
+        for key, each in self.kept.items():
+            if each.busiest >= _LOOP and each.count >= _SHARE * each.all:
+                client, ip, broker = key
+                yield self.finding(
+                    f"client {client} at {ip}, broker {broker}",
+                    f"{each.count:,} of {many(each.all, 'connection')} served no request, {each.busiest:,} "
+                    f"of them within a minute; ended by {', '.join(each.ends.first(_OFTEN))}",
+                    each,
+                )
+
+
+# ------------------------------------------------------------------------------------------------------------
+# What TCP did -> lost packets, ends that do not read, clients that vanish.
+# ------------------------------------------------------------------------------------------------------------
+
+
+_LOST = 10  # segments
+_LOST_SHARE = 0.01
+_LATE_OPENINGS = 3
+
+
+@summed
+class Losses(Evidence):
+    """Segments, retransmissions that were needed, SYNs sent again."""
+
+    segments: int = total()
+    lost: int = total()
+    syns: int = total()
+
+
+@summed
+class NetworkLoss(ConnectionRule):
+    """A lost packet delays all that follows it on the connection, by 200 ms and more if nothing follows."""
+
+    name = "network-loss"
+    severity = WARNING
+    title = "Packets between a client and a broker are lost."
+    when = (
+        f"{_LOST} retransmissions that are {_LOST_SHARE:.0%} of the segments or more, or {_LATE_OPENINGS} "
+        "connections that opened only after a repeated SYN. Retransmissions that were not needed, as their "
+        "receiver reported (D-SACK), are not counted: tail loss probes cause some in healthy networks."
+    )
+    advice = (
+        "Look for drops on interfaces, switches and virtual NICs between the two (ethtool -S, nstat), and "
+        "for MTU problems."
+    )
+    counts = Losses
+
+    def connect(self, row: ConnectionLogRow) -> None:
+        """Count segments and retransmissions."""
+        tcp = row.tcp
+        if tcp is None or not is_kafka(row) or tcp.opening not in (OPENED, None):
+            return
+        lost = sum(max(0, tcp.retransmitted(side) - tcp.spurious(side)) for side in (0, 1))
+        kept = self.kept[row.client_id or row.client.ip, row.client.ip, str(row.broker)]
+        kept.segments += tcp.segments(0) + tcp.segments(1)
+        kept.syns += tcp.syn_retransmissions > 0
+        if lost or tcp.syn_retransmissions:
+            kept.take(row.first_ns or 0, row.id)
+            kept.lost += lost
+
+    def findings(self) -> Iterator[FindingRow]:
+        """Pairs that lose more than usual."""
+        for (client, ip, broker), each in self.kept.items():
+            share = each.lost / max(1, each.segments)
+            if (each.lost >= _LOST and share >= _LOST_SHARE) or each.syns >= _LATE_OPENINGS:
+                late = f", {each.syns:,} opened only after a repeated SYN" if each.syns else ""
+                yield self.finding(
+                    f"client {client} at {ip}, broker {broker}",
+                    f"{many(each.lost, 'retransmission')} of {each.segments:,} segments ({share:.1%}) on "
+                    f"{many(each.count, 'connection')}{late}",
+                    each,
+                )
+
+
+_STALL_NS = SECOND_NS
+
+
+@summed
+class Stalls(Evidence):
+    """How long windows were closed, and what waited when the connections ended."""
+
+    stalled_ns: int = total()
+    longest_ns: int = largest()
+    waiting_bytes: int = total()
+
+
+@summed
+class StalledReader(ConnectionRule):
+    """An end whose receive buffer is full does not read: its process is busy, paused or stuck. All that the
+    other end sends waits, and its latency looks like that of the network or the broker.
+    """
+
+    name = "stalled-reader"
+    severity = WARNING
+    title = "A client or a broker does not read what it is sent (zero window)."
+    when = f"The receive window of one end was zero for {_STALL_NS // SECOND_NS} s in all on a connection."
+    advice = "Look at the process that does not read: pauses, slow work in its poll loop, blocked threads."
+    counts = Stalls
+
+    def connect(self, row: ConnectionLogRow) -> None:
+        """Count the ends that did not read."""
+        if row.tcp is None or not is_kafka(row):
+            return
+        for end, side in ((CLIENT, row.client_side), (BROKER, 1 - row.client_side)):
+            stalled_ns = row.tcp.zero_window_ns(side, row.closed_ns or 0)
+            if stalled_ns >= _STALL_NS:
+                kept = self.kept[row.client_id or row.client.ip, row.client.ip, str(row.broker), end]
+                kept.take(row.first_ns or 0, row.id)
+                kept.stalled_ns += stalled_ns
+                kept.longest_ns = max(kept.longest_ns, stalled_ns)
+                kept.waiting_bytes += row.tcp.unacknowledged(1 - side)
+
+    def findings(self) -> Iterator[FindingRow]:
+        """All of them."""
+        for (client, ip, broker, end), each in self.kept.items():
+            what = "responses" if end == CLIENT else "requests"
+            waiting = f"; {each.waiting_bytes:,} bytes still waited at the end" if each.waiting_bytes else ""
+            yield self.finding(
+                f"client {client} at {ip}, broker {broker}",
+                f"the {end} did not read for {duration(each.stalled_ns)} in all on "
+                f"{many(each.count, 'connection')}, while {what} waited{waiting}",
+                each,
+            )
+
+
+_UNANSWERED_COPIES = 3
+
+
+@summed
+class Vanished(Evidence):
+    """Connections whose client stopped acknowledging, the bytes lost, and when it last opened another one."""
+
+    bytes: int = total()
+    returned_ns: int = latest(0)
+
+
+@summed
+class ClientVanished(ConnectionRule):
+    """A client that loses power or network, or is paused, does not end its connections. Until the broker
+    notices, its partitions stay with a member that is gone.
+    """
+
+    name = "client-vanished"
+    severity = WARNING
+    title = "A client stops acknowledging, and comes back on a new connection."
+    when = (
+        f"The broker retransmitted {_UNANSWERED_COPIES} times or more without an acknowledgment, and the "
+        "client did not end the connection but opened another one later."
+    )
+    advice = (
+        "Look for pauses, restarts and network changes of the client's host or container, and for lost NAT "
+        "or firewall state."
+    )
+    counts = Vanished
+
+    def connect(self, row: ConnectionLogRow) -> None:
+        """Count the connection if its client vanished, and when it began otherwise."""
+        if row.tcp is None or not is_kafka(row):
+            return
+        broker_side = 1 - row.client_side
+        unread = row.tcp.unacknowledged(broker_side)
+        kept = self.kept[row.client_id or row.client.ip, row.client.ip, str(row.broker)]
+        if row.ended_by != CLIENT and unread and row.tcp.retransmitted(broker_side) >= _UNANSWERED_COPIES:
+            kept.take(row.last_ns or 0, row.id)
+            kept.bytes += unread
+        else:
+            kept.returned_ns = max(kept.returned_ns, row.first_ns or 0)
+
+    def findings(self) -> Iterator[FindingRow]:
+        """Clients that came back."""
+        for key, each in self.kept.items():
+            if each.count and each.returned_ns > each.first_ns:
+                yield self.found(
+                    key,
+                    f"the client stopped acknowledging on {many(each.count, 'connection')}, with "
+                    f"{each.bytes:,} bytes on the way, and came back on a new one",
+                    each,
+                )

@@ -1,0 +1,308 @@
+"""Connections in trouble, packet by packet: what is found, and that nothing else is."""
+
+from __future__ import annotations
+
+from itertools import chain
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kdissect.limits import DEFAULT
+from kdissect.options import Options
+from kdissect.pipeline import Dissection
+from kdissect.stats.connection_log import ConnectionFeed
+from kdissect.stats.findings.rules import RULES
+from kdissect.stats.summarizer import Summarizer
+from tests.frames import METADATA, heartbeat_answers, heartbeats, request, response
+from tests.segments import ACK, FIN, PSH, RST, SYN, Talk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kdissect.model import Packet
+    from kdissect.stats.document import FindingRow
+
+BROKER = ("10.0.0.2", 9092)
+ELSEWHERE = ("10.0.0.9", 9092)
+HELLO = bytes.fromhex("16030100c8010000c40303") + bytes(194)
+ALERT = bytes.fromhex("15030300020246")
+_PARTS = frozenset({"findings"})
+
+
+def findings(*talks: Talk, forced: int | None = None) -> list[FindingRow]:
+    """What is found in these; the same if each connection is seen by another process."""
+    packets = sorted((packet for talk in talks for packet in talk.packets), key=attrgetter("time_ns"))
+    options = Options(kafka_ports=frozenset({forced} if forced else ()))
+    everything = summarized(packets, options)
+    merged = Summarizer(DEFAULT, parts=_PARTS)
+    for ends in {tuple(sorted(talk.ends)) for talk in talks}:
+        own = chain.from_iterable(talk.packets for talk in talks if tuple(sorted(talk.ends)) == ends)
+        merged.merge(summarized(sorted(own, key=attrgetter("time_ns")), options))
+    rows: list[FindingRow] = everything.parts["findings"].rows()
+    assert merged.parts["findings"].rows() == rows
+    return rows
+
+
+def summarized(packets: Iterable[Packet], options: Options) -> Summarizer:
+    summarizer = Summarizer(DEFAULT, parts=_PARTS)
+    log = ConnectionFeed(DEFAULT, summarizer.connect, filtered=False)
+    for exchange in Dissection(packets, options, observer=log):
+        summarizer.feed(exchange)
+        log.exchange(exchange)
+    log.close()
+    return summarizer
+
+
+def rules(*talks: Talk, **options: Any) -> list[str]:
+    return [row.rule for row in findings(*talks, **options)]
+
+
+def talk(place: int = 0, broker: tuple[str, int] = BROKER, at_s: float = 0, client: str = "10.0.0.1") -> Talk:
+    return Talk(client=(client, 40_000 + place), broker=broker).waits(at_s)
+
+
+def served(place: int = 9, **options: Any) -> Talk:
+    """A connection on which all is well."""
+    one = talk(place, **options).handshake()
+    one.client_sends(b"".join(heartbeats(3))).broker_sends(b"".join(heartbeat_answers(3)))
+    return one.finish()
+
+
+def asked(place: int = 0, **options: Any) -> Talk:
+    """A request that the broker has acknowledged."""
+    return talk(place, **options).handshake().client_sends(heartbeats(1)[0]).broker_acks()
+
+
+def refused(place: int, at_s: float = 0, broker: tuple[str, int] = BROKER, client: str = "10.0.0.1") -> Talk:
+    return talk(place, broker, at_s, client).put(0, SYN, acknowledgment=0).put(1, RST | ACK)
+
+
+def unanswered(place: int, at_s: float = 0, broker: tuple[str, int] = BROKER, repeats: int = 2) -> Talk:
+    one = talk(place, broker, at_s)
+    for _ in range(1 + repeats):
+        one.put(0, SYN, sequence=1000, acknowledgment=0).waits(1)
+    return one
+
+
+def test_a_connection_on_which_all_is_well() -> None:
+    assert rules(served(), served(1)) == []
+
+
+def test_a_silent_broker() -> None:
+    (row,) = findings(asked().waits(2).finish())
+    assert (row.rule, row.severity, row.count) == ("broker-silent", "warning", 1)
+    assert row.subject == "client test-client at 10.0.0.1, broker 10.0.0.2:9092"
+    assert row.message.startswith("1 request acknowledged but not answered on 1 connection, for up to 2.00")
+    many = findings(*(asked(place).waits(2).finish() for place in range(3)))
+    assert [(row.rule, row.severity) for row in many] == [("broker-silent", "error")]
+
+
+def test_a_broker_that_falls_silent() -> None:
+    one = talk().handshake().client_sends(heartbeats(1)[0]).broker_sends(heartbeat_answers(1)[0])
+    one.client_sends(heartbeats(1, first=2)[0]).broker_acks().waits(6).finish()
+    assert "broker-silent" in rules(one)
+
+
+def test_a_request_that_waits_for_a_moment_is_no_silence() -> None:
+    one = talk().handshake().client_sends(heartbeats(1)[0]).broker_sends(heartbeat_answers(1)[0])
+    one.client_sends(heartbeats(1, first=2)[0]).broker_acks().waits(2).finish()
+    assert rules(asked().waits(0.5).finish(), one) == []
+
+
+def test_bytes_that_never_arrived_are_no_silence_of_the_broker() -> None:
+    one = talk().handshake().client_sends(heartbeats(1)[0]).waits(10).put(0, FIN | ACK)
+    assert "broker-silent" not in rules(one)
+
+
+def test_resets_and_closes() -> None:
+    assert rules(asked().reset(1)) == ["broker-resets"]
+    closed = findings(asked().put(1, FIN | ACK).put(0, FIN | ACK).put(1, ACK))
+    assert [(row.rule, row.message) for row in closed] == [
+        ("broker-closes", "1 connection closed right behind Heartbeat v4")
+    ]
+
+
+def test_an_idle_connection_that_the_broker_closes() -> None:
+    one = talk().handshake().client_sends(heartbeats(1)[0]).broker_sends(heartbeat_answers(1)[0]).waits(600)
+    assert rules(one.put(1, FIN | ACK).put(0, FIN | ACK).put(1, ACK)) == []
+
+
+# --- connections that do not open ---------------------------------------------------------------------------
+
+
+def test_a_refused_connection() -> None:
+    (row,) = findings(served(), *(refused(place, 1 + place) for place in range(3)))
+    assert (row.rule, row.severity, row.count) == ("connection-refused", "error", 3)
+    assert row.message == "3 connections refused; earlier ones had opened"
+    (row,) = findings(served(at_s=9), *(refused(place, 1 + place) for place in range(3)))
+    assert (row.severity, row.message) == ("warning", "3 connections refused; later ones opened")
+
+
+def test_an_endpoint_is_a_listener_if_it_is_forced() -> None:
+    several = [refused(place) for place in range(3)]
+    assert rules(*several) == []
+    assert rules(*several, forced=9092) == ["connection-refused"]
+
+
+def test_a_connection_that_nobody_answers() -> None:
+    (row,) = findings(served(), unanswered(1, 1))
+    assert (row.rule, row.severity) == ("connect-timeout", "warning")
+    assert row.message == "1 connection not answered, 2 repeated SYNs; earlier ones had opened"
+
+
+def test_a_port_scan_finds_nothing() -> None:
+    scan = [refused(port, 1 + port / 1000, ("10.0.0.2", port), "10.0.0.66") for port in range(1, 400)]
+    scan.append(refused(9092, 1, BROKER, "10.0.0.66"))
+    assert rules(served(), *scan) == []
+
+
+def test_a_flood_finds_nothing() -> None:
+    spoofed = [refused(place, 1, client=f"10.1.{place // 250}.{place % 250}") for place in range(2000)]
+    assert rules(served(), *spoofed) == []
+    from_one = [refused(place, 1 + place / 1000, client="10.0.0.66") for place in range(1500)]
+    assert rules(served(), *from_one) == []
+    silent = [unanswered(place, 1, repeats=0) for place in range(100, 300)]
+    assert rules(served(), *silent) == []
+
+
+def metadata(host: str, port: int = 9092) -> Talk:
+    """A client is given the address of a broker."""
+    broker = {"node_id": 1, "host": host, "port": port}
+    one = talk(9).handshake()
+    one.client_sends(request(METADATA, 5, {"topics": []})).broker_sends(
+        response(METADATA, 5, {"brokers": [broker], "topics": []})
+    )
+    return one.finish()
+
+
+def test_an_advertised_address_that_does_not_open() -> None:
+    (row,) = findings(metadata("10.0.0.9"), *(unanswered(place, 1 + place, ELSEWHERE) for place in range(2)))
+    assert (row.rule, row.severity) == ("advertised-listener-unreachable", "error")
+    assert row.subject == "client at 10.0.0.1, broker 10.0.0.9:9092"
+    assert row.message == "advertised in Metadata; 2 connections not answered, none opened"
+
+
+def test_an_advertised_name_that_probably_does_not_open() -> None:
+    (row,) = findings(metadata("kafka.internal"), refused(1, 1, ELSEWHERE))
+    assert (row.rule, row.severity) == ("advertised-listener-unreachable", "warning")
+    assert row.message == "probably advertised at 10.0.0.9; 1 connection refused, none opened"
+    assert rules(metadata("kafka.internal"), refused(1, 60, ELSEWHERE)) == []
+    assert rules(metadata("kafka.internal", 9093), refused(1, 1, ELSEWHERE)) == []
+
+
+def test_what_is_advertised_and_opens() -> None:
+    assert rules(metadata("10.0.0.9"), refused(1, 1, ELSEWHERE), served(2, broker=ELSEWHERE, at_s=2)) == [
+        "connection-refused"
+    ]
+
+
+# --- TLS ----------------------------------------------------------------------------------------------------
+
+
+def hello(place: int = 0) -> Talk:
+    return (
+        talk(place, at_s=1)
+        .handshake()
+        .put(0, PSH | ACK, HELLO)
+        .put(1, FIN | ACK)
+        .put(0, FIN | ACK)
+        .put(1, ACK)
+    )
+
+
+def test_a_tls_client_at_a_plaintext_listener() -> None:
+    (row,) = findings(served(), hello())
+    assert (row.rule, row.severity) == ("tls-port-mismatch", "error")
+    assert row.message == "the listener expects plaintext: 1 TLS handshake ended by the broker without a byte"
+
+
+def test_a_tls_handshake_that_a_listener_ends() -> None:
+    assert rules(hello()) == []  # any server
+    assert rules(hello(), forced=9092) == []  # not TLS to us then: decoded as Kafka
+    (row,) = findings(metadata_elsewhere(), hello())
+    assert (row.rule, row.severity) == ("connection-closed-in-handshake", "warning")
+
+
+def metadata_elsewhere() -> Talk:
+    """Another broker advertises the one at hand."""
+    broker = {"node_id": 1, "host": BROKER[0], "port": BROKER[1]}
+    one = talk(8, ELSEWHERE).handshake()
+    one.client_sends(request(METADATA, 5, {"topics": []})).broker_sends(
+        response(METADATA, 5, {"brokers": [broker], "topics": []})
+    )
+    return one.finish()
+
+
+# --- responses, loops, packets ------------------------------------------------------------------------------
+
+
+def test_a_response_that_matches_no_request() -> None:
+    one = talk().handshake().client_sends(heartbeats(1)[0]).broker_sends(heartbeat_answers(1, first=77)[0])
+    assert "response-mismatch" in rules(one.waits(0.1).finish())
+
+
+def test_a_client_that_connects_again_and_again() -> None:
+    loop = [asked(place, at_s=20 + place).reset(1) for place in range(12)]
+    assert sorted(rules(*loop)) == ["broker-resets", "reconnect-loop"]
+    assert "reconnect-loop" not in rules(*loop[:5])
+    assert "reconnect-loop" not in rules(*loop, *(served(20 + place, at_s=place) for place in range(9)))
+
+
+def lossy(place: int, copies: int) -> Talk:
+    one = talk(place).handshake()
+    for number in range(20):
+        beat = heartbeats(1, first=1 + number)[0]
+        one.client_sends(beat)
+        if number < copies:
+            one.waits(0.2).put(0, PSH | ACK, beat, sequence=1001 + number * len(beat))
+        one.broker_sends(heartbeat_answers(1, first=1 + number)[0])
+    return one.finish()
+
+
+def test_lost_packets() -> None:
+    (row,) = findings(lossy(0, 12))
+    assert (row.rule, row.severity) == ("network-loss", "warning")
+    assert row.message == "12 retransmissions of 40 segments (30.0%) on 1 connection"
+    assert rules(lossy(0, 4)) == []
+
+
+def test_connections_that_open_at_the_second_attempt() -> None:
+    late = []
+    for place in range(3):
+        one = talk(place).put(0, SYN, sequence=1000, acknowledgment=0).waits(1)
+        one.handshake().client_sends(heartbeats(1)[0]).broker_sends(heartbeat_answers(1)[0]).finish()
+        late.append(one)
+    (row,) = findings(*late)
+    assert row.message.endswith("3 opened only after a repeated SYN")
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_an_end_that_does_not_read(side: int) -> None:
+    one = asked().broker_sends(heartbeat_answers(1)[0])
+    one.put(side, ACK, window=0).waits(3).put(side, ACK).finish()
+    (row,) = findings(one)
+    assert row.rule == "stalled-reader"
+    assert row.message.startswith(f"the {('client', 'broker')[side]} did not read for 3.00")
+    assert rules(asked().broker_sends(heartbeat_answers(1)[0]).put(side, ACK, window=0).put(side, ACK)) == []
+
+
+def test_a_client_that_vanishes_and_comes_back() -> None:
+    answer = heartbeat_answers(1)[0]
+    gone = talk().handshake().client_sends(heartbeats(1)[0]).broker_sends(answer)
+    for _ in range(4):
+        gone.waits(1).put(1, PSH | ACK, answer, sequence=5001)
+    assert "client-vanished" not in rules(gone)
+    (row,) = (row for row in findings(gone, served(at_s=20)) if row.rule == "client-vanished")
+    assert row.message.startswith("the client stopped acknowledging on 1 connection, with 16 bytes")
+
+
+def test_connections_that_the_broker_ends_are_not_the_clients_habit() -> None:
+    loop = [asked(place, at_s=place).broker_sends(heartbeat_answers(1)[0]) for place in range(20)]
+    assert rules(*(one.finish() for one in loop)) == ["connection-per-request"]
+    ended = [asked(place, at_s=place).broker_sends(heartbeat_answers(1)[0]) for place in range(20)]
+    assert rules(*(one.put(1, FIN | ACK).put(0, FIN | ACK).put(1, ACK) for one in ended)) == []
+
+
+def test_no_two_rules_share_a_name() -> None:
+    assert len({rule.name for rule in RULES}) == len(RULES)
