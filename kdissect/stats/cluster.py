@@ -2,7 +2,10 @@
 
 Node ids come from every response struct with a broker id, a host and a port (Metadata, FindCoordinator,
 DescribeCluster and others); the schema marks these fields. If brokers advertise host names, a broker is
-identified by its port, provided that no other node has it.
+identified by its port, provided that no other node of its cluster has it.
+
+Clusters use the same ids, so nodes are kept by cluster. Responses without a cluster id (FindCoordinator,
+early versions of Metadata) count as another cluster, which is used where nothing else is known.
 """
 
 from __future__ import annotations
@@ -47,15 +50,18 @@ class Cluster:
 
     Attributes:
         offers: broker, as its address and port -> api key -> first and last version.
-        nodes: by id; the one reported last, if two clusters have nodes with the same id.
+        nodes: by cluster id, "" if it was not reported, and id; each as it was reported last.
+        clusters: broker, as its address and port -> id of its cluster, as it reported it last.
     """
 
     def __init__(self, limits: Limits) -> None:
         self.offers: dict[str, Offers] = {}
-        self.nodes: dict[int, Node] = {}
+        self.nodes: dict[tuple[str, int], Node] = {}
+        self.clusters: dict[str, str] = {}
         self._max_rows = limits.summary_rows
         self._offers_reported: dict[str, Reported] = {}
-        self._nodes_reported: dict[int, Reported] = {}
+        self._nodes_reported: dict[tuple[str, int], Reported] = {}
+        self._clusters_reported: dict[str, Reported] = {}
 
     def feed(self, facts: Facts) -> None:
         """Take nodes and versions from a response."""
@@ -71,27 +77,49 @@ class Cluster:
             if offered:
                 self._take_offers(facts.broker, offered, (exchange.completed_ns, facts.id))
         elif facts.api in _NODE_APIS and (layout := response_layout(exchange)) is not None:
+            cluster_id, reported = (
+                exchange.response.get("cluster_id") or "",
+                (exchange.completed_ns, facts.id),
+            )
+            if cluster_id:
+                self._take_cluster(facts.broker, cluster_id, reported)
             for path, id_field in _node_paths(layout):
                 for struct in content.at(path, exchange.response):
                     node_id, host, port = (struct.get(name) for name in (id_field, "host", "port"))
                     if node_id is not None and node_id >= 0 and host and port is not None:
                         node = Node(node_id, host, port, struct.get("rack"))
-                        self._take_node(node, (exchange.completed_ns, facts.id))
+                        self._take_node(cluster_id, node, reported)
 
     def merge(self, other: Cluster) -> None:
         """Add what another part of the same captures reported."""
         for broker, offered in other.offers.items():
             self._take_offers(broker, offered, other._offers_reported[broker])
-        for node in other.nodes.values():
-            self._take_node(node, other._nodes_reported[node.id])
+        for broker, cluster_id in other.clusters.items():
+            self._take_cluster(broker, cluster_id, other._clusters_reported[broker])
+        for key, node in other.nodes.items():
+            self._take_node(key[0], node, other._nodes_reported[key])
 
     def node(self, broker: str) -> Node | None:
         """The node at an address and port; None if unknown."""
         ip, _, port = broker.rpartition(":")
         ip = ip.strip("[]")
-        at_port = [node for node in self.nodes.values() if node.port == int(port)]
-        exact = [node for node in at_port if node.host == ip]
-        return exact[0] if exact else at_port[0] if len(at_port) == 1 else None
+        at_port = {key: node for key, node in self.nodes.items() if node.port == int(port)}
+        found = [key for key, node in at_port.items() if node.host == ip]
+        if not found:
+            cluster_id = self.clusters.get(broker)
+            found = [key for key in at_port if cluster_id in (None, key[0])] or list(at_port)
+            if len({(at_port[key].id, at_port[key].host) for key in found}) != 1:
+                return None
+        found.sort(key=self._nodes_reported.__getitem__, reverse=True)
+        latest = at_port[found[0]]
+        racks = (at_port[key].rack for key in found if at_port[key].id == latest.id)
+        return latest._replace(rack=next(filter(None, racks), None))
+
+    def _take_cluster(self, broker: str, cluster_id: str, reported: Reported) -> None:
+        if broker not in self.clusters and len(self.clusters) >= self._max_rows:
+            return
+        if reported >= self._clusters_reported.get(broker, _NEVER):
+            self.clusters[broker], self._clusters_reported[broker] = cluster_id, reported
 
     def _take_offers(self, broker: str, offered: Offers, reported: Reported) -> None:
         if broker not in self.offers and len(self.offers) >= self._max_rows:
@@ -99,18 +127,19 @@ class Cluster:
         if reported >= self._offers_reported.get(broker, _NEVER):
             self.offers[broker], self._offers_reported[broker] = offered, reported
 
-    def _take_node(self, node: Node, reported: Reported) -> None:
-        known = self.nodes.get(node.id)
+    def _take_node(self, cluster_id: str, node: Node, reported: Reported) -> None:
+        key = cluster_id, node.id
+        known = self.nodes.get(key)
         if known is None and len(self.nodes) >= self._max_rows:
             return
-        is_later = reported >= self._nodes_reported.get(node.id, _NEVER)
+        is_later = reported >= self._nodes_reported.get(key, _NEVER)
         later, earlier = (node, known) if is_later or known is None else (known, node)
         # FindCoordinator has no rack field: keep the known rack as long as the host is the same.
         rack = later.rack
         if rack is None and earlier is not None and earlier.host == later.host:
             rack = earlier.rack
-        self.nodes[node.id] = later._replace(rack=rack)
-        self._nodes_reported[node.id] = max(reported, self._nodes_reported.get(node.id, _NEVER))
+        self.nodes[key] = later._replace(rack=rack)
+        self._nodes_reported[key] = max(reported, self._nodes_reported.get(key, _NEVER))
 
 
 @cache

@@ -5,7 +5,7 @@ from typing import Any
 from kdissect.limits import DEFAULT, Limits
 from kdissect.stats.cluster import Cluster, Node
 from kdissect.stats.facts import Facts
-from tests.made_exchanges import exchange
+from tests.made_exchanges import connection, exchange
 
 
 def broker(node_id: int, host: str, port: int = 9092, rack: str | None = None) -> dict[str, Any]:
@@ -55,11 +55,44 @@ def test_brokers_with_host_names_are_identified_by_a_unique_port() -> None:
     assert result.node("10.0.0.2:9092") is None
 
 
+def of(cluster_id: str, address: str, *brokers: dict[str, Any], time_ns: int = 0) -> Facts:
+    """A response with a cluster id, of the broker at an address."""
+    answer = {"brokers": list(brokers), "cluster_id": cluster_id, "topics": []}
+    answered = exchange("Metadata", 9, {"topics": []}, answer, connection=connection(broker=address))
+    answered.completed_ns = time_ns
+    return Facts(answered)
+
+
+def test_clusters_use_the_same_ids() -> None:
+    one = [broker(1, "10.0.0.1"), broker(2, "10.0.0.2")]
+    other = [broker(1, "10.1.0.1"), broker(2, "10.1.0.2")]
+    result = cluster(of("one", "10.0.0.1", *one), of("other", "10.1.0.1", *other))
+    addresses = ("10.0.0.1", "10.0.0.2", "10.1.0.1", "10.1.0.2")
+    nodes = [result.node(f"{address}:9092") for address in addresses]
+    assert [node and node.id for node in nodes] == [1, 2, 1, 2]
+    parts = cluster(of("other", "10.1.0.1", *other)), cluster(of("one", "10.0.0.1", *one))
+    parts[0].merge(parts[1])
+    assert parts[0].nodes == result.nodes
+    assert parts[0].clusters == result.clusters == {"10.0.0.1:9092": "one", "10.1.0.1:9092": "other"}
+
+
+def test_host_names_are_looked_up_in_the_cluster_that_a_broker_reports() -> None:
+    result = cluster(of("one", "10.0.0.1", broker(7, "a")), of("other", "10.1.0.1", broker(8, "b")))
+    nodes = [result.node(f"{address}:9092") for address in ("10.0.0.1", "10.1.0.1", "10.2.0.1")]
+    assert [node and node.id for node in nodes] == [7, 8, None]
+
+
+def test_an_address_belongs_to_the_node_that_was_reported_there_last() -> None:
+    moved = of("one", "10.0.0.1", broker(2, "10.0.0.1"), time_ns=5)
+    result = cluster(moved, of("one", "10.0.0.1", broker(1, "10.0.0.1", rack="a"), time_ns=3))
+    assert result.node("10.0.0.1:9092") == Node(2, "10.0.0.1", 9092, None)
+
+
 def test_find_coordinator_does_not_remove_a_rack() -> None:
     result = cluster(metadata(broker(1, "10.0.0.1", rack="a")), coordinator(1, "10.0.0.1"))
-    assert result.nodes[1].rack == "a"
+    assert result.nodes["", 1].rack == "a"
     result = cluster(metadata(broker(1, "10.0.0.1", rack="a")), coordinator(1, "10.0.0.9"))
-    assert result.nodes[1] == Node(1, "10.0.0.9", 9092, None)
+    assert result.nodes["", 1] == Node(1, "10.0.0.9", 9092, None)
 
 
 def test_a_coordinator_that_is_not_there_is_no_node() -> None:
@@ -75,4 +108,4 @@ def test_merged_and_bounded() -> None:
     limits = Limits(summary_rows=1)
     result = cluster(metadata(broker(1, "10.0.0.1")), limits=limits)
     result.merge(cluster(metadata(broker(2, "10.0.0.2")), versions((0, 0, 9))))
-    assert (list(result.nodes), list(result.offers)) == ([1], ["10.0.0.1:9092"])
+    assert (list(result.nodes), list(result.offers)) == ([("", 1)], ["10.0.0.1:9092"])

@@ -137,7 +137,7 @@ def state(value: Any) -> Any:
     if isinstance(value, Samples):
         return value.count, value.in_order()
     if isinstance(value, Cluster):
-        return value.nodes, value.offers
+        return value.nodes, value.clusters, value.offers
     if isinstance(value, Leaders):
         return value.terms
     if isinstance(value, Listeners):
