@@ -45,9 +45,6 @@ CATALOGUE: dict[str, AnomalyKind] = {
     ),
     "left_over": AnomalyKind(NOTE, "Extra bytes follow the complete body."),
     "draft_layout": AnomalyKind(NOTE, "The body uses a layout that only pre-releases had for this version."),
-    "other_version": AnomalyKind(
-        NOTE, "The response version differs from the request version (ApiVersions after error 35)."
-    ),
     "uncaptured_body": AnomalyKind(
         WARNING, "Part of the frame was not captured, or the frame exceeds the size limit."
     ),

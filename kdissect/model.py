@@ -261,6 +261,8 @@ class ConnectionInfo:
         principal: the authenticated user, once the broker has accepted it; None if it is not on the wire.
         sasl_mechanism: as the client named it.
         ordinal: number of the connection in this run, from 1, in order of first packets.
+        errors_since: times of the first and the latest of errors that are expected at first
+            (exchanges/expected.py).
     """
 
     id: str
@@ -271,6 +273,7 @@ class ConnectionInfo:
     principal: str | None = None
     sasl_mechanism: str | None = None
     ordinal: int = 0
+    errors_since: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
 ANSWERED = "answered"
@@ -309,6 +312,8 @@ class Exchange:
             later request was answered. None: unknown, because the response may not have been captured.
         produced_ns: when the batches in the response were produced, by topic as in the message, partition and
             base offset; None if that was not determined (exchanges/end_to_end.py).
+        errors: ``content.errors``; None until it is decoded. ``expected_errors``: those that are normal steps
+            of the protocol (exchanges/expected.py).
         topic_names: topic ID -> name, for the IDs in this exchange whose name was learned
             (exchanges/topic_names.py).
     """
@@ -338,6 +343,8 @@ class Exchange:
     produced_ns: dict[tuple[str, int, int], int] | None = None
     decoded_bytes: int = 0
     ended: bool | None = False
+    errors: list[str] | None = None
+    expected_errors: tuple[str, ...] = ()
 
     @property
     def first_frame(self) -> Frame:

@@ -29,7 +29,9 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 
 from kdissect.capture.reader import Readable, open_capture
 from kdissect.errors import CaptureError
+from kdissect.exchanges.content import errors
 from kdissect.exchanges.end_to_end import EndToEnd, learn_produced, produce_refs
+from kdissect.exchanges.expected import expected_errors
 from kdissect.exchanges.kafka_connection import KafkaConnection, MemoryBudget
 from kdissect.exchanges.learned import LearnedFacts
 from kdissect.exchanges.ordering import Ordering
@@ -261,6 +263,9 @@ class Dissection:
         if anomalies := open_payloads(exchange, self._group_protocols, limits, budget):
             exchange.anomalies += anomalies
         exchange.decoded_bytes = limit - budget.left
+        exchange.errors = found = errors(exchange)
+        if found:
+            exchange.expected_errors = expected_errors(exchange, found)
 
     def _held_since(self, waiting_since_ns: int | None) -> int | None:
         """Completion time after which exchanges are held back; None: none are."""

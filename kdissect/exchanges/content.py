@@ -68,6 +68,8 @@ def resource_topics(exchange: Exchange) -> list[str]:
 
 def errors(exchange: Exchange) -> list[str]:
     """The distinct error codes in the response by name, in wire order, without NONE."""
+    if exchange.errors is not None:
+        return exchange.errors
     codes = _collect(response_layout(exchange), ERROR, exchange.response)
     return [error_name(code) for code in dict.fromkeys(codes) if code] if any(codes) else []
 

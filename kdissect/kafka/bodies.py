@@ -227,18 +227,17 @@ def decode_response(
     except DecodeError as error:
         anomaly = _malformed(error, RESPONSE) if complete else _uncaptured(data, RESPONSE)
         return DecodedBody(_undecoded(api_key, data[CORRELATION_ID_BYTES:], show_secrets), None, [anomaly])
-    anomalies = []
-    if api_key == API_VERSIONS and api_version and data.startswith(_UNSUPPORTED_VERSION, pos):
-        # KIP-511: a broker that does not support the requested version responds with version 0.
-        anomalies.append(
-            Anomaly("other_version", RESPONSE, f"version 0 answers a request in version {api_version}")
-        )
-        api_version = 0
+    is_rejected = api_key == API_VERSIONS and data.startswith(_UNSUPPORTED_VERSION, pos)
+    if is_rejected:
+        api_version = 0  # KIP-511: so a broker responds that does not support the requested version
     message = schema.response(api_key)
     decoded = _decode(
         message, RESPONSE, api_key, api_version, data, pos, complete, show_secrets, budget, request
     )
-    return decoded._replace(anomalies=anomalies + decoded.anomalies) if anomalies else decoded
+    if is_rejected:  # clients only need the error code, and some brokers send no more
+        anomalies = [each for each in decoded.anomalies if each.kind != _KINDS[Truncated]]
+        return decoded._replace(anomalies=anomalies)
+    return decoded
 
 
 def request_layout(exchange: Exchange) -> BodyLayout | None:

@@ -9,7 +9,8 @@ topic          a name, an id, or a pattern: ``orders-*``; includes requests abou
 partition      ``orders:3``, ``orders-3``, or ``3``: of the selected topics, or of any
 client         a client id, a pattern, or an address: ``10.0.0.5``, ``10.0.0.5:41234``
 group          a group id or a pattern
-error          ``NOT_LEADER_OR_FOLLOWER``, ``6``, or a pattern: ``*`` is any error
+error          ``NOT_LEADER_OR_FOLLOWER``, ``6``, or a pattern: ``*`` is any error, ``serious`` any that is
+               not a normal step of the protocol
 kind           ``answered``, ``unanswered``, ``unacknowledged``, ``orphan``
 slower_than    a latency with its unit, ``50ms``; exchanges without a response do not match
 bigger_than    bytes of the request or response frame: ``1MB`` is 1,000,000, ``1MiB`` 1,048,576
@@ -48,6 +49,9 @@ if TYPE_CHECKING:
     ValueTest = Callable[[Any], bool]
     Value = TypeVar("Value")
     PartitionTest = Callable[[Sequence[str], int], bool]
+
+_SERIOUS = "SERIOUS"
+"""Stands for all errors that are not expected."""
 
 _FRAME_SIZE_BYTES = 4
 _PARTITION = re.compile(r"(?:(?P<topic>.+)[:-])?(?P<number>\d{1,10})", re.ASCII)
@@ -429,11 +433,19 @@ def client_names(exchange: Exchange) -> list[str]:
 def _error_test(texts: Sequence[str]) -> Test:
     """A test of the errors of a response; one that a glob matches may be newer than this program."""
     is_error = NameTest([_error_element(term) for text in texts for term in _terms(text)])
-    return lambda exchange: is_error.any_in(content.errors(exchange))
+
+    def has_any(exchange: Exchange) -> bool:
+        names = content.errors(exchange)
+        is_serious = len(names) > len(exchange.expected_errors)
+        return is_error.any_in([*names, _SERIOUS] if is_serious else names)
+
+    return has_any
 
 
 def _error_element(term: _Term) -> str:
-    if term.glob is None:
+    if term.text.upper() == _SERIOUS:
+        name = _SERIOUS
+    elif term.glob is None:
         name = codes.error_name(codes.error_code(term.text))
     else:
         _known(term, codes.error_names(), "error name")

@@ -27,7 +27,7 @@ class Facts:
         broker: address and port.
         time_ns: end of the request, or the time of the exchange if it was not captured.
         request_bytes, response_bytes: sizes of the frames, including their length bytes.
-        errors: distinct error names.
+        errors: distinct error names; ``serious``: those that are not expected (expected.py).
         throttle_ms: 0 if there is none.
         latency_us: None unless answered.
         long_poll: see polls.py.
@@ -37,7 +37,7 @@ class Facts:
 
     __slots__ = (
         *("api", "broker", "client", "errors", "exchange", "latency_us", "long_poll", "outcome"),
-        *("request_bytes", "response_bytes", "throttle_ms", "time_ns", "touched"),
+        *("request_bytes", "response_bytes", "serious", "throttle_ms", "time_ns", "touched"),
     )
 
     def __init__(self, exchange: Exchange) -> None:
@@ -49,7 +49,9 @@ class Facts:
         self.time_ns = exchange.time_ns if request is None else request.end_ns
         self.request_bytes = 0 if request is None else request.wire_bytes
         self.response_bytes = 0 if response is None else response.wire_bytes
-        self.errors = content.errors(exchange)
+        self.errors = self.serious = content.errors(exchange)
+        if exchange.expected_errors:
+            self.serious = [error for error in self.errors if error not in exchange.expected_errors]
         self.throttle_ms = content.throttle_time_ms(exchange) or 0
         self.latency_us = None if latency_ns is None else max(0, latency_ns) // 1000
         self.touched: list[Touched] = touched(exchange)

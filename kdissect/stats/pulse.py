@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict, deque
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
+from kdissect.kafka.codes import error_name
 from kdissect.limits import DEFAULT, Limits
 from kdissect.model import UNANSWERED
 from kdissect.stats.pulse_groups import PulseGroups
@@ -123,11 +124,12 @@ class TopicNow(NamedTuple):
 
 
 class FailureNow(NamedTuple):
-    """An error, how often it occurred so far, and when last."""
+    """An error, how often it occurred so far, when last, and whether it was expected then."""
 
     failure: Failure
     times: int
     time_ns: int
+    is_expected: bool = False
 
 
 class Now(NamedTuple):
@@ -258,12 +260,15 @@ class Pulse:
         return self.now_ns
 
     def _fail(self, facts: Facts, now_ns: int) -> None:
-        self._failed += 1
-        self._apis[facts.api].failed += 1
-        self._clients[facts.client].failed += 1
+        if facts.serious:
+            self._failed += 1
+            self._apis[facts.api].failed += 1
+            self._clients[facts.client].failed += 1
         for failure in failures_of(facts):
             before = self._failures.pop(failure, None)
-            self._failures[failure] = FailureNow(failure, before.times + 1 if before else 1, now_ns)
+            times = before.times + 1 if before else 1
+            is_expected = failure.error in facts.exchange.expected_errors
+            self._failures[failure] = FailureNow(failure, times, now_ns, is_expected)
         if len(self._failures) > _MAX_FAILURES:
             self._failures.popitem(last=False)
 
@@ -285,6 +290,8 @@ class Pulse:
     def _count_records(self, facts: Facts, now_ns: int) -> None:
         for each in facts.touched:
             produced, fetched = each.produced, each.fetched
+            if each.error and error_name(each.error) in facts.exchange.expected_errors:
+                continue
             if each.error:
                 row = self._topics[each.topic]
                 row.failed += 1

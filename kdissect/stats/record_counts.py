@@ -103,8 +103,8 @@ class Volume(Summed):
     def add(self, each: Touched, facts: Facts) -> None:
         """Count the effect of an exchange on a partition; rejected records do not count."""
         self.touches += 1
-        if each.error:
-            self.errors[error_name(each.error)] += 1
+        if each.error and (error := error_name(each.error)) not in facts.exchange.expected_errors:
+            self.errors[error] += 1
         produced, fetched = each.produced, each.fetched
         if produced is not None and not each.error:
             codecs = self.produced.add(produced).codecs

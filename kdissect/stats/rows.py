@@ -93,6 +93,7 @@ def load(counted: Load, seconds: float) -> dict[str, Any]:
         "per_second": per_second(counted.exchanges, seconds),
         "long_polls": counted.long_poll_us.count,
         "errors": counted.failed,
+        "expected_errors": counted.expected,
         "throttle_time_ms": counted.throttle_ms,
     }
 
@@ -186,8 +187,11 @@ def partitions(records: RecordCounts, seconds: float) -> list[document.Partition
 
 
 def errors(traffic: Traffic) -> list[document.ErrorRow]:
-    """Errors, the most frequent first."""
-    ordered = sorted(traffic.failures.items(), key=lambda item: (-item[1].count, item[1].first))
+    """Errors, the most frequent first; those that are expected come last."""
+    ordered = sorted(
+        traffic.failures.items(),
+        key=lambda item: (item[1].expected - item[1].count, -item[1].count, item[1].first),
+    )
     return [row_of(document.ErrorRow, each, **failure._asdict()) for failure, each in ordered]
 
 

@@ -37,7 +37,8 @@ class Load(Summed):
         request_bytes, response_bytes: sizes of frames, including their length bytes.
         latency_us: of answered exchanges, without long polls.
         long_poll_us: of long polls (facts.py).
-        failed: exchanges with an error code in the response.
+        failed: exchanges with an error in the response that is not expected; ``expected``: those with
+            expected errors only (exchanges/expected.py).
         throttled: exchanges with a throttle time in the response; ``throttle_ms`` is their sum.
         first_ns, last_ns: times of the first and last of them.
     """
@@ -50,6 +51,7 @@ class Load(Summed):
     latency_us: Quantiles = merged(Quantiles)
     long_poll_us: Quantiles = merged(Quantiles)
     failed: int = total()
+    expected: int = total()
     throttled: int = total()
     throttle_ms: int = total()
     first_ns: int | None = earliest()
@@ -72,7 +74,8 @@ class Load(Summed):
         if latency_us is not None:
             (self.long_poll_us if facts.long_poll else self.latency_us).add(latency_us)
         if facts.errors:
-            self.failed += 1
+            self.failed += bool(facts.serious)
+            self.expected += not facts.serious
         if facts.throttle_ms > 0:
             self.throttled += 1
             self.throttle_ms += facts.throttle_ms
@@ -239,10 +242,12 @@ class Failures(Summed):
     """How often a failure occurred.
 
     Attributes:
+        expected: how often it was expected.
         first: time and ID of the first exchange.
     """
 
     count: int = total()
+    expected: int = total()
     first: tuple[int, str] = joined(_first, lambda: (NEVER_NS, ""))
     last_ns: int = latest(0)
 
@@ -256,9 +261,10 @@ class Failures(Summed):
         """The first of them, as ``connection/number``."""
         return self.first[1]
 
-    def add(self, time_ns: int, example: str) -> None:
+    def add(self, time_ns: int, example: str, *, is_expected: bool = False) -> None:
         """Count an occurrence."""
         self.count += 1
+        self.expected += is_expected
         self.first = _first(self.first, (time_ns, example))
         self.last_ns = max(self.last_ns, time_ns)
 
@@ -373,7 +379,8 @@ class Traffic(Summed):
         exchange = facts.exchange
         self._count(facts, exchange)
         for failure in failures_of(facts):
-            self.failures[failure].add(exchange.time_ns, facts.id)
+            is_expected = failure.error in exchange.expected_errors
+            self.failures[failure].add(exchange.time_ns, facts.id, is_expected=is_expected)
         latency_us = facts.latency_us
         if latency_us is not None and latency_us > self.slowest.least and not facts.long_poll:
             self._keep(facts, latency_us)

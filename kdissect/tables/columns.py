@@ -308,6 +308,14 @@ EXCHANGE: tuple[Column, ...] = (
         needs_bodies=True,
     ),
     Column(
+        "expected_errors",
+        Array(STRING),
+        lambda exchange: list(exchange.expected_errors),
+        "Those of `errors` that are normal steps of the protocol: version negotiation, joining a group, the "
+        "first seconds after a leader or coordinator moved.",
+        needs_bodies=True,
+    ),
+    Column(
         "throttle_time_ms",
         INT32,
         content.throttle_time_ms,

@@ -67,6 +67,11 @@ def _error(row: TouchedPartition) -> str | None:
     return None if not code else error_name(code)
 
 
+def _error_expected(row: TouchedPartition) -> bool | None:
+    error = _error(row)
+    return None if error is None else error in row.exchange.expected_errors
+
+
 def _compression(row: TouchedPartition) -> list[str]:
     return list(dict.fromkeys(batch["compression"] for batch in row.batches))
 
@@ -153,6 +158,12 @@ PARTITIONS = Table(
             STRING,
             _error,
             "Error name of the partition; null for NONE, and without an error code.",
+        ),
+        Column(
+            "error_expected",
+            BOOLEAN,
+            _error_expected,
+            "Whether it is one of the exchange's `expected_errors`; null where `error` is.",
         ),
         Column(
             "error_code",

@@ -15,8 +15,6 @@ from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.phrases import columns_of, cut, many, printable, size
-from kdissect.stats.groups import EXPECTED_ERRORS
-from kdissect.stats.pulse import WINDOW_S
 from kdissect.stats.pulse_groups import REBALANCING
 from kdissect.text.dashboard_panes import ALARM, FAINT, NEWS, PANES, WARNING, amount, clock, latency, rate
 
@@ -106,18 +104,12 @@ def _headline(now: Now, width: int) -> Line:
         width,
         (inactivity, ALARM) if inactivity else None,
         (f"{rate(every.per_second)} exchanges/s", "bold"),
-        (failed, ALARM if _is_alarming(now) else WARNING) if every.failed_per_second else ("0 fail", "green"),
+        (failed, ALARM) if every.failed_per_second else ("0 fail", "green"),
         (f"{rebalancing:,} rebalancing", WARNING) if rebalancing else None,
         (latencies, "bold"),
         (f"{rate(every.throttled)} throttled/s", WARNING) if every.throttled else None,
         (f"in {amount(every.request_bytes)}/s  out {amount(every.response_bytes)}/s", ""),
     )
-
-
-def _is_alarming(now: Now) -> bool:
-    """Whether there are errors other than those of the normal working of groups."""
-    latest = (each for each in now.failures if each.failure.error not in EXPECTED_ERRORS)
-    return any((now.now_ns or 0) - each.time_ns < WINDOW_S * 1e9 for each in latest)
 
 
 def _tabs(state: UiState) -> Line:

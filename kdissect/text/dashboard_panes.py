@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect.phrases import ABSENT, absent, cut, duration, facts, many, named, size, some
-from kdissect.stats.groups import EXPECTED_ERRORS, cause_row
+from kdissect.stats.groups import cause_row
 from kdissect.stats.pulse import FailureNow
 from kdissect.stats.pulse_groups import EMPTY, REBALANCING, SILENT
 from kdissect.text.groups_page import cause
@@ -223,7 +223,7 @@ def _where(row: FailureNow | RebalanceNow) -> str:
 
 def _alarm(row: FailureNow | RebalanceNow) -> str:
     if isinstance(row, FailureNow):
-        return FAINT if row.failure.error in EXPECTED_ERRORS else ALARM
+        return FAINT if row.is_expected else ALARM
     return WARNING
 
 

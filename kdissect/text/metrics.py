@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from kdissect import __version__
 from kdissect.errors import UsageError
+from kdissect.kafka.codes import error_name
 from kdissect.model import UNANSWERED
 from kdissect.phrases import printable
 from kdissect.stats.pulse import OTHER
@@ -89,6 +90,9 @@ class Metrics:
         self._clients, self._groups = Names(max_names), Names(max_names)
         self._exchanges = self._counter("exchanges", "Exchanges, by kind.", "api", "kind")
         self._failures = self._counter("errors", "Exchanges with an error code, by error.", "api", "error")
+        self._expected = self._counter(
+            "expected_errors", "Errors that are normal steps of the protocol, by error.", "api", "error"
+        )
         self._no_answer = self._counter(
             "unanswered_requests", "Requests that the broker did not answer.", "api"
         )
@@ -136,10 +140,11 @@ class Metrics:
                 self._long_polls.labels(api).inc()
             else:
                 self._latency.labels(api).observe(facts.latency_us / 1e6)
-        if facts.errors:
+        if facts.serious:
             self._client_errors.labels(client).inc()
         for error in facts.errors:
-            self._failures.labels(api, self._errors(error)).inc()
+            counter = self._failures if error in facts.serious else self._expected
+            counter.labels(api, self._errors(error)).inc()
         if facts.throttle_ms > 0:
             self._throttled.labels(api).inc()
         for anomaly in exchange.anomalies:
@@ -177,7 +182,7 @@ class Metrics:
             if not (each.error or data):
                 continue
             topic = self._topics(each.topic)
-            if each.error:
+            if each.error and error_name(each.error) not in facts.exchange.expected_errors:
                 self._topic_errors.labels(topic).inc()
             if data and not (each.error and each.produced):
                 direction = "produced" if each.produced else "replicated" if facts.replica else "fetched"

@@ -47,6 +47,7 @@ class PageSection(NamedTuple):
         rows: cells as text, one for each view; may be empty.
         notes: lines below the heading.
         left_out: number of rows that are not shown because of a limit.
+        is_dim: whether it matters less than the rest of the page.
     """
 
     title: str
@@ -54,6 +55,7 @@ class PageSection(NamedTuple):
     rows: Sequence[Sequence[str]] = ()
     notes: tuple[str, ...] = ()
     left_out: int = 0
+    is_dim: bool = False
 
 
 def table(
@@ -134,8 +136,9 @@ def write(out: TextIO, sections: Iterable[PageSection], *, width: int | None, co
                 console.print(Text(cut(line, width or _UNBOUNDED), style="bold"), soft_wrap=True)
         for note in section.notes:
             for line in wrapped(printable(note), width, "  " if note.startswith("- ") else ""):
-                console.print(Text(line), soft_wrap=True)
+                console.print(Text(line, style="dim" if section.is_dim else ""), soft_wrap=True)
         if section.rows:
+            style = "dim" if section.is_dim else ""
             grid = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
             for view in section.views:
                 grid.add_column(
@@ -145,7 +148,9 @@ def write(out: TextIO, sections: Iterable[PageSection], *, width: int | None, co
                     min_width=view.width if view.shrinks else None,
                 )
             for row in section.rows:
-                grid.add_row(*(Text(printable(cell), no_wrap=True, overflow="ellipsis") for cell in row))
+                grid.add_row(
+                    *(Text(printable(cell), style=style, no_wrap=True, overflow="ellipsis") for cell in row)
+                )
             console.print(grid)
         if section.left_out:
             console.print(Text(f"{section.left_out:,} more; use --limit to show them", style="dim"))

@@ -40,12 +40,17 @@ def sections(summary: document.Summary, *, limit: int | None, narrow: bool = Fal
         ("Connections", _CONNECTIONS, summary.connections),
         ("Over time", _INTERVALS, summary.intervals),
         ("Unanswered", _UNANSWERED, summary.unanswered),
-        ("Errors", _ERRORS, summary.errors),
+        ("Errors", _ERRORS, [row for row in summary.errors or () if row.expected < row.count]),
         ("Slowest exchanges", _SLOWEST, summary.slowest),
     ):
         if rows:
             notes = ("details: kdissect read -V --exchange ID FILE",) if views in _LISTS else ()
             yield table(title, views, rows, limit=limit, narrow=narrow, notes=notes)
+    expected = [row for row in summary.errors or () if row.expected == row.count]
+    if expected:
+        notes = ("normal steps of the protocol, not counted as errors above",)
+        section = table("Expected errors", _ERRORS, expected, limit=limit, narrow=narrow, notes=notes)
+        yield section._replace(is_dim=True)
     if summary.group_history is not None:
         yield from groups_page.sections(summary.group_history, limit=limit, narrow=narrow)
     if summary.lag is not None:

@@ -295,7 +295,10 @@ class ExchangeTable(LineTable["Exchange"]):
         return printable(about(exchange))
 
     def _words(self, exchange: Exchange) -> Sequence[Word]:
-        words = [(name, f"{BOLD};{RED}") for name in content.errors(exchange)]
+        words: list[Word] = []
+        if names := content.errors(exchange):
+            expected = exchange.expected_errors
+            words += ((name, FAINT if name in expected else f"{BOLD};{RED}") for name in names)
         if exchange.anomalies:
             kinds = list(dict.fromkeys(anomaly.kind for anomaly in exchange.anomalies))
             if is_narrow(self._width):
@@ -437,6 +440,7 @@ class ExchangeTally(Tally["Exchange"]):
         super().__init__(out, width=width)
         self._kinds: Counter[str] = Counter()
         self._errors: Counter[str] = Counter()
+        self._expected = 0
 
     def feed(self, exchange: Exchange) -> None:
         """Count one."""
@@ -445,6 +449,8 @@ class ExchangeTally(Tally["Exchange"]):
         is_pending = exchange.kind == UNANSWERED and outcome(exchange) == PENDING
         self._kinds[PENDING if is_pending else exchange.kind] += 1
         self._errors.update(content.errors(exchange))
+        self._errors.subtract(exchange.expected_errors)
+        self._expected += len(exchange.expected_errors)
 
     def _counts(self) -> Iterable[str | None]:
         yield many(self._rows, "exchange")
@@ -453,10 +459,12 @@ class ExchangeTally(Tally["Exchange"]):
         else:
             yield from (f"{self._kinds[kind]:,} {kind}" for kind in (*KINDS, PENDING) if self._kinds[kind])
         yield f"{self._with_anomalies:,} with anomalies" if self._with_anomalies else None
-        errors = [f"{count:,} {name}" for name, count in self._errors.most_common(_ERRORS)]
+        found = +self._errors  # without those that were always expected
+        errors = [f"{count:,} {name}" for name, count in found.most_common(_ERRORS)]
         yield f"errors: {', '.join(errors)}" if errors else None
-        more = len(self._errors) - _ERRORS
+        more = len(found) - _ERRORS
         yield many(more, "more error") if more > 0 else None
+        yield many(self._expected, "expected error") if self._expected else None
 
 
 class RecordTally(Tally["CarriedRecord"]):

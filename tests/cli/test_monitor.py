@@ -62,7 +62,7 @@ def test_metrics_beside_json() -> None:
         match = scrape(url)
         assert match["kdissect_exchanges_total", "Metadata", "answered"] == 1
         assert match["kdissect_exchanges_total", "Heartbeat", "answered"] >= 1
-        assert match["kdissect_errors_total", "Metadata", "LEADER_NOT_AVAILABLE"] == 1
+        assert match["kdissect_expected_errors_total", "Metadata", "LEADER_NOT_AVAILABLE"] == 1
         process.send_signal(signal.SIGINT)
         assert process.wait(WAIT_S) == INTERRUPTED
         with pytest.raises(OSError, match="refused"):
@@ -75,7 +75,7 @@ def test_metrics_and_nothing_else_until_the_pipe_ends() -> None:
         out, err = process.communicate(capture_bytes(talk()), WAIT_S)
         assert (process.returncode, out) == (
             OK,
-            b"4 exchanges, 3 answered, 1 pending, errors: 1 LEADER_NOT_AVAILABLE\n",
+            b"4 exchanges, 3 answered, 1 pending, 1 expected error\n",
         )
         assert b"0 dropped by the kernel" in err
 

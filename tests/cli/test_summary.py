@@ -26,6 +26,7 @@ def test_the_page(capsys: pytest.CaptureFixture[str]) -> None:
         "Unanswered",
         "Errors",
         "Slowest exchanges",
+        "Expected errors",
     ]
 
 

@@ -354,3 +354,16 @@ def test_errors_suggest_the_nearest_name(criteria: dict[str, Any], text: str) ->
     with pytest.raises(UsageError) as caught:
         filters.build(**criteria)
     assert text in str(caught.value)
+
+
+def test_serious_errors() -> None:
+    expected = exchange("Heartbeat", 3, {}, {"error_code": 27}, expected_errors=("REBALANCE_IN_PROGRESS",))
+    serious = exchange("Heartbeat", 3, {}, {"error_code": 25})
+    fine = exchange("Heartbeat", 3, {}, {"error_code": 0})
+    for texts, matching in (
+        (["serious"], [False, True, False]),
+        (["*"], [True, True, False]),
+        (["Serious", "REBALANCE_IN_PROGRESS"], [True, True, False]),
+        (["*,!serious"], [True, False, False]),
+    ):
+        assert [filters.build(error=texts).matches(each) for each in (expected, serious, fine)] == matching

@@ -98,3 +98,12 @@ def test_the_oldest_unanswered_requests_come_first() -> None:
     api = result.tables.apis["Metadata"]
     assert (api.no_answer, api.pending, api.kinds["unanswered"]) == (3, 1, 5)
     assert (result.tables.all.no_answer, result.tables.clients["shop"].no_answer) == (3, 3)
+
+
+def test_expected_errors_are_counted_apart() -> None:
+    moved = {"expected_errors": ("NOT_LEADER_OR_FOLLOWER",)}
+    result = traffic(produce(6, **moved), produce(6, number=2), produce(87, number=3))
+    api = result.tables.apis["Produce"]
+    assert (api.failed, api.expected) == (2, 1)
+    (failures,) = [each for key, each in result.failures.items() if key.error == "NOT_LEADER_OR_FOLLOWER"]
+    assert (failures.count, failures.expected) == (2, 1)

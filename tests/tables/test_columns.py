@@ -20,7 +20,9 @@ client_ip string, client_port int32, broker_ip string, broker_port int32
 client_id string, client_software_name string, client_software_version string
 principal string, sasl_mechanism string
 api string, api_key int16, api_version int16, correlation_id int32, request_bytes int64, response_bytes int64
-topics array<string>, group_id string, transactional_id string, errors array<string>, throttle_time_ms int32
+topics array<string>, group_id string, transactional_id string, errors array<string>
+expected_errors array<string>
+throttle_time_ms int32
 records int64, records_bytes int64, request object, response object
 anomalies array<struct<kind:string;where:string;detail:string>>"""
 

@@ -77,6 +77,7 @@ def test_a_complete_row() -> None:
             "group_id": None,
             "transactional_id": None,
             "errors": ["LEADER_NOT_AVAILABLE"],
+            "expected_errors": [],
             "throttle_time_ms": 7,
             "records": None,
             "records_bytes": None,

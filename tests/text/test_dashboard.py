@@ -5,7 +5,7 @@ import pytest
 from kdissect.phrases import columns_of
 from kdissect.stats.pulse import Now, Pulse
 from kdissect.text.dashboard import StatusBar, UiState, draw
-from kdissect.text.dashboard_panes import ALARM, FAINT, WARNING
+from kdissect.text.dashboard_panes import ALARM, FAINT
 from tests.pulses import at, beat, busy, fed
 
 SMALL, LARGE = (80, 24), (200, 50)
@@ -146,11 +146,16 @@ def test_inactivity_is_in_the_headline() -> None:
     assert {str(span.style) for span in heartbeat.spans} <= {FAINT, ""}
 
 
-@pytest.mark.parametrize(("error", "style"), [(25, ALARM), (27, WARNING), (79, WARNING)])
+@pytest.mark.parametrize(("error", "style"), [(25, ALARM), (27, "green"), (79, "green")])
 def test_errors_of_normal_rebalances_are_no_alarm(error: int, style: str) -> None:
-    (_, headline, *_) = draw(fed(beat(0, error=error)).now(), UiState(), STATUS, *SMALL)
+    facts = beat(0, error=error)
+    if error != 25:
+        facts.exchange.expected_errors, facts.serious = tuple(facts.errors), []
+    now = fed(facts).now()
+    (_, headline, *_) = draw(now, UiState(), STATUS, *SMALL)
     failed = next(span for span in headline.spans if "fail" in headline.plain[span.start : span.end])
     assert failed.style == style
+    assert [failure.is_expected for failure in now.failures] == [error != 25]
 
 
 def test_drops_are_an_alarm() -> None:

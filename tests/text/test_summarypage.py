@@ -21,7 +21,7 @@ def test_every_table_has_its_section(narrow: bool) -> None:
     page = list(sections(summary(), limit=3, narrow=narrow))
     assert [section.title for section in page] == [
         *("Capture", "APIs", "Brokers", "Clients", "Topics", "Partitions", "Groups", "Connections"),
-        *("Over time", "Unanswered", "Errors", "Slowest exchanges"),
+        *("Over time", "Unanswered", "Errors", "Slowest exchanges", "Expected errors"),
     ]
     for section in page[1:]:
         assert 1 <= len(section.rows) <= 3

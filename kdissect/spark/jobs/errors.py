@@ -18,6 +18,7 @@ BY = {"error": "error", **keys.OF_EXCHANGE, "topic": "about"}
 USUAL = ("error", "api", "topic", "client")
 
 _EXCHANGE = ["connection", "number"]
+_SERIOUS = "count(distinct connection, number) filter (where not array_contains(expected_errors, error))"
 
 
 def errors(
@@ -37,9 +38,10 @@ def errors(
         start timestamp: with a window, where it begins
         ... string: the columns of ``by``; topic is null if the response names none
         count bigint: number of errors
+        expected bigint: how many of them are normal steps of the protocol
         exchanges bigint: exchanges with the error, or with any error if not grouped by error
         of_exchanges bigint: exchanges with and without errors that have the same api, client, broker ...
-        share double: exchanges divided by of_exchanges
+        share double: exchanges with an error that is not expected, divided by of_exchanges
         first timestamp: time of the first
         last timestamp: time of the last
         example string: CONNECTION/NUMBER of the first, for ``read --exchange``
@@ -52,7 +54,9 @@ def errors(
     frame, names = keys.keyed(with_topic, by, window, BY)
     counts = frame.groupBy(*names).agg(
         F.count("*").alias("count"),
+        keys.count_if("array_contains(expected_errors, error)").alias("expected"),
         F.count_distinct(*_EXCHANGE).alias("exchanges"),
+        F.expr(_SERIOUS).alias("serious"),
         F.min("time").alias("first"),
         F.max("time").alias("last"),
         F.expr(f"min(struct(time_ns, connection, number, {keys.EXAMPLE} as example)).example").alias(
@@ -64,9 +68,9 @@ def errors(
     totals = all_exchanges.groupBy(*common).agg(F.count("*").alias("of_exchanges"))
     same = [counts[name].eqNullSafe(totals[name]) for name in common] or [F.expr("true")]
     joined = counts.join(totals, same).select(
-        *(counts[name] for name in (*names, "count", "exchanges")),
+        *(counts[name] for name in (*names, "count", "expected", "exchanges")),
         totals["of_exchanges"],
-        F.expr("round(exchanges / of_exchanges, 4)").alias("share"),
+        F.expr("round(serious / of_exchanges, 4)").alias("share"),
         *(counts[name] for name in ("first", "last", "example")),
     )
     return keys.most_first(joined, names, by, F.col("count"), "first", "example")

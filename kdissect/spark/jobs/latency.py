@@ -57,7 +57,7 @@ def latency(
         p99_us bigint: 99th percentile, in microseconds
         max_us bigint: maximum latency, in microseconds
         long_polls bigint: exchanges that are long polls
-        errors bigint: exchanges with an error code in the response
+        errors bigint: exchanges with an error in the response that is not expected
         first timestamp: time of the first
         last timestamp: time of the last
         sketch binary: if asked for, a KLL sketch of the latencies in microseconds; null if there are none
@@ -73,7 +73,7 @@ def latency(
         keys.total("response_bytes").alias("response_bytes"),
         *keys.quantiles(_US, "us"),
         keys.count_if("long_poll").alias("long_polls"),
-        keys.count_if("size(errors) > 0").alias("errors"),
+        keys.count_if("size(array_except(errors, expected_errors)) > 0").alias("errors"),
         F.min("time").alias("first"),
         F.max("time").alias("last"),
         *([keys.sketch(_US).alias("sketch")] if sketches else []),

@@ -54,7 +54,7 @@ def throughput(
         fetched_records_per_second double: as for produced_records_per_second
         fetched_bytes_per_second double: likewise
         replicated_bytes bigint: batches sent to other brokers, in bytes
-        errors bigint: errors of partitions in responses
+        errors bigint: errors of partitions in responses that are not expected
     """
     with_records = partitions.where("bytes is not null or coalesce(error_code, 0) <> 0")
     frame, names = keys.keyed(with_records, by, window, BY)
@@ -65,7 +65,7 @@ def throughput(
         *_volume("produced", _PRODUCED),
         *_volume("fetched", f"({_READS} and bytes > 0)"),
         keys.total(f"if({_REPLICATED}, bytes, 0)").alias("replicated_bytes"),
-        keys.count_if("coalesce(error_code, 0) <> 0").alias("errors"),
+        keys.count_if("not error_expected").alias("errors"),
     )
     length = keys.seconds(window)
     if length is None:

@@ -1,0 +1,60 @@
+"""The errors of an exchange -> those that are normal steps of the protocol: kafka/expected.tsv lists them,
+with reasons.
+
+Some are expected only at first: clients learn in this way that a leader or a coordinator moved. If such an
+error goes on for longer on a connection, something is wrong.
+
+Holds two times for each such error of a connection.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+from kdissect.kafka.codes import rows
+from kdissect.limits import SECOND_NS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kdissect.model import Exchange
+
+AT_FIRST_NS = 5 * SECOND_NS
+"""Leaders and coordinators move, and new topics get a leader, within a few seconds; clients retry every
+100 ms to 1 s (retry.backoff.ms, retry.backoff.max.ms).
+"""
+
+_ANEW_NS = 60 * SECOND_NS
+"""After so long without the error, its next occurrence is another first one."""
+
+_ANY_API = "*"
+
+
+def expected_errors(exchange: Exchange, errors: Iterable[str]) -> tuple[str, ...]:
+    """Those of its ``errors`` that are expected. To be called once for each exchange with errors, in order
+    for each connection.
+    """
+    return tuple(error for error in errors if _is_expected(exchange, error))
+
+
+def _is_expected(exchange: Exchange, error: str) -> bool:
+    only_at_first = _only_at_first().get((error, exchange.api), _only_at_first().get((error, _ANY_API)))
+    if not only_at_first:
+        return only_at_first is not None
+    now_ns, since = exchange.completed_ns, exchange.connection.errors_since
+    first_ns, last_ns = since.get(error, (now_ns, now_ns))
+    if now_ns - last_ns > _ANEW_NS:
+        first_ns = now_ns
+    since[error] = first_ns, now_ns
+    return now_ns - first_ns <= AT_FIRST_NS
+
+
+@cache
+def _only_at_first() -> dict[tuple[str, str | None], bool]:
+    """By error and API, whether the error is expected only at first."""
+    return {
+        (row["error"], api): row["only_at_first"] == "true"
+        for row in rows("expected.tsv")
+        for api in row["apis"].split()
+    }
