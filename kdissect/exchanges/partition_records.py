@@ -126,8 +126,11 @@ class PartitionRecords(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Topic and partition as in Kafka's own tools: ``orders-1``. Empty if neither is known."""
-        return "-".join([*self.names[:1], *([] if self.partition is None else [str(self.partition)])])
+        """Topic and partition as in Kafka's own tools: ``orders-1``; ``<id ...>-1`` if only the topic's ID is
+        known. Empty if neither is known.
+        """
+        topic = self.topic or (f"<id {self.topic_id}>" if self.topic_id else "")
+        return "-".join(filter(None, [topic, "" if self.partition is None else str(self.partition)]))
 
     def timestamp_type(self, batch: Batch) -> str | None:
         """One of ``records.TIMESTAMP_TYPES``. None for magic 0, which has no timestamps."""

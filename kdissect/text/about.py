@@ -508,12 +508,12 @@ _PARTITION_KEYS = ("partition_index", "partition", "index", "partition_id")
 
 
 def topic_name(exchange: Exchange, struct: Body) -> str:
-    """The topic name of a struct, or the topic id if no name was learned for it."""
+    """The topic name of a struct; ``<id ...>`` if no name was learned for its topic id."""
     for key in TOPIC_KEYS:
         if name := struct.get(key):
             return str(name)
     topic_id = struct.get("topic_id")
-    return str(exchange.topic_names.get(topic_id, topic_id)) if topic_id else ""
+    return exchange.topic_names.get(topic_id, f"<id {topic_id}>") if topic_id else ""
 
 
 def array_of(topic: Body) -> list[Any]:

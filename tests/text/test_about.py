@@ -212,7 +212,7 @@ CASES: list[tuple[str, int, Body, Body | None, str]] = [
             "member_epoch": 3,
             "assignment": {"topic_partitions": [{"topic_id": "id", "partitions": [0, 1]}]},
         },
-        "group g, joins, topic orders -> epoch 3, assigned id-0,1, member m",
+        "group g, joins, topic orders -> epoch 3, assigned <id id>-0,1, member m",
     ),
     (
         "InitProducerId",

@@ -30,7 +30,7 @@ def test_topics_with_their_partitions() -> None:
 
 def test_ids_are_resolved_where_the_name_was_learned() -> None:
     topics = [{"topic_id": TOPIC_ID, "partitions": [3]}]
-    assert topics_text(exchange(), topics) == f"{TOPIC_ID}-3"
+    assert topics_text(exchange(), topics) == f"<id {TOPIC_ID}>-3"
     assert topics_text(exchange(topic_names={TOPIC_ID: "orders"}), topics) == "orders-3"
 
 
