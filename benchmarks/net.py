@@ -71,9 +71,9 @@ def measure(packets: list[Packet]) -> tuple[float, float]:
     for _ in range(5):
         segments, connections = Segments(), Connections()
         begin = time.perf_counter()
-        found_segments = [segment for packet in packets if (segment := segments.feed(packet))]
+        matched_segments = [segment for packet in packets if (segment := segments.feed(packet))]
         middle = time.perf_counter()
-        for segment in found_segments:
+        for segment in matched_segments:
             connections.feed(segment)
         connections.close()
         end = time.perf_counter()

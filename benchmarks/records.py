@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 ROUNDS = 15
 RECORDS_A_ROUND = 3000
 HEADERS = 2
-WANTED = 2.5
+EXPECTED = 2.5
 
 
 def items(count: int, shortest: int, longest: int, headers: int) -> list[Item]:
@@ -92,7 +92,7 @@ def row(name: str, data: bytes, count: int) -> None:
     ]
     mine, kafka_python, aiokafka = race(readers, count)
     factor = kafka_python / mine
-    note = "" if factor >= WANTED else f"  less than {WANTED}"
+    note = "" if factor >= EXPECTED else f"  less than {EXPECTED}"
     print(f"{name:52}{mine:9.2f}{kafka_python:14.2f}{aiokafka:10.2f}{factor:9.1f}{note}", flush=True)
 
 

@@ -63,7 +63,7 @@ def code_lines(text: str) -> int:
 
 def imports(trees: dict[str, ast.Module]) -> dict[str, set[str]]:
     """Module -> the modules of the package that it imports."""
-    found: dict[str, set[str]] = {}
+    result: dict[str, set[str]] = {}
     for name, tree in trees.items():
         names = set()
         for node in ast.walk(tree):
@@ -73,8 +73,8 @@ def imports(trees: dict[str, ast.Module]) -> dict[str, set[str]]:
                     names.add(full if full in trees else node.module)
             elif isinstance(node, ast.Import):
                 names |= {alias.name for alias in node.names}
-        found[name] = (names & trees.keys()) - {name}
-    return found
+        result[name] = (names & trees.keys()) - {name}
+    return result
 
 
 def cycles(graph: dict[str, set[str]]) -> list[list[str]]:
@@ -89,12 +89,12 @@ def cycles(graph: dict[str, set[str]]) -> list[list[str]]:
         return seen
 
     reach = {name: reached(name) for name in graph}
-    found = {
+    result = {
         frozenset(each for each in reach[name] if name in reach[each])
         for name in graph
         if name in reach[name]
     }
-    return sorted(sorted(each) for each in found)
+    return sorted(sorted(each) for each in result)
 
 
 def main() -> None:

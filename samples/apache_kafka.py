@@ -207,7 +207,7 @@ class Cluster:
         try:
             yield
         finally:
-            tell_known(truth, java)
+            report_known(truth, java)
 
     def answered(self, since: dict[int, int] | None = None) -> Iterator[Answered]:
         """What the brokers logged of each request they answered, behind the given positions of their logs."""
@@ -224,9 +224,9 @@ class Cluster:
     def leader(self) -> Node:
         """The controller that has answered most heartbeats: only their leader does without an error."""
         beats = Counter(
-            told.broker_port
-            for told in self.answered()
-            if told.api_key == BROKER_HEARTBEAT and not told.errors
+            request.broker_port
+            for request in self.answered()
+            if request.api_key == BROKER_HEARTBEAT and not request.errors
         )
         return max(self.nodes, key=lambda node: beats[node.port(CONTROLLER)])
 
@@ -253,20 +253,20 @@ def console(name: str, *arguments: str, lines: Iterable[str] = ()) -> str:
     java = run_java(
         "-cp", f"{jars(BESIDE)}/*", f"org.apache.kafka.tools.{name}", *arguments, log=subprocess.PIPE
     )
-    told = java.communicate("".join(f"{line}\n" for line in lines).encode(), 60)[0].decode()
+    printed = java.communicate("".join(f"{line}\n" for line in lines).encode(), 60)[0].decode()
     if java.returncode:
-        raise RuntimeError(f"{name} failed: {told}")
-    return str(told)
+        raise RuntimeError(f"{name} failed: {printed}")
+    return str(printed)
 
 
 def jars(release: str) -> Path:
     """The folder with the jars of a release; Maven brings them once."""
     folder = JARS / release
     if not folder.exists():
-        wanted = RELEASES[release]
+        build = RELEASES[release]
         command = ["mvn", "-q", "-B", "-f", str(JAVA / "pom.xml"), "dependency:copy-dependencies"]
-        command += [f"-P{profile}" for profile in wanted.profiles]
-        command += [f"-Dkafka.version={release}", f"-Dscala.version={wanted.scala}"]
+        command += [f"-P{profile}" for profile in build.profiles]
+        command += [f"-Dkafka.version={release}", f"-Dscala.version={build.scala}"]
         subprocess.run([*command, f"-DoutputDirectory={folder}.part"], check=True)
         Path(f"{folder}.part").rename(folder)
     return folder
@@ -288,7 +288,7 @@ def configured(step: dict[str, Any], bootstrap: dict[str, str]) -> dict[str, Any
     return {**step, "config": bootstrap | step["config"]}
 
 
-def tell_known(truth: Truth, java: subprocess.Popen[bytes]) -> None:
+def report_known(truth: Truth, java: subprocess.Popen[bytes]) -> None:
     """What our Java classes write, when they have ended."""
     for line in java.communicate(b"enough\n")[0].splitlines():
         if line.startswith(b"{"):  # else a complaint of the library's, in its log

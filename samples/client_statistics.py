@@ -20,7 +20,7 @@ class Statistics:
     """The latest that each client said."""
 
     def __init__(self, truth: Truth) -> None:
-        self.told: dict[str, dict[str, Any]] = truth.facts.setdefault("statistics", {})
+        self.latest: dict[str, dict[str, Any]] = truth.facts.setdefault("statistics", {})
         self.times: dict[str, int] = {}
         self.batches: dict[str, Counter[str]] = {}
 
@@ -29,13 +29,13 @@ class Statistics:
 
         def take(text: str) -> None:
             self.times[client_id] = self.times.get(client_id, 0) + 1
-            said = json.loads(text)
+            statistics = json.loads(text)
             batches = self.batches.setdefault(client_id, Counter())
-            for topic in said["topics"].values():  # each time those since the last time
+            for topic in statistics["topics"].values():  # each time those since the last time
                 batches["batches"] += topic["batchcnt"]["cnt"]
                 batches["records"] += topic["batchcnt"]["sum"]
                 batches["bytes"] += topic["batchsize"]["sum"]
-            self.told[client_id] = {**chosen(said), "batches": dict(batches)}
+            self.latest[client_id] = {**chosen(statistics), "batches": dict(batches)}
 
         return {"statistics.interval.ms": EVERY_MS, "stats_cb": take}
 
@@ -51,18 +51,18 @@ class Statistics:
                 client.poll(0.1)
 
 
-def chosen(said: dict[str, Any]) -> dict[str, Any]:
+def chosen(statistics: dict[str, Any]) -> dict[str, Any]:
     """Totals, requests by api, and what there is of each partition."""
     partitions = {
         f"{topic}-{number}": {name: partition[name] for name in OF_A_PARTITION}
-        for topic, each in said["topics"].items()
+        for topic, each in statistics["topics"].items()
         for number, partition in each["partitions"].items()
         if number != "-1"
     }
     requests: dict[str, int] = {}
-    for broker in said["brokers"].values():
+    for broker in statistics["brokers"].values():
         for api, count in broker["req"].items():
             if count:
                 requests[api] = requests.get(api, 0) + count
-    totals = {name: said[name] for name in TOTALS}
+    totals = {name: statistics[name] for name in TOTALS}
     return {**totals, "requests": requests, "partitions": partitions}

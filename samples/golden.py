@@ -22,8 +22,8 @@ ENDINGS = (".gz", ".zst", ".lz4", ".pcap", ".pcapng")
 
 def captures() -> list[Path]:
     """The captures, relative to the repository's root: their names stand in the output."""
-    found = (ROOT / "samples").iterdir()
-    return sorted(path.relative_to(ROOT) for path in found if path.suffix in ENDINGS)
+    files = (ROOT / "samples").iterdir()
+    return sorted(path.relative_to(ROOT) for path in files if path.suffix in ENDINGS)
 
 
 def name_of(capture: Path) -> str:

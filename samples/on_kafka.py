@@ -12,12 +12,9 @@ import request_log
 import with_aiokafka as aio
 import with_kafka_python as kp
 import with_librdkafka as rd
-from apache_kafka import BESIDE, DATA, Cluster, compiled, jars, kafka, run_java, tell_known
+from apache_kafka import BESIDE, DATA, Cluster, compiled, jars, kafka, report_known, run_java
 from confluent_kafka import Producer, TopicPartition
-from on_mock import CODECS, LIBRDKAFKA, assorted
-from on_tansu import admin_by_kafka_python, admin_by_librdkafka, make_topics, transactions
-from recording import recording
-from story import (
+from history import (
     ALICE,
     OPEN,
     QUICK_QUOTA,
@@ -32,6 +29,9 @@ from story import (
     produce,
     throttled,
 )
+from on_mock import CODECS, LIBRDKAFKA, assorted
+from on_tansu import admin_by_kafka_python, admin_by_librdkafka, make_topics, transactions
+from recording import recording
 from truth import Truth, librdkafka_log
 from watching import watch_aiokafka, watch_kafka_python
 
@@ -74,9 +74,11 @@ def on_kafka(
             yield cluster, truth
             rd.let_go()
             cluster.end()
-        request_log.tell(truth, cluster.answered(before))
+        request_log.report(truth, cluster.answered(before))
         pushed = [
-            told for node in cluster.nodes for told in request_log.telemetry(cluster.logged(node, before))
+            reported
+            for node in cluster.nodes
+            for reported in request_log.telemetry(cluster.logged(node, before))
         ]
         if pushed:
             truth.facts["telemetry"] = pushed
@@ -412,7 +414,7 @@ def count_words(cluster: Cluster, truth: Truth, name: str, protocol: str) -> Non
     step = {"do": "count words", "config": config, "from": "lines", "to": "counts", "seconds": 9}
     classes = [str(compiled(BESIDE, cluster.place / "streams")), f"{jars(BESIDE)}/*"]
     java = run_java("-cp", ":".join(classes), "Streams", json.dumps(step), log=subprocess.PIPE)
-    tell_known(truth, java)
+    report_known(truth, java)
 
 
 SCENARIOS: dict[str, Callable[[Path], None]] = {

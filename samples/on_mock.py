@@ -184,8 +184,8 @@ def mock_next_groups(folder: Path) -> None:
 
     with on_mock(folder, "mock-next-groups", LIBRDKAFKA, setup=setup) as (cluster, truth):
         where = cluster.bootstrap
-        told = rd.settings(where, "told", compression_type="zstd") | {"enable.metrics.push": True}
-        producer = rd.produce(truth, told, assorted("spread", 12), close=False)
+        config = rd.settings(where, "told", compression_type="zstd") | {"enable.metrics.push": True}
+        producer = rd.produce(truth, config, assorted("spread", 12), close=False)
         members = [
             rd.settings(where, f"next-{i}", group_id="next", group_protocol="consumer") for i in (1, 2)
         ]
@@ -203,19 +203,19 @@ def mock_next_groups(folder: Path) -> None:
         rd.commit(truth, consumers[0], members[0])
         for consumer in consumers:
             consumer.close()
-        share_group(truth, where, producer, told)
+        share_group(truth, where, producer, config)
         producer.flush(5)
         producer.close()
 
 
-def share_group(truth: Truth, where: str, producer: Producer, told: dict[str, Any]) -> None:
+def share_group(truth: Truth, where: str, producer: Producer, config: dict[str, Any]) -> None:
     config = rd.settings(where, "sharer", group_id="sharers") | {"share.acknowledgement.mode": "explicit"}
     sharer = ShareConsumer(config)
     sharer.subscribe(["spread"])
     until = time.monotonic() + 5
     while time.monotonic() < until and not any(r["client_id"] == "sharer" for r in truth.consumed):
         for record in assorted("spread", 2):
-            rd.send(truth, producer, told, record)
+            rd.send(truth, producer, config, record)
         producer.poll(0.1)
         for message in sharer.poll(0.5) or []:
             truth.consumed.append(rd.consumed_record("sharer", message))
@@ -286,12 +286,12 @@ def mock_kafka_python(folder: Path) -> None:
             truth, "asks", "connect", lambda: kp.produce(truth, where, "asks", [], bootstrap_timeout_ms=300)
         )
         # Told the release, it asks with v2.
-        told = {"api_version": (2, 3)}
+        config = {"api_version": (2, 3)}
         for codec in CODECS:
-            kp.produce(truth, where, f"codec-{codec}", assorted("spread", 8), codec=codec, **told)
-        kp.produce(truth, where, "idempotent", assorted("plain", 4), enable_idempotence=True, **told)
-        kp.consume_pair(truth, where, "kp-group", ["spread", "plain"], count=44, **told)
-        kp.transaction(truth, where, **told)
+            kp.produce(truth, where, f"codec-{codec}", assorted("spread", 8), codec=codec, **config)
+        kp.produce(truth, where, "idempotent", assorted("plain", 4), enable_idempotence=True, **config)
+        kp.consume_pair(truth, where, "kp-group", ["spread", "plain"], count=44, **config)
+        kp.transaction(truth, where, **config)
 
 
 def mock_aiokafka(folder: Path) -> None:

@@ -7,9 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import request_log
-from old_kafka import SETTINGS, WithZooKeeper, zookeeper_kafka
-from recording import recording
-from story import (
+from history import (
     ACL,
     OPEN,
     QUICK_QUOTA,
@@ -27,6 +25,8 @@ from story import (
     throttled,
     transactions,
 )
+from old_kafka import SETTINGS, WithZooKeeper, zookeeper_kafka
+from recording import recording
 from truth import Truth
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ def on_old_kafka(
 ) -> Iterator[tuple[WithZooKeeper, Truth]]:
     """Two brokers of one release, running and recorded while the block runs."""
     with zookeeper_kafka(release, sasl=sasl, **settings) as cluster:
-        told = {"broker": f"Apache Kafka {release}, 2 brokers", "clients": f"Apache Kafka {release}"}
-        truth = Truth(name, cluster.ports, told)
+        programs = {"broker": f"Apache Kafka {release}, 2 brokers", "clients": f"Apache Kafka {release}"}
+        truth = Truth(name, cluster.ports, programs)
         truth.topics = {str(topic["name"]): int(str(topic["partitions"])) for topic in TOPICS}
         for node in cluster.nodes:
             cluster.start(node)
@@ -55,7 +55,7 @@ def on_old_kafka(
         with recording(folder / f"{name}.pcap", cluster.ports, until_quiet=False):
             yield cluster, truth
             cluster.end()
-        request_log.tell(truth, cluster.answered(before))
+        request_log.report(truth, cluster.answered(before))
     truth.write(folder / f"{name}.truth.json")
 
 

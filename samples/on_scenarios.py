@@ -13,10 +13,10 @@ import with_librdkafka as rd
 from apache_kafka import BESIDE, console
 from client_statistics import Statistics
 from confluent_kafka import Consumer, KafkaException, Producer
+from history import QUICK_QUOTA, admin
 from on_kafka import NEWEST, on_kafka
 from on_mock import LIBRDKAFKA, assorted
 from on_tansu import make_topics
-from story import QUICK_QUOTA, admin
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -114,14 +114,14 @@ def kafka_4_lag(folder: Path) -> None:
     with on_kafka(folder, "kafka-4-lag", clients=clients) as (cluster, truth):
         where = cluster.bootstrap
         make_topics(truth, where, {"orders": 2})
-        said = Statistics(truth)
-        producer = Producer(rd.settings(where, "shop", linger_ms=20) | said.of("shop"))
+        statistics = Statistics(truth)
+        producer = Producer(rd.settings(where, "shop", linger_ms=20) | statistics.of("shop"))
         # Fetches a batch of each partition, and others when its program has taken all records of one.
         little = {"fetch_max_bytes": 4000, "message_max_bytes": 2000, "max_partition_fetch_bytes": 1300}
         little["queued_min_messages"] = 1
         configs = [
-            rd.settings(where, "quick", group_id="quick", **EARLIEST) | said.of("quick"),
-            rd.settings(where, "slow", group_id="slow", **EARLIEST, **little) | said.of("slow"),
+            rd.settings(where, "quick", group_id="quick", **EARLIEST) | statistics.of("quick"),
+            rd.settings(where, "slow", group_id="slow", **EARLIEST, **little) | statistics.of("slow"),
         ]
         quick, slow = readers = [Consumer(config) for config in configs]
         for reader, config in zip(readers, configs, strict=True):
@@ -150,7 +150,7 @@ def kafka_4_lag(folder: Path) -> None:
         truth.facts |= {"delivered": delivered, "taken": taken}
         truth.facts["kafka-consumer-groups"] = described(where, "quick") + described(where, "slow")
         truth.facts["kafka-log-dirs"] = log_dirs(where, "orders")
-        said.last(shop=producer, quick=quick, slow=slow)
+        statistics.last(shop=producer, quick=quick, slow=slow)
         for reader in readers:
             reader.close()
         producer.close()
@@ -160,8 +160,8 @@ def kafka_4_lag(folder: Path) -> None:
 def described(where: str, group_id: str) -> list[dict[str, Any]]:
     """What kafka-consumer-groups says of a group's offsets."""
     say = "consumer.group.ConsumerGroupCommand"
-    told = console(say, "--bootstrap-server", where, "--describe", "--group", group_id)
-    rows = [line.split() for line in told.splitlines() if line.split()]
+    printed = console(say, "--bootstrap-server", where, "--describe", "--group", group_id)
+    rows = [line.split() for line in printed.splitlines() if line.split()]
     names = [name.lower() for name in rows[0]]
     cells = [dict(zip(names, row, strict=False)) for row in rows[1:]]
     numbers = ("partition", "current-offset", "log-end-offset", "lag")
@@ -170,8 +170,8 @@ def described(where: str, group_id: str) -> list[dict[str, Any]]:
 
 def log_dirs(where: str, topic: str) -> dict[str, int]:
     """What kafka-log-dirs says of the size of a topic's partitions."""
-    told = console("LogDirsCommand", "--bootstrap-server", where, "--describe", "--topic-list", topic)
-    (line,) = (line for line in told.splitlines() if line.startswith("{"))
+    printed = console("LogDirsCommand", "--bootstrap-server", where, "--describe", "--topic-list", topic)
+    (line,) = (line for line in printed.splitlines() if line.startswith("{"))
     (broker,) = json.loads(line)["brokers"]
     return {each["partition"]: each["size"] for place in broker["logDirs"] for each in place["partitions"]}
 
@@ -193,17 +193,17 @@ def kafka_4_quota(folder: Path) -> None:
         )
         throttles: list[dict[str, Any]] = []
 
-        def told(client_id: str) -> Callable[[Any], None]:
-            def tell(event: Any) -> None:
+        def on_throttle(client_id: str) -> Callable[[Any], None]:
+            def add(event: Any) -> None:
                 milliseconds = round(event.throttle_time * 1000)
                 if milliseconds:
                     throttles.append({"client_id": client_id, "throttle_time_ms": milliseconds})
 
-            return tell
+            return add
 
         for topic in ("limited", "free"):
             client_id = f"{topic}-writer"
-            config = rd.settings(where, client_id, linger_ms=0) | {"throttle_cb": told(client_id)}
+            config = rd.settings(where, client_id, linger_ms=0) | {"throttle_cb": on_throttle(client_id)}
             producer = Producer(config)
             for number in range(24):
                 rd.send(truth, producer, config, {"topic": topic, "value": f"{number:3} " * 190})
@@ -214,7 +214,7 @@ def kafka_4_quota(folder: Path) -> None:
             client_id = f"{topic}-reader"
             little = {"fetch_max_bytes": 2000, "message_max_bytes": 2000, "max_partition_fetch_bytes": 1000}
             config = rd.settings(where, client_id, group_id=client_id, **EARLIEST, **little)
-            config["throttle_cb"] = told(client_id)
+            config["throttle_cb"] = on_throttle(client_id)
             reader = rd.consume(truth, config, [topic], 24)
             rd.commit(truth, reader, config)
             reader.poll(0.5)
@@ -272,17 +272,17 @@ def kafka_4_habits(folder: Path) -> None:
     with on_kafka(folder, "kafka-4-habits", clients=LIBRDKAFKA) as (cluster, truth):
         where = cluster.bootstrap
         make_topics(truth, where, {"clicks": 1})
-        said = Statistics(truth)
+        statistics = Statistics(truth)
         delivered = {"single": 240, "gathering": 240, "hasty": 12}
         for client_id, linger_ms in (("single", 0), ("gathering", 200)):
-            producer = Producer(rd.settings(where, client_id, linger_ms=linger_ms) | said.of(client_id))
+            producer = Producer(rd.settings(where, client_id, linger_ms=linger_ms) | statistics.of(client_id))
             for number in range(delivered[client_id]):
                 producer.produce("clicks", f"click {number}")
                 if not linger_ms:
                     producer.flush(10)
             if producer.flush(10):
                 raise RuntimeError("not all was delivered")
-            said.last(**{client_id: producer})
+            statistics.last(**{client_id: producer})
             producer.close()
         for number in range(delivered["hasty"]):
             producer = Producer(rd.settings(where, "hasty", linger_ms=0))

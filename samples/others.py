@@ -138,22 +138,22 @@ def raw_requests(folder: Path) -> None:
         with recording(folder / "raw-requests.pcap", truth.ports):
             for port in truth.ports:
                 # What is too new has a connection of its own, because brokers hang up on it.
-                ask(truth, port, versions, each=True)
+                send_requests(truth, port, versions, each=True)
                 for request in too_new:
-                    ask(truth, port, [request], each=True)
-                ask(truth, port, [(18, 0, b"", False), (3, 0, no_topics, False)] * 4, each=False)
-                ask(truth, port, [(18, 0, b"", False)], each=True, pause=0.01)
+                    send_requests(truth, port, [request], each=True)
+                send_requests(truth, port, [(18, 0, b"", False), (3, 0, no_topics, False)] * 4, each=False)
+                send_requests(truth, port, [(18, 0, b"", False)], each=True, pause=0.01)
     truth.facts["bootstrap"] = [first, cluster.bootstrap]
     truth.write(folder / "raw-requests.truth.json")
 
 
-def ask(
+def send_requests(
     truth: Truth, port: int, requests: list[tuple[int, int, bytes, bool]], each: bool, pause: float = 0.0
 ) -> None:
     """Send requests on one connection: each after the answer to the one before, or all in one piece."""
     with socket.create_connection(("127.0.0.1", port), timeout=2) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        told = []
+        sent = []
         for number, (key, version, body, flexible) in enumerate(requests, 1):
             data = frame(key, version, number, body, flexible)
             known = Request(
@@ -166,12 +166,12 @@ def ask(
                 correlation_id=number,
                 request_bytes=len(data),
             )
-            told.append((data, known))
+            sent.append((data, known))
             truth.requests.append(known)
         try:
             if not each:
-                connection.sendall(b"".join(data for data, _ in told))
-            for data, known in told:
+                connection.sendall(b"".join(data for data, _ in sent))
+            for data, known in sent:
                 if each and pause:
                     for byte in data:
                         connection.sendall(bytes([byte]))
@@ -191,7 +191,7 @@ def ask(
                 )
         except OSError as error:
             truth.error(
-                "raw", f"api {told[0][1].api} v{told[0][1].version} to port {port}", type(error).__name__
+                "raw", f"api {sent[0][1].api} v{sent[0][1].version} to port {port}", type(error).__name__
             )
 
 
@@ -307,14 +307,16 @@ def odd_clients(folder: Path) -> None:
         ]
         with recording(folder / "odd-clients.pcap", truth.ports):
             for client_id, connection in zip(ODD_CLIENTS, early, strict=False):
-                ask_as(truth, connection, port, client_id)
-            ask_as(truth, early[-1], port, b"rdkafka", bytes(4))
+                send_as(truth, connection, port, client_id)
+            send_as(truth, early[-1], port, b"rdkafka", bytes(4))
             for client_id in ODD_CLIENTS:
-                ask_as(truth, socket.create_connection(("127.0.0.1", port), timeout=2), port, client_id)
+                send_as(truth, socket.create_connection(("127.0.0.1", port), timeout=2), port, client_id)
     truth.write(folder / "odd-clients.truth.json")
 
 
-def ask_as(truth: Truth, connection: socket.socket, port: int, client_id: bytes, behind: bytes = b"") -> None:
+def send_as(
+    truth: Truth, connection: socket.socket, port: int, client_id: bytes, behind: bytes = b""
+) -> None:
     """Send ApiVersions v0, with bytes behind it, and Metadata v1; each after the answer to the one before."""
     with connection:
         for number, (key, version, body) in enumerate(((18, 0, behind), (3, 1, bytes(4))), 1):

@@ -71,6 +71,8 @@ COMMANDS = {
     "check-midstream": "check samples/midstream.pcap",
     "check-tls": "check samples/tls.pcap samples/http-on-9092.pcap",
     "check-old": "check samples/kafka-0.9.pcap.gz",
+    "fields": "fields *throttle*",
+    "read-e": f"read -e time,client_id,api,latency_us,errors -c 10 {_CLUSTER}",
     "apis": "apis",
     "apis-Fetch": "apis Fetch",
     "apis-Fetch-13": "apis Fetch 13",

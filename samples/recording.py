@@ -22,7 +22,7 @@ def recording(path: Path, ports: Iterable[int], *options: str, until_quiet: bool
     Where clients go on talking it never is quiet: the recording then ends so long after the block, and
     lacks the last second.
     """
-    wanted = " or ".join(f"tcp port {port}" for port in ports)
+    capture_filter = " or ".join(f"tcp port {port}" for port in ports)
     command = [
         "tcpdump",
         "-i",
@@ -38,7 +38,7 @@ def recording(path: Path, ports: Iterable[int], *options: str, until_quiet: bool
         *options,
         "-w",
         str(path),
-        wanted,
+        capture_filter,
     ]
     tcpdump = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert tcpdump.stderr is not None
@@ -55,9 +55,9 @@ def recording(path: Path, ports: Iterable[int], *options: str, until_quiet: bool
             time.sleep(QUIET_SECONDS)
     finally:
         tcpdump.terminate()
-        said = tcpdump.communicate()[1]
-    if "\n0 packets dropped by kernel" not in said:
-        raise RuntimeError(f"packets were lost: {said}")
+        output = tcpdump.communicate()[1]
+    if "\n0 packets dropped by kernel" not in output:
+        raise RuntimeError(f"packets were lost: {output}")
 
 
 def wait_until_quiet(path: Path) -> None:

@@ -66,16 +66,16 @@ class Answered:
 
 def read(lines: Iterable[str], broker_port: int) -> Iterator[Answered]:
     """Requests of a broker's log; the port for those releases that do not tell it."""
-    for told in answers(lines):
-        yield of_json(told) if told.startswith('{"') else of_text(told, broker_port)
+    for entry in answers(lines):
+        yield of_json(entry) if entry.startswith('{"') else of_text(entry, broker_port)
 
 
 def answers(lines: Iterable[str]) -> Iterator[str]:
     """What the log says of each request, as it stands there."""
     for line in lines:
-        _, found, told = line.partition(ANSWERED)
-        if found:
-            yield told
+        _, separator, entry = line.partition(ANSWERED)
+        if separator:
+            yield entry
 
 
 def telemetry(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
@@ -86,9 +86,9 @@ def telemetry(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
 
 
 def of_json(text: str) -> Answered:
-    told = json.loads(text, object_hook=spelled_as_ours)
-    header = told["requestHeader"]
-    broker, client, *_ = told["connection"].split("-")
+    entry = json.loads(text, object_hook=spelled_as_ours)
+    header = entry["requestHeader"]
+    broker, client, *_ = entry["connection"].split("-")
     return Answered(
         client_id=header["clientId"],
         client_port=int(client.rpartition(":")[2]),
@@ -96,15 +96,15 @@ def of_json(text: str) -> Answered:
         api_key=header["requestApiKey"],
         version=header["requestApiVersion"],
         correlation_id=header["correlationId"],
-        errors=error_codes(told.get("response")),
-        forwarded=told["isForwarded"],
+        errors=error_codes(entry.get("response")),
+        forwarded=entry["isForwarded"],
     )
 
 
-def spelled_as_ours(found: dict[str, Any]) -> dict[str, Any]:
+def spelled_as_ours(body: dict[str, Any]) -> dict[str, Any]:
     """The name by which error_codes() looks for an error code; AddPartitionsToTxn has partitionErrorCode."""
     return {
-        "error_code" if name.lower().endswith("errorcode") else name: value for name, value in found.items()
+        "error_code" if name.lower().endswith("errorcode") else name: value for name, value in body.items()
     }
 
 
@@ -132,7 +132,7 @@ def of_text(text: str, broker_port: int) -> Answered:
     )
 
 
-def tell(truth: Truth, requests: Iterable[Answered]) -> None:
+def report(truth: Truth, requests: Iterable[Answered]) -> None:
     """Count what the brokers answered, and name the requests of clients that do not tell of them themselves.
 
     A request that one broker forwards to another is on the wire inside an Envelope, of which the log says

@@ -142,29 +142,29 @@ def read_log(lines: Iterable[str], software: str, marks: dict[str, int]) -> Iter
     for line in lines:
         if line.startswith(MARK):
             marks[line.removeprefix(MARK).strip()] = len(in_order)
-        found = LIBRDKAFKA.search(line)
-        if not found:
+        result = LIBRDKAFKA.search(line)
+        if not result:
             if "|FAIL|" in line or "|ERROR|" in line or line.startswith(("Traceback", " ", "%0", "%1", "%2")):
                 os.write(2, line.encode())
             continue
         # Correlation ids start anew when a client reconnects: the last request of an id is the one answered.
-        key = (found["handle"], found["broker"], int(found["correlation_id"]))
-        if found["what"] == "SEND":
-            if int(found["at"] or 0):
+        key = (result["handle"], result["broker"], int(result["correlation_id"]))
+        if result["what"] == "SEND":
+            if int(result["at"] or 0):
                 continue  # the rest of a request that the socket took in parts
-            api = LIBRDKAFKA_NAMES.get(found["api"], found["api"].removesuffix("Request"))
+            api = LIBRDKAFKA_NAMES.get(result["api"], result["api"].removesuffix("Request"))
             request = Request(
-                client_id=found["client"],
+                client_id=result["client"],
                 software=software,
-                broker=found["broker"],
+                broker=result["broker"],
                 client_port=None,
                 api=api,
-                version=int(found["version"]),
-                correlation_id=int(found["correlation_id"]),
-                request_bytes=int(found["bytes"]),
+                version=int(result["version"]),
+                correlation_id=int(result["correlation_id"]),
+                request_bytes=int(result["bytes"]),
             )
             requests[key] = request
             in_order.append(request)
         elif key in requests:
-            requests.pop(key).response_bytes = int(found["bytes"]) + NOT_COUNTED
+            requests.pop(key).response_bytes = int(result["bytes"]) + NOT_COUNTED
     yield from in_order

@@ -21,16 +21,16 @@ LENGTH_BYTES = 4
 
 def error_codes(value: Any) -> list[int]:
     """Distinct error codes other than 0 anywhere in a decoded response."""
-    found: set[int] = set()
+    matches: set[int] = set()
     waiting = [value]
     while waiting:
         item = waiting.pop()
         if isinstance(item, dict):
-            found.update(code for key, code in item.items() if key == "error_code" and code)
+            matches.update(code for key, code in item.items() if key == "error_code" and code)
             waiting.extend(item.values())
         elif isinstance(item, list | tuple):
             waiting.extend(item)
-    return sorted(found)
+    return sorted(matches)
 
 
 @contextmanager

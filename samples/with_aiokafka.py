@@ -72,11 +72,11 @@ async def send_all(
             known["offset"] = report.offset if report.offset >= 0 else None
 
 
-class Told(ConsumerRebalanceListener):  # type: ignore[misc]
+class Report(ConsumerRebalanceListener):  # type: ignore[misc]
     """Notes what a member is given and what is taken from it."""
 
     def __init__(self, truth: Truth, client_id: str, group_id: str) -> None:
-        self._tell = lambda event, partitions: truth.groups.append(
+        self._report = lambda event, partitions: truth.groups.append(
             {
                 "client_id": client_id,
                 "group_id": group_id,
@@ -88,11 +88,11 @@ class Told(ConsumerRebalanceListener):  # type: ignore[misc]
 
     def on_partitions_revoked(self, revoked: Any) -> None:
         """Note what is taken."""
-        self._tell("revoked", revoked)
+        self._report("revoked", revoked)
 
     def on_partitions_assigned(self, assigned: Any) -> None:
         """Note what is given."""
-        self._tell("assigned", assigned)
+        self._report("assigned", assigned)
 
 
 async def member(truth: Truth, where: str, client_id: str, group: str, topics: list[str]) -> Any:
@@ -106,7 +106,7 @@ async def member(truth: Truth, where: str, client_id: str, group: str, topics: l
         heartbeat_interval_ms=500,
         max_poll_interval_ms=10_000,
     )
-    consumer.subscribe(topics, listener=Told(truth, client_id, group))
+    consumer.subscribe(topics, listener=Report(truth, client_id, group))
     await consumer.start()
     return consumer
 

@@ -86,11 +86,11 @@ def known_record(client_id: str, record: dict[str, Any], codec: str, acks: int |
     }
 
 
-class Told(ConsumerRebalanceListener):  # type: ignore[misc]
+class Report(ConsumerRebalanceListener):  # type: ignore[misc]
     """Notes what a member is given and what is taken from it."""
 
     def __init__(self, truth: Truth, client_id: str, group_id: str) -> None:
-        self._tell = lambda event, partitions: truth.groups.append(
+        self._report = lambda event, partitions: truth.groups.append(
             {
                 "client_id": client_id,
                 "group_id": group_id,
@@ -102,11 +102,11 @@ class Told(ConsumerRebalanceListener):  # type: ignore[misc]
 
     def on_partitions_revoked(self, revoked: Any) -> None:
         """Note what is taken."""
-        self._tell("revoked", revoked)
+        self._report("revoked", revoked)
 
     def on_partitions_assigned(self, assigned: Any) -> None:
         """Note what is given."""
-        self._tell("assigned", assigned)
+        self._report("assigned", assigned)
 
 
 def member(truth: Truth, where: str, client_id: str, group: str, topics: list[str], **more: Any) -> Any:
@@ -119,7 +119,7 @@ def member(truth: Truth, where: str, client_id: str, group: str, topics: list[st
     consumer = KafkaConsumer(
         bootstrap_servers=where, client_id=client_id, group_id=group, enable_auto_commit=False, **settings
     )
-    consumer.subscribe(topics, listener=Told(truth, client_id, group))
+    consumer.subscribe(topics, listener=Report(truth, client_id, group))
     return consumer
 
 

@@ -73,8 +73,8 @@ def consume(
 
 
 def subscribe(truth: Truth, consumer: Consumer, config: dict[str, Any], topics: list[str]) -> None:
-    def told(event: str) -> Callable[[Consumer, list[Any]], None]:
-        def tell(who: Consumer, partitions: list[Any]) -> None:
+    def callback(event: str) -> Callable[[Consumer, list[Any]], None]:
+        def report(who: Consumer, partitions: list[Any]) -> None:
             truth.groups.append(
                 {
                     "client_id": config["client.id"],
@@ -85,9 +85,9 @@ def subscribe(truth: Truth, consumer: Consumer, config: dict[str, Any], topics: 
                 }
             )
 
-        return tell
+        return report
 
-    consumer.subscribe(topics, on_assign=told("assigned"), on_revoke=told("revoked"))
+    consumer.subscribe(topics, on_assign=callback("assigned"), on_revoke=callback("revoked"))
 
 
 def read(truth: Truth, consumer: Consumer, config: dict[str, Any], count: int, seconds: float = 20) -> int:

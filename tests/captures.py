@@ -28,12 +28,12 @@ def open_in(folder: Path) -> int:
     meanwhile: those of earlier tests are closed when the collector comes to them.
     """
     own = {(status.st_dev, status.st_ino) for status in (path.stat() for path in folder.iterdir())}
-    found = 0
+    result = 0
     for number in os.listdir("/dev/fd"):  # noqa: PTH208
         with suppress(OSError):
             status = os.fstat(int(number))
-            found += (status.st_dev, status.st_ino) in own
-    return found
+            result += (status.st_dev, status.st_ino) in own
+    return result
 
 
 def pcap(

@@ -79,9 +79,9 @@ def report_line(request: pytest.FixtureRequest) -> Callable[..., None]:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     sections: dict[str, list[str]] = {}
     for report in chain(*terminalreporter.stats.values()):
-        for name, said in getattr(report, "user_properties", ()):
+        for name, value in getattr(report, "user_properties", ()):
             if name == _REPORT_LINE and report.when == "call":
-                sections.setdefault(said[0], []).append(said[1])
+                sections.setdefault(value[0], []).append(value[1])
     for section, lines in sections.items():
         terminalreporter.section(section)
         for line in lines:

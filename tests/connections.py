@@ -73,19 +73,19 @@ def in_one_piece(packets: Sequence[Packet]) -> PacketBlock:
 def script(events: Iterable[Event]) -> list[str]:
     """Events in short form, prefixed with the client's port if there are several connections."""
     ports = {frozenset(end.port for end in connection.ends) for connection, _, _ in events}
-    told = []
+    steps = []
     for connection, side, item in events:
         towards_broker = connection.ends[1 - side].port == BROKER[1]
         client = min(connection.ends, key=lambda end: end.port == BROKER[1])
         name = f"{client.port} " if len(ports) > 1 else ""
         arrow = ">" if towards_broker else "<"
         if isinstance(item, Data):
-            told.append(f"{name}{arrow}{item.payload.decode()}")
+            steps.append(f"{name}{arrow}{item.payload.decode()}")
         elif isinstance(item, Gap):
-            told.append(f"{name}{arrow}({item.length} {item.reason})")
+            steps.append(f"{name}{arrow}({item.length} {item.reason})")
         else:
-            told.append(f"{name}{item.reason}")
-    return told
+            steps.append(f"{name}{item.reason}")
+    return steps
 
 
 def exchanges(talk: Talk, count: int = 1) -> Talk:

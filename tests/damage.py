@@ -119,14 +119,14 @@ def mid_frame_start(packets: list[Packet], random: Random) -> Damaged:
     is there from its middle on only.
     """
     start = late_start(packets, random)
-    begun: set[bytes] = set()
+    started: set[bytes] = set()
     out, hurt = [], set(start.hurt)
     for packet in start.packets:
         segment = segment_of(packet)
-        if segment.length < 2 or segment.ends in begun:
+        if segment.length < 2 or segment.ends in started:
             out.append(packet)
             continue
-        begun.add(segment.ends)
+        started.add(segment.ends)
         hurt.add(packet.number)
         rest = random.randrange(1, segment.length)
         out.append(carrying(packet, segment, rest, segment.payload[rest:]))
@@ -174,8 +174,8 @@ DAMAGES: dict[str, Callable[[list[Packet], Random], Damaged]] = {
 def from_the_start(packets: list[Packet]) -> list[Packet]:
     """Those of connections whose first packet is there: of others nobody knows what there should be."""
     ends = {packet.number: frozenset(endpoints(segment_of(packet).ends)) for packet in packets}
-    begun = {ends[packet.number] for packet in packets if segment_of(packet).flags & SYN}
-    return [packet for packet in packets if ends[packet.number] in begun]
+    started = {ends[packet.number] for packet in packets if segment_of(packet).flags & SYN}
+    return [packet for packet in packets if ends[packet.number] in started]
 
 
 def resegmented(packets: list[Packet], mss: int) -> list[Packet]:
@@ -365,7 +365,7 @@ def _carriers(packets: list[Packet]) -> Carriers:
             stream, pieces = streams.setdefault((connection, side), (bytearray(), []))
             pieces.append((len(stream), item.packet))
             stream += item.payload
-    found_in: Carriers = {}
+    located_in: Carriers = {}
     for (connection, side), (stream, pieces) in streams.items():
         pos = 0
         while pos + 4 <= len(stream):
@@ -374,9 +374,9 @@ def _carriers(packets: list[Packet]) -> Carriers:
             carriers = [packet for (start, packet), (stop, _) in bounds if start < end and stop > pos]
             ends = connection.ends
             key = ends[side], ends[1 - side], carriers[-1], bytes(stream[pos + 4 : end])
-            found_in[key] = set(carriers)
+            located_in[key] = set(carriers)
             pos = end
-    return found_in
+    return located_in
 
 
 def request_of(exchange: Exchange) -> RequestIdentity | None:

@@ -57,13 +57,13 @@ def exports(
 ) -> tuple[ConnectionLog, dict[str, Export]]:
     """An export in each of these formats, in a folder of its own; the log belongs to the first."""
     logs = [ConnectionLog(limits) for _ in forms]
-    made = {}
+    writers = {}
     for name, log in zip(forms, logs, strict=True):
         form = FORMS[name]
         export = ExportOptions(folder / name, form.name, form.compression, tuple(tables), rotate_bytes=BIG)
         job = ExportJob(Options(limits), export)
-        made[name] = Export(job, job.files(), JOB, log, Records(RecordFilter(RecordCriteria())))
-    return logs[0], made
+        writers[name] = Export(job, job.files(), JOB, log, Records(RecordFilter(RecordCriteria())))
+    return logs[0], writers
 
 
 def export_capture(path: Path, folder: Path, forms: Sequence[str]) -> list[Row]:
@@ -82,14 +82,14 @@ def export_packets(
     """The same of packets, which need not be of a capture."""
     shown: list[bytes] = []
     lines = JsonLines(shown.append)
-    log, made = exports(folder, forms)
-    others = [export.tables.log for export in made.values() if export.tables.log is not log]
+    log, writers = exports(folder, forms)
+    others = [export.tables.log for export in writers.values() if export.tables.log is not log]
     for exchange in Dissection(log.watch(packets), observer=_Several(log, others)):  # type: ignore[arg-type]
         lines.feed(exchange)
-        for export in made.values():
+        for export in writers.values():
             export.feed(exchange)
     lines.close()
-    for export in made.values():
+    for export in writers.values():
         export.tables.log.census = log.census
         sources = () if capture is None else capture.sources
         export.close(sources, () if capture is None else capture.warnings, complete=True, end={})
@@ -102,13 +102,13 @@ class _Several:
     def __init__(self, first: ConnectionLog, others: Sequence[ConnectionLog]) -> None:
         self._logs = (first, *others)
 
-    def connection(self, *told: Any) -> None:
+    def connection(self, *arguments: Any) -> None:
         for log in self._logs:
-            log.connection(*told)
+            log.connection(*arguments)
 
-    def unopened_connection(self, *told: Any, is_listener: bool) -> None:
+    def unopened_connection(self, *arguments: Any, is_listener: bool) -> None:
         for log in self._logs:
-            log.unopened_connection(*told, is_listener=is_listener)
+            log.unopened_connection(*arguments, is_listener=is_listener)
 
 
 def unpacked(path: Path) -> bytes:
@@ -139,8 +139,8 @@ def parquet_rows(folder: Path, table: Table) -> list[Row]:
     from pyarrow import parquet
 
     columns = {column.name: column.type for column in table.binary_columns}
-    found = [row for path in sorted(folder.rglob("part-*")) for row in parquet.read_table(path).to_pylist()]
-    return [{name: as_json(value, columns[name], name, row) for name, value in row.items()} for row in found]
+    result = [row for path in sorted(folder.rglob("part-*")) for row in parquet.read_table(path).to_pylist()]
+    return [{name: as_json(value, columns[name], name, row) for name, value in row.items()} for row in result]
 
 
 def as_json(value: Any, kind: Type, name: str, row: Row) -> Any:

@@ -8,7 +8,7 @@ from kdissect.limits import DEFAULT
 from kdissect.model import Embedded
 from kdissect.stats.facts import Facts
 from kdissect.stats.groups import Groups, histories
-from tests.made_exchanges import START_NS, connection, exchange
+from tests.exchange_factory import START_NS, connection, exchange
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -185,7 +185,7 @@ def counted(exchanges: Iterable[Exchange], limits: Limits = DEFAULT) -> Groups:
     return groups
 
 
-def story(*exchanges: Exchange, limits: Limits = DEFAULT) -> GroupHistory:
+def history(*exchanges: Exchange, limits: Limits = DEFAULT) -> GroupHistory:
     """Of the only group."""
     (only,) = histories(counted(exchanges, limits))
     return only

@@ -28,7 +28,7 @@ from tests.segments import ACK, FIN, PSH, START_NS, SYN
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    Said = tuple[int, int, int, bytes]
+    SegmentSpec = tuple[int, int, int, bytes]
     """Connection, side (0: the client), flags, payload."""
 
 LO = Interface("endless", 0, 1)
@@ -40,17 +40,17 @@ BEAT, ANSWER = heartbeats(1)[0], heartbeat_answers(1)[0]
 NOISE = Random(1).randbytes(1 << 20)
 
 
-def handshake(connection: int) -> Iterator[Said]:
+def handshake(connection: int) -> Iterator[SegmentSpec]:
     yield connection, 0, SYN, b""
     yield connection, 1, SYN | ACK, b""
 
 
-def sent(connection: int, side: int, payload: bytes, mss: int = 1400) -> Iterator[Said]:
+def sent(connection: int, side: int, payload: bytes, mss: int = 1400) -> Iterator[SegmentSpec]:
     for start in range(0, len(payload), mss):
         yield connection, side, PSH | ACK, payload[start : start + mss]
 
 
-def finished(count: int) -> Iterator[Said]:
+def finished(count: int) -> Iterator[SegmentSpec]:
     """Connections with one exchange and an end."""
     for number in range(count):
         yield from handshake(number)
@@ -60,7 +60,7 @@ def finished(count: int) -> Iterator[Said]:
         yield number, 1, FIN | ACK, b""
 
 
-def left_open(count: int) -> Iterator[Said]:
+def left_open(count: int) -> Iterator[SegmentSpec]:
     """Connections that never end."""
     for number in range(count):
         yield from handshake(number)
@@ -68,7 +68,7 @@ def left_open(count: int) -> Iterator[Said]:
         yield from sent(number, 1, ANSWER)
 
 
-def unanswered(count: int) -> Iterator[Said]:
+def unanswered(count: int) -> Iterator[SegmentSpec]:
     """Connections that never end, each with a request of 2 KB that nobody answers."""
     produce = request(
         PRODUCE, 9, {"acks": -1, "topic_data": [{"name": "t", "partition_data": [{"records": NOISE[:2000]}]}]}
@@ -78,7 +78,7 @@ def unanswered(count: int) -> Iterator[Said]:
         yield from sent(number, 0, produce)
 
 
-def pipelined(count: int) -> Iterator[Said]:
+def pipelined(count: int) -> Iterator[SegmentSpec]:
     """One connection with requests of 2 KB that nobody answers."""
     body = {"acks": -1, "topic_data": [{"name": "t", "partition_data": [{"records": NOISE[:2000]}]}]}
     yield from handshake(0)
@@ -86,11 +86,11 @@ def pipelined(count: int) -> Iterator[Said]:
         yield from sent(0, 0, request(PRODUCE, 9, body, correlation_id=number))
 
 
-def bottomless(count: int) -> Iterator[Said]:
+def bottomless(count: int) -> Iterator[SegmentSpec]:
     """Connections whose request announces 900 MiB, a size that may be true, and 2 GiB, which may not; of each
     20 KB come.
     """
-    begun = request(
+    started = request(
         PRODUCE,
         9,
         {"acks": -1, "topic_data": [{"name": "t", "partition_data": [{"records": NOISE[:20_000]}]}]},
@@ -100,45 +100,45 @@ def bottomless(count: int) -> Iterator[Said]:
         yield from handshake(number)
         yield from sent(number, 0, BEAT)
         yield from sent(number, 1, ANSWER)
-        yield from sent(number, 0, size.to_bytes(4, "big") + begun[4:])
+        yield from sent(number, 0, size.to_bytes(4, "big") + started[4:])
 
 
-def one_bottomless(count: int) -> Iterator[Said]:
+def one_bottomless(count: int) -> Iterator[SegmentSpec]:
     """One connection with a frame that announces 900 MiB, and most of them."""
     yield from bottomless(1)
     for number in range(count):
         yield 0, 0, PSH | ACK, NOISE[number % 1000 : number % 1000 + 1400]
 
 
-def garbage(count: int) -> Iterator[Said]:
+def garbage(count: int) -> Iterator[SegmentSpec]:
     """One connection, begun before the capture, whose bytes are no frames."""
     for number in range(count):
         place = number * 1400 % (len(NOISE) - 1400)
         yield 0, number % 2, PSH | ACK, NOISE[place : place + 1400]
 
 
-def much_garbage(count: int) -> Iterator[Said]:
+def much_garbage(count: int) -> Iterator[SegmentSpec]:
     """Many connections like that, ten packets of each."""
     for number in range(count):
         for place in range(10):
             yield number, place % 2, PSH | ACK, NOISE[place * 1400 : place * 1400 + 1400]
 
 
-def requests_only(count: int) -> Iterator[Said]:
+def requests_only(count: int) -> Iterator[SegmentSpec]:
     """A hundred connections, begun before the capture, of which the broker's side was not captured."""
     beats = heartbeats(2000)
     for number in range(count):
         yield from sent(number % 100, 0, beats[number // 100 % 2000])
 
 
-def responses_only(count: int) -> Iterator[Said]:
+def responses_only(count: int) -> Iterator[SegmentSpec]:
     """The same of the client's side."""
     answers = heartbeat_answers(2000)
     for number in range(count):
         yield from sent(number % 100, 1, answers[number // 100 % 2000])
 
 
-def gaps(count: int) -> Iterator[Said]:
+def gaps(count: int) -> Iterator[SegmentSpec]:
     """Ten connections in which every tenth packet is missing."""
     beats, answers = heartbeats(2000), heartbeat_answers(2000)
     for number in range(count):
@@ -149,7 +149,7 @@ def gaps(count: int) -> Iterator[Said]:
         yield number % 10, 1, flags, answers[which]
 
 
-def topics(count: int) -> Iterator[Said]:
+def topics(count: int) -> Iterator[SegmentSpec]:
     """One connection that teaches a new topic id with each exchange, and asks for one that nobody knows."""
     yield from handshake(0)
     for number in range(count):
@@ -161,7 +161,7 @@ def topics(count: int) -> Iterator[Said]:
         yield from sent(0, 1, response(FETCH, 13, {}, correlation_id=2 * number + 1))
 
 
-KINDS: dict[str, Callable[[int], Iterator[Said]]] = {
+KINDS: dict[str, Callable[[int], Iterator[SegmentSpec]]] = {
     kind.__name__: kind
     for kind in (
         finished, left_open, unanswered, pipelined, bottomless, one_bottomless, garbage, much_garbage,
@@ -170,11 +170,11 @@ KINDS: dict[str, Callable[[int], Iterator[Said]]] = {
 }  # fmt: skip
 
 
-def packets(said: Iterator[Said]) -> Iterator[Packet]:
+def packets(specs: Iterator[SegmentSpec]) -> Iterator[Packet]:
     """As they would be captured."""
     next_of: dict[int, list[int]] = {}  # of connections that are not over
     number = 0
-    for connection, side, flags, payload in said:
+    for connection, side, flags, payload in specs:
         places = next_of.get(connection)
         if places is None:
             places = next_of[connection] = [1000, 5000]
@@ -205,13 +205,13 @@ def main(kind: str, count: str, limits: str = "") -> None:
         sink.feed(exchange)
         exchanges += 1
     sink.close()
-    told = {
+    reported = {
         "exchanges": exchanges,
         "peak_kib": peak_kib(),
         "says": loss_lines(run.counts),
         "counts": run.counts,
     }
-    sys.stdout.write(json.dumps(told) + "\n")
+    sys.stdout.write(json.dumps(reported) + "\n")
 
 
 if __name__ == "__main__":

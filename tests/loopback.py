@@ -136,9 +136,9 @@ class Client:
         """Beat some times, one after another; correlation ids count from 1."""
         for _ in range(count):
             self._beats += 1
-            self.ask(b"".join(heartbeats(1, first=self._beats)))
+            self.send(b"".join(heartbeats(1, first=self._beats)))
 
-    def ask(self, request: bytes) -> None:
+    def send(self, request: bytes) -> None:
         """Send a request, and wait for what this broker takes for an answer."""
         self._socket.sendall(request)
         assert len(_frame(self._answers)) > 4

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kdissect.kafka.records import RecordData
 from kdissect.stats.facts import Facts
-from tests.made_exchanges import START_NS, connection, exchange
+from tests.exchange_factory import START_NS, connection, exchange
 from tests.record_batches import CONTROL, TRANSACTIONAL, Item, batch
 
 if TYPE_CHECKING:

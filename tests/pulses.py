@@ -9,8 +9,8 @@ from kdissect.kafka.records import RecordData
 from kdissect.limits import DEFAULT
 from kdissect.stats.facts import Facts
 from kdissect.stats.pulse import Pulse
+from tests.exchange_factory import START_NS, connection
 from tests.groups import join, sync
-from tests.made_exchanges import START_NS, connection
 from tests.producers import facts_of
 from tests.record_batches import Item, batch
 

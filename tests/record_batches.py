@@ -212,7 +212,7 @@ def entries(magic: int, items: Sequence[Item], *, codec: int = NONE, base_offset
 
 def offsets(items: Iterable[Item]) -> list[int]:
     """The relative offset of each item."""
-    found: list[int] = []
+    result: list[int] = []
     for item in items:
-        found.append(item.offset if item.offset is not None else (found[-1] + 1 if found else 0))
-    return found
+        result.append(item.offset if item.offset is not None else (result[-1] + 1 if result else 0))
+    return result

@@ -12,7 +12,7 @@ from kdissect.cli.main import kdissect
 _LATENCIES = {"p50", "p95", "p99"}
 
 
-class Said(NamedTuple):
+class Output(NamedTuple):
     """What a command wrote, and how it ended."""
 
     out: bytes
@@ -20,12 +20,12 @@ class Said(NamedTuple):
     status: int
 
 
-def say(*arguments: object) -> Said:
+def say(*arguments: object) -> Output:
     """Run a command in this process, which may start others."""
     result = CliRunner().invoke(kdissect, [str(argument) for argument in arguments])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
-    return Said(result.stdout_bytes, result.stderr_bytes, result.exit_code)
+    return Output(result.stdout_bytes, result.stderr_bytes, result.exit_code)
 
 
 def without_percentiles(value: Any) -> Any:
@@ -37,5 +37,5 @@ def without_percentiles(value: Any) -> Any:
 
 def summary(*arguments: object) -> Any:
     """What ``summary --json`` says, percentiles apart."""
-    said = say("summary", "--json", *arguments)
-    return without_percentiles(json.loads(said.out)), said.err, said.status
+    output = say("summary", "--json", *arguments)
+    return without_percentiles(json.loads(output.out)), output.err, output.status

@@ -26,10 +26,10 @@ OF_STARTS = {
 
 def rows(folder: Path, table: str, but: set[str] = OF_FILES, **options: str) -> Counter[str]:
     """The rows of a table, of all tasks together."""
-    asked = parse({"path": str(folder), "table": table, **options}).for_batch
+    requested = parse({"path": str(folder), "table": table, **options}).for_batch
     names = [column.name for column in columns_of(table) if column.name not in but]
-    found: Counter[str] = Counter()
-    for part in plan(asked, names):
-        for batch in read(part, asked, names):
-            found.update(map(repr, batch.to_pylist()))
-    return found
+    result: Counter[str] = Counter()
+    for part in plan(requested, names):
+        for batch in read(part, requested, names):
+            result.update(map(repr, batch.to_pylist()))
+    return result

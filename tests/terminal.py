@@ -31,7 +31,7 @@ class Terminal:
 
     def __init__(self, *arguments: str, size: Size, stdin: str | None = None) -> None:
         columns, lines = size
-        self.said = b""
+        self.output = b""
         self._screen = pyte.Screen(columns, lines)
         self._stream = pyte.ByteStream(self._screen)
         command = [sys.executable, "-m", "kdissect", *arguments]
@@ -105,8 +105,8 @@ class Terminal:
 
     def is_as_before(self) -> bool:
         """Whether the other screen was left, the cursor is back, and keys are treated as before."""
-        return b"\x1b[?1049l" in self.said and self.has_cursor and self.settings() == self.before
+        return b"\x1b[?1049l" in self.output and self.has_cursor and self.settings() == self.before
 
     def _take(self, some: bytes) -> None:
-        self.said += some
+        self.output += some
         self._stream.feed(some)

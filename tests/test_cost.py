@@ -56,7 +56,7 @@ def instructions(command: str, capture: Path) -> int:
     return count
 
 
-def made(traffic: str, capture: Path, size: int) -> Contents:
+def built(traffic: str, capture: Path, size: int) -> Contents:
     return make(traffic, capture, size, connections=2)
 
 
@@ -66,13 +66,13 @@ def made(traffic: str, capture: Path, size: int) -> Contents:
 def test_no_more_work_for_each(tmp_path: Path, command: str, traffic: str, each: str) -> None:
     sizes = (60_000, 160_000) if traffic == "chatty" else (3_000_000, 6_000_000)
     captures = [tmp_path / "short.pcap", tmp_path / "long.pcap"]
-    short, long = (made(traffic, *pair) for pair in zip(captures, sizes, strict=True))
+    short, long = (built(traffic, *pair) for pair in zip(captures, sizes, strict=True))
     for capture in captures:
         CliRunner().invoke(
             kdissect, [*command.split(), "-j", "1", str(capture)]
         )  # compiles decoders, fills caches
     first, second = (instructions(command, capture) for capture in captures)
-    found = (second - first) / (getattr(long, each) - getattr(short, each))
+    cost = (second - first) / (getattr(long, each) - getattr(short, each))
     most = MOST[command, traffic, each]
-    assert found <= most, f"{found:.0f} instructions for each of {each}, {most} are the bound"
-    assert found > most * HEADROOM, f"{found:.0f} instructions for each of {each}: lower the bound of {most}"
+    assert cost <= most, f"{cost:.0f} instructions for each of {each}, {most} are the bound"
+    assert cost > most * HEADROOM, f"{cost:.0f} instructions for each of {each}: lower the bound of {most}"

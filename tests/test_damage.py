@@ -34,7 +34,7 @@ QUICK = [
 IS_DEEP = os.environ.get("KDISSECT_HYPOTHESIS") == "deep"
 SEEDS = 20 if IS_DEEP else 1
 SEGMENTS = (None, 1448, 300, 40) if IS_DEEP else (300,)  # bytes at most, None: as they were captured
-LEAST_FOUND = 0.95
+LEAST_MATCHED = 0.95
 LEAST_OF_SEVERAL = LEAST_MESSAGES = 0.9
 LEAST_MESSAGES_OF_SEVERAL = 0.8
 # Of responses alone three in a row are asked for, with correlation ids one apart.
@@ -47,7 +47,7 @@ HARMLESS = ("shuffled", "shuffled far", "duplicated", "duplicated, shuffled")
 # one's.
 MISPAIRED = {("kafka-0.8.2", 40): 5}
 
-Found = dict[str, Counter[str]]
+Matched = dict[str, Counter[str]]
 
 
 def packets_of(path: Path, mss: int | None) -> list[Packet]:
@@ -59,13 +59,13 @@ def packets_of(path: Path, mss: int | None) -> list[Packet]:
 # --- what was lost ------------------------------------------------------------------------------------------
 
 
-def check(path: Path, mss: int | None, damages: Iterable[str], seeds: int) -> Found:
+def check(path: Path, mss: int | None, damages: Iterable[str], seeds: int) -> Matched:
     """For each damage: how many exchanges and how many messages have all their bytes in what is left, and how
     many of them were told.
     """
     packets = from_the_start(packets_of(path, mss))
     truth = Truth(packets)
-    out: Found = {}
+    out: Matched = {}
     for name in damages:
         counts = out[name] = Counter()
         for seed in range(seeds):
@@ -103,10 +103,10 @@ def rows(reported: Rows, connections: set[frozenset[Endpoint]], damage: str) -> 
     return sorted(kept, key=lambda row: (row["connection"], row["number"]))
 
 
-def check_shares(results: list[Found], report: Callable[[str], None]) -> None:
+def check_shares(results: list[Matched], report: Callable[[str], None]) -> None:
     for name in DAMAGES:
         counts = sum((each[name] for each in results if name in each), Counter[str]())
-        least = 1.0 if name in HARMLESS else LEAST_OF_SEVERAL if "," in name else LEAST_FOUND
+        least = 1.0 if name in HARMLESS else LEAST_OF_SEVERAL if "," in name else LEAST_MATCHED
         least_messages = LEAST_MESSAGES_OF_SEVERAL if "," in name else LEAST_MESSAGES
         if name == "responses only":
             least_messages = LEAST_RESPONSES
@@ -176,8 +176,8 @@ def check_headers(paths: list[Path], name: str, report_line: Callable[[str], Non
     counts = sum((headers(path, 1448, name) for path in paths), Counter[str]())
     requests = f"{counts['decoded']} of {counts['there']} requests whose headers are there"
     report_line(f"{name}: {requests}, {counts['paired']} of {counts['answered']} answers with their latency")
-    assert counts["decoded"] >= LEAST_FOUND * counts["there"] > 150
-    assert counts["paired"] >= LEAST_FOUND * counts["answered"]
+    assert counts["decoded"] >= LEAST_MATCHED * counts["there"] > 150
+    assert counts["paired"] >= LEAST_MATCHED * counts["answered"]
 
 
 # --- where nothing was lost ---------------------------------------------------------------------------------
@@ -237,7 +237,7 @@ def check_truncated(path: Path, folder: Path, random: Random) -> int:
         hurt = frozenset(packet.number for packet in packets[len(read) :])
         undamaged = truth.undamaged(hurt)
         decoded = Counter((request_of(one), response_of(one)) for one in exchanges)
-        assert (undamaged & decoded).total() >= LEAST_FOUND * undamaged.total(), name
+        assert (undamaged & decoded).total() >= LEAST_MATCHED * undamaged.total(), name
         total += undamaged.total()
     return total
 

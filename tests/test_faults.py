@@ -66,11 +66,11 @@ def files(tmp_path: Path) -> list[str]:
     """Captures, of which the second is the one."""
     paths = [tmp_path / name for name in ("a.pcap", "bad.pcapng", "c.pcap")]
     for port, path in enumerate(paths, 40001):
-        made = talk(client=("10.0.0.1", port))
+        built = talk(client=("10.0.0.1", port))
         if path.suffix == ".pcap":
-            write(path, made)
+            write(path, built)
         else:
-            packets = [(packet.time_ns, packet.data) for packet in made.packets]
+            packets = [(packet.time_ns, packet.data) for packet in built.packets]
             data = pcapng(packets)
             path.write_bytes(data[:48] + counters() + data[48:])
     return [str(path) for path in paths]
@@ -91,23 +91,23 @@ def test_an_export_loses_one_capture(
     capsys: Capsys,
     monkeypatch: Patch,
 ) -> None:
-    good, found = [files[0], files[2]], tmp_path / "found"
+    good, result = [files[0], files[2]], tmp_path / "found"
     assert run(capsys, "export", *good, "-o", str(tmp_path / "good")).status == OK
     with monkeypatch.context() as patch:
         where(patch)
-        done = run(capsys, "export", *files, "-o", str(found), *options)
+        done = run(capsys, "export", *files, "-o", str(result), *options)
     assert done.status == FAILED
     (line,) = [line for line in done.err.splitlines() if REPORT in line]
     assert f"{files[1]}: unexpected ValueError at test_faults.py:" in line
     assert SECRET not in done.err
     assert "the export is incomplete; run the same command again to complete it" in done.err
-    assert rows(found) == rows(tmp_path / "good")
-    manifest = json.loads((found / "exchanges" / "_kdissect" / "manifest.json").read_text())
+    assert rows(result) == rows(tmp_path / "good")
+    manifest = json.loads((result / "exchanges" / "_kdissect" / "manifest.json").read_text())
     assert (manifest["complete"], any(REPORT in each for each in manifest["warnings"])) == (False, True)
-    assert [path for path in found.iterdir() if path.name.startswith(".")] == []
+    assert [path for path in result.iterdir() if path.name.startswith(".")] == []
 
-    assert run(capsys, "export", *files, "-o", str(found), *options).status == OK  # mended
-    assert len(rows(found)) == len(rows(tmp_path / "good")) * 3 // 2
+    assert run(capsys, "export", *files, "-o", str(result), *options).status == OK  # mended
+    assert len(rows(result)) == len(rows(tmp_path / "good")) * 3 // 2
 
 
 def test_an_export_of_one_capture_writes_nothing(
@@ -154,7 +154,7 @@ def test_of_several_captures_the_line_names_the_one_that_was_read(
 
 
 @pytest.mark.parametrize("where", ["--debug", DEBUG])
-def test_a_traceback_is_there_for_those_who_want_it(
+def test_a_traceback_is_there_on_request(
     where: str, files: list[str], capsys: Capsys, monkeypatch: Patch
 ) -> None:
     monkeypatch.setenv(DEBUG, "1" if where == DEBUG else "0")

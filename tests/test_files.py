@@ -130,8 +130,8 @@ def test_folders_are_not_reached_by_links(tmp_path: Path) -> None:
 def live(*arguments: str) -> tuple[int, str]:
     """Read the capture as what comes live."""
     with Path(CAPTURE).open("rb") as file, spawn("live", "-", "-q", *arguments, stdin=file) as process:
-        _, said = process.communicate(timeout=60)
-        return process.returncode, said.decode()
+        _, output = process.communicate(timeout=60)
+        return process.returncode, output.decode()
 
 
 WRITING = [
@@ -153,7 +153,7 @@ WRITING = [
 @pytest.mark.parametrize("command", WRITING, ids=lambda command: command[0])
 def test_nobody_else_reads_what_is_written(
     command: list[str],
-    said: list[str],
+    output: list[str],
     files: int,
     folders: int,
     tmp_path: Path,
@@ -162,7 +162,7 @@ def test_nobody_else_reads_what_is_written(
     folder = tmp_path / "new"
     if command[-1] != "{}/tables" and "-o" not in command:
         make_folder(folder, files)
-    arguments = [each.format(folder) for each in (*command, *said)]
+    arguments = [each.format(folder) for each in (*command, *output)]
     status = live(*arguments[1:])[0] if command[0] == "live" else run(capsys, *arguments).status
     assert status == 0
     assert modes(folder) == ({files}, {folders})
@@ -191,10 +191,10 @@ def test_planted_links_are_not_followed(
     (folder / link).symlink_to(target)
     arguments = [each.format(folder) for each in command]
     if command[0] == "live":
-        status, said = live(*arguments[1:])
+        status, output = live(*arguments[1:])
     else:
-        status, _, said = run(capsys, *arguments)
-    assert (status, "symbolic link" in said, len(said.splitlines())) == (2, True, 1), said
+        status, _, output = run(capsys, *arguments)
+    assert (status, "symbolic link" in output, len(output.splitlines())) == (2, True, 1), output
     assert (target.read_text() if target.is_file() else list(target.iterdir())) in ("precious", [])
 
 

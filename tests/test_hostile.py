@@ -121,31 +121,31 @@ def _embedded(name: str) -> bytes:
 def exchanges(*, every_version: bool) -> Iterator[tuple[int, int, Body, Body]]:
     """Each API with a response that says yes, and with one that says no."""
     for api in apis.all_apis():
-        asked, answered = schema.request(api.key), schema.response(api.key)
-        assert asked is not None
+        requested, answered = schema.request(api.key), schema.response(api.key)
+        assert requested is not None
         assert answered is not None
         newest = api.versions.last
         for version in range(api.versions.first if every_version else newest, newest + 1):
             for error in (0, 3):
-                pair = (body(layout(message, version), error) for message in (asked, answered))
+                pair = (body(layout(message, version), error) for message in (requested, answered))
                 yield api.key, version, *_opened(api.key, *pair)
 
 
-def _opened(api_key: int, asked: Body, answered: Body) -> tuple[Body, Body]:
+def _opened(api_key: int, requested: Body, answered: Body) -> tuple[Body, Body]:
     """Payloads that are messages themselves."""
     if api_key == ENVELOPE:
         names = {"topics": [{"name": HOSTILE}]}
-        asked["request_data"] = request_payload(3, 12, names, client_id=HOSTILE)
+        requested["request_data"] = request_payload(3, 12, names, client_id=HOSTILE)
         answered["response_data"] = response_payload(3, 12, names)
     elif api_key == PUSH_TELEMETRY:
         metrics = MetricsData()
         metric = metrics.resource_metrics.add().scope_metrics.add().metrics.add()
         metric.name = metric.unit = metric.description = HOSTILE
         metric.gauge.data_points.add(as_int=1)
-        asked |= {"metrics": metrics.SerializeToString(), "compression_type": 0}
+        requested |= {"metrics": metrics.SerializeToString(), "compression_type": 0}
     elif api_key == SASL_AUTHENTICATE:
-        asked["auth_bytes"] = f"\0{HOSTILE}\0secret".encode()
-    return asked, answered
+        requested["auth_bytes"] = f"\0{HOSTILE}\0secret".encode()
+    return requested, answered
 
 
 def internal_records() -> Iterator[tuple[str, bytes]]:
@@ -165,14 +165,14 @@ def conversation(*, every_version: bool) -> Talk:
     talk.client_sends(request(SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"}, correlation_id=0))
     talk.broker_sends(response(SASL_HANDSHAKE, 1, {"mechanisms": ["PLAIN"]}, correlation_id=0))
     number = 0
-    for number, (api, version, asked, answered) in enumerate(exchanges(every_version=every_version), 1):
-        talk.client_sends(request(api, version, asked, correlation_id=number, client_id=HOSTILE))
+    for number, (api, version, requested, answered) in enumerate(exchanges(every_version=every_version), 1):
+        talk.client_sends(request(api, version, requested, correlation_id=number, client_id=HOSTILE))
         talk.broker_sends(response(api, version, answered, correlation_id=number))
     for topic, records in internal_records():
         number += 1
-        found = {"responses": [{"topic": topic, "partitions": [{"records": records}]}]}
+        result = {"responses": [{"topic": topic, "partitions": [{"records": records}]}]}
         talk.client_sends(request(FETCH, 11, correlation_id=number, client_id=HOSTILE))
-        talk.broker_sends(response(FETCH, 11, found, correlation_id=number))
+        talk.broker_sends(response(FETCH, 11, result, correlation_id=number))
     talk.client_sends(request(3, 12, {"topics": [{"name": HOSTILE}]}, correlation_id=-1))  # is not answered
     talk.broker_sends(sized(b"\x7f\0\0\0" + NO_UTF8))  # answers nobody
     return talk
@@ -321,6 +321,6 @@ def test_nor_does_what_live_says_at_the_end(
         recap.feed(each.exchange)
     with open_capture(str(capture)) as packets:
         recap.write([HOSTILE], dissect(packets), "always")
-    said = capsys.readouterr().err
-    assert_harmless(said)
-    assert r"\x1b]0;PWNED" in said
+    output = capsys.readouterr().err
+    assert_harmless(output)
+    assert r"\x1b]0;PWNED" in output

@@ -36,7 +36,7 @@ def name_of(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-def test_the_version_is_the_same_wherever_it_is_told() -> None:
+def test_the_version_is_the_same_everywhere() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert kdissect.__version__ == project["version"]
 

@@ -41,12 +41,12 @@ Rows = dict[str, list[tuple[Any, ...]]]
 def by_connection(packets: Iterable[Packet]) -> list[list[Packet]]:
     """The packets of each pair of ends, in their order."""
     segments = Segments()
-    found: dict[bytes, list[Packet]] = {}
+    result: dict[bytes, list[Packet]] = {}
     for packet in packets:
         segment = segments.feed(packet)
         if segment is not None:
-            found.setdefault(min(segment.ends, reversed_ends(segment.ends)), []).append(packet)
-    return list(found.values())
+            result.setdefault(min(segment.ends, reversed_ends(segment.ends)), []).append(packet)
+    return list(result.values())
 
 
 def end_of(packets: Sequence[Packet]) -> IdleTick:
@@ -55,14 +55,14 @@ def end_of(packets: Sequence[Packet]) -> IdleTick:
 
 def rows(exchanges: Iterable[Exchange]) -> Rows:
     """All that each connection's exchanges say but the names of topics, which others teach."""
-    found: Rows = {}
+    result: Rows = {}
     for each in exchanges:
         frames = each.request_frame, each.response_frame
         about = each.api, each.correlation_id, each.latency_ns, tuple(each.anomalies)
-        found.setdefault(each.connection.id, []).append(
+        result.setdefault(each.connection.id, []).append(
             (each.number, each.kind, each.completed_ns, *about, *frames)
         )
-    return found
+    return result
 
 
 def left_of(name: str, damage: str | None, seed: int = 1) -> list[Packet]:
@@ -130,11 +130,11 @@ def test_shards_together_give_what_one_process_gives(of: int, damage: str | None
 
 def talk() -> Talk:
     """Three heartbeats answered; a fourth, after which the broker resets the connection."""
-    made = Talk().handshake()
+    built = Talk().handshake()
     for first in (1, 2, 3):
-        made.client_sends(b"".join(heartbeats(1, first=first)))
-        made.broker_sends(b"".join(heartbeat_answers(1, first=first)))
-    return made.client_sends(b"".join(heartbeats(1, first=4))).reset(1)
+        built.client_sends(b"".join(heartbeats(1, first=first)))
+        built.broker_sends(b"".join(heartbeat_answers(1, first=first)))
+    return built.client_sends(b"".join(heartbeats(1, first=4))).reset(1)
 
 
 @pytest.mark.parametrize("places", range(1, 10))
@@ -170,7 +170,7 @@ def test_a_live_run_and_its_saved_capture_agree() -> None:
     assert rows(dissect(live)) == rows(dissect(packets))
 
 
-def test_idle_is_whoever_is_silent_whatever_others_do() -> None:
+def test_idle_does_not_depend_on_other_connections() -> None:
     """Also behind a connection whose clock is ahead, because a deadline of its own has passed."""
     idle_ns = DEFAULT.connection_idle_ns
     waits = Talk(("10.0.0.5", 1)).handshake().client_skips(3).client_sends(b"".join(heartbeats(1, first=1)))

@@ -98,8 +98,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
                 delivered = produce(cluster.bootstrap)
                 shown = [f"print.{what}=true" for what in ("partition", "offset")]
                 properties = [part for each in shown for part in ("--formatter-property", each)]
-                wanted = ("--from-beginning", "--max-messages", str(len(BY_CONSOLE) + len(BY_LIBRDKAFKA)))
-                console = tool("consumer.ConsoleConsumer", *where, "--topic", TOPIC, *wanted, *properties)
+                expected = ("--from-beginning", "--max-messages", str(len(BY_CONSOLE) + len(BY_LIBRDKAFKA)))
+                console = tool("consumer.ConsoleConsumer", *where, "--topic", TOPIC, *expected, *properties)
                 cluster.end()
             segment = apache_kafka.DATA / "1" / f"{TOPIC}-0" / f"{0:020}.log"
             yield Run(
@@ -174,9 +174,15 @@ def record_data(value: Any) -> Iterator[RecordData]:
 
 def test_the_requests_are_those_that_the_broker_answered(run: Run) -> None:
     logged = {
-        (told.client_port, told.broker_port, told.api, told.version, told.correlation_id): told.errors
-        for told in run.answered
-        if not told.forwarded
+        (
+            entry.client_port,
+            entry.broker_port,
+            entry.api,
+            entry.version,
+            entry.correlation_id,
+        ): entry.errors
+        for entry in run.answered
+        if not entry.forwarded
     }
     seen = {}
     for exchange in run.exchanges():
@@ -193,21 +199,21 @@ def test_the_requests_are_those_that_the_broker_answered(run: Run) -> None:
 
 
 def test_the_values_are_those_that_the_broker_decoded(run: Run) -> None:
-    logged = {identity(told): told for told in run.bodies if not told["isForwarded"]}
+    logged = {identity(entry): entry for entry in run.bodies if not entry["isForwarded"]}
     values = 0
     for exchange in run.exchanges():
         ports = (exchange.connection.client.port, exchange.connection.broker.port)
-        told = logged.get((*ports, exchange.api_key, exchange.api_version, exchange.correlation_id))
-        if told is not None and exchange.request is not None:
-            values += compare(exchange.request, told["request"], f"{exchange.api} request")
-        if told is not None and exchange.response is not None and told["response"] is not None:
-            values += compare(exchange.response, told["response"], f"{exchange.api} response")
+        entry = logged.get((*ports, exchange.api_key, exchange.api_version, exchange.correlation_id))
+        if entry is not None and exchange.request is not None:
+            values += compare(exchange.request, entry["request"], f"{exchange.api} request")
+        if entry is not None and exchange.response is not None and entry["response"] is not None:
+            values += compare(exchange.response, entry["response"], f"{exchange.api} response")
     assert values > 2000
 
 
-def identity(told: dict[str, Any]) -> tuple[int, ...]:
-    header = told["requestHeader"]
-    broker, client, *_ = told["connection"].split("-")
+def identity(entry: dict[str, Any]) -> tuple[int, ...]:
+    header = entry["requestHeader"]
+    broker, client, *_ = entry["connection"].split("-")
     ports = (int(end.rpartition(":")[2]) for end in (client, broker))
     return (*ports, header["requestApiKey"], header["requestApiVersion"], header["correlationId"])
 
@@ -225,13 +231,13 @@ def compare(ours: Any, theirs: Any, where: str) -> int:
     """
     if isinstance(theirs, dict):
         named = {name.replace("_", "").lower(): value for name, value in ours.items() if name != "_tags"}
-        told = {RENAMED.get(name.lower(), name.lower()): value for name, value in theirs.items()}
+        entry = {RENAMED.get(name.lower(), name.lower()): value for name, value in theirs.items()}
         for name, size in SIZES.items():
             if isinstance(named.get(name), RecordData):
                 data = named.pop(name)
-                assert told.pop(size, len(data)) == len(data), where
-        assert named.keys() == told.keys(), where
-        return sum(compare(named[name], told[name], f"{where}.{name}") for name in named)
+                assert entry.pop(size, len(data)) == len(data), where
+        assert named.keys() == entry.keys(), where
+        return sum(compare(named[name], entry[name], f"{where}.{name}") for name in named)
     if isinstance(theirs, list):
         assert len(ours) == len(theirs), where
         return sum(compare(*pair, where) for pair in zip(ours, theirs, strict=True))

@@ -28,10 +28,10 @@ from kdissect.limits import Limits
 from kdissect.tables.record_bodies import Opener, with_records
 from kdissect.text.outline import MAX_ELEMENTS
 from tests.captures import pcap
-from tests.carried_records import fetch
 from tests.frames import FETCH, METADATA, request, request_payload, response, response_payload, sized
 from tests.kafka.encoder import put_compact_bytes, put_uvarint
 from tests.record_batches import GZIP, ZSTD, Item, batch, message, record, streamed_zstd
+from tests.record_exchanges import fetch
 from tests.segments import Talk
 from tests.test_growth import MEASURED
 
@@ -106,8 +106,8 @@ def payloads() -> bytes:
 def captured(path: Path, *exchanges: tuple[bytes, bytes]) -> Path:
     talk = Talk(mss=60_000)
     talk.handshake()
-    for asked, answered in exchanges:
-        talk.client_sends(sized(asked))
+    for requested, answered in exchanges:
+        talk.client_sends(sized(requested))
         talk.broker_sends(sized(answered))
     path.write_bytes(pcap((packet.time_ns, packet.data) for packet in talk.packets))
     return path
@@ -334,8 +334,8 @@ def large_message_set() -> bytes:
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("large")
-    made = {"batch": large_batch(), "message set": large_message_set()}
-    return {name: fetched(folder / f"{name}.pcap", records) for name, records in made.items()}
+    built = {"batch": large_batch(), "message set": large_message_set()}
+    return {name: fetched(folder / f"{name}.pcap", records) for name, records in built.items()}
 
 
 @pytest.mark.parametrize(
@@ -369,11 +369,11 @@ def test_records_in_a_body_have_a_bound(large: dict[str, Path]) -> None:
     limits = ("--limits", "decoded_bytes=32MiB")
     peak, shown = run("read", "--json", "--records", *limits, str(large["batch"]))
     assert peak < MOST_RECORDS_KIB
-    (found,) = json.loads(shown)["response"]["responses"][0]["partitions"][0]["records"]
-    assert 5000 < len(found["records"]) < RECORDS
-    (anomaly,) = found["anomalies"]
+    (result,) = json.loads(shown)["response"]["responses"][0]["partitions"][0]["records"]
+    assert 5000 < len(result["records"]) < RECORDS
+    (anomaly,) = result["anomalies"]
     assert anomaly["kind"] == "oversized_records"
-    assert f"{len(found['records'])} of {RECORDS} records" in anomaly["detail"]
+    assert f"{len(result['records'])} of {RECORDS} records" in anomaly["detail"]
 
 
 @pytest.mark.parametrize("entry", [batch([Item()]), message(1, Item())], ids=["batches", "messages"])
@@ -381,12 +381,12 @@ def test_batches_behind_that_bound_are_counted(entry: bytes) -> None:
     shown = fetch(entry * 100)
     limits = Limits(decoded_bytes=100_000)
     (get,) = (each.get for each in with_records(Opener(limits=limits)) if each.name == "response")
-    *found, last = get(shown)["responses"][0]["partitions"][0]["records"]
-    assert 10 < len(found) < 50
-    assert [len(each["records"]) for each in found[:-1]] == [1] * (len(found) - 1)
+    *result, last = get(shown)["responses"][0]["partitions"][0]["records"]
+    assert 10 < len(result) < 50
+    assert [len(each["records"]) for each in result[:-1]] == [1] * (len(result) - 1)
     (anomaly,) = last["anomalies"]
     assert anomaly["kind"] == "oversized_records"
-    assert f"{100 - len(found)} batches or messages behind" in anomaly["detail"]
+    assert f"{100 - len(result)} batches or messages behind" in anomaly["detail"]
 
 
 def test_a_long_value_that_is_escaped(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def test_json_stays_the_same_json() -> None:
     assert "zażółć 中" in shown.decode()
 
 
-def test_quotes_tell_where_text_ends() -> None:
+def test_quotes_delimit_text() -> None:
     assert quoted(" x ") == '" x "'
     assert quoted("abcdef", 4) == '"abcd" … 2 more characters'
     assert quoted("\x1b" * 5, 2) == '"\\x1b\\x1b" … 3 more characters'

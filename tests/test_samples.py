@@ -59,7 +59,7 @@ def requests_by_clients(capture: Path) -> Counter[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("capture", [path for path in READABLE if truth_of(path)["requests"]], ids=name_of)
 def test_the_requests_are_those_that_the_clients_sent(capture: Path) -> None:
-    said = requests_by_clients(capture)
+    reported = requests_by_clients(capture)
     seen: Counter[tuple[Any, ...]] = Counter()
     telling = {row["client_id"] for row in truth_of(capture)["requests"]}
     for exchange in exchanges_of(capture):
@@ -69,10 +69,10 @@ def test_the_requests_are_those_that_the_clients_sent(capture: Path) -> None:
         api = exchange.api or (None if exchange.api_key is None else str(exchange.api_key))
         seen[exchange.client_id, api, exchange.api_version, exchange.correlation_id, size] += 1
     if "midstream" in name_of(capture):
-        assert not seen - said
+        assert not seen - reported
         assert seen.total() > 10
     else:
-        assert (seen - said, said - seen) == (Counter(), Counter())
+        assert (seen - reported, reported - seen) == (Counter(), Counter())
 
 
 @pytest.mark.parametrize("capture", READABLE, ids=name_of)
@@ -298,9 +298,9 @@ RELEASES = list(table()[0][1])
 @pytest.mark.parametrize("release", RELEASES)
 def test_the_table_says_what_is_in_the_captures(release: str) -> None:
     exchanges = [exchange for capture in samples_of(release) for exchange in exchanges_of(capture)]
-    for feature, said in table():
+    for feature, reported in table():
         is_one = FEATURES[feature]
-        assert (said[release] == "yes") == any(map(is_one, exchanges)), feature
+        assert (reported[release] == "yes") == any(map(is_one, exchanges)), feature
 
 
 def test_metrics_are_those_that_the_broker_got() -> None:

@@ -119,8 +119,8 @@ def packets() -> list[Packet]:
     talk.client_sends(sized(b"\0alice\0" + RAW_PLAIN))
     talk.broker_sends(sized(b"v=" + RAW_PLAIN))
     number = 0
-    for number, (api, version, asked, answered) in enumerate(exchanges_with_secrets(), 1):
-        talk.client_sends(request(api, version, asked, correlation_id=number))
+    for number, (api, version, requested, answered) in enumerate(exchanges_with_secrets(), 1):
+        talk.client_sends(request(api, version, requested, correlation_id=number))
         talk.broker_sends(response(api, version, answered, correlation_id=number))
     damaged = request_payload(SASL_AUTHENTICATE, 2, {"auth_bytes": DAMAGED}, correlation_id=50)
     place = damaged.index(DAMAGED)
@@ -213,7 +213,7 @@ def test_with_show_secrets_they_are_there_so_the_test_above_can_fail(capture: Pa
         assert shown(texts["exchanges"], PLAIN)
 
 
-def test_the_user_is_told_and_his_password_is_not(capture: Path) -> None:
+def test_the_user_is_shown_and_the_password_is_not(capture: Path) -> None:
     result = CliRunner().invoke(kdissect, ["read", "--json", str(capture)], catch_exceptions=False)
     assert '"principal":"User:alice"' in result.output
 

@@ -100,11 +100,13 @@ def test_an_hour_takes_the_memory_of_its_first_minutes(way: str, rounds: Rounds,
         running.process.send_signal(signal.SIGTERM)
         pipe.close()
         assert running.process.stderr is not None
-        said = running.process.stderr.read().decode()
+        output = running.process.stderr.read().decode()
         running.process.wait()
     reader.join()
     os.close(own_end)
-    assert re.search(r"[\d,]+ packets, 0 dropped by the kernel, 0 by kdissect; [\d,]+ exchanges", said), said
+    assert re.search(r"[\d,]+ packets, 0 dropped by the kernel, 0 by kdissect; [\d,]+ exchanges", output), (
+        output
+    )
     memory.check()
 
 
@@ -120,9 +122,9 @@ def test_so_does_the_relay_that_listens_to_an_interface(rounds: Rounds) -> None:
             number += 1
             time.sleep(0.2)
             memory.sample(minutes)
-        status, _, said = running.end()
+        status, _, output = running.end()
     assert status == INTERRUPTED
-    counted = re.search(r"([\d,]+) packets, ([\d,]+) dropped by the kernel, ([\d,]+) by kdissect; ", said)
-    assert counted, said
+    counted = re.search(r"([\d,]+) packets, ([\d,]+) dropped by the kernel, ([\d,]+) by kdissect; ", output)
+    assert counted, output
     assert sum(int(each.replace(",", "")) for each in counted.groups()) >= number * len(rounds.packets)
     memory.check()

@@ -70,7 +70,7 @@ class Difference(NamedTuple):
     right: str
     why: str
 
-    def tells_of(self, what: str, message: str, version: int) -> bool:
+    def describes(self, what: str, message: str, version: int) -> bool:
         first, last = self.messages.get(message, (0, -1))
         return what in self.what and first <= version <= last
 
@@ -387,7 +387,7 @@ def test_where_tshark_does_not_complain_both_say_the_same(capture: Path) -> None
     unlisted = {
         place: example
         for place, example in compared(capture).differences.items()
-        if not any(difference.tells_of(*place) for difference in DIFFERENCES)
+        if not any(difference.describes(*place) for difference in DIFFERENCES)
     }
     assert unlisted == {}
 
@@ -406,7 +406,7 @@ def test_the_listed_differences_are_there(report_line: Callable[..., None]) -> N
     assert counts["messages compared in full"] > 1000
     if version() == LISTED_WITH:
         for difference in DIFFERENCES:
-            assert any(difference.tells_of(*place) for place in places), difference.why
+            assert any(difference.describes(*place) for place in places), difference.why
 
 
 def summary(counts: Counter[str], complaints: Counter[tuple[str, str, int]]) -> Iterator[str]:

@@ -11,8 +11,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def files(text: str) -> list[str]:
     """Of tests, in which a text stands."""
-    found = (path for path in ROOT.glob("tests/**/test_*.py") if text in path.read_text(encoding="utf-8"))
-    return [path.relative_to(ROOT).as_posix() for path in found]
+    result = (path for path in ROOT.glob("tests/**/test_*.py") if text in path.read_text(encoding="utf-8"))
+    return [path.relative_to(ROOT).as_posix() for path in result]
 
 
 def test_a_file_is_a_unit() -> None:

@@ -67,7 +67,7 @@ class Recording:
         self._application, self._mode = application, mode
         self._file: _CountingFile | None = None
         self._writer: PcapngWriter | None = None
-        self._begun_ns = 0
+        self._started_ns = 0
         self._paths: deque[Path] = deque()
         self._is_full = False
 
@@ -120,12 +120,12 @@ class Recording:
         ring, file = self._ring, self._file
         if file is not None and ring.bytes is not None and file.bytes >= ring.bytes:
             return True
-        return ring.duration_ns is not None and packet.time_ns - self._begun_ns >= ring.duration_ns
+        return ring.duration_ns is not None and packet.time_ns - self._started_ns >= ring.duration_ns
 
     def _begin_file(self, path: Path, packet: Packet) -> None:
         self._finish()
         self.files += 1
-        self._begun_ns = packet.time_ns
+        self._started_ns = packet.time_ns
         if self._ring != NEVER:
             first_packet_at = datetime.fromtimestamp(packet.time_ns // 1_000_000_000, UTC)
             path = path.with_name(f"{path.stem}_{self.files:05}_{first_packet_at:%Y%m%d%H%M%S}{path.suffix}")

@@ -81,17 +81,17 @@ def _names() -> Iterator[_Name]:
 
 
 def _body_fields(message: str) -> Iterator[_Name]:
-    found: dict[str, tuple[Field, list[str]]] = {}
+    by_path: dict[str, tuple[Field, list[str]]] = {}
     for api in apis.all_apis():
         layout = schema.request(api.key) if message == "request" else schema.response(api.key)
         definitions = () if layout is None else (layout.fields, *(draft.fields for draft in layout.drafts))
         for definition in definitions:
             for path, field in _paths(definition, message):
-                _, users = found.setdefault(path, (field, []))
+                _, users = by_path.setdefault(path, (field, []))
                 if api.name not in users:
                     users.append(api.name)
-    for path in sorted(found):
-        field, users = found[path]
+    for path in sorted(by_path):
+        field, users = by_path[path]
         kind = f"array<{field.type}>" if field.array else field.type
         yield _Name(message, path, kind, "", field.comment, users)
 

@@ -131,9 +131,11 @@ class EndToEnd(Generic[Item]):
     def _release(self) -> Item:
         item, fetched, _ = self._held.popleft()
         self._bytes -= item.held_bytes + item.decoded_bytes
-        found = {batch: sent_ns for batch in fetched if (sent_ns := self._find(item, batch)) is not None}
-        if found:
-            item.produced_ns = found
+        sent_by_batch = {
+            batch: sent_ns for batch in fetched if (sent_ns := self._find(item, batch)) is not None
+        }
+        if sent_by_batch:
+            item.produced_ns = sent_by_batch
         return item
 
     def _find(self, item: Item, batch: ProducedBatch) -> int | None:

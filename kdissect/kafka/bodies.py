@@ -334,13 +334,13 @@ def is_unique_response(api_key: int, api_version: int) -> bool:
 
 @cache
 def _apis_by_response() -> dict[_Shape, set[int]]:
-    found: dict[_Shape, set[int]] = {}
+    by_shape: dict[_Shape, set[int]] = {}
     for api in apis.all_apis():
         message = schema.response(api.key)
         if message is not None:
             for version in range(message.versions.first, message.versions.last + 1):
-                found.setdefault(_shape(message, version), set()).add(api.key)
-    return found
+                by_shape.setdefault(_shape(message, version), set()).add(api.key)
+    return by_shape
 
 
 def _shape(message: Message, version: int) -> _Shape:

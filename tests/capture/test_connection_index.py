@@ -70,7 +70,7 @@ def test_earlier_packets_of_a_datagram_follow_the_last(monkeypatch: pytest.Monke
         assert numbers(index.select_packets(passing)) == [2, 4, 6]
 
 
-def test_packets_that_said_nothing_are_forgotten_in_the_end() -> None:
+def test_packets_without_data_are_forgotten_in_the_end() -> None:
     passing = packets(66)
     with ConnectionIndex(limits=Limits(fragment_datagrams=1)) as index:
         for packet in index.watch(passing):

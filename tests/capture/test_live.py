@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 HOUR_NS = 3_600_000_000_000  # clocks of virtual machines are set now and then
 
 
-def heard(name: str, port: int, beats: int, snaplen: int = 262_144) -> list[Packet]:
+def received(name: str, port: int, beats: int, snaplen: int = 262_144) -> list[Packet]:
     """Packets that a listener captures of some heartbeats: as many segments as these take."""
     listener = Listener(name, 0, CaptureSettings((name,), f"tcp port {port}", snaplen))
     packets: list[Packet] = []
@@ -48,7 +48,7 @@ def segments(packets: list[Packet]) -> list[object]:
 def test_each_packet_of_a_conversation_with_oneself_once(name: str, link_type: int) -> None:
     before_ns = time.time_ns()
     with broker() as port:
-        packets = heard(name, port, 3)
+        packets = received(name, port, 3)
     assert packets[0].interface.name == name
     assert packets[0].interface.link_type == link_type
     assert all(packet.length == len(packet.data) for packet in packets)
@@ -60,7 +60,7 @@ def test_each_packet_of_a_conversation_with_oneself_once(name: str, link_type: i
 @listens
 def test_a_snaplen_cuts_but_the_length_stays() -> None:
     with broker() as port:
-        packets = heard("lo", port, 2, snaplen=70)
+        packets = received("lo", port, 2, snaplen=70)
     assert max(len(packet.data) for packet in packets) == 70
     assert max(packet.length for packet in packets) > 100
     assert packets[0].interface.snaplen == 70

@@ -292,7 +292,7 @@ def test_records_are_shown_as_they_are_produced() -> None:
         try:
             process.error_line()
             client.beat(1)
-            client.ask(request(PRODUCE, 9, body, correlation_id=2))
+            client.send(request(PRODUCE, 9, body, correlation_id=2))
             row = json.loads(process.line())
             assert (row["topic"], row["key"], row["value"]) == ("orders", "k", "v")
             assert process.end()[0] == INTERRUPTED

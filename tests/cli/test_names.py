@@ -45,8 +45,8 @@ def rows(*arguments: object) -> list[dict[str, Any]]:
 
 
 def fetched(*arguments: object) -> Counter[tuple[Any, ...]]:
-    found = rows("records", "--json", "--fetched", *ORDERS, *arguments)
-    return Counter((row["topic"], row["partition"], row["offset"]) for row in found)
+    matches = rows("records", "--json", "--fetched", *ORDERS, *arguments)
+    return Counter((row["topic"], row["partition"], row["offset"]) for row in matches)
 
 
 def test_metadata_comes_nine_seconds_late() -> None:
@@ -54,7 +54,7 @@ def test_metadata_comes_nine_seconds_late() -> None:
     assert TRUTH["facts"]["the latecomer"] - first_ns > 9 * SECOND_NS
 
 
-def test_all_that_was_fetched_of_a_topic_is_found(capture: Path) -> None:
+def test_all_that_was_fetched_of_a_topic_is_shown(capture: Path) -> None:
     assert fetched(capture) == FETCHED
     assert fetched("-j", 3, capture) == FETCHED
     assert fetched("--names", WINDOW, capture).total() < 0.3 * fetched(capture).total()
@@ -82,21 +82,21 @@ def test_no_exported_record_lacks_its_topic(capture: Path, tmp_path: Path) -> No
 
 def test_a_filter_says_what_it_could_not_check(capture: Path) -> None:
     for arguments in (("-j", 1), ("-j", 3)):
-        *_, said = say("records", "--names", WINDOW, *ORDERS, *arguments, capture).err.decode().splitlines()
+        *_, notice = say("records", "--names", WINDOW, *ORDERS, *arguments, capture).err.decode().splitlines()
         assert re.match(
-            r"kdissect: the filter could not check \d+ exchanges: name of 1 topic id not known", said
+            r"kdissect: the filter could not check \d+ exchanges: name of 1 topic id not known", notice
         )
-        assert said.endswith("; --names whole searches the whole input for the name")
+        assert notice.endswith("; --names whole searches the whole input for the name")
     assert b"could not check" not in say("records", *ORDERS, capture).err
     assert b"could not check" not in say("records", "--names", WINDOW, "--api", "Fetch", capture).err
 
 
-def test_what_nothing_teaches_is_reported_and_can_be_found_by_id(tmp_path: Path) -> None:
+def test_an_unknown_name_is_reported_and_its_id_can_be_filtered(tmp_path: Path) -> None:
     early = pieces(late_packets(), tmp_path / "ring", 4)[0]
-    said = say("read", *ORDERS, early).err.decode()
-    assert "name of 1 topic id not known (" in said
-    assert "no message in the input has the name; filter by topic id" in said
-    topic_id = said.rpartition("(")[2].partition(")")[0]
+    stderr = say("read", *ORDERS, early).err.decode()
+    assert "name of 1 topic id not known (" in stderr
+    assert "no message in the input has the name; filter by topic id" in stderr
+    topic_id = stderr.rpartition("(")[2].partition(")")[0]
     by_id = say("read", "--topic", topic_id, early)
     assert by_id.out
     assert not by_id.err
@@ -198,6 +198,6 @@ def test_a_file_may_grow_between_the_passes(
             growing.write_bytes(rest)
 
     monkeypatch.setattr(run, "learned_from", grown)
-    said = say("records", "-q", growing)
-    assert said.status == 0
-    assert said.out.startswith(b"813 records")
+    done = say("records", "-q", growing)
+    assert done.status == 0
+    assert done.out.startswith(b"813 records")

@@ -194,7 +194,7 @@ def test_up_to_where_a_capture_is_damaged(tmp_path: Path, capsys: pytest.Capture
     assert bare(packets(out)) == bare(packets(path))
 
 
-def test_nothing_found_is_an_empty_capture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_match_is_an_empty_capture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, out = write(tmp_path / "in.pcap", talk()), tmp_path / "out.pcapng"
     done = run(capsys, "read", "--api", "Fetch", "-w", str(out), path)
     assert done.status == OK

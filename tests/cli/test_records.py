@@ -41,7 +41,7 @@ MICROSECOND = timedelta(microseconds=1)
 NEVER_READ = ("mock-acks0", "kafka-4-sasl", "kafka-4-fenced", "kafka-4-habits")
 
 # One begins and ends in the middle of what its clients did; the others show no records.
-TOLD = [
+REPORTED = [
     path
     for path in captures()
     if name_of(path) not in ("midstream", "tls", "http-on-9092", "raw-requests", "unanswered")
@@ -92,7 +92,7 @@ def truth_of(capture: Path) -> dict[str, list[Row]]:
     return truth
 
 
-@pytest.mark.parametrize("capture", TOLD, ids=name_of)
+@pytest.mark.parametrize("capture", REPORTED, ids=name_of)
 def test_what_was_produced(capture: Path, records: Records) -> None:
     sent = Counter(
         record_key(row)
@@ -109,7 +109,7 @@ def test_what_was_produced(capture: Path, records: Records) -> None:
     assert (seen - sent, sent - seen) == (Counter(), Counter())
 
 
-@pytest.mark.parametrize("capture", TOLD, ids=name_of)
+@pytest.mark.parametrize("capture", REPORTED, ids=name_of)
 def test_what_was_fetched(capture: Path, records: Records) -> None:
     truth = [row for row in truth_of(capture)["consumed"] if not row["topic"].startswith("__")]
     got = set(map(record_key, truth))
@@ -117,7 +117,7 @@ def test_what_was_fetched(capture: Path, records: Records) -> None:
     assert got - seen == set()
 
 
-@pytest.mark.parametrize("capture", TOLD, ids=name_of)
+@pytest.mark.parametrize("capture", REPORTED, ids=name_of)
 def test_nothing_is_fetched_before_it_is_produced(capture: Path, records: Records) -> None:
     def place(row: Row) -> Place:
         return row["topic"], row["partition"], row["key"], row["value"]
@@ -134,7 +134,7 @@ def test_nothing_is_fetched_before_it_is_produced(capture: Path, records: Record
             assert retried[place(row)] < row["time"]
 
 
-@pytest.mark.parametrize("capture", TOLD, ids=name_of)
+@pytest.mark.parametrize("capture", REPORTED, ids=name_of)
 def test_end_to_end_latency_is_what_a_join_of_the_rows_gives(capture: Path, records: Records) -> None:
     """By topic, partition and offset. The producer's clock agrees: it set the timestamp before it sent."""
     sent: dict[Place, datetime] = {}
@@ -173,12 +173,14 @@ def test_what_was_rejected(sample: str, records: Records) -> None:
     truth: Any = truth_of(capture)
     if sample == "mock-librdkafka":
         assert truth["facts"]["produce errors answered"] == errors
-    found = [row for row in rows(records("--json", "--topic", topic, capture)) if row["error"] is not None]
-    assert [row["error"] for row in found] == errors
-    assert {row["offset"] for row in found} == {None}
+    result = [row for row in rows(records("--json", "--topic", topic, capture)) if row["error"] is not None]
+    assert [row["error"] for row in result] == errors
+    assert {row["offset"] for row in result} == {None}
     if topic == "secret":
         failed = [row for row in truth["produced"] if "TopicAuthorization" in (row["error"] or "")]
-        assert [(row["key"], row["value"]) for row in found] == [(row["key"], row["value"]) for row in failed]
+        assert [(row["key"], row["value"]) for row in result] == [
+            (row["key"], row["value"]) for row in failed
+        ]
         (line,) = records("--topic", topic, "--produced", capture).lines
         assert line.endswith("  rejected: TOPIC_AUTHORIZATION_FAILED")
 

@@ -94,7 +94,7 @@ def test_a_dashboard_at_80x24(tmp_path: Path) -> None:
         screen.press("q")
         assert screen.ends() == OK
         assert screen.is_as_before()
-        assert b" packets, 0 dropped by the kernel, 0 by kdissect; " in screen.said
+        assert b" packets, 0 dropped by the kernel, 0 by kdissect; " in screen.output
 
 
 def test_all_panes_at_200x50_and_a_terminal_that_changes(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_the_terminal_is_restored_after_a_fault(tmp_path: Path) -> None:
         dashboard.write(b"this is no capture at all, and says so in more than sixty-four bytes of text\n" * 2)
         assert dashboard.terminal.ends() == USAGE
         assert dashboard.terminal.is_as_before()
-        assert b"neither pcap nor pcapng" in dashboard.terminal.said.partition(b"\x1b[?1049l")[2]
+        assert b"neither pcap nor pcapng" in dashboard.terminal.output.partition(b"\x1b[?1049l")[2]
 
 
 def test_a_terminal_that_is_closed_ends_it(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_an_interface() -> None:
         screen.press("q")
         assert screen.ends() == OK
         assert screen.is_as_before()
-        assert b"kdissect: listening on lo" in screen.said.partition(b"\x1b[?1049l")[2]
+        assert b"kdissect: listening on lo" in screen.output.partition(b"\x1b[?1049l")[2]
 
 
 def test_a_fault_of_the_drawing_thread_is_raised_after_the_terminal_is_restored() -> None:

@@ -9,7 +9,7 @@ from kdissect.exchanges import content
 from kdissect.kafka import apis, schema
 from kdissect.kafka.layout import layout
 from kdissect.kafka.records import RecordData
-from tests.made_exchanges import exchange
+from tests.exchange_factory import exchange
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from kdissect.exchanges.end_to_end import EndToEnd, learn_produced, produce_refs
 from kdissect.exchanges.learned import LearnedFacts
 from kdissect.limits import DEFAULT, LIVE, Limits
-from tests.carried_records import data, fetch, opened, produce
-from tests.made_exchanges import START_NS, exchange
+from tests.exchange_factory import START_NS, exchange
 from tests.record_batches import Item, batch
+from tests.record_exchanges import data, fetch, opened, produce
 
 if TYPE_CHECKING:
     from kdissect.model import Exchange
@@ -21,14 +21,14 @@ WINDOW_MS = DEFAULT.produce_window_ns // MS_NS
 TOPIC_ID = "1_AY0UjPSb2MbWLBR95OPw"
 
 
-def at(made: Exchange, completed_ms: int) -> Exchange:
+def at(carrier: Exchange, completed_ms: int) -> Exchange:
     """The exchange, completed at a time after the start; its request was complete 10 ms before."""
-    made.completed_ns = START_NS + completed_ms * MS_NS
+    carrier.completed_ns = START_NS + completed_ms * MS_NS
     for frame, sent_ms in (("request_frame", 10), ("response_frame", 0)):
-        before = getattr(made, frame)
+        before = getattr(carrier, frame)
         if before is not None:
-            setattr(made, frame, before._replace(end_ns=made.completed_ns - sent_ms * MS_NS))
-    return made
+            setattr(carrier, frame, before._replace(end_ns=carrier.completed_ns - sent_ms * MS_NS))
+    return carrier
 
 
 def produced(offset: int, ms: int, **answer: Any) -> Exchange:
@@ -40,9 +40,9 @@ def fetched(offset: int, ms: int, count: int = 1) -> Exchange:
     return at(fetch(raw), ms)
 
 
-def latencies_ms(made: Exchange) -> list[int | None]:
+def latencies_ms(carrier: Exchange) -> list[int | None]:
     """The end-to-end latency of each record."""
-    sources = ((record.source, record.batch) for record in opened(made))
+    sources = ((record.source, record.batch) for record in opened(carrier))
     sent = [(source.time_ns, source.produced_ns(batch)) for source, batch in sources]
     return [None if sent_ns is None else (time_ns - sent_ns) // MS_NS for time_ns, sent_ns in sent]
 
@@ -107,8 +107,8 @@ def test_the_oldest_batches_are_forgotten_and_counted() -> None:
 
 def test_the_first_produce_of_an_offset_counts_and_never_one_after_the_fetch() -> None:
     end_to_end, second = stage(), fetched(7, 25)
-    for made in (produced(7, 0), produced(7, 20)):  # the same batch twice: the first response was late
-        end_to_end.feed(made)
+    for carrier in (produced(7, 0), produced(7, 20)):  # the same batch twice: the first response was late
+        end_to_end.feed(carrier)
     end_to_end.feed(second)
     assert latencies_ms(second) == [35]
     end_to_end, early = stage(), fetched(7, 0)  # only the retry has a response
@@ -146,8 +146,8 @@ def test_topics_by_name_and_by_id(sent_by: str, read_by: str, knows_all: bool) -
     facts = LearnedFacts()
     facts.learn_topic(TOPIC_ID, "orders", START_NS)
     learn_produced(sent, facts)
-    for made in (sent, read):
-        made.topic_names[TOPIC_ID] = "orders"
+    for carrier in (sent, read):
+        carrier.topic_names[TOPIC_ID] = "orders"
     end_to_end = stage(learned=facts if knows_all else None)
     assert end_to_end.feed(sent) + end_to_end.feed(read) == [sent, read]
     assert latencies_ms(read) == [35]
@@ -164,24 +164,24 @@ def test_facts_of_parts_give_what_one_pass_gives(events: list[tuple[bool, int, i
     """Whatever is fetched and produced in whatever order, and however the connections are divided."""
 
     def exchanges() -> list[Exchange]:
-        made, now_ms = [], 0
+        carrier, now_ms = [], 0
         for is_produce, offset, later_ms in events:
             now_ms += later_ms + 1
-            made.append((produced if is_produce else fetched)(offset, now_ms))
-        return made
+            carrier.append((produced if is_produce else fetched)(offset, now_ms))
+        return carrier
 
     one_pass, in_parts = exchanges(), exchanges()
     end_to_end = stage()
-    out = [each for made in one_pass for each in end_to_end.feed(made)] + end_to_end.close()
+    out = [each for carrier in one_pass for each in end_to_end.feed(carrier)] + end_to_end.close()
     assert out == one_pass
     facts = LearnedFacts()
     facts.gathered_batches()
     for part in range(parts):
         own = LearnedFacts()
-        for made in in_parts[::-1][part::parts]:
-            learn_produced(made, own)
+        for carrier in in_parts[::-1][part::parts]:
+            learn_produced(carrier, own)
         facts.merge(own)
     end_to_end = stage(learned=facts)
-    for made in in_parts:
-        assert end_to_end.feed(made) == [made]
+    for carrier in in_parts:
+        assert end_to_end.feed(carrier) == [carrier]
     assert list(map(latencies_ms, in_parts)) == list(map(latencies_ms, one_pass))

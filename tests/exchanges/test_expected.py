@@ -9,8 +9,8 @@ import pytest
 from kdissect.exchanges.expected import expected_errors
 from kdissect.kafka import apis, codes
 from kdissect.pipeline import dissect
+from tests.exchange_factory import START_NS, connection, exchange
 from tests.frames import API_VERSIONS, request, response
-from tests.made_exchanges import START_NS, connection, exchange
 from tests.segments import Talk
 
 SECOND_NS = 1_000_000_000
@@ -54,8 +54,8 @@ def test_an_error_that_goes_on_is_serious_until_it_was_gone_for_a_while() -> Non
     moved = ["NOT_LEADER_OR_FOLLOWER"]
     info = connection()
     times = [0, 0.1, 4, 5, 5.1, 20, 70, 131, 135, 137]
-    found = [bool(expected_errors(after(seconds, connection=info), moved)) for seconds in times]
-    assert found == [True, True, True, True, False, False, False, True, True, False]
+    result = [bool(expected_errors(after(seconds, connection=info), moved)) for seconds in times]
+    assert result == [True, True, True, True, False, False, False, True, True, False]
     assert expected_errors(after(6, connection=connection("other")), moved)
     assert expected_errors(after(200, connection=info), ["UNKNOWN_TOPIC_ID", *moved]) == tuple(moved)
 
@@ -64,6 +64,6 @@ def test_version_negotiation_is_no_anomaly() -> None:
     rejected = response(API_VERSIONS, 0, {"error_code": 35})
     for answer in (rejected, (6).to_bytes(4, "big") + rejected[4:10]):  # some brokers send the error alone
         talk = Talk().handshake().client_sends(request(API_VERSIONS, 4)).broker_sends(answer).finish()
-        (found,) = dissect(talk.packets)
-        assert (found.errors, found.expected_errors) == (["UNSUPPORTED_VERSION"], ("UNSUPPORTED_VERSION",))
-        assert found.anomalies == []
+        (result,) = dissect(talk.packets)
+        assert (result.errors, result.expected_errors) == (["UNSUPPORTED_VERSION"], ("UNSUPPORTED_VERSION",))
+        assert result.anomalies == []

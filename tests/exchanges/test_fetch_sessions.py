@@ -6,7 +6,7 @@ from kdissect.exchanges.fetch_sessions import FetchSessions, Position
 from kdissect.exchanges.touched import touched
 from kdissect.kafka.records import RecordData
 from kdissect.limits import DEFAULT, Limits
-from tests.made_exchanges import connection, exchange
+from tests.exchange_factory import connection, exchange
 from tests.record_batches import Item, batch
 
 SESSION = 77
@@ -54,7 +54,7 @@ def fetch(
     return {position.partition: position for position in sessions.feed(fetched, touched(fetched))}
 
 
-def test_a_full_fetch_tells_each_partition() -> None:
+def test_a_full_fetch_lists_each_partition() -> None:
     positions = fetch(FetchSessions(DEFAULT), requested(p0=5, p1=7), returned(p0=9, p1=7))
     assert (positions[0].fetch_offset, positions[0].next_offset, positions[0].lag) == (5, 5, 4)
     assert positions[1].lag == 0
@@ -90,7 +90,7 @@ def test_a_new_session_forgets_the_old_one() -> None:
     assert set(fetch(sessions, [], [], session=(SESSION, 1))) == {1}
 
 
-def test_an_error_of_the_session_tells_nothing() -> None:
+def test_an_error_of_the_session_shows_nothing() -> None:
     sessions = FetchSessions(DEFAULT)
     fetch(sessions, requested(p0=5), returned(p0=9))
     assert fetch(sessions, [], [], session=(SESSION, 1), error=70) == {}

@@ -98,7 +98,7 @@ def test_requests_in_a_gap_are_those_of_the_responses_without_one() -> None:
     assert line.counts[LOST] == 2
 
 
-def test_correlation_ids_tell_what_was_lost_in_both_directions() -> None:
+def test_correlation_ids_show_what_was_lost_in_both_directions() -> None:
     line = Line()
     line.sends(1, 2, 3)
     line.answers(1, 2, 3)
@@ -114,7 +114,7 @@ def test_correlation_ids_tell_what_was_lost_in_both_directions() -> None:
     assert line.counts[LOST] == 5
 
 
-def test_a_client_that_counts_otherwise_is_not_asked() -> None:
+def test_a_client_that_counts_otherwise_is_ignored() -> None:
     line = Line()
     line.sends(1, 5, 9, 10)
     line.answers(1, 5, 9, 10)

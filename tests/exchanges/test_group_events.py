@@ -9,7 +9,7 @@ from kdissect.exchanges.group_events import EVENTS, KINDS, group_events
 from kdissect.model import ORPHAN, Embedded, Exchange
 from samples.golden import captures, name_of
 from tests import groups as g
-from tests.made_exchanges import START_NS, exchange
+from tests.exchange_factory import START_NS, exchange
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

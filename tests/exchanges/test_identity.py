@@ -48,7 +48,7 @@ def exchange(
     return Exchange(info, 1, ANSWERED, frame(request), response, api, version, 1)
 
 
-def test_software_is_written_on_the_exchange_that_told_it() -> None:
+def test_software_is_written_on_the_exchange_that_has_it() -> None:
     who, info = identity()
     request = request_payload(
         API_VERSIONS, 3, {"client_software_name": "lib", "client_software_version": "9"}

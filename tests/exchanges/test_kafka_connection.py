@@ -143,8 +143,8 @@ def fetched(correlation_id: int) -> bytes:
 
 
 def test_the_api_of_an_orphan_is_that_of_the_requests_whose_responses_it_fits() -> None:
-    ask = request(FETCH, 11, {"topics": []}, correlation_id=9)
-    exchanges, _ = play((BROKER, fetched(8)), (CLIENT, ask), (BROKER, fetched(9)), initiator=None)
+    poll = request(FETCH, 11, {"topics": []}, correlation_id=9)
+    exchanges, _ = play((BROKER, fetched(8)), (CLIENT, poll), (BROKER, fetched(9)), initiator=None)
     assert kinds(exchanges) == [(FETCH, 8, "orphan"), (FETCH, 9, "answered")]
     assert exchanges[0].response is not None
     assert exchanges[0].response["responses"][0]["topic"] == "orders"
@@ -212,15 +212,15 @@ def odd_heartbeat(client_id: bytes, correlation_id: int = 9) -> bytes:
 @pytest.mark.parametrize("initiator", [CLIENT, None])
 @pytest.mark.parametrize("name", ODD_CLIENTS)
 def test_an_odd_client_id_is_believed_by_the_response(name: str, initiator: int | None) -> None:
-    ask, answer = odd_heartbeat(ODD_CLIENTS[name]), heartbeat_answers(1, 9)[0]
-    for steps in ([ask], [ask[:500], ask[500:]] if len(ask) > 500 else [ask]):
+    heartbeat, answer = odd_heartbeat(ODD_CLIENTS[name]), heartbeat_answers(1, 9)[0]
+    for steps in ([heartbeat], [heartbeat[:500], heartbeat[500:]] if len(heartbeat) > 500 else [heartbeat]):
         exchanges, _ = play(*[(CLIENT, step) for step in steps], (BROKER, answer), initiator=initiator)
         if len(steps) == 1 or initiator is not None:
             assert kinds(exchanges) == [(HEARTBEAT, 9, "answered")], len(steps)
     wrong = sized(answer[4:] + b"more")
     if name != "2,000 characters" or initiator is None:
-        assert play((CLIENT, ask), (BROKER, wrong), initiator=initiator)[0] == []
-        assert play((CLIENT, ask), initiator=initiator)[0] == []
+        assert play((CLIENT, heartbeat), (BROKER, wrong), initiator=initiator)[0] == []
+        assert play((CLIENT, heartbeat), initiator=initiator)[0] == []
 
 
 def test_bytes_after_a_request_in_mid_stream_do_not_hide_it() -> None:
@@ -477,7 +477,7 @@ def test_garbage_in_the_middle_of_a_packet_is_left_behind() -> None:
 
 
 @pytest.mark.parametrize("initiator", [CLIENT, None])
-def test_responses_alone_are_found_again_behind_a_gap(initiator: int | None) -> None:
+def test_responses_alone_are_located_again_after_a_gap(initiator: int | None) -> None:
     answers = heartbeat_answers(6)
     steps = [(BROKER, joined(answers[:3])), (BROKER, gap(10)), (BROKER, joined(answers[3:]))]
     exchanges, _ = play(*steps, initiator=initiator)

@@ -3,7 +3,7 @@ from __future__ import annotations
 from kdissect.exchanges.ordering import Ordering
 from kdissect.limits import DEFAULT, Limits
 from kdissect.model import Exchange
-from tests.made_exchanges import connection, exchange
+from tests.exchange_factory import connection, exchange
 
 
 def completed(*times_ns: int) -> list[Exchange]:

@@ -8,8 +8,8 @@ import pytest
 
 from kdissect.exchanges.outcomes import allowed_ns, outcome
 from kdissect.pipeline import dissect
+from tests.exchange_factory import exchange
 from tests.frames import FETCH, PRODUCE, heartbeat_answers, heartbeats, request
-from tests.made_exchanges import exchange
 from tests.segments import ACK, FIN, MILLISECOND, START_NS, Talk
 
 if TYPE_CHECKING:
@@ -113,5 +113,5 @@ def test_a_direction_that_was_not_captured() -> None:
         (exchange("Metadata", 9, None), 0),
     ],
 )
-def test_how_long_a_request_allows_the_broker_to_wait(made: Any, ms: int) -> None:
-    assert allowed_ns(made) == ms * MILLISECOND
+def test_how_long_a_request_allows_the_broker_to_wait(built: Any, ms: int) -> None:
+    assert allowed_ns(built) == ms * MILLISECOND

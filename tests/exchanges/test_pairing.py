@@ -67,7 +67,7 @@ def test_a_broker_that_answers_acks_0_all_the_same_is_reported() -> None:
     assert [anomaly.kind for anomaly in exchange.anomalies] == ["unasked_response"]
 
 
-def test_a_response_tells_that_older_requests_were_never_answered() -> None:
+def test_a_response_shows_that_older_requests_were_never_answered() -> None:
     stage = pairing()
     for correlation_id in (1, 2, 3):
         send(stage, correlation_id)
@@ -202,7 +202,7 @@ def test_where_requests_may_be_missing_an_answer_must_fit() -> None:
     assert answered.kind == "answered"
 
 
-def test_a_request_found_late_is_not_answered_by_what_comes_next() -> None:
+def test_a_request_located_late_is_not_answered_by_what_comes_next() -> None:
     stage = pairing()
     send(stage, 0, time_ns=1)
     answer(stage, 0)

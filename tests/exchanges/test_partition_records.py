@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from kdissect.exchanges.partition_records import decode_batches, partition_records
 from kdissect.kafka.records import RecordData
 from kdissect.model import Embedded, Withheld
-from tests.made_exchanges import exchange
+from tests.exchange_factory import exchange
 from tests.record_batches import BASE_MS, COMMIT_KEY, CONTROL, Item, batch
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def test_topic_ids_become_names() -> None:
     assert each.names == ["orders", TOPIC_ID]
 
 
-def test_a_fetch_tells_offsets_and_aborted_transactions() -> None:
+def test_a_fetch_has_offsets_and_aborted_transactions() -> None:
     raw = batch([Item()], base_offset=5, producer_id=9, flags=0x10)
     aborted = {"aborted_transactions": [{"producer_id": 9, "first_offset": 5}]}
     (record,) = records_in(fetch(raw, partition=aborted))

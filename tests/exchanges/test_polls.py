@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kdissect.exchanges.polls import is_long_poll, replica_id
-from tests.made_exchanges import exchange
+from tests.exchange_factory import exchange
 
 MS_NS = 1_000_000
 
@@ -42,5 +42,5 @@ def test_a_long_poll_waits_in_vain(sample: Any, expected: bool) -> None:
         (exchange("OffsetForLeaderEpoch", 3, {"replica_id": 2}), None),
     ],
 )  # fmt: skip
-def test_brokers_that_copy_tell_who_they_are(sample: Any, expected: int | None) -> None:
+def test_replicating_brokers_are_identified(sample: Any, expected: int | None) -> None:
     assert replica_id(sample) == expected

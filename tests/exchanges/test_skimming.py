@@ -49,7 +49,7 @@ def from_all_exchanges(packets: Sequence[Packet]) -> dict[Any, Any]:
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=name_of)
-def test_it_learns_what_all_exchanges_teach(path: Path) -> None:
+def test_it_learns_the_names_of_all_exchanges(path: Path) -> None:
     packets = packets_of(path)
     assert skimmed(packets) == from_all_exchanges(packets)
 

@@ -6,9 +6,9 @@ import pytest
 
 from kdissect.exchanges.partition_records import Snapshots, decode_batches, partition_records
 from kdissect.limits import Limits
-from tests.carried_records import fetch, snapshot
-from tests.made_exchanges import connection
+from tests.exchange_factory import connection
 from tests.record_batches import Item, batch
+from tests.record_exchanges import fetch, snapshot
 
 if TYPE_CHECKING:
     from kdissect.model import Exchange
@@ -65,9 +65,9 @@ def test_no_more_is_held_than_the_bounds_allow() -> None:
     assert values(Snapshots(Limits(snapshot_bytes=20)), first, second) == [b"0", "unaligned_records"]
     snapshots = Snapshots(Limits(snapshots=2))
     for number in range(5):
-        begun = snapshot(RAW[:100], 0, len(RAW))
-        begun.connection = connection(f"c{number}")
-        assert values(snapshots, begun) == [b"0"]
+        started = snapshot(RAW[:100], 0, len(RAW))
+        started.connection = connection(f"c{number}")
+        assert values(snapshots, started) == [b"0"]
     assert snapshots.unfinished == 2
 
 

@@ -124,7 +124,7 @@ def test_an_id_has_the_first_name_that_was_learned() -> None:
     assert naming.name(ORDERS) == "orders"
 
 
-def test_an_exchange_mentions_each_id_once_and_says_what_it_teaches() -> None:
+def test_an_exchange_mentions_each_id_once_and_lists_the_names_it_has() -> None:
     assert topic_refs(fetch(ORDERS, PAYMENTS, ORDERS, "AAAAAAAAAAAAAAAAAAAAAA")) == TopicRefs(
         [ORDERS, PAYMENTS], []
     )
@@ -139,7 +139,7 @@ def test_an_exchange_mentions_each_id_once_and_says_what_it_teaches() -> None:
 @pytest.mark.parametrize(
     ("learned_ns", "name"), [(0, "orders"), (7 * SECOND - 1, "orders"), (7 * SECOND, None)]
 )
-def test_what_other_parts_teach_names_up_to_a_window_before(learned_ns: int, name: str | None) -> None:
+def test_names_of_other_parts_count_up_to_a_window_before(learned_ns: int, name: str | None) -> None:
     facts = LearnedFacts()
     facts.learn_topic(ORDERS, "orders", learned_ns)
     naming = TopicNameResolver(WINDOW, topic_refs, facts)
@@ -158,7 +158,7 @@ def test_of_two_names_the_one_that_was_learned_first_holds_whichever_part_has_it
     assert requested.topic_names == {ORDERS: "orders"}
 
 
-def test_what_cannot_teach_need_not_be_decoded() -> None:
+def test_what_has_no_names_need_not_be_decoded() -> None:
     assert may_name_topic_ids(METADATA, 10)
     assert may_name_topic_ids(METADATA, 99)  # read as the latest that is known
     assert not may_name_topic_ids(METADATA, 9)

@@ -6,7 +6,7 @@ import pytest
 
 from kdissect.exchanges.touched import touched
 from kdissect.kafka.records import RecordData
-from tests.made_exchanges import exchange
+from tests.exchange_factory import exchange
 
 ORDERS = "5RzwtLHbTWqVAuyWxeBeRQ"
 
@@ -44,7 +44,7 @@ def test_a_topic_id_is_named_where_it_was_learned(names: dict[str, str], topic: 
     assert (result.topic, result.topic_id) == (topic, ORDERS)
 
 
-def test_groups_side_by_side_are_told_apart() -> None:
+def test_groups_side_by_side_are_distinguished() -> None:
     def group(name: str, offset: int) -> dict[str, Any]:
         partition = {"partition_index": 0, "committed_offset": offset, "error_code": 0}
         return {"group_id": name, "topics": [{"name": "orders", "partitions": [partition]}], "error_code": 0}

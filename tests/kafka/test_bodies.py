@@ -24,6 +24,7 @@ from kdissect.kafka.headers import CORRELATION_ID_BYTES, read_request_header
 from kdissect.kafka.primitives import DecodeBudget
 from kdissect.model import Embedded, Withheld
 from kdissect.pipeline import dissect
+from tests.exchange_factory import exchange
 from tests.frames import (
     API_VERSIONS,
     FETCH,
@@ -34,7 +35,6 @@ from tests.frames import (
     request_payload,
     response_payload,
 )
-from tests.made_exchanges import exchange
 
 ENVELOPE, CREATE_TOPICS, CONSUMER_GROUP_HEARTBEAT = 58, 19, 68
 
@@ -126,10 +126,10 @@ def test_a_null_before_the_end_of_a_cut_body_is_reported() -> None:
 def test_what_a_broker_sends_as_null_is_invalid_for_kio() -> None:
     """librdkafka's mock broker sends errors of SyncGroup with a null assignment."""
     with open_capture("samples/mock-kafka-python.pcap") as capture:
-        found = [each for each in dissect(capture) if each.anomalies and each.api == "SyncGroup"]
-    assert [each.anomalies[0][:2] for each in found] == [("unexpected_null", "response.assignment")] * 3
+        result = [each for each in dissect(capture) if each.anomalies and each.api == "SyncGroup"]
+    assert [each.anomalies[0][:2] for each in result] == [("unexpected_null", "response.assignment")] * 3
     response = load_entity_schema("sync_group", 3, EntityType.response)
-    for each in found:
+    for each in result:
         assert each.response_frame is not None
         with pytest.raises(UnexpectedNull):
             entity_reader(response)(each.response_frame.data, CORRELATION_ID_BYTES)

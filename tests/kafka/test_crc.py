@@ -28,16 +28,16 @@ def test_is_the_checksum_of_batches() -> None:
 def test_where_the_package_is_built_otherwise_it_is_loaded_whole(
     monkeypatch: pytest.MonkeyPatch, missing: str
 ) -> None:
-    found = PathFinder.find_spec
+    result = PathFinder.find_spec
 
     def find(name: str, path: list[str] | None = None) -> object:
-        return None if name == missing else found(name, path)
+        return None if name == missing else result(name, path)
 
     monkeypatch.setattr(PathFinder, "find_spec", find)
     assert agrees(primitives._load())
 
 
 def test_loads_nothing_of_the_package_but_it() -> None:
-    said = "import sys, kdissect.kafka.batches; print('crc32c' in sys.modules)"
-    told = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True)
-    assert told.stdout == "False\n"
+    program = "import sys, kdissect.kafka.batches; print('crc32c' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

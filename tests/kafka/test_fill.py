@@ -26,7 +26,7 @@ def test_a_few_fields_make_a_body() -> None:
     }
 
 
-def test_tagged_fields_are_filled_where_begun() -> None:
+def test_tagged_fields_are_filled_where_started() -> None:
     fetch = schema.request(1)
     assert fetch is not None
     body = fill(fetch, 15, {"replica_state": {"replica_id": 4}, "_tags": {99: b""}})

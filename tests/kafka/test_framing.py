@@ -82,7 +82,7 @@ def test_a_gap_over_a_boundary_begins_a_search() -> None:
     assert not stage.synchronized
 
 
-def test_a_search_ends_where_locate_says_and_tells_what_it_cost() -> None:
+def test_a_search_ends_where_locate_says_and_reports_its_cost() -> None:
     def locate(search: Search, final: bool) -> int | None:
         return 8 if search.end >= 12 else None
 

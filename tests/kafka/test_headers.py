@@ -51,7 +51,7 @@ def test_versions_newer_than_ours_are_flexible_where_the_api_became_so() -> None
 
 
 @pytest.mark.parametrize("end", range(20))
-def test_cut_short_it_tells_what_it_can(end: int) -> None:
+def test_a_truncated_header_is_decoded_as_far_as_possible(end: int) -> None:
     data = bytes.fromhex("000c0004 00000001 0005") + b"hello" + b"\0"
     if end < 8:
         with pytest.raises(DecodeError):

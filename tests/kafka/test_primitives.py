@@ -30,7 +30,7 @@ def test_null_is_minus_one_alone() -> None:
         null(-2, 7)
 
 
-def test_a_tag_head_tells_tag_end_and_begin() -> None:
+def test_a_tag_head_has_tag_end_and_start() -> None:
     assert tag_head(b"?\x05\x03abc", 1) == (5, 6, 3)
     assert tag_head(b"\x85\x01\x80\x02", 0) == (133, 260, 4)
 

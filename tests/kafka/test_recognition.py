@@ -110,7 +110,7 @@ def test_a_first_request_cut_by_a_snaplen_is_believed_for_its_header() -> None:
 
 
 @pytest.mark.parametrize("offset", [0, 1, 3, 17, 60, 99, 500])
-def test_mid_stream_the_next_request_is_found_by_its_content(offset: int) -> None:
+def test_mid_stream_the_next_request_is_located_by_its_content(offset: int) -> None:
     produce = request(
         PRODUCE, 9, {"acks": 1, "topic_data": [{"name": "orders", "partition_data": [{"records": NOISE}]}]}
     )
@@ -136,7 +136,7 @@ def located(
     return locate_response(held, lambda one: (api, version) if least <= one <= greatest else None, ids)
 
 
-def test_responses_are_found_by_the_requests_that_wait() -> None:
+def test_responses_are_located_by_the_waiting_requests() -> None:
     stream = NOISE + joined(heartbeat_answers(4, first=1000))
     assert located(search(stream), (1000, 1003)) == len(NOISE)
     assert located(search(NOISE), (1000, 1003)) is None
@@ -150,7 +150,7 @@ def test_any_correlation_ids_may_wait(ids: tuple[int | None, int | None]) -> Non
     assert located(search(stream), ids) == (None if ids == (7, 500) else len(NOISE))
 
 
-def test_a_response_found_before_its_request_is_looked_for_again() -> None:
+def test_a_response_located_before_its_request_is_searched_again() -> None:
     held = search(NOISE, heartbeat_answers(1, first=9)[0])
     assert located(held, (8, 8)) is None
     assert located(held, (8, 9)) is None
@@ -158,7 +158,7 @@ def test_a_response_found_before_its_request_is_looked_for_again() -> None:
     assert located(held, (8, 9)) == len(NOISE)
 
 
-def test_a_response_must_decode_as_what_was_asked_or_be_followed_by_another() -> None:
+def test_a_response_must_decode_as_the_request_requires_or_be_followed_by_another() -> None:
     body = {"responses": [{"topic": "orders", "partitions": [{"records": NOISE}]}]}
     answer = response(FETCH, 11, body, correlation_id=5)
     held = search(NOISE[:100] + answer)

@@ -54,14 +54,14 @@ def of_tshark(path: Path) -> dict[tuple[str, str], dict[str, list[str]]]:
     fields = [f"-e{name}" for name in (*shown, *(f"tcp.analysis.{name}" for name in FIELDS))]
     command = ["tshark", "-r", str(path), "-Y", "tcp", "-T", "fields", *fields]
     lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-    found: dict[tuple[str, str], dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    fields: dict[tuple[str, str], dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for line in lines:
         source, source6, port, target, target6, target_port, *flags = line.split("\t")
         ends = f"{source or source6} {port}", f"{target or target6} {target_port}"
         for name, value in zip(FIELDS, flags, strict=True):
             if value:
-                found[ends][name].append(value)
-    return found
+                fields[ends][name].append(value)
+    return fields
 
 
 @pytest.mark.tshark
@@ -73,16 +73,16 @@ def test_tshark_counts_the_same(path: Path) -> None:
         assert connection.tcp is not None
         tcp, ends = connection.tcp, [f"{end.ip} {end.port}" for end in connection.ends]
         for side in (0, 1):
-            found = tshark[ends[side], ends[1 - side]]
+            fields = tshark[ends[side], ends[1 - side]]
             again = tcp.retransmitted(side) + (connection.initiator == side) * tcp.syn_retransmissions
             if NOT_ENDED not in path.name:
-                assert again == len(found["retransmission"])
-                assert tcp.duplicate_acks(side) == len(found["duplicate_ack"])
-            assert (tcp.zero_window_ns(side, sys.maxsize) > 0) == bool(found["zero_window"])
+                assert again == len(fields["retransmission"])
+                assert tcp.duplicate_acks(side) == len(fields["duplicate_ack"])
+            assert (tcp.zero_window_ns(side, sys.maxsize) > 0) == bool(fields["zero_window"])
             # The acknowledgments of a side end the round trips of the other. We leave out those of SYN, FIN,
             # and of segments that others followed: ours are some of tshark's.
             theirs = Counter(
-                min(int(float(value) * 1e6).bit_length(), BUCKETS - 1) for value in found["ack_rtt"]
+                min(int(float(value) * 1e6).bit_length(), BUCKETS - 1) for value in fields["ack_rtt"]
             )
             ours = Counter(dict(enumerate(tcp.round_trips(1 - side))))
             assert not ours - theirs

@@ -181,14 +181,14 @@ def test_a_deadline_passes_by_the_connections_own_clock() -> None:
 
 
 def test_a_deadline_passes_when_all_segments_up_to_it_have_come_and_never_by_those_of_others() -> None:
-    begun = Talk().client_sends(b"ask")
-    begun_ns = begun.packets[0].time_ns
+    started = Talk().client_sends(b"ask")
+    started_ns = started.packets[0].time_ns
     connections = Connections()
-    fed(connections, begun.packets)
-    others = fed(connections, chatter(1000, start_ns=begun_ns + 10 * PATIENCE_NS))
+    fed(connections, started.packets)
+    others = fed(connections, chatter(1000, start_ns=started_ns + 10 * PATIENCE_NS))
     assert not others
-    assert connections.tick(begun_ns + PATIENCE_NS - 1) == []
-    assert script(connections.tick(begun_ns + PATIENCE_NS)) == [">ask"]
+    assert connections.tick(started_ns + PATIENCE_NS - 1) == []
+    assert script(connections.tick(started_ns + PATIENCE_NS)) == [">ask"]
 
 
 def test_a_segment_from_before_a_tick_is_counted() -> None:
@@ -285,18 +285,18 @@ STARTS = st.one_of(st.integers(2**32 - 200, 2**32 - 1), st.integers(0, 2**32 - 1
 def conversation(messages: list[tuple[int, int]], *, mss: int, starts: tuple[int, int]) -> tuple[Talk, bytes]:
     """Alternating requests and responses, and all their bytes in order. No byte equals its neighbors."""
     talk = Talk(mss=mss, client_start=starts[0], broker_start=starts[1]).handshake()
-    said = bytearray()
+    sent_bytes = bytearray()
     for request, response in messages:
-        payload = bytes((len(said) + index) % 251 for index in range(request))
-        said += payload
+        payload = bytes((len(sent_bytes) + index) % 251 for index in range(request))
+        sent_bytes += payload
         talk.client_sends(payload)
-        answer = bytes((len(said) + index) % 251 for index in range(response))
-        said += answer
+        answer = bytes((len(sent_bytes) + index) % 251 for index in range(response))
+        sent_bytes += answer
         talk.broker_sends(answer)
-    return talk.finish(), bytes(said)
+    return talk.finish(), bytes(sent_bytes)
 
 
-def heard(events: Iterable[Event]) -> bytes:
+def received(events: Iterable[Event]) -> bytes:
     assert not any(isinstance(item, Gap) for _, _, item in events)
     return b"".join(item.payload for _, _, item in events if isinstance(item, Data))
 
@@ -314,12 +314,12 @@ def displaced(packets: list[Packet], random: Random, distance: int = 16) -> list
 def test_any_local_disorder_gives_the_same(
     messages: list[tuple[int, int]], mss: int, starts: tuple[int, int], seed: int
 ) -> None:
-    talk, said = conversation(messages, mss=mss, starts=starts)
+    talk, sent_bytes = conversation(messages, mss=mss, starts=starts)
     random = Random(seed)
     packets = displaced(duplicated(talk.packets, random), random)
     connections = Connections()
     events = run(packets, connections=connections)
-    assert heard(events) == said
+    assert received(events) == sent_bytes
     assert len({connection.id for connection, _, _ in events}) == 1
     if not connections.counts["segments_without_connection"]:
         assert events[-1][2].reason == "fin"
@@ -329,11 +329,11 @@ def test_any_local_disorder_gives_the_same(
 def test_any_disorder_at_all_gives_the_same_within_the_limits(
     messages: list[tuple[int, int]], mss: int, starts: tuple[int, int], seed: int
 ) -> None:
-    talk, said = conversation(messages, mss=mss, starts=starts)
+    talk, sent_bytes = conversation(messages, mss=mss, starts=starts)
     packets = duplicated(talk.packets, Random(seed))
     Random(seed).shuffle(packets)
     events = run(packets, Limits(patience_ns=10**18, hole_age_ns=10**18, stream_holes=10**6))
-    assert heard(events) == said
+    assert received(events) == sent_bytes
 
 
 @given(MESSAGES, st.integers(1, 40), SEEDS)

@@ -217,7 +217,7 @@ def test_keep_alive_probes_and_zero_windows_change_nothing() -> None:
     assert player.counts == {"keep_alive_probes": 2}
 
 
-def test_a_probe_before_anything_was_said() -> None:
+def test_a_probe_before_any_data() -> None:
     conversation = talk().handshake()
     conversation.put(0, ACK, b"\0", sequence=1000).broker_acks().client_sends(b"ask")
     player = Player()

@@ -4,7 +4,7 @@ import pickle
 
 from kdissect.parallel.worker import Sums
 from kdissect.stats.summarizer import Summarizer
-from tests.made_exchanges import exchange
+from tests.exchange_factory import exchange
 
 
 def test_what_workers_counted_adds_up_in_the_parent() -> None:

@@ -27,7 +27,7 @@ EXPORTS = ("", "--records --partition-by date,api --compress zst", "--format par
 
 def exported(folder: Path, *arguments: object) -> Any:
     """The rows, manifests and messages of an export, independent of its division into files."""
-    said = say("export", *arguments, "-o", folder)
+    output = say("export", *arguments, "-o", folder)
     rows, manifests = {}, {}
     for table in sorted(path.name for path in folder.iterdir()):
         parts = {path.relative_to(folder / table).as_posix() for path in (folder / table).rglob("part-*")}
@@ -40,8 +40,8 @@ def exported(folder: Path, *arguments: object) -> Any:
         is_parquet = manifest["format"] == "parquet"
         rows_read = parquet_rows(folder / table, TABLES[table]) if is_parquet else json_rows(folder / table)
         rows[table] = Counter(json.dumps(row) for row in rows_read)
-    err = re.sub(rb"\d+ files? \([^)]*\) written", b"written", said.err)
-    return rows, manifests, said._replace(err=err)
+    err = re.sub(rb"\d+ files? \([^)]*\) written", b"written", output.err)
+    return rows, manifests, output._replace(err=err)
 
 
 @pytest.mark.parametrize("options", EXPORTS)

@@ -5,7 +5,7 @@ from typing import Any
 
 from kdissect.parallel.worker import Page, Text, Texts
 from kdissect.tables.lines import JsonLines
-from tests.made_exchanges import exchange
+from tests.exchange_factory import exchange
 
 OUT: Any = SimpleNamespace(encoding="ascii", errors="backslashreplace", isatty=lambda: False)
 

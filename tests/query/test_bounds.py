@@ -10,8 +10,8 @@ from kdissect.query.bounds import name_of, parse_limits, value_text
 
 
 def test_values_with_units() -> None:
-    said = parse_limits(["connections=50000,stream-bytes=2MiB", "PATIENCE=1s"])
-    assert (said.connections, said.stream_bytes, said.patience_ns) == (50_000, 2 * MIB, 1_000_000_000)
+    output = parse_limits(["connections=50000,stream-bytes=2MiB", "PATIENCE=1s"])
+    assert (output.connections, output.stream_bytes, output.patience_ns) == (50_000, 2 * MIB, 1_000_000_000)
 
 
 def test_every_value_round_trips() -> None:

@@ -8,7 +8,7 @@ from kdissect.errors import UsageError
 from kdissect.model import ORPHAN, Body
 from kdissect.query import filters
 from kdissect.query.where import Where
-from tests.made_exchanges import START_NS, connection, exchange
+from tests.exchange_factory import START_NS, connection, exchange
 
 SECOND_NS = 1_000_000_000
 

@@ -9,7 +9,7 @@ from kdissect.exchanges.partition_records import decode_batches, partition_recor
 from kdissect.kafka.records import RecordData
 from kdissect.limits import Limits
 from kdissect.query.record_filters import RecordCriteria, RecordFilter
-from tests.made_exchanges import exchange
+from tests.exchange_factory import exchange
 from tests.record_batches import COMMIT_KEY, CONTROL, Item, batch
 
 GROUP_KEY = b"\0\2\0\2g1"

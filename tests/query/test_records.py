@@ -4,8 +4,8 @@ from kdissect.exchanges.partition_records import CarriedRecord, DecodedBatch
 from kdissect.limits import Limits
 from kdissect.query.record_filters import RecordCriteria, RecordFilter
 from kdissect.query.records import Records
-from tests.carried_records import fetch, produce, snapshot
 from tests.record_batches import COMMIT_KEY, CONTROL, GZIP, Item, batch
+from tests.record_exchanges import fetch, produce, snapshot
 
 BAD = batch([Item()], codec=GZIP, compress=lambda _: b"no gzip", base_offset=5)
 

@@ -11,7 +11,7 @@ from kdissect.errors import UsageError
 from kdissect.model import Withheld
 from kdissect.query.filters import convert_amount
 from kdissect.query.where import MAX_CHARACTERS, MAX_DEPTH, Reference, compile_where
-from tests.made_exchanges import exchange
+from tests.exchange_factory import exchange
 
 if TYPE_CHECKING:
     from kdissect.model import Exchange
@@ -341,8 +341,8 @@ def test_a_pattern_that_is_refused(
 ) -> None:
     with pytest.raises(UsageError) as caught:
         compile_where(f'flag and api =~ "{pattern}"', resolve)
-    said, shown, carets = str(caught.value).split("\n")
-    assert said == f"--where: {reason}"
+    message, shown, carets = str(caught.value).split("\n")
+    assert message == f"--where: {reason}"
     assert shown[carets.index("^") : len(carets)] == marked
     assert capfd.readouterr() == ("", "")  # RE2 writes to stderr unless told otherwise
 

@@ -11,22 +11,22 @@ from kdissect.errors import UsageError
 from kdissect.pipeline import Dissection
 from kdissect.spark.batches import TableBatches, columns_of
 from kdissect.tables.rows import TABLES
-from tests.carried_records import fetch, long_batch, produce
-from tests.made_exchanges import exchange
+from tests.exchange_factory import exchange
+from tests.record_exchanges import fetch, long_batch, produce
 
 SAMPLE = Path(__file__).parents[2] / "samples" / "quickstart.pcap"
 
 
 def tables_of(batches: TableBatches) -> dict[str, Any]:
     """All rows of a sample, by table."""
-    batches_made = []
+    batches_created = []
     with open_capture(SAMPLE) as capture:
         for each in Dissection(batches.log.watch(capture), observer=batches.log):
-            batches_made += batches.feed(each)
-        batches_made += batches.close(capture.sources, capture.warnings)
+            batches_created += batches.feed(each)
+        batches_created += batches.close(capture.sources, capture.warnings)
     return {
-        name: pa.Table.from_batches([batch for own, batch in batches_made if own == name])
-        for name in {name for name, _ in batches_made}
+        name: pa.Table.from_batches([batch for own, batch in batches_created if own == name])
+        for name in {name for name, _ in batches_created}
     }
 
 

@@ -149,7 +149,7 @@ def check(lines: list[str], folder: Path) -> None:
         if requirement["name"] == "workers"
     ]
     assert workers
-    assert all("/kdissect.zip/kdissect, " in found for found in workers), workers
+    assert all("/kdissect.zip/kdissect, " in result for result in workers), workers
     assert main(["export", *SAMPLES, "-o", str(folder / "here"), "--format", "parquet"]) == 0
     for name in ("exchanges", "partitions", "connections", "groups", "topic_ids", "anomalies"):
         assert _rows(folder / "tables", name) == _rows(folder / "here", name), name

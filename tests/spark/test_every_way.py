@@ -148,8 +148,8 @@ def ways(spark: SparkSession, read: Path, out: Path, names: str) -> Iterator[tup
         yield f"spark decode {split} {form}", tables(spark, folder)
     for split, options in SPLITS.items():
         reader = spark.read.format("kdissect").options(split=split, names=names, **options)
-        made = BY_FILE if split == "files" else TABLES
-        yield f"source {split}", {name: reader.option("table", name).load(str(read)) for name in made}
+        written = BY_FILE if split == "files" else TABLES
+        yield f"source {split}", {name: reader.option("table", name).load(str(read)) for name in written}
 
 
 def as_text(frame: DataFrame, columns: Sequence[Column]) -> DataFrame:

@@ -8,7 +8,7 @@ from pyspark.sql import datasource as spark
 
 from kdissect.spark.batches import columns_of
 from kdissect.spark.datasource import test_of as row_test
-from tests.made_exchanges import START_NS, exchange
+from tests.exchange_factory import START_NS, exchange
 
 COLUMNS = {column.name: column for column in columns_of("exchanges")}
 ROW = exchange("Fetch", 12, {"topics": []}, {"responses": []}, client_id="web-shop")

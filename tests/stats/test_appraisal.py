@@ -42,7 +42,7 @@ def test_a_capture_without_fault() -> None:
     assert result.counts["packets"] == 7
 
 
-def test_connections_in_which_nobody_said_anything() -> None:
+def test_connections_without_data() -> None:
     refused = [Talk(client=("10.0.0.1", 50_000 + number)).put(0, SYN).put(1, RST | ACK) for number in (1, 2)]
     result = check(capture_bytes(talk().finish(), *refused)).connections
     assert (result.total, result.close_reasons, result.without_data) == (1, {"fin": 1}, 0)

@@ -5,7 +5,7 @@ from typing import Any
 from kdissect.limits import DEFAULT, Limits
 from kdissect.stats.cluster import Cluster, Node
 from kdissect.stats.facts import Facts
-from tests.made_exchanges import connection, exchange
+from tests.exchange_factory import connection, exchange
 
 
 def broker(node_id: int, host: str, port: int = 9092, rack: str | None = None) -> dict[str, Any]:

@@ -5,8 +5,8 @@ from typing import Any
 from kdissect.limits import DEFAULT
 from kdissect.pipeline import Dissection
 from kdissect.stats.connection_log import ConnectionLog, ConnectionLogRow
+from tests.exchange_factory import connection, exchange
 from tests.frames import heartbeat_answers, heartbeats
-from tests.made_exchanges import connection, exchange
 from tests.segments import Talk
 
 

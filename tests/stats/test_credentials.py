@@ -9,8 +9,8 @@ import pytest
 from kdissect.kafka.bodies import decode_exchange
 from kdissect.model import Exchange, Frame, Interface
 from kdissect.stats.credentials import may_carry_credentials
+from tests.exchange_factory import exchange as make_exchange
 from tests.frames import FETCH, METADATA, SASL_AUTHENTICATE, request_payload, response_payload
-from tests.made_exchanges import exchange as make_exchange
 
 BATCH = bytes(8) + (49).to_bytes(4, "big") + bytes(4) + b"\2" + bytes(44)
 CONFIGS = 32

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests import groups as g
-from tests.groups import commit, consumer, story
+from tests.groups import commit, consumer, history
 
 
 def alone() -> list[g.Exchange]:
@@ -27,7 +27,7 @@ def causes(group: g.GroupHistory) -> list[list[tuple[str, str | None]]]:
 
 
 def test_the_first_member() -> None:
-    group = story(*alone())
+    group = history(*alone())
     assert group.kind == "consumer"
     (row,) = group.rebalances
     assert causes(group) == [[("first", "a")]]
@@ -38,7 +38,7 @@ def test_the_first_member() -> None:
 
 
 def test_a_second_member_until_it_has_its_part() -> None:
-    group = story(*alone(), *second_comes())
+    group = history(*alone(), *second_comes())
     assert causes(group) == [[("first", "a")], [("join", "b")]]
     row = group.rebalances[1]
     assert (row.generation_before, row.generation_after) == (1, 2)
@@ -48,7 +48,7 @@ def test_a_second_member_until_it_has_its_part() -> None:
 
 
 def test_a_member_that_leaves() -> None:
-    group = story(
+    group = history(
         *alone(), *second_comes(), consumer("b", 20, -1, -1), consumer("a", 21, 2, 3, {"t": [0, 1]})
     )
     assert causes(group)[-1] == [("leave", "b")]
@@ -57,7 +57,7 @@ def test_a_member_that_leaves() -> None:
 
 
 def test_a_member_that_is_fenced_and_joins_again() -> None:
-    group = story(
+    group = history(
         *alone(),
         *second_comes(),
         consumer("b", 70, 2, 0, error=g.FENCED_MEMBER_EPOCH),
@@ -70,7 +70,7 @@ def test_a_member_that_is_fenced_and_joins_again() -> None:
 
 def test_a_static_member_that_is_away_for_a_while() -> None:
     static = {"instance_id": "static-b"}
-    group = story(
+    group = history(
         *alone(),
         consumer("b", 10, 0, 2, {"t": [1]}, topics=["t"], **static),
         consumer("b", 20, -2, -2, **static),
@@ -82,22 +82,22 @@ def test_a_static_member_that_is_away_for_a_while() -> None:
 
 
 def test_other_topics() -> None:
-    group = story(*alone(), consumer("a", 6, 1, 2, {"t": [0, 1], "u": [0]}, topics=["t", "u"]))
+    group = history(*alone(), consumer("a", 6, 1, 2, {"t": [0, 1], "u": [0]}, topics=["t", "u"]))
     assert causes(group) == [[("first", "a")], [("subscription", "a")]]
 
 
 def test_what_only_the_broker_knows() -> None:
-    group = story(*alone(), consumer("a", 6, 1, 2, {"t": [0, 1, 2]}))
+    group = history(*alone(), consumer("a", 6, 1, 2, {"t": [0, 1, 2]}))
     assert causes(group) == [[("first", "a")], [("unknown", None)]]
 
 
 def test_the_last_member_leaves_and_the_group_begins_again() -> None:
-    group = story(*alone(), consumer("a", 6, -1, -1), consumer("b", 30, 0, 3, {"t": [0, 1]}, topics=["t"]))
+    group = history(*alone(), consumer("a", 6, -1, -1), consumer("b", 30, 0, 3, {"t": [0, 1]}, topics=["t"]))
     assert causes(group) == [[("first", "a")], [("first", "b")]]
 
 
 def test_a_capture_that_begins_in_the_middle() -> None:
-    group = story(consumer("a", 0, 7, 7, {"t": [0]}), consumer("b", 1, 0, 8, {}, topics=["t"]))
+    group = history(consumer("a", 0, 7, 7, {"t": [0]}), consumer("b", 1, 0, 8, {}, topics=["t"]))
     assert causes(group) == [[("join", "b")]]
     assert group.rebalances[0].members_before is None
-    assert story(consumer("a", 0, -1, -1), commit("a", 1, {0: 1})).rebalances == []
+    assert history(consumer("a", 0, -1, -1), commit("a", 1, {0: 1})).rebalances == []

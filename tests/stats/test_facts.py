@@ -6,7 +6,7 @@ import pytest
 
 from kdissect.kafka.records import RecordData
 from kdissect.stats.facts import Facts
-from tests.made_exchanges import exchange
+from tests.exchange_factory import exchange
 
 
 def fetch(records: bytes = b"", *, latency_ms: float = 500, error: int = 0, **request: Any) -> Facts:

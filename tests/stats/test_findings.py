@@ -168,12 +168,12 @@ def test_each_finding(parts: dict[str, Any], verdict: str, sentence: str) -> Non
 
 
 def test_the_worst_comes_first() -> None:
-    said = findings_of(
+    output = findings_of(
         unknown=[UNKNOWN],
         counts={"kafka_gaps": 1, "shed": 1},
         files=interface(cut=1, cut_to=9),
     )
-    assert [verdict for verdict, _ in said] == ["lossy", "partly unread", "good", "good"]
+    assert [verdict for verdict, _ in output] == ["lossy", "partly unread", "good", "good"]
 
 
 def test_what_is_not_all_is_not_called_a_hundred_percent() -> None:

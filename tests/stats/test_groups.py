@@ -19,7 +19,7 @@ from kdissect.limits import Limits
 from kdissect.stats.facts import Facts
 from kdissect.stats.groups import Groups, histories
 from samples.golden import captures, name_of
-from tests.groups import commit, counted, heartbeat, join, leave, story, sync
+from tests.groups import commit, counted, heartbeat, history, join, leave, sync
 
 if TYPE_CHECKING:
     from kdissect.model import Exchange
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 NOT_READABLE = {"tls", "http-on-9092"}
 SAMPLES = [path for path in captures() if name_of(path) not in NOT_READABLE]
 # Its client was closed before it could tell its program what it had been given last.
-SAID_LESS = {("tansu-kafka-python", "kp-group-1")}
+REPORTED_LESS = {("tansu-kafka-python", "kp-group-1")}
 
 
 @cache
@@ -72,8 +72,10 @@ def test_members_have_what_their_clients_say(path: Path) -> None:
             if (member.client == client if member_id is None else member.member_id == member_id)
         ]
         assert members, (group, client)
-        is_told = groups[group].kind != "streams"  # its members are given tasks, their listeners say topics
-        if is_told and (name_of(path), client) not in SAID_LESS:
+        is_reported = (
+            groups[group].kind != "streams"
+        )  # its members are given tasks, their listeners say topics
+        if is_reported and (name_of(path), client) not in REPORTED_LESS:
             last_assignments = members[-1].assignment or {}
             assert {
                 (topic, each) for topic, numbers in last_assignments.items() for each in numbers
@@ -82,12 +84,12 @@ def test_members_have_what_their_clients_say(path: Path) -> None:
 
 @pytest.mark.parametrize("path", SAMPLES, ids=name_of)
 def test_commits_are_those_of_the_clients(path: Path) -> None:
-    said = defaultdict(list)
+    logged = defaultdict(list)
     for each in truth(path)["commits"]:
         if each["offset"] >= 0:
-            said[each["group_id"], each["topic"], each["partition"]].append(each["offset"])
+            logged[each["group_id"], each["topic"], each["partition"]].append(each["offset"])
     groups = histories_of(path)
-    for (group, topic, partition), offsets in said.items():
+    for (group, topic, partition), offsets in logged.items():
         (row,) = (row for row in groups[group].committed if (row.topic, row.partition) == (topic, partition))
         assert (row.first_offset, row.last_offset, row.commits) == (offsets[0], offsets[-1], len(offsets))
 
@@ -134,7 +136,7 @@ def test_parts_divided_by_connection_merge_into_one_run(data: st.DataObject) -> 
 
 
 def test_a_member_that_came_back_has_not_left() -> None:
-    group = story(
+    group = history(
         join("a", 0, 1, members=["a"], request_member_id=""),
         leave("a", 5),
         join("a", 9, 2, members=["a"]),
@@ -148,7 +150,7 @@ def test_a_member_that_came_back_has_not_left() -> None:
 
 
 def test_rate_of_commits() -> None:
-    group = story(
+    group = history(
         commit("a", 0, {0: 10, 1: 5}),
         commit("a", 5, {0: 60}),
         commit("a", 6, {0: 90}, error=22),
@@ -162,11 +164,11 @@ def test_rate_of_commits() -> None:
     assert group.errors == {"ILLEGAL_GENERATION": 1}
 
 
-def test_what_no_room_is_left_for_is_said() -> None:
+def test_what_is_dropped_is_counted() -> None:
     several = [join("a", at, at + 1, members=["a"]) for at in range(10)]
-    group = story(*several, limits=Limits(summary_group_events=4))
+    group = history(*several, limits=Limits(summary_group_events=4))
     assert (len(group.rebalances), group.events_dropped) == (4, 6)
-    assert story(*several, limits=Limits(summary_group_events_in_all=3)).events_dropped == 7
+    assert history(*several, limits=Limits(summary_group_events_in_all=3)).events_dropped == 7
     assert group.members[0].generation == 10
 
     limits = Limits(summary_rows=1, summary_group_members=1, summary_group_partitions=1)

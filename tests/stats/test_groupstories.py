@@ -3,8 +3,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kdissect.stats.groups import STORM, histories
-from tests.groups import consumer, counted, heartbeat, join, story, sync
-from tests.made_exchanges import connection, exchange
+from tests.exchange_factory import connection, exchange
+from tests.groups import consumer, counted, heartbeat, history, join, sync
 
 if TYPE_CHECKING:
     from kdissect.model import Exchange
@@ -23,19 +23,19 @@ def storm(count: int, every: float, first: float = 10) -> list[Exchange]:
 
 
 def test_a_storm() -> None:
-    group = story(*storm(6, 5))
+    group = history(*storm(6, 5))
     (row,) = group.storms
     assert (row.rebalances, row.causes) == (6, {"metadata": 6})
     assert (row.end - row.start).total_seconds() == 25
 
 
 def test_rebalances_now_and_then_are_none() -> None:
-    assert story(*storm(6, 25)).storms == []
-    assert story(*storm(STORM - 1, 1)).storms == []
+    assert history(*storm(6, 25)).storms == []
+    assert history(*storm(STORM - 1, 1)).storms == []
 
 
 def test_two_storms_are_two() -> None:
-    rows = story(*storm(5, 1), *storm(5, 1, 500)[2:]).storms
+    rows = history(*storm(5, 1), *storm(5, 1, 500)[2:]).storms
     # The second one repeats generations 2 to 6: a group that was deleted, and made again.
     assert [row.rebalances for row in rows] == [5, 5]
 
@@ -69,7 +69,7 @@ def test_cooperative_groups_that_grow_have_no_storm() -> None:
                 group.append(
                     sync(other, at + 1.1, generation, {"t": list(range(4 - number))[: 4 * (not place)]})
                 )
-    result = story(*group)
+    result = history(*group)
     causes = [row.causes[0].cause for row in result.rebalances]
     assert causes == ["first", *("join", "revocation") * 3]
     assert result.storms == []
@@ -83,7 +83,7 @@ def test_groups_are_sorted_by_name() -> None:
 
 
 def test_a_group_that_changes_its_protocol() -> None:
-    group = story(
+    group = history(
         join("a", 0, 1, members=["a"], request_member_id="", until=3),
         sync("a", 3, 1, {"t": [0]}),
         consumer("b", 10, 0, 2, {"t": [0]}, topics=["t"]),
@@ -93,7 +93,7 @@ def test_a_group_that_changes_its_protocol() -> None:
 
 
 def test_members_without_a_client_id() -> None:
-    group = story(
+    group = history(
         exchange(
             "Heartbeat",
             3,

@@ -5,7 +5,7 @@ from typing import Any
 from kdissect.limits import DEFAULT, Limits
 from kdissect.stats.facts import Facts
 from kdissect.stats.intervals import Intervals
-from tests.made_exchanges import START_NS, exchange
+from tests.exchange_factory import START_NS, exchange
 
 SECOND = 10**9
 

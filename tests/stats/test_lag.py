@@ -15,7 +15,7 @@ from kdissect.limits import DEFAULT
 from kdissect.stats.facts import Facts
 from kdissect.stats.lag import Lag, Samples
 from samples.golden import captures, name_of
-from tests.made_exchanges import START_NS, connection, exchange
+from tests.exchange_factory import START_NS, connection, exchange
 
 if TYPE_CHECKING:
     from kdissect.stats.document import LagRow
@@ -147,17 +147,17 @@ def test_samples_of_parts_merge_into_those_of_one_run(values: list[tuple[int, in
 def test_commits_equal_those_of_the_clients(path: Path) -> None:
     """The last offset that a client says it committed is the last, or one that a later commit passed."""
     truth: dict[str, Any] = json.loads(Path(f"samples/{name_of(path)}.truth.json").read_text())
-    said: dict[tuple[str, str, int], int] = {}
+    logged: dict[tuple[str, str, int], int] = {}
     for each in truth.get("commits", ()):
         if each["offset"] < 0:  # librdkafka's word for a partition of which nothing was to commit
             continue
-        said[each["group_id"], each["topic"], each["partition"]] = each["offset"]
+        logged[each["group_id"], each["topic"], each["partition"]] = each["offset"]
     result = Lag(DEFAULT)
     with open_capture(path) as packets:
         for one in dissect(packets):
             result.feed(Facts(one))
     rows = {(each.name, each.topic, each.partition): each for each in result.rows() if each.kind == "group"}
     wrong = Counter(
-        key for key, offset in said.items() if key not in rows or (rows[key].committed_offset or 0) < offset
+        key for key, offset in logged.items() if key not in rows or (rows[key].committed_offset or 0) < offset
     )
     assert wrong == Counter()

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from kdissect.stats.facts import Facts
 from kdissect.stats.traffic import Load
-from tests.made_exchanges import START_NS, exchange
+from tests.exchange_factory import START_NS, exchange
 
 
 def load(*facts: Facts) -> Load:

@@ -10,7 +10,7 @@ from kdissect.limits import DEFAULT
 from kdissect.stats.facts import Facts
 from kdissect.stats.pulse import OTHER, Now, Pulse
 from kdissect.stats.traffic import Failure
-from tests.made_exchanges import connection
+from tests.exchange_factory import connection
 from tests.producers import facts_of
 from tests.pulses import BATCH, NOT_LEADER, at, beat, busy, fed, fetch, produce
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests import groups as g
-from tests.groups import heartbeat, join, leave, story, sync
+from tests.groups import heartbeat, history, join, leave, sync
 
 if TYPE_CHECKING:
     from kdissect.model import Exchange
@@ -50,7 +50,7 @@ def started_by(group: GroupHistory) -> list[list[tuple[str, str | None]]]:
 
 
 def test_the_first_member() -> None:
-    (row,) = story(*alone()).rebalances
+    (row,) = history(*alone()).rebalances
     assert causes(row) == [("first", "a")]
     assert (row.generation_before, row.generation_after) == (None, 1)
     assert (row.members_before, row.members_after) == (0, 1)
@@ -59,7 +59,7 @@ def test_the_first_member() -> None:
 
 
 def test_a_second_member() -> None:
-    group = story(*alone(), *second_comes())
+    group = history(*alone(), *second_comes())
     row = group.rebalances[1]
     assert causes(row) == [("join", "b")]
     assert (row.generation_before, row.generation_after) == (1, 2)
@@ -69,7 +69,7 @@ def test_a_second_member() -> None:
 
 
 def test_a_member_that_leaves_and_says_why() -> None:
-    group = story(
+    group = history(
         *alone(),
         *second_comes(),
         leave("b", 20, "the consumer is being closed"),
@@ -85,7 +85,7 @@ def test_a_member_that_leaves_and_says_why() -> None:
 
 def test_a_member_that_falls_silent() -> None:
     """Its session is over ten seconds after its last heartbeat; then the other one is told to join again."""
-    group = story(
+    group = history(
         *alone(),
         *second_comes(),
         heartbeat("b", 13, 2),
@@ -100,7 +100,7 @@ def test_a_member_that_falls_silent() -> None:
 
 
 def test_a_member_that_joins_too_late_did_not_start_it() -> None:
-    group = story(
+    group = history(
         *alone(),
         *second_comes(),
         heartbeat("b", 20, 2),
@@ -122,14 +122,14 @@ def test_a_static_member_that_comes_back_in_time_disturbs_nobody() -> None:
         ),
         sync("a", 9.1, 1, {"t": [0, 1]}, member="a-2", instance="static-a"),
     ]
-    group = story(*start)
+    group = history(*start)
     (row,) = group.rebalances
     assert row.seconds == 3.001
     assert [member.member_id for member in group.members] == ["a", "a-2"]
 
 
 def test_a_static_member_that_comes_back_with_other_wishes() -> None:
-    group = story(
+    group = history(
         join("a", 0, 1, members=[("a", "static-a")], request_member_id="", instance="static-a", until=3),
         sync("a", 3, 1, {"t": [0, 1]}),
         join(
@@ -148,7 +148,7 @@ def test_a_static_member_that_comes_back_with_other_wishes() -> None:
 
 
 def test_the_leader_joins_again_because_topics_changed() -> None:
-    group = story(*alone(), *second_comes(), *both(20, 3, reason="cached metadata has changed"))
+    group = history(*alone(), *second_comes(), *both(20, 3, reason="cached metadata has changed"))
     assert causes(group.rebalances[-1]) == [("metadata", "a")]
     assert group.rebalances[-1].causes[0].reason == "cached metadata has changed"
 
@@ -158,7 +158,7 @@ def test_a_follower_joins_again() -> None:
         join("b", 20, 3, until=21, reason="rebalance enforced by user"),
         join("a", 20.5, 3, members=["a", "b"], until=21),
     ]
-    group = story(*alone(), *second_comes(), *again)
+    group = history(*alone(), *second_comes(), *again)
     row = group.rebalances[-1]
     assert causes(row) == [("rejoin", "b")]
     assert row.causes[0].reason == "rebalance enforced by user"
@@ -166,19 +166,19 @@ def test_a_follower_joins_again() -> None:
 
 
 def test_a_member_that_subscribes_to_other_topics() -> None:
-    group = story(*alone(), *second_comes(), *both(20, 3, topics=["t", "u"]))
+    group = history(*alone(), *second_comes(), *both(20, 3, topics=["t", "u"]))
     assert causes(group.rebalances[-1]) == [("subscription", "a")]
 
 
 def test_another_assignor() -> None:
-    group = story(*alone(), *second_comes(), *both(20, 3, protocol="roundrobin"))
+    group = history(*alone(), *second_comes(), *both(20, 3, protocol="roundrobin"))
     assert causes(group.rebalances[-1]) == [("protocol", "a")]
     assert group.protocols == ["range", "roundrobin"]
 
 
 def cooperative(protocol: str) -> GroupHistory:
     """A second member comes; the first gives up what it is to have, and joins again so that it gets it."""
-    return story(
+    return history(
         join("a", 0, 1, members=["a"], request_member_id="", until=3, protocol=protocol),
         sync("a", 3, 1, {"t": [0, 1]}),
         join("b", 10, 2, request_member_id="", until=11, protocol=protocol),
@@ -202,30 +202,30 @@ def test_an_eager_one_has_not() -> None:
 
 
 def test_a_group_that_was_empty_begins_again() -> None:
-    group = story(*alone(), leave("a", 8), join("b", 20, 2, request_member_id="", members=["b"], until=23))
+    group = history(*alone(), leave("a", 8), join("b", 20, 2, request_member_id="", members=["b"], until=23))
     assert started_by(group) == [[("first", "a")], [("first", "b")]]
     assert group.rebalances[1].members_before == 0
 
 
 def test_a_capture_that_begins_in_the_middle() -> None:
-    group = story(heartbeat("a", 0, 6, g.REBALANCE_IN_PROGRESS), *both(1, 7))
+    group = history(heartbeat("a", 0, 6, g.REBALANCE_IN_PROGRESS), *both(1, 7))
     (row,) = group.rebalances
     assert causes(row) == [("unknown", None)]
     assert (row.generation_before, row.generation_after) == (6, 7)
     assert (row.members_before, row.members_after) == (None, 2)
-    group = story(join("c", 0, 7, request_member_id="", until=2), *both(1, 7))
+    group = history(join("c", 0, 7, request_member_id="", until=2), *both(1, 7))
     assert causes(group.rebalances[0])[0] == ("join", "c")
 
 
-def test_who_was_heard_before_was_there_before() -> None:
-    group = story(heartbeat("a", 0, 6), join("b", 20, 7, request_member_id="", members=["b"], until=25))
+def test_a_member_seen_before_was_there_before() -> None:
+    group = history(heartbeat("a", 0, 6), join("b", 20, 7, request_member_id="", members=["b"], until=25))
     assert started_by(group) == [[("join", "b")]]
     assert group.rebalances[0].members_before is None
 
 
 def test_a_group_that_was_deleted_and_recreated() -> None:
     """Its generations begin anew; what comes later is not taken for an answer that comes late."""
-    group = story(
+    group = history(
         join("a", 0, 1, members=["a"], request_member_id="", until=3),
         sync("a", 3.1, 1, {"t": [0]}),
         leave("a", 5),
@@ -238,7 +238,7 @@ def test_a_group_that_was_deleted_and_recreated() -> None:
 
 def test_followers_alone_are_seen() -> None:
     """The leader's connection was not captured: nobody is said to be gone, nobody new who is not."""
-    group = story(
+    group = history(
         join("b", 0, 4, until=1),
         join("c", 0.1, 4, until=1),
         join("b", 20, 5, until=21),
@@ -250,7 +250,7 @@ def test_followers_alone_are_seen() -> None:
 
 def test_one_that_is_cut_short_by_the_next() -> None:
     """As Kafka 0.9 does, which waits for nobody: the SyncGroup that waits is refused."""
-    group = story(
+    group = history(
         join("a", 0, 1, members=["a"], request_member_id=""),
         sync("a", 0.1, 1, error=g.REBALANCE_IN_PROGRESS),
         join("b", 2, 2, request_member_id="", until=2.5),
@@ -262,13 +262,13 @@ def test_one_that_is_cut_short_by_the_next() -> None:
 
 
 def test_who_never_was_answered_counts_as_a_join() -> None:
-    group = story(join("z", 0, 0, request_member_id="", answered=False), *alone(0.5))
+    group = history(join("z", 0, 0, request_member_id="", answered=False), *alone(0.5))
     assert group.rebalances[0].joins == 3
     assert [member.client for member in group.members] == ["a"]
 
 
 def test_an_answer_that_comes_late_belongs_to_its_own_generation() -> None:
-    group = story(
+    group = history(
         *alone(),
         join(
             "b", 10, 2, request_member_id="", until=12.5

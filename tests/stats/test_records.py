@@ -13,7 +13,7 @@ from kdissect.limits import DEFAULT
 from kdissect.stats.facts import Facts
 from kdissect.stats.record_counts import Inflation, RecordCounts
 from samples.golden import captures, name_of
-from tests.made_exchanges import exchange
+from tests.exchange_factory import exchange
 from tests.record_batches import GZIP, Item, batch
 
 # Clients of these count other things: members of share groups acknowledge, a lost capture loses.
@@ -33,9 +33,9 @@ def test_what_clients_wrote_was_written(path: Path) -> None:
     """Every record that a broker acknowledged is counted; more may be, of tries that were repeated."""
     rows = json.loads(Path(f"samples/{name_of(path)}.truth.json").read_text())["produced"]
     rows = [row for row in rows if row["error"] is None and row["offset"] is not None]
-    said = Counter((row["topic"], row["partition"]) for row in rows)
+    logged = Counter((row["topic"], row["partition"]) for row in rows)
     counts = records(path)
-    for (topic, partition), count in said.items():
+    for (topic, partition), count in logged.items():
         produced = counts.partitions[topic, partition].produced
         assert produced.uncounted or produced.records >= count
     producers: dict[str, set[str]] = {}

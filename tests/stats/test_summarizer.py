@@ -57,8 +57,8 @@ def exchanges(path: Path) -> list[Exchange]:
 
 
 def truth(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(Path(f"samples/{name_of(path)}.truth.json").read_text())
-    return found
+    result: dict[str, Any] = json.loads(Path(f"samples/{name_of(path)}.truth.json").read_text())
+    return result
 
 
 @pytest.mark.parametrize("path", [path for path in SAMPLES if truth(path)["requests"]], ids=name_of)
@@ -68,8 +68,8 @@ def test_requests_by_api_and_client_are_those_of_the_clients(path: Path) -> None
     summary = summarize(exchanges(path))
     assert summary.clients is not None
     seen = {row.client: row.exchanges for row in summary.clients if row.client in telling}
-    said = Counter(row["client_id"] for row in rows)
-    assert seen == dict(said)
+    logged = Counter(row["client_id"] for row in rows)
+    assert seen == dict(logged)
     apis: Counter[str] = Counter()
     for row in summary.clients:
         if row.client in telling:

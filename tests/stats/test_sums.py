@@ -92,9 +92,9 @@ class More(Count):
 
 
 def both(one: Count, other: Count) -> Count:
-    made: Count = pickle.loads(pickle.dumps(one))
-    made.merge(pickle.loads(pickle.dumps(other)))
-    return made
+    built: Count = pickle.loads(pickle.dumps(one))
+    built.merge(pickle.loads(pickle.dumps(other)))
+    return built
 
 
 def test_parts_add_up_in_any_order_and_nothing_changes_nothing() -> None:

@@ -7,7 +7,7 @@ from kdissect.model import Anomaly
 from kdissect.pipeline import Dissection
 from kdissect.stats.survey import AnomalyCount, Survey
 from tests.cli.commands import talk
-from tests.made_exchanges import exchange
+from tests.exchange_factory import exchange
 from tests.segments import Talk
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from typing import Any
 from kdissect.limits import DEFAULT
 from kdissect.stats.facts import Facts
 from kdissect.stats.traffic import BY, Failure, Traffic
-from tests.made_exchanges import START_NS, connection, exchange
+from tests.exchange_factory import START_NS, connection, exchange
 
 
 def produce(error: int, *, topic: str = "orders", number: int = 1, **options: Any) -> Facts:

@@ -23,7 +23,7 @@ def event(
     return Event(time_ns, f"c/{at_s}", kind, "Api", client, "10.0.0.1", 7, epoch, error, time_ns + 1, **more)
 
 
-def story(*events: Event) -> TransactionHistory:
+def history(*events: Event) -> TransactionHistory:
     result = TransactionHistory()
     for each in events:
         result.take(each)
@@ -35,7 +35,7 @@ def outcomes(result: TransactionHistory) -> list[str]:
 
 
 def test_commit_and_abort() -> None:
-    result = story(
+    result = history(
         event(0, INIT),
         event(1, ADD),
         event(2, END, commits=True),
@@ -47,42 +47,42 @@ def test_commit_and_abort() -> None:
 
 
 def test_what_failed_begins_and_ends_nothing() -> None:
-    result = story(
+    result = history(
         event(0, INIT), event(1, ADD, "CONCURRENT_TRANSACTIONS"), event(2, WRITE, "NOT_LEADER_OR_FOLLOWER")
     )
     assert result.open is None
-    result = story(event(1, ADD), event(2, END, "COORDINATOR_NOT_AVAILABLE", commits=True))
+    result = history(event(1, ADD), event(2, END, "COORDINATOR_NOT_AVAILABLE", commits=True))
     assert result.open is not None
 
 
 def test_a_repeated_end_txn() -> None:
-    result = story(event(0, INIT), event(1, ADD), event(2, END, commits=True), event(3, END, commits=True))
+    result = history(event(0, INIT), event(1, ADD), event(2, END, commits=True), event(3, END, commits=True))
     assert outcomes(result) == ["committed"]
 
 
 def test_an_end_whose_begin_was_not_captured() -> None:
-    (transaction,) = story(event(2, END, commits=True)).ended
+    (transaction,) = history(event(2, END, commits=True)).ended
     assert not transaction.start_captured
-    (transaction,) = story(event(1, WRITE), event(2, END, commits=True)).ended
+    (transaction,) = history(event(1, WRITE), event(2, END, commits=True)).ended
     assert not transaction.start_captured
 
 
 def test_a_new_producer_id_ends_what_was_open() -> None:
-    result = story(event(0, INIT), event(1, ADD), event(2, INIT, epoch=1))
+    result = history(event(0, INIT), event(1, ADD), event(2, INIT, epoch=1))
     assert outcomes(result) == ["superseded"]
 
 
 def test_markers_without_end_txn_are_a_timeout() -> None:
-    begun = (event(0, INIT, timeout_ms=10_000), event(1, ADD), event(1.5, WRITE, records=4))
-    result = story(*begun, event(14, MARKER, commits=False))
+    started = (event(0, INIT, timeout_ms=10_000), event(1, ADD), event(1.5, WRITE, records=4))
+    result = history(*started, event(14, MARKER, commits=False))
     (transaction,) = result.ended
     assert (transaction.outcome, transaction.records) == ("timed_out", 4)
     assert transaction.first_marker_ns == 14 * SECOND_NS
-    assert story(*begun, event(3, MARKER, commits=False)).open is not None  # of an earlier transaction
+    assert history(*started, event(3, MARKER, commits=False)).open is not None  # of an earlier transaction
 
 
 def test_markers_belong_to_the_transaction_that_ended() -> None:
-    result = story(
+    result = history(
         event(0, INIT),
         event(1, ADD),
         event(2, END, commits=True),
@@ -94,7 +94,7 @@ def test_markers_belong_to_the_transaction_that_ended() -> None:
 
 
 def test_offsets_and_partitions_are_counted_separately() -> None:
-    result = story(
+    result = history(
         event(1, ADD, partitions=(("t", 0), ("t", 1))),
         event(2, WRITE, partitions=(("t", 0),), records=2),
         event(3, OFFSETS, partitions=(("in", 0),)),
@@ -104,7 +104,7 @@ def test_offsets_and_partitions_are_counted_separately() -> None:
 
 
 def test_a_producer_of_the_same_name_fences_the_older() -> None:
-    result = story(
+    result = history(
         event(0, INIT, client="a"),
         event(1, INIT, client="b", epoch=1),
         event(2, WRITE, "INVALID_PRODUCER_EPOCH", client="a"),
@@ -118,7 +118,7 @@ def test_a_producer_of_the_same_name_fences_the_older() -> None:
 
 
 def test_who_is_fenced_for_a_reason_that_was_not_captured() -> None:
-    result = story(event(0, INIT), event(2, WRITE, "PRODUCER_FENCED"))
+    result = history(event(0, INIT), event(2, WRITE, "PRODUCER_FENCED"))
     (fenced,) = result.fenced.values()
     assert fenced.by is None
 

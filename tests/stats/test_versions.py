@@ -9,7 +9,7 @@ import pytest
 
 from kdissect import dissect, open_capture, summarize
 from samples.golden import captures, name_of
-from tests.made_exchanges import connection, exchange
+from tests.exchange_factory import connection, exchange
 
 if TYPE_CHECKING:
     from kdissect.stats.document import VersionsPart
@@ -35,13 +35,13 @@ def versions(*exchanges: Any) -> VersionsPart:
 def test_versions_are_those_that_the_clients_used(path: Path) -> None:
     with open_capture(path) as packets:
         part = versions(*dissect(packets))
-    said = Counter((row["client_id"], row["api"], row["version"]) for row in truth(path))
-    telling = {client for client, _, _ in said}
+    logged = Counter((row["client_id"], row["api"], row["version"]) for row in truth(path))
+    telling = {client for client, _, _ in logged}
     seen: Counter[tuple[str, str, int]] = Counter()
     for row in part.used:
         if row.client in telling and not row.api.startswith("api "):
             seen[row.client, row.api, row.version] += row.count
-    assert seen == said
+    assert seen == logged
 
 
 def test_what_breaks_stands_first() -> None:

@@ -10,7 +10,7 @@ from kdissect.query.where import compile_where
 from kdissect.tables import columns
 from kdissect.tables.columns import DATE, INT16, INT32, INT64, OBJECT, STRING, TIMESTAMP, Array, Scalar
 from kdissect.tables.lines import CsvLines, JsonLines
-from tests.made_exchanges import INTERFACE, exchange, frame
+from tests.exchange_factory import INTERFACE, exchange, frame
 
 # The contract, repeated: a change here breaks programs that read our output.
 CONTRACT = """\

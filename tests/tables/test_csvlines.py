@@ -12,7 +12,7 @@ from kdissect.model import Anomaly, Withheld
 from kdissect.tables.columns import EXCHANGE
 from kdissect.tables.lines import CsvLines, printable_cells
 from kdissect.tables.values import json_bytes
-from tests.made_exchanges import exchange
+from tests.exchange_factory import exchange
 
 
 def written(*exchanges: object) -> tuple[str, list[dict[str, str]]]:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from kdissect.model import Embedded, Withheld
 from kdissect.tables.columns import BINARY, EXCHANGE, RECORD, STRING
 from kdissect.tables.exchanges import EXCHANGE_EXPORT_ONLY, RECORD_EXPORT_ONLY, exchanges, payload, records
-from tests.made_exchanges import START_NS, exchange
+from tests.exchange_factory import START_NS, exchange
 
 
 def test_exchanges_have_the_columns_of_every_command_and_some_more() -> None:

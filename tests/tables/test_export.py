@@ -24,6 +24,7 @@ from kdissect.tables.rows import TABLES
 from kdissect.tables.spark_schema import ddl
 from samples.golden import ROOT, captures, name_of
 from tests.damage import DAMAGES
+from tests.exchange_factory import connection, exchange
 from tests.exports import (
     FORMS,
     Row,
@@ -35,7 +36,6 @@ from tests.exports import (
     part,
     unpacked,
 )
-from tests.made_exchanges import connection, exchange
 from tests.test_fuzz import DAMAGE as CHANGES
 from tests.test_fuzz import TALKS
 
@@ -48,7 +48,7 @@ DAMAGED = ["quickstart", "mock-acks0"]
 EXCHANGE_NAMES = [column.name for column in EXCHANGE]
 
 FETCHED = {"responses": [{"topic": "orders", "partitions": [{"partition_index": 3, "high_watermark": 57}]}]}
-ASKED = {"topics": [{"topic": "orders", "partitions": [{"partition": 3, "fetch_offset": 41}]}]}
+REQUESTED = {"topics": [{"topic": "orders", "partitions": [{"partition": 3, "fetch_offset": 41}]}]}
 
 
 @pytest.fixture(autouse=True)
@@ -264,7 +264,7 @@ def test_a_table_without_rows_has_a_file_without_rows(tmp_path: Path) -> None:
 
 
 def test_an_exchange_adds_to_several_tables(tmp_path: Path) -> None:
-    tables = tables_of(tmp_path, exchange("Fetch", 4, ASKED, FETCHED))
+    tables = tables_of(tmp_path, exchange("Fetch", 4, REQUESTED, FETCHED))
     assert {name: len(rows) for name, rows in tables.items() if rows} == {
         "exchanges": 1,
         "partitions": 1,

@@ -14,7 +14,7 @@ from kdissect.tables.form import (
     valid_time,
 )
 from kdissect.tables.values import timestamp
-from tests.made_exchanges import exchange
+from tests.exchange_factory import exchange
 
 
 def test_times_within_the_calendar() -> None:

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 from kdissect.tables.groups import GROUPS, rows
 from kdissect.tables.values import timestamp
+from tests.exchange_factory import exchange
 from tests.groups import join
-from tests.made_exchanges import exchange
 
 if TYPE_CHECKING:
     from kdissect.model import Exchange

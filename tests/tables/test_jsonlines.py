@@ -14,8 +14,8 @@ from kdissect.model import Anomaly, Embedded, Exchange, Withheld
 from kdissect.tables.columns import EXCHANGE
 from kdissect.tables.lines import JsonLines
 from kdissect.tables.values import json_bytes
+from tests.exchange_factory import exchange
 from tests.kafka import random_bodies
-from tests.made_exchanges import exchange
 
 
 def written(*exchanges: Exchange) -> list[dict[str, Any]]:

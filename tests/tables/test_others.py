@@ -21,7 +21,7 @@ from kdissect.tables.others import (
 )
 from kdissect.tables.values import timestamp
 from tests.cli.commands import talk, write
-from tests.made_exchanges import START_NS, connection, exchange
+from tests.exchange_factory import START_NS, connection, exchange
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -28,7 +28,7 @@ from kdissect.tables.columns import (
 )
 from kdissect.tables.parquet import ParquetFormat
 from kdissect.tables.rows import TABLES
-from tests.made_exchanges import exchange
+from tests.exchange_factory import exchange
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

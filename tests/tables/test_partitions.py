@@ -4,7 +4,7 @@ from typing import Any
 
 from kdissect.kafka.records import RecordData
 from kdissect.tables.partitions import PARTITIONS, rows
-from tests.made_exchanges import exchange
+from tests.exchange_factory import exchange
 from tests.record_batches import GZIP, Item, batch
 
 ORDERS = "5RzwtLHbTWqVAuyWxeBeRQ"

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 from kdissect.tables.columns import EXCHANGE
 from kdissect.tables.lines import CsvLines, JsonLines
 from kdissect.tables.record_bodies import Opener, with_records
-from tests.carried_records import fetch, produce, snapshot
-from tests.made_exchanges import exchange
+from tests.exchange_factory import exchange
 from tests.record_batches import GZIP, Item, batch, message_set, messages
+from tests.record_exchanges import fetch, produce, snapshot
 
 if TYPE_CHECKING:
     from kdissect.model import Exchange

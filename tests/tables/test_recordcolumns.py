@@ -7,9 +7,9 @@ from uuid import UUID
 from kdissect.exchanges.partition_records import decode_batches, partition_records
 from kdissect.kafka.records import RecordData
 from kdissect.tables.columns import RECORD, text_getter
-from tests.carried_records import fetch, opened, produce
-from tests.made_exchanges import START_NS, exchange
+from tests.exchange_factory import START_NS, exchange
 from tests.record_batches import BASE_MS, Item, batch
+from tests.record_exchanges import fetch, opened, produce
 
 if TYPE_CHECKING:
     from kdissect.model import Exchange

@@ -9,8 +9,8 @@ import pytest
 from kdissect.errors import OutputError
 from kdissect.tables import record_files
 from kdissect.tables.record_files import RecordFiles, name_of_topic
-from tests.carried_records import fetch, opened, produce
 from tests.record_batches import Item, batch
+from tests.record_exchanges import fetch, opened, produce
 
 if TYPE_CHECKING:
     from pathlib import Path

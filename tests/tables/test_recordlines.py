@@ -12,8 +12,8 @@ from kdissect.pipeline import dissect
 from kdissect.tables.columns import RECORD
 from kdissect.tables.lines import OPTIONAL, PER_RECORD, JsonLines, RecordLines
 from samples.golden import captures, name_of
-from tests.carried_records import batches_of, fetch, long_batch, produce
 from tests.record_batches import CODECS, COMMIT_KEY, CONTROL, LOG_APPEND, Item, batch
+from tests.record_exchanges import batches_of, fetch, long_batch, produce
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -12,8 +12,8 @@ from kdissect.pipeline import dissect
 from kdissect.tables.lines import RecordValues
 from kdissect.tables.rows import RECORDS, TABLES
 from samples.golden import captures, name_of
-from tests.carried_records import batches_of, fetch, long_batch, produce
 from tests.record_batches import LOG_APPEND, Item, batch
+from tests.record_exchanges import batches_of, fetch, long_batch, produce
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

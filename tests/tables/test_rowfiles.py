@@ -8,7 +8,7 @@ import zstandard
 
 from kdissect.tables.rows import TABLES
 from kdissect.tables.table_files import COMPRESSIONS, JsonFormat
-from tests.made_exchanges import exchange
+from tests.exchange_factory import exchange
 
 TABLE = TABLES["exchanges"]
 

@@ -10,7 +10,7 @@ from kdissect.query.record_filters import RecordCriteria, RecordFilter
 from kdissect.query.records import Records
 from kdissect.stats.connection_log import ConnectionLog
 from kdissect.tables.rows import TABLES, TableRows
-from tests.made_exchanges import connection, exchange
+from tests.exchange_factory import connection, exchange
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -28,7 +28,7 @@ def test_rows_bear_the_name_of_their_table() -> None:
     assert [name for name, _ in rows.close((), ())] == ["connections"]
 
 
-def test_tables_that_are_not_requested_are_not_made() -> None:
+def test_tables_that_are_not_requested_are_not_written() -> None:
     rows = table_rows(("connections",))
     assert list(rows.feed(exchange())) == []
     ((name, row),) = rows.close((), ())

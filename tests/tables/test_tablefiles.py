@@ -21,8 +21,8 @@ from kdissect.tables.table_files import (
     remove_row_files,
     row_files,
 )
-from tests.carried_records import batches_of, fetch, long_batch, produce
 from tests.exports import BIG, json_rows, table_files
+from tests.record_exchanges import batches_of, fetch, long_batch, produce
 
 if TYPE_CHECKING:
     from kdissect.tables.table_files import TableFiles

@@ -11,7 +11,7 @@ import pytest
 from kdissect.kafka.records import RecordData
 from kdissect.model import Embedded, Withheld
 from kdissect.tables.values import date, json_bytes, json_document, plain, text_and_encoding, timestamp
-from tests.made_exchanges import START_NS
+from tests.exchange_factory import START_NS
 
 BATCH = pack(">qiiBIhiqqqhii", 7, 49, 0, 2, 0, 0, 0, 0, 0, -1, -1, -1, 1)
 

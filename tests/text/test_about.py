@@ -10,9 +10,9 @@ from kdissect.kafka.records import RecordData
 from kdissect.kafka.walker import walk
 from kdissect.model import Body, Withheld
 from kdissect.text.about import _WORDS, about
+from tests.exchange_factory import connection, exchange, frame
 from tests.kafka.encoder import encoder
 from tests.kafka.random_bodies import Case, random_body
-from tests.made_exchanges import connection, exchange, frame
 
 BATCH = RecordData(
     bytes.fromhex("0000000000000007 0000003d 00000000 02 00000000 0000 00000000")

@@ -9,7 +9,7 @@ from kdissect.text.about import (
     partitions_with_records,
     topics_text,
 )
-from tests.made_exchanges import exchange
+from tests.exchange_factory import exchange
 
 TOPIC_ID = "AaH9bNnceCGcRuXtjz1Y_A"
 

@@ -5,7 +5,7 @@ import pytest
 from kdissect.stats.pulse import FailureNow, LoadNow
 from kdissect.stats.traffic import Failure
 from kdissect.text.dashboard_panes import NEWS, PANES, amount, clock, latency, rate
-from tests.made_exchanges import START_NS
+from tests.exchange_factory import START_NS
 from tests.pulses import busy
 
 

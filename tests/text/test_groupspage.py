@@ -9,7 +9,7 @@ from kdissect.stats.document import CauseRow
 from kdissect.stats.groups import histories
 from kdissect.text import page
 from kdissect.text.groups_page import cause, sections
-from tests.groups import commit, counted, heartbeat, join, leave, story, sync
+from tests.groups import commit, counted, heartbeat, history, join, leave, sync
 
 
 def group_sections(limit: int | None = None, **limits: int) -> list[page.PageSection]:
@@ -66,7 +66,7 @@ def test_the_page_fits(width: int, narrow: bool) -> None:
     long = "a-group-with-a-name-that-goes-on-and-on-" * 2
     rows = histories(counted([commit("c", 0, {0: 1}, group=long)]))
     rows += [
-        story(join("a" * 60, 0, 1, members=["a" * 60], request_member_id="", reason="why " * 30, until=2))
+        history(join("a" * 60, 0, 1, members=["a" * 60], request_member_id="", reason="why " * 30, until=2))
     ]
     out = StringIO()
     page.write(out, sections(rows, limit=10, narrow=narrow), width=width, color=False)

@@ -7,8 +7,8 @@ from kdissect.kafka.records import RecordData
 from kdissect.model import Body, Embedded, Withheld
 from kdissect.tables.record_bodies import Opener
 from kdissect.text.outline import MAX_ELEMENTS, BodyContext, outline
-from tests.carried_records import fetch, produce
 from tests.record_batches import COMMIT_KEY, CONTROL, Item, batch
+from tests.record_exchanges import fetch, produce
 
 if TYPE_CHECKING:
     from kdissect.model import Exchange

@@ -6,8 +6,8 @@ import re
 from kdissect.phrases import columns_of
 from kdissect.text.style import Times
 from kdissect.text.table import RecordTable
-from tests.carried_records import fetch, opened, produce
 from tests.record_batches import COMMIT_KEY, CONTROL, Item, batch
+from tests.record_exchanges import fetch, opened, produce
 
 TRACE = b"0af7651916cd43dd8448eb211c80319c"
 MARK = batch([Item(COMMIT_KEY, b"\0\0\0\0\0\7")], flags=CONTROL)

@@ -4,8 +4,8 @@ import io
 from typing import TYPE_CHECKING
 
 from kdissect.text.table import RecordTally
-from tests.carried_records import fetch, opened, produce
 from tests.record_batches import COMMIT_KEY, CONTROL, Item, batch
+from tests.record_exchanges import fetch, opened, produce
 
 if TYPE_CHECKING:
     from kdissect.model import Exchange

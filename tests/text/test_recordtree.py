@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 from kdissect.text.style import Times
 from kdissect.text.tree import RecordTree
-from tests.carried_records import fetch, opened, produce, snapshot
-from tests.made_exchanges import START_NS
+from tests.exchange_factory import START_NS
 from tests.record_batches import LZ4, Item, batch
+from tests.record_exchanges import fetch, opened, produce, snapshot
 
 if TYPE_CHECKING:
     from kdissect.model import Exchange

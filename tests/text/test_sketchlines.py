@@ -7,7 +7,7 @@ from kdissect.limits import DEFAULT
 from kdissect.stats.quantiles import Quantiles
 from kdissect.stats.summarizer import Summarizer
 from kdissect.text.summary_page import lines
-from tests.made_exchanges import START_NS, exchange
+from tests.exchange_factory import START_NS, exchange
 
 SECOND_NS = 1_000_000_000
 

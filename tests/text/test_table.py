@@ -11,7 +11,7 @@ from kdissect.model import UNACKNOWLEDGED, Anomaly, ConnectionInfo, Endpoint
 from kdissect.phrases import columns_of
 from kdissect.text.style import Times
 from kdissect.text.table import ExchangeTable
-from tests.made_exchanges import connection, exchange
+from tests.exchange_factory import connection, exchange
 
 if TYPE_CHECKING:
     from kdissect.model import Exchange

@@ -4,7 +4,7 @@ import io
 
 from kdissect.model import Anomaly
 from kdissect.text.table import ExchangeTally
-from tests.made_exchanges import exchange
+from tests.exchange_factory import exchange
 
 ANOMALY = Anomaly("left_over", "response", "3 bytes")
 

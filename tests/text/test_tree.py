@@ -12,8 +12,8 @@ from kdissect.model import ANSWERED, ORPHAN, Anomaly, Exchange, Frame, Interface
 from kdissect.tables.record_bodies import Opener
 from kdissect.text.style import Times
 from kdissect.text.tree import ExchangeTree
+from tests.exchange_factory import START_NS, connection, exchange
 from tests.frames import request_payload, response_payload
-from tests.made_exchanges import START_NS, connection, exchange
 from tests.record_batches import Item, batch
 
 if TYPE_CHECKING:

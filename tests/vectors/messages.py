@@ -72,14 +72,14 @@ class Place(NamedTuple):
 @cache
 def vectors() -> dict[str, dict[Place, list[Vector]]]:
     """All of them by the name of our message."""
-    found: dict[str, dict[Place, list[Vector]]] = {}
+    result: dict[str, dict[Place, list[Vector]]] = {}
     for line in lzma.decompress(FILE.read_bytes()).splitlines():
-        told = orjson.loads(line)
-        raw = bytes.fromhex(told["bytes"])
-        vector = Vector(told["message"], told["version"], told["release"], raw, told["json"])
+        reported = orjson.loads(line)
+        raw = bytes.fromhex(reported["bytes"])
+        vector = Vector(reported["message"], reported["version"], reported["release"], raw, reported["json"])
         place = place_of(vector.message, vector.version, vector.release)
-        found.setdefault(place.message.name, {}).setdefault(place, []).append(vector)
-    return found
+        result.setdefault(place.message.name, {}).setdefault(place, []).append(vector)
+    return result
 
 
 @cache
@@ -125,13 +125,13 @@ def body_of(vector: Vector, place: Place) -> Body:
 
 def struct(json: dict[str, Any], fields: Sequence[Field], place: Place) -> Body:
     """The same for one struct; neither JSON nor bytes have a tagged field that is at its default."""
-    told = {snake(name): value for name, value in json.items()}
+    reported = {snake(name): value for name, value in json.items()}
     positional, tagged = split(fields, place.version)
     body = {}
-    for field in (*positional, *(field for field in tagged if field.name in told)):
-        name = field.name if field.name in told else RENAMED[place.message.name, field.name]
-        body[field.name] = _field(told.pop(name), field, place)
-    assert not told, f"{place.layout} has no {', '.join(told)}"
+    for field in (*positional, *(field for field in tagged if field.name in reported)):
+        name = field.name if field.name in reported else RENAMED[place.message.name, field.name]
+        body[field.name] = _field(reported.pop(name), field, place)
+    assert not reported, f"{place.layout} has no {', '.join(reported)}"
     return body
 
 

@@ -20,12 +20,12 @@ COUNTED = "select api, count(*) n, max(latency_us) most from exchanges group by 
 
 
 @pytest.fixture
-def ask(capsys: pytest.CaptureFixture[str], spark: object, tables: Path) -> Asking:
+def query(capsys: pytest.CaptureFixture[str], spark: object, tables: Path) -> Asking:
     return lambda *options: run(capsys, "spark", "sql", str(tables), *options)
 
 
-def test_a_table(ask: Asking) -> None:
-    done = ask(COUNTED)
+def test_a_table(query: Asking) -> None:
+    done = query(COUNTED)
     assert (done.status, done.err) == (OK, "")
     assert [line.split() for line in done.lines] == [
         ["api", "n", "most"],
@@ -34,8 +34,8 @@ def test_a_table(ask: Asking) -> None:
     ]
 
 
-def test_json_lines(ask: Asking) -> None:
-    done = ask(
+def test_json_lines(query: Asking) -> None:
+    done = query(
         "--json", "select time, topics, response, acks from exchanges left join (select 1 acks) on false"
     )
     first = json.loads(done.lines[0])
@@ -46,8 +46,8 @@ def test_json_lines(ask: Asking) -> None:
     assert first["acks"] is None
 
 
-def test_csv(ask: Asking) -> None:
-    done = ask("--csv", "select 'a,b' text, null nothing, array(1, 2) numbers, 1.5D half")
+def test_csv(query: Asking) -> None:
+    done = query("--csv", "select 'a,b' text, null nothing, array(1, 2) numbers, 1.5D half")
     assert done.out == 'text,nothing,numbers,half\r\n"a,b",,"[1,2]",1.5\r\n'
 
 
@@ -61,30 +61,30 @@ def test_on_a_terminal_texts_are_escaped(
         assert screen.shown() == shown
 
 
-def test_columns_of_one_name(ask: Asking) -> None:
-    assert ask("select 1 a, 2 a").lines[1].split() == ["1", "2"]
-    done = ask("--json", "select 1 a, 2 a")
+def test_columns_of_one_name(query: Asking) -> None:
+    assert query("select 1 a, 2 a").lines[1].split() == ["1", "2"]
+    done = query("--json", "select 1 a, 2 a")
     assert done == Run(USAGE, "", done.err)
     assert "two columns are named a; rename one of them: a AS NAME" in done.err
 
 
-def test_limit(ask: Asking) -> None:
-    assert len(ask("--json", "--limit", "2", "select * from exchanges").lines) == 2
-    shown = ask("--limit", "2", "select number from exchanges")
+def test_limit(query: Asking) -> None:
+    assert len(query("--json", "--limit", "2", "select * from exchanges").lines) == 2
+    shown = query("--limit", "2", "select number from exchanges")
     assert shown.lines[0] == "first 2 rows; use --limit to show more"
     assert [line.strip() for line in shown.lines[1:]] == ["number", "1", "2"]
-    assert ask("select 1 where false").lines == ["no rows"]
+    assert query("select 1 where false").lines == ["no rows"]
 
 
-def test_all_tables_are_there(ask: Asking) -> None:
-    names = [json.loads(line)["viewName"] for line in ask("--json", "show views").lines]
+def test_all_tables_are_there(query: Asking) -> None:
+    names = [json.loads(line)["viewName"] for line in query("--json", "show views").lines]
     assert {"exchanges", "partitions", "connections", "groups", "topic_ids", "anomalies", "captures"} <= {
         *names
     }
 
 
-def test_a_statement_that_answers_nothing(ask: Asking) -> None:
-    assert ask("create or replace temporary view nothing as select 1") == Run(OK, "", "")
+def test_a_statement_that_answers_nothing(query: Asking) -> None:
+    assert query("create or replace temporary view nothing as select 1") == Run(OK, "", "")
 
 
 @pytest.mark.parametrize(
@@ -96,8 +96,8 @@ def test_a_statement_that_answers_nothing(ask: Asking) -> None:
         ("select raise_error('boo')", "kdissect: [USER_RAISED_EXCEPTION] boo"),
     ],
 )
-def test_mistakes_are_one_line(ask: Asking, statement: str, message: str) -> None:
-    done = ask(statement)
+def test_mistakes_are_one_line(query: Asking, statement: str, message: str) -> None:
+    done = query(statement)
     assert (done.status, done.out) == (USAGE, "")
     assert done.err.startswith(message)
     assert done.err.count("\n") == 1

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from kdissect.kafka.internal.payloads import UNKNOWN, GroupProtocol, GroupProtocols
 from kdissect.limits import Limits
-from tests.made_exchanges import connection, exchange
+from tests.exchange_factory import connection, exchange
 
 if TYPE_CHECKING:
     from kdissect.model import Exchange
@@ -21,7 +21,7 @@ def join(
     return exchange("JoinGroup", 5, request, response, **more)
 
 
-def test_a_join_teaches_what_the_group_speaks() -> None:
+def test_a_join_shows_the_protocol_of_the_group() -> None:
     protocols = GroupProtocols()
     assert protocols.learn(join(response={"protocol_name": "sticky"})) == GroupProtocol("consumer", "sticky")
     sync = exchange("SyncGroup", 3, {"group_id": "readers"}, {"assignment": b""})
@@ -43,7 +43,7 @@ def test_without_an_answer_the_only_protocol_offered_is_the_one() -> None:
     assert GroupProtocols().learn(refused) == GroupProtocol("consumer", "range")
 
 
-def test_a_newer_response_tells_the_type_itself() -> None:
+def test_a_newer_response_has_the_type() -> None:
     orphan = exchange("JoinGroup", 7, None, {"protocol_type": "connect", "protocol_name": "sessioned"})
     assert GroupProtocols().learn(orphan) == GroupProtocol("connect", "sessioned")
 
@@ -67,6 +67,6 @@ def test_the_group_that_joined_longest_ago_is_forgotten() -> None:
     ]
 
 
-def test_an_exchange_of_which_nothing_was_decoded_teaches_nothing() -> None:
+def test_an_exchange_of_which_nothing_was_decoded_shows_nothing() -> None:
     assert GroupProtocols().learn(exchange("JoinGroup", 5, {}, {})) == UNKNOWN
     assert GroupProtocols().learn(exchange("Metadata", 9)) == UNKNOWN

@@ -64,7 +64,7 @@ def test_an_enumeration_value_of_tomorrow_is_its_number() -> None:
     ("data", "compression_type"),
     [(b"\xff\xff", 0), (b"not gzip", 1), (push(), 9), (gzip.compress(bytes(10_000), mtime=0), 1)],
 )
-def test_what_is_no_metrics_is_said(data: bytes, compression_type: int) -> None:
+def test_what_is_no_metrics_is_reported(data: bytes, compression_type: int) -> None:
     result = payloads.decode(data, compression_type, Limits(telemetry_bytes=5000))
     assert isinstance(result, Anomaly)
     assert result.kind == "malformed_payload"

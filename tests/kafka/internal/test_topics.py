@@ -97,7 +97,7 @@ def test_a_legacy_key_with_a_newer_value() -> None:
     assert decoded(shown_value)["expire_timestamp"] == 9
 
 
-def test_a_group_with_what_its_members_said() -> None:
+def test_a_group_with_what_its_members_sent() -> None:
     assigned = {"assigned_partitions": [{"topic": "orders", "partitions": [0, 1]}], "user_data": None}
     assignment = record("consumer_protocol", "ConsumerProtocolAssignment", 1, **assigned)
     subscription = record("consumer_protocol", "ConsumerProtocolSubscription", 1, topics=["orders"])

@@ -40,10 +40,10 @@ def schema_classes() -> list[Any]:
 
 def old_classes() -> list[Any]:
     """One class for each version; not the abstract ones."""
-    found = {
+    result = {
         cls for base in (Request, Response) for cls in _subclasses(base) if isinstance(cls.SCHEMA, Schema)
     }
-    return sorted(found, key=lambda cls: cls.__name__)
+    return sorted(result, key=lambda cls: cls.__name__)
 
 
 def class_versions(cls: Any) -> range:

@@ -91,15 +91,15 @@ def write(
 def read(implementation: Implementation, data: bytes) -> list[Seen]:
     """All records by their reader, whose checksums hold."""
     batches = implementation.memory.MemoryRecords(data)
-    found = []
+    result = []
     while batches.has_next():
         batch = batches.next_batch()
         assert batch.validate_crc()
-        found += [
+        result += [
             Seen(record.offset, record.timestamp, record.key, record.value, tuple(record.headers))
             for record in batch
         ]
-    return found
+    return result
 
 
 def ours(records: Sequence[Record]) -> list[Seen]:
@@ -112,15 +112,15 @@ def header_checksum(data: bytes) -> Any:
     """
     prime1, prime2, prime3, prime4, prime5 = 2654435761, 2246822519, 3266489917, 668265263, 374761393
     whole = len(data) // 4 * 4
-    found = prime5 + len(data)
+    result = prime5 + len(data)
     for at in range(0, whole, 4):
-        found = _rotated(found + int.from_bytes(data[at : at + 4], "little") * prime3, 17) * prime4
+        result = _rotated(result + int.from_bytes(data[at : at + 4], "little") * prime3, 17) * prime4
     for byte in data[whole:]:
-        found = _rotated(found + byte * prime5, 11) * prime1
-    found &= 0xFFFFFFFF
-    found = (found ^ found >> 15) * prime2 & 0xFFFFFFFF
-    found = (found ^ found >> 13) * prime3 & 0xFFFFFFFF
-    digest = (found ^ found >> 16).to_bytes(4, "big")
+        result = _rotated(result + byte * prime5, 11) * prime1
+    result &= 0xFFFFFFFF
+    result = (result ^ result >> 15) * prime2 & 0xFFFFFFFF
+    result = (result ^ result >> 13) * prime3 & 0xFFFFFFFF
+    digest = (result ^ result >> 16).to_bytes(4, "big")
     return SimpleNamespace(digest=lambda: digest)
 
 

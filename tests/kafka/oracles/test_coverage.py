@@ -55,9 +55,9 @@ def test_what_others_confirm(report: Callable[[str], None]) -> None:
     assert len(alone) == 91
 
 
-def _ranges(found: set[tuple[str, int]]) -> list[str]:
+def _ranges(result: set[tuple[str, int]]) -> list[str]:
     """One text a message: its name and the first and last of its versions."""
     versions: dict[str, list[int]] = {}
-    for name, version in sorted(found):
+    for name, version in sorted(result):
         versions.setdefault(name, []).append(version)
     return [f"{name} {Versions(numbers[0], numbers[-1])}" for name, numbers in versions.items()]

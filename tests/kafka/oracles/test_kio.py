@@ -43,13 +43,13 @@ MILLISECOND = timedelta(milliseconds=1)
 
 def kio_cases() -> list[tuple[str, EntityType]]:
     """Every kio schema name with every sort of message under it."""
-    found = {
+    result = {
         (name, sort)
         for name, versions in schema_name_map.items()
         for sorts in versions.values()
         for sort in sorts
     }
-    return sorted(found, key=lambda case: (case[0], case[1].name))
+    return sorted(result, key=lambda case: (case[0], case[1].name))
 
 
 def kio_versions(name: str, sort: EntityType) -> list[int]:

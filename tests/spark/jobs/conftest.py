@@ -12,8 +12,8 @@ from kdissect.spark.report import report
 from kdissect.stats.summarizer import PARTS
 from kdissect.tables.values import json_document
 from samples.golden import captures, name_of
-from tests.compared import as_json
 from tests.exports import export_packets
+from tests.row_assertions import as_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.compared import by_key, same
+from tests.row_assertions import by_key, same
 
 if TYPE_CHECKING:
     from collections.abc import Callable

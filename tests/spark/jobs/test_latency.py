@@ -7,7 +7,7 @@ import pytest
 
 from kdissect.spark.jobs.latency import latency
 from kdissect.spark.tables import tables
-from tests.compared import as_json, by_key, same
+from tests.row_assertions import as_json, by_key, same
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from tests.compared import same
+from tests.row_assertions import same
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,9 +17,9 @@ COLUMNS = (
 def summary_rows(exported: Any) -> list[dict[str, Any]]:
     """The rebalances of all groups."""
     return [
-        {"group": story["group"], **each}
-        for story in exported.summary["group_history"]
-        for each in story["rebalances"]
+        {"group": history["group"], **each}
+        for history in exported.summary["group_history"]
+        for each in history["rebalances"]
     ]
 
 

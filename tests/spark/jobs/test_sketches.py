@@ -11,7 +11,7 @@ from kdissect.stats.quantiles import RANK_ERROR, Quantiles
 from kdissect.stats.summarizer import Summarizer
 from kdissect.text.summary_page import SCHEMA, lines
 from samples.golden import captures
-from tests.compared import by_key
+from tests.row_assertions import by_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tests.compared import by_key, same
+from tests.row_assertions import by_key, same
 
 if TYPE_CHECKING:
     from collections.abc import Callable

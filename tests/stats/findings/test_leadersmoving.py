@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 from kdissect.stats.findings.brokers import LeadersMoving
+from tests.exchange_factory import connection
 from tests.findings import findings_of, metadata
-from tests.made_exchanges import connection
 
 
 def test_a_leader_that_moved_and_came_back() -> None:

@@ -3,8 +3,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kdissect.stats.findings.brokers import RequestTimeouts
+from tests.exchange_factory import START_NS, connection
 from tests.findings import findings_of
-from tests.made_exchanges import START_NS, connection
 from tests.producers import SECOND_NS, facts_of
 
 if TYPE_CHECKING:

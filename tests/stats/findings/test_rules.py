@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 # Recorded with a quota, a leader that is moved, wrong passwords, an ACL that refuses, and a broker that
 # leaves and returns: meanwhile it refuses connections. Old brokers close the connection if a login fails.
 # acks=1 is what clients did by default before 3.0, and aiokafka still does.
-STORIES = {"throttled": 1, "leaders-moving": 1, "connection-refused": 1, "authorization-denied": 1}
+SCENARIOS = {"throttled": 1, "leaders-moving": 1, "connection-refused": 1, "authorization-denied": 1}
 EXPECTED: dict[str, dict[str, int]] = {
     "kafka-0.8.2": {"leaders-moving": 1, "acks": 1, "connection-refused": 1, "broker-closes": 1},
-    "kafka-0.9": {**STORIES, "acks": 1, "broker-closes": 1},
-    "kafka-0.10.2": {**STORIES, "acks": 1, "authorization-denied": 2, "broker-closes": 5},
-    "kafka-0.11": {**STORIES, "acks": 1, "authorization-denied": 2, "broker-closes": 7},
-    "kafka-1.1": {**STORIES, "acks": 1, "authorization-denied": 2, "sasl-failures": 2},
-    "kafka-2.8": {**STORIES, "acks": 1, "sasl-failures": 2},
-    "kafka-3.9": {**STORIES, "sasl-failures": 2, "connection-refused": 3, "broker-resets": 1},
-    "kafka-3.9-zookeeper": {**STORIES, "sasl-failures": 2, "broker-closes": 1},
-    "kafka-4-cluster": STORIES,
+    "kafka-0.9": {**SCENARIOS, "acks": 1, "broker-closes": 1},
+    "kafka-0.10.2": {**SCENARIOS, "acks": 1, "authorization-denied": 2, "broker-closes": 5},
+    "kafka-0.11": {**SCENARIOS, "acks": 1, "authorization-denied": 2, "broker-closes": 7},
+    "kafka-1.1": {**SCENARIOS, "acks": 1, "authorization-denied": 2, "sasl-failures": 2},
+    "kafka-2.8": {**SCENARIOS, "acks": 1, "sasl-failures": 2},
+    "kafka-3.9": {**SCENARIOS, "sasl-failures": 2, "connection-refused": 3, "broker-resets": 1},
+    "kafka-3.9-zookeeper": {**SCENARIOS, "sasl-failures": 2, "broker-closes": 1},
+    "kafka-4-cluster": SCENARIOS,
     "kafka-4-basics": {"throttled": 1},
     "kafka-4-kraft": {"leaders-moving": 1, "connection-refused": 6},
     "kafka-4-sasl": {"sasl-failures": 7},
@@ -57,7 +57,7 @@ EXPECTED: dict[str, dict[str, int]] = {
 }
 
 
-def found_in(path: Path) -> list[FindingRow]:
+def located_in(path: Path) -> list[FindingRow]:
     """What exchanges and connections of a sample say."""
     findings = Findings(DEFAULT)
     log = ConnectionFeed(DEFAULT, findings.connect, filtered=False)
@@ -71,7 +71,7 @@ def found_in(path: Path) -> list[FindingRow]:
 
 @pytest.mark.parametrize("path", captures(), ids=name_of)
 def test_samples_say_what_is_so_and_nothing_else(path: Path) -> None:
-    rows = found_in(path)
+    rows = located_in(path)
     assert Counter(row.rule for row in rows) == EXPECTED.get(name_of(path), {})
     assert all(0 < len(row.evidence) <= min(5, row.count) for row in rows)
     assert all(row.first <= row.last for row in rows)

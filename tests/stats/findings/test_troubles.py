@@ -69,7 +69,7 @@ def served(place: int = 9, **options: Any) -> Talk:
     return one.finish()
 
 
-def asked(place: int = 0, **options: Any) -> Talk:
+def requested(place: int = 0, **options: Any) -> Talk:
     """A request that the broker has acknowledged."""
     return talk(place, **options).handshake().client_sends(heartbeats(1)[0]).broker_acks()
 
@@ -90,11 +90,11 @@ def test_a_connection_on_which_all_is_well() -> None:
 
 
 def test_a_silent_broker() -> None:
-    (row,) = findings(asked().waits(2).finish())
+    (row,) = findings(requested().waits(2).finish())
     assert (row.rule, row.severity, row.count) == ("broker-silent", "warning", 1)
     assert row.subject == "client test-client at 10.0.0.1, broker 10.0.0.2:9092"
     assert row.message.startswith("1 request acknowledged but not answered on 1 connection, for up to 2.00")
-    many = findings(*(asked(place).waits(2).finish() for place in range(3)))
+    many = findings(*(requested(place).waits(2).finish() for place in range(3)))
     assert [(row.rule, row.severity) for row in many] == [("broker-silent", "error")]
 
 
@@ -107,7 +107,7 @@ def test_a_broker_that_falls_silent() -> None:
 def test_a_request_that_waits_for_a_moment_is_no_silence() -> None:
     one = talk().handshake().client_sends(heartbeats(1)[0]).broker_sends(heartbeat_answers(1)[0])
     one.client_sends(heartbeats(1, first=2)[0]).broker_acks().waits(2).finish()
-    assert rules(asked().waits(0.5).finish(), one) == []
+    assert rules(requested().waits(0.5).finish(), one) == []
 
 
 def test_bytes_that_never_arrived_are_no_silence_of_the_broker() -> None:
@@ -116,8 +116,8 @@ def test_bytes_that_never_arrived_are_no_silence_of_the_broker() -> None:
 
 
 def test_resets_and_closes() -> None:
-    assert rules(asked().reset(1)) == ["broker-resets"]
-    closed = findings(asked().put(1, FIN | ACK).put(0, FIN | ACK).put(1, ACK))
+    assert rules(requested().reset(1)) == ["broker-resets"]
+    closed = findings(requested().put(1, FIN | ACK).put(0, FIN | ACK).put(1, ACK))
     assert [(row.rule, row.message) for row in closed] == [
         ("broker-closes", "1 connection closed right behind Heartbeat v4")
     ]
@@ -243,7 +243,7 @@ def test_a_response_that_matches_no_request() -> None:
 
 
 def test_a_client_that_connects_again_and_again() -> None:
-    loop = [asked(place, at_s=20 + place).reset(1) for place in range(12)]
+    loop = [requested(place, at_s=20 + place).reset(1) for place in range(12)]
     assert sorted(rules(*loop)) == ["broker-resets", "reconnect-loop"]
     assert "reconnect-loop" not in rules(*loop[:5])
     assert "reconnect-loop" not in rules(*loop, *(served(20 + place, at_s=place) for place in range(9)))
@@ -279,12 +279,14 @@ def test_connections_that_open_at_the_second_attempt() -> None:
 
 @pytest.mark.parametrize("side", [0, 1])
 def test_an_end_that_does_not_read(side: int) -> None:
-    one = asked().broker_sends(heartbeat_answers(1)[0])
+    one = requested().broker_sends(heartbeat_answers(1)[0])
     one.put(side, ACK, window=0).waits(3).put(side, ACK).finish()
     (row,) = findings(one)
     assert row.rule == "stalled-reader"
     assert row.message.startswith(f"the {('client', 'broker')[side]} did not read for 3.00")
-    assert rules(asked().broker_sends(heartbeat_answers(1)[0]).put(side, ACK, window=0).put(side, ACK)) == []
+    assert (
+        rules(requested().broker_sends(heartbeat_answers(1)[0]).put(side, ACK, window=0).put(side, ACK)) == []
+    )
 
 
 def test_a_client_that_vanishes_and_comes_back() -> None:
@@ -298,9 +300,9 @@ def test_a_client_that_vanishes_and_comes_back() -> None:
 
 
 def test_connections_that_the_broker_ends_are_not_the_clients_habit() -> None:
-    loop = [asked(place, at_s=place).broker_sends(heartbeat_answers(1)[0]) for place in range(20)]
+    loop = [requested(place, at_s=place).broker_sends(heartbeat_answers(1)[0]) for place in range(20)]
     assert rules(*(one.finish() for one in loop)) == ["connection-per-request"]
-    ended = [asked(place, at_s=place).broker_sends(heartbeat_answers(1)[0]) for place in range(20)]
+    ended = [requested(place, at_s=place).broker_sends(heartbeat_answers(1)[0]) for place in range(20)]
     assert rules(*(one.put(1, FIN | ACK).put(0, FIN | ACK).put(1, ACK) for one in ended)) == []
 
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kdissect.stats.findings.brokers import UnsupportedVersions
+from tests.exchange_factory import connection
 from tests.findings import findings_of, metadata
-from tests.made_exchanges import connection
 from tests.producers import facts_of
 
 if TYPE_CHECKING:

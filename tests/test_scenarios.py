@@ -31,15 +31,15 @@ HEALTHY = (
 
 
 @cache
-def told(sample: str) -> Summary:
+def summary_of(sample: str) -> Summary:
     with open_capture(SAMPLES[sample]) as packets:
         return summarize(dissect(packets), by=["partition", "connection"], parts=PARTS)
 
 
 @cache
 def truth(sample: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(Path(f"samples/{sample}.truth.json").read_text())
-    return found
+    result: dict[str, Any] = json.loads(Path(f"samples/{sample}.truth.json").read_text())
+    return result
 
 
 def rows_of(rows: Sequence[Any] | None) -> Sequence[Any]:
@@ -49,23 +49,23 @@ def rows_of(rows: Sequence[Any] | None) -> Sequence[Any]:
 
 
 def findings(sample: str, rule: str) -> list[FindingRow]:
-    return [row for row in rows_of(told(sample).findings) if row.rule == rule]
+    return [row for row in rows_of(summary_of(sample).findings) if row.rule == rule]
 
 
 def client(sample: str, name: str) -> Any:
-    (row,) = (row for row in rows_of(told(sample).clients) if row.client == name)
+    (row,) = (row for row in rows_of(summary_of(sample).clients) if row.client == name)
     return row
 
 
 @pytest.mark.parametrize("sample", HEALTHY)
-def test_where_all_is_well_there_is_nothing_to_tell(sample: str) -> None:
-    made = told(sample)
-    assert made.findings == []
-    assert [story.group for story in rows_of(made.group_history) if story.storms] == []
-    assert [row.client for row in rows_of(made.clients) if row.throttled] == []
-    assert made.transactions is not None
-    assert made.transactions.fenced == []
-    for row in made.transactions.producers:
+def test_where_all_is_well_there_are_no_findings(sample: str) -> None:
+    summary = summary_of(sample)
+    assert summary.findings == []
+    assert [history.group for history in rows_of(summary.group_history) if history.storms] == []
+    assert [row.client for row in rows_of(summary.clients) if row.throttled] == []
+    assert summary.transactions is not None
+    assert summary.transactions.fenced == []
+    for row in summary.transactions.producers:
         assert (row.superseded, row.timed_out, row.missing) == (0, 0, 0), row.transactional_id
 
 
@@ -75,22 +75,22 @@ CAUSES = {"joins": "join", "leaves": "leave", "dies": "timeout"}
 
 
 def group(sample: str, name: str) -> GroupHistory:
-    (story,) = (story for story in rows_of(told(sample).group_history) if story.group == name)
-    return story  # type: ignore[no-any-return]
+    (history,) = (history for history in rows_of(summary_of(sample).group_history) if history.group == name)
+    return history  # type: ignore[no-any-return]
 
 
-def test_each_rebalance_of_a_storm_has_the_cause_that_was_made() -> None:
+def test_each_rebalance_of_a_storm_has_the_cause_that_the_clients_logged() -> None:
     did = [step for step in truth("kafka-4-storm")["facts"]["did"] if step[0] == "restless"]
-    story = group("kafka-4-storm", "restless")
+    history = group("kafka-4-storm", "restless")
     (_, first, _), *others = did
-    causes = [(row.causes[0].client, row.causes[0].cause) for row in story.rebalances]
+    causes = [(row.causes[0].client, row.causes[0].cause) for row in history.rebalances]
     assert causes == [(first, "first"), *((who, CAUSES[what]) for _, who, what in others)]
     joined = Counter(who for _, who, what in did if what == "joins")
-    assert Counter(member.client for member in story.members) == joined
-    assert [row.members_after for row in story.rebalances] == [1, *([2, 1] * (len(others) // 2))]
+    assert Counter(member.client for member in history.members) == joined
+    assert [row.members_after for row in history.rebalances] == [1, *([2, 1] * (len(others) // 2))]
 
 
-def test_a_storm_is_told() -> None:
+def test_a_storm_is_reported() -> None:
     did = [step for step in truth("kafka-4-storm")["facts"]["did"] if step[0] == "restless"]
     (storm,) = group("kafka-4-storm", "restless").storms
     causes = Counter(CAUSES[what] for _, _, what in did[1:])
@@ -105,7 +105,7 @@ def test_a_storm_is_told() -> None:
     assert row.message.endswith("started by 5 join, 4 leave, 1 timeout; by restless (8), mortal (2)")
 
 
-def test_a_calm_group_beside_it_is_not_told() -> None:
+def test_a_calm_group_beside_it_is_not_reported() -> None:
     calm = group("kafka-4-storm", "calm")
     assert (len(calm.rebalances), calm.storms) == (1, [])
 
@@ -114,7 +114,7 @@ def test_a_calm_group_beside_it_is_not_told() -> None:
 
 
 def lag(kind: str, name: str) -> dict[int, LagRow]:
-    rows = [row for row in rows_of(told("kafka-4-lag").lag) if (row.kind, row.name) == (kind, name)]
+    rows = [row for row in rows_of(summary_of("kafka-4-lag").lag) if (row.kind, row.name) == (kind, name)]
     assert {row.topic for row in rows} == {"orders"}
     return {row.partition: row for row in rows}
 
@@ -122,24 +122,24 @@ def lag(kind: str, name: str) -> dict[int, LagRow]:
 def test_offsets_and_lag_are_those_of_kafka_consumer_groups() -> None:
     described = truth("kafka-4-lag")["facts"]["kafka-consumer-groups"]
     assert len(described) == 4
-    for said in described:
-        row = lag("group", said["group"])[said["partition"]]
-        assert row.committed_offset == said["current-offset"]
-        assert row.high_watermark == said["log-end-offset"]
-        assert row.lag == said["lag"]
-        members = {member.member_id: member for member in group("kafka-4-lag", said["group"]).members}
-        assert said["partition"] in (members[said["consumer-id"]].assignment or {})["orders"]
-        assert members[said["consumer-id"]].client == said["client-id"]
+    for client_log in described:
+        row = lag("group", client_log["group"])[client_log["partition"]]
+        assert row.committed_offset == client_log["current-offset"]
+        assert row.high_watermark == client_log["log-end-offset"]
+        assert row.lag == client_log["lag"]
+        members = {member.member_id: member for member in group("kafka-4-lag", client_log["group"]).members}
+        assert client_log["partition"] in (members[client_log["consumer-id"]].assignment or {})["orders"]
+        assert members[client_log["consumer-id"]].client == client_log["client-id"]
 
 
 def test_positions_and_lag_are_those_of_librdkafka() -> None:
     for name in ("quick", "slow"):
         for number, row in lag("client", name).items():
-            said = truth("kafka-4-lag")["facts"]["statistics"][name]["partitions"][f"orders-{number}"]
-            assert row.position == said["rxmsgs"]  # it read from the beginning
-            assert row.lag == said["hi_offset"] - said["rxmsgs"]
+            client_log = truth("kafka-4-lag")["facts"]["statistics"][name]["partitions"][f"orders-{number}"]
+            assert row.position == client_log["rxmsgs"]  # it read from the beginning
+            assert row.lag == client_log["hi_offset"] - client_log["rxmsgs"]
             committed = lag("group", name)[number].committed_offset
-            assert committed == said["committed_offset"]
+            assert committed == client_log["committed_offset"]
 
 
 def test_the_lag_of_the_slow_group_grew() -> None:
@@ -159,7 +159,7 @@ def test_the_lag_of_the_slow_group_grew() -> None:
         assert row.lag > row.lag_first
 
 
-def test_who_falls_behind_is_told_and_who_keeps_up_is_not() -> None:
+def test_who_falls_behind_is_reported_and_who_keeps_up_is_not() -> None:
     (row,) = findings("kafka-4-lag", "falling-behind")
     assert row.subject == "client slow, topic orders"
     behind = sum(each.lag or 0 for each in lag("client", "slow").values())
@@ -174,7 +174,7 @@ def test_bytes_of_partitions_are_those_of_kafka_log_dirs() -> None:
     sizes = truth("kafka-4-lag")["facts"]["kafka-log-dirs"]
     produced = {
         f"{row.topic}-{row.partition}": row.produced_bytes
-        for row in rows_of(told("kafka-4-lag").partitions)
+        for row in rows_of(summary_of("kafka-4-lag").partitions)
         if row.topic == "orders"
     }
     assert produced == sizes
@@ -182,7 +182,7 @@ def test_bytes_of_partitions_are_those_of_kafka_log_dirs() -> None:
 
 def test_records_of_partitions_are_those_of_librdkafka() -> None:
     facts = truth("kafka-4-lag")["facts"]
-    for row in rows_of(told("kafka-4-lag").partitions):
+    for row in rows_of(summary_of("kafka-4-lag").partitions):
         if row.topic == "orders":
             name = f"{row.topic}-{row.partition}"
             sent = facts["statistics"]["shop"]["partitions"][name]["txmsgs"]
@@ -200,7 +200,7 @@ def batches(sample: str, *clients: str) -> Counter[str]:
 
 
 def test_batches_are_those_of_librdkafka() -> None:
-    (row,) = (row for row in rows_of(told("kafka-4-lag").topics) if row.topic == "orders")
+    (row,) = (row for row in rows_of(summary_of("kafka-4-lag").topics) if row.topic == "orders")
     sent, got = batches("kafka-4-lag", "shop"), batches("kafka-4-lag", "quick", "slow")
     assert (row.produced_batches, row.produced_records) == (sent["batches"], sent["records"])
     assert row.produced_bytes == sent["bytes"]  # of what it got librdkafka counts keys and values alone
@@ -209,7 +209,7 @@ def test_batches_are_those_of_librdkafka() -> None:
 
 def test_small_and_large_batches_are_those_of_librdkafka() -> None:
     """There are none of the client that comes and goes; each of its batches has one record."""
-    (row,) = (row for row in rows_of(told("kafka-4-habits").topics) if row.topic == "clicks")
+    (row,) = (row for row in rows_of(summary_of("kafka-4-habits").topics) if row.topic == "clicks")
     sent = batches("kafka-4-habits", "single", "gathering")
     alone = truth("kafka-4-habits")["facts"]["delivered"]["hasty"]
     assert (row.produced_batches, row.produced_records) == (sent["batches"] + alone, sent["records"] + alone)
@@ -222,10 +222,10 @@ COUNTED = ("Produce", "Fetch", "ListOffsets", "OffsetCommit", "OffsetFetch", "Jo
 
 @pytest.mark.parametrize("sample", ["kafka-4-lag", "kafka-4-habits"])
 def test_requests_are_those_of_librdkafka(sample: str) -> None:
-    for name, said in truth(sample)["facts"]["statistics"].items():
+    for name, client_log in truth(sample)["facts"]["statistics"].items():
         seen = client(sample, name).apis
         assert {api: seen.get(api, 0) for api in COUNTED} == {
-            api: said["requests"].get(api, 0) for api in COUNTED
+            api: client_log["requests"].get(api, 0) for api in COUNTED
         }
 
 
@@ -234,19 +234,19 @@ def test_requests_are_those_of_librdkafka(sample: str) -> None:
     [("kafka-4-lag", "shop"), ("kafka-4-habits", "single"), ("kafka-4-habits", "gathering")],
 )
 def test_bytes_of_a_connection_are_those_of_librdkafka(sample: str, name: str) -> None:
-    said = truth(sample)["facts"]["statistics"][name]
+    client_log = truth(sample)["facts"]["statistics"][name]
     seen = {
         (row.exchanges, row.request_bytes, row.response_bytes)
-        for row in rows_of(told(sample).connections)
+        for row in rows_of(summary_of(sample).connections)
         if row.client == name
     }
-    assert (said["tx"], said["tx_bytes"], said["rx_bytes"]) in seen
+    assert (client_log["tx"], client_log["tx_bytes"], client_log["rx_bytes"]) in seen
 
 
 # --- a quota, two producers with one id, bad habits ---------------------------------------------------------
 
 
-def test_throttle_times_are_those_that_the_clients_were_told() -> None:
+def test_throttle_times_are_those_that_the_clients_received() -> None:
     times: Counter[str] = Counter()
     counts: Counter[str] = Counter()
     most: dict[str, int] = {}
@@ -256,7 +256,7 @@ def test_throttle_times_are_those_that_the_clients_were_told() -> None:
         counts[name] += 1
         most[name] = max(most.get(name, 0), milliseconds)
     assert set(times) == {"limited-writer", "limited-reader"}
-    for row in rows_of(told("kafka-4-quota").clients):
+    for row in rows_of(summary_of("kafka-4-quota").clients):
         assert (row.throttled, row.throttle_time_ms) == (counts[row.client], times[row.client])
     rows = findings("kafka-4-quota", "throttled")
     assert {row.subject.partition(",")[0].removeprefix("client "): row.message for row in rows} == {
@@ -267,7 +267,7 @@ def test_throttle_times_are_those_that_the_clients_were_told() -> None:
 
 def test_who_was_fenced_by_whom() -> None:
     outcomes = truth("kafka-4-fenced")["facts"]["outcomes"]
-    part = told("kafka-4-fenced").transactions
+    part = summary_of("kafka-4-fenced").transactions
     assert part is not None
     (fenced,) = part.fenced
     assert outcomes["first"] == ["_FENCED"]
@@ -292,10 +292,10 @@ def test_who_was_fenced_by_whom() -> None:
 def test_habits_that_cost() -> None:
     facts = truth("kafka-4-habits")["facts"]
     (tiny,) = findings("kafka-4-habits", "tiny-batches")
-    assert tiny.about == "client single, topic clicks"
+    assert tiny.subject == "client single, topic clicks"
     assert tiny.count == facts["statistics"]["single"]["batches"]["batches"] == facts["delivered"]["single"]
     (hasty,) = findings("kafka-4-habits", "connection-per-request")
-    assert hasty.about.startswith("client hasty at 127.0.0.1")
+    assert hasty.subject.startswith("client hasty at 127.0.0.1")
     assert hasty.count == client("kafka-4-habits", "hasty").connections >= facts["delivered"]["hasty"]
 
 
@@ -315,7 +315,7 @@ def test_a_leader_that_moves_and_who_wrote_meanwhile(sample: str) -> None:
     )
     (errors,) = (
         row.count
-        for row in rows_of(told(sample).errors)
+        for row in rows_of(summary_of(sample).errors)
         if (row.error, row.api, row.client) == ("NOT_LEADER_OR_FOLLOWER", "Produce", "mover")
     )
     assert errors == refused > 0
@@ -327,11 +327,11 @@ def test_logins_with_a_wrong_password() -> None:
     failed = {row.subject.removeprefix("client ").partition(" at ")[0]: row.count for row in rows}
     wrong = {f"{who}-{how}" for who in ("rd", "kp", "aio") for how in ("plain-alice", "scram-sha-256-bob")}
     assert set(failed) == wrong | {"java-scram-sha-256"}
-    said = Counter(
+    client_log = Counter(
         row["client_id"] for row in truth("kafka-4-sasl")["requests"] if 58 in (row["errors"] or ())
     )
     # kafka-python hangs up before the answer, and librdkafka does not tell it.
-    assert said == {name: count for name, count in failed.items() if name.startswith("aio-")}
+    assert client_log == {name: count for name, count in failed.items() if name.startswith("aio-")}
 
 
 # The first versions that Kafka 4 takes (KIP-896) of what these clients send; 4.0.1 took back JoinGroup 0, 1.
@@ -340,7 +340,7 @@ FLOORS = {"Produce": 3, "Fetch": 4, "ListOffsets": 1, "OffsetCommit": 2, "Offset
 
 def test_clients_that_are_too_old_for_kafka_4() -> None:
     """By the versions that clients say they sent."""
-    part = told("mock-old-versions").versions
+    part = summary_of("mock-old-versions").versions
     assert part is not None
     refused: Counter[tuple[str, str, int]] = Counter()
     for row in truth("mock-old-versions")["requests"]:
@@ -348,12 +348,12 @@ def test_clients_that_are_too_old_for_kafka_4() -> None:
             refused[row["client_id"], row["api"], row["version"]] += 1
     seen = {(row.client, row.api, row.version): row.count for row in part.used if row.removed}
     assert seen == dict(refused)
-    assert part.refused == len(refused)
+    assert part.rejected == len(refused)
     assert {"rd-0.9.0", "kp-0.9.0"} <= {name for name, _, _ in seen}
 
 
 @pytest.mark.parametrize("sample", ["quickstart", "kafka-4-lag", "kafka-4-storm", "kafka-4-streams"])
 def test_clients_of_today_break_nothing(sample: str) -> None:
-    part = told(sample).versions
+    part = summary_of(sample).versions
     assert part is not None
-    assert part.refused == 0
+    assert part.rejected == 0

@@ -60,7 +60,7 @@ def exchange(
     """
     key = None if api is None else apis.find(api).key
     is_orphan = kind == ORPHAN or (request is None and response is not None)
-    made = Exchange(
+    built = Exchange(
         connection=attributes.pop("connection", None) or connection(),
         number=attributes.pop("number", 1),
         kind=kind or (ORPHAN if is_orphan else UNANSWERED if response is None else ANSWERED),
@@ -75,15 +75,15 @@ def exchange(
     )
     if response is not None:
         start_ns = time_ns if is_orphan else time_ns + latency_ns
-        made.response_frame = frame(response_size, start_ns, packet=9)
-    known = None if made.api_key is None else apis.by_key(made.api_key)
-    made.api = known and known.name
+        built.response_frame = frame(response_size, start_ns, packet=9)
+    known = None if built.api_key is None else apis.by_key(built.api_key)
+    built.api = known and known.name
     if key is not None:
-        made.request_layout = None if request is None else _layout(schema.request(key), version, draft)
-        made.response_layout = None if response is None else _layout(schema.response(key), version, draft)
+        built.request_layout = None if request is None else _layout(schema.request(key), version, draft)
+        built.response_layout = None if response is None else _layout(schema.response(key), version, draft)
     for name, value in attributes.items():
-        setattr(made, name, value)
-    return made
+        setattr(built, name, value)
+    return built
 
 
 def _layout(message: schema.Message | None, version: int, draft: int | None) -> BodyLayout:

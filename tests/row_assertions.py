@@ -28,9 +28,9 @@ def as_json(frame: DataFrame) -> list[Row]:
 
 def by_key(rows: Iterable[Mapping[str, Any]], *names: str) -> dict[tuple[Any, ...], Mapping[str, Any]]:
     """The rows by what they are about; each only once."""
-    found = {tuple(row[name] for name in names): row for row in rows}
-    assert found
-    return found
+    result = {tuple(row[name] for name in names): row for row in rows}
+    assert result
+    return result
 
 
 def same(row: Mapping[str, Any], other: Mapping[str, Any], names: Sequence[str]) -> None:

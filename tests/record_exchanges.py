@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kdissect.exchanges.partition_records import decode_batches, partition_records
 from kdissect.kafka.records import RecordData
-from tests.made_exchanges import exchange
+from tests.exchange_factory import exchange
 from tests.record_batches import Item, batch
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ def fetch(raw: bytes, *, topic: str = "orders", partition: dict[str, Any] | None
 def produce(raw: bytes, answer: dict[str, Any] | None = None, *, topic: str = "orders") -> Exchange:
     """A Produce to partition 3; ``answer``: its struct in the response. None: no response."""
     sent = {"topic_data": [{"name": topic, "partition_data": [{"index": 3, "records": data(raw)}]}]}
-    told = {"name": topic, "partition_responses": [{"index": 3, **(answer or {})}]}
-    return exchange("Produce", 9, sent, None if answer is None else {"responses": [told]})
+    topic_response = {"name": topic, "partition_responses": [{"index": 3, **(answer or {})}]}
+    return exchange("Produce", 9, sent, None if answer is None else {"responses": [topic_response]})
 
 
 def snapshot(raw: bytes, position: int, size: int, *, topic: str = "__cluster_metadata") -> Exchange:
@@ -70,11 +70,11 @@ def batches_of(*exchanges: Exchange) -> list[DecodedBatch]:
     ]
 
 
-def opened(found: Exchange, **options: Any) -> list[CarriedRecord]:
+def opened(fetched: Exchange, **options: Any) -> list[CarriedRecord]:
     """Every record that an exchange carries."""
     return [
         record
-        for each in partition_records(found)
+        for each in partition_records(fetched)
         for opened_batch in decode_batches(each, **options)
         for record in opened_batch
     ]
