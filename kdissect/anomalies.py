@@ -23,10 +23,10 @@ class AnomalyKind(NamedTuple):
 
 CATALOGUE: dict[str, AnomalyKind] = {
     "truncated_body": AnomalyKind(
-        WARNING, "The body ends before its layout does; the fields present are shown."
+        WARNING, "The body is shorter than its layout; the fields present are shown."
     ),
     "malformed_body": AnomalyKind(
-        ERROR, "A length, count or marker in the body is impossible; fields before it are shown."
+        ERROR, "A length, count or marker in the body is invalid; the fields before it are shown."
     ),
     "malformed_header": AnomalyKind(
         ERROR, "The frame is too short for a request or response header, or the header is invalid."
@@ -44,28 +44,28 @@ CATALOGUE: dict[str, AnomalyKind] = {
         NOTE, "A field is null that is not nullable; Kafka rejects such a message."
     ),
     "left_over": AnomalyKind(NOTE, "Extra bytes follow the complete body."),
-    "draft_layout": AnomalyKind(NOTE, "The body uses a layout that only pre-releases had for this version."),
+    "draft_layout": AnomalyKind(NOTE, "The body uses a pre-release layout of this version."),
     "uncaptured_body": AnomalyKind(
         WARNING, "Part of the frame was not captured, or the frame exceeds the size limit."
     ),
     "malformed_payload": AnomalyKind(
-        ERROR, "Bytes in a field do not match what the message says they are; they are shown as bytes."
+        ERROR, "An embedded message does not match its layout; it is shown as bytes."
     ),
     "unread_telemetry": AnomalyKind(
-        NOTE, "Metrics are shown as bytes: opentelemetry-proto, which decodes them, is not installed."
+        NOTE, "Metrics are shown as bytes, because opentelemetry-proto is not installed."
     ),
     "malformed_records": AnomalyKind(ERROR, "Record data is not a sequence of batches or message sets."),
     "unaligned_records": AnomalyKind(
-        WARNING, "A slice of a snapshot whose beginning is missing; its records cannot be located."
+        WARNING, "The beginning of a snapshot is missing; the records of this slice cannot be located."
     ),
     "crc_mismatch": AnomalyKind(
         WARNING, "The checksum of a batch or message does not match; its records are shown."
     ),
     "wrong_record_count": AnomalyKind(
-        WARNING, "A batch declares a different number of records than it has; those present are shown."
+        WARNING, "The record count of a batch is wrong; the records present are shown."
     ),
     "damaged_compression": AnomalyKind(
-        ERROR, "Compressed records cannot be fully decompressed; those before the fault are shown."
+        ERROR, "Compressed records cannot be fully decompressed; those before the error are shown."
     ),
     "unknown_codec": AnomalyKind(WARNING, "Unknown compression codec; no records are shown."),
     "oversized_records": AnomalyKind(
@@ -73,7 +73,7 @@ CATALOGUE: dict[str, AnomalyKind] = {
     ),
     "gap": AnomalyKind(WARNING, "Bytes of the stream were not captured."),
     "resynchronised": AnomalyKind(
-        NOTE, "The next frame was found by its content, after a gap or in mid-stream."
+        NOTE, "The next frame was found by its content, after a gap or mid-stream."
     ),
     "not_a_frame": AnomalyKind(ERROR, "The stream no longer parses as Kafka frames."),
     "partial_frame": AnomalyKind(WARNING, "The stream ends inside a frame."),
@@ -84,7 +84,7 @@ CATALOGUE: dict[str, AnomalyKind] = {
     "one_direction": AnomalyKind(WARNING, "Only one direction of the connection was captured."),
     "given_up": AnomalyKind(WARNING, "A limit on outstanding requests was reached; the oldest was dropped."),
     "duplicate_correlation_id": AnomalyKind(
-        NOTE, "Two outstanding requests of a connection have the same correlation id."
+        NOTE, "Two outstanding requests of a connection have the same correlation ID."
     ),
     "unasked_response": AnomalyKind(NOTE, "A response to a request that expects none (acks=0)."),
     "name_not_waited_for": AnomalyKind(

@@ -40,7 +40,7 @@ class Limits:
     interfaces: int = _bound(
         4096,
         "capture",
-        "Interfaces of one pcapng section, and interfaces whose drop counters are kept.",
+        "Interfaces of one pcapng section, and interfaces with drop counters.",
     )
 
     live_bytes: int = _bound(
@@ -52,65 +52,68 @@ class Limits:
     live_packets: int = _bound(
         500_000,
         "capture, live",
-        "The same, in packets: each takes some 60 bytes more than its data.",
+        "The same, in packets: each takes about 60 bytes in addition to its data.",
     )
 
     fragment_datagrams: int = _bound(
         1024,
         "net, fragments",
-        "Datagrams with missing fragments: as many as a router keeps; more means an attack or a broken "
+        "Datagrams with missing fragments, as many as a router keeps; more suggest an attack or a broken "
         "capture.",
     )
-    fragment_bytes: int = _bound(4 * MIB, "net, fragments", "All of them together.")
+    fragment_bytes: int = _bound(4 * MIB, "net, fragments", "Fragments of all datagrams together.")
     fragment_age_ns: int = _bound(
         30 * SECOND_NS,
         "net, fragments",
-        "As long as Linux waits for the rest (net.ipv4.ipfrag_time).",
+        "Time to wait for missing fragments, as on Linux (net.ipv4.ipfrag_time).",
     )
 
     tunnels: int = _bound(
         8,
         "net, tunnels",
-        "Tunnels and rare link layers around one packet: clouds use two or three.",
+        "Nested tunnels and rare link layers; clouds use two or three.",
     )
     skip_reasons: int = _bound(
         1000,
         "net, tunnels",
-        "Distinct reasons for skipping packets, each with its own count; noise has any number of them.",
+        "Distinct reasons for skipping packets, each with its own count; random data can produce any "
+        "number of them.",
     )
 
     stream_holes: int = _bound(
         64,
         "net, streams",
-        "Missing segments of one direction: fast retransmission fills a few at a time.",
+        "Missing segments per direction; fast retransmission fills a few at a time.",
     )
     stream_bytes: int = _bound(
         8 * MIB,
         "net, streams",
-        "Held after a missing segment: a receive window rarely exceeds 6 MiB, and no more can be in flight.",
+        "Data buffered after a missing segment. No more than a receive window can be in flight, and that "
+        "rarely exceeds 6 MiB.",
     )
     stream_bytes_in_all: int = _bound(
         64 * MIB,
         "net, streams",
-        "The same for all connections together; the one waiting longest is dropped first.",
+        "The same for all connections together; the data that has waited longest is dropped first.",
     )
     patience_ns: int = _bound(
         250 * MILLISECOND_NS,
         "net, deadlines",
-        "How late a segment may appear in a capture, in packet time: network card queues and `-i any` mix "
-        "packets that are milliseconds apart, and a first retransmission takes at least 200 ms.",
+        "How late a segment may appear in a capture, in packet time. Network card queues and `-i any` "
+        "reorder packets by milliseconds; a first retransmission takes at least 200 ms.",
     )
     hole_age_ns: int = _bound(
         10 * SECOND_NS,
         "net, deadlines",
-        "A missing segment that was not acknowledged may still arrive: a sender retries for some seconds.",
+        "How long a missing segment that was not acknowledged may still arrive: a sender retries for "
+        "several seconds.",
     )
 
     connections: int = _bound(
         20_000,
         "net, connections",
-        "A broker has thousands, and each takes some KB even when idle. The least recently used is "
-        "dropped first.",
+        "Open connections. A broker has thousands, and each takes a few KB even when idle. The least "
+        "recently used is evicted first.",
     )
     connection_idle_ns: int = _bound(
         15 * MINUTE_NS,
@@ -121,14 +124,13 @@ class Limits:
     ended_connections: int = _bound(
         10_000,
         "net, connections",
-        "Closed connections that are remembered, some 500 bytes each, so that repeated packets of "
-        "theirs are recognized.",
+        "Closed connections that are remembered, about 500 bytes each, to recognize their duplicate packets.",
     )
     ended_age_ns: int = _bound(
         1 * MINUTE_NS,
         "net, connections",
-        "How long they are remembered: as long as the clocks of two merged captures may differ. "
-        "TIME_WAIT lasts as long on Linux.",
+        "How long they are remembered: the most by which clocks of merged captures may differ, and the "
+        "length of TIME_WAIT on Linux.",
     )
 
     resync_bytes: int = _bound(
@@ -142,15 +144,17 @@ class Limits:
     search_bytes: int = _bound(
         1 * MIB,
         "kafka, search for frames",
-        "Bytes of a stream that are searched at every position for a Kafka frame; after that, only "
-        "packet starts are tried, because traffic with no match by then is rarely Kafka.",
+        "Bytes of a stream that are searched for a Kafka frame at every position. After that, only packet "
+        "starts are tried, because traffic without a match by then is rarely Kafka.",
     )
     frame_max_bytes: int = _bound(
         1024 * MIB,
         "kafka, framing",
         "A size prefix above this does not start a frame: socket.request.max.bytes is 100 MiB by default.",
     )
-    frame_bytes: int = _bound(16 * MIB, "kafka, framing", "Bytes kept of a larger frame.")
+    frame_bytes: int = _bound(
+        16 * MIB, "kafka, framing", "Bytes kept of a frame; the rest of a larger one is not decoded."
+    )
 
     decoded_bytes: int = _bound(
         192 * MIB,
@@ -161,36 +165,36 @@ class Limits:
     oversized_bytes: int = _bound(
         8 * MIB,
         "kafka, bodies",
-        "The same for the first fields of a message that exceeds `decoded_bytes`: some 20,000 structs, "
-        "enough to identify it. They are read a second time, slowly.",
+        "The same for the first fields of a message that exceeds `decoded_bytes`: about 20,000 structs, "
+        "enough to identify it. These are decoded a second time, slowly.",
     )
     walk_spans: int = _bound(
         200_000,
         "kafka, walker",
-        "Fields of one message shown with their bytes, some 250 bytes each.",
+        "Fields of one message shown with their bytes, about 250 bytes each.",
     )
 
     inflated_bytes: int = _bound(
         128 * MIB,
         "kafka, records",
         "Decompressed size of the records of one batch. Producers keep a batch below max.request.size "
-        "before compression, 1 MiB by default and rarely more than tens of MiB.",
+        "before compression: 1 MiB by default, rarely more than tens of MiB.",
     )
     inflated_always_bytes: int = _bound(
         2 * MIB,
         "kafka, records",
-        "Decompressed size that is never treated as a decompression bomb, at any ratio.",
+        "Decompressed size up to which no batch is treated as a decompression bomb, at any ratio.",
     )
     inflated_ratio: int = _bound(
         250,
         "kafka, records",
-        "A higher ratio is a decompression bomb: text compresses to a tenth, the constant payload of a "
-        "test to a thousandth or less. It also applies to all batches of a frame together.",
+        "A higher compression ratio is treated as a decompression bomb. Text compresses about 10:1; only "
+        "constant test payloads reach 1000:1 or more. Also applies to all batches of a frame together.",
     )
     batch_items: int = _bound(
         1_000_000,
         "kafka, records",
-        "Records and headers of one batch. 1 MiB holds 150,000 of the shortest.",
+        "Records and headers of one batch. A batch of 1 MiB holds up to 150,000.",
     )
     record_bytes: int = _bound(
         16 * MIB,
@@ -198,19 +202,19 @@ class Limits:
         "One record of a compressed batch. Without compression a longer one exceeds `frame_bytes`.",
     )
     record_headers: int = _bound(
-        50_000, "kafka, records", "Headers of one record, some 400 bytes each when shown. Clients add a few."
+        50_000, "kafka, records", "Headers of one record, about 400 bytes each when shown. Clients add a few."
     )
 
     group_protocols: int = _bound(
         10_000,
         "kafka, payloads",
-        "Groups whose protocol is remembered; a coordinator has a few thousand.",
+        "Groups whose protocol type is remembered; a coordinator has a few thousand.",
     )
     telemetry_bytes: int = _bound(
         4 * MIB,
         "kafka, payloads",
         "Decompressed metrics of one push: brokers accept 1 MiB compressed (telemetry.max.bytes), clients "
-        "push some 100 KiB, and two bytes can become a value that takes a hundred here.",
+        "push about 100 KiB, and two bytes can become a value that takes 100 bytes in memory.",
     )
 
     pending_requests: int = _bound(
@@ -222,38 +226,40 @@ class Limits:
     pending_bytes: int = _bound(
         24 * MIB,
         "exchanges, pairing",
-        "Frame bytes of the outstanding requests of one connection. Above it, the oldest lose their "
-        "bodies but stay outstanding: usually five of max.request.size (1 MiB by default) are in flight.",
+        "Frame bytes of the outstanding requests of one connection. Above it, the oldest are kept without "
+        "their bodies. Usually five of max.request.size (1 MiB by default) are in flight.",
     )
     pending_age_ns: int = _bound(
         10 * MINUTE_NS,
         "exchanges, pairing",
-        "Every client has given up on a request outstanding for longer (delivery.timeout.ms is 2 minutes).",
+        "Any client has timed out a request that is outstanding for longer (delivery.timeout.ms is 2 "
+        "minutes).",
     )
     held_bytes_in_all: int = _bound(
         32 * MIB,
         "exchanges, pairing",
         "All connections together: incomplete frames, searches, outstanding requests. Above it, the "
-        "connection idle for longest drops bodies first, then outstanding requests.",
+        "longest-idle connection loses bodies first, then outstanding requests.",
     )
 
     order_rows: int = _bound(
         20_000,
         "exchanges, ordering",
-        "Exchanges held back while a connection waits for a late segment, usually a quarter of a second.",
+        "Exchanges held back to keep the order while a connection waits for a late segment, usually for "
+        "250 ms.",
     )
-    order_bytes: int = _bound(16 * MIB, "exchanges, ordering", "Their frames.")
+    order_bytes: int = _bound(16 * MIB, "exchanges, ordering", "Frames of the exchanges held back.")
     order_age_ns: int = _bound(
         10 * MINUTE_NS,
         "exchanges, ordering",
-        "How long one is held back. In a file a deadline passes sooner; in a live capture "
-        "promptness matters more than order.",
+        "How long an exchange is held back. In a file the wait ends sooner; in a live capture low delay "
+        "matters more than order.",
     )
 
     topic_names: int = _bound(
         200_000,
         "exchanges, names",
-        "Topics of a cluster: 200,000 partitions was the ZooKeeper ceiling.",
+        "Topic IDs with a name. 200,000 partitions was the most that ZooKeeper clusters could handle.",
     )
     naming_window_ns: int = _bound(
         2 * SECOND_NS,
@@ -261,8 +267,8 @@ class Limits:
         "How long a row waits for a topic's name, with `--names window`. Clients that meet a new topic ask "
         "for its metadata within milliseconds.",
     )
-    naming_rows: int = _bound(10_000, "exchanges, names", "Rows that wait.")
-    naming_bytes: int = _bound(48 * MIB, "exchanges, names", "Their frames, and what they decode to.")
+    naming_rows: int = _bound(10_000, "exchanges, names", "Rows waiting for a name.")
+    naming_bytes: int = _bound(48 * MIB, "exchanges, names", "Frames and decoded size of the waiting rows.")
 
     produced_batches: int = _bound(
         100_000,
@@ -280,66 +286,71 @@ class Limits:
     unique_records: int = _bound(
         200_000,
         "query, records shown once",
-        "A record is usually fetched soon after it was produced; some 250 bytes are kept of each.",
+        "Records remembered for --unique, about 250 bytes each; a record is usually fetched soon after it "
+        "was produced.",
     )
     snapshots: int = _bound(
         100,
         "exchanges, snapshots",
-        "Snapshots of the metadata log with a slice still missing: a broker fetches one at a time.",
+        "Incomplete snapshots of the metadata log; a broker fetches one at a time.",
     )
     snapshot_bytes: int = _bound(
         32 * MIB,
         "exchanges, snapshots",
-        "Bytes after the last whole batch of their slices: a batch of that log has 8 MiB at most.",
+        "Bytes of incomplete batches at the ends of their slices; a batch of that log has at most 8 MiB.",
     )
 
     summary_rows: int = _bound(
         2000,
         "stats, summary",
-        "Rows of each table; the rest is counted together. A busy row takes 10 to 30 KB.",
+        "Rows per table; everything else is counted together. A busy row takes 10 to 30 KB.",
     )
     summary_alike: int = _bound(
         4096,
         "stats, summary",
-        "Kinds of exchanges that are counted together before they are added to rows: some 10 MB at most.",
+        "Groups of similar exchanges that are counted together before they are added to rows, about 10 MB "
+        "at most.",
     )
     fetch_session_partitions: int = _bound(
         200_000,
         "stats, summary",
-        "Partitions of all fetch sessions (KIP-227): a broker keeps 1,000, of a few to thousands each.",
+        "Partitions of all fetch sessions (KIP-227): a broker keeps 1,000 sessions, each with a few to "
+        "thousands of partitions.",
     )
     summary_group_events: int = _bound(
         5000,
         "stats, summary",
-        "Of one group: a rebalance has two for each member, a heartbeat with a normal response has none.",
+        "Events of one group. A rebalance has two per member; a heartbeat with a normal response is not an "
+        "event.",
     )
     summary_group_events_in_all: int = _bound(
-        100_000, "stats, summary", "Of all groups together, some 500 bytes each."
+        100_000, "stats, summary", "Events of all groups together, about 500 bytes each."
     )
     summary_group_members: int = _bound(
         20_000,
         "stats, summary",
-        "Member ids of all groups together; each client that starts gets one.",
+        "Member IDs of all groups together; each client gets one when it starts.",
     )
     summary_group_partitions: int = _bound(
-        100_000, "stats, summary", "Partitions for which groups commit offsets, some 300 bytes each."
+        100_000, "stats, summary", "Partitions with offsets committed by groups, about 300 bytes each."
     )
     summary_transaction_events: int = _bound(
         5000,
         "stats, summary",
-        "Of one transactional id, some 400 bytes each: above it the older half is added up.",
+        "Events of one transactional ID, about 400 bytes each. Above it, the older half is summarized.",
     )
-    summary_intervals: int = _bound(10_000, "stats, summary", "Time windows: a week in minutes.")
+    summary_intervals: int = _bound(10_000, "stats, summary", "Intervals of --interval: a week of minutes.")
 
     pulse_rows: int = _bound(
         500,
         "stats, pulse",
-        "Rows of each table of the dashboard, some KB each; idle rows make room within a minute.",
+        "Rows per table of the dashboard, a few KB each; idle rows are removed within a minute.",
     )
     pulse_group_events: int = _bound(
         100,
         "stats, pulse",
-        "Of one group, to determine what started its last rebalance: twice its members, some 500 bytes each.",
+        "Events of one group, kept to determine what started its last rebalance, about 500 bytes each: two "
+        "per member.",
     )
     pulse_partitions: int = _bound(
         20_000,
@@ -350,8 +361,8 @@ class Limits:
     metric_labels: int = _bound(
         500,
         "stats, pulse",
-        "Topics, clients and groups with metrics of their own, each a time series that a server keeps for "
-        "weeks; the rest is counted together.",
+        "Topics, clients and groups with separate metrics. Each is a time series that Prometheus keeps for "
+        "weeks; everything else is counted together.",
     )
 
     listeners: int = _bound(
@@ -369,43 +380,44 @@ class Limits:
     surveyed_ends: int = _bound(
         1000,
         "stats, check",
-        "Endpoints of connections that are not Kafka, and unknown versions: a reader of the list "
-        "needs a few.",
+        "Rows of the lists of non-Kafka endpoints and of unknown versions.",
     )
     export_rows: int = _bound(
         20_000,
         "tables, export",
-        "Rows of a Parquet row group: readers skip row groups and distribute them among tasks; a row "
-        "takes from a hundred bytes to several MB.",
+        "Rows per Parquet row group, the unit that readers skip and distribute. A row takes from 100 bytes "
+        "to several MB.",
     )
     export_bytes: int = _bound(
         16 * MIB,
         "tables, export",
-        "Rows of one table held for Parquet; above it they are written as smaller row groups.",
+        "Bytes of a row group held in memory; above it, a smaller row group is written.",
     )
     export_files: int = _bound(
         32,
         "tables, export",
-        "Open files of one table: partitions by day and API. The one idle for longest is finished, and a "
-        "new one started if needed.",
+        "Open files per table when partitioned by date and API. Above it, the longest-idle file is "
+        "finished, and a new one started if needed.",
     )
 
     export_listed: int = _bound(
         20_000,
         "tables, export",
-        "Files of one table listed in its manifest, the latest ones: ten weeks of a live export with five "
-        "minutes per file. For older files it has only totals of files, rows and bytes.",
+        "Latest files of one table listed in its manifest: ten weeks of a live export with five minutes "
+        "per file. Older files appear only in the totals of files, rows and bytes.",
     )
 
     seen_files: int = _bound(
         10_000,
         "spark, streams",
         "Captures that a stream remembers as read, 40 bytes each in every offset of its checkpoint: five "
-        "weeks of one file every five minutes. The oldest are forgotten first. A micro-batch has no more "
-        "files than this.",
+        "weeks of one file every five minutes. The oldest are forgotten first. Also the maximum number of "
+        "files in a micro-batch.",
     )
 
-    notices: int = _bound(1000, "everywhere", "Notices kept for the end of a run; the rest is counted.")
+    notices: int = _bound(
+        1000, "everywhere", "Notices kept for the end of a run; further ones are only counted."
+    )
 
 
 DEFAULT = Limits()

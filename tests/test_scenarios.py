@@ -273,7 +273,7 @@ def test_who_was_fenced_by_whom() -> None:
     assert outcomes["first"] == ["_FENCED"]
     assert (fenced.transactional_id, fenced.client, fenced.by_client) == ("pay-shared", "first", "second")
     (row,) = findings("kafka-4-fenced", "fenced-producers")
-    assert (row.subject, row.count) == ("client first, transactional id pay-shared", fenced.count)
+    assert (row.subject, row.count) == ("client first, transactional ID pay-shared", fenced.count)
     producers = {each.transactional_id: each for each in part.producers}
     for name, clients in (("pay-alone", ["alone"]), ("pay-shared", ["first", "second"])):
         committed = sum(outcomes[each].count("committed") for each in clients)

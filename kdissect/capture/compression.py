@@ -60,17 +60,17 @@ def decompressed(method: Method, blocks: Iterator[bytes], warn: Callable[[str], 
         if not window.data.startswith(method.magics):
             # Zeros are padding, as left by tapes and some copying tools.
             if window.data.strip(b"\0"):
-                warn(f"its {method.name} data is followed by something else, which is ignored")
+                warn(f"trailing data after the {method.name} stream is ignored")
             return
         member = method.member()
         while member.unused_data is None:
             if not window.more(0, 1):
-                warn(f"its {method.name} data is truncated")
+                warn(f"{method.name} data is truncated")
                 return
             try:
                 yield from member.feed(window.data)
             except member.error_type as error:
-                raise CaptureError(f"its {method.name} data cannot be decompressed ({error})") from error
+                raise CaptureError(f"{method.name} data cannot be decompressed ({error})") from error
             window.skip(len(window.data) - len(member.unused_data or b""))
 
 

@@ -153,7 +153,7 @@ class Followed(WaitingSource):
                 status = os.fstat(file.fileno())
                 if status.st_size < self.bytes_read:
                     self.state = None
-                    self.warn("was rewritten before it was read to the end; packets are missing")
+                    self.warn("was rewritten before it was fully read; packets are missing")
                     return
                 if is_last_read or self.stopped:
                     self.state = status.st_ino, status.st_mtime_ns

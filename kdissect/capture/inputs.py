@@ -98,7 +98,7 @@ def _in_folder(folder: Path, exclude: Path | None) -> list[str]:
             if not each.startswith(".") and _is_capture(here / each)
         ]
     if not paths:
-        raise CaptureError(f"{folder}: no capture files in this folder or its subfolders")
+        raise CaptureError(f"{folder}: no capture files in this directory or its subdirectories")
     return paths
 
 

@@ -208,7 +208,7 @@ class Listener:
                 raise CaptureError(
                     '-f needs libpcap (Debian: libpcap0.8); -f "" captures everything'
                 ) from None
-            self.notes.append("without libpcap everything is captured, not only TCP")
+            self.notes.append("libpcap not found: capturing everything, not only TCP")
             program = _compiled("", dlt, settings.snaplen)
         return [*_without_echo(), *program]
 
@@ -221,7 +221,7 @@ class Listener:
             if got < buffer_bytes:
                 self.notes.append(
                     f"the kernel's buffer is {got // KIB} KiB instead of {buffer_bytes // KIB}: "
-                    "net.core.rmem_max allows no more without cap_net_admin"
+                    "net.core.rmem_max limits it without cap_net_admin"
                 )
 
     def _cooked(self, address: Any) -> bytes:

@@ -173,7 +173,7 @@ class Section:
         """A section header: the blocks after it have its byte order, and refer to its interfaces only."""
         order = _ORDERS.get(self._window.data[pos + 8 : pos + 12])
         if order is None:
-            raise self._fault("a section header without a byte-order magic", pos)
+            raise self._fault("section header without a byte-order magic", pos)
         self._set_order(order)
         self._interfaces_before += len(self._clocks)
         self._clocks = []
@@ -283,7 +283,7 @@ class Section:
         bounded = min(max(time_ns, _EARLIEST_NS), _LATEST_NS)
         if bounded != time_ns and not self._time_warned:
             self._time_warned = True
-            self._source.warn("has times outside the years 1677 to 2262, clamped to that range")
+            self._source.warn("has times outside the years 1677 to 2262; they are clamped")
         return bounded
 
     def packet_error(self, pos: int, captured: int) -> CaptureError:

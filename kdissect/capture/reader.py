@@ -200,7 +200,7 @@ def packet_blocks_of(source: Source) -> Generator[PacketBlock | IdleTick, None, 
     try:
         window, method = _decompressed(source)
         if method is not None and not window.data and source.warnings:
-            raise CaptureError(f"its {method.name} data ends before the first packet")
+            raise CaptureError(f"{method.name} data ends before the first packet")
         for file_format in (pcap, pcapng):
             if file_format.recognized(window.data):
                 yield from file_format.packet_blocks(window, source)
@@ -287,7 +287,7 @@ def appearance(head: bytes) -> str:
         if head.startswith(magic):
             return name
     if not any(head):
-        return "all zeros, as left by a write that was lost"
+        return "all zeros, probably from a failed write"
     try:
         # An incremental decoder: the head may end in the middle of a character.
         text = codecs.getincrementaldecoder("utf-8")().decode(head)

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\b
 Examples:
-  kdissect apis                   every API: its versions, and the Kafka releases that had them
-  kdissect apis Fetch             every version of one
+  kdissect apis                   every API: its versions, and the Kafka releases with them
+  kdissect apis Fetch             every version of one API
   kdissect apis fetch 13          the layout of one version, as the protocol guide prints it
   kdissect apis --source 1 13     the Python function that decodes it
   kdissect apis --json Fetch 13   its fields as JSON

@@ -43,7 +43,7 @@ response when the capture ends are not complete, but do not affect the verdict.
     type=click.IntRange(min=1),
     default=20,
     metavar="N",
-    help="Rows to show in each list. [default: 20]",
+    help="Rows per list. [default: 20]",
 )
 @click.option("--fail", is_flag=True, help="Exit with status 1 unless the verdict is good.")
 @color_option

@@ -43,12 +43,14 @@ Examples:
   tcpdump -i eth0 -U -w - port 9092 | kdissect export - -o tables
 
 Tables: exchanges, records, partitions, connections, groups, topic_ids, anomalies, captures. By default all
-but records are written; --tables selects. docs/columns.md describes their columns. Each table is a folder in
-DIR, whose files appear once they are complete; its subfolder _kdissect has schema.json, schema.ddl,
+but records are written (see --tables). docs/columns.md describes the columns. Each table is a directory in
+DIR, and a file appears in it once complete. Its subdirectory _kdissect has schema.json, schema.ddl,
 create_table.sql and manifest.json. To complete an interrupted export, run the same command again. A complete
 export is left alone; missing tables are added.
 
-  spark.read.schema(open("tables/exchanges/_kdissect/schema.ddl").read()).json("tables/exchanges")
+\b
+  schema = open("tables/exchanges/_kdissect/schema.ddl").read()
+  spark.read.schema(schema).json("tables/exchanges")
   spark.read.parquet("tables/exchanges")
 """
 
@@ -59,14 +61,14 @@ export is left alone; missing tables are added.
 @filter_options
 @export_options()
 @jobs_option(
-    "Stdin and --rotate by time use one process.", "Each writes its own files; the rows are the same."
+    "Always 1 for stdin and for --rotate by time.", "Each worker writes its own files; the rows are the same."
 )
 def export(jobs: int | None, **options: Any) -> None:
-    """Write typed tables for Spark, DuckDB, pandas, polars.
+    """Write typed tables for Spark, DuckDB, pandas or Polars.
 
-    FILE can be a folder (all captures in it and its subfolders) or a quoted pattern. Filters select
-    exchanges, whose partitions, group events and connections are written with them. Columns are named like
-    the keys of read --json.
+    FILE can be a directory (all captures in it and its subdirectories) or a quoted glob. Filters select
+    exchanges; their partitions, group events and connections are written with them. Column names are the
+    keys of read --json.
     """
     tables = take_export(options)
     overwrite = options.pop("overwrite")

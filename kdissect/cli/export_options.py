@@ -46,7 +46,7 @@ def to_rotation(text: str) -> tuple[str, int]:
     too_small = f'"{text}" is too small; use 256MB, 1GiB, 30s, 5min'
     unit = re.sub(r"[\d.\s]", "", text)
     if unit == "m":
-        raise click.BadParameter(f'"{text}" could be a size or a time; use {text}in or {text[:-1]}MB')
+        raise click.BadParameter(f'"{text}" is ambiguous; use {text}in or {text[:-1]}MB')
     try:
         length_ns = parse_duration(text) if unit != "M" else None
     except UsageError:
@@ -116,15 +116,15 @@ def table_options(
             "--compress",
             "compression",
             type=click.Choice(COMPRESSIONS),
-            text="Compression of files; Spark reads a compressed JSON file in one task. [default: none; "
+            text="File compression; Spark reads a compressed JSON file in a single task. [default: none; "
             "Parquet: zst]",
         ),
         option("--tables", type=_to_tables, metavar="TABLE,...", text="Tables to write; see below."),
         option(
             "--bodies",
             type=click.Choice(["none", *BODIES, BOTH]),
-            text="Which decoded bodies exchanges include; the others are null. Bodies make up most of "
-            "the output. [default: both]",
+            text="Decoded bodies to include in exchanges; the others are null. Bodies make up most of the "
+            "output. [default: both]",
         ),
         option(
             "--rotate",
@@ -132,14 +132,14 @@ def table_options(
             type=to_rotation,
             multiple=True,
             metavar="SIZE|TIME",
-            text="Start a new file at this size, or after this much packet time; both can be given. "
-            f"[default: {rotated}]",
+            text="Start a new file at this size or after this much packet time; repeat the option to set "
+            f"both. [default: {rotated}]",
         ),
         option(
             "--partition-by",
             type=_to_partitions,
             metavar="date|api|date,api",
-            text="Hive-style folders: date=2026-11-21/api=Fetch. Tables without an API use the date only.",
+            text="Hive-style paths: date=2026-11-21/api=Fetch. Tables without an API use only the date.",
         ),
     )
 
@@ -158,7 +158,7 @@ def export_options(form: str = JSONL) -> Callable[[Command], Command]:
             type=click.Path(),
             callback=to_local,
             metavar="DIR",
-            help="Folder for the tables; created if it does not exist.",
+            help="Directory for the tables; created if it does not exist.",
         ),
         click.option(
             "--records",

@@ -126,9 +126,8 @@ export_options = combine(
         callback=to_local,
         metavar="DIR",
         help=(
-            "Write typed tables for Spark, DuckDB, pandas, polars, as kdissect export does; each "
-            "file appears in DIR once complete. Exchanges are then shown only with -P, -V, --json or "
-            "--csv. An existing live export in DIR is continued."
+            "Write typed tables, as kdissect export does; each file appears in DIR once complete. Exchanges "
+            "are then shown only with -P, -V, --json or --csv. An existing live export in DIR is continued."
         ),
     ),
     table_options("With --export: ", "256MB and 5min"),
@@ -218,7 +217,7 @@ class LiveExport:
             warn(f"{folder} has {many(self._earlier.files, 'file')} from earlier runs; adding more")
         if self._earlier.removed:
             unfinished = many(self._earlier.removed, "unfinished file")
-            warn(f"removed {unfinished} in {folder}, left by a run that was killed")
+            warn(f"removed {unfinished} in {folder}, left by a killed run")
 
     @contextmanager
     def writing(self, run: LiveRun) -> Iterator[Export]:
@@ -262,16 +261,15 @@ Examples:
 
 An exchange is shown as soon as it is complete: within 200 ms of its last packet, or within 400 ms if a
 packet of its connection is missing. An exchange that waits for a packet may be shown after later ones.
-Connections that are already open are picked up in mid-stream. Topic ids are replaced with names as soon as
-the traffic reveals them.
+Connections that are already open are picked up mid-stream. Topic IDs are replaced with names as soon as
+the names appear in the traffic.
 
 Dropped packets are reported immediately and at the end. Ctrl-C or SIGTERM stops the capture; what was
 captured is still shown, with a summary on stderr. A second Ctrl-C exits immediately. If an interface goes
 down or disappears, kdissect waits for it and resumes.
 
---export: tables as in kdissect export. A restart with the same DIR adds files to those of earlier runs, and
-removes unfinished files of a run that was killed. manifest.json lists the files, except the most recent, and
-whether the run ended normally.
+--export: tables as in kdissect export. Restarting with the same DIR adds files, and removes unfinished ones
+left by a killed run. manifest.json lists all files but the newest, and whether the run ended normally.
 
 --top: rates cover the last ten seconds of packet time. When a pipe ends, the display stays until you press q.
 """
@@ -295,9 +293,9 @@ whether the run ended normally.
 @monitor_options
 @output_options
 def live(count: int | None, lists: bool, summary: bool | None, **options: Any) -> None:
-    """Show exchanges as they happen on an interface.
+    """Show live traffic on an interface.
 
-    Reads from interfaces of this machine (-i; on Linux, as root or with cap_net_raw), a pipe (-), or a
+    Reads from interfaces of this machine (-i; Linux only, as root or with cap_net_raw), a pipe (-), or a
     growing capture (--follow). Exit status: 0 when a stop condition (-a, -c) is met or the pipe ends, 130
     after Ctrl-C, 143 after SIGTERM.
     """

@@ -117,7 +117,7 @@ interface_options = combine(
     click.option(
         "--no-promiscuous",
         is_flag=True,
-        help="Do not use promiscuous mode: capture only packets to or from this machine.",
+        help="Disable promiscuous mode: capture only packets to or from this machine.",
     ),
 )
 """Which interfaces to capture on, and how."""
@@ -128,7 +128,7 @@ source_options = combine(
     click.option(
         "--follow",
         metavar="PATH",
-        help="Read a growing capture, or a folder of rotated captures (tcpdump -G, -C and -W; dumpcap "
+        help="Read a growing capture, or a directory of rotated captures (tcpdump -G, -C and -W; dumpcap "
         "-b), oldest first.",
     ),
     click.option("-D", "lists", is_flag=True, help="List interfaces and exit."),
@@ -150,7 +150,8 @@ keep_options = combine(
         multiple=True,
         type=to_condition,
         metavar="filesize:|duration:|files:",
-        help="With -w: start a new file after filesize:100MB or duration:1h; keep files:10 of them.",
+        help="With -w: start a new file after filesize:100MB or duration:1h; files:10 keeps only the "
+        "newest 10.",
     ),
     click.option(
         "-a",
@@ -203,7 +204,7 @@ class LiveOptions:
         if target is None and (ring != NEVER or stop.bytes is not None or stop.files is not None):
             raise click.UsageError("-b, -a filesize: and -a files: need -w FILE")
         if ring != NEVER and ring.bytes is None and ring.duration_ns is None:
-            raise click.UsageError("-b needs filesize: or duration: to know when to start a new file")
+            raise click.UsageError("-b files: also needs -b filesize: or -b duration:")
         if ring.packets is not None:
             raise click.UsageError("-b does not take packets:; use -a packets: to stop")
         return cls(settings, follow, None if target is None else Path(target), mode or PRIVATE, ring, stop)

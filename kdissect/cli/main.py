@@ -170,10 +170,10 @@ def format_error(error: click.UsageError) -> str:
 COMMANDS = {
     "read": "Show the exchanges (requests and their responses) in a capture.",
     "records": "Show the records that were produced and fetched.",
-    "live": "Show exchanges as they happen on an interface.",
+    "live": "Show live traffic on an interface.",
     "summary": "Summarize clients, topics, latencies and errors.",
     "check": "Report what a capture contains and how complete it is.",
-    "export": "Write typed tables for Spark, DuckDB, pandas, polars.",
+    "export": "Write typed tables for Spark, DuckDB, pandas or Polars.",
     "spark": "Decode and analyze with Spark, on this machine or a cluster.",
     "apis": "Show known APIs and versions, and their layouts.",
     "fields": "List the columns and fields that filters and --fields know.",
@@ -181,7 +181,7 @@ COMMANDS = {
 }
 EXAMPLES = """\b
 Examples:
-  kdissect read capture.pcap             one line per request and response
+  kdissect read capture.pcap             one line per exchange
   kdissect read -V --api Fetch x.pcapng  every field of every Fetch
   kdissect read --json - < x.pcap.gz     JSON lines, from stdin
   kdissect records --topic orders x.pcap key and value of every record

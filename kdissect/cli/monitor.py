@@ -91,15 +91,15 @@ monitor_options = combine(
         "--top",
         is_flag=True,
         help="Show a dashboard instead of lines: rates, latencies and errors by API, topic and client; "
-        "group lag; errors and rebalances. Filters select what it counts; press h for its keys.",
+        "group lag; errors and rebalances. Filters select what is counted; press h for help.",
     ),
     click.option(
         "--prometheus",
         "address",
         type=to_address,
         metavar="[HOST]:PORT",
-        help="Serve the same numbers as Prometheus metrics (docs/metrics.md); without HOST, on loopback "
-        "only.",
+        help="Serve the numbers of --top as Prometheus metrics (docs/metrics.md); without HOST, on "
+        "loopback only.",
     ),
 )
 """How to monitor live traffic."""

@@ -62,9 +62,7 @@ def limits_option(defaults: Limits = DEFAULT) -> Callable[[Command], Command]:
         flag_value=SHOW,
         callback=read,
         metavar="NAME=VALUE",
-        help=(
-            "Set a limit, such as connections=50000 or stream_bytes=16MiB. Without a value: list all limits."
-        ),
+        help=("Set a limit: connections=50000, stream_bytes=16MiB. Without a value, list all limits."),
     )
 
 
@@ -266,7 +264,7 @@ def names_option(by_default: str = f"{WHOLE} for files, {WINDOW} for pipes") -> 
     return click.option(
         "--names",
         type=click.Choice([WHOLE, WINDOW]),
-        help="Topic ids are shown by name if some message has both. whole: any message in the input, which "
+        help="Topic IDs are shown by name if some message has both. whole: any message in the input, which "
         "is read twice; window: an earlier one, or one at most 2 s later (--limits naming_window). "
         f"[default: {by_default}]",
     )
@@ -274,10 +272,10 @@ def names_option(by_default: str = f"{WHOLE} for files, {WINDOW} for pipes") -> 
 
 filter_options = combine(
     _criterion("api", "API", "API name or key: Fetch, find-coordinator, FIND_COORDINATOR, 10.", apis.names),
-    _criterion("topic", "TOPIC", "Topic name, id or pattern: 'orders-*'."),
+    _criterion("topic", "TOPIC", "Topic name, ID or glob: 'orders-*'."),
     _criterion("partition", "PARTITION", "Partition, with or without its topic: 3 or orders:3."),
-    _criterion("client", "CLIENT", "Client id or pattern, or address: 10.0.0.5, 10.0.0.5:41234."),
-    _criterion("group", "GROUP", "Group id or pattern."),
+    _criterion("client", "CLIENT", "Client ID or glob, or address: 10.0.0.5, 10.0.0.5:41234."),
+    _criterion("group", "GROUP", "Group ID or glob."),
     _criterion(
         "error",
         "ERROR",
@@ -294,7 +292,7 @@ filter_options = combine(
         "since 1970.",
     ),
     _criterion("until", "WHEN", "End of the time range (exclusive), in the same formats."),
-    _criterion("connection", "ID", "Connection id or prefix."),
+    _criterion("connection", "ID", "Connection ID or prefix."),
     click.option(
         "--where",
         "-Y",
@@ -324,8 +322,8 @@ mode_option = click.option(
     "--mode",
     type=to_mode,
     metavar="MODE",
-    help="Permissions of the files written, regardless of the umask; new folders get the matching "
-    "execute bits. Files may contain payload and credentials. [default: 600]",
+    help="File mode of all output, regardless of the umask; new directories get the matching execute bits. "
+    "Output may contain payload and credentials. [default: 600]",
 )
 """Who may read the files that are written. None: only the owner."""
 
@@ -355,7 +353,7 @@ color_option = click.option(
 
 CSV_TEXTS = (
     "On a terminal, control and bidirectional formatting characters are escaped; files and pipes get them "
-    "unchanged."
+    "as they are."
 )
 csv_option = click.option("--csv", "as_csv", is_flag=True, help=f"The same columns as CSV. {CSV_TEXTS}")
 """Rows as CSV."""

@@ -394,9 +394,8 @@ def jobs_option(single_process: str, guarantee: str = "The output is the same.")
         type=click.IntRange(min=1),
         metavar="N",
         help=(
-            f"Worker processes; each takes a share of the connections. {guarantee} [default: all "
-            f"cores if the input has {WORTH_PACKETS:,} or more small packets, otherwise one process] "
-            f"{single_process}"
+            f"Worker processes, each handling some of the connections. {guarantee} [default: all cores for "
+            f"{WORTH_PACKETS:,} or more small packets, otherwise 1] {single_process}"
         ),
     )
 

@@ -41,9 +41,9 @@ Examples:
   kdissect read --error '*' -w failed.pcapng capture.pcap
   tcpdump -i eth0 -U -w - port 9092 | kdissect read -l -
 
-Each line shows one exchange (a request and its response): time, client, broker, client id, API and version,
+Each line shows one exchange (a request and its response): time, client, broker, client ID, API and version,
 latency (or "no response", "acks=0", "orphan"), a summary of its content, errors in the response, and
-anomalies after "!". On a narrow terminal some columns are left out; files and pipes get all of them.
+anomalies after "!". On a narrow terminal some columns are omitted; files and pipes get all of them.
 """
 
 
@@ -71,7 +71,7 @@ anomalies after "!". On a narrow terminal some columns are left out; files and p
         "Verify the checksums of all record batches without decoding them; kdissect records always does this."
     ),
 )
-@jobs_option("These use one process: -w, -q, -t d and dd, lines on a terminal, stdin.")
+@jobs_option("Always 1 for -w, -q, -t d, -t dd, stdin, and lines on a terminal.")
 @click.option("-l", "flush", is_flag=True, help="Flush after each exchange (line-buffered), as in tshark -l.")
 def read(
     count: int | None,

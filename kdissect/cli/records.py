@@ -77,7 +77,7 @@ Examples:
   kdissect records -i eth0 --produced --topic orders
 
 Each line shows one record: its time, API, partition, offset, key and value; "-" stands for null and for an
-unknown offset. Then, if present: the schema id of the value, the trace id from its headers, "rejected" with
+unknown offset. Then, if present: the schema ID of the value, the trace ID from its headers, "rejected" with
 the broker's error ("unconfirmed" if the leader may have stored it all the same), "aborted", and after "!"
 anomalies of its batch.
 
@@ -97,13 +97,13 @@ empty or new.
 @interface_options
 @filter_options
 @exchange_option("Only records carried by this exchange.")
-@click.option("--key", "keys", multiple=True, metavar="KEY", help="Key or pattern: 'customer-*'.")
+@click.option("--key", "keys", multiple=True, metavar="KEY", help="Key or glob: 'customer-*'.")
 @click.option(
     "--header",
     "headers",
     multiple=True,
     metavar="NAME[=VALUE]",
-    help="Records with this header, or this header and value; both can be patterns.",
+    help="Records with this header, or this header and value; both can be globs.",
 )
 @click.option(
     "--trace",
@@ -117,7 +117,7 @@ empty or new.
     "schemas",
     multiple=True,
     metavar="ID",
-    help="Records whose key or value has this registered schema: an id or a GUID.",
+    help="Records whose key or value has this registered schema (ID or GUID).",
 )
 @click.option(
     "--offset",
@@ -151,7 +151,7 @@ empty or new.
 @mode_option
 @click.option("-q", "--quiet", is_flag=True, help="Show only a count of records.")
 @times_option
-@jobs_option("These use one process: --unique, -o, -q, -t d and dd, lines on a terminal.")
+@jobs_option("Always 1 for --unique, -o, -q, -t d, -t dd, stdin, and lines on a terminal.")
 @click.option("-l", "flush", is_flag=True, help="Flush after each record (line-buffered).")
 @color_option
 def records(count: int | None, jobs: int | None, **options: Any) -> None:

@@ -58,7 +58,7 @@ def _to_interval(text: str) -> int:
 @input_options
 @names_option()
 @filter_options
-@click.option("--by", type=click.Choice(BY), metavar="COLUMN", help=f"Show one table: {', '.join(BY)}.")
+@click.option("--by", type=click.Choice(BY), metavar="COLUMN", help=f"Show only one table: {', '.join(BY)}.")
 @click.option(
     "--order-by",
     "order",
@@ -70,7 +70,7 @@ def _to_interval(text: str) -> int:
     "--limit",
     type=click.IntRange(min=1),
     metavar="N",
-    help=f"Rows to show of each table. [default: {ROWS}; with --json all]",
+    help=f"Rows per table. [default: {ROWS}; with --json all]",
 )
 @click.option(
     "--interval",
@@ -84,7 +84,7 @@ def _to_interval(text: str) -> int:
 @click.option(
     "--versions",
     is_flag=True,
-    help="Before an upgrade: clients using versions that newer Kafka releases reject.",
+    help="Upgrade check: clients using versions that newer Kafka releases reject.",
 )
 @click.option("--transactions", is_flag=True, help="Producers: transactions, fencing, sequence gaps.")
 @click.option(
@@ -95,12 +95,12 @@ def _to_interval(text: str) -> int:
 )
 @click.option("--findings", is_flag=True, help="Likely problems, with evidence and recommendations.")
 @click.option(
-    "--list", "lists_rules", is_flag=True, help="With --findings: explain the rules; needs no FILE."
+    "--list", "lists_rules", is_flag=True, help="With --findings: describe the rules; needs no FILE."
 )
 @click.option(
     "--fail",
     is_flag=True,
-    help="With --versions, --findings: exit with status 1 if there is anything to report.",
+    help="With --versions or --findings: exit with status 1 if there is anything to report.",
 )
 @click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON document (schema: docs/summary.schema.json)."
@@ -109,9 +109,9 @@ def _to_interval(text: str) -> int:
     "--sketches",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Write latency distributions to FILE as JSON lines, to merge with those of other captures.",
+    help="Write latency sketches to FILE as JSON lines, which can be merged with those of other captures.",
 )
-@jobs_option("Stdin uses one process. Percentiles may differ slightly from those of a single process.")
+@jobs_option("Always 1 for stdin. Percentiles may differ slightly with more than 1.")
 @color_option
 def summary(
     by: str | None,

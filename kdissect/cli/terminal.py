@@ -71,7 +71,9 @@ def check_stdin() -> None:
     if sys.stdin is None:
         raise click.UsageError("stdin is closed")
     if sys.stdin.isatty():
-        raise click.UsageError("stdin is a terminal; give a FILE, or: tcpdump -U -w - | kdissect read -l -")
+        raise click.UsageError(
+            "stdin is a terminal; specify a FILE, or: tcpdump -U -w - | kdissect read -l -"
+        )
 
 
 @contextmanager

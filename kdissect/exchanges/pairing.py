@@ -140,7 +140,7 @@ class Pairing:
                 return [self._complete(exchange, UNACKNOWLEDGED, frame.end_ns)]
         if correlation_id in self._by_id:
             self.repeats = True
-            detail = f"correlation id {correlation_id}"
+            detail = f"correlation ID {correlation_id}"
             exchange.anomalies.append(Anomaly("duplicate_correlation_id", "request", detail))
         return self._wait(exchange, frame)
 
@@ -189,7 +189,7 @@ class Pairing:
             and not self._was_missed(correlation_id)
             and (index is None or (self.doubts and not _can_answer(frame, waiting[index])))
         ):
-            raise Malformed("what follows the gap matches no request", pos=0)
+            raise Malformed("the data after the gap matches no request", pos=0)
         if index is None:
             if correlation_id not in self._by_id:
                 if may_be_token:
@@ -289,7 +289,7 @@ class Pairing:
             if request_id == correlation_id:  # librdkafka's mock cluster responds to acks=0
                 exchange.api_key, exchange.api_version = api_key, api_version
                 exchange.api = _name(api_key)
-                detail = f"correlation id {correlation_id} was a request with acks 0"
+                detail = f"correlation ID {correlation_id} was a request with acks 0"
                 exchange.anomalies.append(Anomaly("unasked_response", "response", detail))
                 break
         else:

@@ -187,7 +187,7 @@ def decode_request(
         return _sasl_token(data, show_secrets)
     header = header or read_request_header(data)
     if header.body_pos < 0:
-        fault = Anomaly("malformed_header", REQUEST, f"client id or tags do not fit {len(data)} bytes")
+        fault = Anomaly("malformed_header", REQUEST, f"client ID or tags do not fit {len(data)} bytes")
         anomaly = fault if complete else _uncaptured(data, REQUEST)
         return DecodedBody(_undecoded(api_key, data[8:], show_secrets), None, [anomaly])
     message = schema.request(api_key)

@@ -189,7 +189,7 @@ def read_batch(
                 headers = tuple(pairs)
 
             if pos != stop:
-                raise Malformed("a record does not end where its length says")
+                raise Malformed("a record's length does not match its content")
             values = base_offset + offset, base_timestamp_ms + timestamp, key, value, headers
             records.append(_new(Record, values))
         if pos < end:

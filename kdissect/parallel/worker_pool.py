@@ -134,10 +134,11 @@ class WorkerPool:
         process = self._processes[index]
         process.join(_EXIT_S)
         code = process.exitcode
-        cause = (
-            f"with exit status {code}" if code is None or code >= 0 else f"by {signal.Signals(-code).name}"
-        )
-        return f"worker {index + 1} of {len(self._processes)} was ended {cause} before its work was done"
+        if code is not None and code < 0:
+            cause = f"was killed by {signal.Signals(-code).name}"
+        else:
+            cause = f"exited with status {code}"
+        return f"worker {index + 1} of {len(self._processes)} {cause}"
 
 
 def _work(

@@ -291,7 +291,7 @@ def build(
 def _window(since: Sequence[str], until: Sequence[str]) -> TimeWindow | None:
     start, end = [parse_moment(text) for text in since], [parse_moment(text) for text in until]
     if start and end and len({moment.dated for moment in (*start, *end)}) == 1 and min(start) >= max(end):
-        raise UsageError(f"no time is both since {' or '.join(since)} and until {' or '.join(until)}")
+        raise UsageError(f"empty time range: since {' or '.join(since)}, until {' or '.join(until)}")
     return TimeWindow(start, end) if start or end else None
 
 

@@ -216,7 +216,7 @@ class _Parser:
         """The whole text."""
         value = self._or()
         if self._token.kind != "end":
-            raise self._error(f'expected "and", "or" or the end, not {self._named()}{self._hint()}')
+            raise self._error(f'expected "and", "or" or end of expression, not {self._named()}{self._hint()}')
         return value
 
     @property
@@ -265,7 +265,7 @@ class _Parser:
             raise self._error(f"expected {text}, not {self._named()}")
 
     def _named(self) -> str:
-        return "the end" if self._token.kind == "end" else self._token.text
+        return "end of expression" if self._token.kind == "end" else self._token.text
 
     def _hint(self) -> str:
         """A suggestion for a token that is not allowed here."""
@@ -487,7 +487,7 @@ class _Parser:
             raise self._error(f"=~ needs a regular expression in quotes, not {self._named()}")
         text = _unquoted(token.text)
         if len(text) > MAX_PATTERN:
-            raise self._error(f"a regular expression of more than {MAX_PATTERN} characters")
+            raise self._error(f"regular expression longer than {MAX_PATTERN} characters")
         options = re2.Options()
         options.max_mem = MAX_PATTERN_MIB << 20
         options.log_errors = False  # to stderr
@@ -510,7 +510,7 @@ class _Parser:
         elif part == "(?P=" or _BACKREFERENCE.fullmatch(part):
             reason = "backreferences are not supported in regular expressions (RE2)"
         elif reason.startswith("pattern too large"):
-            reason = f"a regular expression that needs more than {MAX_PATTERN_MIB} MiB of memory"
+            reason = f"regular expression needs more than {MAX_PATTERN_MIB} MiB of memory"
         else:
             reason = f"invalid regular expression (RE2): {reason}"
         start = token.text.find(part, 1) if part else -1

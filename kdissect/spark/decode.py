@@ -285,7 +285,7 @@ def _finished(
     counts = sum((each.counts for each in results), Counter[str]())
     counts["packets"] = packets
     ids, named = (set().union(*(each.ids[place] for each in results)) for place in (0, 1))
-    counts["unresolved topic ids"] = len(ids - named)
+    counts["unresolved topic IDs"] = len(ids - named)
     notices = [notice for each in results for notice in each.notices]
     return DecodeResult(
         split,

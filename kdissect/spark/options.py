@@ -53,16 +53,16 @@ CRITERIA = {
 """Filter options -> their names in ``filters.build``."""
 
 OPTIONS = {
-    "path": "A file, folder or pattern; set by `load(...)`.",
+    "path": "A file, directory or glob; set by `load(...)`.",
     "paths": "A JSON list of them; set by `load([...])`.",
     "table": f"Table to read: {', '.join(TABLES)}. [exchanges]",
     "bodies": "Bodies to include in exchanges: `none`, `request`, `response`, `both`. [both]",
     "api": "Only these APIs; like `--api` of `kdissect read`, as are all filters that follow.",
-    "topic": "Topic name, id or pattern.",
+    "topic": "Topic name, ID or glob.",
     "partition": "`3`, or `orders:3`.",
-    "client": "Client id, pattern or address.",
-    "group": "Group id or pattern.",
-    "error": "Error name, code or pattern.",
+    "client": "Client ID, glob or address.",
+    "group": "Group ID or glob.",
+    "error": "Error name, code or glob.",
     "kind": "`answered`, `unanswered`, `unacknowledged`, `orphan`.",
     "slowerThan": "Minimum latency: `50ms`.",
     "biggerThan": "Minimum frame size: `64KB`.",
@@ -70,7 +70,7 @@ OPTIONS = {
     "end": "End of the time range (exclusive); also `until`.",
     "since": "Same as `start`.",
     "until": "Same as `end`.",
-    "connection": "Connection id or prefix.",
+    "connection": "Connection ID or prefix.",
     "where": "Filter expression, as for `--where`.",
     "ports": "Only connections with these ports: `9092,9192-9194`.",
     "decodeAs": "Ports to decode as Kafka: `tcp.port==9093,kafka`.",
@@ -89,31 +89,32 @@ OPTIONS = {
     "filesPerTask": "With `files` and streams: number of files per task. [1]",
     "batchRows": "Maximum rows per batch handed to Spark. [5000]",
     "batchBytes": "Maximum bytes per batch. [16MiB]",
-    "pushdown": "Let Spark push filters down; needs `spark.sql.python.filterPushdown.enabled`. [false]",
+    "pushdown": "Accept filters that Spark pushes down; needs `spark.sql.python.filterPushdown.enabled`. "
+    "[false]",
     "names": (
-        "Which parts of the input give a topic id its name: `whole`: all, for which captures are read twice; "
+        "Which parts of the input give a topic ID its name: `whole`: all, for which captures are read twice; "
         "`window`: only what comes before, or at most 2 s later (limit `naming_window`). Streams: the files "
         "up to those of the micro-batch, which the driver reads once for this; or `lookback`: as `window`, "
         "but only the files that a task reads. [`whole`; streams: `window`]"
     ),
     "maxFilesPerTrigger": "Streams: maximum files per micro-batch. [all present]",
     "ring": (
-        "Streams: regular expression; its match in a file name (or its first group) identifies the "
-        "ring. The newest file of each ring waits until a newer one appears. [the name without number "
-        "and time]"
+        "Streams: regular expression; its match in a file name, or its first group, is the name of the "
+        "ring. The newest file of each ring waits until a newer one appears. [the name without number and "
+        "time]"
     ),
     "maxFileAge": (
-        "Streams: how long files are remembered as read, and how late a file may arrive: how much "
-        "earlier than the latest one read it may begin. [7d]"
+        "Streams: how long files are remembered as read, and how late a file may arrive: its first packet "
+        "may be this much earlier than that of the newest file read. [7d]"
     ),
     "includeLast": (
-        "Streams: also read the newest file of each ring, because nothing writes to it anymore. With "
-        "the trigger `availableNow` this ends the ring: requests without a response are reported, and "
-        "later files are read without looking back across the end. [false]"
+        "Streams: also read the newest file of each ring, because nothing writes to it anymore. With the "
+        "trigger `availableNow` this ends the ring: requests without a response are reported, and later "
+        "files are not paired with earlier ones. [false]"
     ),
     "failOnDataLoss": (
-        "Streams: fail if a file is gone before it was read, arrives too late, or grows after it was "
-        "read; otherwise log a warning on the driver. [true]"
+        "Streams: fail if a file was removed before it was read, arrived too late, or grew after it was "
+        "read; if false, log a warning on the driver. [true]"
     ),
 }
 """Every option and its help text."""

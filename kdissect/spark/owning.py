@@ -159,7 +159,7 @@ class OwnExchanges:
             return False
         if exchange.request_frame.interface.capture not in self._part.lost:
             return False
-        detail = "the files read together by a task end here"
+        detail = "the last file of the task ends here"
         exchange.anomalies.append(Anomaly("given_up", "request", detail))
         return True
 

@@ -386,14 +386,14 @@ def connect() -> Requirement:
         missing = [name for name in CONNECT_PACKAGES if find_spec(name) is None]
     except ModuleNotFoundError as error:  # the parent package, google
         missing = [error.name or "google"]
-    name = "the packages of Spark Connect"
+    name = "Spark Connect packages"
     return Requirement(name, f"no {missing[0]}", _INSTALL) if missing else Requirement(name, "installed")
 
 
 def folder() -> Requirement:
     """The folder for shuffled packets and Spark's temporary files."""
     path = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir()).split(",")[0]
-    name, remedy = "a writable folder", "set SPARK_LOCAL_DIRS, and TMPDIR, to another folder"
+    name, remedy = "a writable directory", "set SPARK_LOCAL_DIRS, and TMPDIR, to another directory"
     try:
         with tempfile.TemporaryFile(dir=path):
             free = shutil.disk_usage(path).free
@@ -457,7 +457,7 @@ _SET_PYTHON = f"set PYSPARK_PYTHON to a Python {_PYTHON} with kdissect[spark], o
 REMEDIES = {
     "PYTHON_VERSION_MISMATCH": _SET_PYTHON,
     "Cannot run program": _SET_PYTHON,
-    "No module named": "the Python of the workers lacks it: pip install 'kdissect[spark]' there, or "
+    "No module named": "missing in the workers' Python: pip install 'kdissect[spark]' there, or "
     + _SET_PYTHON,
     "OutOfMemoryError": "increase memory: --conf spark.driver.memory=4g, on a cluster spark.executor.memory",
     "JAVA_GATEWAY_EXITED": "Java exited before Spark started; run kdissect spark doctor to find the reason",

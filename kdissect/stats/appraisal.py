@@ -220,13 +220,13 @@ _COVERED = frozenset(
 
 
 def completeness(exchanges: quality.ExchangesPart) -> str:
-    """How many exchanges are complete, as a sentence; rounds down, so 100 % means all."""
+    """How many exchanges are complete, as a sentence; rounds down, so 100% means all."""
     total, complete = exchanges.total, exchanges.complete
     if not total:
-        return "no exchange was found"
+        return "no exchanges"
     verb = "is" if total == 1 else "are"
     percent = f"{complete * 1000 // total / 10:.1f}".removesuffix(".0")
-    return f"{complete:,} of {_plural(total, 'exchange')} {verb} complete ({percent} %)"
+    return f"{complete:,} of {_plural(total, 'exchange')} {verb} complete ({percent}%)"
 
 
 def findings(
@@ -265,15 +265,11 @@ def _no_kafka(
         others = ", ".join(f"{count:,} {name}" for name, count in connections.protocols.items())
         empty = connections.without_data + connections.unopened + connections.unopened_others
         silent = f"{_plural(empty, 'connection')} without data" if empty else ""
-        what = (
-            f"none of the connections is Kafka: {others}"
-            if others
-            else silent or "there is no TCP connection"
-        )
+        what = f"connections: {others}" if others else silent or "no TCP connections"
         unread = sum(skipped.values())
         skipped_text = f"; {unread:,} of {_plural(packets, 'packet')} skipped" if unread else ""
         advice = _NAME_PORT if connections.protocols.keys() - {_TLS} else _REFUSED if silent else None
-        yield _finding(quality.NO_KAFKA, f"No Kafka traffic: {what}{skipped_text}.", advice)
+        yield _finding(quality.NO_KAFKA, f"No Kafka traffic ({what}{skipped_text}).", advice)
 
 
 def _files(files: list[quality.FilePart], warnings: list[str]) -> Iterator[Finding]:
@@ -287,7 +283,7 @@ def _files(files: list[quality.FilePart], warnings: list[str]) -> Iterator[Findi
         yield _finding(
             quality.GOOD,
             f"{_plural(backward, 'packet')} out of time order, by at most {furthest_us / 1000:,.3f} ms.",
-            "Latencies of this size are unreliable." if furthest_us else None,
+            "Latencies up to this size are unreliable." if furthest_us else None,
         )
 
 
@@ -319,8 +315,8 @@ def _loss_findings(
         longest = max(each.cut_to or 0 for each in interfaces)
         yield _finding(
             quality.CUT if counts.get("kafka_cut_bytes") else quality.GOOD,
-            f"{_plural(cut, 'packet')} ({percent:.1f} %) cut to {longest:,} bytes; bodies are decoded up to "
-            "the cut.",
+            f"{_plural(cut, 'packet')} ({percent:.1f}%) truncated to {longest:,} bytes; bodies are decoded "
+            "up to there.",
             "Capture whole packets: tcpdump -s 0.",
         )
     if tcp.conflicting_bytes:
@@ -346,21 +342,21 @@ def _connection_findings(connections: quality.ConnectionsPart) -> Iterator[Findi
     if connections.kafka_mid_stream:
         yield _finding(
             quality.GOOD,
-            f"{connections.kafka_mid_stream:,} of {_plural(kafka, 'Kafka connection')} began before the "
-            "capture: their clients, and the requests of early responses, may be unknown.",
-            "If that matters, start the capture before the clients, or restart the clients.",
+            f"{connections.kafka_mid_stream:,} of {_plural(kafka, 'Kafka connection')} already open when "
+            "the capture started; client details and the requests of early responses may be missing.",
+            "If you need them, start the capture before the clients, or restart the clients.",
         )
     if tls := connections.protocols.get(_TLS):
         yield _finding(
             quality.GOOD,
-            f"{_plural(tls, 'connection')} with TLS cannot be read.",
+            f"{_plural(tls, 'TLS connection')} cannot be read.",
             "Capture behind the TLS terminator, or on a PLAINTEXT listener.",
         )
     others = sum(n for name, n in connections.protocols.items() if name not in (_KAFKA, _TLS))
     if kafka and others:
         yield _finding(
             quality.GOOD,
-            f"{_plural(others, 'connection')} not Kafka, or not recognized.",
+            f"{_plural(others, 'connection')} with another protocol, or not recognized.",
             _NAME_PORT,
         )
 
@@ -378,8 +374,8 @@ def _messages(
         names = ", ".join(f"{each.api or f'API {each.api_key}'} v{each.api_version}" for each in unknown[:3])
         yield _finding(
             quality.UNREAD,
-            f"{_plural(sum(each.exchanges for each in unknown), 'exchange')} with APIs or versions unknown "
-            f"to this version of kdissect: {names}{', ...' if len(unknown) > 3 else ''}.",
+            f"{_plural(sum(each.exchanges for each in unknown), 'exchange')} with APIs or versions that "
+            f"this version of kdissect does not know: {names}{', ...' if len(unknown) > 3 else ''}.",
             "Upgrade kdissect: a newer version may decode them.",
         )
     if errors := [each for each in anomalies if each.severity == ERROR]:
@@ -394,7 +390,7 @@ def _messages(
         kinds = ", ".join(f"{each.exchanges:,} {each.anomaly}" for each in odd)
         yield _finding(
             quality.GOOD,
-            f"Messages captured in full could not be fully decoded: {kinds}.",
+            f"Fully captured messages could not be fully decoded: {kinds}.",
             f"Details: kdissect read -V --exchange {odd[0].example} FILE.",
         )
 

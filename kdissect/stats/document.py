@@ -38,14 +38,14 @@ def described(sentence: str) -> Any:
 class MemberRow:
     """A member of a group, under one member id."""
 
-    member_id: str = described("Member id assigned by the broker, or chosen by the member itself.")
-    group_instance_id: str | None = described("Group instance id of a static member.")
-    client: str = described("Its client id, or its address if it sent none.")
+    member_id: str = described("Member ID assigned by the broker, or chosen by the member itself.")
+    group_instance_id: str | None = described("Group instance ID of a static member.")
+    client: str = described("Its client ID, or its address if it sent none.")
     address: str = described("The last address it was seen from.")
     joined: datetime | None = described("When it first sent a join request; null if that was not captured.")
     left: datetime | None = described("When it left on its own; null if it did not.")
     last: datetime = described("When it was last seen and accepted.")
-    heartbeats: int = described("Heartbeats without news.")
+    heartbeats: int = described("Heartbeats without an error or a change.")
     generation: int | None = described("The last generation it was seen in.")
     assignment: dict[str, list[int]] | None = described(
         "Topic to partitions, as last assigned; subtopology to tasks in streams groups; null if none was "
@@ -59,15 +59,15 @@ class CauseRow:
     """What started a rebalance, or happened during it."""
 
     cause: str = described(
-        "first (the group was empty), join, return (a static member with a new member id), leave, timeout "
-        "(gone without leaving, or rejected as unknown), subscription (a member subscribes to other "
+        "first (the group was empty), join, return (a static member with a new member ID), leave, timeout "
+        "(disappeared without leaving, or rejected as unknown), subscription (a member subscribes to other "
         "topics), revocation (second half of a cooperative rebalance), protocol (another assignor), "
-        "metadata (the leader rejoins: topics changed), rejoin (another member does, without such a "
+        "metadata (the leader rejoins: topics changed), rejoin (another member rejoins without such a "
         "cause), unknown."
     )
     time: datetime | None = described("When; null if unknown.")
     member_id: str | None = described("The member that caused it.")
-    client: str | None = described("Its client id.")
+    client: str | None = described("Its client ID.")
     reason: str | None = described("The reason given by the client (KIP-800).")
 
 
@@ -80,19 +80,19 @@ class RebalanceRow:
 
     start: datetime = described("When the first member sent a join request.")
     end: datetime | None = described(
-        "When the last member had its assignment; null if none was seen to get one."
+        "When the last member received its assignment; null if none did in the capture."
     )
     seconds: float | None = described("Its duration.")
-    causes: list[CauseRow] = described("What started it, then what happened meanwhile.")
+    causes: list[CauseRow] = described("What started it, then what else happened before it ended.")
     generation_before: int | None = described("Null if it was not captured.")
     generation_after: int = described("The generation it led to.")
     members_before: int | None = described("Null if it was not captured.")
     members_after: int | None = described(
-        "As reported to the leader; if that was not captured, the members seen."
+        "As reported to the leader; otherwise, the members seen in the capture."
     )
-    joins: int = described("JoinGroup requests it took, including failed ones.")
+    joins: int = described("Number of JoinGroup requests, including failed ones.")
     protocol: str | None = described("The assignor chosen.")
-    leader: str | None = described("Member id of the leader.")
+    leader: str | None = described("Member ID of the leader.")
     exchange: str = described("Its first exchange, for `read --exchange`.")
 
 
@@ -110,22 +110,24 @@ class StormRow:
 class CommittedRow:
     """Offsets that a group committed for a partition."""
 
-    topic: str = described("Topic name, or topic id if no name was seen.")
+    topic: str = described("Topic name, or topic ID if no name was seen.")
     partition: int = described("Partition number.")
-    commits: int = described("Commits accepted.")
-    failed: int = described("Commits refused or without response.")
-    first_offset: int | None = described("First committed offset accepted; null if none was, here and below.")
+    commits: int = described("Successful commits.")
+    failed: int = described("Commits rejected or without a response.")
+    first_offset: int | None = described(
+        "First offset committed successfully; null if none was, here and below."
+    )
     first: datetime | None = described("When.")
-    last_offset: int | None = described("Last committed offset accepted.")
+    last_offset: int | None = described("Last offset committed successfully.")
     last: datetime | None = described("When.")
-    per_second: float | None = described("Rate at which the committed offset moved between the two.")
+    per_second: float | None = described("Rate at which the committed offset advanced between the two.")
 
 
 @dataclass(slots=True, kw_only=True)
 class GroupHistory:
     """The history of a group."""
 
-    group: str = described("Group id.")
+    group: str = described("Group ID.")
     kind: str | None = described(
         "classic, consumer (KIP-848), share or streams; null if only commits were seen."
     )
@@ -134,8 +136,8 @@ class GroupHistory:
     members: list[MemberRow] = described("All members, in order of appearance.")
     rebalances: list[RebalanceRow] = described("In order of time.")
     storms: list[StormRow] = described(
-        "Where 4 or more rebalances start within a minute, not counting first members and the second "
-        "halves of cooperative ones."
+        "Periods in which 4 or more rebalances start within a minute, not counting first members and "
+        "follow-ups of cooperative rebalances."
     )
     committed: list[CommittedRow] = described("By topic and partition.")
     errors: dict[str, int] = described("Error codes in responses to its members, by name.")
@@ -154,8 +156,8 @@ class LagRow:
     """A reader of a partition: a client that fetches from it, or a group that commits its offsets."""
 
     kind: str = described("`client` or `group`.")
-    name: str = described("Client id, or group id.")
-    topic: str = described("Topic name or id.")
+    name: str = described("Client ID, or group ID.")
+    topic: str = described("Topic name or ID.")
     partition: int = described("Partition number.")
     position: int | None = described("Of a client: the offset after the last record it received.")
     committed_offset: int | None = described(
@@ -169,7 +171,7 @@ class LagRow:
     lag_worst: int | None = described("The largest lag.")
     worst: datetime | None = described("When the lag was largest.")
     seconds: float | None = described(
-        "Age of the newest record it received, if records were left; 0 if none were."
+        "Age of the newest record it received, if there were more to read; 0 if there were none."
     )
     seconds_worst: float | None = described("The largest such age.")
     first: datetime = described("Its first fetch or commit.")
@@ -198,7 +200,7 @@ class RoundTripsRow:
 class ClientConnectionsRow:
     """The Kafka connections of a client to a broker, and those to a listener that never opened."""
 
-    client: str = described("Client id; its address if it sent none, or if the connection never opened.")
+    client: str = described("Client ID; its address if it sent none, or if the connection never opened.")
     broker: str = described("Address and port of the broker.")
     connections: int = described("Number of connections.")
     refused: int = described("Connections refused with a RST.")
@@ -232,9 +234,9 @@ class ClientConnectionsRow:
 class FindingRow:
     """A likely problem."""
 
-    rule: str = described("Id of the rule; `summary --findings --list` explains each.")
+    rule: str = described("ID of the rule; `summary --findings --list` explains each.")
     severity: str = described(
-        "`error`: something does not work. `warning`: costs time, money or safety. `note`: good to know."
+        "`error`: something is failing. `warning`: costs time, money or safety. `note`: good to know."
     )
     subject: str = described("What the finding is about.")
     message: str = described("The evidence, with numbers.")
@@ -249,7 +251,7 @@ class FindingRow:
 class RuleRow:
     """A rule that produces findings."""
 
-    rule: str = described("Id of the rule.")
+    rule: str = described("ID of the rule.")
     severity: str = described("Usual severity of its findings.")
     title: str = described("What it looks for.")
     when: str = described("Its threshold, and the reason for it.")
@@ -265,7 +267,7 @@ class RuleRow:
 class UsedRow:
     """An API version that a client uses."""
 
-    client: str = described("Client id, or the address of a client without one.")
+    client: str = described("Client ID, or the address of a client without one.")
     software: str | None = described("Name and version of the client library, if sent in ApiVersions.")
     addresses: list[str] = described("Client addresses: at most 20.")
     api: str = described("API name.")
@@ -312,10 +314,10 @@ class VersionsPart:
 class ProducerRow:
     """A transactional id, or an idempotent producer without one."""
 
-    transactional_id: str | None = described("Transactional id; null for a producer without one.")
-    producer_ids: list[int] = described("Producer ids it was given or used: at most 20.")
+    transactional_id: str | None = described("Transactional ID; null for a producer without one.")
+    producer_ids: list[int] = described("Producer IDs assigned to it or used by it: at most 20.")
     epoch: int | None = described("The highest producer epoch of the last of them.")
-    clients: list[str] = described("Client ids: at most 20.")
+    clients: list[str] = described("Client IDs: at most 20.")
     addresses: list[str] = described("Client addresses: at most 20.")
     inits: int = described("InitProducerId requests that succeeded.")
     started: int = described("Transactions; the sum of the next five numbers.")
@@ -328,9 +330,9 @@ class ProducerRow:
     open: int = described("Still open at the end of the capture.")
     longest_us: int | None = described("Duration of the longest, in microseconds.")
     fenced: int = described("Responses that report a producer as fenced.")
-    batches: int = described("Batches with a producer id that it sent, including retries.")
+    batches: int = described("Batches with a producer ID that it sent, including retries.")
     records: int = described("Records in them.")
-    missing: int = described("Sequence numbers missing between those seen: no captured batch has them.")
+    missing: int = described("Sequence numbers missing between those seen in captured batches.")
     duplicates: int = described("Records sent more than once: retries.")
     commit_markers: int = described("Partitions for which the coordinator requested a commit marker.")
     abort_markers: int = described("Partitions for which it requested an abort marker.")
@@ -346,14 +348,14 @@ class TransactionRow:
     """A transaction."""
 
     transactional_id: str = described("Whose.")
-    producer_id: int = described("Producer id.")
+    producer_id: int = described("Producer ID.")
     epoch: int = described("Producer epoch at its start.")
     outcome: str = described("`open`, `timed_out`, `superseded`, `aborted` or `committed`.")
     start: datetime = described(
         "The first AddPartitionsToTxn or AddOffsetsToTxn, or the first transactional Produce (KIP-890)."
     )
     end: datetime | None = described(
-        "Time of the response to EndTxn, or to whatever ended it; null while it is open."
+        "Time of the response that ended it, usually to EndTxn; null while it is open."
     )
     duration_us: int = described("Microseconds from start to end, or to the end of the capture.")
     first_marker: datetime | None = described("When its first marker was written, if captured.")
@@ -368,15 +370,15 @@ class TransactionRow:
 class FencedRow:
     """Responses that report a producer as fenced."""
 
-    transactional_id: str | None = described("Transactional id; null for a producer without one.")
-    producer_id: int = described("The producer id in its requests.")
+    transactional_id: str | None = described("Transactional ID; null for a producer without one.")
+    producer_id: int = described("The producer ID in its requests.")
     epoch: int = described("The producer epoch in its requests.")
     error: str = described("PRODUCER_FENCED, or INVALID_PRODUCER_EPOCH as older brokers call it.")
     api: str = described("API of the responses.")
-    client: str = described("Client id of the fenced producer.")
+    client: str = described("Client ID of the fenced producer.")
     address: str = described("Its address.")
     by_client: str | None = described(
-        "Client id that had last requested the producer id, from another connection."
+        "Client ID that had last requested the producer ID, from another connection."
     )
     by_address: str | None = described("Its address.")
     by_example: str | None = described("CONNECTION/NUMBER of the InitProducerId that raised the epoch.")
@@ -390,9 +392,9 @@ class FencedRow:
 class SequenceRow:
     """Batches of one producer id for one partition."""
 
-    producer_id: int = described("Producer id.")
-    transactional_id: str | None = described("Its transactional id, if any.")
-    topic: str = described("Topic name or id.")
+    producer_id: int = described("Producer ID.")
+    transactional_id: str | None = described("Its transactional ID, if any.")
+    topic: str = described("Topic name or ID.")
     partition: int = described("Partition number.")
     epochs: int = described("Producer epochs it wrote with.")
     batches: int = described("Batches, including retries.")
@@ -400,7 +402,7 @@ class SequenceRow:
     gaps: int = described("Gaps in the sequence numbers: lost before the broker, or by the capture.")
     missing: int = described("Sequence numbers missing in them.")
     duplicates: int = described("Records sent more than once.")
-    errors: dict[str, int] = described("Batches refused, by error.")
+    errors: dict[str, int] = described("Batches rejected, by error.")
     first: datetime = described("Time of the first.")
     last: datetime = described("Time of the last.")
     example: str | None = described("CONNECTION/NUMBER of the first batch after a gap.")
@@ -410,7 +412,7 @@ class SequenceRow:
 class TransactionsPart:
     """Producers with a producer id."""
 
-    producers: list[ProducerRow] = described("Those with a transactional id first.")
+    producers: list[ProducerRow] = described("Producers with a transactional ID first.")
     transactions: list[TransactionRow] = described(
         "Open ones first, committed ones last; the longest first within each state."
     )
@@ -431,7 +433,7 @@ class Spread:
     mean: float | None = described("Arithmetic mean.")
     p50: int | None = described("Median.")
     p95: int | None = described("95th percentile.")
-    p99: int | None = described("99th percentile. Ranks are within 0.7 % when there are many values.")
+    p99: int | None = described("99th percentile. Approximate for many values: within 0.7% of the rank.")
     max: int | None = described("Maximum.")
 
 
@@ -475,18 +477,18 @@ class BrokerRow(LoadRow):
     """Exchanges with a broker, or with whatever answers at its address."""
 
     broker: str = described("Address and port.")
-    id: int | None = described("Node id, if reported by Metadata, FindCoordinator or the like.")
+    id: int | None = described("Node ID, if reported by Metadata, FindCoordinator or the like.")
     rack: str | None = described("Its rack, if reported.")
     release: str | None = described("Kafka release, inferred from the versions it advertises in ApiVersions.")
     connections: int = described("Number of connections clients had to it.")
-    clients: int = described("Distinct client ids.")
+    clients: int = described("Distinct client IDs.")
 
 
 @dataclass(slots=True, kw_only=True)
 class ClientRow(LoadRow):
     """Exchanges of a client id, which several programs can share."""
 
-    client: str = described("Its client id, or its address if it sent none.")
+    client: str = described("Its client ID, or its address if it sent none.")
     software: list[str] = described("Name and version of its library, if sent in ApiVersions.")
     principals: list[str] = described("Authenticated principal, if it appears in the traffic.")
     addresses: list[str] = described("Client addresses: at most 20.")
@@ -516,7 +518,7 @@ class RecordsRow:
     replicated_bytes: int = described("Batches sent to other brokers.")
     compression: dict[str, int] = described("Produced batches by codec.")
     compression_ratio: float | None = described(
-        "Uncompressed over compressed bytes, of the produced batches that were decoded."
+        "Uncompressed bytes divided by compressed bytes, of the produced batches that were decoded."
     )
     errors: dict[str, int] = described("Error codes in responses, by name.")
 
@@ -525,7 +527,7 @@ class RecordsRow:
 class TopicRow(RecordsRow):
     """Records of a topic."""
 
-    topic: str = described("Topic name, or topic id if no name was seen.")
+    topic: str = described("Topic name, or topic ID if no name was seen.")
     partitions: int = described("Distinct partitions written or read.")
     producers: list[str] = described("Clients that wrote to it: at most 20.")
     consumers: list[str] = described("Clients that read from it: at most 20.")
@@ -536,7 +538,7 @@ class TopicRow(RecordsRow):
 class PartitionRow(RecordsRow):
     """Records of a partition."""
 
-    topic: str = described("Topic name or id.")
+    topic: str = described("Topic name or ID.")
     partition: int = described("Partition number.")
 
 
@@ -544,8 +546,8 @@ class PartitionRow(RecordsRow):
 class GroupRow(LoadRow):
     """Exchanges of members and tools with a group's coordinator."""
 
-    group: str = described("Group id.")
-    clients: list[str] = described("Client ids: at most 20.")
+    group: str = described("Group ID.")
+    clients: list[str] = described("Client IDs: at most 20.")
     apis: dict[str, int] = described("Exchanges by API.")
 
 
@@ -553,8 +555,8 @@ class GroupRow(LoadRow):
 class ConnectionRow(LoadRow):
     """Exchanges of a connection."""
 
-    connection: str = described("Connection id, as in `read`.")
-    client: str = described("Client id of its first exchange, or its address.")
+    connection: str = described("Connection ID, as in `read`.")
+    client: str = described("Client ID of its first exchange, or its address.")
     client_address: str = described("Address and port of the client.")
     broker: str = described("Address and port of the broker.")
 
@@ -566,7 +568,7 @@ class ErrorRow:
     error: str = described("Error name.")
     api: str = described("API of the responses.")
     topic: str | None = described("The topic, if the response names one.")
-    client: str = described("Client id of the requests.")
+    client: str = described("Client ID of the requests.")
     count: int = described("Number of exchanges and topics with it.")
     expected: int = described("How many of them are normal steps of the protocol.")
     first: datetime = described("Time of the first.")
@@ -582,7 +584,7 @@ class UnansweredRow:
     time: datetime = described("Time of the last byte of the request.")
     age_us: int = described("Microseconds until the connection or the capture ended, or a later response.")
     api: str = described("API name.")
-    client: str = described("Client id.")
+    client: str = described("Client ID.")
     broker: str = described("Broker address.")
     topics: list[str] = described("Topics: at most 5.")
 
@@ -595,7 +597,7 @@ class SlowRow:
     time: datetime = described("Time of the last byte of the request.")
     latency_us: int = described("Microseconds until the first byte of the response.")
     api: str = described("API name.")
-    client: str = described("Client id.")
+    client: str = described("Client ID.")
     broker: str = described("Broker address.")
     topics: list[str] = described("Topics: at most 5.")
     throttle_time_ms: int = described(
@@ -608,7 +610,7 @@ class IntervalRow(LoadRow):
     """Exchanges of one interval of the time series."""
 
     start: datetime = described("Start of the window.")
-    key: str | None = described("The row of `--by` that it counts; null: all exchanges.")
+    key: str | None = described("Name of the `--by` row; null: all exchanges.")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -638,7 +640,7 @@ class Summary:
     capture: CaptureRow = described("Totals.")
     apis: list[ApiRow] | None = described("By API.")
     brokers: list[BrokerRow] | None = described("By broker.")
-    clients: list[ClientRow] | None = described("By client id.")
+    clients: list[ClientRow] | None = described("By client ID.")
     topics: list[TopicRow] | None = described("By topic.")
     partitions: list[PartitionRow] | None = described("By partition.")
     groups: list[GroupRow] | None = described("By group.")
@@ -650,9 +652,9 @@ class Summary:
     group_history: list[GroupHistory] | None = described("Members and rebalances of each group.")
     lag: list[LagRow] | None = described("Consumer lag.")
     versions: VersionsPart | None = described("Versions in use, and those that newer brokers reject.")
-    transactions: TransactionsPart | None = described("Producers with a producer id, and their transactions.")
+    transactions: TransactionsPart | None = described("Producers with a producer ID, and their transactions.")
     client_connections: list[ClientConnectionsRow] | None = described(
         "How the connections of clients to brokers opened, fared and ended."
     )
     findings: list[FindingRow] | None = described("Likely problems, the worst first.")
-    other: dict[str, int] = described("Exchanges without a row of their own, by table: tables are bounded.")
+    other: dict[str, int] = described("Exchanges counted together because a table was full, by table.")

@@ -29,7 +29,7 @@ def total(*counts: int | None) -> int | None:
 class Finding:
     """A remark on the capture, with advice for the next one."""
 
-    verdict: str = described("The verdict this finding leads to; good: it does no harm.")
+    verdict: str = described("The verdict this finding leads to; good: harmless.")
     message: str = described("One sentence.")
     advice: str | None = described("What to do about it; null if there is nothing to do.")
 
@@ -45,8 +45,10 @@ class InterfacePart:
     ticks_per_second: int | None = described("Clock resolution: 1,000,000 means microseconds.")
     snaplen: int = described("Snapshot length; 0: unlimited.")
     packets: int = described("Packets in the file.")
-    cut: int = described("Packets cut by the snapshot length.")
-    cut_to: int | None = described("Longest captured length of a cut packet; null if none was cut.")
+    cut: int = described("Packets truncated by the snaplen.")
+    cut_to: int | None = described(
+        "Longest captured length of a truncated packet; null if none was truncated."
+    )
     captured_bytes: int = described("Captured bytes.")
     wire_bytes: int = described("Original bytes.")
     received: int | None = described("Packets received by the interface, as reported by the capture program.")
@@ -90,7 +92,7 @@ class TcpPart:
     out_of_order: int = described("Segments captured after a later one.")
     gaps: int = described("Number of gaps.")
     lost_bytes: int = described("Bytes missing from the capture.")
-    cut_bytes: int = described("Bytes cut off by the snapshot length.")
+    cut_bytes: int = described("Bytes not captured because of the snaplen.")
     without_connection: int = described("Segments without data that belong to no connection.")
 
 

@@ -180,15 +180,15 @@ EXCHANGE: tuple[Column, ...] = (
         "connection",
         STRING,
         attrgetter("connection.id"),
-        "Short connection id: a hash of both endpoints and the time of its first packet, identical in "
-        "every run over the same input, regardless of command and options. It differs if the first "
-        "packet was not read.",
+        "Short connection ID: a hash of both endpoints and the time of its first packet, identical in "
+        "every run over the same input, regardless of command and options. It differs if the first packet "
+        "was not read.",
     ),
     Column(
         "number",
         INT64,
         attrgetter("number"),
-        "Number of the exchange on its connection, from 1, in order of completion: with `connection` the "
+        "Number of the exchange on its connection, from 1, in order of completion. With `connection`, the "
         "key that joins all tables.",
     ),
     Column(
@@ -236,12 +236,12 @@ EXCHANGE: tuple[Column, ...] = (
         "Broker address.",
     ),
     Column("broker_port", INT32, attrgetter("connection.broker.port"), "Broker TCP port."),
-    Column("client_id", STRING, attrgetter("client_id"), "Client id in the request header."),
+    Column("client_id", STRING, attrgetter("client_id"), "Client ID in the request header."),
     Column(
         "client_software_name",
         STRING,
         attrgetter("client_software_name"),
-        "Client library, if the connection sent it in ApiVersions 3 or later.",
+        "Client library, if sent in ApiVersions 3 or later on this connection.",
     ),
     Column(
         "client_software_version",
@@ -264,7 +264,7 @@ EXCHANGE: tuple[Column, ...] = (
         "API key; null for an orphan and a bare SASL token.",
     ),
     Column("api_version", INT16, attrgetter("api_version"), "API version of the request."),
-    Column("correlation_id", INT32, attrgetter("correlation_id"), "Correlation id of request and response."),
+    Column("correlation_id", INT32, attrgetter("correlation_id"), "Correlation ID of request and response."),
     Column(
         "request_bytes",
         INT64,
@@ -283,21 +283,21 @@ EXCHANGE: tuple[Column, ...] = (
         "topics",
         Array(STRING),
         content.topics,
-        "Distinct topic names in wire order, the request's first; the topic id if no name is known.",
+        "Distinct topic names in wire order, the request's first; the topic ID if no name is known.",
         needs_bodies=True,
     ),
     Column(
         "group_id",
         STRING,
         content.group_id,
-        "First group that the request names, or whose coordinator it looks up.",
+        "First group named in the request, including groups in FindCoordinator.",
         needs_bodies=True,
     ),
     Column(
         "transactional_id",
         STRING,
         content.transactional_id,
-        "First transactional id that the request names, or whose coordinator it looks up.",
+        "First transactional ID in the request, including those in FindCoordinator.",
         needs_bodies=True,
     ),
     Column(
@@ -572,8 +572,8 @@ RECORD: tuple[Column, ...] = (
     _of_exchange("connection"),
     replace(
         _of_exchange("number"),
-        sentence="Number of the exchange that carried the record: with `connection` the key that joins all "
-        "tables.",
+        sentence="Number of the exchange that carried the record. With `connection`, the key that joins "
+        "all tables.",
     ),
     Column(
         "time",
@@ -592,8 +592,8 @@ RECORD: tuple[Column, ...] = (
     _of_exchange("api"),
     _of_exchange("correlation_id"),
     _of_exchange("client_id"),
-    Column("topic", STRING, attrgetter("source.topic"), "Topic name; null if only its id is known."),
-    Column("topic_id", STRING, attrgetter("source.topic_id"), "Topic id, if the message has it."),
+    Column("topic", STRING, attrgetter("source.topic"), "Topic name; null if only its ID is known."),
+    Column("topic_id", STRING, attrgetter("source.topic_id"), "Topic ID, if the message has it."),
     Column("partition", INT32, attrgetter("source.partition"), "Partition number."),
     Column(
         "offset",
@@ -647,7 +647,7 @@ RECORD: tuple[Column, ...] = (
         "key_schema_id",
         INT32,
         lambda record: _id(record.key_schema),
-        "Schema id of the key; null if nothing indicates one.",
+        "Schema ID of the key; null if nothing indicates one.",
     ),
     Column(
         "key_schema_guid",
@@ -659,7 +659,7 @@ RECORD: tuple[Column, ...] = (
         "schema_id",
         INT32,
         lambda record: _id(record.schema),
-        "Schema id of the value: from a header `__value_schema_id`, otherwise the prefix written by "
+        "Schema ID of the value: from a header `__value_schema_id`, otherwise the prefix written by "
         "Confluent's serializers. A value of 8 bytes is treated as a number; other custom values that "
         "begin with a zero byte can be mistaken for it.",
     ),
@@ -679,7 +679,7 @@ RECORD: tuple[Column, ...] = (
         "trace_id",
         STRING,
         lambda record: None if (trace := record.trace) is None else trace.id,
-        "Trace id from headers: W3C `traceparent`, B3, or SkyWalking's `sw8`, in this order.",
+        "Trace ID from headers: W3C `traceparent`, B3, or SkyWalking's `sw8`, in this order.",
     ),
     Column(
         "span_id",
@@ -705,10 +705,20 @@ RECORD: tuple[Column, ...] = (
         "producer_id",
         INT64,
         attrgetter("batch.producer_id"),
-        "Producer id of its batch; -1: none; null for magic 0 and 1.",
+        "Producer ID of its batch; -1: none; null for magic 0 and 1.",
     ),
-    Column("producer_epoch", INT16, attrgetter("batch.producer_epoch"), "Producer epoch, likewise."),
-    Column("base_sequence", INT32, attrgetter("batch.base_sequence"), "Base sequence, likewise."),
+    Column(
+        "producer_epoch",
+        INT16,
+        attrgetter("batch.producer_epoch"),
+        "Producer epoch of its batch; -1 and null as for `producer_id`.",
+    ),
+    Column(
+        "base_sequence",
+        INT32,
+        attrgetter("batch.base_sequence"),
+        "Base sequence of its batch; -1 and null as for `producer_id`.",
+    ),
     Column(
         "leader_epoch",
         INT32,

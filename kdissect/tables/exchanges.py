@@ -31,7 +31,7 @@ EXCHANGE_EXPORT_ONLY = (
         "long_poll",
         BOOLEAN,
         is_long_poll,
-        "Whether it is a Fetch that waited for data until its max_wait_ms expired: its latency says "
+        "Whether it is a Fetch that waited for data until its max_wait_ms expired. If so, its latency says "
         "nothing about the broker.",
     ),
 )

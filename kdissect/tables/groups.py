@@ -47,7 +47,7 @@ GROUPS = Table(
             valid_time(attrgetter("completed_ns")),
             "Time of the response; null if it never came.",
         ),
-        _text("group_id", "Group id."),
+        _text("group_id", "Group ID."),
         _text("kind", "`classic`, `consumer` (KIP-848), `share` or `streams`; null for commits."),
         _text(
             "event",
@@ -57,13 +57,13 @@ GROUPS = Table(
         ),
         _text("client_id", "See `exchanges`."),
         _text("client_ip", "See `exchanges`."),
-        _text("member_id", "Member id, as soon as the broker assigned it."),
-        _text("group_instance_id", "Group instance id of a static member (KIP-345)."),
+        _text("member_id", "Member ID, as soon as the broker assigned it."),
+        _text("group_instance_id", "Group instance ID of a static member (KIP-345)."),
         Column(
             "is_new",
             BOOLEAN,
             attrgetter("is_new"),
-            "For a join: whether the member had no id yet, or one unknown to the group.",
+            "For a join: whether the member had no ID yet, or one unknown to the group.",
         ),
         Column(
             "generation",
@@ -102,7 +102,7 @@ GROUPS = Table(
             "members",
             Array(STRING),
             lambda event: _names(event.members),
-            "For a join: all member ids, which only the leader receives.",
+            "For a join: all member IDs, which only the leader receives.",
         ),
     ),
 )

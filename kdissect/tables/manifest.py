@@ -57,7 +57,7 @@ _UNFINISHED_MANIFEST = f".{MANIFEST}{UNFINISHED}"
 _MAX_RUNS = 100
 _NO_FIELDS: Mapping[str, Any] = {}
 _OLDER = ("files", "rows", "bytes")
-_ELSEWHERE = "use a new folder"
+_ELSEWHERE = "use a new directory"
 _NOT_IN_JOB = ("limits", "end_to_end")  # the latter follows from the tables
 _RUN_FIELDS = ("complete", "first_part", "clock", "packets", "warnings", "job", "versions", "written")
 

@@ -68,12 +68,12 @@ class TopicIds:
 
 TOPIC_IDS = Table(
     "topic_ids",
-    "A topic's id and its name.",
+    "A topic's ID and its name.",
     (
-        Column("topic_id", STRING, attrgetter("topic_id"), "Topic id, as Kafka prints it."),
+        Column("topic_id", STRING, attrgetter("topic_id"), "Topic ID, as Kafka prints it."),
         Column("topic", STRING, attrgetter("topic"), "Topic name learned from the capture."),
         *of_exchange("connection", "number"),
-        *time_columns(attrgetter("exchange.time_ns"), "Time of the first exchange that has the id."),
+        *time_columns(attrgetter("exchange.time_ns"), "Time of the first exchange that has the ID."),
     ),
 )
 
@@ -255,8 +255,8 @@ _TCP_COLUMNS = (
 
 CONNECTIONS = Table(
     "connections",
-    "A TCP connection, Kafka or not. With filters: one with a matching exchange; its numbers cover all of "
-    "its exchanges.",
+    "A TCP connection, Kafka or not. With filters: only connections with a matching exchange, whose "
+    "numbers cover all their exchanges.",
     (
         _plain("connection", STRING, "See `exchanges`.", "id"),
         Column("capture", STRING, lambda row: file_name(row.capture), "Capture in which it begins."),
@@ -277,7 +277,7 @@ CONNECTIONS = Table(
         _plain("client_port", INT32, "Client TCP port.", "client.port"),
         _plain("broker_ip", STRING, "Broker address.", "broker.ip"),
         _plain("broker_port", INT32, "Broker TCP port.", "broker.port"),
-        _plain("client_id", STRING, "Client id of the first request that has one."),
+        _plain("client_id", STRING, "Client ID of the first request that has one."),
         _plain("client_software_name", STRING, "Client library, if the connection sent it."),
         _plain("client_software_version", STRING, "Version of the client library."),
         _plain("principal", STRING, "Authenticated principal, if it appears in the traffic."),
@@ -293,12 +293,12 @@ CONNECTIONS = Table(
         _plain("anomalies", INT64, "Anomalies in and between exchanges."),
         _gap("gaps", "kafka_gaps", "Number of gaps."),
         _gap("lost_bytes", "kafka_lost_bytes", "Bytes missing from the capture.", "bytes"),
-        _gap("cut_bytes", "kafka_cut_bytes", "Bytes cut off by the snapshot length.", "bytes"),
+        _gap("cut_bytes", "kafka_cut_bytes", "Bytes not captured because of the snaplen.", "bytes"),
         _plain("repeated_bytes", INT64, "Repeated bytes: retransmitted, or captured twice; null if still "
                "open, as are the next four.", unit="bytes"),
         _plain("out_of_order", INT64, "Segments captured after a later one."),
         *_TCP_COLUMNS,
-        _plain("resyncs", INT64, "How often the next frame boundary had to be searched for."),
+        _plain("resyncs", INT64, "Number of searches for the next frame boundary."),
         _plain("skipped_bytes", INT64, "Bytes skipped by those searches.", unit="bytes"),
         _plain("unread_bytes", INT64, "Captured bytes not recognized as Kafka: TLS, for example.",
                unit="bytes"),
@@ -387,7 +387,7 @@ CAPTURES = Table(
             "packets_cut",
             INT64,
             lambda row: sum(each.cut for each in row.interfaces),
-            "Packets cut by the snapshot length.",
+            "Packets truncated by the snaplen.",
         ),
         Column(
             "packets_dropped",

@@ -133,7 +133,7 @@ def _batch_field(name: str, kind: Any, sentence: str, field: str | None = None) 
 
 PARTITIONS = Table(
     "partitions",
-    "A topic-partition in an exchange, with what request and response say about it.",
+    "A topic partition in an exchange, with its values from request and response.",
     (
         *of_exchange("connection", "number"),
         *time_columns(attrgetter("exchange.time_ns"), "See `exchanges`."),
@@ -148,10 +148,10 @@ PARTITIONS = Table(
             "transactional_id",
             STRING,
             attrgetter("transaction"),
-            "First transactional id in the request.",
+            "First transactional ID in the request.",
         ),
-        Column("topic", STRING, _topic, "Topic name; null if only its id is known."),
-        Column("topic_id", STRING, attrgetter("touched.topic_id"), "Topic id, if the messages have it."),
+        Column("topic", STRING, _topic, "Topic name; null if only its ID is known."),
+        Column("topic_id", STRING, attrgetter("touched.topic_id"), "Topic ID, if the messages have it."),
         Column("partition", INT32, attrgetter("touched.partition"), "Partition number."),
         Column(
             "error",
@@ -193,7 +193,7 @@ PARTITIONS = Table(
         ),
         Column("compression", Array(STRING), _compression, "Compression codecs, each once."),
         _batch_field("magic", INT16, "Format of the first batch: 0, 1 or 2."),
-        _batch_field("producer_id", INT64, "Producer id of the first batch; -1: none."),
+        _batch_field("producer_id", INT64, "Producer ID of the first batch; -1: none."),
         _batch_field("producer_epoch", INT16, "Producer epoch of the first batch; -1: none."),
         _batch_field("base_sequence", INT32, "Base sequence of the first batch; -1: none."),
         _batch_field("transactional", BOOLEAN, "Whether the first batch is part of a transaction."),
@@ -235,7 +235,7 @@ PARTITIONS = Table(
             "replica_id",
             INT32,
             lambda row: replica_id(row.exchange),
-            "Broker id of a replica that fetches; null for consumers.",
+            "Broker ID of a replica that fetches; null for consumers.",
         ),
         _field(
             "leader_epoch",

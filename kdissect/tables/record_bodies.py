@@ -114,7 +114,7 @@ def _batches(data: RecordData, decoded_records: DecodedRecords) -> RecordData | 
     if budget.left >= 0:
         entries += remaining
     elif left_out := sum(1 for _ in remaining):
-        shown = f"{left_out} batches or messages behind are not"
+        shown = f"{left_out} batches or messages after them are not"
         entries.append({"records": [], "anomalies": [_oversized(source, shown)]})
     return entries
 

@@ -58,7 +58,7 @@ class RecordFiles:
         except OSError as error:
             raise _cannot_write(folder, error) from None
         if not is_empty:
-            raise OutputError(f"{folder} is not empty; use a new folder, nothing is overwritten")
+            raise OutputError(f"{folder} is not empty; use a new directory")
 
     def feed(self, record: CarriedRecord) -> None:
         """Write one record.

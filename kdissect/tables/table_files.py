@@ -550,7 +550,9 @@ def _take_lock(path: Path, mode: int) -> int:
             holder = os.read(lock, 20).decode(errors="replace").strip()
             os.close(lock)
             who = f" (process {holder})" if holder else ""
-            raise OutputError(f"{path.parent} is in use by another kdissect{who}; use a new folder") from None
+            raise OutputError(
+                f"{path.parent} is in use by another kdissect{who}; use a new directory"
+            ) from None
         except OSError:
             os.close(lock)
             raise

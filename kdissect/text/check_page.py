@@ -20,7 +20,7 @@ _TICKS = {1: "s", 1000: "ms", 1_000_000: "us", 1_000_000_000: "ns"}
 _ENDS = {
     "fin": "closed by FIN",
     "reset": "closed by RST",
-    "reused": "followed by another with the same endpoints",
+    "reused": "replaced by a new connection on the same ports",
     "idle": "idle for too long",
     "evicted": "evicted",
     "end": "still open at the end",
@@ -55,7 +55,7 @@ def sections(check: quality.Check, *, limit: int) -> Iterator[PageSection]:
 def _file(file: quality.FilePart) -> Iterator[str]:
     order = f"{file.byte_order} endian" if file.byte_order else None
     written = f"written by {file.application}" if file.application else None
-    yield facts(file.format or "not readable", order, file.compression, size(file.bytes), written)
+    yield facts(file.format or "unreadable", order, file.compression, size(file.bytes), written)
     yield facts(many(file.packets, "packet"), _span(file.first, file.last))
     for interface in file.interfaces[:_INTERFACES]:
         yield _interface(interface)
@@ -74,7 +74,7 @@ def _interface(part: quality.InterfacePart) -> str:
         f"snaplen {part.snaplen:,}" if part.snaplen else "no snaplen",
         many(part.packets, "packet"),
         f"{size(part.captured_bytes)}{of_total}",
-        f"{part.cut:,} cut" if part.cut else None,
+        f"{part.cut:,} truncated" if part.cut else None,
         f"{part.received:,} received" if part.received is not None else None,
         f"{part.accepted:,} passed the filter" if part.accepted is not None else None,
         f"{part.dropped:,} dropped" if part.dropped is not None else None,
@@ -90,12 +90,12 @@ def _packets(check: quality.Check) -> Iterator[str]:
     yield facts(
         f"TCP: {many(tcp.gaps, 'gap')}",
         f"{many(tcp.lost_bytes, 'byte')} lost" if tcp.lost_bytes else None,
-        f"{many(tcp.cut_bytes, 'byte')} cut off" if tcp.cut_bytes else None,
+        f"{many(tcp.cut_bytes, 'byte')} truncated" if tcp.cut_bytes else None,
         f"{many(tcp.out_of_order, 'segment')} out of order" if tcp.out_of_order else None,
         f"{many(tcp.retransmitted_bytes, 'byte')} retransmitted" if tcp.retransmitted_bytes else None,
         f"{many(tcp.overlapping_bytes, 'byte')} overlapping" if tcp.overlapping_bytes else None,
         f"{many(tcp.conflicting_bytes, 'byte')} in conflict" if tcp.conflicting_bytes else None,
-        f"{many(tcp.without_connection, 'segment')} without connection" if tcp.without_connection else None,
+        f"{many(tcp.without_connection, 'segment')} without a connection" if tcp.without_connection else None,
     )
 
 
@@ -129,7 +129,7 @@ def _exchanges(part: quality.ExchangesPart) -> Iterator[str]:
         f"{many(part.orphans, 'response')} without request" if part.orphans else None,
     )
     if part.lost or part.incomplete:
-        yield f"affected by gaps and cuts: {part.lost:,} lost, {part.incomplete:,} incomplete"
+        yield f"affected by gaps and truncation: {part.lost:,} lost, {part.incomplete:,} incomplete"
 
 
 def _counted(counts: Mapping[str, int]) -> str:

@@ -90,13 +90,13 @@ def _headline(now: Now, width: int) -> Line:
         return [("waiting for packets", WARNING)]
     if not now.exchanges:
         hint = (
-            f"{many(now.packets, 'packet')}, but no Kafka exchange yet; -d tcp.port==PORT,kafka "
-            "decodes a port as Kafka"
+            f"{many(now.packets, 'packet')}, but no Kafka exchanges yet; -d tcp.port==PORT,kafka decodes a "
+            "port as Kafka"
         )
         return [(hint, WARNING)]
     every = now.all
     failed = f"{100 * every.failed_per_second / (every.per_second or 1):.1f}% fail"
-    inactivity = f"no packet for {now.silent_s:.0f} s" if now.silent_s > _NO_PACKET_S else ""
+    inactivity = f"no packets for {now.silent_s:.0f} s" if now.silent_s > _NO_PACKET_S else ""
     inactivity = inactivity or (f"no exchange for {now.idle_s:.0f} s" if now.idle_s > _NO_EXCHANGE_S else "")
     rebalancing = sum(group.state == REBALANCING for group in now.groups)
     latencies = f"p50 {latency(every.p50_us)} p95 {latency(every.p95_us)} p99 {latency(every.p99_us)}"
@@ -253,13 +253,13 @@ def _keys(status: StatusBar) -> Line:
 def _help(room: int) -> list[Line]:
     lines: list[Line] = [[], *([(f"  {keys:28}", "bold"), (meaning, "")] for keys, meaning in KEYS), []]
     explanation = (
-        "Rates are per second, over the last ten seconds. IN is sent by clients, OUT by",
-        "brokers. P50, P95, P99: from the last byte of a request to the first of its",
-        "response; not included are POLLS/s, Fetches that waited for data until their",
-        "max_wait_ms expired. FAIL/s and FAILED: exchanges with an error code.",
+        "Rates are per second, over the last ten seconds. IN: sent by clients; OUT: by",
+        "brokers. P50, P95, P99: from the last byte of a request to the first byte of its",
+        "response, without long polls. POLLS/s: long polls, Fetches that waited for data",
+        "until their max_wait_ms expired. FAIL/s, FAILED: exchanges with an error code.",
         "CONN: connections active in the last minute. REPLICATED/s: fetched by other",
-        "brokers. LAG: records from the committed offsets to the ends of the",
-        "partitions; WORST is the one with most. REBAL: rebalances seen.",
+        "brokers. LAG: records from the committed offsets to the ends of the partitions;",
+        "WORST: the partition with the most. REBAL: rebalances seen.",
         "Dimmed rows are idle; they disappear after a minute, unless all are idle.",
     )
     lines += [[(f"  {line}", "")] for line in explanation]

@@ -256,11 +256,11 @@ def _is_past(row: FailureNow | RebalanceNow, now: Now) -> bool:
 
 
 PANES = (
-    Pane("APIs", _APIS, lambda now: now.apis, _is_idle, 1, "no exchange yet"),
+    Pane("APIs", _APIS, lambda now: now.apis, _is_idle, 1, "no exchanges yet"),
     Pane("Topics", _TOPICS, lambda now: now.topics, _is_still, 2, "no records yet"),
-    Pane("Clients", _CLIENTS, lambda now: now.clients, _is_idle, 2, "no client yet"),
-    Pane("Groups", _GROUPS, lambda now: now.groups, _is_done, 3, "no group yet"),
-    Pane("Errors and rebalances", _NEWS, _news, _is_past, 0, "no error and no rebalance yet"),
+    Pane("Clients", _CLIENTS, lambda now: now.clients, _is_idle, 2, "no clients yet"),
+    Pane("Groups", _GROUPS, lambda now: now.groups, _is_done, 3, "no groups yet"),
+    Pane("Errors and rebalances", _NEWS, _news, _is_past, 0, "no errors or rebalances yet"),
 )
 """All panes, in order of their keys."""
 

@@ -40,7 +40,7 @@ def sections(
         narrow: leave out columns that do not fit in 80.
     """
     if not rows:
-        yield PageSection("Groups", notes=("no joins, leaves or commits of a group",))
+        yield PageSection("Groups", notes=("no group joins, leaves or commits",))
         return
     yield table("Groups", _GROUPS, rows, limit=limit, narrow=narrow)
     for row in rows[:limit]:

@@ -224,7 +224,7 @@ class Metrics:
         yield _gauge("group_members", "Members active in the last minute.", "group", members)
         yield _gauge(
             "group_lag_records",
-            "Records between committed offsets and the ends of partitions.",
+            "Records between the committed offsets and the ends of the partitions.",
             "group",
             lags,
         )

@@ -65,7 +65,9 @@ def sections(summary: document.Summary, *, limit: int | None, narrow: bool = Fal
         yield from finding_sections(summary.findings, limit=limit)
     if summary.other:
         counted = ", ".join(f"{count:,} of {name}" for name, count in summary.other.items())
-        yield PageSection("Not in these tables", notes=(f"exchanges without a row of their own: {counted}",))
+        yield PageSection(
+            "Not in these tables", notes=(f"exchanges counted together because a table was full: {counted}",)
+        )
 
 
 def capture(row: document.CaptureRow) -> PageSection:
@@ -264,7 +266,7 @@ _LAG = (
 def lag_sections(rows: Sequence[LagRow], *, limit: int | None, narrow: bool = False) -> Iterator[PageSection]:
     """Yield one table; the largest lag comes first."""
     lagging = sum(1 for row in rows if row.lag)
-    notes = (f"{many(len(rows), 'reader')} of partitions, {lagging:,} behind at the end",)
+    notes = (f"{many(len(rows), 'reader')} of partitions, {lagging:,} lagging at the end",)
     yield table("Lag", _LAG, rows, limit=limit, narrow=narrow, notes=notes)
 
 

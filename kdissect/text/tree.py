@@ -214,7 +214,7 @@ def _client(exchange: Exchange) -> str:
     principal = exchange.principal
     return facts(
         str(exchange.connection.client),
-        None if exchange.client_id is None else f"client id {quoted(exchange.client_id)}",
+        None if exchange.client_id is None else f"client ID {quoted(exchange.client_id)}",
         printable(" ".join(part for part in software if part)),
         None if principal is None else f"principal {quoted(principal)}",
         None if exchange.sasl_mechanism is None else f"mechanism {printable(exchange.sasl_mechanism)}",
@@ -250,7 +250,7 @@ class RecordTree(Tree["CarriedRecord"]):
         )
         yield self._paint(title, BOLD)
         way = "sent in" if source.produced else "fetched by"
-        client = None if exchange.client_id is None else f"client id {quoted(exchange.client_id)}"
+        client = None if exchange.client_id is None else f"client ID {quoted(exchange.client_id)}"
         where = f"{exchange.api} {exchange.connection.id}/{exchange.number}"
         yield f"{INDENT}{way}: {facts(where, self._times.text(source.time_ns), client)}"
         if (sent_ns := source.produced_ns(record.batch)) is not None:
@@ -258,7 +258,7 @@ class RecordTree(Tree["CarriedRecord"]):
         if (rejection := rejection_text(source)) is not None:
             yield INDENT + self._paint(rejection, RED)
         if source.topic is not None and source.topic_id is not None:
-            yield f"{INDENT}topic id: {printable(source.topic_id)}"
+            yield f"{INDENT}topic ID: {printable(source.topic_id)}"
         yield f"{INDENT}batch: {decoded_batch_text(source, record.batch)}"
         for anomaly in record.batch.anomalies:
             text = f"! {anomaly.kind}: {printable(anomaly.detail)}"

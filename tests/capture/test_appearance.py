@@ -16,7 +16,7 @@ from kdissect.capture.reader import appearance
         (b"snoop\0\0\0\0\0\0\2", "a snoop file; convert it to pcapng with editcap"),
         (b"\xfd7zXZ\0\0", "xz data; decompress it first"),
         (b"\x1f\x8b\x08", "another layer of gzip"),
-        (bytes(64), "all zeros, as left by a write that was lost"),
+        (bytes(64), "all zeros, probably from a failed write"),
         (b"\x80\x81\x82", "something else"),
         (b"ab\0cd", "something else"),
     ],

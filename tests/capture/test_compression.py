@@ -93,7 +93,7 @@ def test_zeros_after_the_data_are_padding_and_other_bytes_are_a_warning(name: st
     assert (padded.timed, padded.warnings) == (list(EXAMPLE), [])
     other = read(packed + b"GARBAGE", block_bytes=block_bytes)
     assert other.timed == list(EXAMPLE)
-    assert other.warnings == [f"stream: its {name} data is followed by something else, which is ignored"]
+    assert other.warnings == [f"stream: trailing data after the {name} stream is ignored"]
 
 
 @METHODS
@@ -102,9 +102,9 @@ def test_every_cut_gives_a_prefix_of_the_packets_and_a_warning(name: str) -> Non
     for cut in range(4, len(packed)):
         seen = read(packed[:cut])
         assert seen.timed == list(EXAMPLE[: len(seen.timed)])
-        assert f"stream: its {name} data is truncated" in seen.warnings
+        assert f"stream: {name} data is truncated" in seen.warnings
         # A few bytes of a header can come out and still be no capture.
-        nothing = f"stream: its {name} data ends before the first packet"
+        nothing = f"stream: {name} data ends before the first packet"
         assert seen.fault in (None, nothing) or "neither pcap nor pcapng" in seen.fault
         assert seen.fault is None or "empty" not in seen.fault
 
@@ -121,7 +121,7 @@ def test_truncated_data_warns_about_the_compression_and_the_place_in_the_capture
     seen = read(stored(data)[:-12])
     assert len(seen.packets) == 1
     assert seen.warnings == [
-        "stream: its gzip data is truncated",
+        "stream: gzip data is truncated",
         "stream: ends in the middle of packet 2, which begins at decompressed byte 44",
     ]
 
@@ -132,7 +132,7 @@ def test_damaged_data_is_a_fault(name: str) -> None:
     packed[10:30] = b"\xff" * 20
     seen = read(bytes(packed))
     assert seen.fault is not None
-    assert seen.fault.startswith(f"stream: its {name} data cannot be decompressed (")
+    assert seen.fault.startswith(f"stream: {name} data cannot be decompressed (")
     assert "\n" not in seen.fault
 
 
@@ -142,7 +142,7 @@ def test_packets_before_the_damage_are_read() -> None:
     packed[-6] ^= 0xFF
     seen = read(bytes(packed))
     assert seen.fault is not None
-    assert "its gzip data cannot be decompressed" in seen.fault
+    assert "gzip data cannot be decompressed" in seen.fault
     assert seen.timed == packets[: len(seen.timed)]
     assert len(seen.timed) > 100
 

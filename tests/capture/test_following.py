@@ -147,9 +147,7 @@ def test_a_file_that_was_cut_says_that_packets_are_missing(tmp_path: Path) -> No
     path.write_bytes(capture(4, 1))
     assert reader.numbers(1) == [4]
     assert reader.rest() == []
-    assert reader.ongoing.warnings == [
-        f"{path}: was rewritten before it was read to the end; packets are missing"
-    ]
+    assert reader.ongoing.warnings == [f"{path}: was rewritten before it was fully read; packets are missing"]
 
 
 def test_a_broken_file_in_a_folder_does_not_end_it(tmp_path: Path) -> None:

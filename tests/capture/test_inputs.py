@@ -62,7 +62,7 @@ def test_names_stay_as_they_are_and_come_once(folder: Path) -> None:
 def test_a_folder_without_captures(folder: Path) -> None:
     empty = folder / "empty"
     empty.mkdir()
-    with pytest.raises(CaptureError, match="no capture files in this folder or its subfolders"):
+    with pytest.raises(CaptureError, match="no capture files in this directory or its subdirectories"):
         captures([str(empty)])
 
 

@@ -197,7 +197,7 @@ BAD_BLOCKS = {
     ),
     "section without byte order": (
         with_word(section(), 8, 0x12345678),
-        "a section header without a byte-order magic",
+        "section header without a byte-order magic",
     ),
     "section of another version": (section(version=(2, 7)), "unknown pcapng version 2.7"),
     "skipped block ends with another length": (

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Capsys = pytest.CaptureFixture[str]
 
 PAGE = """\
-good: 3 of 4 exchanges are complete (75 %)
+good: 3 of 4 exchanges are complete (75%)
 - 1 request without response: the connection or the capture ended first, or the response was not captured.
 
 {path}
@@ -110,7 +110,7 @@ def test_a_damaged_file_is_reported(tmp_path: Path, capsys: Capsys) -> None:
     assert page.startswith("good: ")
     assert "ends in the middle of packet 7" in page
     path.write_bytes(gzipped(capture_bytes(talk()))[:-9])
-    assert "its gzip data is truncated" in run(capsys, "check", str(path)).out
+    assert "gzip data is truncated" in run(capsys, "check", str(path)).out
 
 
 def test_a_file_that_is_not_a_capture_is_an_error(tmp_path: Path, capsys: Capsys) -> None:

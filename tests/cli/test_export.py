@@ -243,7 +243,7 @@ def test_another_export_in_the_same_folder(
     before = json_rows(out / "exchanges")
     done = export(capture, "-o", out, *other)
     assert done.status == USAGE
-    assert "made from other captures or with other options; use a new folder" in done.err
+    assert "made from other captures or with other options; use a new directory" in done.err
     assert json_rows(out / "exchanges") == before
     (out / "exchanges" / "mine.txt").write_text("kept")
     assert export(capture, "-o", out, *other, "--overwrite").status == OK
@@ -263,7 +263,7 @@ def test_files_of_another_program(export: Exporting, capture: str, out: Path) ->
     for options in ([], ["--overwrite"]):
         done = export(capture, "-o", out, *options)
         assert done.status == USAGE
-        assert f"{out}/exchanges is not empty and has no export; use a new folder" in done.err
+        assert f"{out}/exchanges is not empty and has no export; use a new directory" in done.err
     assert (out / "exchanges" / "part-00000.jsonl").read_text() == "mine\n"
 
 

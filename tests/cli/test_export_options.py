@@ -33,7 +33,7 @@ def test_a_file_ends_by_size_or_by_time(text: str, rotation: tuple[str, int]) ->
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("5m", '"5m" could be a size or a time; use 5min or 5MB'),
+        ("5m", '"5m" is ambiguous; use 5min or 5MB'),
         ("5", '"5" is too small; use 256MB, 1GiB, 30s, 5min'),
         ("5ms", '"5ms" is too small; use 256MB, 1GiB, 30s, 5min'),
         ("often", '"often" is not a size or a time; use 256MB, 1GiB, 30s, 5min'),

@@ -207,7 +207,7 @@ def test_killed_and_run_again(out: Path) -> None:
         status, _, stderr = running.rest_of_pipe()
     assert status == OK
     assert f"kdissect: {out} has {len(before)} file" in stderr
-    assert f"in {out}, left by a run that was killed" in stderr
+    assert f"in {out}, left by a killed run" in stderr
     assert not list(out.rglob("*.unfinished"))
     assert len(json_rows(out / "exchanges")) == len(left) + 1000
     after = manifest(out / "exchanges")
@@ -242,7 +242,7 @@ def test_two_processes_cannot_export_to_one_folder(
             done = run(capsys, *command, str(out))
             assert done.status == USAGE
             message = f"{out} is in use by another kdissect (process {running.process.pid})"
-            assert done.err == f"kdissect: {message}; use a new folder\n"
+            assert done.err == f"kdissect: {message}; use a new directory\n"
         running.process.kill()
         running.process.wait()
     done = run(capsys, "export", str(path), "-o", str(out))
@@ -253,8 +253,8 @@ def test_two_processes_cannot_export_to_one_folder(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--format", "parquet"], "exchanges has jsonl; use a new folder, or use the same options"),
-        (["--partition-by", "date"], "exchanges has jsonl; use a new folder, or use the same options"),
+        (["--format", "parquet"], "exchanges has jsonl; use a new directory, or use the same options"),
+        (["--partition-by", "date"], "exchanges has jsonl; use a new directory, or use the same options"),
     ],
 )
 def test_options_that_do_not_match_the_earlier_runs(out: Path, options: list[str], message: str) -> None:
@@ -276,7 +276,7 @@ def test_an_export_of_files_cannot_be_continued(
     done = run(capsys, "live", "--follow", str(path), "--export", str(out))
     assert done.status == USAGE
     assert "anomalies has an export of" in done.err
-    assert "(0 rows), which is not from a live run; use a new folder" in done.err
+    assert "(0 rows), which is not from a live run; use a new directory" in done.err
 
 
 @pytest.mark.parametrize("option", [["--format", "parquet"], ["--rotate", "5min"], ["--tables", "groups"]])

@@ -36,7 +36,7 @@ def test_conditions_as_dumpcap_has_them(text: str, condition: tuple[str, int]) -
         (["--follow", "x", "-s", "100"], "-s needs -i IFACE"),
         (["--follow", "x", "-b", "filesize:1"], "-b, -a filesize: and -a files: need -w FILE"),
         (["--follow", "x", "-a", "files:1"], "-b, -a filesize: and -a files: need -w FILE"),
-        (["--follow", "x", "-w", "y", "-b", "files:2"], "-b needs filesize: or duration:"),
+        (["--follow", "x", "-w", "y", "-b", "files:2"], "-b files: also needs -b filesize: or"),
         (["--follow", "x", "-a", "hours:1"], 'invalid condition "hours:1": use '),
         (["--follow", "x", "-a", "packets:0"], 'invalid condition "packets:0": use '),
         (["--follow", "x", "-B", "many"], '"many"'),

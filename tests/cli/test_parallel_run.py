@@ -167,9 +167,7 @@ def test_a_killed_worker_is_one_line_and_a_status(running: Any) -> None:
     assert len(workers) == 2
     os.kill(workers[1], signal.SIGKILL)
     _, stderr = process.communicate(timeout=60)
-    assert stderr.decode().splitlines()[-1] == (
-        "kdissect: worker 2 of 2 was ended by SIGKILL before its work was done"
-    )
+    assert stderr.decode().splitlines()[-1] == ("kdissect: worker 2 of 2 was killed by SIGKILL")
     assert process.returncode == 2
     assert gone(workers)
 

@@ -276,7 +276,7 @@ def test_trees(records: Records) -> None:
     done = records("-V", "--topic", "orders", "--offset", "0", "--produced", "-c", "1", QUICKSTART)
     assert done.lines == [
         "topic orders, partition 1, offset 0",
-        '  sent in: Produce 441bec302e4e/2, 2026-11-21T09:25:31.744257Z, client id "web-shop"',
+        '  sent in: Produce 441bec302e4e/2, 2026-11-21T09:25:31.744257Z, client ID "web-shop"',
         "  batch: offsets 0 to 1, 2 records, 186 bytes, lz4, CreateTime, leader epoch 0",
         "  timestamp: 2026-11-21T09:25:31.742Z",
         '  key: "customer-0"',
@@ -316,7 +316,7 @@ def test_files(tmp_path: Path, records: Records) -> None:
     }
     again = records("-o", folder, QUICKSTART)
     assert (again.status, again.out) == (USAGE, "")
-    assert again.err == f"kdissect: {folder} is not empty; use a new folder, nothing is overwritten\n"
+    assert again.err == f"kdissect: {folder} is not empty; use a new directory\n"
 
 
 @pytest.mark.parametrize(

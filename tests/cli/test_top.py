@@ -178,7 +178,7 @@ def test_a_file_that_is_followed(tmp_path: Path) -> None:
     path = tmp_path / "growing.pcap"
     path.write_bytes(STORM)
     with Terminal("live", "--follow", str(path), "--top", "--api", "Heartbeat", size=SMALL) as screen:
-        screen.shows("Heartbeat", "no packet for")
+        screen.shows("Heartbeat", "no packets for")
         assert "JoinGroup" not in screen.lines[5]
         screen.press("q")
         assert screen.ends() == OK

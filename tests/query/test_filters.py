@@ -218,7 +218,7 @@ def test_missing_names_and_suggestions(criteria: dict[str, Any], text: str) -> N
     ],
 )
 def test_a_time_that_cannot_be(since: str, until: str) -> None:
-    with pytest.raises(UsageError, match=f"no time is both since {since} and until {until}"):
+    with pytest.raises(UsageError, match=f"empty time range: since {since}, until {until}"):
         filters.build(since=[since], until=[until])
 
 

@@ -76,7 +76,7 @@ def test_parquet_by_shuffle_and_by_one_task(spark: SparkSession, tmp_path: Path)
     assert (shuffled.tasks, single.tasks) == (3, 1)
     assert shuffled.rows == single.rows
     assert shuffled.packets == single.packets == len(packets_of("kafka-4-basics"))
-    assert shuffled.counts["unresolved topic ids"] == 0
+    assert shuffled.counts["unresolved topic IDs"] == 0
     equal(spark, tmp_path / "many", tmp_path / "one")
     files = [path for path in (tmp_path / "many").rglob("*") if path.is_file() and "part-" in path.name]
     assert all(path.name.startswith("part-") for path in files)

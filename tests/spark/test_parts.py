@@ -132,7 +132,7 @@ def test_names_of_topics_come_from_other_parts(tmp_path: Path) -> None:
     name = str(SAMPLES["kafka-4-basics"])
     result = decoded([name], tmp_path, size=20_000, count=5)
     assert result.rows["topic_ids"] > 3
-    assert result.counts["unresolved topic ids"] == 0
+    assert result.counts["unresolved topic IDs"] == 0
     parts_that_write = {path.name for path in (tmp_path / "exchanges").glob("part-*")}
     assert len(parts_that_write) == 5
 

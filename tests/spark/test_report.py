@@ -67,7 +67,7 @@ def test_a_page_for_people(spark: SparkSession, folder: str) -> None:
     assert re.search(
         r"^Metadata +42 +42 +0 +0 +0 +1\.6 KB +5\.7 KB +[\d.]+(us|ms) ", out.getvalue(), re.MULTILINE
     )
-    assert lines[-2:] == ["Throttled by quotas", "nothing of it here"]
+    assert lines[-2:] == ["Throttled by quotas", "no rows"]
 
 
 def test_a_narrow_page_has_fewer_columns(spark: SparkSession, folder: str) -> None:

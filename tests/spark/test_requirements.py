@@ -99,9 +99,7 @@ def test_packages(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_packages_of_connect(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Spark Connect" in connect().name
     monkeypatch.setattr(needing, "CONNECT_PACKAGES", ("nobody.has.this",))
-    assert connect() == Requirement(
-        "the packages of Spark Connect", "no nobody", "pip install 'kdissect[spark]'"
-    )
+    assert connect() == Requirement("Spark Connect packages", "no nobody", "pip install 'kdissect[spark]'")
 
 
 def test_this_python(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,12 +55,12 @@ def test_nothing_to_say() -> None:
         (
             {"connections": NOTHING.connections, "skipped": {"UDP": 90, "ARP": 10}},
             "no Kafka",
-            "No Kafka traffic: there is no TCP connection; 100 of 100 packets skipped.",
+            "No Kafka traffic (no TCP connections; 100 of 100 packets skipped).",
         ),
         (
             {"connections": replace(KAFKA, protocols={"HTTP": 3})},
             "no Kafka",
-            "No Kafka traffic: none of the connections is Kafka: 3 HTTP.",
+            "No Kafka traffic (connections: 3 HTTP).",
         ),
         (
             {"files": interface(dropped_by_interface=1, dropped_by_system=2000)},
@@ -78,12 +78,12 @@ def test_nothing_to_say() -> None:
         (
             {"files": interface(cut=5, cut_to=96), "counts": {"kafka_cut_bytes": 9}},
             "cut",
-            "5 packets (5.0 %) cut to 96 bytes; bodies are decoded up to the cut.",
+            "5 packets (5.0%) truncated to 96 bytes; bodies are decoded up to there.",
         ),
         (
             {"files": interface(cut=5, cut_to=96)},
             "good",
-            "5 packets (5.0 %) cut to 96 bytes; bodies are decoded up to the cut.",
+            "5 packets (5.0%) truncated to 96 bytes; bodies are decoded up to there.",
         ),
         (
             {"connections": replace(KAFKA, kafka_one_sided=3)},
@@ -99,19 +99,19 @@ def test_nothing_to_say() -> None:
             {"connections": replace(KAFKA, kafka_mid_stream=1)},
             "good",
             (
-                "1 of 4 Kafka connections began before the capture: their clients, and the requests of early "
-                "responses, may be unknown."
+                "1 of 4 Kafka connections already open when the capture started; client details and the "
+                "requests of early responses may be missing."
             ),
         ),
         (
             {"connections": replace(KAFKA, protocols={"Kafka": 1, "TLS": 2})},
             "good",
-            "2 connections with TLS cannot be read.",
+            "2 TLS connections cannot be read.",
         ),
         (
             {"connections": replace(KAFKA, protocols={"Kafka": 1, "not recognized": 2})},
             "good",
-            "2 connections not Kafka, or not recognized.",
+            "2 connections with another protocol, or not recognized.",
         ),
         ({"warnings": ["a.pcap: a block is bad"]}, "damaged", "a.pcap: a block is bad."),
         (
@@ -132,7 +132,7 @@ def test_nothing_to_say() -> None:
         (
             {"unknown": [UNKNOWN]},
             "partly unread",
-            "2 exchanges with APIs or versions unknown to this version of kdissect: Metadata v99.",
+            "2 exchanges with APIs or versions that this version of kdissect does not know: Metadata v99.",
         ),
         (
             {"anomalies": [ANOMALY, replace(ANOMALY, severity="note")]},
@@ -146,7 +146,7 @@ def test_nothing_to_say() -> None:
                 ]
             },
             "good",
-            "Messages captured in full could not be fully decoded: 3 truncated_body.",
+            "Fully captured messages could not be fully decoded: 3 truncated_body.",
         ),
         (
             {"exchanges": replace(NOTHING.exchanges, unanswered=1)},
@@ -180,7 +180,7 @@ def test_what_is_not_all_is_not_called_a_hundred_percent() -> None:
     def of(complete: int, total: int) -> str:
         return completeness(replace(NOTHING.exchanges, complete=complete, total=total))
 
-    assert of(0, 0) == "no exchange was found"
-    assert of(1, 1) == "1 of 1 exchange is complete (100 %)"
-    assert of(9999, 10_000) == "9,999 of 10,000 exchanges are complete (99.9 %)"
-    assert of(1, 3) == "1 of 3 exchanges are complete (33.3 %)"
+    assert of(0, 0) == "no exchanges"
+    assert of(1, 1) == "1 of 1 exchange is complete (100%)"
+    assert of(9999, 10_000) == "9,999 of 10,000 exchanges are complete (99.9%)"
+    assert of(1, 3) == "1 of 3 exchanges are complete (33.3%)"

@@ -36,7 +36,7 @@ def test_a_folder_is_created_and_otherwise_left_alone(tmp_path: Path) -> None:
 
 
 def test_one_at_a_time(tmp_path: Path) -> None:
-    message = rf"is in use by another kdissect \(process {os.getpid()}\); use a new folder"
+    message = rf"is in use by another kdissect \(process {os.getpid()}\); use a new directory"
     with locked(tmp_path), pytest.raises(OutputError, match=message), locked(tmp_path):
         pass
     with locked(tmp_path):

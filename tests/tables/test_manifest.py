@@ -165,7 +165,9 @@ def test_a_manifest_names_the_latest_files_and_counts_the_others(tmp_path: Path)
 )
 def test_incompatible_files_cannot_be_added(tmp_path: Path, form: Any, options: Any) -> None:
     live(tmp_path, 1)
-    with pytest.raises(OutputError, match="topic_ids has jsonl; use a new folder, or use the same options"):
+    with pytest.raises(
+        OutputError, match="topic_ids has jsonl; use a new directory, or use the same options"
+    ):
         live(tmp_path, 1, form, **options)
 
 

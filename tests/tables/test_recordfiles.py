@@ -107,7 +107,7 @@ def test_an_unknown_topic(tmp_path: Path) -> None:
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError, match="is not empty; use a new folder, nothing is overwritten"):
+    with pytest.raises(OutputError, match="is not empty; use a new directory"):
         RecordFiles(tmp_path)
     with pytest.raises(OutputError, match=r"cannot write to .*file: "):
         RecordFiles(tmp_path / "file")

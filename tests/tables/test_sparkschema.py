@@ -99,9 +99,9 @@ def test_create_table() -> None:
     statement = create_table(table, table.columns, Path("/data/o'clock"), ("date",), "PARQUET")
     assert statement.startswith(
         "CREATE TABLE IF NOT EXISTS `topic_ids` (\n"
-        "  `topic_id` STRING COMMENT 'Topic id, as Kafka prints it.',\n"
+        "  `topic_id` STRING COMMENT 'Topic ID, as Kafka prints it.',\n"
     )
     assert statement.endswith(
         "\n)\nUSING PARQUET\nPARTITIONED BY (`date`)\nLOCATION 'file:///data/o%27clock'\n"
-        "COMMENT 'A topic\\'s id and its name.';\nMSCK REPAIR TABLE `topic_ids`;\n"
+        "COMMENT 'A topic\\'s ID and its name.';\nMSCK REPAIR TABLE `topic_ids`;\n"
     )

@@ -33,7 +33,7 @@ FILE = quality.FilePart(
 FULL = replace(
     NOTHING,
     verdict="lossy",
-    message="1 of 3 exchanges are complete (33.3 %)",
+    message="1 of 3 exchanges are complete (33.3%)",
     findings=[
         quality.Finding(verdict="lossy", message="Something is missing.", advice="Look."),
         quality.Finding(verdict="good", message="Something is odd.", advice=None),
@@ -69,15 +69,15 @@ FULL = replace(
     unknown=[quality.UnknownPart(api_key=3, api="Metadata", api_version=99, exchanges=1)],
 )
 PAGE = """\
-lossy: 1 of 3 exchanges are complete (33.3 %)
+lossy: 1 of 3 exchanges are complete (33.3%)
 - Something is missing. Look.
 - Something is odd.
 
 a.pcapng
 pcapng, little endian, zstd, 12.3 KB, written by dumpcap
 1,000 packets, 2.500 s from 2026-11-21 00:00:00.000000 to 00:00:02.500000 UTC
-interface 0 (eth0): Ethernet, timestamps in ns, snaplen 96, 1,000 packets, 96.0 KB of 200.0 KB, 10 cut, \
-1,010 received, 1,005 passed the filter, 5 dropped
+interface 0 (eth0): Ethernet, timestamps in ns, snaplen 96, 1,000 packets, 96.0 KB of 200.0 KB, \
+10 truncated, 1,010 received, 1,005 passed the filter, 5 dropped
 interface 0: link type 1, timestamps in 1/1,024 s, no snaplen, 1,000 packets, 200.0 KB
 
 Packets
@@ -97,7 +97,7 @@ TLS       10.0.0.2:9093            1
 
 Exchanges
 3 exchanges, 2 answered, 1 response without request
-affected by gaps and cuts: 4 lost, 1 incomplete
+affected by gaps and truncation: 4 lost, 1 incomplete
 
 Anomalies
 details: kdissect read -V --exchange EXAMPLE FILE
@@ -122,7 +122,7 @@ def test_a_page_with_every_part() -> None:
 
 def test_empty_parts_are_left_out() -> None:
     assert printed(NOTHING).split("\n\n") == [
-        f"empty: no exchange was found\n- {NOTHING.findings[0].message} {NOTHING.findings[0].advice}",
+        f"empty: no exchanges\n- {NOTHING.findings[0].message} {NOTHING.findings[0].advice}",
         "Packets\n0 packets\nTCP: 0 gaps\n",
     ]
 

@@ -124,7 +124,9 @@ def test_before_the_first_packet_and_without_kafka() -> None:
     assert screen(Pulse().now())[1].strip() == "waiting for packets"
     other = Pulse()
     other.tick(at(0), 12)
-    assert screen(other.now())[1].startswith("12 packets, but no Kafka exchange yet; -d tcp.port==PORT,kafka")
+    assert screen(other.now())[1].startswith(
+        "12 packets, but no Kafka exchanges yet; -d tcp.port==PORT,kafka"
+    )
 
 
 def test_packets_without_exchanges_are_in_the_headline() -> None:
@@ -140,7 +142,7 @@ def test_inactivity_is_in_the_headline() -> None:
     pulse = busy()
     pulse.tick(at(20), 1234)
     lines = draw(pulse.now(), UiState(), STATUS, *SMALL)
-    assert lines[1].plain.startswith("no packet for 10 s  - exchanges/s  0 fail")
+    assert lines[1].plain.startswith("no packets for 10 s  - exchanges/s  0 fail")
     assert str(lines[1].spans[0].style) == ALARM
     heartbeat = next(line for line in lines if line.plain.startswith("Heartbeat"))
     assert {str(span.style) for span in heartbeat.spans} <= {FAINT, ""}

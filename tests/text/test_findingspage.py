@@ -16,7 +16,7 @@ def test_each_finding_in_some_lines() -> None:
     (section,) = page
     assert (section.title, section.left_out) == ("error: oversized-messages", 1)
     sentence, advice, when = section.notes
-    assert sentence.startswith("client payments, topic orders: 1 batch refused")
+    assert sentence.startswith("client payments, topic orders: 1 batch rejected")
     assert advice.startswith("advice: ")
     assert when.endswith("; see payments-Produce/3000")
 

@@ -58,7 +58,7 @@ def test_rows_left_out_are_counted() -> None:
 
 def test_no_groups() -> None:
     (section,) = sections([], limit=None)
-    assert "no joins, leaves or commits of a group" in section.notes[0]
+    assert "no group joins, leaves or commits" in section.notes[0]
 
 
 @pytest.mark.parametrize(("width", "narrow"), [(80, True), (200, False)])

@@ -37,7 +37,7 @@ def test_a_complete_record() -> None:
     del shown[2]
     assert shown == [
         "topic orders, partition 3, offset 7",
-        '  fetched by: Fetch c0ffee/1, 2026-09-21T14:13:20.128456Z, client id "app"',
+        '  fetched by: Fetch c0ffee/1, 2026-09-21T14:13:20.128456Z, client ID "app"',
         "  timestamp: 2023-11-14T22:13:20.000Z",
         "  sequence: 4",
         '  key: "\\x00\\x00\\x00\\x00\\x03k"',

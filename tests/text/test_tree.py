@@ -71,7 +71,7 @@ def test_a_complete_exchange() -> None:
     assert tree(HEARTBEAT) == [
         "c0ffee/12  Heartbeat v4  response after 1.50ms",
         "  time:   2026-09-21T14:13:20.123456Z, packet 41 of test.pcap",
-        '  client: 10.0.0.5:41234, client id "web-shop", librdkafka 2.16.0',
+        '  client: 10.0.0.5:41234, client ID "web-shop", librdkafka 2.16.0',
         "  broker: 10.0.0.1:9092",
         "  ! left_over (note) in response, 3 bytes after the complete body",
         "  request: 42 bytes",

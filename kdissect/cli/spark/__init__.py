@@ -11,7 +11,7 @@ COMMANDS = {
     "report": "Analyze tables: latency, throughput, errors, lag, rebalances and more.",
     "sql": "Query tables with SQL.",
     "schema": "Print the schema of a table for Spark.",
-    "doctor": "Check this machine for what Spark needs.",
+    "doctor": "Check the requirements for Spark on this machine.",
     "package": "Package kdissect as a zip for --py-files.",
 }
 EXAMPLES = """\b
@@ -22,7 +22,7 @@ Examples:
   kdissect spark decode --master spark://host:7077 /share/captures -o /share/tables
   kdissect spark report --remote sc://host:15002 /share/tables --job all
 
-Spark needs Java 17 or newer, and: pip install 'kdissect[spark]'. Its log is kept on failure, and its path is
+Spark needs Java 17 or newer, and: pip install 'kdissect[spark]'. On failure, its log is kept and the path is
 shown. On a cluster, captures and tables must have the same paths on all machines.
 """
 

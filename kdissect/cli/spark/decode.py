@@ -33,7 +33,7 @@ SPLITS = ("auto", "single", "shards", "shuffle")
 
 EXAMPLES = """\b
 Examples:
-  kdissect spark decode captures/ -o tables                 all captures in a folder, on all cores
+  kdissect spark decode captures/ -o tables                 all captures in a directory, on all cores
   kdissect spark decode --master 'local[4]' 'ring-*.pcap' -o tables
   kdissect spark decode --partition-by date,api captures/ -o tables
   kdissect spark decode --conf spark.driver.memory=4g huge.pcap -o tables
@@ -65,7 +65,7 @@ packages it depends on must be installed there.
 def decode(**options: Any) -> None:
     """Decode captures to typed tables, on all cores or a cluster.
 
-    FILE can be a folder (all captures in it and its subfolders) or a quoted pattern.
+    FILE can be a directory (all captures in it and its subdirectories) or a quoted glob.
     """
     spark_target, log = target_options.take(options)
     split, overwrite = options.pop("split"), options.pop("overwrite")
@@ -104,8 +104,8 @@ def _report(result: DecodeResult, folder: Path) -> None:
         warn(f"{folder} already has this export; use --overwrite to redo it")
         return
     report_totals(result, shown=result.rows.get("exchanges", result.counts["exchanges"]), complete=True)
-    if unresolved := result.counts["unresolved topic ids"]:
-        warn(f"{many(unresolved, 'topic id')} whose name appears in no capture")
+    if unresolved := result.counts["unresolved topic IDs"]:
+        warn(f"{many(unresolved, 'topic ID')} whose name is in none of the captures")
     rows = facts(*(f"{name} {count:,}" for name, count in result.rows.items()))
     by = many(result.tasks, "task")
     warn(f"{many(result.files, 'file')} of {size(result.bytes)} written to {folder} by {by}; rows: {rows}")

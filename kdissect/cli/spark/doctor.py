@@ -37,9 +37,9 @@ Examples:
 @color_option
 @target_options.spark_options
 def doctor(start: bool, as_json: bool, color: str, **options: Any) -> None:
-    """Check this machine for what Spark needs.
+    """Check the requirements for Spark on this machine.
 
-    Java, Python packages, a writable folder, ports; with --master or --remote also whether a server is
+    Java, Python packages, a writable directory, ports; with --master or --remote also whether a server is
     listening there. Exit status: 1 if something is missing.
     """
     spark_target, log = target_options.take(options)
@@ -60,6 +60,6 @@ def _section(requirements: Sequence[Requirement]) -> PageSection:
     views = (
         View("NEED", lambda requirement: requirement.name),
         View("FOUND", lambda requirement: requirement.found, shrinks=True, width=20),
-        View("WHAT TO DO", lambda requirement: requirement.remedy or "", shrinks=True, width=20),
+        View("FIX", lambda requirement: requirement.remedy or "", shrinks=True, width=20),
     )
     return table("", views, requirements)

@@ -16,10 +16,12 @@ Examples:
 
 kdissect spark decode and report send it to the workers automatically. In your own jobs:
 
+\b
   spark-submit --py-files kdissect.zip job.py
-  spark.sparkContext.addPyFile("kdissect.zip")                       in a notebook
-  spark.addArtifacts("kdissect.zip", pyfile=True)                    with Spark Connect
+  spark.sparkContext.addPyFile("kdissect.zip")       in a notebook
+  spark.addArtifacts("kdissect.zip", pyfile=True)    with Spark Connect
 
+\b
   from kdissect.spark.datasource import KdissectSource
   spark.dataSource.register(KdissectSource)
   spark.read.format("kdissect").load("/share/captures")

@@ -42,7 +42,7 @@ lag          consumer lag
 rebalances   per group: count, duration, causes
 versions     versions in use, and those that newer releases reject
 throttle     clients throttled by quotas
-connections  number opened, lifetime, how they end
+connections  number opened, lifetimes, close reasons
 """
 
 
@@ -80,8 +80,8 @@ def _to_jobs(text: str) -> tuple[str, ...]:
     type=_to_names,
     multiple=True,
     metavar="COLUMN,...",
-    help="Columns to group by: api, topic, partition, client, group, broker, software, connection ... A "
-    "job uses those that apply to it, and its own default if none does.",
+    help="Columns to group by: api, topic, partition, client, group, broker, software, connection ... Each "
+    "job uses those that apply to it, or its default if none do.",
 )
 @click.option("--window", metavar="TIME", help="Group by time window: 10s, 1m, 1h.")
 @click.option(
@@ -90,11 +90,17 @@ def _to_jobs(text: str) -> tuple[str, ...]:
     default=ROWS,
     show_default=True,
     metavar="N",
-    help="Rows to show of each table.",
+    help="Rows per table.",
 )
-@click.option("--sketches", is_flag=True, help="Include latency sketches, which Spark and others can merge.")
-@click.option("--json", "as_json", is_flag=True, help="JSON lines, all rows; the key job names the report.")
-@click.option("-o", "target", metavar="DIR", help="Write Parquet, all rows, one folder per job.")
+@click.option("--sketches", is_flag=True, help="Include latency sketches, which can be merged later.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Write Write Write Write Write Write Write Write Write Write Write Write JSON lines, all rows; "
+    "the key job names the report.",
+)
+@click.option("-o", "target", metavar="DIR", help="Write Parquet, all rows, one directory per job.")
 @click.option("--overwrite", is_flag=True, help="With -o: replace existing reports.")
 @color_option
 @target_options.spark_options

@@ -54,7 +54,7 @@ def _to_table(text: str) -> Table:
     default="tables",
     show_default=True,
     metavar="DIR",
-    help="With --sql: folder of the tables.",
+    help="With --sql: directory of the tables.",
 )
 def schema(table: Table, notation: str, location: Path) -> None:
     """Print the schema of a table for Spark, as read from the data source and from Parquet.

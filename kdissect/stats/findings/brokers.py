@@ -51,7 +51,7 @@ class ConnectionChurn(Rule):
     title = "A client opens a new connection to the same broker for nearly every request."
     when = (
         f"{_MOST} connections from one address to one broker in a minute, {_SHARE:.0%} of them with at "
-        f"most {_REQUESTS} requests after the handshake; clients normally keep one or two to each broker. "
+        f"most {_REQUESTS} requests after the handshake; clients normally keep one or two per broker. "
         "Connections that the broker ended are not counted."
     )
     advice = "Keep one producer, consumer or admin client for the lifetime of the process."
@@ -146,8 +146,8 @@ class LeadersMoving(Rule):
     severity = NOTE
     title = "Partition leaders change."
     when = (
-        "Any leader change is a note, because it explains errors around that time; a warning from "
-        f"{_OFTEN} moves of a partition."
+        "Any leader change (a note, because it explains errors around that time); {_OFTEN} changes of one "
+        "partition make it a warning."
     )
     advice = "Check whether a broker was restarted or disconnected then; if not, check its load and disks."
     apis = APIS
@@ -255,9 +255,10 @@ class Sasl(Rule):
     name = "sasl-failures"
     severity = WARNING
     title = "A client fails to authenticate."
-    when = f"Any failure; an error from {_LOOP} failures."
+    when = f"Any failure; {_LOOP} failures make it an error."
     advice = (
-        "Compare the client's user, password and sasl.mechanism with the broker listener's configuration."
+        "Compare the client's user, password and sasl.mechanism with the configuration of the broker's "
+        "listener."
     )
     apis = frozenset({"SaslHandshake", "SaslAuthenticate"})
 
@@ -272,7 +273,7 @@ class Sasl(Rule):
         """All clients with failed logins."""
         for (client, ip, mechanism, error), each in self.kept.items():
             times = "once" if each.count == 1 else f"{each.count:,} times"
-            by = f" by {mechanism}" if mechanism else ""
+            by = f" with {mechanism}" if mechanism else ""
             severity = ERROR if each.count >= _LOOP else WARNING
             yield self.finding(
                 f"client {client} at {ip}", f"login{by} failed {times}: {error}", each, severity
@@ -304,12 +305,12 @@ class Throttled(Rule):
     severity = WARNING
     title = "A quota throttles a client."
     when = (
-        f"{_MOST} responses with a throttle time, or {_MOST_MS:,} ms in total; occasional short "
-        "throttling is how quotas work."
+        f"{_MOST} responses with a throttle time, or {_MOST_MS:,} ms in total; occasional short throttling "
+        "is normal under a quota."
     )
     advice = (
-        "Spread the load, or raise the quota of this client or user: kafka-configs --describe shows "
-        "the quota."
+        "Reduce or spread the load, or raise the quota of this client or user (kafka-configs --describe "
+        "shows it)."
     )
     counts = Throttles
 
@@ -367,9 +368,8 @@ class UnsupportedVersions(Rule):
     severity = ERROR
     title = "A client keeps using a version that the broker rejects."
     when = (
-        f"{_MOST} rejected requests; {_MOST} connections that end with a request in a version removed "
-        f"from Kafka, if the broker never accepted it; {_MOST} connections on which ApiVersions is "
-        "rejected and nothing follows."
+        f"{_MOST} rejected requests; or {_MOST} connections that end with a request in a removed version "
+        f"that the broker never accepted; or {_MOST} connections with nothing after a rejected ApiVersions."
     )
     advice = "Upgrade the client library, or configure the broker's release if the client has such an option."
     counts = Requests
@@ -491,7 +491,7 @@ class ClientIds(Rule):
 
     name = "duplicate-client-ids"
     severity = NOTE
-    title = "Two applications use the same client id."
+    title = "Two applications use the same client ID."
     when = "Clients with one id and different libraries or principals, active at the same time."
     advice = "Give each application a separate client.id; its replicas can share it."
 

@@ -45,8 +45,8 @@ class EmptyPolls(Rule):
     severity = WARNING
     title = "A consumer polls many times a second and receives no records."
     when = (
-        f"{_MOST} empty responses on a connection in 10 seconds, and {_SHARE:.0%} of all its responses; "
-        "with the default wait of 500 ms there are 20."
+        f"{_MOST} empty responses on a connection in 10 seconds, and at least {_SHARE:.0%} of its responses; "
+        "the default wait of 500 ms allows 20."
     )
     advice = (
         "Let the broker wait: set fetch.max.wait.ms to 500 and fetch.min.bytes to at least 1 on the consumer."
@@ -109,11 +109,12 @@ class FallingBehind(Rule):
     severity = WARNING
     title = "A consumer reads more slowly than producers write."
     when = (
-        f"Its lag grew by {_RECORDS:,} records since first seen, is near its maximum, and would take more "
-        f"than {_SECONDS} seconds to read at its pace; consumers catching up on old data are not reported."
+        f"Its lag has grown by {_RECORDS:,} records, is near its maximum, and would take more than "
+        f"{_SECONDS} seconds to work off at its current rate; consumers catching up on old data are not "
+        "reported."
     )
     advice = (
-        "Check what it does between polls, and whether it is throttled; more members help up to the "
+        "Check what it does between polls, and whether it is throttled. Adding members helps up to the "
         "number of partitions. --lag shows each partition."
     )
     apis = frozenset({"Fetch"})
@@ -191,7 +192,7 @@ class InstanceIds(Rule):
     name = "duplicate-instance-ids"
     severity = ERROR
     title = "Two members of a group have the same group.instance.id."
-    when = "Always: brokers report it when it happens, and the fenced member stops."
+    when = "Any occurrence: the broker fences the older member, which then stops."
     advice = (
         "Give each member its own group.instance.id, and stop the old member before a new one takes over."
     )
@@ -231,9 +232,7 @@ class OutOfRange(Rule):
     severity = WARNING
     title = "A consumer fetches an offset that does not exist, or no longer exists."
     when = "Any occurrence, because a consumer that keeps up never fetches such an offset."
-    advice = (
-        "Compare the consumer's lag with the topic's retention, and check the consumer's auto.offset.reset."
-    )
+    advice = "Compare the consumer's lag with the topic's retention, and check its auto.offset.reset."
     apis = frozenset({"Fetch"})
 
     def feed(self, facts: Facts) -> None:
@@ -269,8 +268,8 @@ class RebalanceStorm(Rule):
     severity = WARNING
     title = "A group rebalances repeatedly."
     when = (
-        f"{STORM} rebalances that start within {STORM_NS // SECOND_NS} seconds, not counting the first "
-        "join of an empty group and the follow-up rebalance of the cooperative protocol."
+        f"{STORM} rebalances that start within {STORM_NS // SECOND_NS} seconds, not counting the first join "
+        "to an empty group and the follow-up rebalances of the cooperative protocol."
     )
     advice = (
         "Check whether members are restarted, or take longer than max.poll.interval.ms to process "

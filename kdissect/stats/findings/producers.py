@@ -44,7 +44,7 @@ class Acks(Rule):
     name = "acks"
     severity = WARNING
     title = "A producer with acks=0 or 1 writes to a replicated topic."
-    when = "Any occurrence, because it is a configuration choice. acks=1 is a note."
+    when = "Any occurrence (it is a configuration choice); acks=1 is a note."
     advice = "Set acks=all and enable.idempotence=true, unless the records may be lost."
     apis = frozenset({"Produce"}) | APIS
     counts = Writes
@@ -97,7 +97,7 @@ class FencedProducers(Rule):
     name = "fenced-producers"
     severity = ERROR
     title = "A producer is fenced."
-    when = "Always: fencing ends the producer."
+    when = "Any occurrence: a fenced producer cannot continue."
     advice = (
         "Make sure that no two processes share a transactional.id, and that transactions end before their "
         "timeout; --transactions shows who fenced whom."
@@ -111,7 +111,7 @@ class FencedProducers(Rule):
     def findings(self) -> Iterator[FindingRow]:
         """All fenced producers."""
         for (client, name), each in self.kept.items():
-            about = f"client {client}, transactional id {name}" if name else f"client {client}"
+            about = f"client {client}, transactional ID {name}" if name else f"client {client}"
             responses = f"{each.count:,} response{'s' if each.count > 1 else ''}"
             yield self.finding(about, f"fenced in {responses}", each)
 
@@ -143,7 +143,7 @@ class HotPartitions(Rule):
     title = "One partition gets most of what is written to its topic."
     when = (
         f"{_TIMES} times its fair share and {_SHARE:.0%} of the topic's bytes, for topics with at least "
-        f"{_PARTITIONS} partitions and {_BATCHES} batches; fewer batches prove nothing."
+        f"{_PARTITIONS} partitions and {_BATCHES} batches; fewer are not conclusive."
     )
     advice = (
         "Check which keys are frequent: a single hot key can only be spread over partitions by "
@@ -212,9 +212,9 @@ class RequestsTooLarge(Rule):
     name = "oversized-messages"
     severity = ERROR
     title = "Records are rejected because of their size, or a single record exceeds 1 MB."
-    when = f"Always if one is refused; a note if a single record has {_LARGE_BYTES:,} bytes."
+    when = f"Any rejection; a single record of {_LARGE_BYTES:,} bytes or more is a note."
     advice = (
-        "Send a reference to large content instead, or compress it; otherwise raise the topic's "
+        "Send a reference to large content instead, or compress it. Otherwise raise the topic's "
         "max.message.bytes."
     )
     apis = frozenset({"Produce"})
@@ -236,7 +236,8 @@ class RequestsTooLarge(Rule):
         for (client, topic, refused), each in self.kept.items():
             plural = "es" if each.count > 1 else ""
             sentence = (
-                f"{each.count:,} batch{plural} refused as too large, the largest of {each.most_bytes:,} bytes"
+                f"{each.count:,} batch{plural} rejected as too large, the largest with {each.most_bytes:,} "
+                "bytes"
                 if refused
                 else f"{each.count:,} batch{plural} with a single record of up to {each.most_bytes:,} bytes"
             )

@@ -8,7 +8,7 @@ from tests.findings import findings_of
 def test_a_producer_that_was_fenced() -> None:
     facts = [p.produce(1, 0, error=p.PRODUCER_FENCED), p.end(2, error=p.PRODUCER_FENCED)]
     (row,) = findings_of(FencedProducers, facts)
-    assert row.subject == "client payments, transactional id pay"
+    assert row.subject == "client payments, transactional ID pay"
     assert (row.severity, row.count) == ("error", 2)
     assert row.message == "fenced in 2 responses"
 

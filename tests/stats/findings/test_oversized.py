@@ -9,7 +9,7 @@ MESSAGE_TOO_LARGE = 10
 def test_a_message_that_is_refused() -> None:
     (row,) = findings_of(RequestsTooLarge, [produce(1, error=MESSAGE_TOO_LARGE, size=2000)])
     assert (row.subject, row.severity) == ("client payments, topic orders", "error")
-    assert row.message.startswith("1 batch refused as too large, the largest of 2,0")
+    assert row.message.startswith("1 batch rejected as too large, the largest with 2,0")
 
 
 def test_a_large_record_that_passed() -> None:

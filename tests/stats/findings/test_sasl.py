@@ -18,7 +18,7 @@ def login(number: int, error: int) -> Facts:
 def test_logins_that_fail() -> None:
     (row,) = findings_of(Sasl, [login(1, 58)])
     assert row.subject == "client payments at 10.0.0.8"
-    assert row.message == "login by PLAIN failed once: SASL_AUTHENTICATION_FAILED"
+    assert row.message == "login with PLAIN failed once: SASL_AUTHENTICATION_FAILED"
     assert row.severity == "warning"
     (row,) = findings_of(Sasl, [login(number, 58) for number in range(12)])
     assert (row.severity, row.count) == ("error", 12)
@@ -27,7 +27,7 @@ def test_logins_that_fail() -> None:
 def test_a_mechanism_that_the_broker_does_not_have() -> None:
     refused = {"error_code": 33, "mechanisms": ["PLAIN"]}
     (row,) = findings_of(Sasl, [facts_of("SaslHandshake", 1, 1, {"mechanism": "GSSAPI"}, refused)])
-    assert row.message == "login by GSSAPI failed once: UNSUPPORTED_SASL_MECHANISM"
+    assert row.message == "login with GSSAPI failed once: UNSUPPORTED_SASL_MECHANISM"
 
 
 def test_logins_that_work() -> None:
