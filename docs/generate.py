@@ -91,7 +91,7 @@ a Spark schema. A time before the year 1 or after 9999 (a damaged capture can cl
 
 In JSON lines, `request` and `response` are objects, which Spark reads as strings. In Parquet they are strings
 of JSON, and `key` and `value` of records are bytes: those on the wire if `*_encoding` is `utf-8` or `base64`,
-the text if it is `json`. With `--partition-by`, the columns `date` and `api` are in folder names and not in
+the text if it is `json`. With `--partition-by`, the columns `date` and `api` are in paths and not in
 the files.
 """
 

@@ -40,6 +40,16 @@ PHRASES = {
     r"\bexclude each other\b": "",
     r"\bthis program\b": "",
     r"\bof its own\b": "",
+    r"(?<=\s)(sub)?folders?\b|\b[Ff]olders?(?=[\s,.:;])": "",
+    r"\b([Cc]lient|[Tt]opic|[Mm]ember|[Gg]roup|[Pp]roducer|[Ee]xchange|[Cc]onnection) ids?\b": "",
+    r"\b([Cc]orrelation|[Tt]ransactional|[Ss]chema|[Tt]race|[Bb]roker|[Nn]ode) ids?\b": "",
+    r"\b[Ss]ome (hundred|thousand|\d)": "",
+    r"\b(ID|name|code)s? or pattern\b|\bquoted pattern\b": "",
+    r"\b(nothing|what) begins like\b|\bfollowed by something else\b": "",
+    r"\bone side's bytes\b|\bwithout news\b|\bprove nothing\b": "",
+    r"\d %": "",
+    r"\bno \w+ and no \w+ yet\b|\bis found in\b": "",
+    r"\brefus(e|ed|es|ing)\b": r"^(kdissect/(capture/relay|stats/(appraisal|quality))\.py|docs/migration)",
     r"\b(recognis|analys(?!is\b|es\b)|summaris|resynchronis(?!ed\b)|authoris)\w+": "",
 }
 """Patterns that no text for users contains, each with a pattern of `PLACE TEXT` where it is right."""

@@ -228,7 +228,7 @@ class Run:
     def _remedy(self) -> str:
         """What to do about topics without a name."""
         if self._query.options.names == WHOLE:
-            return "no message in the input has the name; filter by topic id"
+            return "no message in the input has the name; filter by topic ID"
         if self._query.are_files:
             return "--names whole searches the whole input for the name"
         return "read a file, with --names whole, to search all of it for the name"

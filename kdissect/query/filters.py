@@ -181,7 +181,7 @@ class Filter:
         ids = self.notes.unnamed_ids
         if not ids:
             return ""
-        count, example = many(len(ids), "topic id"), f"{min(ids)}{', ...' if len(ids) > 1 else ''}"
+        count, example = many(len(ids), "topic ID"), f"{min(ids)}{', ...' if len(ids) > 1 else ''}"
         exchanges = many(self.notes.unnamed, "exchange")
         return f"the filter could not check {exchanges}: name of {count} not known ({example})"
 
