@@ -273,7 +273,7 @@ class Limits:
     produced_batches: int = _bound(
         100_000,
         "exchanges, end-to-end latency",
-        "Produced batches whose time is remembered until they are fetched, some 300 bytes each. The oldest "
+        "Produced batches whose time is remembered until they are fetched, about 300 bytes each. The oldest "
         "are forgotten first; where a first pass gathers them (Spark, `export -j`), it keeps the first.",
     )
     produce_window_ns: int = _bound(
@@ -368,13 +368,13 @@ class Limits:
     listeners: int = _bound(
         10_000,
         "exchanges, learned",
-        "Endpoints of brokers, some 200 bytes each: the largest clusters have a thousand brokers with a few "
+        "Endpoints of brokers, about 200 bytes each: the largest clusters have a thousand brokers with a few "
         "listeners each.",
     )
     unopened_connections: int = _bound(
         10_000,
         "stats, connections",
-        "Connections that never opened, some 800 bytes each, until it is known whether their far end is a "
+        "Connections that never opened, about 800 bytes each, until it is known whether their far end is a "
         "Kafka listener; scans and floods have any number of them.",
     )
     surveyed_ends: int = _bound(

@@ -49,7 +49,7 @@ PHRASES = {
     r"\bone side's bytes\b|\bwithout news\b|\bprove nothing\b": "",
     r"\d %": "",
     r"\bno \w+ and no \w+ yet\b|\bis found in\b": "",
-    r"\brefus(e|ed|es|ing)\b": r"^(kdissect/(capture/relay|stats/(appraisal|quality))\.py|docs/migration)",
+    r"\brefus(es?|ing)\b|\b(batch(es)?|requests?|commits?|records?|calls?) (was |were )?refused\b": "",
     r"\b(recognis|analys(?!is\b|es\b)|summaris|resynchronis(?!ed\b)|authoris)\w+": "",
 }
 """Patterns that no text for users contains, each with a pattern of `PLACE TEXT` where it is right."""

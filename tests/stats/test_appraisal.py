@@ -49,7 +49,7 @@ def test_connections_without_data() -> None:
     assert (result.unopened, result.unopened_others) == (2, 0)
     nothing = check(capture_bytes(*refused))
     assert (nothing.connections.total, nothing.connections.unopened_others) == (0, 2)
-    assert nothing.findings[0].message == "No Kafka traffic: 2 connections without data."
+    assert nothing.findings[0].message == "No Kafka traffic (2 connections without data)."
 
 
 def test_attributes_of_files_and_interfaces() -> None:

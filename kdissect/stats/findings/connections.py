@@ -554,7 +554,7 @@ class ResponseMismatch(ConnectionRule):
 
     name = "response-mismatch"
     severity = ERROR
-    title = "A response has a correlation id that no outstanding request has."
+    title = "A response has a correlation ID that no outstanding request has."
     when = "Any on a connection captured from its start without gaps, with requests that have no response."
     advice = "Look for a proxy between client and broker, and for known bugs of the client library."
     counts = Waits

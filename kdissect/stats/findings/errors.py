@@ -44,7 +44,7 @@ class ProduceRefused(Rule):
 
     name = "produce-refused"
     severity = ERROR
-    title = "A broker refuses records for good."
+    title = "A broker rejects records with a permanent error."
     when = (
         "Any Produce error after which producers do not retry, and that no other rule covers: "
         "UNKNOWN_SERVER_ERROR, CORRUPT_MESSAGE, INVALID_RECORD ..."
