@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from kdissect.exchanges.outcomes import allowed_ns, outcome
 from kdissect.pipeline import dissect
+from kdissect.stats.summarizer import Summarizer
 from tests.exchange_factory import exchange
 from tests.frames import FETCH, PRODUCE, heartbeat_answers, heartbeats, request
+from tests.rings import packets_of
 from tests.segments import ACK, FIN, MILLISECOND, START_NS, Talk
 
 if TYPE_CHECKING:
@@ -115,3 +118,32 @@ def test_a_direction_that_was_not_captured() -> None:
 )
 def test_how_long_a_request_allows_the_broker_to_wait(built: Any, ms: int) -> None:
     assert allowed_ns(built) == ms * MILLISECOND
+
+
+def test_a_recording_in_which_a_connection_falls_silent() -> None:
+    """All packets of a connection after a request are taken out: as if its broker had stopped."""
+    packets = packets_of(Path("samples/kafka-4-cluster.pcap.gz"))
+    last = next(
+        each
+        for each in dissect(packets)
+        if each.api == "Metadata" and packets[-1].time_ns - each.time_ns > 31 * SECOND
+    )
+    client, broker = last.connection.client.port, last.connection.broker.port
+    ports = {client.to_bytes(2, "big") + broker.to_bytes(2, "big")}
+    ports |= {port[2:] + port[:2] for port in ports}
+    left = [
+        packet
+        for packet in packets
+        if packet.time_ns <= last.time_ns or not any(port in packet.data[:60] for port in ports)
+    ]
+    summarizer = Summarizer(parts=frozenset({"findings"}))
+    for each in dissect(left):
+        summarizer.feed(each)
+    summary = summarizer.close([], {}, {})
+    assert summary.unanswered is not None
+    assert summary.findings is not None
+    oldest = summary.unanswered[0]
+    assert (oldest.api, oldest.exchange) == ("Metadata", f"{last.connection.id}/{last.number}")
+    (finding,) = [each for each in summary.findings if each.rule == "request-timeouts"]
+    assert finding.evidence == [oldest.exchange]
+    assert finding.subject == f"client {last.client_id}, broker {last.connection.broker}"
