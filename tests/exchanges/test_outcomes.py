@@ -103,7 +103,7 @@ def test_a_direction_that_was_not_captured() -> None:
 
 
 @pytest.mark.parametrize(
-    ("made", "ms"),
+    ("built", "ms"),
     [
         (exchange("Fetch", 11, {"max_wait_ms": 500}), 500),
         (exchange("ShareFetch", 1, {"max_wait_ms": 500}), 500),
