@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hin
 
 import click
 
+from kdissect.cli.help import full_help
 from kdissect.cli.main import kdissect
 from kdissect.spark.options import OPTIONS
 from kdissect.stats.document import Summary
@@ -36,7 +37,7 @@ WIDTH = 100
 CLI_HEAD = """\
 # Commands
 
-This page is generated from `kdissect --help` and the `--help` of each command.
+This page is generated from `kdissect --help` and the `--help-all` of each command.
 """
 
 SOURCE_HEAD = """\
@@ -195,7 +196,7 @@ def help_texts(
     context = click.Context(
         command, info_name=name, parent=parent, terminal_width=WIDTH, **command.context_settings
     )
-    yield context.command_path, command.get_help(context).rstrip()
+    yield context.command_path, full_help(context).rstrip()
     if isinstance(command, click.Group):
         for child_name in command.list_commands(context):
             child = command.get_command(context, child_name)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import orjson
 
+from kdissect.cli.help import command
 from kdissect.cli.terminal import output, width
 from kdissect.errors import UsageError
 from kdissect.kafka import apis as known
@@ -32,7 +33,7 @@ Examples:
 """
 
 
-@click.command(epilog=EXAMPLES)
+@command(epilog=EXAMPLES)
 @click.argument("name", required=False)
 @click.argument("version", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")

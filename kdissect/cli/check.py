@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kdissect.cli.help import command
 from kdissect.cli.options import color_option, input_options, names_option
 from kdissect.cli.run import Query, open_run
 from kdissect.cli.terminal import use_color, width
@@ -32,7 +33,7 @@ response when the capture ends are not complete, but do not affect the verdict.
 """
 
 
-@click.command(epilog=EXAMPLES)
+@command(epilog=EXAMPLES)
 @input_options
 @names_option()
 @click.option(

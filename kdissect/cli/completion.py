@@ -8,18 +8,19 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
+from kdissect.cli.help import command
 from kdissect.cli.terminal import output
 
 EXAMPLES = """\b
-Set up once:
-  bash   echo 'eval "$(kdissect completion bash)"' >> ~/.bashrc
-  zsh    echo 'eval "$(kdissect completion zsh)"' >> ~/.zshrc
-  fish   kdissect completion fish > ~/.config/fish/completions/kdissect.fish
+Examples:
+  kdissect completion bash > ~/.kdissect-completion    then in ~/.bashrc: . ~/.kdissect-completion
+  kdissect completion zsh > ~/.kdissect-completion     then in ~/.zshrc: . ~/.kdissect-completion
+  kdissect completion fish > ~/.config/fish/completions/kdissect.fish
 """
 _VARIABLE = "_KDISSECT_COMPLETE"  # click reads it
 
 
-@click.command(epilog=EXAMPLES)
+@command(epilog=EXAMPLES)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:

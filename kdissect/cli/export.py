@@ -12,6 +12,7 @@ import click
 
 from kdissect.capture.inputs import captures
 from kdissect.cli.export_options import export_options, finish_or_abandon, report_export, take_export
+from kdissect.cli.help import command
 from kdissect.cli.live_run import DeferInterrupt
 from kdissect.cli.options import filter_options, input_options, names_option
 from kdissect.cli.parallel_run import ParallelRun, jobs_option, open_parallel_run, processes
@@ -55,7 +56,7 @@ export is left alone; missing tables are added.
 """
 
 
-@click.command(epilog=EXAMPLES)
+@command(epilog=EXAMPLES)
 @input_options
 @names_option()
 @filter_options

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 import orjson
 
+from kdissect.cli.help import command
 from kdissect.cli.terminal import output, width
 from kdissect.errors import UsageError
 from kdissect.kafka import apis, schema
@@ -41,7 +42,7 @@ class _Name(NamedTuple):
     apis: Sequence[str]
 
 
-@click.command(epilog=EXAMPLES)
+@command(epilog=EXAMPLES)
 @click.argument("pattern", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def fields(pattern: str | None, as_json: bool) -> None:

@@ -18,6 +18,7 @@ from kdissect.cli.export_options import (
     table_options,
     take_export,
 )
+from kdissect.cli.help import command
 from kdissect.cli.live_run import (
     DeferInterrupt,
     LiveOptions,
@@ -275,7 +276,7 @@ left by a killed run. manifest.json lists all files but the newest, and whether 
 """
 
 
-@click.command(epilog=EXAMPLES)
+@command(epilog=EXAMPLES)
 @source_options
 @keep_options
 @export_options
@@ -296,8 +297,7 @@ def live(count: int | None, lists: bool, summary: bool | None, **options: Any) -
     """Show live traffic on an interface.
 
     Reads from interfaces of this machine (-i; Linux only, as root or with cap_net_raw), a pipe (-), or a
-    growing capture (--follow). Exit status: 0 when a stop condition (-a, -c) is met or the pipe ends, 130
-    after Ctrl-C, 143 after SIGTERM.
+    growing capture (--follow). Ends at a stop condition (-a, -c), at the end of the pipe, or at Ctrl-C.
     """
     if lists:
         list_interfaces()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kdissect import __version__
+from kdissect.cli.help import HelpContext, NoFileError
 from kdissect.cli.terminal import FAILED, INTERRUPTED, OK, USAGE, output, warn
-from kdissect.errors import DEBUG, CaptureError, KdissectError, OutputError, UnexpectedError
-from kdissect.phrases import wrapped
+from kdissect.errors import CaptureError, KdissectError, OutputError, UnexpectedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,65 +22,29 @@ if TYPE_CHECKING:
 # ------------------------------------------------------------------------------------------------------------
 
 
-def _debug(_context: click.Context, _option: click.Parameter, is_set: bool) -> None:
-    if is_set:
-        os.environ[DEBUG] = "1"  # inherited by child processes
-
-
-_DEBUG = click.Option(
-    ["--debug"],
-    is_flag=True,
-    expose_value=False,
-    callback=_debug,
-    help=f"Show the traceback of a bug; same as {DEBUG}=1.",
-)
-
-
-class HelpFormatter(click.HelpFormatter):
-    """Wraps examples that are longer than the terminal; their comments go below them."""
-
-    def write_text(self, text: str) -> None:
-        """Write paragraphs: wrapped, or with line breaks of their own if they are marked so."""
-        from shutil import get_terminal_size
-
-        whole = click.HelpFormatter(width=self.width)
-        whole.current_indent = self.current_indent
-        whole.write_text(text)
-        max_width = max(self.width, get_terminal_size().columns)
-        for line in whole.getvalue().splitlines():
-            self.write("".join(f"{each}\n" for each in _wrapped_example(line, max_width)))
-
-
-def _wrapped_example(line: str, max_width: int) -> list[str]:
-    if len(line) <= max_width:
-        return [line]
-    margin = " " * (len(line) - len(line.lstrip()) + 4)
-    command, _, comment = line.strip().partition("  ")
-    lines = wrapped(margin[4:] + command, max_width - 2, margin)
-    lines[:-1] = [f"{each} \\" for each in lines[:-1]]
-    return lines + (wrapped(margin + comment.strip(), max_width, margin) if comment else [])
-
-
-class HelpContext(click.Context):
-    """The context of all commands."""
-
-    formatter_class = HelpFormatter
-
-
 class Commands(click.Group):
     """A group of commands.
 
     Args:
         module: the package with their modules.
-        summaries: what each command does, by name, in the order of the help text.
+        summaries: what each command does, by name.
+        sections: the commands under each heading of the help text.
     """
 
     context_class = HelpContext
 
-    def __init__(self, *arguments: Any, module: str, summaries: Mapping[str, str], **options: Any) -> None:
+    def __init__(
+        self,
+        *arguments: Any,
+        module: str,
+        summaries: Mapping[str, str],
+        sections: Mapping[str, Sequence[str]] | None = None,
+        **options: Any,
+    ) -> None:
         super().__init__(*arguments, **options)
         self._module = module
         self._summaries = summaries
+        self._sections = sections or {"Commands": tuple(summaries)}
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  (click's signature)
         """Return all names, in the order of the help text."""
@@ -92,15 +55,13 @@ class Commands(click.Group):
         if cmd_name not in self._summaries:
             return None
         command: click.Command = getattr(import_module(f"{self._module}.{cmd_name}"), cmd_name)
-        command.context_class = HelpContext
-        if not isinstance(command, click.Group) and _DEBUG not in command.params:
-            command.params.append(_DEBUG)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """List the commands without importing any."""
-        with formatter.section("Commands"):
-            formatter.write_dl(list(self._summaries.items()))
+        for heading, names in self._sections.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name, self._summaries[name]) for name in names])
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments. Without any, print the help to stderr and exit with a usage error."""
@@ -152,6 +113,8 @@ OPTION_HINTS = {
 def format_error(error: click.UsageError) -> str:
     """Format a usage error as one line that ends with a hint."""
     path = error.ctx.command_path if error.ctx is not None else "kdissect"
+    if isinstance(error, NoFileError):
+        return error.format_message()
     if not isinstance(error, click.NoSuchOption):
         return f"{error.format_message().rstrip('.')} (see {path} --help)"
     message = f"no such option {error.option_name}"
@@ -178,6 +141,13 @@ COMMANDS = {
     "apis": "Show known APIs and versions, and their layouts.",
     "fields": "List the columns and fields that filters and --fields know.",
     "completion": "Print a script that completes commands, options and values.",
+    "help": "Show all options and examples of a command.",
+}
+SECTIONS = {
+    "Captures": ("read", "records", "summary", "check"),
+    "Live traffic": ("live",),
+    "Tables": ("export", "spark"),
+    "Reference": ("apis", "fields", "completion", "help"),
 }
 EXAMPLES = """\b
 Examples:
@@ -187,6 +157,15 @@ Examples:
   kdissect records --topic orders x.pcap key and value of every record
   kdissect live -i eth0                  live traffic on an interface
   kdissect apis Fetch 13                 the layout of one version
+
+\b
+Exit status:
+  0    success, also if a capture ends in the middle of a packet
+  1    --fail found something to report
+  2    usage or input error
+  3    output is incomplete because of a bug in kdissect
+  130  stopped by Ctrl-C
+  143  stopped by SIGTERM
 """
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -203,14 +182,20 @@ class Kdissect(Commands):
         return super().resolve_command(ctx, args)
 
 
-@click.group(cls=Kdissect, module=__package__, summaries=COMMANDS, context_settings=SETTINGS, epilog=EXAMPLES)
+@click.group(
+    cls=Kdissect,
+    module=__package__,
+    summaries=COMMANDS,
+    sections=SECTIONS,
+    context_settings=SETTINGS,
+    epilog=EXAMPLES,
+)
 @click.version_option(__version__, message="kdissect %(version)s", help="Show the version.")
 def kdissect() -> None:
     """Show what actually happened between Kafka clients and brokers, from captured packets.
 
-    Data goes to stdout, everything else to stderr. Exit status: 0 success (truncated captures included),
-    1 with --fail when there is something to report, 2 usage or input error, 3 output incomplete because of a
-    bug in kdissect, 130 after Ctrl-C.
+    Data goes to stdout, everything else to stderr. COMMAND -h shows the common options of a command,
+    COMMAND --help-all all of them.
     """
 
 

@@ -299,8 +299,8 @@ filter_options = combine(
         "where",
         metavar="EXPRESSION",
         shell_complete=complete_columns,
-        help="Filter expression over columns and fields; see the examples below. Regular expressions "
-        "(=~) use RE2 syntax.",
+        help="Filter expression: 'latency > 100ms'; docs/filters.md explains it, kdissect fields lists the "
+        "names of columns and fields.",
     ),
 )
 """Which exchanges are shown: criteria of one kind are or-ed, different kinds and-ed."""

@@ -41,7 +41,7 @@ times_option = click.option(
     "times",
     type=click.Choice(list(FORMATS)),
     metavar="FORMAT",
-    help=f"Time format. {_TIMES}.",
+    help=f"Time format: {', '.join(FORMATS)}; {_TIMES}.",
 )
 
 fields_option = click.option(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kdissect.cli.help import command
 from kdissect.cli.options import (
     exchange_option,
     filter_options,
@@ -47,7 +48,7 @@ anomalies after "!". On a narrow terminal some columns are omitted; files and pi
 """
 
 
-@click.command(epilog=EXAMPLES)
+@command(epilog=EXAMPLES)
 @input_options
 @names_option(f"{WINDOW}; {WHOLE} if a filter names topics of a file")
 @filter_options
@@ -59,9 +60,9 @@ anomalies after "!". On a narrow terminal some columns are omitted; files and pi
     "target",
     callback=to_local,
     metavar="FILE",
-    help="Do not show exchanges; write their connections, with all their packets, to a pcapng file, "
-    "replacing it if it exists; - is stdout. Input from a pipe is buffered in a temporary file. "
-    "Connections that carry, or may carry, credentials are omitted unless --show-secrets is given.",
+    help="Write the packets of the selected connections to a pcapng file. An existing file is replaced; - is "
+    "stdout. Input from a pipe is buffered in a temporary file. Connections that carry, or may carry, "
+    "credentials are omitted unless --show-secrets is given.",
 )
 @mode_option
 @click.option(

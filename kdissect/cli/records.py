@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from kdissect.cli.help import command
 from kdissect.cli.live_run import LiveOptions, interface_options, open_live_run, take_capture_settings
 from kdissect.cli.options import (
     color_option,
@@ -91,7 +92,7 @@ empty or new.
 """
 
 
-@click.command(epilog=EXAMPLES)
+@command(epilog=EXAMPLES)
 @input_options
 @names_option()
 @interface_options

@@ -22,6 +22,7 @@ import click
 from kdissect.capture.inputs import STDIN
 from kdissect.capture.reader import Readable, open_capture
 from kdissect.capture.source import one_by_one
+from kdissect.cli.help import NoFileError
 from kdissect.cli.options import take_options
 from kdissect.cli.terminal import FAILED, INTERRUPTED, check_stdin, output, progress, reading, warn
 from kdissect.errors import KdissectError, UnexpectedError
@@ -78,7 +79,7 @@ class Query:
         """
         paths = (*options.pop("also_files"), *options.pop("files"))
         if not paths:
-            raise click.UsageError("no FILE given; use - for stdin")
+            raise NoFileError
         if "-" in paths:
             check_stdin()
         return cls.live(options, paths, names, no_progress=options.pop("no_progress"))

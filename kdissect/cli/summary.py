@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kdissect.cli.help import command
 from kdissect.cli.options import color_option, filter_options, input_options, names_option
 from kdissect.cli.parallel_run import jobs_option, processes
 from kdissect.cli.run import Query, Run, Selection, open_run
@@ -54,7 +55,7 @@ def _to_interval(text: str) -> int:
     return length_ns
 
 
-@click.command(epilog=EXAMPLES)
+@command(epilog=EXAMPLES)
 @input_options
 @names_option()
 @filter_options

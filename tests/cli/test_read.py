@@ -155,7 +155,7 @@ def test_one_exchange_by_its_key(read: Reader) -> None:
         (["--error", "NOT_LEADER"], "did you mean"),
         (["--slower-than", "5"], 'invalid duration "5": use '),
         (["--where", "api = 3"], "  api = 3\n      ^\n"),
-        (["--where", "latency > 3"], 'did you mean "latency_us"?'),
+        (["--where", "latencys > 3"], 'did you mean "latency"?'),
         (["--exchange", "x"], 'invalid exchange "x": use '),
         (["-t", "x"], "'x' is not one of"),
         (["-c", "0"], "0 is not in the range"),

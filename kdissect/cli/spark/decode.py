@@ -12,6 +12,7 @@ import click
 
 from kdissect.capture.inputs import STDIN, captures
 from kdissect.cli.export_options import export_options, take_export
+from kdissect.cli.help import command
 from kdissect.cli.options import filter_options, input_options, names_option
 from kdissect.cli.run import Query, report_totals
 from kdissect.cli.spark import target_options
@@ -46,7 +47,7 @@ packages it depends on must be installed there.
 """
 
 
-@click.command(epilog=EXAMPLES)
+@command(epilog=EXAMPLES)
 @input_options
 @names_option(WHOLE)
 @filter_options

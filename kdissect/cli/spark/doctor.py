@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kdissect.cli.help import command
 from kdissect.cli.options import color_option
 from kdissect.cli.spark import target_options
 from kdissect.cli.terminal import output, use_color, width
@@ -31,7 +32,7 @@ Examples:
 """
 
 
-@click.command(epilog=EXAMPLES)
+@command(epilog=EXAMPLES)
 @click.option("--start", is_flag=True, help="Also start Spark, and report the versions of its workers.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @color_option

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from kdissect.cli.help import command
 from kdissect.cli.terminal import warn
 from kdissect.phrases import many, size
 from kdissect.spark.session import write
@@ -31,7 +32,7 @@ every machine, or in an environment shipped with --archives.
 """
 
 
-@click.command(epilog=EXAMPLES)
+@command(epilog=EXAMPLES)
 @click.option(
     "-o",
     "path",

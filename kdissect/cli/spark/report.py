@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kdissect.cli.help import command
 from kdissect.cli.options import color_option
 from kdissect.cli.spark import target_options
 from kdissect.cli.terminal import output, use_color, warn, width
@@ -65,7 +66,7 @@ def _to_jobs(text: str) -> tuple[str, ...]:
     return names
 
 
-@click.command(epilog=EXAMPLES)
+@command(epilog=EXAMPLES)
 @click.argument("folder", metavar="DIR")
 @click.option(
     "--job",

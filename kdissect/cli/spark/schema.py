@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kdissect.cli.help import command
 from kdissect.cli.terminal import output
 from kdissect.query.nearest import did_you_mean
 from kdissect.tables import spark_schema
@@ -38,7 +39,7 @@ def _to_table(text: str) -> Table:
     return TABLES[text]
 
 
-@click.command(epilog=EXAMPLES)
+@command(epilog=EXAMPLES)
 @click.argument("table", metavar="TABLE", type=_to_table)
 @click.option(
     "--ddl", "notation", flag_value="ddl", default=True, help="DDL, for spark.read.schema. [default]"

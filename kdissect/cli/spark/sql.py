@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kdissect.cli.help import command
 from kdissect.cli.options import CSV_TEXTS, color_option
 from kdissect.cli.spark import target_options
 from kdissect.cli.spark.report import address
@@ -38,7 +39,7 @@ Examples:
 """
 
 
-@click.command(epilog=EXAMPLES)
+@command(epilog=EXAMPLES)
 @click.argument("folder", metavar="DIR")
 @click.argument("statement", metavar="STATEMENT")
 @click.option("--json", "form", flag_value="json", help="JSON lines.")

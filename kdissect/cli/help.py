@@ -1,0 +1,223 @@
+"""Help: the common options of a command by default, all of them with ``--help-all``; and ``kdissect help``.
+
+Options are listed in groups. ``GROUPS`` and ``COMMON`` name them by their first long form, or their only one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from functools import partial
+from typing import Any
+
+import click
+
+from kdissect.cli.terminal import output
+from kdissect.errors import DEBUG, UsageError
+from kdissect.phrases import wrapped
+
+MAX_EXAMPLES = 3
+"""Lines of examples in the short help."""
+
+_INPUT = (
+    "-r -d --port --names --show-secrets -i -f -s -B --no-promiscuous --follow -D --master --remote --conf"
+)
+_FILTER = (
+    "--api --topic --partition --client --group --error --kind --slower-than --bigger-than --since --until "
+    "--connection --where --exchange --key --header --trace --schema --offset --control --produced --fetched "
+    "--unique -c"
+)
+_PERFORMANCE = "--jobs --limits --no-progress -l --split --log"
+_OTHER = "--debug --help --help-all"
+GROUPS: dict[str, frozenset[str]] = {
+    "Input": frozenset(_INPUT.split()),
+    "Filter": frozenset(_FILTER.split()),
+    "Output": frozenset(),  # all others
+    "Performance": frozenset(_PERFORMANCE.split()),
+    "Help": frozenset(_OTHER.split()),
+}
+COMMON = {
+    name: frozenset(options.split())
+    for name, options in {
+        "read": "-d --api --topic --client --group --error --slower-than --where -V --json --fields -c -t -w",
+        "records": "-d --topic --partition --key --offset --header --where --unique -V --json --fields -c -o",
+        "live": "-i -d -D --api --topic --client --error --slower-than --top --summary --prometheus -w "
+        "--export",
+        "summary": "-d --topic --client --since --by --order-by --findings --groups --lag --transactions "
+        "--versions --json",
+        "check": "-d --port --json --limit --fail",
+        "export": "-d --topic --where --since -o --format --tables --records --bodies --overwrite --jobs",
+        "spark decode": "-d --topic --where -o --format --tables --records --split --master --overwrite",
+        "spark report": "--job --by --window --limit --json --sketches --master",
+        "spark sql": "--json --csv --limit --master",
+    }.items()
+}
+"""The options in the short help. Commands that are not named show all."""
+
+EXAMPLES = """\b
+Examples:
+  kdissect help read          all options of kdissect read, as kdissect read --help-all
+  kdissect help spark decode
+"""
+
+_ALL = f"{__name__}.all"  # in the context: whether all options are shown
+
+
+def _debug(_context: click.Context, _option: click.Parameter, is_set: bool) -> None:
+    if is_set:
+        os.environ[DEBUG] = "1"  # inherited by child processes
+
+
+def _help_all(context: click.Context, _option: click.Parameter, is_set: bool) -> None:
+    if is_set and not context.resilient_parsing:
+        click.echo(full_help(context))
+        context.exit()
+
+
+def full_help(context: click.Context) -> str:
+    """The help of a command with all options and examples."""
+    context.meta[_ALL] = True
+    return context.get_help()
+
+
+class HelpFormatter(click.HelpFormatter):
+    """Wraps examples that are longer than the terminal; their comments go below them."""
+
+    def write_text(self, text: str) -> None:
+        """Write paragraphs: wrapped, or with line breaks of their own if they are marked so."""
+        from shutil import get_terminal_size
+
+        whole = click.HelpFormatter(width=self.width)
+        whole.current_indent = self.current_indent
+        whole.write_text(text)
+        max_width = max(self.width, get_terminal_size().columns)
+        for line in whole.getvalue().splitlines():
+            self.write("".join(f"{each}\n" for each in _wrapped_example(line, max_width)))
+
+
+def _wrapped_example(line: str, max_width: int) -> list[str]:
+    if len(line) <= max_width:
+        return [line]
+    margin = " " * (len(line) - len(line.lstrip()) + 4)
+    command, _, comment = line.strip().partition("  ")
+    lines = wrapped(margin[4:] + command, max_width - 2, margin)
+    lines[:-1] = [f"{each} \\" for each in lines[:-1]]
+    return lines + (wrapped(margin + comment.strip(), max_width, margin) if comment else [])
+
+
+class HelpContext(click.Context):
+    """The context of all commands."""
+
+    formatter_class = HelpFormatter
+
+
+class HelpfulCommand(click.Command):
+    """A command with a short help (``-h``) and a full one (``--help-all``)."""
+
+    context_class = HelpContext
+
+    def __init__(self, *arguments: Any, **attributes: Any) -> None:
+        super().__init__(*arguments, **attributes)
+        flag: dict[str, Any] = {"is_flag": True, "expose_value": False}
+        debug = f"Show the traceback of a bug; same as {DEBUG}=1."
+        self.params.append(click.Option(["--debug"], callback=_debug, help=debug, **flag))
+        flag |= {"is_eager": True, "help": "Show all options and examples."}
+        self.params.append(click.Option(["--help-all"], callback=_help_all, **flag))
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List options in groups."""
+        shown = _shown(ctx)
+        rows: dict[str, list[tuple[str, str]]] = {group: [] for group in GROUPS}
+        options = [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
+        for option in options:
+            flag = _flag(option)
+            record = option.get_help_record(ctx)
+            if record is not None and (shown is None or flag in shown):
+                names, text = record
+                rows[_group(flag)].append(record if shown is None else (names, _first_sentence(text)))
+        for group, records in rows.items():
+            if records:
+                with formatter.section(group):
+                    formatter.write_dl(records)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples, and in the full help what follows them."""
+        if _shown(ctx) is None:
+            super().format_epilog(ctx, formatter)
+        elif self.epilog:
+            formatter.write_paragraph()
+            with formatter.indentation():
+                formatter.write_text("\b\n" + "\n".join(_first_examples(self.epilog)))
+            formatter.write(f"\nAll options and examples: {ctx.command_path} --help-all\n")
+
+
+class NoFileError(click.UsageError):
+    """A command that reads captures was called without any."""
+
+    def __init__(self) -> None:
+        super().__init__("no FILE given; use - for stdin")
+
+    def format_message(self) -> str:
+        """Return the message, the usage and two examples: five lines."""
+        if self.ctx is None:
+            return self.message
+        examples = _first_examples(self.ctx.command.epilog or "", 2)[1:]
+        more = f"All options: {self.ctx.command_path} --help-all"
+        return "\n".join((self.message, self.ctx.get_usage(), *examples, more))
+
+
+command = partial(click.command, cls=HelpfulCommand)
+"""``click.command`` for all commands of kdissect."""
+
+
+def _shown(context: click.Context) -> frozenset[str] | None:
+    """The options in the help of a command; None: all."""
+    if context.meta.get(_ALL):
+        return None
+    return COMMON.get(context.command_path.partition(" ")[2])
+
+
+def _flag(option: click.Parameter) -> str:
+    return next((each for each in option.opts if each.startswith("--")), option.opts[0])
+
+
+def _group(flag: str) -> str:
+    return next((group for group, flags in GROUPS.items() if flag in flags), "Output")
+
+
+def _first_sentence(text: str) -> str:
+    """The first sentence, or what stands before its semicolon."""
+    first = re.split(r"(?<=[.])\s+(?=[A-Z\[])|;\s", text, maxsplit=1)[0]
+    return first if first.endswith(".") else f"{first}."
+
+
+def _first_examples(epilog: str, count: int = MAX_EXAMPLES) -> list[str]:
+    """The heading and the first examples, each with its continuation lines."""
+    lines = epilog.removeprefix("\b\n").partition("\n\n")[0].splitlines()
+    examples = 0
+    for number in range(1, len(lines)):
+        examples += not lines[number - 1].endswith("\\")
+        if examples > count:
+            return lines[:number]
+    return lines
+
+
+@command(epilog=EXAMPLES)
+@click.argument("names", nargs=-1, metavar="[COMMAND]...")
+@click.pass_context
+def help(context: click.Context, names: tuple[str, ...]) -> None:  # noqa: A001  (named as the command)
+    """Show all options and examples of a command.
+
+    Without COMMAND, list the commands.
+    """
+    assert context.parent is not None
+    shown = context.parent
+    for name in names:
+        group = shown.command
+        if not isinstance(group, click.Group):
+            raise UsageError(f"{shown.command_path} has no commands")
+        resolved, found, _ = group.resolve_command(shown, [name])
+        assert found is not None
+        shown = found.context_class(found, info_name=resolved, parent=shown, **found.context_settings)
+    with output() as out:
+        out.write(full_help(shown) + "\n")
