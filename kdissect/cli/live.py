@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +35,7 @@ from kdissect.cli.run import Query
 from kdissect.cli.terminal import use_color, warn, width
 from kdissect.phrases import many
 from kdissect.query.records import records_of
-from kdissect.stats.connection_log import ConnectionLog
+from kdissect.stats.connection_log import ConnectionFeed, ConnectionLog
 from kdissect.tables import manifest
 from kdissect.tables.export import Export, ExportJob, tables_of
 from kdissect.tables.rows import RECORDS
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from kdissect.cli.live_run import LiveRun
+    from kdissect.cli.monitor import Monitor
     from kdissect.limits import Limits
     from kdissect.model import Exchange
     from kdissect.options import ExportOptions
@@ -79,6 +81,7 @@ class LiveSummary:
 
         self._summarizer = Summarizer(limits, parts=frozenset((FINDINGS,)), slowest=1)
         self.feed = self._summarizer.feed
+        self.connect = self._summarizer.connect
 
     def write(self, names: Sequence[str], dissection: Dissection, color: str) -> None:
         """Write the page."""
@@ -318,7 +321,12 @@ def live(count: int | None, lists: bool, summary: bool | None, **options: Any) -
     with (
         open_live_export(tables, query, source.names) as export,
         open_monitor(monitor_choice, query.limits, source.names, output.color) as monitor,
-        open_live_run(query, source, *((export.log, export.defer) if export is not None else ())) as run,
+        open_live_run(
+            query,
+            source,
+            log := _log(query, export, live_summary, monitor),
+            None if export is None else export.defer,
+        ) as run,
         ExitStack() as stack,
     ):
         times = output.time_formatter(run.out, run.first_ns)
@@ -333,6 +341,10 @@ def live(count: int | None, lists: bool, summary: bool | None, **options: Any) -
             stack.callback(sink.close)
         if live_summary is not None:
             feeds.append(live_summary.feed)
+        if export is None and log is not None:
+            feeds.append(log.exchange)
+            unmatched_feeds.append(partial(log.exchange, is_selected=False))
+            stack.callback(log.close)
         if export is not None:
             writer = stack.enter_context(export.writing(run))
             feeds.append(export.defer(writer.feed))
@@ -350,6 +362,18 @@ def live(count: int | None, lists: bool, summary: bool | None, **options: Any) -
     run.report(run.shown)
     if monitor is None or not monitor.was_quit:
         run.end("exchange")
+
+
+def _log(
+    query: Query, export: LiveExport | None, live_summary: LiveSummary | None, monitor: Monitor | None
+) -> ConnectionLog | None:
+    """The observer of connections, for all that count them; None: nothing does."""
+    takers = [each.connect for each in (live_summary, monitor) if each is not None]
+    if export is not None:
+        export.log.takers += takers
+        return export.log
+    filtered = not query.filter.is_empty
+    return ConnectionFeed(query.limits, *takers, filtered=filtered) if takers else None
 
 
 def fan_out(feeds: Sequence[Callable[[Exchange], object]]) -> Callable[[Exchange], None]:

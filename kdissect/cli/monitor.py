@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from kdissect.cli.top import Top
     from kdissect.limits import Limits
     from kdissect.model import Exchange
+    from kdissect.stats.connection_log import ConnectionLogRow
     from kdissect.stats.pulse import Now
     from kdissect.text.metrics import Metrics
 
@@ -157,6 +158,14 @@ class Monitor:
             self._pulse.feed(facts)
         if self.metrics is not None:
             self.metrics.feed(facts)
+
+    def connect(self, row: ConnectionLogRow) -> None:
+        """Count a connection that has ended."""
+        with self._lock:
+            self._pulse.connect(row)
+            did_not_open = self._pulse.did_not_open(row)
+        if self.metrics is not None:
+            self.metrics.connect(row, did_not_open=did_not_open)
 
     def end(self, *, keep_open: bool) -> None:
         """Take the final counts. ``keep_open``: show the dashboard until the user quits."""

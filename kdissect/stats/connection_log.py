@@ -64,6 +64,8 @@ class ConnectionLogRow:
             (Fetch, JoinGroup ...) are left out.
         outstanding_calls, outstanding_ns, outstanding_api: their number, when the first of them was sent, API
             and version of the last one.
+        last_call: when the last answered request was sent and when its response came; not of calls that wait
+            by design.
         tls_alerts: requests that the broker rejected with a TLS alert.
         served: answered requests after the handshake.
         is_listener: whether its far end was known as a Kafka listener when it did not open.
@@ -90,6 +92,7 @@ class ConnectionLogRow:
         "is_listener",
         "is_selected",
         "kinds",
+        "last_call",
         "last_ns",
         "no_answer",
         "out_of_order",
@@ -139,6 +142,7 @@ class ConnectionLogRow:
         self.outstanding = self.outstanding_calls = self.served = self.tls_alerts = 0
         self.outstanding_ns: int | None = None
         self.outstanding_api: str | None = None
+        self.last_call: tuple[int, int] | None = None
         self.out_of_order: int | None = None
         self.resyncs: int | None = None
         self.skipped_bytes: int | None = None
@@ -205,6 +209,8 @@ class ConnectionLogRow:
             self.served += exchange.kind == ANSWERED and exchange.api not in HANDSHAKE_APIS
             self.outstanding = self.outstanding_calls = 0
             self.outstanding_ns = None
+            if exchange.latency_ns is not None and exchange.api not in WAITING_APIS:
+                self.last_call = exchange.time_ns, exchange.time_ns + exchange.latency_ns
         elif exchange.kind == UNANSWERED:
             self.outstanding += 1
             if exchange.api not in WAITING_APIS:
@@ -221,10 +227,15 @@ def _named(exchange: Exchange) -> str:
 
 
 class ConnectionLog(Survey):
-    """A survey that also keeps a row for each connection."""
+    """A survey that also keeps a row for each connection.
+
+    Attributes:
+        takers: called with each row once it is complete, and with those of all connections that never opened.
+    """
 
     def __init__(self, limits: Limits) -> None:
         super().__init__(limits)
+        self.takers: list[Callable[[ConnectionLogRow], object]] = []
         self._rows: dict[str, ConnectionLogRow] = {}
         self._finished: list[ConnectionLogRow] = []
         self._unopened: OrderedDict[ConnectionLogRow, None] = OrderedDict()
@@ -259,6 +270,7 @@ class ConnectionLog(Survey):
         self._keep_unopened(row)
 
     def _keep_unopened(self, row: ConnectionLogRow) -> None:
+        self._pass_on(row)
         self._unopened[row] = None
         if len(self._unopened) > self._max_unopened:
             self._unopened.popitem(last=False)
@@ -294,7 +306,12 @@ class ConnectionLog(Survey):
     def _finish(self, row: ConnectionLogRow) -> None:
         assert row.exchanges_total is not None
         if row.exchanges >= row.exchanges_total:
+            self._pass_on(row)
             self._finished.append(self._rows.pop(row.id))
+
+    def _pass_on(self, row: ConnectionLogRow) -> None:
+        for take in self.takers:
+            take(row)
 
 
 class ConnectionFeed(ConnectionLog):
@@ -302,13 +319,13 @@ class ConnectionFeed(ConnectionLog):
 
     Args:
         limits: of the survey.
-        take: gets the rows.
+        takers: get the rows.
         filtered: whether only connections with an exchange that matches the filters are passed on.
     """
 
-    def __init__(self, limits: Limits, take: Callable[[ConnectionLogRow], object], *, filtered: bool) -> None:
+    def __init__(self, limits: Limits, *takers: Callable[[ConnectionLogRow], object], filtered: bool) -> None:
         super().__init__(limits)
-        self._take = take
+        self.takers += takers
         self._filtered = filtered
 
     def close(self) -> list[ConnectionLogRow]:
@@ -321,15 +338,14 @@ class ConnectionFeed(ConnectionLog):
 
     def _finish(self, row: ConnectionLogRow) -> None:
         super()._finish(row)
-        for each in self.finished():
-            self._pass_on(each)
+        self.finished()
 
     def _keep_unopened(self, row: ConnectionLogRow) -> None:
         self._pass_on(row)
 
     def _pass_on(self, row: ConnectionLogRow) -> None:
         if row.is_selected or not self._filtered:
-            self._take(row)
+            super()._pass_on(row)
 
 
 def _row(connection: Connection, client_side: int | None) -> ConnectionLogRow:

@@ -15,9 +15,13 @@ from __future__ import annotations
 from collections import Counter, OrderedDict, deque
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
+from kdissect.exchanges.learned import Listeners
 from kdissect.kafka.codes import error_name
 from kdissect.limits import DEFAULT, Limits
 from kdissect.model import UNANSWERED
+from kdissect.net.analysis import REFUSED
+from kdissect.net.analysis import UNANSWERED as NOT_ANSWERED
+from kdissect.stats.connection_log import BROKER
 from kdissect.stats.pulse_groups import PulseGroups
 from kdissect.stats.quantiles import Bounded
 from kdissect.stats.record_counts import RecordTotals
@@ -27,6 +31,7 @@ from kdissect.stats.traffic import Failure, Load, failures_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from kdissect.stats.connection_log import ConnectionLogRow
     from kdissect.stats.facts import Facts
     from kdissect.stats.pulse_groups import GroupNow, RebalanceNow
 
@@ -142,6 +147,8 @@ class Now(NamedTuple):
         all: all exchanges together.
         failures, rebalances: the latest first.
         connections: those active in the last minute.
+        not_opened: connections to Kafka listeners that were refused or not answered, so far.
+        cut_off: connections that brokers ended while requests were outstanding, so far.
     """
 
     now_ns: int | None
@@ -159,6 +166,8 @@ class Now(NamedTuple):
     exchanges: int
     packets: int
     packets_per_second: float
+    not_opened: int = 0
+    cut_off: int = 0
 
 
 class Pulse:
@@ -181,7 +190,8 @@ class Pulse:
         self._connections: OrderedDict[str, tuple[str, int]] = OrderedDict()  # its client, when last seen
         self._connections_of: Counter[str] = Counter()
         self._max_connections = limits.connections
-        self._failed = self._no_answer = 0
+        self._failed = self._no_answer = self._not_opened = self._cut_off = 0
+        self._listeners = Listeners(limits)
         self._since_ns = self._last_packet_ns = self._last_exchange_ns = self._pruned_ns = 0
         self._arrivals: deque[tuple[int, int]] = deque()  # times, packets until then
 
@@ -199,6 +209,7 @@ class Pulse:
             self._prune(now_ns)
             self._forget_connections(now_ns)
         self.exchanges += 1
+        self._listeners.learn(exchange)
         api, client = self._apis[facts.api], self._clients[facts.client]
         api.at(now_ns).add(facts)
         client.at(now_ns).add(facts)
@@ -214,6 +225,18 @@ class Pulse:
         self._connect(exchange.connection.id, facts.client, now_ns)
         self._count_records(facts, now_ns)
         self._groups.feed(facts, now_ns)
+
+    def connect(self, row: ConnectionLogRow) -> None:
+        """Count a connection that has ended."""
+        if self.did_not_open(row):
+            self._not_opened += 1
+        elif row.outstanding_calls and row.ended_by == BROKER:
+            self._cut_off += 1
+
+    def did_not_open(self, row: ConnectionLogRow) -> bool:
+        """Whether a connection to a Kafka listener was refused or not answered."""
+        is_listener = row.is_listener or row.broker in self._listeners
+        return is_listener and row.opening in (REFUSED, NOT_ANSWERED)
 
     def now(self) -> Now:
         """The current state."""
@@ -249,6 +272,8 @@ class Pulse:
             exchanges=self.exchanges,
             packets=self.packets,
             packets_per_second=self._packet_rate(now_ns),
+            not_opened=self._not_opened,
+            cut_off=self._cut_off,
         )
 
     def _advance(self, time_ns: int) -> int:

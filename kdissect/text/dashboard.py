@@ -105,6 +105,8 @@ def _headline(now: Now, width: int) -> Line:
         (inactivity, ALARM) if inactivity else None,
         (f"{rate(every.per_second)} exchanges/s", "bold"),
         (failed, ALARM) if every.failed_per_second else ("0 fail", "green"),
+        (f"{now.not_opened:,} not opened", ALARM) if now.not_opened else None,
+        (f"{now.cut_off:,} cut off", ALARM) if now.cut_off else None,
         (f"{rebalancing:,} rebalancing", WARNING) if rebalancing else None,
         (latencies, "bold"),
         (f"{rate(every.throttled)} throttled/s", WARNING) if every.throttled else None,

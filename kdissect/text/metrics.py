@@ -20,8 +20,10 @@ from kdissect.errors import UsageError
 from kdissect.kafka.codes import error_name
 from kdissect.model import UNANSWERED
 from kdissect.phrases import printable
+from kdissect.stats.connection_log import BROKER, CLIENT
 from kdissect.stats.pulse import OTHER
 from kdissect.stats.pulse_groups import STATES
+from kdissect.stats.survey import KAFKA
 
 try:
     from prometheus_client import (
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from prometheus_client import Metric
 
     from kdissect.limits import Limits
+    from kdissect.stats.connection_log import ConnectionLogRow
     from kdissect.stats.facts import Facts
     from kdissect.stats.pulse import Now
 
@@ -119,6 +122,28 @@ class Metrics:
         self._client_no_answer = self._counter(
             "client_unanswered_requests", "Requests that the broker did not answer, by client.", "client"
         )
+        self._ended = self._counter(
+            "connections_ended", "Kafka connections that ended, by the first FIN or RST.", "by", "flag"
+        )
+        self._cut_off = self._counter(
+            "connections_cut_off", "Connections that brokers ended while requests were outstanding."
+        )
+        self._not_opened = self._counter(
+            "connections_not_opened", "Connections to Kafka listeners that did not open.", "result"
+        )
+        self._segments = self._counter("tcp_segments", "Segments with payload of ended connections.", "end")
+        self._retransmissions = self._counter(
+            "tcp_retransmissions", "Necessary retransmissions of ended connections.", "end"
+        )
+        self._zero_window = self._counter(
+            "tcp_zero_window_seconds", "How long ends of ended connections did not read.", "end"
+        )
+        self._connect = Histogram(
+            "kdissect_connect_seconds",
+            "Time from the first SYN to the end of the TCP handshake.",
+            registry=self.registry,
+            buckets=BUCKETS,
+        )
         self._anomalies = self._counter("anomalies", "Anomalies in the data.", "kind")
         self.registry.register(self)
 
@@ -150,6 +175,24 @@ class Metrics:
         for anomaly in exchange.anomalies:
             self._anomalies.labels(anomaly.kind).inc()
         self._count_partitions(facts)
+
+    def connect(self, row: ConnectionLogRow, *, did_not_open: bool) -> None:
+        """Count a connection that has ended. ``did_not_open``: as in ``Pulse``."""
+        tcp = row.tcp
+        if did_not_open:
+            self._not_opened.labels(row.opening).inc()
+        if tcp is None or row.protocol != KAFKA:
+            return
+        if row.end is not None:
+            self._ended.labels(row.ended_by, "RST" if row.end.reset else "FIN").inc()
+        if row.outstanding_calls and row.ended_by == BROKER:
+            self._cut_off.inc()
+        if tcp.connect_ns is not None:
+            self._connect.observe(tcp.connect_ns / 1e9)
+        for end, side in ((CLIENT, row.client_side), (BROKER, 1 - row.client_side)):
+            self._segments.labels(end).inc(tcp.segments(side))
+            self._retransmissions.labels(end).inc(max(0, tcp.retransmitted(side) - tcp.spurious(side)))
+            self._zero_window.labels(end).inc(tcp.zero_window_ns(side, row.closed_ns or 0) / 1e9)
 
     def collect(self) -> Iterator[Metric]:
         """The current state, for a scrape."""

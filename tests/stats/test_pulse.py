@@ -7,12 +7,16 @@ import pytest
 
 from kdissect import dissect, open_capture
 from kdissect.limits import DEFAULT
+from kdissect.pipeline import Dissection
+from kdissect.stats.connection_log import ConnectionFeed
 from kdissect.stats.facts import Facts
 from kdissect.stats.pulse import OTHER, Now, Pulse
 from kdissect.stats.traffic import Failure
 from tests.exchange_factory import connection
+from tests.frames import heartbeat_answers, heartbeats
 from tests.producers import facts_of
 from tests.pulses import BATCH, NOT_LEADER, at, beat, busy, fed, fetch, produce
+from tests.segments import ACK, RST, SYN, Talk
 
 SMALL = replace(DEFAULT, pulse_rows=2, connections=3)
 
@@ -65,6 +69,19 @@ def test_rates_go_to_zero_where_nothing_comes_and_the_row_goes_later() -> None:
     pulse.feed(beat(76, "new"))
     back = now(pulse, 76)
     assert ([row.name for row in back.clients], back.topics, back.connections) == (["new"], [], 1)
+
+
+def test_connections_that_do_not_open_and_that_brokers_cut_off() -> None:
+    pulse = Pulse()
+    feed = ConnectionFeed(DEFAULT, pulse.connect, filtered=False)
+    cut_off = Talk().handshake().client_sends(heartbeats(1)[0]).broker_sends(heartbeat_answers(1)[0])
+    cut_off.client_sends(heartbeats(1, first=2)[0]).reset(1)
+    refused = Talk(client=("10.0.0.1", 40_001), start_ns=cut_off.time_ns + 10**9)
+    refused.put(0, SYN, acknowledgment=0).put(1, RST | ACK)
+    for exchange in Dissection([*cut_off.packets, *refused.packets], observer=feed):
+        pulse.feed(Facts(exchange))
+        feed.exchange(exchange)
+    assert (pulse.now().not_opened, pulse.now().cut_off) == (1, 1)
 
 
 def test_silence_is_reported() -> None:

@@ -14,9 +14,13 @@ from kdissect import __version__
 from kdissect.anomalies import CATALOGUE
 from kdissect.limits import DEFAULT
 from kdissect.model import Anomaly
+from kdissect.pipeline import Dissection
+from kdissect.stats.connection_log import ConnectionFeed
 from kdissect.stats.pulse import OTHER, Pulse
 from kdissect.text.metrics import BUCKETS, Metrics
+from tests.frames import heartbeats
 from tests.pulses import BATCH, NOT_LEADER, at, beat, busy, commit, fetch, produce
+from tests.segments import ACK, PSH, RST, SYN, Talk
 
 if TYPE_CHECKING:
     from kdissect.limits import Limits
@@ -59,6 +63,28 @@ def test_exchanges_their_bytes_and_latencies() -> None:
         == len(BUCKETS) + 1
     )
     assert samples["kdissect_client_exchanges_total", "app"] == 2
+
+
+def test_connections() -> None:
+    metrics = metrics_of()
+    feed = ConnectionFeed(
+        DEFAULT, lambda row: metrics.connect(row, did_not_open=row.opening == "refused"), filtered=False
+    )
+    cut_off = Talk().handshake().client_sends(heartbeats(1)[0]).broker_acks()
+    cut_off.waits(0.3).put(0, PSH | ACK, heartbeats(1)[0], sequence=1001).put(1, ACK, window=0).waits(
+        2
+    ).reset(1)
+    refused = Talk(client=("10.0.0.1", 40_001)).put(0, SYN, acknowledgment=0).put(1, RST | ACK)
+    for exchange in Dissection([*cut_off.packets, *refused.packets], observer=feed):
+        feed.exchange(exchange)
+    samples = scraped(metrics)
+    assert samples["kdissect_connections_ended_total", "broker", "RST"] == 1
+    assert samples[("kdissect_connections_cut_off_total",)] == 1
+    assert samples["kdissect_connections_not_opened_total", "refused"] == 1
+    assert samples["kdissect_tcp_segments_total", "client"] == 1
+    assert samples["kdissect_tcp_retransmissions_total", "client"] == 1
+    assert samples["kdissect_tcp_zero_window_seconds_total", "broker"] == pytest.approx(2, abs=0.1)
+    assert samples[("kdissect_connect_seconds_count",)] == 1
 
 
 def test_errors_and_anomalies() -> None:

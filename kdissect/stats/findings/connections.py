@@ -84,7 +84,8 @@ class BrokerSilent(ConnectionRule):
     severity = WARNING
     title = "A broker acknowledges requests at TCP level, but does not respond."
     when = (
-        f"A request, other than those that wait by design, was acknowledged and had no response for "
+        f"A request, other than those that wait by design, was acknowledged and had no response, or none "
+        "before the client gave up, for "
         f"{_SILENT_NS // SECOND_NS} s ({_NEVER_NS // SECOND_NS} s if the connection never had one), and the "
         "broker did not end the connection; an error from 3 connections."
     )
@@ -96,17 +97,21 @@ class BrokerSilent(ConnectionRule):
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Count the connection if its requests were acknowledged and nothing came."""
-        if row.ended_by == BROKER or not is_kafka(row) or row.outstanding_ns is None or row.gaps:
+        if row.ended_by == BROKER or not is_kafka(row) or row.gaps:
             return
         assert row.tcp is not None
-        until_ns = row.closed_ns if row.end is None else row.end.time_ns
-        waited_ns = (until_ns or 0) - row.outstanding_ns
-        ever = row.kinds[ANSWERED] + row.kinds[ORPHAN] or not row.from_start
+        until_ns = (row.closed_ns if row.end is None else row.end.time_ns) or 0
+        came_too_late = row.last_call is not None and row.last_call[0] < until_ns < row.last_call[1]
+        since_ns = row.last_call[0] if came_too_late and row.last_call else row.outstanding_ns
+        if since_ns is None:
+            return
+        waited_ns = until_ns - since_ns
+        ever = row.kinds[ANSWERED] + row.kinds[ORPHAN] > came_too_late or not row.from_start
         acknowledged = row.seen[1 - row.client_side] and not row.tcp.unacknowledged(row.client_side)
         if acknowledged and waited_ns >= (_SILENT_NS if ever else _NEVER_NS):
             kept = self.note(row)
             assert isinstance(kept, Waits)
-            kept.requests += row.outstanding_calls
+            kept.requests += row.outstanding_calls + came_too_late
             kept.longest_ns = max(kept.longest_ns, waited_ns)
 
     def findings(self) -> Iterator[FindingRow]:
@@ -222,11 +227,15 @@ class Unreachable(ConnectionRule):
     opening = ""
 
     known: Listeners = merged()
+    listeners: Listeners = merged()
+    named: Listeners = merged()
     opened: Bounded[tuple[str, Endpoint], Evidence] = merged()
 
     def __init__(self, limits: Limits) -> None:
         Rule.__init__(self, limits)
-        self.known = Listeners(limits)
+        self.known = Listeners(limits)  # where brokers respond; and the addresses of clients, with port 0
+        self.listeners = Listeners(limits)  # forced, or known from a first pass
+        self.named = Listeners(limits)  # advertised
         self.opened = Bounded(limits.summary_rows, Evidence)
 
     def feed(self, facts: Facts) -> None:
@@ -234,12 +243,15 @@ class Unreachable(ConnectionRule):
         exchange = facts.exchange
         self.known.add(exchange.connection.broker)
         self.known.add(Endpoint(exchange.connection.client.ip, 0))
+        if exchange.api_key in ADVERTISING:
+            for host, port in advertised(exchange):
+                self.named.add(Endpoint(host, port))
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Count the connection if it did not open, and when one last did."""
         if row.opening == self.opening:
             if row.is_listener:
-                self.known.add(row.broker)
+                self.listeners.add(row.broker)
             self.count(row)
         elif row.opening == OPENED:
             self.opened[row.client.ip, row.broker].take(row.first_ns or 0, row.id)
@@ -256,16 +268,20 @@ class Unreachable(ConnectionRule):
         """Attempts of clients to reach listeners that are known, or all others."""
         others: dict[str, int] = {}
         for ip, broker in self.kept:
-            others[ip] = others.get(ip, 0) + (broker not in self.known)
+            others[ip] = others.get(ip, 0) + (not self.is_known(broker) and broker not in self.named)
         for (ip, broker), each in self.kept.items():
             is_client = Endpoint(ip, 0) in self.known or each.count >= _OFTEN
             if (
-                (broker in self.known) == known
+                self.is_known(broker) == known
                 and others[ip] < _SCANNED
                 and each.busiest <= _FLOOD
                 and is_client
             ):
                 yield ip, broker, each
+
+    def is_known(self, broker: Endpoint) -> bool:
+        """Whether a broker responds there, or an option says so: not if it is only advertised."""
+        return broker in self.known or (broker in self.listeners and broker not in self.named)
 
     def reached(self, ip: str, broker: Endpoint, attempts: Evidence) -> str:
         """Whether the client reached it before or after, as text."""

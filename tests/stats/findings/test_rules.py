@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,8 +19,6 @@ from samples.golden import captures, name_of
 from tests.findings import produce
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from kdissect.stats.document import FindingRow
 
 # Recorded with a quota, a leader that is moved, wrong passwords, an ACL that refuses, and a broker that
@@ -75,6 +75,16 @@ def test_samples_say_what_is_so_and_nothing_else(path: Path) -> None:
     assert Counter(row.rule for row in rows) == EXPECTED.get(name_of(path), {})
     assert all(0 < len(row.evidence) <= min(5, row.count) for row in rows)
     assert all(row.first <= row.last for row in rows)
+
+
+TROUBLES = sorted(Path("samples/troubles").glob("*.pcap.gz"))
+HABITS = {"tiny-batches", "connection-per-request"}  # of those who record: a record at a time, a proxy
+
+
+@pytest.mark.parametrize("path", TROUBLES, ids=lambda path: path.name)
+def test_troubles_give_their_findings(path: Path) -> None:
+    truth = json.loads(path.with_name(path.name.replace(".pcap.gz", ".truth.json")).read_text())
+    assert {row.rule for row in located_in(path)} - HABITS == set(truth["findings"]), truth["what"]
 
 
 def test_the_worst_stands_first() -> None:

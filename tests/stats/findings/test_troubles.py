@@ -104,6 +104,13 @@ def test_a_broker_that_falls_silent() -> None:
     assert "broker-silent" in rules(one)
 
 
+def test_a_broker_that_responds_after_the_client_gave_up() -> None:
+    one = requested().waits(8).put(0, FIN | ACK).broker_acks().waits(9).broker_sends(heartbeat_answers(1)[0])
+    (row,) = findings(one.put(0, RST, acknowledgment=0))
+    assert row.rule == "broker-silent"
+    assert row.message.startswith("1 request acknowledged but not answered on 1 connection, for up to 8.00")
+
+
 def test_a_request_that_waits_for_a_moment_is_no_silence() -> None:
     one = talk().handshake().client_sends(heartbeats(1)[0]).broker_sends(heartbeat_answers(1)[0])
     one.client_sends(heartbeats(1, first=2)[0]).broker_acks().waits(2).finish()
