@@ -33,7 +33,7 @@ from kdissect.exchanges.content import errors
 from kdissect.exchanges.end_to_end import EndToEnd, learn_produced, produce_refs
 from kdissect.exchanges.expected import expected_errors
 from kdissect.exchanges.kafka_connection import KafkaConnection, MemoryBudget
-from kdissect.exchanges.learned import LearnedFacts
+from kdissect.exchanges.learned import LearnedFacts, Listeners
 from kdissect.exchanges.ordering import Ordering
 from kdissect.exchanges.skimming import SkimmedConnection, SkimmedForProduces
 from kdissect.exchanges.topic_names import TopicNameResolver, learn, topic_refs
@@ -46,7 +46,7 @@ from kdissect.net.analysis import OPENED
 from kdissect.net.connection import Connections
 from kdissect.net.duplex import NEVER_NS
 from kdissect.net.tcp import Segments
-from kdissect.options import Options
+from kdissect.options import WHOLE, Options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -121,6 +121,8 @@ class Dissection:
         self._observer = observer
         self._learned = learned
         self._learning: LearnedFacts | None = None
+        # Not in WINDOW mode: then it would matter whether facts were gathered beforehand.
+        self._listeners = learned.listeners if learned and learned.names == WHOLE else Listeners(limits)
         self._limits = limits
         self._ports = ports | kafka_ports if ports else ports
         self._kafka_ports = kafka_ports
@@ -295,8 +297,13 @@ class Dissection:
             self.counts["connections on other ports"] += 1
             return None
         forced = [side for side in (0, 1) if ports[side] in self._kafka_ports]
+        known = [side for side in (0, 1) if connection.ends[side] in self._listeners]
         return self._connection_type(
-            connection, self._limits, forced[0] if len(forced) == 1 else None, self.counts
+            connection,
+            self._limits,
+            forced[0] if len(forced) == 1 else None,
+            self.counts,
+            known[0] if len(known) == 1 else None,
         )
 
     def _close(self, connection: Connection, end: Closed) -> list[Exchange]:

@@ -288,7 +288,9 @@ def work(query: Query, shard: Shard, task: Work, send: Callable[[Any], object], 
             learned,
             end_to_end=query.options.end_to_end,
         )
-        dissection = Dissection(worker.watch(readable), query.options, shard=shard, observer=task.observer)
+        dissection = Dissection(
+            worker.watch(readable), query.options, shard=shard, observer=task.observer, learned=learned
+        )
         with faults_named(query, readable), suppress(Stopped):
             if not reader.is_stopped:
                 worker.run(dissection)

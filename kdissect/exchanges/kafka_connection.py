@@ -33,6 +33,7 @@ from kdissect.kafka.recognition import (
     is_first_frame,
     is_first_request,
     is_gssapi_token,
+    is_readable_request,
     is_request_head,
     is_response_head,
     locate_frames,
@@ -561,7 +562,9 @@ class KafkaConnection:
         assert self._pairing is not None
         if search.first_run is not None and self._begins_with_frame(side):
             return None if self._alert is not None and side != self._client else 0
-        if self._listener_side == 1 - self._client:
+        if self._broker_side is not None or (
+            self._listener_side == 1 - self._client and not self._seen[self._client]
+        ):
             is_head = is_request_head if side == self._client else is_response_head
             pos = locate_frames(search, is_head)
             if pos is not None:
@@ -598,7 +601,9 @@ class KafkaConnection:
             self._recognized(side)
         elif initiator != side and not self._seen[1 - side]:
             pos = locate_response_chain(search)
-            if pos is None and self._listener_side == side:
+            # Requests may follow, which show the APIs of the responses before them.
+            is_enough = final or search.held > search.largest_held
+            if pos is None and self._listener_side == side and is_enough:
                 pos = locate_frames(search, is_response_head)
             if pos is not None:
                 self._recognized(1 - side)
@@ -607,7 +612,7 @@ class KafkaConnection:
     def _locate_first_request(self, side: int, search: Search) -> int | None:
         """Find a request in mid-stream, on a connection that may not be Kafka's."""
         if self._listener_side == 1 - side:
-            pos = locate_frames(search, is_request_head)
+            pos = locate_frames(search, is_readable_request)
             if pos is not None:
                 return pos
         pos = locate_request(search)

@@ -8,7 +8,7 @@ of two facts about the same thing, the earlier one wins.
 
 An ID is resolved in one of two ways. ``whole``: by what any part of the capture teaches. ``window``: if its
 name was learned earlier in packet time, or at most ``Limits.naming_window_ns`` later: as when a capture is
-read once, from beginning to end.
+read once, from beginning to end. That a listener is Kafka's counts only as ``whole``.
 """
 
 from __future__ import annotations
@@ -92,13 +92,14 @@ class LearnedFacts:
         produced: batch -> when it was produced, and when its offset was learned, likewise. None if these were
             not gathered.
         dropped_batches: how many were not kept because of the limit.
+        names: as given.
     """
 
-    __slots__ = ("_limits", "_names", "dropped_batches", "listeners", "produced", "topics")
+    __slots__ = ("_limits", "dropped_batches", "listeners", "names", "produced", "topics")
 
     def __init__(self, limits: Limits = DEFAULT, names: str = WINDOW) -> None:
         self._limits = limits
-        self._names = names
+        self.names = names
         self.topics: dict[str, tuple[str, int]] = {}
         self.listeners = Listeners(limits)
         self.produced: dict[ProducedBatch, tuple[int, int]] | None = None
@@ -139,5 +140,5 @@ class LearnedFacts:
     def topic_name(self, topic_id: str, completed_ns: int) -> str | None:
         """The name of a topic ID in an exchange that was completed at this time. None if it is not known."""
         name, time_ns = self.topics.get(topic_id, (None, 0))
-        is_in_time = self._names == WHOLE or time_ns < completed_ns + max(1, self._limits.naming_window_ns)
+        is_in_time = self.names == WHOLE or time_ns < completed_ns + max(1, self._limits.naming_window_ns)
         return name if is_in_time else None

@@ -115,16 +115,16 @@ def is_first_request(
 
 
 def is_first_frame(search: Search, run: ByteRun, final: bool) -> bool | None:
-    """Whether a stream towards a known listener of Kafka begins with a request: with a valid header. None if
-    more bytes must decide.
+    """Whether a stream towards a known listener of Kafka begins with a request of a known API and version,
+    whatever the client ID. None if more bytes must decide.
     """
     (size,) = _SIZE.unpack_from(run.data.ljust(_SIZE.size, b"\0"))
     frame = search.read(_SIZE.size, min(max(size, 0), _PREFIX))
     if len(run.data) >= _REQUEST_BYTES and (not _FIRST_REQUEST.match(run.data) or size > search.largest):
         return False
-    if is_request_head(frame):
-        return True
-    return None if len(frame) < min(size, _header_bytes(frame)) and not final else False
+    if len(frame) < min(size, _PREFIX) and not final:
+        return None
+    return is_readable_request(frame)
 
 
 def _begins_with_answer(responses: Search, header: RequestHeader) -> bool | None:
@@ -227,6 +227,11 @@ def _are_frames(is_head: Callable[[bytes], bool], search: Search, pos: int) -> b
 def is_request_head(frame: bytes) -> bool:
     """Whether a request can begin like this."""
     return _header(frame) is not None
+
+
+def is_readable_request(frame: bytes) -> bool:
+    """Whether a request of a known API and version can begin like this, or is this with bytes behind it."""
+    return is_request_head(frame) and (fits_request(frame, to_the_end=False) or left_over(frame) is not None)
 
 
 def is_response_head(frame: bytes) -> bool:

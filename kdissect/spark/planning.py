@@ -23,6 +23,7 @@ from kdissect.errors import CaptureError, UsageError
 from kdissect.exchanges.learned import LearnedFacts
 from kdissect.limits import MIB
 from kdissect.net.tcp import Shard, cores
+from kdissect.options import WHOLE
 from kdissect.pipeline import learned_from
 from kdissect.spark.options import AUTO, CONNECTIONS, FILES, NONE
 
@@ -99,7 +100,7 @@ def plan(options: SourceOptions, shown: Sequence[str]) -> list[Part]:
         return [Part((path,)) for path in paths]
     if split == NONE:
         return [Part(paths, first_ns=first_ns)]
-    needs_facts = options.end_to_end or options.needs_names(shown)
+    needs_facts = options.names == WHOLE or options.end_to_end or options.needs_names(shown)
     learned = learned_from(paths, options) if needs_facts else LearnedFacts(options.limits)
     if split == CONNECTIONS:
         return [

@@ -41,7 +41,7 @@ def read(
         columns: names of the table's columns to include, in order.
         row_filter: whether a row is included; None: all rows are.
     """
-    if part.learned is None and options.names == WHOLE and options.needs_names(columns):
+    if part.learned is None and options.names == WHOLE:
         part = replace(part, learned=learned_from(part.paths, options))
     batches = TableBatches(
         (options.table,),
