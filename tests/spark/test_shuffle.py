@@ -135,7 +135,8 @@ def test_fragments_that_wait_for_other_ranges_are_bounded(
 
 def bundle(*keys: Key) -> Bundle:
     heads = [
-        shuffle._HEAD.pack(clock_ns, number, clock_ns, 0, 0, 1, 1, False, 0) for clock_ns, _, number in keys
+        shuffle._HEAD.pack(clock_ns, number, clock_ns, 0, 0, 1, 1, False, 0, 0, False)
+        for clock_ns, _, number in keys
     ]
     return Bundle(bytes(12), keys[0], keys[-1][0], b"".join(heads), bytes(len(keys)))
 
