@@ -145,7 +145,7 @@ WRITING = [
 
 
 @pytest.mark.parametrize(
-    ("said", "umask", "files", "folders"),
+    ("options", "umask", "files", "folders"),
     [([], 0o022, 0o600, 0o700), (["--mode", "0640"], 0o077, 0o640, 0o750)],
     indirect=["umask"],
     ids=["private", "shared"],
@@ -153,7 +153,7 @@ WRITING = [
 @pytest.mark.parametrize("command", WRITING, ids=lambda command: command[0])
 def test_nobody_else_reads_what_is_written(
     command: list[str],
-    output: list[str],
+    options: list[str],
     files: int,
     folders: int,
     tmp_path: Path,
@@ -162,7 +162,7 @@ def test_nobody_else_reads_what_is_written(
     folder = tmp_path / "new"
     if command[-1] != "{}/tables" and "-o" not in command:
         make_folder(folder, files)
-    arguments = [each.format(folder) for each in (*command, *output)]
+    arguments = [each.format(folder) for each in (*command, *options)]
     status = live(*arguments[1:])[0] if command[0] == "live" else run(capsys, *arguments).status
     assert status == 0
     assert modes(folder) == ({files}, {folders})
