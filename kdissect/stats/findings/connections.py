@@ -37,6 +37,8 @@ _OFTEN = 3
 class ConnectionRule(Rule):
     """A rule about connections. Its keys are client ID or address, client address and broker."""
 
+    __slots__ = ()
+
     def feed(self, facts: Facts) -> None:
         """Nothing: it is about connections."""
 
