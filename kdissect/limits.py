@@ -415,6 +415,12 @@ class Limits:
         "files in a micro-batch.",
     )
 
+    story_entries: int = _bound(
+        200,
+        "text, story",
+        "Entries of a story: half of them its beginning, half its end; a reader needs no more.",
+    )
+
     notices: int = _bound(
         1000, "everywhere", "Notices kept for the end of a run; further ones are only counted."
     )

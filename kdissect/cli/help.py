@@ -43,6 +43,7 @@ COMMON = {
         "records": "-d --topic --partition --key --offset --header --where --unique -V --json --fields -c -o",
         "live": "-i -d -D --api --topic --client --error --slower-than --top --summary --prometheus -w "
         "--export",
+        "story": "-d --names --diagram --mermaid -t --limits",
         "summary": "-d --topic --client --since --by --order-by --findings --groups --lag --transactions "
         "--versions --json",
         "check": "-d --port --json --limit --fail",

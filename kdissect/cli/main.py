@@ -135,6 +135,7 @@ COMMANDS = {
     "records": "Show the records that were produced and fetched.",
     "live": "Show live traffic on an interface.",
     "summary": "Summarize clients, topics, latencies and errors.",
+    "story": "Show what happened to one group, client, transaction, topic or record.",
     "check": "Report what a capture contains and how complete it is.",
     "export": "Write typed tables for Spark, DuckDB, pandas or Polars.",
     "spark": "Decode and analyze with Spark, on this machine or a cluster.",
@@ -144,7 +145,7 @@ COMMANDS = {
     "help": "Show all options and examples of a command.",
 }
 SECTIONS = {
-    "Captures": ("read", "records", "summary", "check"),
+    "Captures": ("read", "records", "summary", "story", "check"),
     "Live traffic": ("live",),
     "Tables": ("export", "spark"),
     "Reference": ("apis", "fields", "completion", "help"),

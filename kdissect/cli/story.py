@@ -1,0 +1,119 @@
+"""``kdissect story``: a subject and the exchanges that concern it -> lines or a sequence diagram."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kdissect.cli.help import command
+from kdissect.cli.options import color_option, input_options, names_option
+from kdissect.cli.output_options import check_exclusive, time_formatter, times_option
+from kdissect.cli.run import Query, open_run
+from kdissect.cli.terminal import use_color, warn, width
+from kdissect.errors import UsageError
+from kdissect.phrases import many
+from kdissect.query.subjects import RECORD, parse_subject
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import TextIO
+
+    from kdissect.query.subjects import Subject
+    from kdissect.text.story import Entry, Note
+    from kdissect.text.style import Times
+
+EXAMPLES = """\b
+Examples:
+  kdissect story group:billing capture.pcap
+  kdissect story client:checkout-7 capture.pcap
+  kdissect story txn:payments-1 --diagram capture.pcap
+  kdissect story topic:orders *.pcapng.gz
+  kdissect story record:orders:3@1041 capture.pcap   from its producer to replicas and consumers
+  kdissect story group:billing --mermaid capture.pcap > billing.mmd
+
+AFTER is the time since the line before. Exchanges that a client repeats without an error, such as heartbeats,
+empty fetches or commits, are one line until something else happens. "*" marks rebalances, transactions and
+times without exchanges.
+
+The story of a record has the times at which it passed: with the request of its producer, and with responses
+to replicas and consumers; then the first commit of each group past it.
+"""
+
+
+def _to_subject(text: str) -> Subject:
+    """See ``parse_subject``.
+
+    Raises:
+        click.BadParameter: the string has none of the forms.
+    """
+    try:
+        return parse_subject(text)
+    except UsageError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+@command(epilog=EXAMPLES)
+@click.argument("subject", type=_to_subject, metavar="SUBJECT")
+@input_options
+@names_option()
+@click.option("--diagram", is_flag=True, help="Draw a sequence diagram, with a column for each participant.")
+@click.option("--mermaid", is_flag=True, help="Write a sequence diagram in the language of Mermaid.")
+@times_option
+@color_option
+def story(
+    subject: Subject, diagram: bool, mermaid: bool, times: str | None, color: str, **options: Any
+) -> None:
+    """Show what happened to one group, client, transaction, topic or record.
+
+    SUBJECT is group:G, client:C, txn:ID, topic:T or record:T:P@OFFSET. Shows all exchanges about it, of all
+    connections, in order of time.
+    """
+    from kdissect.text.story import Story
+
+    check_exclusive({"--diagram": diagram, "--mermaid": mermaid})
+    query = Query.take(options)
+    query = replace(
+        query, filter=subject.filter(), options=replace(query.options, end_to_end=subject.kind == RECORD)
+    )
+    collected = Story(subject, query.limits)
+    with open_run(query, bar=lambda _: True) as run:
+        run.show(run.selected(), collected.feed)
+        rows = collected.close()
+        form = partial(time_formatter, run.out, times, run.first_ns, is_tree=False)
+        if mermaid:
+            from kdissect.text.sequence_diagram import mermaid as lines_of
+
+            run.out.writelines(f"{line}\n" for line in lines_of(rows) if rows)
+        elif not (diagram and _is_drawn(rows, run.out, form())):
+            _write_lines(rows, run.out, form(), color)
+    run.report(collected.exchanges)
+    run.end("exchange")
+
+
+def _is_drawn(rows: Sequence[Entry | Note], out: TextIO, times: Times) -> bool:
+    """Draw the diagram, if it fits."""
+    from kdissect.text.sequence_diagram import text_diagram
+    from kdissect.text.story import names_of
+
+    columns = width(out)
+    lines = text_diagram(rows, times, width=columns) if rows else []
+    if lines is None:
+        participants = many(len(names_of(rows)), "participant")
+        warn(f"{participants} do not fit side by side in {columns} columns; --mermaid has no limit")
+        return False
+    out.writelines(f"{line}\n" for line in lines)
+    return True
+
+
+def _write_lines(rows: Sequence[Entry | Note], out: TextIO, times: Times, color: str) -> None:
+    from kdissect.text.story import Note, StoryTable, names_of
+
+    table = StoryTable(out, times, names_of(rows), width=width(out), color=use_color(out, color))
+    for row in rows:
+        if isinstance(row, Note):
+            table.note(row)
+        else:
+            table.feed(row)

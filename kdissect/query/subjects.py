@@ -1,0 +1,205 @@
+"""The subject of a story, as text -> a filter of the exchanges that concern it.
+
+group:G            exchanges that name a group
+client:C           those of a client: client ID, ``10.0.0.5``, ``10.0.0.5:41234``
+txn:ID             those that name a transactional ID, and markers of its producer IDs
+topic:T            those about a topic, its configs or its ACLs
+record:T:P@OFFSET  those that carried the record at an offset, and the first commit of each group past it
+
+Names can be patterns, as in filters.py. The filter of a transactional ID holds its producer IDs, that of a
+record the groups that have committed.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from kdissect.errors import UsageError
+from kdissect.exchanges import content
+from kdissect.exchanges.partition_records import partition_records
+from kdissect.exchanges.touched import touched
+from kdissect.query.filters import (
+    Filter,
+    NameKind,
+    NameTest,
+    build,
+    client_names,
+    named_topics,
+    partition_test,
+)
+from kdissect.query.nearest import did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from kdissect.exchanges.partition_records import PartitionRecords
+    from kdissect.model import Body, Exchange
+
+GROUP, CLIENT, TRANSACTION, TOPIC, RECORD = KINDS = ("group", "client", "txn", "topic", "record")
+FORMS = "group:G, client:C, txn:ID, topic:T or record:T:P@OFFSET"
+
+_RECORD = re.compile(r"(?P<topic>.+):(?P<partition>\d{1,10})@(?P<offset>\d{1,19})", re.ASCII | re.DOTALL)
+_COMMITS = ("OffsetCommit", "TxnOffsetCommit")
+_MAX_NAMES = 1000
+_END = 1 << 63  # of all offsets
+
+
+class Subject(NamedTuple):
+    """What a story is about.
+
+    Attributes:
+        kind: one of ``KINDS``.
+        name: of the group, client, transaction or topic, or a pattern.
+        partition, offset: of a record.
+    """
+
+    kind: str
+    name: str
+    partition: int = -1
+    offset: int = -1
+
+    def filter(self) -> Filter:
+        """A new filter of the exchanges that concern it."""
+        return _FILTERS[self.kind](self)
+
+
+def parse_subject(text: str) -> Subject:
+    """A subject from its text.
+
+    Raises:
+        UsageError: the text has none of the forms.
+    """
+    kind, _, name = text.partition(":")
+    record = _RECORD.fullmatch(name) if kind == RECORD else None
+    if record is not None:
+        return Subject(kind, record["topic"], int(record["partition"]), int(record["offset"]))
+    if kind not in KINDS or kind == RECORD or not name:
+        hint = "" if kind in KINDS else did_you_mean(kind, KINDS)
+        raise UsageError(f'invalid subject "{text}": use {FORMS}{hint}')
+    return Subject(kind, name)
+
+
+def _group(subject: Subject) -> Filter:
+    return build(group=(subject.name,))
+
+
+def _client(subject: Subject) -> Filter:
+    is_client = NameTest((subject.name,))
+    kind = NameKind("client", (subject.name,), client_names)
+    return Filter((lambda exchange: is_client.any_in(client_names(exchange)),), name_kinds=(kind,))
+
+
+def _topic(subject: Subject) -> Filter:
+    is_topic = NameTest((subject.name,))
+    kind = NameKind("topic", (subject.name,), named_topics)
+    test = lambda exchange: is_topic.any_in(named_topics(exchange))  # noqa: E731
+    return Filter((), (test,), name_kinds=(kind,), is_about_topics=True)
+
+
+def _transaction(subject: Subject) -> Filter:
+    kind = NameKind("transactional ID", (subject.name,), content.transactional_ids)
+    return Filter((), (_TransactionTest(subject.name),), name_kinds=(kind,))
+
+
+def _record(subject: Subject) -> Filter:
+    text = f"{subject.name}:{subject.partition}@{subject.offset}"
+    return Filter(
+        (), (_RecordTest(subject),), name_kinds=(NameKind("record", (text,), _places),), is_about_topics=True
+    )
+
+
+_FILTERS: dict[str, Callable[[Subject], Filter]] = {
+    GROUP: _group,
+    CLIENT: _client,
+    TRANSACTION: _transaction,
+    TOPIC: _topic,
+    RECORD: _record,
+}
+
+
+class _TransactionTest:
+    """Whether an exchange names a transactional ID, or ends transactions of a producer ID that it had."""
+
+    def __init__(self, name: str) -> None:
+        self._is_name = NameTest((name,))
+        self._producer_ids: set[int] = set()
+
+    def __call__(self, exchange: Exchange) -> bool:
+        names = content.transactional_ids(exchange)
+        if names and self._is_name.any_in(names):
+            self._learn(exchange.request)
+            self._learn(exchange.response)
+            return True
+        markers = (exchange.request or {}).get("markers") or ()
+        return exchange.api == "WriteTxnMarkers" and any(
+            marker.get("producer_id") in self._producer_ids for marker in markers
+        )
+
+    def _learn(self, body: Body | None) -> None:
+        producer_id = (body or {}).get("producer_id", -1)
+        if producer_id >= 0 and len(self._producer_ids) < _MAX_NAMES:
+            self._producer_ids.add(producer_id)
+
+
+class _RecordTest:
+    """Whether an exchange carried a record, or is a group's first commit past it."""
+
+    def __init__(self, subject: Subject) -> None:
+        self._offset = subject.offset
+        self._is_partition = partition_test((subject.name,), (str(subject.partition),))
+        self._is_seen = False
+        self._groups: set[str] = set()  # that have committed
+
+    def __call__(self, exchange: Exchange) -> bool:
+        if exchange.api in _COMMITS:
+            return self._is_first_commit(exchange)
+        is_carried = any(map(self._is_in, partition_records(exchange)))
+        self._is_seen |= is_carried
+        return is_carried
+
+    def _is_in(self, each: PartitionRecords) -> bool:
+        number = -1 if each.partition is None else each.partition
+        return self._is_partition(each.names, number) and any(
+            self._offset in offsets for offsets in _offsets(each)
+        )
+
+    def _is_first_commit(self, exchange: Exchange) -> bool:
+        group = content.group_id(exchange)
+        if not self._is_seen or group is None or group in self._groups or len(self._groups) >= _MAX_NAMES:
+            return False
+        is_past = any(
+            each.error == 0
+            and each.request.get("committed_offset", -1) > self._offset
+            and self._is_partition((each.topic,), each.partition)
+            for each in touched(exchange)
+        )
+        if is_past:
+            self._groups.add(group)
+        return is_past
+
+
+def _offsets(each: PartitionRecords) -> Iterator[range]:
+    """The offsets of each batch; more where compressed message sets (magic 0 and 1) hide their number."""
+    if each.produced:
+        if each.base_offset is not None:
+            count = each.records.count()
+            yield range(each.base_offset, _END if count is None else each.base_offset + count)
+        return
+    if not each.in_log:
+        return
+    for header in each.records.batches():
+        if header["magic"] == 2:
+            first = header["base_offset"]
+            yield range(first, first + header["last_offset_delta"] + 1)
+        else:
+            last = header["offset"]
+            yield range(last if header["compression"] == "none" else 0, last + 1)
+
+
+def _places(exchange: Exchange) -> Iterator[str]:
+    """The records at the start of each batch, in the form of a subject."""
+    for each in partition_records(exchange):
+        for name in each.names:
+            for offsets in _offsets(each):
+                yield f"{name}:{each.partition}@{offsets.start}"

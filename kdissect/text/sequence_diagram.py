@@ -1,0 +1,161 @@
+"""Entries of a story -> a sequence diagram: text with a column for each participant, or Mermaid's language.
+
+    TIME          writer          10.0.0.1:9092   reader
+    12:00:00.001  |--- Produce -->|               |  orders-0, 1 record, 24 B -> offset 0, 1.20ms
+    12:00:00.013  |               |... Fetch ....>|  fetched, 12.1ms end to end
+
+The arrow of a response is dotted. A response has its own only if something came before it, or if it carried
+the record that the story is about. Names come from the network: both forms escape them.
+"""
+
+from __future__ import annotations
+
+import re
+from operator import attrgetter
+from typing import TYPE_CHECKING, NamedTuple
+
+from kdissect.phrases import columns_of, cut, facts, printable, wrapped
+from kdissect.text.story import Entry, Note, names_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from kdissect.text.story import Participant
+    from kdissect.text.style import Times
+
+_MAX_SPACING, _GOOD_SPACING, _MIN_SPACING = 26, 12, 8  # terminal columns from one participant to the next
+_MIN_TEXT = len("123.4ms")  # a shorter text is left out
+_GAP = "  "
+_UNBOUNDED = 1_000_000  # columns of a pipe or file, where nothing is cut
+
+
+class _Arrow(NamedTuple):
+    """A message.
+
+    Attributes:
+        start, end: who sent it, who received it.
+        label: on the arrow; ``text``: beside it.
+    """
+
+    time_ns: int
+    start: Participant
+    end: Participant
+    is_response: bool
+    label: str
+    text: str
+
+
+def _arrows(rows: Sequence[Entry | Note]) -> list[_Arrow | Note]:
+    """Arrows and notes in order of time."""
+    arrows: list[_Arrow | Note] = []
+    for row in rows:
+        if isinstance(row, Note):
+            arrows.append(row)
+            continue
+        label = row.name + (f" x{row.count:,}" if row.count > 1 else "")
+        forth = row.time_ns, row.client, row.broker, False, label
+        back = row.end_ns, row.broker, row.client, True, label
+        result = facts(*row.errors, row.latency)
+        if row.carries:
+            arrows.append(_Arrow(*back, facts(*row.errors, row.text)))
+        elif row.count == 1 and any(row.time_ns < other.time_ns < row.end_ns for other in rows):
+            arrows += [_Arrow(*forth, row.text), _Arrow(*back, result)]
+        else:
+            arrows.append(_Arrow(*forth, facts(result, row.text)))
+    return sorted(arrows, key=attrgetter("time_ns"))
+
+
+def text_diagram(rows: Sequence[Entry | Note], times: Times, *, width: int | None) -> list[str] | None:
+    """The lines of the diagram. None if its participants do not fit.
+
+    Args:
+        rows: of the story, in order.
+        times: writes the first column.
+        width: of the terminal; None: no limit.
+    """
+    arrows = _arrows(rows)
+    names = {participant: printable(name) for participant, name in names_of(rows).items()}
+    stamps = [times.text(arrow.time_ns) for arrow in arrows]
+    margin = max(map(len, stamps), default=0)
+    room = (width or _UNBOUNDED) - margin - len(_GAP)
+    spaces = max(1, len(names) - 1)
+    preferred = max((len(arrow.label) + 5 for arrow in arrows if isinstance(arrow, _Arrow)), default=0)
+    spacing = min(_MAX_SPACING, max(_GOOD_SPACING, preferred))
+    if room - spaces * spacing - 3 < _MIN_TEXT:
+        spacing = (room - 3 - _MIN_TEXT) // spaces
+    if spacing < _GOOD_SPACING:
+        spacing = (room - _MIN_SPACING) // spaces
+    if spacing < _MIN_SPACING:
+        return None
+    lanes = {participant: place * spacing for place, participant in enumerate(names)}
+    heading = _heading(list(names.values()), spacing, room)
+    lines = [
+        f"{'' if place else times.heading:{margin}}{_GAP}{line}".rstrip()
+        for place, line in enumerate(heading)
+    ]
+    for stamp, arrow in zip(stamps, arrows, strict=True):
+        if isinstance(arrow, Note):
+            indent = " " * (margin + len(_GAP) + 2)
+            lines += wrapped(f"{stamp.ljust(margin)}{_GAP}* {printable(arrow.text)}", width, indent)
+            continue
+        line = _drawn(arrow, lanes)
+        left = room - len(line) - len(_GAP)
+        text = f"{_GAP}{cut(printable(arrow.text), left)}" if left >= _MIN_TEXT else ""
+        lines.append(f"{stamp.ljust(margin)}{_GAP}{line}{text}".rstrip())
+    return lines
+
+
+def _heading(names: list[str], spacing: int, room: int) -> list[str]:
+    """The names above their lanes; numbered, with a list below, if one has to be cut."""
+    is_cut = any(columns_of(name) > spacing - 2 for name in names[:-1])
+    listed = [f"{number} {name}" for number, name in enumerate(names, 1)] if is_cut else names
+    cells = [cut(name, spacing - 2) for name in listed[:-1]]
+    cells = [cell + " " * (spacing - columns_of(cell)) for cell in cells]
+    last = cut(listed[-1], room - len(cells) * spacing) if listed else ""
+    return ["".join((*cells, last)), *((cut(line, room) for line in listed) if is_cut else ())]
+
+
+def _drawn(arrow: _Arrow, lanes: Mapping[Participant, int]) -> str:
+    start, end = lanes[arrow.start], lanes[arrow.end]
+    left, right = min(start, end), max(start, end)
+    line = "".join("|" if place in lanes.values() else " " for place in range(max(lanes.values()) + 1))
+    length = right - left - 2
+    label = cut(arrow.label, length)
+    between = (f" {label} " if len(label) + 2 <= length else label).center(
+        length, ".-"[not arrow.is_response]
+    )
+    drawn = f"{between}>" if start < end else f"<{between}"
+    return line[: left + 1] + drawn + line[right:]
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Mermaid (https://mermaid.js.org/syntax/sequenceDiagram.html).
+#
+# In a text, ``#`` and ``;`` end a statement, and ``#59;`` stands for a character. Everything else that
+# Mermaid, HTML or Markdown could interpret is written that way too. The word ``end`` would close a block.
+# ------------------------------------------------------------------------------------------------------------
+
+
+_MERMAID_NAME, _MERMAID_TEXT = 60, 100  # characters: Mermaid draws at most 50,000 in all
+_NOT_PLAIN = re.compile(r"[^A-Za-z0-9 ,./=-]|(?<![A-Za-z0-9])-|-(?![A-Za-z0-9])|\b[Ee](?=[Nn][Dd]\b)")
+
+
+def mermaid(rows: Sequence[Entry | Note]) -> Iterator[str]:
+    """The lines of a ``sequenceDiagram``."""
+    names = names_of(rows)
+    ids = {participant: f"p{number}" for number, participant in enumerate(names, 1)}
+    yield "sequenceDiagram"
+    for participant, name in names.items():
+        yield f"    participant {ids[participant]} as {_escaped(name, _MERMAID_NAME)}"
+    around = ",".join(dict.fromkeys((*list(ids.values())[:1], *list(ids.values())[-1:])))
+    for arrow in _arrows(rows):
+        if isinstance(arrow, Note):
+            yield f"    Note over {around}: {_escaped(arrow.text)}"
+        else:
+            stroke = "-->>" if arrow.is_response else "->>"
+            text = _escaped(f"{arrow.label}: {arrow.text}" if arrow.text else arrow.label)
+            yield f"    {ids[arrow.start]}{stroke}{ids[arrow.end]}: {text}"
+
+
+def _escaped(text: str, limit: int = _MERMAID_TEXT) -> str:
+    return _NOT_PLAIN.sub(lambda found: f"#{ord(found[0])};", cut(printable(text), limit))

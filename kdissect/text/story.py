@@ -1,0 +1,395 @@
+"""Exchanges that concern a subject -> the entries of its story, in order of time, and notes between them.
+
+Routine exchanges are folded: those that one client repeats at one broker without an error, such as
+heartbeats, empty fetches, or one Produce after another. Any other exchange ends all folds, and a pause ends
+one. Rebalances and transactions are those of the summary (stats/groups.py, stats/transactions.py).
+
+Holds ``limits.story_entries`` entries, the first half and the latest. Those between are counted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from operator import attrgetter
+from typing import TYPE_CHECKING, NamedTuple
+
+from kdissect.exchanges import content
+from kdissect.exchanges.group_events import ALIVE, COMMIT, group_events
+from kdissect.exchanges.outcomes import outcome
+from kdissect.exchanges.polls import replica_id
+from kdissect.limits import DEFAULT, SECOND_NS, Limits
+from kdissect.model import ANSWERED, NOT_EXPECTED
+from kdissect.phrases import ABSENT, cut_start, duration, facts, many, named, printable, wrapped
+from kdissect.query.filters import NameTest
+from kdissect.query.record_filters import RecordCriteria, RecordFilter
+from kdissect.query.records import Records
+from kdissect.query.subjects import GROUP, RECORD, TRANSACTION
+from kdissect.stats.facts import Facts
+from kdissect.stats.groups import Groups, cause_row, timelines
+from kdissect.stats.transactions import OPEN, Transactions
+from kdissect.tables.columns import RECORD as RECORD_COLUMNS
+from kdissect.text.about import about
+from kdissect.text.groups_page import cause
+from kdissect.text.style import BOLD, CYAN, RED, paint
+from kdissect.text.table import LineTable, LineView, api, is_narrow, latency
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from typing import TextIO
+
+    from kdissect.exchanges.partition_records import CarriedRecord
+    from kdissect.model import Exchange
+    from kdissect.query.subjects import Subject
+    from kdissect.stats.document import TransactionRow
+    from kdissect.stats.rebalances import Rebalance
+    from kdissect.text.style import Times
+    from kdissect.text.table import Word
+
+_GAP_NS = SECOND_NS  # a time without entries is shown from this length on
+_PAUSE_NS = 10 * SECOND_NS  # heartbeats are 3 s or 5 s apart
+_REPEATED = frozenset({"Produce", "Fetch", "ShareFetch", "ShareAcknowledge", "Metadata", "BrokerHeartbeat"})
+_WIDE = 160  # a terminal this wide shows exchange IDs
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+_e2e_latency_us = next(column.get for column in RECORD_COLUMNS if column.name == "e2e_latency_us")
+
+
+class Participant(NamedTuple):
+    """A client, by client ID and address, or a broker, by its address and port."""
+
+    name: str
+    address: str = ""
+
+
+@dataclass(slots=True)
+class Entry:
+    """An exchange, or several that were folded.
+
+    Attributes:
+        time_ns: of the first request; if the response carried the record, of the response.
+        end_ns: of the last response, or of the request if there is none.
+        client, broker: both ends.
+        api: name and version.
+        text: what the last one was about.
+        latency: how long it took, or why that is unknown.
+        errors: their names, and kinds of anomalies.
+        exchange: ``connection/number`` of the first.
+        carries: whether this is about the response alone, which carried the record.
+        count: exchanges in it; ``records``: records in these; ``longest_ns``: the longest latency.
+    """
+
+    time_ns: int
+    end_ns: int
+    client: Participant
+    broker: Participant
+    api: str
+    text: str
+    latency: str
+    errors: tuple[str, ...]
+    exchange: str
+    carries: bool = False
+    count: int = 1
+    records: int = 0
+    longest_ns: int = 0
+
+    @property
+    def name(self) -> str:
+        """The API without its version."""
+        return self.api.partition(" v")[0]
+
+    def add(self, later: Entry) -> None:
+        """Fold another one into it."""
+        self.end_ns = max(self.end_ns, later.end_ns)
+        self.text = later.text
+        self.count += later.count
+        self.records += later.records
+        self.longest_ns = max(self.longest_ns, later.longest_ns)
+
+
+class Note(NamedTuple):
+    """A line between entries: a rebalance, a transaction, a gap, what was left out."""
+
+    time_ns: int
+    end_ns: int
+    text: str
+
+
+class Story:
+    """Collects the entries.
+
+    Args:
+        subject: what the story is about. The exchanges that are fed are those of its filter.
+        limits: to respect.
+
+    Attributes:
+        exchanges: how many became part of an entry.
+    """
+
+    def __init__(self, subject: Subject, limits: Limits = DEFAULT) -> None:
+        self.exchanges = 0
+        self._half = max(1, limits.story_entries // 2)
+        self._first: list[Entry] = []
+        self._latest: deque[Entry] = deque()
+        self._folds: dict[tuple[Participant, Participant, str, bool], Entry] = {}
+        self._left_out = _LeftOut()
+        self._is_name = NameTest((subject.name,))
+        self._prefix = f"group {subject.name}" if subject.kind == GROUP else ""
+        self._groups = Groups(limits) if subject.kind == GROUP else None
+        self._transactions = Transactions(limits) if subject.kind == TRANSACTION else None
+        self._records: Records | None = None
+        if subject.kind == RECORD:
+            place = (subject.name,), (str(subject.partition),)
+            criteria = RecordCriteria(*place, offsets=(str(subject.offset),))
+            self._records = Records(RecordFilter(criteria, limits), limits)
+
+    def feed(self, exchange: Exchange) -> None:
+        """Add the next exchange in order of completion."""
+        entry = _entry(exchange)
+        if self._records is not None:
+            carried = next(self._records.of((exchange,)), None)
+            if carried is not None:
+                _add_passage(entry, carried)
+            elif self.exchanges and group_events(exchange):
+                entry.text = f"first commit past it: {entry.text}"
+            else:
+                return  # the record is not in this batch: it was compacted, or the batch hides its offsets
+        entry.text = entry.text.removeprefix(self._prefix).removeprefix(", ").lstrip()
+        self.exchanges += 1
+        for part in (self._groups, self._transactions):
+            if part is not None:
+                part.feed(Facts(exchange))
+        if self._records is None and _is_routine(exchange):
+            self._fold(entry)
+        else:
+            self._end_folds()
+            self._keep(entry)
+
+    def close(self) -> list[Entry | Note]:
+        """The entries and the notes between them, in order of time."""
+        self._end_folds()
+        notes, left_out = [*self._rebalances(), *self._transactions_seen()], self._left_out
+        shown = [note for note in notes if not left_out.begin_ns <= note.time_ns <= left_out.end_ns]
+        if left_out.exchanges:
+            shown.append(left_out.note(len(notes) - len(shown)))
+        rows: list[Entry | Note] = [*shown, *self._first, *self._latest]
+        rows.sort(key=attrgetter("time_ns"))  # a note comes before the exchange that it begins with
+        return list(_with_gaps(rows))
+
+    def _fold(self, entry: Entry) -> None:
+        key = entry.client, entry.broker, entry.api, entry.records > 0
+        fold = self._folds.get(key)
+        if fold is not None and entry.time_ns - fold.end_ns < _PAUSE_NS:
+            fold.add(entry)
+            return
+        if fold is not None:
+            self._keep(fold)
+        elif len(self._folds) >= self._half:
+            self._end_folds()
+        self._folds[key] = entry
+
+    def _end_folds(self) -> None:
+        for fold in self._folds.values():
+            self._keep(fold)
+        self._folds.clear()
+
+    def _keep(self, entry: Entry) -> None:
+        if entry.count > 1:
+            entry.latency = f"max {duration(entry.longest_ns)}"
+            times = f"{many(entry.count, 'time')} in {duration(entry.end_ns - entry.time_ns)}"
+            amount = many(entry.records, "record") if entry.records else ""
+            entry.text = f"{facts(times, amount)}, last: {entry.text}"
+        if len(self._first) < self._half:
+            self._first.append(entry)
+            return
+        self._latest.append(entry)
+        if len(self._latest) > self._half:
+            self._left_out.add(self._latest.popleft())
+
+    def _rebalances(self) -> Iterator[Note]:
+        for name, rebalances in () if self._groups is None else timelines(self._groups):
+            if self._is_name(name):
+                yield from map(_rebalance, rebalances)
+
+    def _transactions_seen(self) -> Iterator[Note]:
+        for row in () if self._transactions is None else self._transactions.rows().transactions:
+            if self._is_name(row.transactional_id):
+                yield _transaction(row)
+
+
+class _LeftOut:
+    """Counts entries that are not kept."""
+
+    def __init__(self) -> None:
+        self.exchanges = self.errors = 0
+        self.begin_ns, self.end_ns = 0, -1
+
+    def add(self, entry: Entry) -> None:
+        self.begin_ns = min(self.begin_ns or entry.time_ns, entry.time_ns)
+        self.end_ns = max(self.end_ns, entry.time_ns)
+        self.exchanges += entry.count
+        self.errors += bool(entry.errors)
+
+    def note(self, notes: int) -> Note:
+        counts = facts(
+            many(self.exchanges, "exchange"),
+            f"{self.errors:,} with errors" if self.errors else "",
+            many(notes, "note") if notes else "",
+        )
+        return Note(
+            self.begin_ns, self.end_ns, f"{counts} left out; --limits story_entries=N sets how many are kept"
+        )
+
+
+def _entry(exchange: Exchange) -> Entry:
+    client, response = exchange.connection.client, exchange.response_frame
+    kinds = dict.fromkeys(f"! {anomaly.kind}" for anomaly in exchange.anomalies)
+    return Entry(
+        time_ns=exchange.time_ns,
+        end_ns=exchange.time_ns if response is None else response.end_ns,
+        client=Participant(exchange.client_id or client.ip, client.ip),
+        broker=Participant(str(exchange.connection.broker)),
+        api=api(exchange),
+        text=about(exchange),
+        latency=latency(exchange),
+        errors=(*content.errors(exchange), *kinds),
+        exchange=f"{exchange.connection.id}/{exchange.number}",
+        records=content.records(exchange) or 0,
+        longest_ns=exchange.latency_ns or 0,
+    )
+
+
+def _add_passage(entry: Entry, carried: CarriedRecord) -> None:
+    """Say how an exchange carried a record."""
+    source = carried.source
+    entry.time_ns = source.time_ns
+    entry.carries = not source.produced
+    if source.produced:
+        way = "produced"
+    elif (replica := replica_id(source.exchange)) is not None:
+        way = f"replicated to broker {replica}"
+    else:
+        way = "fetched"
+    e2e_latency_us = _e2e_latency_us(carried)
+    since = "" if e2e_latency_us is None else f"{duration(e2e_latency_us * 1000)} end to end"
+    entry.text = f"{facts(way, since)}: {entry.text}"
+
+
+def _is_routine(exchange: Exchange) -> bool:
+    """Whether an exchange is like many others: nothing went wrong, and nobody joined or left."""
+    if content.errors(exchange) or exchange.anomalies or outcome(exchange) not in (ANSWERED, NOT_EXPECTED):
+        return False
+    if events := group_events(exchange, include_alive=True):
+        return all(event.event in (ALIVE, COMMIT) for event in events)
+    return exchange.api in _REPEATED
+
+
+def _rebalance(each: Rebalance) -> Note:
+    """``rebalance to generation 4 in 3.01s, 2 -> 3 members: reader-2 joined``."""
+    members = "" if each.members_after is None else many(each.members_after, "member")
+    length = "" if each.end_ns is None else f"took {duration(each.end_ns - each.start_ns)}"
+    causes = ", ".join(cause(cause_row(every)) for every in each.causes)
+    text = facts(f"rebalance to generation {each.generation_after}", members, length)
+    return Note(each.start_ns, each.end_ns or each.start_ns, f"{text}: {causes}" if causes else text)
+
+
+def _transaction(row: TransactionRow) -> Note:
+    """``transaction committed after 1.20s: 3 records, 2 partitions``."""
+    length = duration(row.duration_us * 1000)
+    state = f"open for {length}" if row.outcome == OPEN else f"{row.outcome.replace('_', ' ')} after {length}"
+    amounts = facts(
+        many(row.records, "record"),
+        many(row.partitions, "partition"),
+        f"offsets of {many(row.offset_partitions, 'partition')}" if row.offset_partitions else "",
+        "" if row.start_captured else "start not captured",
+    )
+    start_ns = (row.start - _EPOCH) // timedelta(microseconds=1) * 1000
+    return Note(start_ns, start_ns, f"{named('transaction', row.transactional_id)} {state}: {amounts}")
+
+
+def _with_gaps(rows: Iterable[Entry | Note]) -> Iterator[Entry | Note]:
+    end_ns: int | None = None
+    for row in rows:
+        if end_ns is not None and (gap_ns := row.time_ns - end_ns) >= _GAP_NS:
+            yield Note(end_ns, row.time_ns, f"{duration(gap_ns)} without exchanges about it")
+        yield row
+        end_ns = row.end_ns if end_ns is None else max(end_ns, row.end_ns)
+
+
+def names_of(rows: Iterable[Entry | Note]) -> dict[Participant, str]:
+    """The participants in order of appearance, each with a name that no other has."""
+    entries = [row for row in rows if isinstance(row, Entry)]
+    participants = dict.fromkeys(each for entry in entries for each in (entry.client, entry.broker))
+    times = Counter(each.name for each in participants)
+    return {
+        each: each.name if times[each.name] == 1 else f"{each.name} ({each.address})" for each in participants
+    }
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Entries and notes -> lines.
+# ------------------------------------------------------------------------------------------------------------
+
+
+class StoryTable(LineTable[Entry]):
+    """Writes the entries of a story, and notes between them.
+
+    Args:
+        out, times, width, color: as for ``LineTable``.
+        names: of the participants.
+    """
+
+    _text_heading = "ABOUT"
+
+    def __init__(
+        self,
+        out: TextIO,
+        times: Times,
+        names: Mapping[Participant, str],
+        *,
+        width: int | None = None,
+        color: bool = False,
+    ) -> None:
+        self._names = names
+        self._before_ns: int | None = None
+        super().__init__(out, times, width=width, color=color)
+
+    def note(self, note: Note) -> None:
+        """Write a note as a line."""
+        time = f"{self._times.text(note.time_ns)}{self._gap}"
+        for line in wrapped(f"{time}* {printable(note.text)}", self._width, " " * (len(time) + 2)):
+            self._write((paint(line, CYAN) if self._color else line) + "\n")
+
+    def _shown(self, width: int | None) -> Sequence[LineView]:
+        is_few = is_narrow(width)
+        client = LineView(
+            "CLIENT", lambda entry: printable(self._names[entry.client]), width=11 if is_few else 20
+        )
+        broker = LineView(
+            "BROKER", lambda entry: printable(self._names[entry.broker]), width=21, cut=cut_start
+        )
+        views = (
+            LineView("AFTER", self._after, width=len("123.4ms")),
+            client,
+            broker,
+            LineView("API", attrgetter("name" if is_few else "api"), width=13 if is_few else 18),
+            LineView("LATENCY", attrgetter("latency"), width=len("max 1.23ms" if is_few else "max 123.4ms")),
+            LineView("EXCHANGE", attrgetter("exchange"), width=16),
+        )
+        if is_few:
+            return tuple(view for view in views if view.heading not in ("BROKER", "EXCHANGE"))
+        return views if width is None or width >= _WIDE else views[:-1]
+
+    def _after(self, entry: Entry) -> str:
+        before_ns, self._before_ns = self._before_ns, entry.time_ns
+        return ABSENT if before_ns is None else duration(entry.time_ns - before_ns)
+
+    def _time_ns(self, entry: Entry) -> int:
+        return entry.time_ns
+
+    def _text(self, entry: Entry) -> str:
+        return printable(entry.text)
+
+    def _words(self, entry: Entry) -> Sequence[Word]:
+        return [(printable(name), f"{BOLD};{RED}") for name in entry.errors]
