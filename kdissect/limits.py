@@ -242,6 +242,13 @@ class Limits:
         "longest-idle connection loses bodies first, then outstanding requests.",
     )
 
+    watermarks: int = _bound(
+        2000,
+        "exchanges, latency",
+        "Partitions that the consumers of one connection fetch, some 250 bytes each: a broker rarely leads "
+        "more of one consumer's. Without the last high watermark it is unknown whether a fetch waited.",
+    )
+
     order_rows: int = _bound(
         20_000,
         "exchanges, ordering",

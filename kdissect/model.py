@@ -167,6 +167,18 @@ class Gap(NamedTuple):
     reason: str
 
 
+class Retransmitted(NamedTuple):
+    """Bytes that were passed on before were sent again, or bytes were late that others had overtaken.
+
+    Attributes:
+        time_ns: of the packet that carried them.
+        back: bytes from the first of them to the end of what was passed on.
+    """
+
+    time_ns: int
+    back: int
+
+
 class Closed(NamedTuple):
     """The end of a connection.
 
@@ -263,6 +275,8 @@ class ConnectionInfo:
         ordinal: number of the connection in this run, from 1, in order of first packets.
         errors_since: times of the first and the latest of errors that are expected at first
             (exchanges/expected.py).
+        from_start: whether the beginning of the broker's stream was captured.
+        splitter: what the parts of the next latency depend on (exchanges/latency.py); None until needed.
     """
 
     id: str
@@ -274,6 +288,32 @@ class ConnectionInfo:
     sasl_mechanism: str | None = None
     ordinal: int = 0
     errors_since: dict[str, tuple[int, int]] = field(default_factory=dict)
+    from_start: bool = False
+    splitter: Any = None
+
+
+class LatencyParts(NamedTuple):
+    """What a latency consists of, in microseconds; see exchanges/latency.py. None: cannot be known, or for
+    ``service_us``: the broker waited on purpose. Otherwise their sum is the latency.
+
+    Attributes:
+        queued_us: until the last byte of the previous response of the connection.
+        throttled_us: while the broker did not read the request because of a quota.
+        network_us: until the request was retransmitted.
+        wait_us: while the broker waited for records or other group members.
+        service_us: the rest.
+    """
+
+    queued_us: int | None
+    throttled_us: int | None
+    network_us: int | None
+    wait_us: int | None
+    service_us: int | None
+
+    @property
+    def waited(self) -> bool:
+        """Whether all is known, and the broker waited."""
+        return self.service_us is None and None not in self[:4]
 
 
 ANSWERED = "answered"
@@ -314,6 +354,9 @@ class Exchange:
             base offset; None if that was not determined (exchanges/end_to_end.py).
         errors: ``content.errors``; None until it is decoded. ``expected_errors``: those that are normal steps
             of the protocol (exchanges/expected.py).
+        retransmitted_ns: when bytes of the request were last sent again, or arrived behind later ones, before
+            the response; None: never.
+        parts: what the latency consists of; None unless answered, and if nobody asked for it.
         topic_names: topic ID -> name, for the IDs in this exchange whose name was learned
             (exchanges/topic_names.py).
     """
@@ -345,6 +388,8 @@ class Exchange:
     ended: bool | None = False
     errors: list[str] | None = None
     expected_errors: tuple[str, ...] = ()
+    retransmitted_ns: int | None = None
+    parts: LatencyParts | None = None
 
     @property
     def first_frame(self) -> Frame:

@@ -9,6 +9,7 @@
       in order      exchanges/ordering.py            sorts exchanges of all connections by completion
       decoded       kafka/bodies.py                  decodes headers and bodies by API key and version
                     kafka/internal/payloads.py       decodes the messages embedded in those bodies
+                    exchanges/latency.py             splits latencies: queue, network, wait, service
       with names    exchanges/topic_names.py         resolves topic IDs to names
       with times    exchanges/end_to_end.py          finds when fetched records were produced, on request
     rows, lines     tables/, text/                   (called with the exchanges, not from here)
@@ -33,6 +34,7 @@ from kdissect.exchanges.content import errors
 from kdissect.exchanges.end_to_end import EndToEnd, learn_produced, produce_refs
 from kdissect.exchanges.expected import expected_errors
 from kdissect.exchanges.kafka_connection import KafkaConnection, MemoryBudget
+from kdissect.exchanges.latency import split_latency
 from kdissect.exchanges.learned import LearnedFacts, Listeners
 from kdissect.exchanges.ordering import Ordering
 from kdissect.exchanges.skimming import SkimmedConnection, SkimmedForProduces
@@ -41,7 +43,7 @@ from kdissect.kafka.bodies import decode_exchange
 from kdissect.kafka.internal.payloads import GroupProtocols, open_payloads
 from kdissect.kafka.primitives import DecodeBudget
 from kdissect.limits import DEFAULT, Limits
-from kdissect.model import Closed, Exchange, IdleTick, Packet, PacketBlock, Segment
+from kdissect.model import Closed, Exchange, IdleTick, Packet, PacketBlock, Retransmitted, Segment
 from kdissect.net.analysis import OPENED
 from kdissect.net.connection import Connections
 from kdissect.net.duplex import NEVER_NS
@@ -79,6 +81,8 @@ Source: TypeAlias = PacketBlock | Packet | Segment | IdleTick
 
 _DEFAULT = Options()
 
+_RARE = Closed, Retransmitted
+
 _TICK_PACKETS = 1000
 """Packets between two checks for expired deadlines. The interval does not affect the results."""
 
@@ -94,6 +98,7 @@ class Dissection:
         learned: facts gathered from the whole capture beforehand (``learned_from``), so that no exchange
             waits for a name.
         shard: the connections to dissect; None: all.
+        split_latency: whether answered exchanges get the parts of their latency.
 
     Attributes:
         skipped: packets that were not dissected, by reason.
@@ -114,6 +119,7 @@ class Dissection:
         observer: CaptureObserver | None = None,
         learned: LearnedFacts | None = None,
         shard: Shard | None = None,
+        split_latency: bool = True,
     ) -> None:
         limits, ports, kafka_ports = options.limits, options.ports, options.kafka_ports
         self._packets = packets
@@ -127,6 +133,7 @@ class Dissection:
         self._ports = ports | kafka_ports if ports else ports
         self._kafka_ports = kafka_ports
         self._show_secrets = options.show_secrets
+        self._split_latency = split_latency
         self._segments = Segments(limits)
         self._connections = Connections(limits, shard, analyzes=observer is not None)
         self._kafka_connections: dict[Connection, KafkaConnection | None] = {}
@@ -258,7 +265,9 @@ class Dissection:
         return [text for _, text in sorted(self.noticed)[: self._limits.notices]]
 
     def decode(self, exchange: Exchange) -> None:
-        """Decode headers, bodies and embedded messages of an exchange, within ``limits.decoded_bytes``."""
+        """Decode headers, bodies and embedded messages of an exchange, within ``limits.decoded_bytes``, and
+        split its latency. The exchanges of a connection must come in order.
+        """
         limits, budget = self._limits, self._budget
         budget.left = limit = limits.decoded_bytes
         decode_exchange(exchange, show_secrets=self._show_secrets, budget=budget)
@@ -268,6 +277,8 @@ class Dissection:
         exchange.errors = found = errors(exchange)
         if found:
             exchange.expected_errors = expected_errors(exchange, found)
+        if self._split_latency:
+            split_latency(exchange, limits)
 
     def _held_since(self, waiting_since_ns: int | None) -> int | None:
         """Completion time after which exchanges are held back; None: none are."""
@@ -275,9 +286,15 @@ class Dissection:
             return None
         return max(waiting_since_ns, self._ticked_ns - self._limits.order_age_ns)
 
-    def _dissect(self, connection: Connection, side: int, item: Data | Gap | Closed) -> list[Exchange]:
-        if isinstance(item, Closed):
-            return self._close(connection, item)
+    def _dissect(
+        self, connection: Connection, side: int, item: Data | Gap | Retransmitted | Closed
+    ) -> list[Exchange]:
+        if isinstance(item, _RARE):
+            if isinstance(item, Closed):
+                return self._close(connection, item)
+            if (known := self._kafka_connections.get(connection)) is not None:
+                known.retransmitted(side, item)
+            return []
         try:
             kafka = self._kafka_connections[connection]
         except KeyError:

@@ -6,7 +6,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from kdissect.limits import Limits
-from kdissect.model import Data, Gap, Packet, PacketBlock
+from kdissect.model import Closed, Data, Gap, Packet, PacketBlock
 from kdissect.net.connection import Connections, Event
 from kdissect.net.tcp import Segments
 from tests.segments import MILLISECOND, START_NS, Talk
@@ -83,7 +83,7 @@ def script(events: Iterable[Event]) -> list[str]:
             steps.append(f"{name}{arrow}{item.payload.decode()}")
         elif isinstance(item, Gap):
             steps.append(f"{name}{arrow}({item.length} {item.reason})")
-        else:
+        elif isinstance(item, Closed):
             steps.append(f"{name}{item.reason}")
     return steps
 

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from kdissect.exchanges.latency import split_latency
 from kdissect.kafka import apis, schema
 from kdissect.kafka.bodies import BodyLayout
+from kdissect.limits import DEFAULT
 from kdissect.model import (
     ANSWERED,
     ORPHAN,
@@ -29,7 +31,7 @@ SENT_NS = 1_000_000  # from the first byte of a request to its last one
 def connection(
     connection_id: str = "c0ffee", client: str = "10.0.0.5", port: int = 41234, broker: str = "10.0.0.1"
 ) -> ConnectionInfo:
-    return ConnectionInfo(connection_id, Endpoint(client, port), Endpoint(broker, 9092))
+    return ConnectionInfo(connection_id, Endpoint(client, port), Endpoint(broker, 9092), from_start=True)
 
 
 def frame(size: int = 96, start_ns: int = START_NS, end_ns: int | None = None, packet: int = 7) -> Frame:
@@ -52,7 +54,8 @@ def exchange(
     **attributes: Any,
 ) -> Exchange:
     """An exchange that happened at ``time_ns``: answered if it has a response, orphan if it has nothing else;
-    if it has none, its connection has ended.
+    if it has none, its connection has ended. Its latency has the parts that the first one of a connection
+    would have.
 
     Args:
         draft: number of the message's draft that laid out the bodies, None for the final layout.
@@ -81,6 +84,8 @@ def exchange(
     if key is not None:
         built.request_layout = None if request is None else _layout(schema.request(key), version, draft)
         built.response_layout = None if response is None else _layout(schema.response(key), version, draft)
+    split_latency(built, DEFAULT)
+    built.connection.splitter = None  # the others of its connection need not come in order
     for name, value in attributes.items():
         setattr(built, name, value)
     return built

@@ -56,7 +56,7 @@ def check(as_json: bool, limit: int, fail: bool, color: str, **options: Any) -> 
     """
     from kdissect.stats.survey import Survey
 
-    query = Query.take(options)
+    query = Query.take(options).without_latency_parts()
     observer = Survey(query.limits)
     with open_run(query, bar=lambda _: True, observer=observer) as run:
         run.show(run.selected(), observer.exchange)

@@ -289,7 +289,12 @@ def work(query: Query, shard: Shard, task: Work, send: Callable[[Any], object], 
             end_to_end=query.options.end_to_end,
         )
         dissection = Dissection(
-            worker.watch(readable), query.options, shard=shard, observer=task.observer, learned=learned
+            worker.watch(readable),
+            query.options,
+            shard=shard,
+            observer=task.observer,
+            learned=learned,
+            split_latency=query.split_latency,
         )
         with faults_named(query, readable), suppress(Stopped):
             if not reader.is_stopped:

@@ -90,6 +90,8 @@ def read(
     """
     query = Query.take(options, names=WINDOW)
     output = ExchangeOutput.take(options, {"-w": target is not None})
+    if not (output.as_json or output.as_csv):
+        query = query.without_latency_parts()
     if target is not None:
         from kdissect.cli.pcapng_output import write
 

@@ -167,6 +167,7 @@ def records(count: int | None, jobs: int | None, **options: Any) -> None:
 
     settings = take_capture_settings(options)
     query = Query.take(options) if settings is None else _interface_query(options)
+    query = query.without_latency_parts()
     output = RecordOutput(**{name: options.pop(name) for name in RecordOutput._fields})
     output.check()
     query = replace(query, options=replace(query.options, end_to_end=output.shows_all_columns))

@@ -59,12 +59,14 @@ class Query:
     Attributes:
         paths: the captures; empty for live traffic.
         filter: the criteria of ``options``, and which of them have matched.
+        split_latency: whether the command shows the parts of latencies, or the filter may need them.
     """
 
     paths: tuple[str, ...]
     options: Options
     filter: Filter
     no_progress: bool
+    split_latency: bool = True
 
     @classmethod
     def take(cls, options: dict[str, Any], names: str = WHOLE) -> Query:
@@ -113,6 +115,10 @@ class Query:
     def are_files(self) -> bool:
         """Whether the input can be read twice."""
         return bool(self.paths) and not any(map(_is_pipe, self.paths))
+
+    def without_latency_parts(self) -> Query:
+        """The same for a command that does not show them."""
+        return replace(self, split_latency=self.options.where is not None)
 
     @property
     def limits(self) -> Limits:
@@ -281,6 +287,7 @@ class SingleRun(Run):
             index=index,
             observer=observer,
             learned=learned,
+            split_latency=query.split_latency,
         )
 
     @property

@@ -38,8 +38,9 @@ Examples:
   kdissect summary --sketches monday.jsonl monday.pcap
   kdissect summary --json capture.pcap | jq '.topics[] | [.topic, .producers]'
 
-Latency is the time from the last byte of a request to the first byte of its response, not including throttle
-time. Fetches that waited for data until their max_wait_ms expired are counted as long polls instead.
+Percentiles are of service times: latency without the time that a request waited behind others, for a quota,
+for a retransmission, for records or for group members. N is the number of service times. The table Waits has
+the rest. Details: docs/columns.md.
 """
 
 

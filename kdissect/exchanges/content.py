@@ -32,7 +32,7 @@ GROUP = "group"
 TRANSACTION = "transaction"
 RECORDS = "records"  # a type, not a role
 
-PRODUCE, FIND_COORDINATOR = 0, 10
+PRODUCE, FETCH, FIND_COORDINATOR = 0, 1, 10
 
 # FindCoordinator has a second field for the type of its keys (KIP-98). Version 0 has none: its key is a
 # group.
@@ -104,6 +104,18 @@ def record_time_ns(exchange: Exchange) -> int:
     """
     frame = None if exchange.api_key == PRODUCE else exchange.response_frame
     return exchange.time_ns if frame is None else frame.end_ns
+
+
+def replica_id(exchange: Exchange) -> int | None:
+    """The broker that fetches to replicate. None for consumers, which send -1.
+
+    In a struct of its own since version 15 of Fetch (KIP-903).
+    """
+    request = exchange.request
+    if exchange.api_key != FETCH or request is None:
+        return None
+    broker_id: int = (request.get("replica_state") or request).get("replica_id", -1)
+    return broker_id if broker_id >= 0 else None
 
 
 def throttle_time_ms(exchange: Exchange) -> int | None:

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     from kdissect.kafka.resync import Search
     from kdissect.limits import Limits
-    from kdissect.model import Body, Closed
+    from kdissect.model import Body, Closed, Retransmitted
     from kdissect.net.connection import Connection
 
 
@@ -457,6 +457,11 @@ class KafkaConnection:
             self._refuse("not Kafka")
         return self._process_both(frames)
 
+    def retransmitted(self, side: int, item: Retransmitted) -> None:
+        """Note the outstanding requests that the broker cannot have read before these bytes."""
+        if side == self._client and self._pairing is not None:
+            self._pairing.retransmitted(item.time_ns, item.back - self._framings[side].partial_bytes)
+
     def close(self, end: Closed) -> list[Exchange]:
         """End the connection: outstanding requests become unanswered."""
         out = self._process_both([framing.retry(final=True) for framing in self._framings])
@@ -626,7 +631,11 @@ class KafkaConnection:
     def _recognized(self, client: int) -> None:
         ends = self._connection.ends
         info = ConnectionInfo(
-            self._connection.id, ends[client], ends[1 - client], ordinal=self._connection.ordinal
+            self._connection.id,
+            ends[client],
+            ends[1 - client],
+            ordinal=self._connection.ordinal,
+            from_start=self._connection.from_start[1 - client],
         )
         self._client = client
         self._answered = None

@@ -212,6 +212,14 @@ class Pairing:
         done.append(self._complete(exchange, ANSWERED, frame.end_ns))
         return done
 
+    def retransmitted(self, time_ns: int, back: int) -> None:
+        """Requests were sent again, from ``back`` bytes before the end of the latest one."""
+        for exchange in reversed(self._waiting):
+            if back <= 0:
+                break
+            exchange.retransmitted_ns = time_ns
+            back -= exchange.first_frame.wire_bytes
+
     def shorten(self) -> bool:
         """Drop the bodies of outstanding requests. Returns whether there were any."""
         before = self._bytes

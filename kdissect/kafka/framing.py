@@ -82,6 +82,11 @@ class Framing:
         return self._search
 
     @property
+    def partial_bytes(self) -> int:
+        """Bytes after the last complete frame, including a size field."""
+        return len(self._prefix) + (SIZE_BYTES + self._size - self._need if self._need else 0)
+
+    @property
     def held(self) -> int:
         """Bytes held, including overhead."""
         return self._kept if self._search is None else self._search.cost
@@ -119,7 +124,7 @@ class Framing:
             lost = self._search.cut(self._search.end)[0]
             if lost.missing or lost.skipped:
                 out.append(lost._replace(end=True))
-        elif partial := len(self._prefix) + (self._size - self._need if self._need else 0):
+        elif partial := self.partial_bytes:
             out.append(Lost(0, partial, end=True))
         return out
 

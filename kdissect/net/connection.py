@@ -272,6 +272,7 @@ class Connections:
                     last_used = duplex
                     self._order.move_to_end(duplex)
                 if not size:
+                    other.acknowledged = acknowledgment
                     continue
                 stream.next = (sequence + size) & SEQUENCE_MASK
                 if is_usual:

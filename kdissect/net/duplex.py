@@ -25,7 +25,7 @@ from _blake2 import blake2b  # the same as in hashlib, which would load OpenSSL 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kdissect.model import Gap
+from kdissect.model import Gap, Retransmitted
 from kdissect.net.stream import PIECE_COST, Piece, Stream, advance, distance
 from kdissect.net.tcp import ACK, FIN, RST, SYN, endpoints, reversed_ends
 
@@ -77,7 +77,7 @@ class Connection:
         self.streams[side].expected = size and min(size, _GATHERED_BYTES)
 
 
-Event = tuple[Connection, int, "Data | Gap | Closed"]
+Event = tuple[Connection, int, "Data | Gap | Retransmitted | Closed"]
 """Connection, side (0 for ``Closed``), item."""
 
 
@@ -182,8 +182,10 @@ class Duplex:
             if all(stream.syn for stream in self.streams) or self._early_held > self._limits.stream_bytes:
                 self.begin(out)
             return
-        self._take(side, segment)
+        repeated = self._take(side, segment)
         self._release(out)
+        if repeated is not None:
+            self._report_late(side, segment, repeated, out)
         self._enforce_limits(side, out)
 
     def begin(self, out: list[Event]) -> None:
@@ -208,8 +210,10 @@ class Duplex:
         self._early = None
         self._early_held = 0
         for side, segment in early:
-            self._take(side, segment)
+            repeated = self._take(side, segment)
             self._release(out)
+            if repeated is not None:
+                self._report_late(side, segment, repeated, out)
             self._enforce_limits(side, out)
 
     def set_deadline(self) -> None:
@@ -319,11 +323,26 @@ class Duplex:
             tcp=self.tcp,
         )
 
-    def _take(self, side: int, segment: Segment) -> None:
+    def _report_late(self, side: int, segment: Segment, repeated: int, out: list[Event]) -> None:
+        """Report bytes that were repeated, or that filled a hole, so that later ones could be passed on; see
+        ``Retransmitted``. Bytes that had been acknowledged do not count: their first copy had arrived.
+        """
+        stream, length = self.streams[side], segment.length
+        back = distance(segment.sequence, stream.next)
+        acknowledged = stream.acknowledged
+        is_needed = acknowledged is None or distance(acknowledged, advance(segment.sequence, length)) > 0
+        if is_needed and (repeated or back > length):
+            assert self.connection is not None
+            out.append((self.connection, side, Retransmitted(segment.time_ns, back)))
+
+    def _take(self, side: int, segment: Segment) -> int | None:
+        """Take a segment. Returns how far back it begins in what was passed on; 0 if it may fill a hole, None
+        for all others.
+        """
         stream, other = self.streams[side], self.streams[1 - side]
         flags = segment.flags
         if flags & RST:
-            return
+            return None
         start = advance(segment.sequence, 1) if flags & SYN else segment.sequence
         end = advance(start, segment.length)
         if not stream.seen or stream.first is None:
@@ -335,11 +354,13 @@ class Duplex:
         if distance(stream.top, start) > self._reach and stream.stray != start:
             stream.stray = end
             self._counts["stray_segments"] += 1
-            return
+            return None
         acknowledges = self._acknowledge(other, segment.acknowledgment) if flags & ACK else None
+        if flags & ACK and not segment.length:
+            other.acknowledged = segment.acknowledgment
         if segment.length and stream.fin is not None and distance(stream.fin, start) >= 0:
             self._counts["bytes_after_fin"] += segment.length  # a receiver ignores them: RFC 9293, 3.10.7.4
-            return
+            return None
         if flags & FIN:
             if stream.fin is None and distance(stream.next, end) >= 0:
                 stream.fin = end
@@ -347,12 +368,14 @@ class Duplex:
                 self._counts["repeated_segments"] += 1
         elif segment.length <= 1 and advance(start, 1) == stream.top and not (flags & SYN or stream.ended):
             self._counts["keep_alive_probes"] += 1  # RFC 9293, 3.8.4; zero-window probes look the same
-            return
-        if segment.length:
-            payload, packet, time_ns = segment.payload, segment.packet, segment.time_ns
-            stream.put(
-                Piece(start, end, payload, acknowledges, packet, time_ns, segment.interface), self._counts
-            )
+            return None
+        if not segment.length:
+            return None
+        repeated = distance(start, stream.next)
+        is_late = repeated > 0 or (repeated == 0 and bool(stream.pieces))
+        payload, packet, time_ns = segment.payload, segment.packet, segment.time_ns
+        stream.put(Piece(start, end, payload, acknowledges, packet, time_ns, segment.interface), self._counts)
+        return repeated if is_late else None
 
     def _acknowledge(self, stream: Stream, sequence: int) -> int | None:
         """Note that the receiver has ``stream`` up to ``sequence``. Returns ``sequence`` if bytes before it

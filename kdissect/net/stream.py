@@ -75,7 +75,8 @@ class Stream:
         expected: bytes that may be passed on together, see ``Connection.expect``.
         fin: sequence number of the FIN; None until one was captured.
         ended: everything up to the FIN was passed on.
-        acked: highest acknowledgment by the other side.
+        acked: highest acknowledgment by the other side, of bytes that were not passed on at the time.
+        acknowledged: latest acknowledgment by the other side in a segment without payload.
         overdue: ``acked`` as of when the deadline for the holes before it was set; None if nothing is waited
             for.
         pieces: bytes that are held.
@@ -90,7 +91,7 @@ class Stream:
     """
 
     __slots__ = (
-        "acked", "ended", "exact", "expected", "fin", "first", "gathered", "held", "next",
+        "acked", "acknowledged", "ended", "exact", "expected", "fin", "first", "gathered", "held", "next",
         "out_of_order", "overdue", "pieces", "repeated_bytes", "runs", "seen", "stray", "syn",
     )  # fmt: skip
 
@@ -102,6 +103,7 @@ class Stream:
         self.fin: int | None = None
         self.ended = False
         self.acked: int | None = None
+        self.acknowledged: int | None = None
         self.overdue: int | None = None
         self.pieces: list[Piece] = []
         self.runs = 0

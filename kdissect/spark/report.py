@@ -34,7 +34,7 @@ JOBS: Sequence[str] = (
 """All jobs: modules of ``kdissect.spark.jobs``, each with a function of the same name."""
 
 _TITLES = {
-    "latency": "Latency",
+    "latency": "Service times",
     "throughput": "Throughput",
     "errors": "Errors",
     "lag": "Lag",
@@ -44,7 +44,7 @@ _TITLES = {
     "connections": "Connections",
 }
 _NARROW = {
-    "latency": ("exchanges", "p50_us", "p99_us", "errors"),
+    "latency": ("exchanges", "measured", "p50_us", "p99_us", "errors"),
     "throughput": ("produced_records", "produced_bytes", "fetched_bytes", "errors"),
     "errors": ("count", "share", "example"),
     "lag": ("kind", "name", "topic", "partition", "lag", "lag_worst", "seconds"),

@@ -453,9 +453,9 @@ class LoadRow:
     per_second: float | None = described("Exchanges per second, over the time span of the whole summary.")
     request_bytes: int = described("Bytes of request frames, including the size prefix.")
     response_bytes: int = described("Bytes of response frames, including the size prefix.")
-    latency_us: Spread = described("Microseconds until the response, not counting long polls.")
-    long_polls: int = described("Fetches that waited for data until their max_wait_ms expired.")
-    long_poll_us: Spread = described("Their duration, in microseconds.")
+    service_us: Spread = described("Service times, in microseconds; see `service_us` in docs/columns.md.")
+    wait_us: Spread = described("Waits of requests that the broker delayed on purpose, in microseconds.")
+    undetermined: int = described("Answered exchanges of which neither is known.")
     errors: int = described("Exchanges with an error in the response that is not expected.")
     expected_errors: int = described("Exchanges with expected errors only: normal steps of the protocol.")
     throttled: int = described("Exchanges whose response has a throttle time.")
@@ -531,7 +531,9 @@ class TopicRow(RecordsRow):
     partitions: int = described("Distinct partitions written or read.")
     producers: list[str] = described("Clients that wrote to it: at most 20.")
     consumers: list[str] = described("Clients that read from it: at most 20.")
-    produce_latency_us: Spread = described("Of Produce requests with this topic, in microseconds.")
+    produce_service_us: Spread = described(
+        "Service times of Produce requests with this topic, in microseconds."
+    )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -591,11 +593,15 @@ class UnansweredRow:
 
 @dataclass(slots=True, kw_only=True)
 class SlowRow:
-    """One of the slowest exchanges; long polls are left out."""
+    """One of the exchanges with the longest service times."""
 
     exchange: str = described("CONNECTION/NUMBER, for `read --exchange`.")
     time: datetime = described("Time of the last byte of the request.")
+    service_us: int = described("Microseconds that the broker took, and the rows are ranked by.")
     latency_us: int = described("Microseconds until the first byte of the response.")
+    queued_us: int = described("Part of it: until the previous response of the connection was complete.")
+    throttled_us: int = described("Part of it: until the throttle time of the previous response was over.")
+    network_us: int = described("Part of it: until the request was retransmitted.")
     api: str = described("API name.")
     client: str = described("Client ID.")
     broker: str = described("Broker address.")
@@ -603,6 +609,20 @@ class SlowRow:
     throttle_time_ms: int = described(
         "Throttle time in the response; since 2.0 brokers respond before throttling (KIP-219)."
     )
+
+
+@dataclass(slots=True, kw_only=True)
+class WaitRow:
+    """Time that was not service time."""
+
+    kind: str = described(
+        "API whose requests the broker delays until there is something to answer, with the reader if that is "
+        "not a consumer: `Fetch (replica)`, `Fetch (KRaft)`; or `queued`, `throttled`, `network` as in "
+        "docs/columns.md."
+    )
+    us: Spread = described("Waits, in microseconds.")
+    total_us: int = described("Their sum.")
+    undetermined: int = described("Answered exchanges of which it is unknown whether they waited.")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -647,7 +667,8 @@ class Summary:
     connections: list[ConnectionRow] | None = described("By connection.")
     errors: list[ErrorRow] | None = described("Errors.")
     unanswered: list[UnansweredRow] | None = described("Requests that were not answered, the oldest first.")
-    slowest: list[SlowRow] | None = described("The slowest exchanges.")
+    slowest: list[SlowRow] | None = described("The exchanges with the longest service times.")
+    waits: list[WaitRow] | None = described("Time that was not service time, by kind.")
     intervals: list[IntervalRow] | None = described("A time series.")
     group_history: list[GroupHistory] | None = described("Members and rebalances of each group.")
     lag: list[LagRow] | None = described("Consumer lag.")

@@ -6,8 +6,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from kdissect.exchanges import content
+from kdissect.exchanges.latency import UNKNOWN
 from kdissect.exchanges.outcomes import outcome
-from kdissect.exchanges.polls import is_long_poll, replica_id
 from kdissect.exchanges.touched import Touched, touched
 from kdissect.model import ORPHAN
 
@@ -30,14 +30,17 @@ class Facts:
         errors: distinct error names; ``serious``: those that are not expected (expected.py).
         throttle_ms: 0 if there is none.
         latency_us: None unless answered.
-        long_poll: see polls.py.
         outcome: see outcomes.py.
+        parts: of the latency; None unless answered.
+        service_us: None if it is unknown, or if the broker waited.
+        wait_us: None unless all of the latency is known, and the broker waited.
         touched: what it does to each partition.
     """
 
     __slots__ = (
-        *("api", "broker", "client", "errors", "exchange", "latency_us", "long_poll", "outcome"),
-        *("request_bytes", "response_bytes", "serious", "throttle_ms", "time_ns", "touched"),
+        *("api", "broker", "client", "errors", "exchange", "latency_us", "outcome", "parts"),
+        *("request_bytes", "response_bytes", "serious", "service_us", "throttle_ms", "time_ns", "touched"),
+        *("wait_us",),
     )
 
     def __init__(self, exchange: Exchange) -> None:
@@ -55,7 +58,9 @@ class Facts:
         self.throttle_ms = content.throttle_time_ms(exchange) or 0
         self.latency_us = None if latency_ns is None else max(0, latency_ns) // 1000
         self.touched: list[Touched] = touched(exchange)
-        self.long_poll = is_long_poll(exchange, self.touched)
+        self.parts = parts = None if latency_ns is None else exchange.parts or UNKNOWN
+        self.service_us = None if parts is None else parts.service_us
+        self.wait_us = parts.wait_us if parts is not None and parts.waited else None
         self.outcome = outcome(exchange)
 
     @property
@@ -66,7 +71,7 @@ class Facts:
     @property
     def replica(self) -> bool:
         """Whether a broker fetches to replicate: its request has a node id."""
-        return replica_id(self.exchange) is not None
+        return content.replica_id(self.exchange) is not None
 
     @property
     def id(self) -> str:

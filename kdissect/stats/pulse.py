@@ -89,12 +89,13 @@ class PulseRow(Summed, Generic[Slice]):
 
 
 class LoadNow(NamedTuple):
-    """An API or a client. Rates are per second; latencies are None if nothing was answered.
+    """An API or a client. Rates are per second; percentiles of service times are None if none is known.
 
     Attributes:
         failed_per_second: exchanges with an error; ``failed`` counts them since the row was created, and
             ``no_answer`` unanswered requests.
-        long_polls: long polls per second, which the latencies leave out.
+        measured: number of service times.
+        waits: responses per second that the broker delayed on purpose.
         connections: of a client, those active in the last minute.
     """
 
@@ -106,7 +107,8 @@ class LoadNow(NamedTuple):
     failed_per_second: float
     failed: int
     no_answer: int
-    long_polls: float
+    measured: int
+    waits: float
     request_bytes: float
     response_bytes: float
     throttled: float
@@ -367,7 +369,7 @@ def _named(table: Bounded[str, PulseRow[Slice]]) -> Iterator[tuple[str, PulseRow
 
 
 def _load(name: str, row: PulseRow[Load], counted: Load, seconds: float) -> LoadNow:
-    p50, p95, p99 = counted.latency_us.at(_FRACTIONS)
+    p50, p95, p99 = counted.service_us.at(_FRACTIONS)
     return LoadNow(
         name=name,
         per_second=counted.exchanges / seconds,
@@ -377,7 +379,8 @@ def _load(name: str, row: PulseRow[Load], counted: Load, seconds: float) -> Load
         failed_per_second=counted.failed / seconds,
         failed=row.failed,
         no_answer=row.no_answer,
-        long_polls=counted.long_poll_us.count / seconds,
+        measured=counted.service_us.count,
+        waits=counted.wait_us.count / seconds,
         request_bytes=counted.request_bytes / seconds,
         response_bytes=counted.response_bytes / seconds,
         throttled=counted.throttled / seconds,

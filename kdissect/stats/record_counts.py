@@ -128,7 +128,7 @@ class TopicRecords(Volume):
     producers: Distinct = merged(Distinct)
     consumers: Distinct = merged(Distinct)
     partitions: Distinct = merged(Distinct)
-    produce_latency_us: Quantiles = merged(Quantiles)
+    produce_service_us: Quantiles = merged(Quantiles)
 
 
 @summed
@@ -161,6 +161,6 @@ class RecordCounts(Summed):
                 written.add(each.topic)
             elif fetched is not None and not facts.replica:
                 topic.consumers.add(facts.client)
-        if facts.latency_us is not None:
+        if facts.service_us is not None:
             for name in written:
-                self.topics[name].produce_latency_us.add(facts.latency_us)
+                self.topics[name].produce_service_us.add(facts.service_us)

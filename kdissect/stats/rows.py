@@ -91,7 +91,6 @@ def load(counted: Load, seconds: float) -> dict[str, Any]:
         "unacknowledged": counted.kinds[UNACKNOWLEDGED],
         "orphans": counted.kinds[ORPHAN],
         "per_second": per_second(counted.exchanges, seconds),
-        "long_polls": counted.long_poll_us.count,
         "errors": counted.failed,
         "expected_errors": counted.expected,
         "throttle_time_ms": counted.throttle_ms,
@@ -202,10 +201,27 @@ def unanswered(traffic: Traffic) -> list[document.UnansweredRow]:
     ]
 
 
+def waits(traffic: Traffic) -> list[document.WaitRow]:
+    """By kind, the longest sum first."""
+    rows = [
+        document.WaitRow(
+            kind=kind, us=spread(each.us), total_us=each.us.total, undetermined=each.undetermined
+        )
+        for kind, each in traffic.waits.items()
+    ]
+    return sorted(rows, key=lambda row: (-row.total_us, row.kind))
+
+
 def slowest(traffic: Traffic) -> list[document.SlowRow]:
-    """The slowest exchanges, slowest first."""
+    """The exchanges with the longest service times, the longest first."""
     return [
-        row_of(document.SlowRow, slow, topics=list(slow.topics), throttle_time_ms=slow.throttle_ms)
+        row_of(
+            document.SlowRow,
+            slow,
+            topics=list(slow.topics),
+            throttle_time_ms=slow.throttle_ms,
+            **{name: us for name, us in slow.parts._asdict().items() if name != "wait_us"},
+        )
         for slow in traffic.slowest.all()
     ]
 

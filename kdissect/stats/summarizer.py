@@ -152,6 +152,7 @@ class Summarizer(Summed):
             errors=rows.errors(traffic),
             unanswered=rows.unanswered(traffic),
             slowest=rows.slowest(traffic),
+            waits=rows.waits(traffic),
             intervals=None if self.intervals is None else self.intervals.rows(),
             **{name: self.parts[name].rows() if name in self.parts else None for name in PARTS},
             other=self._other_counts(),

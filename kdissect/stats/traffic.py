@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
+from kdissect.exchanges.latency import waiter
 from kdissect.kafka.codes import error_name
 from kdissect.model import ANSWERED, PENDING, UNANSWERED
 from kdissect.net.duplex import NEVER_NS
@@ -17,7 +18,7 @@ from kdissect.stats.sums import Summed, earliest, either, join, joined, latest, 
 
 if TYPE_CHECKING:
     from kdissect.limits import Limits
-    from kdissect.model import Endpoint, Exchange
+    from kdissect.model import Endpoint, Exchange, LatencyParts
     from kdissect.stats.facts import Facts
 
 
@@ -35,8 +36,9 @@ class Load(Summed):
         no_answer: requests that the broker did not answer; ``pending``: those that were still waiting when
             the capture ended (outcomes.py).
         request_bytes, response_bytes: sizes of frames, including their length bytes.
-        latency_us: of answered exchanges, without long polls.
-        long_poll_us: of long polls (facts.py).
+        service_us: of answered exchanges whose service time is known.
+        wait_us: of those for which the broker waited on purpose.
+        undetermined: number of the other answered exchanges.
         failed: exchanges with an error in the response that is not expected; ``expected``: those with
             expected errors only (exchanges/expected.py).
         throttled: exchanges with a throttle time in the response; ``throttle_ms`` is their sum.
@@ -48,8 +50,9 @@ class Load(Summed):
     pending: int = total()
     request_bytes: int = total()
     response_bytes: int = total()
-    latency_us: Quantiles = merged(Quantiles)
-    long_poll_us: Quantiles = merged(Quantiles)
+    service_us: Quantiles = merged(Quantiles)
+    wait_us: Quantiles = merged(Quantiles)
+    undetermined: int = total()
     failed: int = total()
     expected: int = total()
     throttled: int = total()
@@ -70,9 +73,12 @@ class Load(Summed):
             self.pending += facts.outcome == PENDING
         self.request_bytes += facts.request_bytes
         self.response_bytes += facts.response_bytes
-        latency_us = facts.latency_us
-        if latency_us is not None:
-            (self.long_poll_us if facts.long_poll else self.latency_us).add(latency_us)
+        if facts.service_us is not None:
+            self.service_us.add(facts.service_us)
+        elif facts.wait_us is not None:
+            self.wait_us.add(facts.wait_us)
+        elif facts.parts is not None:
+            self.undetermined += 1
         if facts.errors:
             self.failed += bool(facts.serious)
             self.expected += not facts.serious
@@ -91,6 +97,9 @@ class Load(Summed):
 
 BY = ("api", "client", "broker", "topic", "partition", "group", "connection")
 """The possible tables, by what their rows count."""
+
+_DELAYS = ("queued", "throttled", "network")
+"""The parts of a latency before the broker works on the request."""
 
 _OF_A_KIND = 16
 """After this many times ``Limits.summary_alike`` exchanges, counts are added to the rows."""
@@ -269,12 +278,33 @@ class Failures(Summed):
         self.last_ns = max(self.last_ns, time_ns)
 
 
+@summed
+class Waits(Summed):
+    """How long one kind of wait lasted.
+
+    Attributes:
+        us: the waits, in microseconds.
+        undetermined: answered exchanges that may have waited.
+    """
+
+    us: Quantiles = merged(Quantiles)
+    undetermined: int = total()
+
+    def add(self, us: int | None) -> None:
+        """Count a wait; None: unknown."""
+        if us is None:
+            self.undetermined += 1
+        else:
+            self.us.add(us)
+
+
 class Slow(NamedTuple):
     """A slow exchange."""
 
     exchange: str
     time_ns: int
     latency_us: int
+    parts: LatencyParts
     api: str
     client: str
     broker: str
@@ -342,14 +372,17 @@ class Traffic(Summed):
 
     Attributes:
         failures: errors, with API, topic and client.
-        slowest: the slowest exchanges.
+        slowest: the exchanges with the longest service times.
         unanswered: the requests that were outstanding for longest.
+        waits: by what kind of request the broker delays until there is something to answer (``waiter``), and
+            by the other parts of latencies: ``queued``, ``throttled``, ``network``.
         anomalies: number of anomalies by kind.
     """
 
     failures: Bounded[Failure, Failures] = merged()
     slowest: Largest = merged()
     unanswered: Largest = merged()
+    waits: Bounded[str, Waits] = merged()
     anomalies: Counter[str] = total(Counter)
     _tables: TrafficTables = merged()
     _alike: dict[tuple[object, ...], Alike] = own(dict)  # merge flushes them first
@@ -363,6 +396,7 @@ class Traffic(Summed):
         self.failures = Bounded(limits.summary_rows, Failures)
         self.slowest = Largest(slowest)
         self.unanswered = Largest(slowest)
+        self.waits = Bounded(limits.summary_rows, Waits)
         self._tables = TrafficTables(limits.summary_rows)
         self._max_alike = limits.summary_alike
         self._by_group = "group" in by
@@ -381,9 +415,10 @@ class Traffic(Summed):
         for failure in failures_of(facts):
             is_expected = failure.error in exchange.expected_errors
             self.failures[failure].add(exchange.time_ns, facts.id, is_expected=is_expected)
-        latency_us = facts.latency_us
-        if latency_us is not None and latency_us > self.slowest.least and not facts.long_poll:
-            self._keep(facts, latency_us)
+        if facts.service_us is not None and facts.service_us > self.slowest.least:
+            self._keep(facts, facts.service_us)
+        if facts.parts is not None:
+            self._count_waits(facts, facts.parts)
         if facts.outcome == UNANSWERED:
             self._keep_unanswered(facts)
         for anomaly in exchange.anomalies:
@@ -419,13 +454,20 @@ class Traffic(Summed):
         self._alike.clear()
         self._counted = 0
 
-    def _keep(self, facts: Facts, latency_us: int) -> None:
+    def _count_waits(self, facts: Facts, parts: LatencyParts) -> None:
+        if (kind := waiter(facts.exchange)) is not None and facts.service_us is None:
+            self.waits[kind].add(facts.wait_us)
+        for name, us in zip(_DELAYS, parts, strict=False):
+            if us != 0:
+                self.waits[name].add(us)
+
+    def _keep(self, facts: Facts, service_us: int) -> None:
         time_ns = facts.exchange.time_ns
-        slow = Slow(
-            *(facts.id, time_ns, latency_us, facts.api, facts.client, facts.broker),
-            *(_some_topics(facts), facts.throttle_ms),
-        )
-        self.slowest.add(latency_us, time_ns, slow)
+        assert facts.latency_us is not None
+        assert facts.parts is not None
+        named = facts.api, facts.client, facts.broker, _some_topics(facts), facts.throttle_ms
+        slow = Slow(facts.id, time_ns, facts.latency_us, facts.parts, *named)
+        self.slowest.add(service_us, time_ns, slow)
 
     def _keep_unanswered(self, facts: Facts) -> None:
         time_ns = facts.exchange.time_ns

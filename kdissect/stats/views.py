@@ -65,8 +65,8 @@ def _bytes(row: Any) -> Any:
 
 def _latency(row: Any) -> Any:
     if isinstance(row, LoadRow):
-        return -(row.latency_us.p99 or 0)
-    return -(row.produce_latency_us.p99 or 0) if isinstance(row, TopicRow) else 0
+        return -(row.service_us.p99 or 0)
+    return -(row.produce_service_us.p99 or 0) if isinstance(row, TopicRow) else 0
 
 
 def _errors(row: Any) -> Any:

@@ -166,6 +166,16 @@ def _latency_us(exchange: Exchange) -> int | None:
     return None if latency_ns is None else latency_ns // 1000
 
 
+def _part(name: str, sentence: str) -> Column:
+    """The column of a part of the latency."""
+
+    def get(exchange: Exchange) -> int | None:
+        parts = exchange.parts
+        return None if parts is None else getattr(parts, name)
+
+    return Column(name, INT64, get, sentence, "us", needs_bodies=True)
+
+
 def _frame_bytes(frame: Frame | None) -> int | None:
     return None if frame is None else frame.wire_bytes
 
@@ -224,9 +234,32 @@ EXCHANGE: tuple[Column, ...] = (
         "latency_us",
         INT64,
         _latency_us,
-        "From the last byte of the request to the first byte of the response.",
+        "From the last byte of the request to the first byte of the response: the sum of the five columns "
+        "that follow, of which `wait_us` or `service_us` is null or 0.",
         "us",
     ),
+    _part(
+        "queued_us",
+        "Until the last byte of the previous response of the connection: brokers process the requests of a "
+        "connection one by one. Null after a gap.",
+    ),
+    _part(
+        "throttled_us",
+        "After that, until the throttle time of the previous response was over (KIP-219); with brokers "
+        "before 2.0, by how much the response was delayed. Null if the throttle time is not known.",
+    ),
+    _part(
+        "network_us",
+        "After that, until bytes of the request were last retransmitted; 0 if the capture does not have both "
+        "the original and the retransmission.",
+    ),
+    _part(
+        "wait_us",
+        "The rest, if the broker waited on purpose: JoinGroup, SyncGroup, and a Fetch or ShareFetch that "
+        "returned no records, or only records past the last high watermark that the connection had seen; "
+        "otherwise 0. Null if this cannot be known.",
+    ),
+    _part("service_us", "The rest, if the broker did not wait; otherwise null, as if a part before is."),
     Column("client_ip", STRING, attrgetter("connection.client.ip"), "Client address."),
     Column("client_port", INT32, attrgetter("connection.client.port"), "Client TCP port."),
     Column(

@@ -8,7 +8,7 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from kdissect.exchanges.polls import is_long_poll
+from kdissect.exchanges.latency import FETCHES
 from kdissect.model import Embedded
 from kdissect.tables.columns import BINARY, BOOLEAN, EXCHANGE, INT64, RECORD, Column
 from kdissect.tables.form import Table, day, nanoseconds, with_valid_time
@@ -17,6 +17,7 @@ from kdissect.tables.values import json_bytes
 if TYPE_CHECKING:
     from kdissect.exchanges.partition_records import CarriedRecord
     from kdissect.kafka.internal.topics import Payload
+    from kdissect.model import Exchange
     from kdissect.tables.columns import Getter
 
 BODIES = ("request", "response")
@@ -24,15 +25,19 @@ BODIES = ("request", "response")
 _TIME_NS = attrgetter("time_ns")
 _RECORD_TIME_NS = attrgetter("source.time_ns")
 
+
+def _is_long_poll(exchange: Exchange) -> bool:
+    return exchange.api_key in FETCHES and exchange.parts is not None and exchange.parts.waited
+
+
 EXCHANGE_EXPORT_ONLY = (
     day(_TIME_NS),
     nanoseconds(_TIME_NS),
     Column(
         "long_poll",
         BOOLEAN,
-        is_long_poll,
-        "Whether it is a Fetch that waited for data until its max_wait_ms expired. If so, its latency says "
-        "nothing about the broker.",
+        _is_long_poll,
+        "Whether it is a Fetch or ShareFetch that waited for records, see `wait_us`.",
     ),
 )
 RECORD_EXPORT_ONLY = (

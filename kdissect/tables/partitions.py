@@ -10,8 +10,7 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kdissect.exchanges.content import group_id, transactional_id
-from kdissect.exchanges.polls import replica_id
+from kdissect.exchanges.content import group_id, replica_id, transactional_id
 from kdissect.exchanges.touched import Touched, touched
 from kdissect.kafka.codes import error_name
 from kdissect.tables.columns import BOOLEAN, INT16, INT32, INT64, STRING, TIMESTAMP, Array, Column

@@ -99,7 +99,8 @@ def _headline(now: Now, width: int) -> Line:
     inactivity = f"no packets for {now.silent_s:.0f} s" if now.silent_s > _NO_PACKET_S else ""
     inactivity = inactivity or (f"no exchange for {now.idle_s:.0f} s" if now.idle_s > _NO_EXCHANGE_S else "")
     rebalancing = sum(group.state == REBALANCING for group in now.groups)
-    latencies = f"p50 {latency(every.p50_us)} p95 {latency(every.p95_us)} p99 {latency(every.p99_us)}"
+    percentiles = (("p50", every.p50_us), ("p95", every.p95_us), ("p99", every.p99_us))
+    latencies = " ".join(f"{name} {latency(us)}" for name, us in percentiles) + f" n {every.measured:,}"
     return _fitting(
         width,
         (inactivity, ALARM) if inactivity else None,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from kdissect import __version__
 from kdissect.errors import UsageError
+from kdissect.exchanges.latency import FETCHES, waiter
 from kdissect.kafka.codes import error_name
 from kdissect.model import UNANSWERED
 from kdissect.phrases import printable
@@ -90,7 +91,7 @@ class Metrics:
         self._drops = drops
         max_names = limits.metric_labels
         self._apis, self._errors, self._topics = Names(max_names), Names(max_names), Names(max_names)
-        self._clients, self._groups = Names(max_names), Names(max_names)
+        self._clients, self._groups, self._waiters = Names(max_names), Names(max_names), Names(max_names)
         self._exchanges = self._counter("exchanges", "Exchanges, by kind.", "api", "kind")
         self._failures = self._counter("errors", "Exchanges with an error code, by error.", "api", "error")
         self._expected = self._counter(
@@ -102,15 +103,17 @@ class Metrics:
         self._requests = self._counter("request_bytes", "Bytes of request frames.", "api")
         self._responses = self._counter("response_bytes", "Bytes of response frames.", "api")
         self._long_polls = self._counter(
-            "long_polls", "Fetches that waited for data until max_wait_ms expired.", "api"
+            "long_polls", "Fetches that waited for records. Use kdissect_wait_seconds_count.", "api"
         )
         self._throttled = self._counter("throttled_exchanges", "Responses with a throttle time.", "api")
-        self._latency = Histogram(
-            "kdissect_latency_seconds",
-            "Time from the last byte of a request to the first byte of its response, without long polls.",
-            ["api"],
-            registry=self.registry,
-            buckets=BUCKETS,
+        self._latency = self._histogram(
+            "latency",
+            "Time from request to response, without requests that waited. Use kdissect_service_seconds.",
+        )
+        self._service = self._histogram("service", "Latency without queuing, quotas, retransmission, waits.")
+        self._wait = self._histogram("wait", "Time that the broker waited for records or group members.")
+        self._undetermined = self._counter(
+            "undetermined", "Responses of which neither service nor wait is known.", "api"
         )
         self._records = self._counter("topic_records", "Records, by topic.", "topic", "direction")
         self._bytes = self._counter("topic_bytes", "Bytes of record batches.", "topic", "direction")
@@ -161,10 +164,7 @@ class Metrics:
         if exchange.response_frame is not None:
             self._responses.labels(api).inc(exchange.response_frame.wire_bytes)
         if facts.latency_us is not None:
-            if facts.long_poll:
-                self._long_polls.labels(api).inc()
-            else:
-                self._latency.labels(api).observe(facts.latency_us / 1e6)
+            self._time(facts, api, facts.latency_us)
         if facts.serious:
             self._client_errors.labels(client).inc()
         for error in facts.errors:
@@ -218,6 +218,21 @@ class Metrics:
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"kdissect_{name}", text, labels, registry=self.registry)
+
+    def _histogram(self, name: str, text: str) -> Histogram:
+        return Histogram(f"kdissect_{name}_seconds", text, ["api"], registry=self.registry, buckets=BUCKETS)
+
+    def _time(self, facts: Facts, api: str, latency_us: int) -> None:
+        if facts.wait_us is not None:
+            self._wait.labels(self._waiters(waiter(facts.exchange) or api)).observe(facts.wait_us / 1e6)
+            if facts.exchange.api_key in FETCHES:
+                self._long_polls.labels(api).inc()
+            return
+        self._latency.labels(api).observe(latency_us / 1e6)
+        if facts.service_us is not None:
+            self._service.labels(api).observe(facts.service_us / 1e6)
+        else:
+            self._undetermined.labels(api).inc()
 
     def _count_partitions(self, facts: Facts) -> None:
         for each in facts.touched:

@@ -42,10 +42,10 @@ def sections(summary: document.Summary, *, limit: int | None, narrow: bool = Fal
         ("Unanswered", _UNANSWERED, summary.unanswered),
         ("Errors", _ERRORS, [row for row in summary.errors or () if row.expected < row.count]),
         ("Slowest exchanges", _SLOWEST, summary.slowest),
+        ("Waits", _WAITS, summary.waits),
     ):
         if rows:
-            notes = ("details: kdissect read -V --exchange ID FILE",) if views in _LISTS else ()
-            yield table(title, views, rows, limit=limit, narrow=narrow, notes=notes)
+            yield table(title, views, rows, limit=limit, narrow=narrow, notes=_NOTES.get(title, ()))
     expected = [row for row in summary.errors or () if row.expected == row.count]
     if expected:
         notes = ("normal steps of the protocol, not counted as errors above",)
@@ -68,6 +68,15 @@ def sections(summary: document.Summary, *, limit: int | None, narrow: bool = Fal
         yield PageSection(
             "Not in these tables", notes=(f"exchanges counted together because a table was full: {counted}",)
         )
+
+
+_NOTES = {
+    "APIs": ("N to MAX: service times; time in queues, quotas and waits is left out, see Waits",),
+    "Unanswered": ("details: kdissect read -V --exchange ID FILE",),
+    "Slowest exchanges": ("by service time; details: kdissect read -V --exchange ID FILE",),
+    "Waits": ("not in the service times above; UNKNOWN: exchanges that may have waited",),
+}
+"""What to know about a table."""
 
 
 def capture(row: document.CaptureRow) -> PageSection:
@@ -125,25 +134,37 @@ def _throttle(time_ms: int | None) -> str:
     return f"{time_ms:,}ms" if time_ms else ABSENT
 
 
+def _spread(name: str) -> tuple[View, ...]:
+    """Columns for a distribution of durations: the number of values, then five of them."""
+
+    def value(heading: str, which: str, *, keep: bool = False) -> View:
+        return View(heading, lambda row: us(getattr(getattr(row, name), which)), right=True, keep=keep)
+
+    return (
+        View("N", lambda row: some(getattr(row, name).count), right=True, keep=True),
+        value("MIN", "min"),
+        value("P50", "p50", keep=True),
+        value("P95", "p95"),
+        value("P99", "p99", keep=True),
+        value("MAX", "max"),
+    )
+
+
 _LOAD = (
     View("COUNT", lambda row: f"{row.exchanges:,}", right=True, keep=True),
     View("RATE/s", lambda row: rate(row.per_second), right=True),
     View("REQUESTS", lambda row: size(row.request_bytes), right=True),
     View("RESPONSES", lambda row: size(row.response_bytes), right=True),
-    View("MIN", lambda row: us(row.latency_us.min), right=True),
-    View("P50", lambda row: us(row.latency_us.p50), right=True, keep=True),
-    View("P95", lambda row: us(row.latency_us.p95), right=True),
-    View("P99", lambda row: us(row.latency_us.p99), right=True, keep=True),
-    View("MAX", lambda row: us(row.latency_us.max), right=True),
+    *_spread("service_us"),
     View("ERRORS", lambda row: some(row.errors), right=True, keep=True),
     View("NO ANSWER", lambda row: some(row.no_answer), right=True, keep=True),
     View("THROTTLED", _throttled, right=True),
 )
-"""Columns of a load; those to keep are the count, two latencies, errors and missing answers."""
+"""Columns of a load; those to keep are the count, two percentiles of N service times, errors and missing
+answers."""
 _APIS = (
     View("API", lambda row: row.api, keep=True),
     View("VERSIONS", lambda row: _versions(row.versions), shrinks=True),
-    View("LONG POLLS", lambda row: some(row.long_polls), right=True, shrinks=True),
     *_LOAD,
 )
 _BROKERS = (
@@ -202,7 +223,8 @@ _TOPICS = (
     View("PRODUCERS", lambda row: listed(row.producers) or ABSENT, shrinks=True),
     View("CONSUMERS", lambda row: listed(row.consumers) or ABSENT, shrinks=True),
     *_VOLUME,
-    View("P99", lambda row: us(row.produce_latency_us.p99), right=True),
+    View("N", lambda row: some(row.produce_service_us.count), right=True),
+    View("P99", lambda row: us(row.produce_service_us.p99), right=True),
 )
 _PARTITIONS = (
     View("PARTITION", lambda row: f"{row.topic}:{row.partition}", keep=True, shrinks=True),
@@ -228,7 +250,8 @@ _UNANSWERED = (
     View("EXCHANGE", lambda row: row.exchange, keep=True),
 )
 _SLOWEST = (
-    View("LATENCY", lambda row: us(row.latency_us), right=True, keep=True),
+    View("SERVICE", lambda row: us(row.service_us), right=True, keep=True),
+    View("LATENCY", lambda row: us(row.latency_us), right=True),
     View("API", lambda row: row.api, keep=True),
     View("CLIENT", lambda row: row.client, keep=True, shrinks=True),
     View("BROKER", lambda row: row.broker, shrinks=True),
@@ -237,8 +260,13 @@ _SLOWEST = (
     View("TIME", lambda row: f"{row.time:%H:%M:%S.%f}"),
     View("EXCHANGE", lambda row: row.exchange, keep=True),
 )
-_LISTS = (_UNANSWERED, _SLOWEST)
-"""Tables of single exchanges."""
+_WAITED_FOR = {"queued": "previous response", "throttled": "quota", "network": "retransmission"}
+_WAITS = (
+    View("FOR", lambda row: _WAITED_FOR.get(row.kind, row.kind), keep=True),
+    View("TOTAL", lambda row: us(row.total_us), right=True, keep=True),
+    *_spread("us"),
+    View("UNKNOWN", lambda row: some(row.undetermined), right=True, keep=True),
+)
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -425,7 +453,7 @@ SCHEMA = "start timestamp, by string, key string, quantity string, count bigint,
 exchanges. ``start`` is null except in a time series. ``sketch`` is a KLL sketch of doubles, k = 400, of
 ``quantity``.
 """
-QUANTITIES = ("latency_us", "long_poll_us")
+QUANTITIES = ("service_us", "wait_us")
 
 
 def lines(summarizer: Summarizer, by: str | None) -> Iterator[bytes]:

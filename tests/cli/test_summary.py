@@ -17,17 +17,8 @@ def test_the_page(capsys: pytest.CaptureFixture[str]) -> None:
     done = run(capsys, "summary", BASICS)
     assert (done.status, done.err) == (0, "")
     titles = [line for line, before in zip(done.lines, ["", *done.lines], strict=False) if not before]
-    assert titles == [
-        "Capture",
-        "APIs",
-        "Brokers",
-        "Clients",
-        "Topics",
-        "Unanswered",
-        "Errors",
-        "Slowest exchanges",
-        "Expected errors",
-    ]
+    tables = ("APIs", "Brokers", "Clients", "Topics", "Unanswered", "Errors", "Slowest exchanges", "Waits")
+    assert titles == ["Capture", *tables, "Expected errors"]
 
 
 def test_one_table_alone_in_another_order(capsys: pytest.CaptureFixture[str]) -> None:
@@ -147,10 +138,10 @@ def test_sketches(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     counts = {
         line["key"]: line["count"]
         for line in lines
-        if (line["by"], line["quantity"]) == ("api", "latency_us")
+        if (line["by"], line["quantity"]) == ("api", "service_us")
     }
     assert counts == {
-        row["api"]: row["latency_us"]["count"] for row in document["apis"] if row["latency_us"]["count"]
+        row["api"]: row["service_us"]["count"] for row in document["apis"] if row["service_us"]["count"]
     }
 
 

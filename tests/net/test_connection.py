@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kdissect.limits import Limits
-from kdissect.model import Closed, Data, Endpoint, Gap, Packet, PacketBlock
+from kdissect.model import Closed, Data, Endpoint, Gap, Packet, PacketBlock, Retransmitted
 from kdissect.net.connection import Connection, Connections, Event
 from kdissect.net.tcp import Segments
 from tests.connections import SECOND, chatter, exchanges, in_one_piece, run, script
@@ -371,7 +371,7 @@ def per_side(events: Iterable[Event]) -> dict[tuple[str, int], list[int | None]]
     """Bytes by sender, None where one is missing."""
     out: dict[tuple[str, int], list[int | None]] = {}
     for connection, side, item in events:
-        if not isinstance(item, Closed):
+        if isinstance(item, Data | Gap):
             stream = out.setdefault(connection.ends[side], [])
             stream += list(item.payload) if isinstance(item, Data) else [None] * item.length
     return out
@@ -484,7 +484,11 @@ def expecting(packets: Iterable[Packet], count: int) -> list[Event]:
 
 
 def sizes(events: Iterable[Event]) -> list[int | str]:
-    return [len(item.payload) if isinstance(item, Data) else type(item).__name__ for _, _, item in events]
+    return [
+        len(item.payload) if isinstance(item, Data) else type(item).__name__
+        for _, _, item in events
+        if not isinstance(item, Retransmitted)
+    ]
 
 
 def test_bytes_expected_together_are_passed_on_together() -> None:

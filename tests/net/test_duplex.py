@@ -297,9 +297,9 @@ def test_more_than_4_gib_on_one_connection() -> None:
         start = (sequence + number * length) % 2**32
         each = segment._replace(sequence=start, payload=b"%08d" % number, length=length)
         duplex.feed(0, each, out)
-    items = [item for _, _, item in out]
+    items = [item for _, _, item in out if isinstance(item, Data | Gap)]
     assert [int(item.payload) for item in items if isinstance(item, Data)] == list(range(600))
-    total = sum(len(item.payload) if isinstance(item, Data) else item.length for item in items)  # type: ignore[union-attr]
+    total = sum(len(item.payload) if isinstance(item, Data) else item.length for item in items)
     assert total == 600 * length
     assert duplex.streams[0].next == (sequence + total) % 2**32
 

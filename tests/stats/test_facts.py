@@ -2,15 +2,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from kdissect.kafka.records import RecordData
 from kdissect.stats.facts import Facts
 from tests.exchange_factory import exchange
 
 
 def fetch(records: bytes = b"", *, latency_ms: float = 500, error: int = 0, **request: Any) -> Facts:
-    request = {"replica_id": -1, "max_wait_ms": 500, "topics": [], **request}
+    request = {"replica_id": -1, "max_wait_ms": 500, "topics": [{"topic": "orders"}], **request}
     partition = {
         "partition_index": 0,
         "error_code": error,
@@ -18,23 +16,16 @@ def fetch(records: bytes = b"", *, latency_ms: float = 500, error: int = 0, **re
         "records": RecordData(records, 0, len(records)),
     }
     response = {"throttle_time_ms": 0, "responses": [{"topic": "orders", "partitions": [partition]}]}
-    return Facts(exchange("Fetch", 4, request, response, latency_ns=round(latency_ms * 1e6)))
+    return Facts(exchange("Fetch", 4, request, response, latency_ns=round(latency_ms * 1e6), response_size=0))
 
 
-@pytest.mark.parametrize(
-    ("facts", "is_long_poll"),
-    [
-        (fetch(), True),
-        (fetch(latency_ms=451), True),
-        (fetch(latency_ms=100), False),  # the broker answered before it had to: there was something to say
-        (fetch(b"\0" * 70), False),
-        (fetch(error=6), False),
-        (fetch(max_wait_ms=0), False),  # the client did not want to wait
-        (Facts(exchange("Heartbeat", 3, {"group_id": "g"}, {}, latency_ns=10**9)), False),
-    ],
-)
-def test_a_long_poll_is_an_empty_response_after_max_wait_ms(facts: Facts, is_long_poll: bool) -> None:
-    assert facts.long_poll is is_long_poll
+def test_an_exchange_was_served_or_waited() -> None:
+    heartbeat = Facts(exchange("Heartbeat", 3, {"group_id": "g"}, {}, latency_ns=10**9))
+    assert (heartbeat.service_us, heartbeat.wait_us) == (1_000_000, None)
+    assert (fetch().service_us, fetch().wait_us) == (None, 500_000)
+    assert (fetch(error=6).service_us, fetch(error=6).wait_us) == (None, None)
+    unanswered = Facts(exchange(request={}))
+    assert (unanswered.service_us, unanswered.wait_us, unanswered.parts) == (None, None, None)
 
 
 def test_a_follower_is_a_replica() -> None:

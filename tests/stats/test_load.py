@@ -28,7 +28,7 @@ def test_what_is_counted() -> None:
     assert result.exchanges == 2
     assert dict(result.kinds) == {"answered": 2}
     assert (result.request_bytes, result.response_bytes) == (200, 400)
-    assert (result.latency_us.least, result.latency_us.most) == (5000, 7000)
+    assert (result.service_us.least, result.service_us.most) == (5000, 7000)
     assert (result.failed, result.throttled, result.throttle_ms) == (1, 1, 40)
     assert (result.first_ns, result.last_ns) == (START_NS, START_NS + 9)
 
@@ -36,7 +36,7 @@ def test_what_is_counted() -> None:
 def test_what_has_no_answer_has_no_latency() -> None:
     result = load(Facts(exchange("Heartbeat", 3, {"group_id": "g"})))
     assert dict(result.kinds) == {"unanswered": 1}
-    assert result.latency_us.count == 0
+    assert result.service_us.count == 0
     assert result.response_bytes == 0
 
 
@@ -49,4 +49,4 @@ def test_merged_it_is_the_load_of_all() -> None:
     for name in ("kinds", "request_bytes", "response_bytes", "failed", "throttled", "throttle_ms"):
         assert getattr(result, name) == getattr(both, name)
     assert (result.first_ns, result.last_ns) == (both.first_ns, both.last_ns) == (START_NS, START_NS + 5)
-    assert result.latency_us.count == 2
+    assert result.service_us.count == 2

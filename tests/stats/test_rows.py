@@ -44,13 +44,13 @@ def test_hidden_records_are_null() -> None:
 
 def test_omitted_fields_are_taken_from_the_counts() -> None:
     client = Client()
-    client.latency_us.add(5)
+    client.service_us.add(5)
     client.apis.update({"Fetch": 1, "Produce": 2})
     client.addresses.add("192.0.2.1")
     client.connections.add("c0ffee")
     client.last_ns = 1_790_000_000_123_456_789
     result = rows.row_of(ClientRow, client, client="shop", **rows.load(client, 1.0))
-    assert (result.client, result.latency_us.max, result.request_bytes, result.first) == ("shop", 5, 0, None)
+    assert (result.client, result.service_us.max, result.request_bytes, result.first) == ("shop", 5, 0, None)
     assert (list(result.apis), result.addresses, result.connections) == (
         ["Produce", "Fetch"],
         ["192.0.2.1"],

@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from kdissect.limits import DEFAULT
+from kdissect.model import LatencyParts
 from kdissect.stats.facts import Facts
 from kdissect.stats.traffic import BY, Failure, Traffic
 from tests.exchange_factory import START_NS, connection, exchange
@@ -40,18 +41,52 @@ def test_the_slowest_are_kept_slowest_first() -> None:
     result = traffic(
         *(produce(0, number=number, latency_ns=number * 10**6) for number in (3, 9, 1, 7)), slowest=2
     )
-    assert [(slow.exchange, slow.latency_us, slow.topics) for slow in result.slowest.all()] == [
+    assert [(slow.exchange, slow.parts.service_us, slow.topics) for slow in result.slowest.all()] == [
         ("c0ffee/9", 9000, ("orders",)),
         ("c0ffee/7", 7000, ("orders",)),
     ]
 
 
-def test_long_polls_are_none_of_the_slowest() -> None:
-    request = {"replica_id": -1, "max_wait_ms": 500, "topics": []}
-    result = traffic(Facts(exchange("Fetch", 4, request, {"responses": []}, latency_ns=500_000_000)))
-    assert result.slowest.all() == []
-    assert result.tables.apis["Fetch"].long_poll_us.count == 1
-    assert result.tables.apis["Fetch"].latency_us.count == 0
+def fetch(*, latency_ms: int = 100, error: int = 0, **request: Any) -> Facts:
+    request = {
+        "replica_id": -1,
+        "max_wait_ms": 500,
+        "min_bytes": 1,
+        "topics": [{"topic": "orders"}],
+        **request,
+    }
+    response = {"responses": [{"topic": "orders", "partitions": [{"error_code": error, "records": None}]}]}
+    return Facts(exchange("Fetch", 4, request, response, latency_ns=latency_ms * 1_000_000, response_size=0))
+
+
+def test_waits_are_none_of_the_slowest() -> None:
+    result = traffic(
+        fetch(),
+        fetch(latency_ms=499),
+        fetch(error=3),
+        fetch(max_wait_ms=0, latency_ms=2),
+        fetch(replica_id=4),
+    )
+    assert [slow.latency_us for slow in result.slowest.all()] == [2000]
+    row = result.tables.apis["Fetch"]
+    assert (row.wait_us.count, row.service_us.count, row.undetermined) == (3, 1, 1)
+    assert {kind: (each.us.most, each.undetermined) for kind, each in result.waits.items()} == {
+        "Fetch": (499_000, 1),
+        "Fetch (replica)": (100_000, 0),
+    }
+
+
+def test_what_delays_a_request_is_counted_by_its_cause() -> None:
+    delayed, unknown = (
+        exchange("Metadata", 9, {}, {}, parts=LatencyParts(*parts))
+        for parts in ((1000, 20, 0, 0, 3980), (None, None, 0, 0, None))
+    )
+    result = traffic(Facts(delayed), Facts(unknown))
+    assert {kind: (each.us.total, each.undetermined) for kind, each in result.waits.items()} == {
+        "queued": (1000, 1),
+        "throttled": (20, 1),
+    }
+    assert [slow.parts.service_us for slow in result.slowest.all()] == [3980]
 
 
 def test_what_a_client_is() -> None:

@@ -27,7 +27,7 @@ def test_all_tables_unless_one_is_named() -> None:
     [
         ("count", lambda row: -row.exchanges),
         ("bytes", lambda row: -row.request_bytes - row.response_bytes),
-        ("latency", lambda row: -(row.latency_us.p99 or 0)),
+        ("latency", lambda row: -(row.service_us.p99 or 0)),
         ("errors", lambda row: -row.errors),
         ("throttle", lambda row: -row.throttle_time_ms),
         ("name", lambda row: row.api),

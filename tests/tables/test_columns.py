@@ -16,6 +16,7 @@ from tests.exchange_factory import INTERFACE, exchange, frame
 CONTRACT = """\
 capture string, connection string, number int64, packet int64, kind string, outcome string, time timestamp
 latency_us int64
+queued_us int64, throttled_us int64, network_us int64, wait_us int64, service_us int64
 client_ip string, client_port int32, broker_ip string, broker_port int32
 client_id string, client_software_name string, client_software_version string
 principal string, sasl_mechanism string

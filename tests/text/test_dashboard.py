@@ -31,6 +31,7 @@ def test_80x24() -> None:
     assert lines[3].split() == [
         "API",
         "/s▼",
+        "N",
         "P50",
         "P95",
         "P99",
@@ -38,7 +39,7 @@ def test_80x24() -> None:
         "FAILED",
         "NO",
         "ANSWER",
-        "POLLS/s",
+        "WAITS/s",
     ]
     assert [line.split()[0] for line in lines[4:9]] == [
         "Heartbeat",
@@ -57,7 +58,7 @@ def test_80x24() -> None:
     ("key", "headings", "first"),
     [
         ("2", ["TOPIC", "REC", "IN/s", "IN/s▼", "REC", "OUT/s", "OUT/s", "FAIL/s", "FAILED"], "orders"),
-        ("3", ["CLIENT", "CONN", "/s▼", "P99", "FAIL/s", "LIBRARY"], "app"),
+        ("3", ["CLIENT", "CONN", "/s▼", "N", "P99", "FAIL/s", "LIBRARY"], "app"),
         ("4", ["GROUP", "STATE", "MEMBERS", "LAG▼", "WORST", "REBAL"], "g"),
     ],
 )

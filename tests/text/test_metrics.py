@@ -128,12 +128,17 @@ def test_software_of_clients() -> None:
     assert samples["kdissect_client_info", "app", "apache-kafka-java 4.1.0"] == 1
 
 
-def test_a_long_poll_is_no_latency() -> None:
-    waited = fetch(0)
-    waited.long_poll = True
-    samples = scraped(metrics_of(waited))
+def test_a_wait_is_no_service() -> None:
+    waited, unknown = fetch(0), fetch(0)
+    waited.wait_us, unknown.wait_us = 500_000, None
+    waited.service_us = unknown.service_us = None
+    samples = scraped(metrics_of(waited, unknown, beat(0)))
+    assert samples["kdissect_wait_seconds_sum", "Fetch"] == 0.5
     assert samples["kdissect_long_polls_total", "Fetch"] == 1
-    assert ("kdissect_latency_seconds_count", "Fetch") not in samples
+    assert samples["kdissect_undetermined_total", "Fetch"] == 1
+    assert samples["kdissect_latency_seconds_count", "Fetch"] == 1
+    assert ("kdissect_service_seconds_count", "Fetch") not in samples
+    assert samples["kdissect_service_seconds_count", "Heartbeat"] == 1
 
 
 def test_labels_are_escaped_and_cut() -> None:

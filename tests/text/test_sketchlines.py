@@ -36,7 +36,7 @@ def test_each_row_has_a_line() -> None:
         ("client", "billing"),
     ]
     assert {(row["start"], row["quantity"], row["count"], row["total"]) for row in rows} == {
-        (None, "latency_us", 3, 6)
+        (None, "service_us", 3, 6)
     }
 
 

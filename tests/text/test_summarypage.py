@@ -21,7 +21,7 @@ def test_every_table_has_its_section(narrow: bool) -> None:
     page = list(sections(summary(), limit=3, narrow=narrow))
     assert [section.title for section in page] == [
         *("Capture", "APIs", "Brokers", "Clients", "Topics", "Partitions", "Groups", "Connections"),
-        *("Over time", "Unanswered", "Errors", "Slowest exchanges", "Expected errors"),
+        *("Over time", "Unanswered", "Errors", "Slowest exchanges", "Waits", "Expected errors"),
     ]
     for section in page[1:]:
         assert 1 <= len(section.rows) <= 3
@@ -32,7 +32,15 @@ def test_the_cells_of_a_row() -> None:
     apis = next(section for section in sections(summary(), limit=None) if section.title == "APIs")
     names = [view.heading for view in apis.views]
     row = dict(zip(names, next(row for row in apis.rows if row[0] == "Fetch"), strict=True))
-    assert (row["VERSIONS"], row["COUNT"], row["LONG POLLS"], row["ERRORS"]) == ("12,16,18", "10", "6", "-")
+    assert (row["VERSIONS"], row["COUNT"], row["N"], row["ERRORS"]) == ("12,16,18", "10", "1", "-")
+
+
+def test_waits_say_what_for_and_how_long() -> None:
+    waits = next(section for section in sections(summary(), limit=None) if section.title == "Waits")
+    names = [view.heading for view in waits.views]
+    rows = {row[0]: dict(zip(names, row, strict=True)) for row in waits.rows}
+    assert rows.keys() == {"Fetch", "JoinGroup", "SyncGroup", "previous response", "quota"}
+    assert (rows["Fetch"]["N"], rows["Fetch"]["UNKNOWN"]) == ("5", "4")
 
 
 def test_rows_that_are_left_out_are_counted() -> None:

@@ -1,4 +1,4 @@
-"""Exchanges -> their latency, and how many of which kind: by api, client, broker, topic, ..."""
+"""Exchanges -> their service times, and how many of which kind: by api, client, broker, topic, ..."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ TABLES = ("exchanges",)
 BY = keys.OF_EXCHANGE
 USUAL = ("api",)
 
-_US = "case when coalesce(long_poll, false) then null when latency_us < 0 then 0 else latency_us end"
+_WAITED = """service_us is null and queued_us is not null and throttled_us is not null
+        and network_us is not null and wait_us is not null"""
 
 
 def latency(
@@ -27,10 +28,11 @@ def latency(
     window: str | None = None,
     sketches: bool = False,
 ) -> DataFrame:
-    """Latency and number of exchanges; the largest groups first.
+    """Service times and number of exchanges; the largest groups first.
 
-    Counts are those of ``kdissect summary``. Long polls, Fetches that found nothing to read until their
-    maximum wait expired, are counted, but excluded from latencies. An exchange counts for each of its topics.
+    Numbers are those of ``kdissect summary``. Exchanges that waited, and those whose service time cannot be
+    known (docs/columns.md), are counted, but excluded from service times. An exchange counts for each of its
+    topics.
 
     Args:
         exchanges: the table.
@@ -50,17 +52,20 @@ def latency(
         orphans bigint: responses whose request was not captured
         request_bytes bigint: frames of requests, in bytes
         response_bytes bigint: frames of responses, in bytes
-        min_us bigint: minimum latency, in microseconds
-        mean_us double: mean latency, in microseconds
+        measured bigint: exchanges with a known service time
+        min_us bigint: minimum service time, in microseconds
+        mean_us double: mean service time, in microseconds
         p50_us bigint: median, in microseconds
         p95_us bigint: 95th percentile, in microseconds
         p99_us bigint: 99th percentile, in microseconds
-        max_us bigint: maximum latency, in microseconds
-        long_polls bigint: exchanges that are long polls
+        max_us bigint: maximum service time, in microseconds
+        waits bigint: exchanges that the broker delayed on purpose
+        long_polls bigint: those of them that are fetches
+        undetermined bigint: the other answered exchanges
         errors bigint: exchanges with an error in the response that is not expected
         first timestamp: time of the first
         last timestamp: time of the last
-        sketch binary: if asked for, a KLL sketch of the latencies in microseconds; null if there are none
+        sketch binary: if asked for, a KLL sketch of the service times in microseconds; null if there are none
     """
     frame, names = keys.keyed(exchanges, by, window, BY)
     rows = frame.groupBy(*names).agg(
@@ -71,11 +76,14 @@ def latency(
         keys.count_if("kind = 'orphan'").alias("orphans"),
         keys.total("request_bytes").alias("request_bytes"),
         keys.total("response_bytes").alias("response_bytes"),
-        *keys.quantiles(_US, "us"),
+        F.count("service_us").alias("measured"),
+        *keys.quantiles("service_us", "us"),
+        keys.count_if(_WAITED).alias("waits"),
         keys.count_if("long_poll").alias("long_polls"),
+        keys.count_if(f"kind = 'answered' and service_us is null and not ({_WAITED})").alias("undetermined"),
         keys.count_if("size(array_except(errors, expected_errors)) > 0").alias("errors"),
         F.min("time").alias("first"),
         F.max("time").alias("last"),
-        *([keys.sketch(_US).alias("sketch")] if sketches else []),
+        *([keys.sketch("service_us").alias("sketch")] if sketches else []),
     )
     return keys.most_first(rows, names, by, F.col("exchanges"))

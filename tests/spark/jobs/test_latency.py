@@ -25,7 +25,7 @@ COUNTS = (
         "request_bytes",
         "response_bytes",
     ),
-    *("long_polls", "errors", "first", "last"),
+    *("undetermined", "errors", "first", "last"),
 )
 RANK_ERROR = 0.0068  # of the summary's sketches; that of the job is 0.0001
 TABLES = {
@@ -39,8 +39,9 @@ TABLES = {
 
 def same_row(row: Mapping[str, Any], other: Mapping[str, Any]) -> None:
     same(row, other, COUNTS)
-    spread = other["latency_us"]
-    assert (row["min_us"], row["max_us"]) == (spread["min"], spread["max"])
+    spread = other["service_us"]
+    assert (row["measured"], row["min_us"], row["max_us"]) == (spread["count"], spread["min"], spread["max"])
+    assert row["waits"] == other["wait_us"]["count"]
     if spread["mean"] is not None:
         assert row["mean_us"] == pytest.approx(spread["mean"], abs=0.11)
 
@@ -58,23 +59,21 @@ def test_everything_as_the_summary_has_it(everything: Any, run_job: Callable[...
     assert rows.keys() - {(None,)} == others.keys()
     for key, other in others.items():
         same_row(rows[key], other)
-        if other["latency_us"]["count"] <= 256:  # up to this many, the summary is exact
-            same_quantiles(rows[key], other["latency_us"])
+        if other["service_us"]["count"] <= 256:  # up to this many, the summary is exact
+            same_quantiles(rows[key], other["service_us"])
 
 
 def test_of_many_numbers_quantiles_are_of_nearly_the_same_rank(
     spark: SparkSession, everything: Any, run_job: Callable[..., Any]
 ) -> None:
-    frame = spark.read.json(
-        str(everything.folder / "exchanges"), "api string, latency_us bigint, long_poll boolean"
-    )
-    collected = frame.where("latency_us is not null and not long_poll").collect()
+    frame = spark.read.json(str(everything.folder / "exchanges"), "api string, service_us bigint")
+    collected = frame.where("service_us is not null").collect()
     rows = by_key(run_job(everything, "latency"), "api")
-    many = [row for row in everything.summary["apis"] if row["latency_us"]["count"] > 256]
+    many = [row for row in everything.summary["apis"] if row["service_us"]["count"] > 256]
     assert len(many) > 3
     for other in many:
-        api, spread = other["api"], other["latency_us"]
-        ordered = sorted(max(0, row.latency_us) for row in collected if row.api == api)
+        api, spread = other["api"], other["service_us"]
+        ordered = sorted(row.service_us for row in collected if row.api == api)
         assert len(ordered) == spread["count"]
         for name, fraction in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)):
             assert rank_error(ordered, rows[api,][f"{name}_us"], fraction) <= 1 / len(ordered)
@@ -95,7 +94,7 @@ def test_a_time_series_as_the_summary_has_it(spark: SparkSession, lagging: Any) 
     for row, other in zip(rows, others, strict=True):
         same(row, other, ["start"])
         same_row(row, other)
-        same_quantiles(row, other["latency_us"])
+        same_quantiles(row, other["service_us"])
 
 
 def test_parquet_says_the_same(lagging: Any, run_job: Callable[..., Any]) -> None:

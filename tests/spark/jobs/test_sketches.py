@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SURE = 3 * RANK_ERROR  # the stated error holds with a probability of 99 %
 MERGED = """
     with of_both as (
-        select key as api, sketch from summary where by = 'api' and quantity = 'latency_us' and start is null
+        select key as api, sketch from summary where by = 'api' and quantity = 'service_us' and start is null
         union all select api, sketch from spark where sketch is not null)
     select api, kll_sketch_get_n_double(kll_merge_agg_double(sketch)) as n,
         kll_sketch_get_quantile_double(kll_merge_agg_double(sketch), 0.5D) as p50,
@@ -39,10 +39,10 @@ def test_sketches_merge_both_ways(
         for exchange in dissect(packets):
             summarizer.feed(exchange)
     for row in spark.read.json(
-        str(everything.folder / "exchanges"), "api string, latency_us bigint, long_poll boolean"
+        str(everything.folder / "exchanges"), "api string, service_us bigint"
     ).collect():
-        if row.latency_us is not None and not row.long_poll and row.api is not None:
-            kept.setdefault(row.api, []).append(max(0, row.latency_us))
+        if row.service_us is not None and row.api is not None:
+            kept.setdefault(row.api, []).append(row.service_us)
     path = tmp_path / "sketches.jsonl"
     path.write_bytes(b"".join(lines(summarizer, None)))
     rows = by_key(run_job(everything, "latency", sketches=True), "api")
@@ -56,7 +56,7 @@ def test_sketches_merge_both_ways(
 
     assert by_spark.keys() >= kept.keys()
     for api, numbers in kept.items():
-        ours = summarizer.traffic.tables.apis[api].latency_us
+        ours = summarizer.traffic.tables.apis[api].service_us
         ours.merge(Quantiles.deserialize(from_spark[api], sum(numbers)))
         assert (ours.count, ours.total) == (2 * len(numbers), 2 * sum(numbers))
         count, quantiles = by_spark[api]
