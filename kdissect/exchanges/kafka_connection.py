@@ -460,7 +460,9 @@ class KafkaConnection:
     def retransmitted(self, side: int, item: Retransmitted) -> None:
         """Note the outstanding requests that the broker cannot have read before these bytes."""
         if side == self._client and self._pairing is not None:
-            self._pairing.retransmitted(item.time_ns, item.back - self._framings[side].partial_bytes)
+            framing = self._framings[side]
+            partial_bytes = framing.partial_bytes + (SIZE_BYTES if framing.bytes_expected else 0)
+            self._pairing.retransmitted(item.time_ns, item.back - partial_bytes)
 
     def close(self, end: Closed) -> list[Exchange]:
         """End the connection: outstanding requests become unanswered."""

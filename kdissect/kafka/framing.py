@@ -83,8 +83,8 @@ class Framing:
 
     @property
     def partial_bytes(self) -> int:
-        """Bytes after the last complete frame, including a size field."""
-        return len(self._prefix) + (SIZE_BYTES + self._size - self._need if self._need else 0)
+        """Bytes after the last complete frame, without a complete size field."""
+        return len(self._prefix) + (self._size - self._need if self._need else 0)
 
     @property
     def held(self) -> int:
