@@ -61,26 +61,28 @@ are names.
 """
 
 LATENCY = """\
-## What the latency consists of
+## Parts of the latency
 
-`latency_us` = `queued_us` + `throttled_us` + `network_us` + `wait_us` + `service_us`, in this order of time. An exchange
-either waited or was served: one of the last two columns is null or 0. A part that cannot be known is null, and then so
-is `service_us`. Percentiles, rankings and metrics use `service_us`.
+`latency_us` = `queued_us` + `throttled_us` + `network_us` + `wait_us` + `service_us`, in this order of time. An
+exchange either waited or was served: one of the last two columns is null or 0. A part that cannot be known is
+null, and then so is `service_us`. Percentiles, rankings and metrics use `service_us`.
 
-| captured at | `service_us` contains |
-|---|---|
-| the broker | The time in the broker, as its request log splits it: request queue, local and remote time (with acks=all, a Produce waits for replicas), response queue. Clients behind a proxy: the time between proxy and broker as well. |
-| the client | The same, and a round trip of the network (for a request that was queued, there is none). A request or response that was lost on the way and not captured twice adds the time until its retransmission. |
+Captured at the broker, `service_us` is the time in the broker, as its request log splits it: request queue,
+local and remote time (with acks=all, a Produce waits for replicas), response queue. Captured at the client,
+it also contains a round trip of the network, unless the request was queued, and the delay of a request or
+response that was lost on the way and captured once.
 
-The time to transmit a large request or response is in neither, because latency begins with the last byte of the
-request and ends with the first byte of the response. In a capture of both ends, times are those of the first copy.
+The time to transmit a large request or response is in no column: the latency begins with the last byte of
+the request and ends with the first byte of the response. If both ends were captured, times are those of the
+first copy.
 
-A Fetch of a consumer has a `service_us` if it returned at least `min_bytes` that were there before: batches below the
-last high watermark (with `read_committed`, last stable offset) that the broker had reported on the same connection. It
-has a `wait_us` if it returned nothing, or nothing that was there. Neither is known if the connection had not seen the
-high watermark of a partition that returned records, for errors of partitions, for records that a quota held back, and
-for share groups, whose responses have no high watermark. A consumer that keeps up with its producers has few service
-times, one that lags has many. A Fetch of a replica or of KRaft has no `service_us`: it reads past the high watermark.
+A Fetch of a consumer has a `service_us` if it returned at least `min_bytes` that were there before: batches
+below the last high watermark (with `read_committed`: last stable offset) that the broker had reported on the
+same connection. It has a `wait_us` if it returned nothing, or nothing that was there. Neither is known if the
+connection had not seen the high watermark of a partition that returned records, for errors of partitions, for
+records that a quota held back, and for share groups, whose responses have no high watermark. So a consumer
+that keeps up with its producers has few service times, and one that lags has many. A Fetch of a replica or of
+KRaft has no `service_us`: it reads past the high watermark.
 """
 
 BODIES = """\

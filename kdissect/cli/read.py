@@ -90,7 +90,7 @@ def read(
     """
     query = Query.take(options, names=WINDOW)
     output = ExchangeOutput.take(options, {"-w": target is not None})
-    if not (output.as_json or output.as_csv):
+    if not (output.as_json or output.as_csv or output.fields):
         query = query.without_latency_parts()
     if target is not None:
         from kdissect.cli.pcapng_output import write
