@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 PRODUCE = 0
 _UNACKNOWLEDGED_KEPT = 16  # a broker that responds to acks=0 in spite of it does so at once
+_COPY_NS = 1_000_000  # bytes that come again so soon were captured twice: no sender repeats them before
 _STEADY = 2
 _TELLING_BYTES = 64  # shorter responses of several APIs can be alike
 _MOST_COMPARED = 16  # outstanding requests
@@ -217,7 +218,8 @@ class Pairing:
         for exchange in reversed(self._waiting):
             if back <= 0:
                 break
-            exchange.retransmitted_ns = time_ns
+            if time_ns - exchange.time_ns > _COPY_NS:
+                exchange.retransmitted_ns = time_ns
             back -= exchange.first_frame.wire_bytes
 
     def shorten(self) -> bool:

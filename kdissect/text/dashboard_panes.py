@@ -143,9 +143,9 @@ def _worst(row: Any) -> str:
 _APIS = (
     _name("API"),
     _field("/s", "per_second", rate, 7),
-    _field("N", "measured", some, 6),
+    _field("N", "measured", some, 5),
     _field("P50", "p50_us", latency, 7),
-    _field("P95", "p95_us", latency, 7),
+    _field("P95", "p95_us", latency, 7, keep=False),
     _field("P99", "p99_us", latency, 7),
     _FAILED,
     _field("FAILED", "failed", some, 8),

@@ -339,6 +339,11 @@ def test_a_retransmitted_request() -> None:
     assert network_ms(talk.broker_sends(response(1))) == [200]
 
 
+def test_a_packet_that_was_captured_twice_delays_nothing() -> None:
+    talk = resent(Talk().handshake().client_sends(request(1)), request(1), after_ms=1)
+    assert network_ms(talk.broker_sends(response(1))) == [0]
+
+
 def test_the_last_of_several_retransmissions_counts() -> None:
     talk = resent(Talk().handshake().client_sends(request(1)), request(1), after_ms=200)
     assert network_ms(resent(talk, request(1), after_ms=400).broker_sends(response(1))) == [600]

@@ -33,7 +33,6 @@ def test_80x24() -> None:
         "/s▼",
         "N",
         "P50",
-        "P95",
         "P99",
         "FAIL/s",
         "FAILED",
