@@ -24,7 +24,7 @@ from kdissect.kafka.framing import SHED_BYTES, SIZE_BYTES
 from kdissect.model import Closed, Data, Gap
 
 if TYPE_CHECKING:
-    from kdissect.model import Closed, Exchange
+    from kdissect.model import Closed, Exchange, Retransmitted
 
 _REQUEST = Struct(">ihhi")  # size, API key, API version, correlation ID
 _RESPONSE = Struct(">ii")  # size, correlation ID
@@ -83,7 +83,7 @@ class SkimmedConnection(KafkaConnection):
         self._response: _SkimmedFrame | None = None  # of the first of them, as long as it is incomplete
         self._last_id: int | None = None  # correlation ID of the last request that was forgotten
 
-    def skims(self, side: int, item: Data | Gap | Closed) -> bool:
+    def skims(self, side: int, item: Data | Gap | Retransmitted | Closed) -> bool:
         """Whether the next item from ``side`` is skipped, or held back for now. If not, feed it."""
         if not self._is_plain or not isinstance(item, Data):
             return False

@@ -263,7 +263,7 @@ _SLOWEST = (
 _WAITED_FOR = {"queued": "previous response", "throttled": "quota", "network": "retransmission"}
 _WAITS = (
     View("FOR", lambda row: _WAITED_FOR.get(row.kind, row.kind), keep=True),
-    View("TOTAL", lambda row: us(row.total_us), right=True, keep=True),
+    View("TOTAL", lambda row: us(row.total_us or None), right=True, keep=True),
     *_spread("us"),
     View("UNKNOWN", lambda row: some(row.undetermined), right=True, keep=True),
 )
