@@ -10,7 +10,7 @@ from kdissect.exchanges.outcomes import overdue_ns
 from kdissect.kafka.codes import error_code
 from kdissect.model import ANSWERED, UNANSWERED
 from kdissect.phrases import duration, many
-from kdissect.stats.connection_log import BROKER, HANDSHAKE_APIS, WAITING_APIS
+from kdissect.stats.connection_log import BROKER, HANDSHAKE_APIS
 from kdissect.stats.findings.rule import APIS, SECOND_NS, Bursts, Evidence, Minutes, Rule
 from kdissect.stats.quantiles import Bounded, Distinct, Quantiles
 from kdissect.stats.releases import removed_in
@@ -594,7 +594,7 @@ class MetadataPolling(Rule):
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Latencies by API and broker -> brokers that are slower than the others.
+# Service times by API and broker -> brokers that are slower than the others.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -605,9 +605,9 @@ _SLOWER_US = 10_000
 
 @summed
 class Speed(Evidence):
-    """Latencies of an API at a broker, in microseconds."""
+    """Service times of an API at a broker, in microseconds."""
 
-    latency_us: Quantiles = merged(Quantiles)
+    service_us: Quantiles = merged(Quantiles)
 
 
 @summed
@@ -618,24 +618,24 @@ class SlowBroker(Rule):
     severity = WARNING
     title = "One broker answers much more slowly than its peers."
     when = (
-        f"The median for an API is {_TIMES_SLOWER} times that of the next slowest broker and "
+        f"The median service time of an API is {_TIMES_SLOWER} times that of the next slowest broker and "
         f"{_SLOWER_US // 1000} ms longer, with {_MEASURED} requests or more at each."
     )
     advice = "Compare its disks, garbage collection, network and number of leaders with those of its peers."
     counts = Speed
 
     def feed(self, facts: Facts) -> None:
-        """Note how long a broker took, for APIs that do not wait by design."""
-        if facts.latency_us is not None and not facts.long_poll and facts.api not in WAITING_APIS:
+        """Note how long a broker took."""
+        if facts.service_us is not None:
             kept = self.kept[facts.api, facts.broker]
-            kept.latency_us.add(facts.latency_us)
+            kept.service_us.add(facts.service_us)
             kept.add(facts)
 
     def findings(self) -> Iterator[FindingRow]:
         """Brokers that are slower than all others, by API."""
         apis: dict[str, list[tuple[int, str, Speed]]] = {}
         for (api, broker), each in self.kept.items():
-            (median,) = each.latency_us.at((0.5,))
+            (median,) = each.service_us.at((0.5,))
             if median is not None and each.count >= _MEASURED:
                 apis.setdefault(api, []).append((median, broker, each))
         for api, speeds in apis.items():
