@@ -14,7 +14,7 @@ from kdissect.exchanges.latency import split_latency, waiter
 from kdissect.kafka.records import RecordData
 from kdissect.limits import DEFAULT
 from kdissect.model import Anomaly, Exchange, LatencyParts
-from tests.made_exchanges import START_NS, connection, exchange
+from tests.exchange_factory import START_NS, connection, exchange
 from tests.segments import MILLISECOND, Talk
 
 UNKNOWN = LatencyParts(None, None, None, None, None)
