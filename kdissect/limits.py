@@ -245,7 +245,7 @@ class Limits:
     watermarks: int = _bound(
         2000,
         "exchanges, latency",
-        "Partitions that the consumers of one connection fetch, some 250 bytes each: a broker rarely leads "
+        "Partitions that the consumers of one connection fetch, about 250 bytes each: a broker rarely leads "
         "more of one consumer's. Without the last high watermark it is unknown whether a fetch waited.",
     )
 

@@ -279,7 +279,7 @@ class Failures(Summed):
 
 
 @summed
-class Waits(Summed):
+class WaitTimes(Summed):
     """How long one kind of wait lasted.
 
     Attributes:
@@ -382,7 +382,7 @@ class Traffic(Summed):
     failures: Bounded[Failure, Failures] = merged()
     slowest: Largest = merged()
     unanswered: Largest = merged()
-    waits: Bounded[str, Waits] = merged()
+    waits: Bounded[str, WaitTimes] = merged()
     anomalies: Counter[str] = total(Counter)
     _tables: TrafficTables = merged()
     _alike: dict[tuple[object, ...], Alike] = own(dict)  # merge flushes them first
@@ -396,7 +396,7 @@ class Traffic(Summed):
         self.failures = Bounded(limits.summary_rows, Failures)
         self.slowest = Largest(slowest)
         self.unanswered = Largest(slowest)
-        self.waits = Bounded(limits.summary_rows, Waits)
+        self.waits = Bounded(limits.summary_rows, WaitTimes)
         self._tables = TrafficTables(limits.summary_rows)
         self._max_alike = limits.summary_alike
         self._by_group = "group" in by

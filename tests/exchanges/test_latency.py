@@ -154,13 +154,15 @@ def fetched(data: RecordData | None, end: int = 10, **more: Any) -> dict[str, An
     return {"error_code": 0, "responses": [{"topic": "orders", "partitions": [partition]}]}
 
 
-WANTED = {"max_wait_ms": 500, "min_bytes": 1, "max_bytes": 1000, "topics": [{"topic": "orders"}]}
+REQUEST = {"max_wait_ms": 500, "min_bytes": 1, "max_bytes": 1000, "topics": [{"topic": "orders"}]}
 
 
 def fetch(client: Client, response: dict[str, Any], **request: Any) -> tuple[float | None, float | None]:
     """Wait and service of a fetch."""
     client.now += 20
-    parts = client.does(client.now, client.now + 10, "Fetch", 12, request=WANTED | request, response=response)
+    parts = client.does(
+        client.now, client.now + 10, "Fetch", 12, request=REQUEST | request, response=response
+    )
     assert parts is not None
     return parts.wait_us, parts.service_us
 
@@ -169,7 +171,7 @@ def after(response: dict[str, Any] | None) -> Client:
     """A connection that has seen a response to a fetch."""
     client = Client()
     if response is not None:
-        client.does(-20, -10, "Fetch", 12, request=WANTED, response=response)
+        client.does(-20, -10, "Fetch", 12, request=REQUEST, response=response)
     return client
 
 
@@ -188,7 +190,7 @@ READ_COMMITTED = {"isolation_level": 1}
         (fetched(None, 10), fetched(records((9, 9), (10, 12))), {}, SERVED),
         (fetched(None, -1), fetched(records((9, 9))), {}, UNDETERMINED),
         (fetched(None, 10, error_code=6), fetched(records((9, 9))), {}, UNDETERMINED),
-        # as many bytes as it wanted were there, or were not
+        # as many bytes as it fields were there, or were not
         (fetched(None, 10), fetched(records((8, 8), (9, 9))), {"min_bytes": 100}, SERVED),
         (fetched(None, 10), fetched(records((9, 9), (10, 12))), {"min_bytes": 100}, WAITED),
         (None, fetched(records((9, 9))), {"min_bytes": 100}, WAITED),
@@ -259,8 +261,8 @@ def test_a_message_set_has_offsets_too() -> None:
     ],
 )
 def test_a_share_fetch_knows_no_watermark(response: Any, request_fields: Any, expected: Any) -> None:
-    wanted = WANTED | {"share_session_epoch": 1} | request_fields
-    parts = Client().does(0, 10, "ShareFetch", 1, request=wanted, response=response)
+    fields = REQUEST | {"share_session_epoch": 1} | request_fields
+    parts = Client().does(0, 10, "ShareFetch", 1, request=fields, response=response)
     assert parts is not None
     assert (parts.wait_us, parts.service_us) == expected
 
@@ -277,8 +279,8 @@ def follower(topic: str, **request: Any) -> Exchange:
 @pytest.mark.parametrize(
     ("sample", "expected"),
     [
-        (exchange("Fetch", 11, WANTED, {}), "Fetch"),
-        (exchange("ShareFetch", 1, WANTED, {}), "ShareFetch"),
+        (exchange("Fetch", 11, REQUEST, {}), "Fetch"),
+        (exchange("ShareFetch", 1, REQUEST, {}), "ShareFetch"),
         (exchange("SyncGroup", 3, {}, {}), "SyncGroup"),
         (exchange("Heartbeat", 3, {}, {}), None),
         (exchange("Fetch", 11, None, {}), "Fetch"),
