@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from kdissect.exchanges import content
 from kdissect.exchanges.group_events import ALIVE, COMMIT, group_events
 from kdissect.exchanges.outcomes import outcome
-from kdissect.exchanges.polls import replica_id
 from kdissect.limits import DEFAULT, SECOND_NS, Limits
 from kdissect.model import ANSWERED, NOT_EXPECTED
 from kdissect.phrases import ABSENT, cut_start, duration, facts, many, named, printable, wrapped
@@ -267,7 +266,7 @@ def _add_passage(entry: Entry, carried: CarriedRecord) -> None:
     entry.carries = not source.produced
     if source.produced:
         way = "produced"
-    elif (replica := replica_id(source.exchange)) is not None:
+    elif (replica := content.replica_id(source.exchange)) is not None:
         way = f"replicated to broker {replica}"
     else:
         way = "fetched"
