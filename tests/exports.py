@@ -84,7 +84,8 @@ def export_packets(
     lines = JsonLines(shown.append)
     log, writers = exports(folder, forms)
     others = [export.tables.log for export in writers.values() if export.tables.log is not log]
-    for exchange in Dissection(log.watch(packets), observer=_Several(log, others)):  # type: ignore[arg-type]
+    options = Options(end_to_end=True)
+    for exchange in Dissection(log.watch(packets), options, observer=_Several(log, others)):  # type: ignore[arg-type]
         lines.feed(exchange)
         for export in writers.values():
             export.feed(exchange)

@@ -168,14 +168,14 @@ def _completing_frames(exchanges: Sequence[Exchange]) -> list[Frame | None]:
     """The frame that completes each exchange: its response, the request if it expects none, or the response
     to a later request, which shows that there will be none.
     """
-    responses = {
-        (each.connection_id, each.completed_ns): each.response_frame
-        for each in exchanges
-        if each.response_frame is not None
+    answered = {
+        (each.connection_id, each.completed_ns): each for each in exchanges if each.response_frame is not None
     }
-    return [
-        each.request_frame
-        if each.kind == UNACKNOWLEDGED
-        else each.response_frame or responses.get((each.connection_id, each.completed_ns))
-        for each in exchanges
-    ]
+    frames: list[Frame | None] = []
+    for each in exchanges:
+        frame = each.request_frame if each.kind == UNACKNOWLEDGED else each.response_frame
+        later = answered.get((each.connection_id, each.completed_ns))
+        if frame is None and later is not None and later.number > each.number:
+            frame = later.response_frame
+        frames.append(frame)
+    return frames

@@ -17,9 +17,9 @@ TABLES = ("connections",)
 BY = {**keys.OF_CONNECTION, "protocol": "coalesce(protocol, 'not recognized')", "address": "client_ip"}
 USUAL = ("protocol", "client")
 
-_LASTED_MS = "if(close_reason in ('fin', 'reset', 'reused'), {}, null)".format(
-    "(unix_micros(last_time) - unix_micros(time)) div 1000"
-)
+_UNOPENED = "coalesce(opening in ('refused', 'unanswered'), false)"
+_CLOSED = f"not {_UNOPENED} and close_reason in ('fin', 'reset', 'reused')"
+_LASTED_MS = f"if({_CLOSED}, (unix_micros(last_time) - unix_micros(time)) div 1000, null)"
 
 
 def connections(connections: DataFrame, *, by: Sequence[str] = USUAL, window: str | None = None) -> DataFrame:
@@ -33,7 +33,8 @@ def connections(connections: DataFrame, *, by: Sequence[str] = USUAL, window: st
     Returns:
         start timestamp: with a window, where it begins
         ... string: the columns of ``by``
-        connections bigint: connections that started
+        connections bigint: connections that started, without those that did not open
+        unopened bigint: connections to Kafka listeners that were refused or not answered
         from_start bigint: those whose TCP handshake was captured
         closed bigint: those that were closed: fin, reset, reused
         reset bigint: those that were closed by RST
@@ -54,11 +55,12 @@ def connections(connections: DataFrame, *, by: Sequence[str] = USUAL, window: st
     """
     frame, names = keys.keyed(connections, by, window, BY)
     rows = frame.groupBy(*names).agg(
-        F.count("*").alias("connections"),
-        keys.count_if("from_start").alias("from_start"),
-        keys.count_if("close_reason in ('fin', 'reset', 'reused')").alias("closed"),
-        keys.count_if("close_reason = 'reset'").alias("reset"),
-        keys.count_if("coalesce(exchanges, 0) = 0").alias("unused"),
+        keys.count_if(f"not {_UNOPENED}").alias("connections"),
+        keys.count_if(_UNOPENED).alias("unopened"),
+        keys.count_if(f"not {_UNOPENED} and from_start").alias("from_start"),
+        keys.count_if(_CLOSED).alias("closed"),
+        keys.count_if(f"not {_UNOPENED} and close_reason = 'reset'").alias("reset"),
+        keys.count_if(f"not {_UNOPENED} and coalesce(exchanges, 0) = 0").alias("unused"),
         *keys.quantiles(_LASTED_MS, "ms"),
         *(
             keys.total(name).alias(name)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tests.exports import json_rows
 from tests.row_assertions import by_key, same
 
 if TYPE_CHECKING:
@@ -14,6 +15,9 @@ def test_protocols_as_the_summary_has_them(everything: Any, run_job: Callable[..
     assert counts["Kafka"] == everything.summary["capture"]["connections"]["Kafka"]
     assert counts["HTTP"] == everything.summary["capture"]["connections"]["HTTP"]
     assert sum(counts.values()) == sum(everything.summary["capture"]["connections"].values())
+    openings = [row["opening"] for row in json_rows(everything.folder / "connections")]
+    unopened = openings.count("refused") + openings.count("unanswered")
+    assert sum(row["unopened"] for row in rows) == unopened > 0
 
 
 def test_each_connection_as_the_summary_has_it(everything: Any, run_job: Callable[..., Any]) -> None:
