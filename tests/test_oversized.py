@@ -386,7 +386,7 @@ def test_batches_behind_that_bound_are_counted(entry: bytes) -> None:
     assert [len(each["records"]) for each in result[:-1]] == [1] * (len(result) - 1)
     (anomaly,) = last["anomalies"]
     assert anomaly["kind"] == "oversized_records"
-    assert f"{100 - len(result)} batches or messages behind" in anomaly["detail"]
+    assert f"{100 - len(result)} batches or messages after" in anomaly["detail"]
 
 
 def test_a_long_value_that_is_escaped(tmp_path: Path) -> None:

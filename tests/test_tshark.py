@@ -325,6 +325,9 @@ def agree(shown: Shown, value: Any) -> bool:
         )  # sets of bits have no sign in tshark
     if isinstance(value, bytes):
         return shown.text.replace(":", "") == value.hex()
+    if isinstance(value, str) and not (value.isprintable() and "\ufffd" not in shown.text):
+        # tshark's own escapes have no fixed length, and U+FFFD stands for any byte
+        return shown.raw.decode("utf-8", "backslashreplace").endswith(value)
     return bool(shown.text == ("[ Null ]" if value is None else value))
 
 

@@ -74,7 +74,7 @@ def test_warnings_without_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("stdin", "text"), [(None, "stdin is closed"), (Tty(), "stdin is a terminal; give a")]
+    ("stdin", "text"), [(None, "stdin is closed"), (Tty(), "stdin is a terminal; specify a")]
 )
 def test_stdin_that_is_not_a_capture(
     stdin: io.StringIO | None, text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
