@@ -22,6 +22,8 @@ OF_STARTS = {
     "connection", "number", "client_software_name", "client_software_version", "principal", "sasl_mechanism",
 }  # fmt: skip
 """What a look-back need not know of a connection that began before it."""
+OF_EARLIER = {"throttled_us", "wait_us", "service_us", "long_poll"}
+"""What depends on earlier exchanges of a connection, which a look-back may not reach."""
 
 
 def rows(folder: Path, table: str, but: set[str] = OF_FILES, **options: str) -> Counter[str]:

@@ -78,6 +78,8 @@ def test_a_dashboard_at_80x24(tmp_path: Path) -> None:
         assert " 1 APIs " in screen.lines[2]
         assert screen.lines[3].split()[:2] == ["API", "/s▼"]
         screen.press("\x1b[C")
+        screen.shows("N▼")
+        screen.press("\x1b[C")
         screen.shows("P50▼")
         screen.press("2")
         screen.until(lambda: screen.lines[3].startswith("TOPIC") and screen.lines[4].startswith("spread"))

@@ -1,4 +1,4 @@
-"""What latencies consist of: by hand here, and by brokers' own clocks in tests/test_latency_samples.py."""
+"""What latencies consist of."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kdissect import dissect
+from kdissect import dissect, open_capture
 from kdissect.exchanges.content import replica_id
 from kdissect.exchanges.latency import split_latency, waiter
 from kdissect.kafka.records import RecordData
@@ -396,3 +396,26 @@ def test_a_partial_request_behind_is_not_mistaken_for_one_before() -> None:
     resent(talk, data[:100], after_ms=200)
     talk.broker_sends(response(1)).client_sends(data[100:]).broker_sends(response(2))
     assert network_ms(talk) == [0, 0]
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Recorded: a consumer that keeps up beside one that lags.
+# ------------------------------------------------------------------------------------------------------------
+
+
+def test_fetches_of_a_consumer_that_keeps_up_waited() -> None:
+    with open_capture("samples/kafka-4-lag.pcap.gz") as packets:
+        fetches = [each for each in dissect(packets) if each.api == "Fetch" and each.parts is not None]
+    waits: dict[str | None, list[bool]] = {}
+    for each in fetches:
+        assert each.parts is not None
+        if each.parts.waited or each.parts.service_us is not None:
+            waits.setdefault(each.client_id, []).append(each.parts.waited)
+    assert all(waits["quick"])
+    assert len(waits["quick"]) > 80
+    assert not all(waits["slow"])
+    for each in fetches:  # the parts add up
+        assert each.parts is not None
+        assert each.latency_ns is not None
+        if None not in each.parts[:4]:
+            assert sum(us for us in each.parts if us is not None) == each.latency_ns // 1000

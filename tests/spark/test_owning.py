@@ -17,7 +17,7 @@ from tests.damage import DAMAGES
 from tests.frames import heartbeat_answers, heartbeats
 from tests.rings import packets_of, pieces, write
 from tests.segments import START_NS, Talk
-from tests.sources import BY_FILE, OF_FILES, OF_STARTS, rows
+from tests.sources import BY_FILE, OF_EARLIER, OF_FILES, OF_STARTS, rows
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -31,7 +31,7 @@ def test_a_long_enough_look_back_loses_only_handshakes(name: str, tmp_path: Path
     (sample,) = (path for path in captures() if name_of(path) == name)
     pieces(packets_of(ROOT / sample), tmp_path, 4)
     for table in BY_FILE:
-        but = OF_FILES | OF_STARTS
+        but = OF_FILES | OF_STARTS | OF_EARLIER
         assert rows(tmp_path, table, but, split=FILES) == rows(tmp_path, table, but, split="none"), table
 
 
@@ -48,9 +48,9 @@ def test_what_a_deadline_brings_is_of_one_file(files: int, tmp_path: Path) -> No
 def test_exchanges_lost_without_look_back_are_reported(tmp_path: Path) -> None:
     packets = packets_of(ROOT / "samples" / "quickstart.pcap")
     pieces(packets, tmp_path, 20)
-    but = OF_FILES | OF_STARTS
-    complete = rows(tmp_path, "exchanges", but | {"anomalies"})
-    cut = rows(tmp_path, "exchanges", but | {"anomalies"}, split=FILES, lookback="0")
+    but = OF_FILES | OF_STARTS | OF_EARLIER | {"anomalies"}
+    complete = rows(tmp_path, "exchanges", but)
+    cut = rows(tmp_path, "exchanges", but, split=FILES, lookback="0")
     given_up = rows(tmp_path, "anomalies", split=FILES, lookback="0", where='"given_up" in anomalies.kind')
     lost = (complete - cut).total()
     assert 0 < lost <= given_up.total()

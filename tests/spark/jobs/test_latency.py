@@ -70,7 +70,7 @@ def test_of_many_numbers_quantiles_are_of_nearly_the_same_rank(
     collected = frame.where("service_us is not null").collect()
     rows = by_key(run_job(everything, "latency"), "api")
     many = [row for row in everything.summary["apis"] if row["service_us"]["count"] > 256]
-    assert len(many) > 3
+    assert len(many) > 2
     for other in many:
         api, spread = other["api"], other["service_us"]
         ordered = sorted(row.service_us for row in collected if row.api == api)
