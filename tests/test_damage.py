@@ -94,7 +94,9 @@ def rows(reported: Rows, connections: set[frozenset[Endpoint]], damage: str) -> 
     if damage not in HARMLESS:
         left_out.add("topics")  # whose names may have been taught in what was lost
     if "shuffled" in damage:
-        left_out |= {"packet", "time", "latency_us"}  # of a retransmission, where that now comes first
+        # of a retransmission, where that now comes first, and whether its end came in time
+        left_out |= {"packet", "time", "latency_us", "outcome"}
+        left_out |= {"queued_us", "throttled_us", "network_us", "wait_us", "service_us"}
     kept = [
         {key: value for key, value in row.items() if key not in left_out}
         for ends, row in reported

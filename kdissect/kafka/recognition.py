@@ -235,8 +235,8 @@ def is_readable_request(frame: bytes) -> bool:
 
 
 def is_response_head(frame: bytes) -> bool:
-    """Whether a response can begin like this: its correlation ID is not negative."""
-    return frame[0] < 0x80
+    """Whether a response can begin like this: its correlation ID, if captured, is not negative."""
+    return frame[:1] < b"\x80"
 
 
 class AnsweredRequest:

@@ -107,7 +107,7 @@ def walk(folder: Path, blocks_to_run: list[tuple[str, str]], place: tuple[object
 def test_the_walk_on_a_laptop(tmp_path: Path) -> None:
     blocks_to_run = [(block.kind, block.text) for block in blocks() if not block.where]
     out = walk(tmp_path, blocks_to_run, (PLACE.master, None, dict(PLACE.conf)))
-    for expected in ("Latency", "Throughput", "Rebalances", "p99_ms", '"job":"throughput"'):
+    for expected in ("Service times", "Throughput", "Rebalances", "p99_ms", '"job":"throughput"'):
         assert expected in out, expected
     assert (tmp_path / "stream" / "checkpoint").exists()
 
@@ -121,4 +121,4 @@ def test_the_walk_on_a_cluster(tmp_path: Path) -> None:
         if block.where == "cluster"
     ]
     assert blocks_to_run
-    assert "Latency" in walk(tmp_path, blocks_to_run, (LOCAL_CLUSTER,))
+    assert "Service times" in walk(tmp_path, blocks_to_run, (LOCAL_CLUSTER,))
