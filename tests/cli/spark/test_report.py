@@ -25,8 +25,8 @@ def report(capsys: pytest.CaptureFixture[str], tables: Path) -> Reporting:
 def test_tables_for_a_person(report: Reporting, spark: SparkSession) -> None:
     done = report("--job", "latency", "--job", "versions", "--limit", "1")
     assert (done.status, done.err) == (OK, "")
-    assert [line for line in done.lines if line in ("Latency", "Errors", "Versions in use")] == [
-        "Latency",
+    assert [line for line in done.lines if line in ("Service times", "Errors", "Versions in use")] == [
+        "Service times",
         "Versions in use",
     ]
     assert "first 1 row; use --limit to show more" in done.lines
