@@ -307,7 +307,7 @@ def _ends_with_packet(search: Search, pos: int) -> bool:
 
 def first_response_before(search: Search, pos: int) -> int:
     """Position of the earliest of the responses before the confirmed one at ``pos``: whole frames, the first
-    at the start of a packet, each leading to the next and the last to ``pos``, with rising correlation IDs.
+    at the start of a packet, each leading to the next and the last to ``pos``, with rising correlation IDs from 0 on.
     ``pos`` if there are none.
     """
     ids = {pos: _CORRELATION.unpack(search.read(pos + _SIZE.size, _CORRELATION.size))[0]}
@@ -318,7 +318,7 @@ def first_response_before(search: Search, pos: int) -> int:
         at = start
         while at not in ids and at not in rejected and (head := search.peek(at, _HEAD_BYTES)) is not None:
             size, correlation_id = _SIZE_AND_CORRELATION.unpack(head)
-            if not _SIZE.size <= size <= pos - at - _SIZE.size:
+            if correlation_id < 0 or not _SIZE.size <= size <= pos - at - _SIZE.size:
                 break
             chain.append((at, correlation_id))
             at += _SIZE.size + size

@@ -31,9 +31,9 @@ def test_a_page_at_the_end(options: list[str]) -> None:
     stderr = stderr_of_pipe(*options)
     assert "kdissect: 7 packets, 0 dropped" in stderr
     assert stderr.startswith("Capture\n7 packets of stdin; connections: 1 Kafka\n4 exchanges (")
-    assert re.search(r"^API +COUNT +P50 +P99 +ERRORS +NO ANSWER\s*$", stderr, re.MULTILINE)
-    assert re.search(r"^Heartbeat +3 +1\.00ms +1\.00ms +- +-\s*$", stderr, re.MULTILINE)
-    assert re.search(r"^Metadata +1 +1\.00ms +1\.00ms +- +-\s*$", stderr, re.MULTILINE)
+    assert re.search(r"^API +COUNT +N +P50 +P99 +ERRORS +NO ANSWER\s*$", stderr, re.MULTILINE)
+    assert re.search(r"^Heartbeat +3 +2 +0us +1\.00ms +- +-\s*$", stderr, re.MULTILINE)
+    assert re.search(r"^Metadata +1 +1 +1\.00ms +1\.00ms +- +-\s*$", stderr, re.MULTILINE)
     assert "Expected errors\n" in stderr
     assert "LEADER_NOT_AVAILABLE" in stderr
 
