@@ -27,8 +27,9 @@ from kdissect.stats.traffic import BY
 from kdissect.text.dashboard import StatusBar, UiState, draw
 from kdissect.text.dashboard_panes import PANES
 from kdissect.text.metrics import Metrics
+from samples.pages import Terminal
 from tests.captures import enhanced, interface, section
-from tests.cli.commands import Screen, run
+from tests.cli.commands import run
 from tests.frames import (
     FETCH,
     SASL_AUTHENTICATE,
@@ -239,7 +240,7 @@ def test_nor_does_a_message_about_a_file(
 def test_nor_does_text_that_is_cut(
     command: tuple[str, ...], columns: str, capture: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    screen = Screen()
+    screen = Terminal()
     monkeypatch.setattr(sys, "stdout", screen)
     monkeypatch.setenv("COLUMNS", columns)
     assert main([*command, *AS_KAFKA, str(capture)]) == 0
@@ -271,7 +272,7 @@ def test_json_and_csv_are_escaped_on_a_terminal_alone(
     assert main([*command, *AS_KAFKA, str(capture)]) == 0
     piped = capfd.readouterr().out
     assert "\u202e" in piped
-    screen = Screen()
+    screen = Terminal()
     monkeypatch.setattr(sys, "stdout", screen)
     assert main([*command, *AS_KAFKA, str(capture)]) == 0
     shown = screen.shown()

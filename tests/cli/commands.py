@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -30,21 +29,6 @@ class Run(NamedTuple):
     @property
     def lines(self) -> list[str]:
         return self.out.splitlines()
-
-
-class Screen(io.TextIOWrapper):
-    """A stream that looks like a terminal."""
-
-    def __init__(self) -> None:
-        super().__init__(io.BytesIO(), encoding="utf-8", newline="")
-
-    def isatty(self) -> bool:
-        return True
-
-    def shown(self) -> str:
-        self.flush()
-        assert isinstance(self.buffer, io.BytesIO)
-        return self.buffer.getvalue().decode()
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> Run:

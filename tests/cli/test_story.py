@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kdissect.cli.main import main
-from tests.cli.commands import Screen, run
+from samples.pages import Terminal
+from tests.cli.commands import run
 from tests.test_hostile import AS_KAFKA, assert_harmless, capture
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def test_forms_of_diagrams(option: str, capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_lines_where_a_diagram_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    screen, errors = Screen(), io.StringIO()
+    screen, errors = Terminal(), io.StringIO()
     monkeypatch.setattr(sys, "stdout", screen)
     monkeypatch.setattr(sys, "stderr", errors)
     monkeypatch.setenv("COLUMNS", "80")

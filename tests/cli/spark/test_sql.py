@@ -8,7 +8,8 @@ import pytest
 
 from kdissect.cli.main import main
 from kdissect.cli.terminal import OK, USAGE
-from tests.cli.commands import Run, Screen, run
+from samples.pages import Terminal
+from tests.cli.commands import Run, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,7 +56,7 @@ def test_on_a_terminal_texts_are_escaped(
     spark: object, tables: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for form, shown in (("--json", '{"text":"a\\u009b"}\n'), ("--csv", "text\r\na\\x9b\r\n")):
-        screen = Screen()
+        screen = Terminal()
         monkeypatch.setattr(sys, "stdout", screen)
         assert main(["spark", "sql", form, str(tables), "select concat('a', chr(155)) text"]) == OK
         assert screen.shown() == shown
