@@ -307,8 +307,8 @@ def _ends_with_packet(search: Search, pos: int) -> bool:
 
 def first_response_before(search: Search, pos: int) -> int:
     """Position of the earliest of the responses before the confirmed one at ``pos``: whole frames, the first
-    at the start of a packet, each leading to the next and the last to ``pos``, with rising correlation IDs from 0 on.
-    ``pos`` if there are none.
+    at the start of a packet, each leading to the next and the last to ``pos``, with rising correlation IDs
+    from 0 on. ``pos`` if there are none.
     """
     ids = {pos: _CORRELATION.unpack(search.read(pos + _SIZE.size, _CORRELATION.size))[0]}
     rejected: set[int] = set()
