@@ -214,13 +214,16 @@ class Talk:
         sequence: int | None = None,
         acknowledgment: int | None = None,
         window: int = 64240,
+        options: bytes = b"",
     ) -> Talk:
         """One packet. With a ``sequence`` of its own it stands for itself and moves nothing on."""
         own = sequence is None
         sequence = self._next[side] if sequence is None else sequence & 0xFFFFFFFF
         acknowledgment = self._next[1 - side] if acknowledgment is None else acknowledgment
         source, destination = self.ends[side], self.ends[1 - side]
-        segment = tcp(source, destination, sequence, acknowledgment, flags, payload, window=window)
+        segment = tcp(
+            source, destination, sequence, acknowledgment, flags, payload, options=options, window=window
+        )
         internet = ipv6 if ":" in source[0] else ipv4
         data = link(internet(source[0], destination[0], segment), self._interface.link_type, vlan=self._vlan)
         captured = data[: self.snaplen] if self.snaplen else data

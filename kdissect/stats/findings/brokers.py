@@ -146,7 +146,7 @@ class LeadersMoving(Rule):
     severity = NOTE
     title = "Partition leaders change."
     when = (
-        "Any leader change (a note, because it explains errors around that time); {_OFTEN} changes of one "
+        f"Any leader change (a note, because it explains errors around that time); {_OFTEN} changes of one "
         "partition make it a warning."
     )
     advice = "Check whether a broker was restarted or disconnected then; if not, check its load and disks."

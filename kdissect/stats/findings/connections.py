@@ -653,15 +653,38 @@ class ReconnectLoop(ConnectionRule):
 _LOST = 10  # segments
 _LOST_SHARE = 0.01
 _LATE_OPENINGS = 3
+_DELAY_US = 100_000  # less than the least timeout of TCP, 200 ms: what is shorter is no wait for one
+_DELAYED = 3  # requests
+_DELAYED_SHARE = 0.001
+
+
+@summed
+class Delays(Evidence):
+    """Requests whose latency is mostly the wait for a retransmission: for how long, and the longest one."""
+
+    network_us: int = total()
+    longest: tuple[int, str] = largest((0, ""))
 
 
 @summed
 class Losses(Evidence):
-    """Segments, retransmissions that were needed, SYNs sent again."""
+    """Segments, retransmissions that were needed, SYNs sent again; answered requests, and those delayed."""
 
     segments: int = total()
     lost: int = total()
     syns: int = total()
+    answered: int = total()
+    delays: Delays = merged(Delays)
+
+    @property
+    def explains_latencies(self) -> bool:
+        """Whether so many requests were delayed that a percentile shows it."""
+        return self.delays.count >= max(_DELAYED, _DELAYED_SHARE * self.answered)
+
+    @property
+    def is_unusual(self) -> bool:
+        """Whether more was lost than usual."""
+        return self.lost >= max(_LOST, _LOST_SHARE * self.segments) or self.syns >= _LATE_OPENINGS
 
 
 @summed
@@ -672,9 +695,11 @@ class NetworkLoss(ConnectionRule):
     severity = WARNING
     title = "Packets between a client and a broker are lost."
     when = (
-        f"{_LOST} retransmissions that are {_LOST_SHARE:.0%} of the segments or more, or {_LATE_OPENINGS} "
-        "connections that opened only after a repeated SYN. Retransmissions that were not needed, as their "
-        "receiver reported (D-SACK), are not counted: tail loss probes cause some in healthy networks."
+        f"{_LOST} retransmissions that are {_LOST_SHARE:.0%} of the segments or more; {_LATE_OPENINGS} "
+        f"connections that opened only after a repeated SYN; or {_DELAYED} answered requests, and "
+        f"{_DELAYED_SHARE:.1%} of all, that waited for a retransmission during {_DELAY_US // 1000} ms or "
+        "more and most of their latency. Retransmissions that were not needed, as their receiver reported "
+        "(D-SACK), are not counted: tail loss probes cause some in healthy networks."
     )
     advice = (
         "Look for drops on interfaces, switches and virtual NICs between the two (ethtool -S, nstat), and "
@@ -682,31 +707,59 @@ class NetworkLoss(ConnectionRule):
     )
     counts = Losses
 
+    open: Bounded[str, Delays] = merged()
+
+    def __init__(self, limits: Limits) -> None:
+        Rule.__init__(self, limits)
+        self.open = Bounded(limits.connections, Delays)  # by connection, until it ends
+
+    def feed(self, facts: Facts) -> None:
+        """Count the exchange if most of its latency is the wait for a retransmission."""
+        network_us, latency_us = facts.parts and facts.parts.network_us, facts.latency_us
+        if network_us and latency_us and network_us >= max(_DELAY_US, latency_us / 2):
+            delays = self.open[facts.exchange.connection.id]
+            delays.add(facts)
+            delays.network_us += network_us
+            delays.longest = max(delays.longest, (network_us, facts.id))
+
     def connect(self, row: ConnectionLogRow) -> None:
         """Count segments and retransmissions."""
+        delays = self.open.pop(row.id, None)
         tcp = row.tcp
         if tcp is None or not is_kafka(row) or tcp.opening not in (OPENED, None):
             return
-        lost = sum(max(0, tcp.retransmitted(side) - tcp.spurious(side)) for side in (0, 1))
+        lost = [max(0, tcp.retransmitted(side) - tcp.spurious(side)) for side in (0, 1)]
         kept = self.kept[row.client_id or row.client.ip, row.client.ip, str(row.broker)]
         kept.segments += tcp.segments(0) + tcp.segments(1)
         kept.syns += tcp.syn_retransmissions > 0
-        if lost or tcp.syn_retransmissions:
+        kept.answered += row.kinds[ANSWERED]
+        if delays is not None and lost[row.client_side]:
+            kept.delays.merge(delays)
+        if any(lost) or tcp.syn_retransmissions:
             kept.take(row.first_ns or 0, row.id)
-            kept.lost += lost
+            kept.lost += sum(lost)
 
     def findings(self) -> Iterator[FindingRow]:
-        """Pairs that lose more than usual."""
+        """Pairs that lose more than usual, or whose requests wait for retransmissions."""
         for (client, ip, broker), each in self.kept.items():
-            share = each.lost / max(1, each.segments)
-            if (each.lost >= _LOST and share >= _LOST_SHARE) or each.syns >= _LATE_OPENINGS:
-                late = f", {each.syns:,} opened only after a repeated SYN" if each.syns else ""
-                yield self.finding(
-                    f"client {client} at {ip}, broker {broker}",
-                    f"{many(each.lost, 'retransmission')} of {each.segments:,} segments ({share:.1%}) on "
-                    f"{many(each.count, 'connection')}{late}",
-                    each,
+            if not (each.is_unusual or each.explains_latencies):
+                continue
+            share, delays = each.lost / max(1, each.segments), each.delays
+            message = (
+                f"{many(each.lost, 'retransmission')} of {each.segments:,} segments ({share:.1%}) on "
+                f"{many(each.count, 'connection')}"
+            )
+            if each.syns:
+                message += f", {each.syns:,} opened only after a repeated SYN"
+            if delays.count:
+                longest_us, exchange = delays.longest
+                message += (
+                    f"; {many(delays.count, 'request')} delayed by them, by "
+                    f"{duration(delays.network_us * 1000)} in all and up to {duration(longest_us * 1000)} "
+                    f"({exchange})"
                 )
+            evidence = delays if each.explains_latencies else each
+            yield self.finding(f"client {client} at {ip}, broker {broker}", message, evidence)
 
 
 _STALL_NS = SECOND_NS

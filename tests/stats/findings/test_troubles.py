@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import chain
 from operator import attrgetter
+from struct import pack
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -256,22 +257,51 @@ def test_a_client_that_connects_again_and_again() -> None:
     assert "reconnect-loop" not in rules(*loop, *(served(20 + place, at_s=place) for place in range(9)))
 
 
-def lossy(place: int, copies: int) -> Talk:
+def lossy(
+    place: int, copies: int, of: int = 20, *, after_s: float = 0.2, d_sack: bool = False, slow_s: float = 0
+) -> Talk:
+    """Requests, the first of which are sent again; the broker reports with D-SACK if it had got them."""
     one = talk(place).handshake()
-    for number in range(20):
-        beat = heartbeats(1, first=1 + number)[0]
+    beats, answers = heartbeats(of), heartbeat_answers(of)
+    sequence = 1001
+    for number, (beat, answer) in enumerate(zip(beats, answers, strict=True)):
         one.client_sends(beat)
         if number < copies:
-            one.waits(0.2).put(0, PSH | ACK, beat, sequence=1001 + number * len(beat))
-        one.broker_sends(heartbeat_answers(1, first=1 + number)[0])
+            one.waits(after_s).put(0, PSH | ACK, beat, sequence=sequence)
+            end = sequence + len(beat)
+            if d_sack:
+                one.put(1, ACK, options=pack(">4B2I", 1, 1, 5, 10, sequence, end) + bytes(12))
+        sequence += len(beat)
+        one.waits(slow_s).broker_sends(answer)
     return one.finish()
 
 
 def test_lost_packets() -> None:
-    (row,) = findings(lossy(0, 12))
-    assert (row.rule, row.severity) == ("network-loss", "warning")
+    (row,) = findings(lossy(0, 12, after_s=0.05))
+    assert (row.rule, row.severity, len(row.evidence)) == ("network-loss", "warning", 1)
     assert row.message == "12 retransmissions of 40 segments (30.0%) on 1 connection"
-    assert rules(lossy(0, 4)) == []
+    assert rules(lossy(0, 4, after_s=0.05)) == []
+
+
+def test_lost_packets_that_explain_latencies() -> None:
+    (row,) = findings(lossy(0, 3), lossy(1, 1, after_s=0.3))
+    assert (row.rule, row.severity, row.count) == ("network-loss", "warning", 4)
+    assert row.message.startswith(
+        "4 retransmissions of 80 segments (5.0%) on 2 connections; 4 requests delayed by them, by 904.0ms in "
+        "all and up to 301.0ms ("
+    )
+    assert row.message.endswith("/1)")
+    assert [each.split("/")[1] for each in row.evidence] == ["1", "1", "2", "3"]
+    assert rules(lossy(0, 2)) == []
+    assert rules(lossy(0, 3, slow_s=0.5)) == []  # the broker takes longer than the network
+    assert rules(lossy(0, 3, of=4000)) == []  # no percentile shows it
+
+
+def test_tail_loss_probes_are_no_loss() -> None:
+    """Up to 0.35 % of the packets between healthy hosts, and for a few requests a larger share."""
+    assert rules(lossy(0, 14, of=2000, after_s=0.02, d_sack=True)) == []
+    assert rules(lossy(0, 12, after_s=0.2, d_sack=True)) == []
+    assert rules(lossy(0, 12, after_s=0.2)) == ["network-loss"]
 
 
 def test_connections_that_open_at_the_second_attempt() -> None:
