@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
+from textwrap import fill, indent
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
@@ -12,7 +13,6 @@ from kdissect.cli.help import command
 from kdissect.cli.terminal import output, width
 from kdissect.errors import UsageError
 from kdissect.kafka import apis, schema
-from kdissect.phrases import cut
 from kdissect.query.nearest import did_you_mean
 from kdissect.tables.columns import ALIASES, EXCHANGE, OBJECT, RECORD
 
@@ -28,6 +28,8 @@ Examples:
   kdissect fields request.topics         those that contain this text
   kdissect read -e time,client_id,response.throttle_time_ms capture.pcap
 """
+_MEANING = 30  # columns that a meaning needs beside its name; in fewer it stands below
+_INDENT = 6  # of a meaning below its name
 _PATTERN_CHARACTERS = frozenset("*?[")
 
 
@@ -105,8 +107,8 @@ def _paths(fields: Sequence[Field], parent: str) -> Iterator[tuple[str, Field]]:
 
 
 def _lines(names: Sequence[_Name], max_width: int | None) -> Iterator[str]:
-    name_width = min(max(len(name.name) for name in names), 60)
-    type_width = min(max(len(name.type) for name in names), 16)
+    name_width = max(len(name.name) for name in names)
+    type_width = max(len(name.type) for name in names)
     last_table = ""
     for name in names:
         if name.table != last_table:
@@ -115,8 +117,13 @@ def _lines(names: Sequence[_Name], max_width: int | None) -> Iterator[str]:
             last_table = name.table
         users = ", ".join(name.apis[:3]) + (f" and {len(name.apis) - 3} more" if len(name.apis) > 3 else "")
         meaning = "  ".join(filter(None, (users, name.meaning.replace("`", ""))))
-        line = f"  {name.name:{name_width}}  {name.type:{type_width}}  {meaning}"
-        yield (line if max_width is None else cut(line, max_width)) + "\n"
+        line = f"  {name.name:{name_width}}  {name.type:{type_width}}  "
+        if max_width is None:
+            yield f"{line}{meaning}\n"
+        elif max_width - len(line) >= _MEANING:
+            yield fill(meaning, max_width, initial_indent=line, subsequent_indent=" " * len(line)) + "\n"
+        else:
+            yield f"{line.rstrip()}\n{indent(fill(meaning, max_width - _INDENT), ' ' * _INDENT)}\n"
 
 
 _TABLES = {

@@ -234,32 +234,37 @@ EXCHANGE: tuple[Column, ...] = (
         "latency_us",
         INT64,
         _latency_us,
-        "From the last byte of the request to the first byte of the response: the sum of the five columns "
-        "that follow, of which `wait_us` or `service_us` is null or 0.",
+        "From the last byte of the request to the first byte of the response: the sum of `queued_us`, "
+        "`throttled_us`, `network_us`, `wait_us` and `service_us`, where these are known.",
         "us",
     ),
     _part(
         "queued_us",
-        "Until the last byte of the previous response of the connection: brokers process the requests of a "
-        "connection one by one. Null after a gap.",
+        "Time in the broker's queue behind the previous request of the connection, until the last byte of "
+        "its response: brokers process the requests of a connection one by one. Null after a gap.",
     ),
     _part(
         "throttled_us",
-        "After that, until the throttle time of the previous response was over (KIP-219); with brokers "
-        "before 2.0, by how much the response was delayed. Null if the throttle time is not known.",
+        "Time after `queued_us` during which a quota muted the connection: the rest of the previous "
+        "response's throttle time (KIP-219). Before Kafka 2.0: by how much the broker delayed this response. "
+        "Null if the throttle time is not known.",
     ),
     _part(
         "network_us",
-        "After that, until bytes of the request were last retransmitted; 0 if the capture does not have both "
-        "the original and the retransmission.",
+        "Time lost to retransmissions, after `queued_us` and `throttled_us`: until bytes of the request were "
+        "last retransmitted. 0 unless the capture has both the original and the retransmission.",
     ),
     _part(
         "wait_us",
-        "The rest, if the broker waited on purpose: JoinGroup, SyncGroup, and a Fetch or ShareFetch that "
-        "returned no records, or only records past the last high watermark that the connection had seen; "
-        "otherwise 0. Null if this cannot be known.",
+        "The rest of the latency where the broker waited on purpose: for JoinGroup, SyncGroup, and a Fetch "
+        "or ShareFetch that returned no records, or only records past the last high watermark that the "
+        "connection had seen. Otherwise 0. Null if this cannot be known.",
     ),
-    _part("service_us", "The rest, if the broker did not wait; otherwise null, as if a part before is."),
+    _part(
+        "service_us",
+        "The rest of the latency where the broker did not wait: the time to serve the request. Null if the "
+        "broker waited, or if one of the other parts is null.",
+    ),
     Column("client_ip", STRING, attrgetter("connection.client.ip"), "Client address."),
     Column("client_port", INT32, attrgetter("connection.client.port"), "Client TCP port."),
     Column(
