@@ -179,7 +179,7 @@ sys.exit(main())
 @pytest.mark.parametrize("where", ["reader", "table"])
 def test_what_comes_live_is_kept_as_far_as_it_came(where: str, tmp_path: Path) -> None:
     packets = [(packet.time_ns, packet.data) for packet in talk().packets]
-    arguments = [where, "live", "-", "-P", "--export", str(tmp_path / "tables")]
+    arguments = [where, "live", "-", "-P", "-o", str(tmp_path / "tables")]
     done = subprocess.run(
         [sys.executable, "-c", LIVE, *arguments],
         input=pcapng(packets) + counters(),

@@ -140,7 +140,7 @@ WRITING = [
     ["export", CAPTURE, "--records", "--partition-by", "date", "-o", "{}/tables"],
     ["export", CAPTURE, "-j", "2", "-o", "{}/tables"],
     ["live", "-w", "{}/capture.pcapng", "-b", "filesize:10kB"],
-    ["live", "--export", "{}/tables"],
+    ["live", "-o", "{}/tables"],
 ]
 
 
@@ -176,7 +176,7 @@ def test_nobody_else_reads_what_is_written(
         (["export", CAPTURE, "-o", "{}"], "exchanges"),
         (["export", CAPTURE, "-o", "{}"], "exchanges/_kdissect"),
         (["export", CAPTURE, "-o", "{}"], ".kdissect.lock"),
-        (["live", "--export", "{}"], "anomalies"),
+        (["live", "-o", "{}"], "anomalies"),
     ],
 )
 def test_planted_links_are_not_followed(
@@ -202,7 +202,7 @@ def test_a_mode_needs_files(capsys: pytest.CaptureFixture[str], tmp_path: Path) 
     for command, goes_with in (
         (["read", CAPTURE], "-w FILE"),
         (["records", CAPTURE], "-o DIR"),
-        (["live", "-i", "lo"], "-w FILE or --export DIR"),
+        (["live", "-i", "lo"], "-w FILE or -o DIR"),
     ):
         done = run(capsys, *command, "--mode", "640")
         assert (done.status, done.err.split(" (")[0]) == (2, f"kdissect: --mode needs {goes_with}")

@@ -40,7 +40,7 @@ WAYS: dict[str, list[str]] = {
     "lines": [],
     "json": ["--json"],
     "summary": ["-q", "--summary", "--limits", SMALL],
-    "export": ["--export", "{folder}", "--rotate", "1min", "--bodies", "none"],
+    "export": ["-o", "{folder}", "--rotate", "1min", "--bodies", "none"],
     "prometheus": ["-q", "--prometheus", "127.0.0.1:0"],
     "top": ["--top"],
 }

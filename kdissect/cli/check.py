@@ -40,7 +40,7 @@ response when the capture ends are not complete, but do not affect the verdict.
     "--json", "as_json", is_flag=True, help="Print one JSON document (schema: docs/check.schema.json)."
 )
 @click.option(
-    "--limit",
+    "--max-rows",
     type=click.IntRange(min=1),
     default=20,
     metavar="N",
@@ -48,7 +48,7 @@ response when the capture ends are not complete, but do not affect the verdict.
 )
 @click.option("--fail", is_flag=True, help="Exit with status 1 unless the verdict is good.")
 @color_option
-def check(as_json: bool, limit: int, fail: bool, color: str, **options: Any) -> None:
+def check(as_json: bool, max_rows: int, fail: bool, color: str, **options: Any) -> None:
     """Report what a capture contains and how complete it is.
 
     A verdict with reasons and remedies; then files, interfaces and drops, skipped packets, gaps, connections
@@ -61,7 +61,7 @@ def check(as_json: bool, limit: int, fail: bool, color: str, **options: Any) -> 
     with open_run(query, bar=lambda _: True, observer=observer) as run:
         run.show(run.selected(), observer.exchange)
         document = _appraised(run, observer)
-        _write(run, document, limit, color, as_json=as_json)
+        _write(run, document, max_rows, color, as_json=as_json)
     run.end("exchange")
     if fail and document.verdict != GOOD:
         raise click.exceptions.Exit(NOT_GOOD)
@@ -74,7 +74,7 @@ def _appraised(run: Run, observer: Survey) -> Check:
     return appraise(totals.sources, observer, totals.counts, totals.skipped, totals.problems, totals.notices)
 
 
-def _write(run: Run, document: Check, limit: int, color: str, *, as_json: bool) -> None:
+def _write(run: Run, document: Check, max_rows: int, color: str, *, as_json: bool) -> None:
     if as_json:
         from kdissect.phrases import json_writer
         from kdissect.tables.values import json_document
@@ -85,7 +85,7 @@ def _write(run: Run, document: Check, limit: int, color: str, *, as_json: bool) 
 
     page.write(
         run.out,
-        check_page.sections(document, limit=limit),
+        check_page.sections(document, limit=max_rows),
         width=width(run.out),
         color=use_color(run.out, color),
     )

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from kdissect.capture.inputs import captures
 from kdissect.cli.export_options import export_options, finish_or_abandon, report_export, take_export
 from kdissect.cli.help import command
 from kdissect.cli.live_run import DeferInterrupt
@@ -67,15 +65,12 @@ export is left alone; missing tables are added.
 def export(jobs: int | None, **options: Any) -> None:
     """Write typed tables for Spark, DuckDB, pandas or Polars.
 
-    FILE can be a directory (all captures in it and its subdirectories) or a quoted glob. Filters select
-    exchanges; their partitions, group events and connections are written with them. Column names are the
-    keys of read --json.
+    Filters select exchanges; their partitions, group events and connections are written with them. Column
+    names are the keys of read --json.
     """
     tables = take_export(options)
     overwrite = options.pop("overwrite")
-    files = options.pop("also_files"), options.pop("files")
-    options |= {"also_files": (), "files": captures(chain(*files), exclude=tables.folder)}
-    query = Query.take(options)
+    query = Query.take(options, exclude=tables.folder)
     query = replace(query, options=replace(query.options, end_to_end=RECORDS in tables.tables))
     job = manifest.job_of(query.paths, query.options, tables)
     is_pipe = any(each["bytes"] is None for each in job["captures"])

@@ -153,6 +153,7 @@ def export_options(form: str = JSONL) -> Callable[[Command], Command]:
     return combine(
         click.option(
             "-o",
+            "--output",
             "folder",
             required=True,
             type=click.Path(),

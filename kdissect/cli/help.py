@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from copy import copy
 from functools import partial
 from typing import Any
 
@@ -25,7 +26,7 @@ _INPUT = (
 _FILTER = (
     "--api --topic --partition --client --group --error --kind --slower-than --bigger-than --since --until "
     "--connection --where --exchange --key --header --trace --schema --offset --control --produced --fetched "
-    "--unique -c"
+    "--unique --count"
 )
 _PERFORMANCE = "--jobs --limits --no-progress -l --split --log"
 _OTHER = "--debug --help --help-all"
@@ -39,21 +40,33 @@ GROUPS: dict[str, frozenset[str]] = {
 COMMON = {
     name: frozenset(options.split())
     for name, options in {
-        "read": "-d --api --topic --client --group --error --slower-than --where -V --json --fields -c -t -w",
-        "records": "-d --topic --partition --key --offset --header --where --unique -V --json --fields -c -o",
+        "read": "-d --api --topic --client --group --error --slower-than --where -V --json --fields --count "
+        "-t -w",
+        "records": "-d --topic --partition --key --offset --header --where --unique -V --json --fields "
+        "--count --output",
         "live": "-i -d -D --api --topic --client --error --slower-than --top --summary --prometheus -w "
-        "--export",
+        "--output",
         "story": "-d --names --diagram --mermaid -t --limits",
         "summary": "-d --topic --client --since --by --order-by --findings --groups --lag --transactions "
         "--versions --json",
-        "check": "-d --port --json --limit --fail",
-        "export": "-d --topic --where --since -o --format --tables --records --bodies --overwrite --jobs",
-        "spark decode": "-d --topic --where -o --format --tables --records --split --master --overwrite",
-        "spark report": "--job --by --window --limit --json --sketches --master",
-        "spark sql": "--json --csv --limit --master",
+        "check": "-d --port --json --max-rows --fail",
+        "export": "-d --topic --where --since --output --format --tables --records --bodies --overwrite "
+        "--jobs",
+        "spark decode": "-d --topic --where --output --format --tables --records --split --master "
+        "--overwrite",
+        "spark report": "--report --by --interval --max-rows --json --sketches --master",
+        "spark sql": "--json --csv --max-rows --master",
     }.items()
 }
 """The options in the short help. Commands that are not named show all."""
+OLD_SPELLINGS = {
+    "live": {"--export": "--output"},
+    "summary": {"--limit": "--max-rows"},
+    "check": {"--limit": "--max-rows"},
+    "spark report": {"--job": "--report", "--window": "--interval", "--limit": "--max-rows"},
+    "spark sql": {"--limit": "--max-rows"},
+}
+"""Former spellings of options, by command. They still work, but only docs/migration.md shows them."""
 
 EXAMPLES = """\b
 Examples:
@@ -125,6 +138,15 @@ class HelpfulCommand(click.Command):
         flag |= {"is_eager": True, "help": "Show all options and examples."}
         self.params.append(click.Option(["--help-all"], callback=_help_all, **flag))
 
+    def make_parser(self, ctx: click.Context) -> Any:
+        """Accept old spellings of options."""
+        parser = super().make_parser(ctx)
+        for old, new in OLD_SPELLINGS.get(_name(ctx), {}).items():
+            option = copy(next(each for each in self.params if new in each.opts))
+            option.opts = [old]
+            option.add_to_parser(parser, ctx)
+        return parser
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List options in groups."""
         shown = _shown(ctx)
@@ -175,7 +197,12 @@ def _shown(context: click.Context) -> frozenset[str] | None:
     """The options in the help of a command; None: all."""
     if context.meta.get(_ALL):
         return None
-    return COMMON.get(context.command_path.partition(" ")[2])
+    return COMMON.get(_name(context))
+
+
+def _name(context: click.Context) -> str:
+    """The command as it is called: "spark report"."""
+    return context.command_path.partition(" ")[2]
 
 
 def _flag(option: click.Parameter) -> str:

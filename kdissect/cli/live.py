@@ -116,7 +116,7 @@ class LiveSummary:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# ``live --export DIR``: live traffic -> typed tables, whose files appear while the capture goes on.
+# ``live -o DIR``: live traffic -> typed tables, whose files appear while the capture goes on.
 #
 # A restart with the same folder adds files to those of earlier runs.
 # ------------------------------------------------------------------------------------------------------------
@@ -124,8 +124,9 @@ class LiveSummary:
 
 export_options = combine(
     click.option(
-        "--export",
-        "export",
+        "-o",
+        "--output",
+        "folder",
         type=click.Path(),
         callback=to_local,
         metavar="DIR",
@@ -134,7 +135,7 @@ export_options = combine(
             "are then shown only with -P, -V, --json or --csv. An existing live export in DIR is continued."
         ),
     ),
-    table_options("With --export: ", "256MB and 5min"),
+    table_options("With -o: ", "256MB and 5min"),
 )
 """Where and how to write tables of live traffic."""
 
@@ -150,17 +151,17 @@ _DISPLAY_OPTIONS = ("lines", "tree", "show_bytes", "as_json", "as_csv", "fields"
 
 
 def take_tables(options: dict[str, Any]) -> ExportOptions | None:
-    """Remove ``export_options`` from a command's options and return their values. With --export, --records
+    """Remove ``export_options`` from a command's options and return their values. With -o, --records
     adds a table; it applies to stdout only if exchanges are shown too.
 
     Raises:
-        UsageError: an option needs --export, which is not set.
+        UsageError: an option needs -o, which is not set.
     """
-    folder = options.pop("export")
+    folder = options.pop("folder")
     if folder is None:
         for name, flag in _TABLE_OPTIONS.items():
             if options.pop(name):
-                raise click.UsageError(f"{flag} needs --export DIR")
+                raise click.UsageError(f"{flag} needs -o DIR")
         return None
     with_records, is_shown = options["with_records"], any(options[name] for name in _DISPLAY_OPTIONS)
     own = {name: options.pop(name) for name in _TABLE_OPTIONS}
@@ -261,7 +262,7 @@ Examples:
   kdissect live --follow /var/captures
   kdissect live -i eth0 --top
   kdissect live -i eth0 -q --prometheus :9464
-  kdissect live -i eth0 --export tables --format parquet --rotate 1min --partition-by date
+  kdissect live -i eth0 -o tables --format parquet --rotate 1min --partition-by date
 
 An exchange is shown as soon as it is complete: within 200 ms of its last packet, or within 400 ms if a
 packet of its connection is missing. An exchange that waits for a packet may be shown after later ones.
@@ -272,7 +273,7 @@ Dropped packets are reported immediately and at the end. Ctrl-C or SIGTERM stops
 captured is still shown, with a summary on stderr. A second Ctrl-C exits immediately. If an interface goes
 down or disappears, kdissect waits for it and resumes.
 
---export: tables as in kdissect export. Restarting with the same DIR adds files, and removes unfinished ones
+-o: tables as in kdissect export. Restarting with the same DIR adds files, and removes unfinished ones
 left by a killed run. manifest.json lists all files but the newest, and whether the run ended normally.
 
 --top: rates cover the last ten seconds of packet time. When a pipe ends, the display stays until you press q.
@@ -286,8 +287,11 @@ left by a killed run. manifest.json lists all files but the newest, and whether 
 @mode_option
 @live_options
 @filter_options
-@click.option("-c", "count", type=click.IntRange(min=1), metavar="N", help="Stop after showing N exchanges.")
-@click.option("-P", "--lines", is_flag=True, help="With --export: show exchanges too.")
+@click.option(
+    "-c", "--count", type=click.IntRange(min=1), metavar="N", help="Stop after showing N exchanges."
+)
+@click.option("-l", is_flag=True, expose_value=False, hidden=True, help="Always so; as in tshark -l.")
+@click.option("-P", "--lines", is_flag=True, help="With -o: show exchanges too.")
 @click.option(
     "--summary/--no-summary",
     "summary",
@@ -307,7 +311,7 @@ def live(count: int | None, lists: bool, summary: bool | None, **options: Any) -
         return
     tables = take_tables(options)
     if options["mode"] is not None and options["target"] is None and tables is None:
-        raise click.UsageError("--mode needs -w FILE or --export DIR")
+        raise click.UsageError("--mode needs -w FILE or -o DIR")
     is_shown = options.pop("lines") or tables is None
     query = Query.live(options)
     if tables is not None and RECORDS in tables.tables:

@@ -53,7 +53,9 @@ anomalies after "!". On a narrow terminal some columns are omitted; files and pi
 @names_option(f"{WINDOW}; {WHOLE} if a filter names topics of a file")
 @filter_options
 @exchange_option("Show only this exchange.")
-@click.option("-c", "count", type=click.IntRange(min=1), metavar="N", help="Stop after showing N exchanges.")
+@click.option(
+    "-c", "--count", type=click.IntRange(min=1), metavar="N", help="Stop after showing N exchanges."
+)
 @output_options
 @click.option(
     "-w",
@@ -85,8 +87,8 @@ def read(
 ) -> None:
     """Show the exchanges (requests and their responses) in a capture.
 
-    FILE is pcap or pcapng, optionally compressed with gzip, zstd or lz4; - is stdin. Several files are merged
-    by time. Kafka is recognized on any port.
+    FILE is pcap or pcapng, optionally compressed with gzip, zstd or lz4, a directory of such files, or a glob
+    in quotes; - is stdin. Several files are merged by time. Kafka is recognized on any port.
     """
     query = Query.take(options, names=WINDOW)
     output = ExchangeOutput.take(options, {"-w": target is not None})

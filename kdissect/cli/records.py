@@ -135,7 +135,7 @@ empty or new.
 @click.option("--produced", is_flag=True, help="Only records sent by clients.")
 @click.option("--fetched", is_flag=True, help="Only records sent by brokers, to clients or to each other.")
 @click.option("--unique", is_flag=True, help="Show each record (topic, partition and offset) only once.")
-@click.option("-c", "count", type=click.IntRange(min=1), metavar="N", help="Stop after showing N records.")
+@click.option("-c", "--count", type=click.IntRange(min=1), metavar="N", help="Stop after showing N records.")
 @click.option("-V", "tree", is_flag=True, help="Show each record as a tree, with all its fields.")
 @click.option("--full", is_flag=True, help="With -V: do not truncate long strings, bytes or headers.")
 @json_option
@@ -143,6 +143,7 @@ empty or new.
 @fields_option
 @click.option(
     "-o",
+    "--output",
     "folder",
     type=click.Path(),
     callback=to_local,

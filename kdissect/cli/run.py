@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
-from kdissect.capture.inputs import STDIN
+from kdissect.capture.inputs import STDIN, captures
 from kdissect.capture.reader import Readable, open_capture
 from kdissect.capture.source import one_by_one
 from kdissect.cli.help import NoFileError
@@ -69,20 +69,22 @@ class Query:
     split_latency: bool = True
 
     @classmethod
-    def take(cls, options: dict[str, Any], names: str = WHOLE) -> Query:
+    def take(cls, options: dict[str, Any], names: str = WHOLE, exclude: Path | None = None) -> Query:
         """Remove these options from a command's options and return their values.
 
         Args:
             options: of the command.
             names: default of ``--names`` for files, unless a filter is about names of topics.
+            exclude: an output folder, which is skipped in folders of captures.
 
         Raises:
             UsageError: there is no input file, a filter is invalid, or a pipe would have to be read twice.
+            CaptureError: a folder has no captures, or cannot be read.
         """
-        paths = (*options.pop("also_files"), *options.pop("files"))
+        paths = captures((*options.pop("also_files"), *options.pop("files")), exclude=exclude)
         if not paths:
             raise NoFileError
-        if "-" in paths:
+        if STDIN in paths:
             check_stdin()
         return cls.live(options, paths, names, no_progress=options.pop("no_progress"))
 
@@ -127,7 +129,7 @@ class Query:
 
 
 def _is_pipe(path: str) -> bool:
-    return path == STDIN or (Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir())
+    return path == STDIN or (Path(path).exists() and not Path(path).is_file())
 
 
 def _filter(options: Options) -> Filter:

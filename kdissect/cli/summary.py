@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 ORDERS = ("count", "bytes", "latency", "errors", "throttle", "name")
 FINDINGS = 1  # exit status
-ROWS = 10  # of each table on the page, without --limit
+ROWS = 10  # of each table on the page, without --max-rows
 WIDE = 160  # a terminal narrower than this gets fewer columns
 
 EXAMPLES = """\b
 Examples:
   kdissect summary capture.pcap
-  kdissect summary --by topic --order-by bytes --limit 50 *.pcapng.gz
+  kdissect summary --by topic --order-by bytes --max-rows 50 *.pcapng.gz
   kdissect summary --by client --interval 10s --api Produce capture.pcap
   kdissect summary --versions --fail capture.pcap   exit status 1 if an upgrade would break a client
   kdissect summary --findings --fail capture.pcap   exit status 1 if there are findings
@@ -69,7 +69,7 @@ def _to_interval(text: str) -> int:
     help=f"Sort order of rows: {', '.join(ORDERS)}.",
 )
 @click.option(
-    "--limit",
+    "--max-rows",
     type=click.IntRange(min=1),
     metavar="N",
     help=f"Rows per table. [default: {ROWS}; with --json all]",
@@ -118,7 +118,7 @@ def _to_interval(text: str) -> int:
 def summary(
     by: str | None,
     order: str | None,
-    limit: int | None,
+    max_rows: int | None,
     interval_ns: int | None,
     lists_rules: bool,
     fail: bool,
@@ -150,7 +150,7 @@ def summary(
     )
     with _counted_run(query, summarizer, processes(query, jobs)) as run:
         document = ordered(viewed(_closed(summarizer, query, run), by, parts), order)
-        _write(run, document, limit, color, as_json=as_json)
+        _write(run, document, max_rows, color, as_json=as_json)
         if sketches is not None:
             _sketch(sketches, summarizer, by)
     run.report(run.shown)
@@ -195,18 +195,18 @@ def _closed(summarizer: Summarizer, query: Query, run: Run) -> Summary:
     return summarizer.close(query.paths, totals.counts, totals.skipped)
 
 
-def _write(run: Run, document: Summary, limit: int | None, color: str, *, as_json: bool) -> None:
+def _write(run: Run, document: Summary, max_rows: int | None, color: str, *, as_json: bool) -> None:
     from kdissect.phrases import json_writer
     from kdissect.stats.views import limited
     from kdissect.tables.values import json_document
     from kdissect.text import page, summary_page
 
     if as_json:
-        json_writer(run.out)(json_document(limited(document, limit)))
+        json_writer(run.out)(json_document(limited(document, max_rows)))
         return
     columns = width(run.out)
     sections = summary_page.sections(
-        document, limit=limit or ROWS, narrow=columns is not None and columns < WIDE
+        document, limit=max_rows or ROWS, narrow=columns is not None and columns < WIDE
     )
     page.write(run.out, sections, width=columns, color=use_color(run.out, color))
 

@@ -192,7 +192,7 @@ def _section(name: str, frame: DataFrame, limit: int, *, narrow: bool) -> PageSe
     first_time = next((column for column, kind in shown if kind == "timestamp"), None)
     views = [_view(column, kind, zone=" (UTC)" if column == first_time else "") for column, kind in shown]
     rows = [json.loads(text) for text in islice(_json(frame.limit(limit + 1)), limit + 1)]
-    more = (f"first {many(limit, 'row')}; use --limit to show more",) if len(rows) > limit else ()
+    more = (f"first {many(limit, 'row')}; use --max-rows to show more",) if len(rows) > limit else ()
     return table(_TITLES[name], views, rows[:limit], notes=more if rows else ("no rows",))
 
 

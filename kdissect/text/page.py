@@ -153,5 +153,5 @@ def write(out: TextIO, sections: Iterable[PageSection], *, width: int | None, co
                 )
             console.print(grid)
         if section.left_out:
-            console.print(Text(f"{section.left_out:,} more; use --limit to show them", style="dim"))
+            console.print(Text(f"{section.left_out:,} more; use --max-rows to show them", style="dim"))
     out.write(_BLANKS.sub("", page.getvalue()))

@@ -148,5 +148,5 @@ def test_options_for_ports_and_rows(tmp_path: Path, capsys: Capsys) -> None:
         for port in (9093, 9094)
     ]
     path = write(tmp_path / "a.pcap", *talks)
-    assert "1 more; use --limit to show them" in run(capsys, "check", "--limit", "1", path).out
+    assert "1 more; use --max-rows to show them" in run(capsys, "check", "--max-rows", "1", path).out
     assert "9094" not in run(capsys, "check", "--port", "9093", path).out

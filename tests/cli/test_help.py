@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 import pytest
 
-from kdissect.cli.help import COMMON, GROUPS
+from kdissect.cli.help import COMMON, GROUPS, OLD_SPELLINGS
 from kdissect.cli.main import kdissect
 from kdissect.cli.terminal import OK, USAGE
 from tests.cli.commands import run
@@ -49,7 +50,7 @@ def test_the_full_help_has_every_option_once(name: str, capsys: pytest.CaptureFi
     sections = re.split("^(?=[A-Z][a-z]+:$)", shown.out, maxsplit=1, flags=re.MULTILINE)[1]
     lines = [*sections.partition("  -h, --help")[0].splitlines(), "  -h"]
     first_words = [line.strip().split(" ")[0].rstrip(",") for line in lines if line.startswith("  -")]
-    options = [option for option in ALL[name].params if isinstance(option, click.Option)]
+    options = [each for each in ALL[name].params if isinstance(each, click.Option) and not each.hidden]
     assert len(first_words) == len(options) + 1  # and --help
     assert set(first_words) <= flags(ALL[name]) | {"-h"} | {
         flag for o in options for flag in o.secondary_opts
@@ -64,6 +65,27 @@ def test_the_tables_name_options_that_exist() -> None:
     everywhere = set().union(*known.values()) | {"--help"}
     for group in GROUPS.values():
         assert group <= everywhere
+
+
+RENAMED = [(name, old, new) for name, spellings in OLD_SPELLINGS.items() for old, new in spellings.items()]
+VALUES = {"--output": "tables", "--max-rows": "7", "--report": "lag", "--interval": "1m"}
+
+
+@pytest.mark.parametrize(("name", "old", "new"), RENAMED)
+def test_old_spellings_work_unseen(name: str, old: str, new: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ALL[name]
+    root = click.Context(kdissect, info_name="kdissect", **kdissect.context_settings)
+    context = click.Context(command, info_name=name, parent=root)
+    parsed = [command.make_parser(context).parse_args([each, VALUES[new]])[0] for each in (old, new)]
+    assert parsed[0] == parsed[1]
+    assert VALUES[new] in str(parsed[0])
+    assert not re.search(rf"{old}\b", run(capsys, *name.split(), "--help-all").out)
+
+
+def test_old_spellings_are_in_the_migration_guide() -> None:
+    guide = Path("docs/migration.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([a-z ]+)` \| `(--\S+)` \| `(--\S+)`.* \|$", guide, flags=re.MULTILINE)
+    assert rows == RENAMED
 
 
 def test_no_file_shows_the_usage(capsys: pytest.CaptureFixture[str]) -> None:

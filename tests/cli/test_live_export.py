@@ -72,7 +72,7 @@ def test_tables_of_a_pipe_are_those_of_its_exchanges(
     path = tmp_path / "talk.pcap"
     path.write_bytes(capture_bytes(talk()))
     shown = [json.loads(line) for line in run(capsys, "read", "--json", str(path)).lines]
-    with live("-", "--export", str(out), stdin=subprocess.PIPE) as running:
+    with live("-", "-o", str(out), stdin=subprocess.PIPE) as running:
         write(running, path.read_bytes())
         status, lines, stderr = running.rest_of_pipe()
     assert (status, lines) == (OK, [])
@@ -92,7 +92,7 @@ def test_tables_of_a_pipe_are_those_of_its_exchanges(
     ("options", "count"), [(["-P"], 4), (["--json"], 4), (["-P", "-c", "2"], 2), (["-q"], 1)]
 )
 def test_exchanges_are_shown_too_if_requested(out: Path, options: list[str], count: int) -> None:
-    with live("-", "--export", str(out), *options, stdin=subprocess.PIPE) as running:
+    with live("-", "-o", str(out), *options, stdin=subprocess.PIPE) as running:
         write(running, capture_bytes(talk()))
         assert len(running.rest_of_pipe()[1]) == count
     assert len(json_rows(out / "exchanges")) == (count if "-c" in options else 4)
@@ -100,7 +100,7 @@ def test_exchanges_are_shown_too_if_requested(out: Path, options: list[str], cou
 
 def test_files_appear_by_time_in_all_tables_at_once(out: Path) -> None:
     """By packet time: the last packet is more than five seconds after the first."""
-    options = ("--export", str(out), "--rotate", "2s", "--format", "parquet")
+    options = ("-o", str(out), "--rotate", "2s", "--format", "parquet")
     with live("-", *options, stdin=subprocess.PIPE) as running:
         data = pcapng(beats(1000, 3_000_000))
         write(running, data[:-3000])
@@ -120,7 +120,7 @@ def test_each_file_that_is_followed_has_its_row(tmp_path: Path, out: Path) -> No
     captures.mkdir()
     packets = beats(4, 1_000_000)
     (captures / "1.pcapng").write_bytes(pcapng(packets[:6]))
-    with live("--follow", str(captures), "--json", "--export", str(out)) as running:
+    with live("--follow", str(captures), "--json", "-o", str(out)) as running:
         running.line()
         (captures / "2.pcapng").write_bytes(pcapng(packets[6:]))
         for _ in range(3):
@@ -143,7 +143,7 @@ def test_records_are_a_table_if_requested(out: Path) -> None:
     }
     conversation = Talk().handshake()
     conversation.client_sends(request(PRODUCE, 9, body)).broker_sends(response(PRODUCE, 9, {}))
-    with live("-", "--export", str(out), "--records", stdin=subprocess.PIPE) as running:
+    with live("-", "-o", str(out), "--records", stdin=subprocess.PIPE) as running:
         write(running, capture_bytes(conversation))
         assert running.rest_of_pipe()[0] == OK
     assert [row["value"] for row in json_rows(out / "records")] == ["v"]
@@ -155,7 +155,7 @@ def test_records_are_a_table_if_requested(out: Path) -> None:
 @listens
 def test_an_interface_until_sigterm_and_again(out: Path) -> None:
     """Rows are in files after a second although there are no more packets; the next run adds files."""
-    options = ("--export", str(out), "--rotate", "1s")
+    options = ("-o", str(out), "--rotate", "1s")
     with broker() as port, Client(port) as client:
         with on_loopback(port, *options) as running:
             client.beat(20)
@@ -190,7 +190,7 @@ def test_an_interface_until_sigterm_and_again(out: Path) -> None:
 
 
 def test_killed_and_run_again(out: Path) -> None:
-    options = ("--export", str(out), "--rotate", "20KB")
+    options = ("-o", str(out), "--rotate", "20KB")
     data = long_capture(1000)
     with live("-", *options, stdin=subprocess.PIPE) as running:
         write(running, data)
@@ -218,7 +218,7 @@ def test_killed_and_run_again(out: Path) -> None:
 
 
 def test_the_second_ctrl_c_ends_it_at_once_and_leaves_no_half_file(out: Path) -> None:
-    with live("-", "--export", str(out), stdin=subprocess.PIPE) as running:
+    with live("-", "-o", str(out), stdin=subprocess.PIPE) as running:
         write(running, long_capture(300))
         wait_for(lambda: bool(list((out / "exchanges").glob(".part-*"))))
         running.process.send_signal(signal.SIGINT)
@@ -235,10 +235,10 @@ def test_two_processes_cannot_export_to_one_folder(
 ) -> None:
     path = tmp_path / "talk.pcap"
     path.write_bytes(capture_bytes(talk()))
-    with live("-", "--export", str(out), stdin=subprocess.PIPE) as running:
+    with live("-", "-o", str(out), stdin=subprocess.PIPE) as running:
         write(running, path.read_bytes())
         wait_for(lambda: (out / "captures" / FOLDER / MANIFEST).exists())
-        for command in (["live", "--follow", str(tmp_path), "--export"], ["export", str(path), "-o"]):
+        for command in (["live", "--follow", str(tmp_path), "-o"], ["export", str(path), "-o"]):
             done = run(capsys, *command, str(out))
             assert done.status == USAGE
             message = f"{out} is in use by another kdissect (process {running.process.pid})"
@@ -259,7 +259,7 @@ def test_two_processes_cannot_export_to_one_folder(
 )
 def test_options_that_do_not_match_the_earlier_runs(out: Path, options: list[str], message: str) -> None:
     for more, status in (([], OK), (options, USAGE)):
-        with live("-", "--export", str(out), *more, stdin=subprocess.PIPE) as running:
+        with live("-", "-o", str(out), *more, stdin=subprocess.PIPE) as running:
             running.process.stdin.write(capture_bytes(talk()))  # type: ignore[union-attr]
             done = running.rest_of_pipe()
         assert done[0] == status
@@ -273,7 +273,7 @@ def test_an_export_of_files_cannot_be_continued(
     path = tmp_path / "talk.pcap"
     path.write_bytes(capture_bytes(talk()))
     assert run(capsys, "export", str(path), "-o", str(out)).status == OK
-    done = run(capsys, "live", "--follow", str(path), "--export", str(out))
+    done = run(capsys, "live", "--follow", str(path), "-o", str(out))
     assert done.status == USAGE
     assert "anomalies has an export of" in done.err
     assert "(0 rows), which is not from a live run; use a new directory" in done.err
@@ -283,4 +283,4 @@ def test_an_export_of_files_cannot_be_continued(
 def test_options_that_go_with_export(capsys: pytest.CaptureFixture[str], option: list[str]) -> None:
     done = run(capsys, "live", "-i", "lo", *option)
     assert done.status == USAGE
-    assert f"{option[0]} needs --export DIR" in done.err
+    assert f"{option[0]} needs -o DIR" in done.err

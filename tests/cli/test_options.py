@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from typing import TYPE_CHECKING
 
 import click
@@ -94,7 +95,7 @@ def test_every_criterion_is_an_option() -> None:
     "command",
     [
         ("export", "x.pcap", "-o"),
-        ("live", "-", "--export"),
+        ("live", "-", "-o"),
         ("live", "-", "-w"),
         ("records", "x.pcap", "-o"),
         ("read", "x.pcap", "-w"),
@@ -112,6 +113,39 @@ def test_nothing_is_written_to_a_url(
     assert done.status == USAGE
     assert "s3a://bucket/tables is a URL, which is not supported; use a local or mounted path" in done.err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["read -q", "records -q", "summary --json", "story client:web", "check --json", "export -o {out}"],
+)
+def test_directories_and_patterns_are_captures(
+    command: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folder = tmp_path / "captures"
+    (folder / "below").mkdir(parents=True)
+    (folder / "notes.txt").write_text("no capture")
+    names = [
+        write(folder / "a.pcap", talk(client=("10.0.0.1", 41000))),
+        write(folder / "below" / "b.pcap", talk(client=("10.0.0.1", 41001))),
+    ]
+
+    def shown(number: int, *inputs: str) -> str:
+        done = run(capsys, *command.format(out=tmp_path / f"out{number}").split(), *inputs)
+        assert done.status == OK
+        return done.out + re.sub(r"\([\d.]+ .?B\)|out\d", "", done.err)
+
+    expected = shown(0, *names)
+    assert shown(4, names[0]) != expected
+    assert shown(1, str(folder)) == expected
+    assert shown(2, f"{folder}/**/*.pcap") == expected
+    assert shown(3, "-r", str(folder)) == expected
+    failed = run(capsys, *command.format(out=tmp_path / "none").split(), f"{folder}/*.pcapng")
+    assert (failed.status, failed.err) == (USAGE, f"kdissect: no file matches {folder}/*.pcapng\n")
+    (tmp_path / "empty").mkdir()
+    failed = run(capsys, *command.format(out=tmp_path / "none").split(), str(tmp_path / "empty"))
+    assert failed.status == USAGE
+    assert "no capture files in this directory or its subdirectories" in failed.err
 
 
 def test_a_file_url_is_the_path_in_it(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

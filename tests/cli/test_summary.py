@@ -22,11 +22,11 @@ def test_the_page(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_one_table_alone_in_another_order(capsys: pytest.CaptureFixture[str]) -> None:
-    done = run(capsys, "summary", "--by", "partition", "--order-by", "name", "--limit", "2", BASICS)
+    done = run(capsys, "summary", "--by", "partition", "--order-by", "name", "--max-rows", "2", BASICS)
     assert done.status == 0
     start = done.lines.index("Partitions")
     assert [line.split()[0] for line in done.lines[start + 2 : start + 4]] == ["late:0", "late:1"]
-    assert done.lines[-1].endswith(" more; use --limit to show them")
+    assert done.lines[-1].endswith(" more; use --max-rows to show them")
 
 
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -41,7 +41,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_json_has_every_row_unless_limited(capsys: pytest.CaptureFixture[str]) -> None:
     all_rows = json.loads(run(capsys, "summary", "--json", BASICS).out)
-    first_rows = json.loads(run(capsys, "summary", "--json", "--limit", "3", BASICS).out)
+    first_rows = json.loads(run(capsys, "summary", "--json", "--max-rows", "3", BASICS).out)
     assert len(all_rows["apis"]) > 10
     assert first_rows["apis"] == all_rows["apis"][:3]
 

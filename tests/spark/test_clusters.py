@@ -122,8 +122,8 @@ def run(folder: Path, place: dict[str, Any], environment: dict[str, str]) -> lis
     commands = [
         ["doctor", "--start", "--json", option, url],
         ["decode", *SAMPLES, "-o", tables, "--split", "shuffle", option, url],
-        ["report", tables, "--job", "latency,errors", "--json", option, url],
-        ["report", tables, "--job", "latency", "-o", str(folder / "reports"), option, url],
+        ["report", tables, "--report", "latency,errors", "--json", option, url],
+        ["report", tables, "--report", "latency", "-o", str(folder / "reports"), option, url],
         ["sql", tables, "--json", "select count(*) n from exchanges", option, url],
     ]
     done = subprocess.run(

@@ -60,7 +60,7 @@ def test_a_page_for_people(spark: SparkSession, folder: str) -> None:
     out = StringIO()
     write_page(out, report(spark, folder, ["rebalances", "latency", "throttle"]), limit=3)
     lines = out.getvalue().splitlines()
-    assert lines[:2] == ["Rebalances", "first 3 rows; use --limit to show more"]
+    assert lines[:2] == ["Rebalances", "first 3 rows; use --max-rows to show more"]
     assert re.search(
         r"^calm +2026-11-21 14:08:00 +2026-11-21 14:08:00 +[\d.]+ms +first ", out.getvalue(), re.MULTILINE
     )

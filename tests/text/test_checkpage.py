@@ -93,7 +93,7 @@ Kafka: 2 from the start, 1 from mid-stream, 1 one-sided
 Skipped
 PROTOCOL  END            CONNECTIONS
 TLS       10.0.0.2:9093            1
-1 more; use --limit to show them
+1 more; use --max-rows to show them
 
 Exchanges
 3 exchanges, 2 answered, 1 response without request

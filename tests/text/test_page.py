@@ -29,7 +29,7 @@ def test_a_table_with_everything() -> None:
         "TOPIC                                             BYTES",
         "orders-of-the-whole-world-and-all-its-customers       7",
         "x                                                12,345",
-        "1,200 more; use --limit to show them",
+        "1,200 more; use --max-rows to show them",
     ]
 
 

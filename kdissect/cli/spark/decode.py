@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kdissect.capture.inputs import STDIN, captures
+from kdissect.capture.inputs import STDIN
 from kdissect.cli.export_options import export_options, take_export
 from kdissect.cli.help import command
 from kdissect.cli.options import filter_options, input_options, names_option
@@ -64,20 +64,17 @@ packages it depends on must be installed there.
 )
 @target_options.spark_options
 def decode(**options: Any) -> None:
-    """Decode captures to typed tables, on all cores or a cluster.
-
-    FILE can be a directory (all captures in it and its subdirectories) or a quoted glob.
-    """
+    """Decode captures to typed tables, on all cores or a cluster."""
     spark_target, log = target_options.take(options)
     split, overwrite = options.pop("split"), options.pop("overwrite")
     options["form"] = options["form"] or PARQUET
     export = take_export(options)
-    query = Query.take(options)
+    query = Query.take(options, exclude=export.folder)
     if STDIN in query.paths:
         raise click.UsageError("workers cannot read stdin; use kdissect export - -o DIR")
     if export.rotate_ns is not None:
         raise click.UsageError("--rotate takes a size here, not a time")
-    paths = _paths(captures(query.paths, exclude=export.folder), spark_target)
+    paths = _paths(query.paths, spark_target)
     show_progress = spark_target.remote is None and not query.no_progress
     with session(spark_target, log) as spark, progress(spark, "decoding", enabled=show_progress):
         from kdissect.spark.decode import (

@@ -29,11 +29,11 @@ ALL = "all"
 
 EXAMPLES = """\b
 Examples:
-  kdissect spark report tables                                     all jobs, the first rows of each
-  kdissect spark report tables --job latency --by api,client
-  kdissect spark report tables --job throughput --by topic --window 1m --json
-  kdissect spark report tables --job latency --window 1h --sketches -o rollups
-  kdissect spark report --master spark://host:7077 /share/tables --job errors
+  kdissect spark report tables                                     all reports, the first rows of each
+  kdissect spark report tables --report latency --by api,client
+  kdissect spark report tables --report throughput --by topic --interval 1m --json
+  kdissect spark report tables --report latency --interval 1h --sketches -o rollups
+  kdissect spark report --master spark://host:7077 /share/tables --report errors
 
 \b
 latency      response times, by API, client, broker ...
@@ -52,28 +52,28 @@ def _to_names(text: str) -> tuple[str, ...]:
     return tuple(filter(None, (name.strip() for name in text.split(","))))
 
 
-def _to_jobs(text: str) -> tuple[str, ...]:
-    """Names of jobs.
+def _to_reports(text: str) -> tuple[str, ...]:
+    """Names of reports.
 
     Raises:
-        click.BadParameter: there is no such job.
+        click.BadParameter: there is no such report.
     """
     names = _to_names(text)
     for name in names:
         if name not in (*JOBS, ALL):
             hint = did_you_mean(name, JOBS) or f"; known: {', '.join(JOBS)}, {ALL}"
-            raise click.BadParameter(f'unknown job "{name}"{hint}')
+            raise click.BadParameter(f'unknown report "{name}"{hint}')
     return names
 
 
 @command(epilog=EXAMPLES)
 @click.argument("folder", metavar="DIR")
 @click.option(
-    "--job",
-    "jobs",
+    "--report",
+    "reports",
     multiple=True,
-    type=_to_jobs,
-    metavar="JOB,...",
+    type=_to_reports,
+    metavar="REPORT,...",
     help=f"{', '.join(JOBS)}, or {ALL}. [default: {ALL}]",
 )
 @click.option(
@@ -82,11 +82,11 @@ def _to_jobs(text: str) -> tuple[str, ...]:
     multiple=True,
     metavar="COLUMN,...",
     help="Columns to group by: api, topic, partition, client, group, broker, software, connection ... Each "
-    "job uses those that apply to it, or its default if none do.",
+    "report uses those that apply to it, or its default if none do.",
 )
-@click.option("--window", metavar="TIME", help="Group by time window: 10s, 1m, 1h.")
+@click.option("--interval", metavar="TIME", help="Group by time interval: 10s, 1m, 1h.")
 @click.option(
-    "--limit",
+    "--max-rows",
     type=click.IntRange(min=1),
     default=ROWS,
     show_default=True,
@@ -98,10 +98,11 @@ def _to_jobs(text: str) -> tuple[str, ...]:
     "--json",
     "as_json",
     is_flag=True,
-    help="Write Write Write Write Write Write Write Write Write Write Write Write JSON lines, all rows; "
-    "the key job names the report.",
+    help="Write JSON lines, all rows; the key job names the report.",
 )
-@click.option("-o", "target", metavar="DIR", help="Write Parquet, all rows, one directory per job.")
+@click.option(
+    "-o", "--output", "target", metavar="DIR", help="Write Parquet, all rows, one directory per report."
+)
 @click.option("--overwrite", is_flag=True, help="With -o: replace existing reports.")
 @color_option
 @target_options.spark_options
@@ -116,7 +117,7 @@ def report(folder: str, **options: Any) -> None:
     if target is not None and as_json:
         raise click.UsageError("--json and -o are mutually exclusive")
     replaces = options["overwrite"]
-    requested = tuple(dict.fromkeys(name for each in options["jobs"] for name in each)) or (ALL,)
+    requested = tuple(dict.fromkeys(name for each in options["reports"] for name in each)) or (ALL,)
     jobs = JOBS if ALL in requested else requested
     by = tuple(name for each in options["by"] for name in each)
     where = address(folder, spark_target)
@@ -126,9 +127,9 @@ def report(folder: str, **options: Any) -> None:
             f"{target} already has the report {existing[0]}; use --overwrite to replace it"
         )
     require(packages())  # the jobs need pyspark
-    reporting.check(jobs, options["window"], by)
+    reporting.check(jobs, options["interval"], by)
     with output() as out, session(spark_target, log) as spark:
-        reports = reporting.report(spark, where, jobs, options["window"], by, sketches=options["sketches"])
+        reports = reporting.report(spark, where, jobs, options["interval"], by, sketches=options["sketches"])
         if target is not None:
             reporting.write_parquet(reports, address(target), overwrite=replaces)
             warn(f"{listed(jobs, 'report')} written to {target}")
@@ -136,7 +137,7 @@ def report(folder: str, **options: Any) -> None:
             reporting.write_json(json_writer(out), reports)
         else:
             color = use_color(out, options["color"])
-            reporting.write_page(out, reports, limit=options["limit"], width=width(out), color=color)
+            reporting.write_page(out, reports, limit=options["max_rows"], width=width(out), color=color)
 
 
 # ------------------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-ROWS = 1000  # on the page, without --limit
+ROWS = 1000  # on the page, without --max-rows
 
 EXAMPLES = """\b
 Examples:
@@ -45,14 +45,16 @@ Examples:
 @click.option("--json", "form", flag_value="json", help="JSON lines.")
 @click.option("--csv", "form", flag_value="csv", help=f"CSV with a header line. {CSV_TEXTS}")
 @click.option(
-    "--limit",
+    "--max-rows",
     type=click.IntRange(min=1),
     metavar="N",
     help=f"Maximum rows. [default: {ROWS}; with --json and --csv all]",
 )
 @color_option
 @target_options.spark_options
-def sql(folder: str, statement: str, form: str | None, limit: int | None, color: str, **options: Any) -> None:
+def sql(
+    folder: str, statement: str, form: str | None, max_rows: int | None, color: str, **options: Any
+) -> None:
     """Query tables with SQL.
 
     DIR was written by kdissect export or kdissect spark decode; each of its tables can be queried by name.
@@ -64,10 +66,10 @@ def sql(folder: str, statement: str, form: str | None, limit: int | None, color:
         views(spark, where)
         frame = spark.sql(statement)
         if form is None:
-            _page(out, frame, limit or ROWS, color)
+            _page(out, frame, max_rows or ROWS, color)
         else:
             write = _json if form == "json" else _csv
-            write(out, frame.columns, rows(frame, limit))
+            write(out, frame.columns, rows(frame, max_rows))
 
 
 def _json(out: TextIO, names: Sequence[str], result_rows: Iterator[list[Any]]) -> None:
@@ -103,7 +105,9 @@ def _section(frame: DataFrame, result_rows: Sequence[Sequence[Any]], max_rows: i
 
     views = [view(index, name) for index, name in enumerate(frame.columns)]
     more = (
-        (f"first {many(max_rows, 'row')}; use --limit to show more",) if len(result_rows) > max_rows else ()
+        (f"first {many(max_rows, 'row')}; use --max-rows to show more",)
+        if len(result_rows) > max_rows
+        else ()
     )
     return table("", views, result_rows[:max_rows], notes=more if result_rows else ("no rows",))
 

@@ -23,17 +23,17 @@ def report(capsys: pytest.CaptureFixture[str], tables: Path) -> Reporting:
 
 
 def test_tables_for_a_person(report: Reporting, spark: SparkSession) -> None:
-    done = report("--job", "latency", "--job", "versions", "--limit", "1")
+    done = report("--report", "latency", "--report", "versions", "--max-rows", "1")
     assert (done.status, done.err) == (OK, "")
     assert [line for line in done.lines if line in ("Service times", "Errors", "Versions in use")] == [
         "Service times",
         "Versions in use",
     ]
-    assert "first 1 row; use --limit to show more" in done.lines
+    assert "first 1 row; use --max-rows to show more" in done.lines
 
 
 def test_json(report: Reporting, spark: SparkSession) -> None:
-    done = report("--job", "latency,errors", "--by", "api", "--json")
+    done = report("--report", "latency,errors", "--by", "api", "--json")
     rows = [json.loads(line) for line in done.lines]
     assert [(row["job"], row["api"]) for row in rows if row["job"] == "latency"] == [
         ("latency", "Heartbeat"),
@@ -44,20 +44,20 @@ def test_json(report: Reporting, spark: SparkSession) -> None:
 
 def test_parquet(report: Reporting, spark: SparkSession, tmp_path: Path) -> None:
     target = str(tmp_path / "reports")
-    done = report("--job", "latency", "--window", "1m", "-o", target)
+    done = report("--report", "latency", "--interval", "1m", "-o", target)
     assert (done.status, done.out, done.err) == (OK, "", f"kdissect: report latency written to {target}\n")
     assert spark.read.parquet(f"{target}/latency").count() == 2
-    again = report("--job", "latency", "-o", target)
+    again = report("--report", "latency", "-o", target)
     assert again.status == USAGE
     assert f"{target} already has the report latency; use --overwrite to replace it" in again.err
-    assert report("--job", "latency", "-o", target, "--overwrite").status == OK
+    assert report("--report", "latency", "-o", target, "--overwrite").status == OK
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--job", "latencies"], 'unknown job "latencies"; did you mean "latency"?'),
-        (["--job", "nix"], 'unknown job "nix"; known: latency, throughput'),
+        (["--report", "latencies"], 'unknown report "latencies"; did you mean "latency"?'),
+        (["--report", "nix"], 'unknown report "nix"; known: latency, throughput'),
         (["--json", "-o", "x"], "--json and -o are mutually exclusive"),
         (["--master", "local[2]", "--remote", "sc://h"], "--master and --remote are mutually exclusive"),
         (["--remote", "spark://h"], 'invalid Spark Connect server "spark://h": use sc://HOST:PORT'),
@@ -74,8 +74,8 @@ def test_invalid_options(report: Reporting, options: list[str], message: str) ->
     ("options", "message"),
     [
         (["--by", "clint"], 'cannot group by "clint"; did you mean "client"?'),
-        (["--window", "1 minuet"], 'invalid duration "1 minuet"'),
-        (["--window", "1ns"], '"1ns" is too short; use 10s, 1m'),
+        (["--interval", "1 minuet"], 'invalid duration "1 minuet"'),
+        (["--interval", "1ns"], '"1ns" is too short; use 10s, 1m'),
     ],
 )
 def test_invalid_reports_fail_before_spark_starts(

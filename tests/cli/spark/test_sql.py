@@ -70,9 +70,9 @@ def test_columns_of_one_name(query: Asking) -> None:
 
 
 def test_limit(query: Asking) -> None:
-    assert len(query("--json", "--limit", "2", "select * from exchanges").lines) == 2
-    shown = query("--limit", "2", "select number from exchanges")
-    assert shown.lines[0] == "first 2 rows; use --limit to show more"
+    assert len(query("--json", "--max-rows", "2", "select * from exchanges").lines) == 2
+    shown = query("--max-rows", "2", "select number from exchanges")
+    assert shown.lines[0] == "first 2 rows; use --max-rows to show more"
     assert [line.strip() for line in shown.lines[1:]] == ["number", "1", "2"]
     assert query("select 1 where false").lines == ["no rows"]
 
