@@ -197,7 +197,7 @@ def _unknown(observer: Survey) -> Iterable[quality.UnknownPart]:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# The parts of a ``Check`` -> findings: what they mean for the user of the capture, and advice.
+# The parts of a ``Check`` -> findings: what they mean for how far the capture can be used, and advice.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -205,7 +205,7 @@ _KAFKA, _TLS = "Kafka", "TLS"
 _NAME_PORT = "If one of them carries Kafka, decode its port as Kafka: -d tcp.port==PORT,kafka."
 _REFUSED = "Clients may have been refused; check that the broker is listening."
 _CUT_SHORT = "ends in the middle"
-# Anomalies that already have findings of their own: gaps, truncation, directions, limits, versions.
+# Anomalies that other findings cover: gaps, truncation, directions, limits, versions.
 _COVERED = frozenset(
     (
         "gap",
@@ -333,7 +333,7 @@ def _connection_findings(connections: quality.ConnectionsPart) -> Iterator[Findi
     if one_sided := connections.kafka_one_sided:
         yield _finding(
             quality.ONE_SIDED if 2 * one_sided > kafka else quality.GOOD,
-            f"Of {one_sided:,} of {_plural(kafka, 'Kafka connection')} only one side was captured.",
+            f"Only one side of {one_sided:,} of {_plural(kafka, 'Kafka connection')} was captured.",
             (
                 "Capture at a point that sees both directions; asymmetric routing or a one-way "
                 "mirror (SPAN) port hides one of them."
@@ -343,7 +343,7 @@ def _connection_findings(connections: quality.ConnectionsPart) -> Iterator[Findi
         yield _finding(
             quality.GOOD,
             f"{connections.kafka_mid_stream:,} of {_plural(kafka, 'Kafka connection')} already open when "
-            "the capture started; client details and the requests of early responses may be missing.",
+            "the capture started: client details, and the requests of the first responses, may be missing.",
             "If you need them, start the capture before the clients, or restart the clients.",
         )
     if tls := connections.protocols.get(_TLS):
@@ -356,7 +356,7 @@ def _connection_findings(connections: quality.ConnectionsPart) -> Iterator[Findi
     if kafka and others:
         yield _finding(
             quality.GOOD,
-            f"{_plural(others, 'connection')} with another protocol, or not recognized.",
+            f"{_plural(others, 'connection')} with another or an unknown protocol.",
             _NAME_PORT,
         )
 
@@ -374,8 +374,8 @@ def _messages(
         names = ", ".join(f"{each.api or f'API {each.api_key}'} v{each.api_version}" for each in unknown[:3])
         yield _finding(
             quality.UNREAD,
-            f"{_plural(sum(each.exchanges for each in unknown), 'exchange')} with APIs or versions that "
-            f"this version of kdissect does not know: {names}{', ...' if len(unknown) > 3 else ''}.",
+            f"{_plural(sum(each.exchanges for each in unknown), 'exchange')} with APIs or versions unknown "
+            f"to this version of kdissect: {names}{', ...' if len(unknown) > 3 else ''}.",
             "Upgrade kdissect: a newer version may decode them.",
         )
     if errors := [each for each in anomalies if each.severity == ERROR]:

@@ -72,7 +72,7 @@ def cause(row: CauseRow) -> str:
 def _storm(storm: StormRow) -> str:
     return (
         f"storm: {many(storm.rebalances, 'rebalance')} from {_clock(storm.start)} to {_clock(storm.end)}, "
-        f"started by {_counted(storm.causes)}"
+        f"causes: {_counted(storm.causes)}"
     )
 
 
@@ -145,7 +145,7 @@ _REBALANCES = (
     View("JOINS", lambda row: some(row.joins), right=True),
     View("PROTOCOL", lambda row: row.protocol or ABSENT, shrinks=True),
     View("EXCHANGE", lambda row: row.exchange),
-    View("STARTED BY", lambda row: "; ".join(map(cause, row.causes)), keep=True, shrinks=True, width=20),
+    View("CAUSE", lambda row: "; ".join(map(cause, row.causes)), keep=True, shrinks=True, width=20),
 )
 _COMMITTED = (
     View("PARTITION", lambda row: f"{row.topic}:{row.partition}", keep=True, shrinks=True),

@@ -88,19 +88,19 @@ def test_nothing_to_say() -> None:
         (
             {"connections": replace(KAFKA, kafka_one_sided=3)},
             "one-sided",
-            "Of 3 of 4 Kafka connections only one side was captured.",
+            "Only one side of 3 of 4 Kafka connections was captured.",
         ),
         (
             {"connections": replace(KAFKA, kafka_one_sided=1)},
             "good",
-            "Of 1 of 4 Kafka connections only one side was captured.",
+            "Only one side of 1 of 4 Kafka connections was captured.",
         ),
         (
             {"connections": replace(KAFKA, kafka_mid_stream=1)},
             "good",
             (
-                "1 of 4 Kafka connections already open when the capture started; client details and the "
-                "requests of early responses may be missing."
+                "1 of 4 Kafka connections already open when the capture started: client details, and the "
+                "requests of the first responses, may be missing."
             ),
         ),
         (
@@ -111,7 +111,7 @@ def test_nothing_to_say() -> None:
         (
             {"connections": replace(KAFKA, protocols={"Kafka": 1, "not recognized": 2})},
             "good",
-            "2 connections with another protocol, or not recognized.",
+            "2 connections with another or an unknown protocol.",
         ),
         ({"warnings": ["a.pcap: a block is bad"]}, "damaged", "a.pcap: a block is bad."),
         (
@@ -132,7 +132,7 @@ def test_nothing_to_say() -> None:
         (
             {"unknown": [UNKNOWN]},
             "partly unread",
-            "2 exchanges with APIs or versions that this version of kdissect does not know: Metadata v99.",
+            "2 exchanges with APIs or versions unknown to this version of kdissect: Metadata v99.",
         ),
         (
             {"anomalies": [ANOMALY, replace(ANOMALY, severity="note")]},

@@ -41,9 +41,7 @@ def test_sections() -> None:
         "first member (reader-1)",
     ]
     assert rebalances.rows[1][-1] == 'leader rejoined: topics changed (reader-1), "enforced"'
-    assert rebalances.notes[0].startswith(
-        "storm: 7 rebalances from 14:13:25.123 to 14:13:31.123, started by "
-    )
+    assert rebalances.notes[0].startswith("storm: 7 rebalances from 14:13:25.123 to 14:13:31.123, causes: ")
     assert committed.rows[0] == [
         *("t:0", "2", "-", "1,000", "14:13:24.123", "2,000", "14:13:34.123", "100.0"),
     ]
@@ -72,7 +70,7 @@ def test_the_page_fits(width: int, narrow: bool) -> None:
     page.write(out, sections(rows, limit=10, narrow=narrow), width=width, color=False)
     lines = out.getvalue().splitlines()
     assert max(map(len, lines)) <= width
-    for text in ("GROUP", "KIND", "REBALANCES", "STARTED BY", "first member"):
+    for text in ("GROUP", "KIND", "REBALANCES", "CAUSE", "first member"):
         assert any(text in line for line in lines), text
 
 

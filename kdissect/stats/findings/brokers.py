@@ -58,7 +58,7 @@ class ConnectionChurn(Rule):
     counts = ShortConnection
 
     def feed(self, facts: Facts) -> None:
-        """Count requests after the handshake. SASL tokens without a header have no client id."""
+        """Count requests after the handshake. SASL tokens without a header have no client ID."""
         exchange = facts.exchange
         if exchange.api_key is None:
             return
@@ -89,8 +89,8 @@ class ConnectionChurn(Rule):
             if short.busiest >= _MOST and short.count >= _SHARE * len(connected):
                 yield self.finding(
                     f"client {client} at {ip}, broker {broker}",
-                    f"{short.count:,} of {len(connected):,} connections carry at most {_REQUESTS} requests, "
-                    f"{short.busiest:,} of them within a minute",
+                    f"{short.count:,} of {len(connected):,} connections carried at most {_REQUESTS} "
+                    f"requests, {short.busiest:,} of them within a minute",
                     short,
                 )
 
@@ -102,7 +102,7 @@ class ConnectionChurn(Rule):
 
 _OFTEN = 3
 _TERMS = 64
-_PLACES, _TURNS = 3, 5  # named in a sentence
+_PLACES, _TURNS = 3, 5  # shown in a message
 
 
 class Leaders:
@@ -146,10 +146,12 @@ class LeadersMoving(Rule):
     severity = NOTE
     title = "Partition leaders change."
     when = (
-        f"Any leader change (a note, because it explains errors around that time); {_OFTEN} changes of one "
-        "partition make it a warning."
+        "Any leader change (a note, because it explains errors around that time); "
+        f"{_OFTEN} changes of one partition make it a warning."
     )
-    advice = "Check whether a broker was restarted or disconnected then; if not, check its load and disks."
+    advice = (
+        "Check whether a broker was restarted or disconnected at that time; if not, check its load and disks."
+    )
     apis = APIS
     counts = Leaders
 
@@ -188,7 +190,7 @@ class LeadersMoving(Rule):
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Responses from brokers that do not lead the partition -> clients that do not find the leader.
+# Responses from brokers that do not lead the partition -> clients that cannot find the leader.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -206,7 +208,7 @@ _STORM = 20
 
 @summed
 class NotLeader(Rule):
-    """One such response tells a client to look for the new leader. Many mean that it does not."""
+    """After one such response a client should look for the new leader. Many mean that it does not."""
 
     name = "not-leader-storm"
     severity = WARNING
@@ -234,7 +236,7 @@ class NotLeader(Rule):
             if each.busiest >= _STORM:
                 yield self.finding(
                     f"client {client}, topic {topic}",
-                    f"{each.count:,} responses from a broker that does not lead the partition, "
+                    f"{each.count:,} responses from brokers that do not lead the partition, "
                     f"{each.busiest:,} of them within 10 seconds",
                     each,
                 )
@@ -305,8 +307,8 @@ class Throttled(Rule):
     severity = WARNING
     title = "A quota throttles a client."
     when = (
-        f"{_MOST} responses with a throttle time, or {_MOST_MS:,} ms in total; occasional short throttling "
-        "is normal under a quota."
+        f"{_MOST_THROTTLED} responses with a throttle time, or {_MOST_MS:,} ms in total; occasional short "
+        "throttling is normal under a quota."
     )
     advice = (
         "Reduce or spread the load, or raise the quota of this client or user (kafka-configs --describe "
@@ -368,10 +370,13 @@ class UnsupportedVersions(Rule):
     severity = ERROR
     title = "A client keeps using a version that the broker rejects."
     when = (
-        f"{_MOST} rejected requests; or {_MOST} connections that end with a request in a removed version "
-        f"that the broker never accepted; or {_MOST} connections with nothing after a rejected ApiVersions."
+        f"{_MOST_UNSUPPORTED} rejected requests; or {_MOST_UNSUPPORTED} connections that end with a request "
+        "in a removed version that the broker never accepted, or on which nothing follows a rejected "
+        "ApiVersions."
     )
-    advice = "Upgrade the client library, or configure the broker's release if the client has such an option."
+    advice = (
+        "Upgrade the client library, or set the broker's release in the client if it has an option for that."
+    )
     counts = Requests
 
     rejected: Bounded[tuple[str, str], RejectedApiVersions] = merged()
@@ -407,7 +412,7 @@ class UnsupportedVersions(Rule):
                 # If only one direction was captured, a connection can have any number of them.
                 is_loop = connections >= _MOST_UNSUPPORTED and each.count <= 2 * connections
                 if is_loop and (broker, api, version) not in self.accepted:
-                    sentence = f"{connections:,} connections end with such a request and no response"
+                    sentence = f"{connections:,} connections ended with such a request and no response"
                     yield self.finding(about, sentence, each)
             elif each.count >= _MOST_UNSUPPORTED:
                 yield self.finding(about, f"{each.count:,} requests were rejected", each)
@@ -431,7 +436,7 @@ def _may_be_disconnected(exchange: Exchange) -> bool:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Requests that outlasted what they allow -> clients whose broker does not answer.
+# Requests that are outstanding for too long -> clients whose broker does not respond.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -448,14 +453,14 @@ class LongWaits(Evidence):
 
 @summed
 class RequestTimeouts(Rule):
-    """The client gives up and tries again elsewhere or later: what it sent may have been done, or not."""
+    """The client times out and retries: the broker may or may not have processed the request."""
 
     name = "request-timeouts"
     severity = ERROR
-    title = "Requests time out: the broker does not answer."
+    title = "Requests time out: the broker does not respond."
     when = (
-        f"A request without an answer was outstanding for {_OVERDUE_S} s longer than it allows the broker to "
-        "wait. Clients that close with a request outstanding, as consumers do, are not reported."
+        f"An unanswered request was outstanding for {_OVERDUE_S} s longer than it allows the broker to wait. "
+        "Clients that close the connection with a request outstanding, as consumers do, are not reported."
     )
     advice = "Check the broker's log, garbage collection and disks at that time, and the network path to it."
     counts = LongWaits
@@ -474,25 +479,25 @@ class RequestTimeouts(Rule):
         for (client, broker), each in self.kept.items():
             apis = ", ".join(f"{count:,} {api}" for api, count in ranked(each.apis).items())
             waited = f"outstanding for up to {duration(each.oldest_ns)}"
-            message = f"{many(each.count, 'request')} without an answer ({apis}), {waited}"
+            message = f"{many(each.count, 'unanswered request')} ({apis}), {waited}"
             yield self.finding(f"client {client}, broker {broker}", message, each)
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Connections -> client ids that two applications use at the same time.
+# Connections -> client IDs that two applications use at the same time.
 # ------------------------------------------------------------------------------------------------------------
 
 
 @summed
 class ClientIds(Rule):
-    """Quotas, request logs and metrics use the client id: they cannot distinguish applications that share
+    """Quotas, request logs and metrics use the client ID, so they cannot distinguish applications that share
     one. Replicas of one application share theirs on purpose.
     """
 
     name = "duplicate-client-ids"
     severity = NOTE
     title = "Two applications use the same client ID."
-    when = "Clients with one id and different libraries or principals, active at the same time."
+    when = "Clients with the same ID but different libraries or principals, active at the same time."
     advice = "Give each application a separate client.id; its replicas can share it."
 
     def feed(self, facts: Facts) -> None:
@@ -503,7 +508,7 @@ class ClientIds(Rule):
             self.kept[key].add(facts)
 
     def findings(self) -> Iterator[FindingRow]:
-        """Client ids of applications that were active at the same time."""
+        """Client IDs of applications that were active at the same time."""
         by_id: dict[str, list[tuple[tuple[str | None, str | None], Evidence]]] = {}
         for (client, *application), each in self.kept.items():
             by_id.setdefault(client, []).append(((application[0], application[1]), each))
@@ -559,8 +564,8 @@ class MetadataPolling(Rule):
     severity = WARNING
     title = "A client requests metadata too often."
     when = (
-        f"{_MOST_LARGE} requests in a minute if responses average {_LARGE_BYTES:,} bytes or more, {_MOST} "
-        "if they are smaller; a starting client sends a few."
+        f"{_MOST_LARGE} requests in a minute if responses average {_LARGE_BYTES:,} bytes or more, "
+        f"{_MOST_POLLING} if they are smaller; a client sends a few when it starts."
     )
     advice = (
         "Request metadata only for the topics that are needed, and keep metadata.max.age.ms at "
@@ -612,14 +617,14 @@ class Speed(Evidence):
 
 @summed
 class SlowBroker(Rule):
-    """If all brokers were slow, the load would be too high; one alone has a problem of its own."""
+    """If all brokers are slow, the load may be too high; if only one is, the problem is on that broker."""
 
     name = "slow-broker"
     severity = WARNING
-    title = "One broker answers much more slowly than its peers."
+    title = "One broker responds much more slowly than its peers."
     when = (
         f"The median service time of an API is {_TIMES_SLOWER} times that of the next slowest broker and "
-        f"{_SLOWER_US // 1000} ms longer, with {_MEASURED} requests or more at each."
+        f"{_SLOWER_US // 1000} ms longer, with {_MEASURED} requests or more on each."
     )
     advice = "Compare its disks, garbage collection, network and number of leaders with those of its peers."
     counts = Speed
@@ -644,7 +649,7 @@ class SlowBroker(Rule):
                 if slow_us >= _TIMES_SLOWER * next_us and slow_us - next_us >= _SLOWER_US:
                     yield self.finding(
                         f"broker {broker}, {api}",
-                        f"median {duration(slow_us * 1000)} in {many(each.count, 'exchange')}; at the next "
-                        f"slowest broker {duration(next_us * 1000)}",
+                        f"median {duration(slow_us * 1000)} in {many(each.count, 'exchange')}; next slowest "
+                        f"broker: {duration(next_us * 1000)}",
                         each,
                     )

@@ -1,4 +1,4 @@
-"""Connections and their TCP analysis -> findings: connections that fail, lost packets, ends that do not read.
+"""Connections and their TCP analysis -> findings: failed connections, lost packets, ends that stop reading.
 
 Evidence of a connection is its ID, for ``read --connection``.
 """
@@ -40,19 +40,19 @@ class ConnectionRule(Rule):
     __slots__ = ()
 
     def feed(self, facts: Facts) -> None:
-        """Nothing: it is about connections."""
+        """Do nothing: exchanges do not matter here."""
 
     @abstractmethod
     def connect(self, row: ConnectionLogRow) -> None:
         """Add a connection that has ended."""
 
     def note(self, row: ConnectionLogRow) -> Evidence:
-        """Count a connection of which the rule has something to say."""
+        """Count a connection that the rule applies to."""
         kept: Evidence = self.kept[row.client_id or row.client.ip, row.client.ip, str(row.broker)]
         kept.take(row.first_ns or 0, row.id)
         return kept
 
-    def found(self, key: tuple[str, str, str], message: str, evidence: Evidence) -> FindingRow:
+    def client_finding(self, key: tuple[str, str, str], message: str, evidence: Evidence) -> FindingRow:
         """A finding about a client and a broker; an error from ``_OFTEN`` connections."""
         client, ip, broker = key
         severity = ERROR if evidence.count >= _OFTEN else self.severity
@@ -60,12 +60,12 @@ class ConnectionRule(Rule):
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Connections with requests that were never answered -> who is to blame: the broker's process, or its end.
+# Connections with unanswered requests -> the cause: the broker process stalled, or it ended the connection.
 # ------------------------------------------------------------------------------------------------------------
 
 
 _SILENT_NS, _NEVER_NS = 5 * SECOND_NS, SECOND_NS
-_RIGHT_BEHIND_NS = SECOND_NS
+_RIGHT_AFTER_NS = SECOND_NS
 
 
 @summed
@@ -78,27 +78,27 @@ class Waits(Evidence):
 
 @summed
 class BrokerSilent(ConnectionRule):
-    """The broker's machine acknowledges, so the network is fine; its process does not respond: it is paused,
-    swaps, collects garbage, or has no thread left.
+    """The broker's machine acknowledges, so the network is fine, but its process does not respond: it is
+    paused, swapping, collecting garbage, or out of threads.
     """
 
     name = "broker-silent"
     severity = WARNING
-    title = "A broker acknowledges requests at TCP level, but does not respond."
+    title = "A broker acknowledges requests at the TCP level but does not respond."
     when = (
-        f"A request, other than those that wait by design, was acknowledged and had no response, or none "
-        "before the client gave up, for "
-        f"{_SILENT_NS // SECOND_NS} s ({_NEVER_NS // SECOND_NS} s if the connection never had one), and the "
-        "broker did not end the connection; an error from 3 connections."
+        f"For {_SILENT_NS // SECOND_NS} s ({_NEVER_NS // SECOND_NS} s if the connection had no response at "
+        "all) there was no response to an acknowledged request, or only one after the client had closed the "
+        "connection. Requests that wait by design and connections that the broker ended are not counted. "
+        f"{_OFTEN} connections make it an error."
     )
     advice = (
-        "Look at the broker's process: garbage collection pauses, disk stalls, request handler idle ratio. "
-        "The network delivers."
+        "Check the broker process: garbage collection pauses, disk stalls, request handler idle ratio. "
+        "The network is fine."
     )
     counts = Waits
 
     def connect(self, row: ConnectionLogRow) -> None:
-        """Count the connection if its requests were acknowledged and nothing came."""
+        """Count the connection if its requests were acknowledged but not answered."""
         if row.ended_by == BROKER or not is_kafka(row) or row.gaps:
             return
         assert row.tcp is not None
@@ -119,7 +119,7 @@ class BrokerSilent(ConnectionRule):
     def findings(self) -> Iterator[FindingRow]:
         """Clients that waited in vain."""
         for key, each in self.kept.items():
-            yield self.found(
+            yield self.client_finding(
                 key,
                 f"{many(each.requests, 'request')} acknowledged but not answered on "
                 f"{many(each.count, 'connection')}, for up to {duration(each.longest_ns)}",
@@ -134,15 +134,18 @@ def is_kafka(row: ConnectionLogRow) -> bool:
 
 @summed
 class BrokerResets(ConnectionRule):
-    """A RST comes from a process that was killed or crashed, a proxy, or a firewall in between."""
+    """A RST comes from a process that was killed or has crashed, from a proxy, or from a firewall."""
 
     name = "broker-resets"
     severity = WARNING
-    title = "A broker resets connections (RST) that have requests outstanding."
-    when = "Any; an error from 3 connections. A broker that restarts causes one for each open connection."
+    title = "A broker resets connections (RST) with requests outstanding."
+    when = (
+        f"Any occurrence; {_OFTEN} connections make it an error. A broker restart resets each open "
+        "connection once."
+    )
     advice = (
-        "Look for restarts of the broker, connection limits (max.connections, max.connections.per.ip), "
-        "proxies, and firewalls that drop idle connections."
+        "Look for broker restarts, connection limits (max.connections, max.connections.per.ip), proxies, and "
+        "firewalls that drop idle connections."
     )
     counts = Waits
 
@@ -156,40 +159,40 @@ class BrokerResets(ConnectionRule):
     def findings(self) -> Iterator[FindingRow]:
         """Clients whose connections were reset."""
         for key, each in self.kept.items():
-            yield self.found(
+            yield self.client_finding(
                 key, f"{many(each.count, 'connection')} reset, {many(each.requests, 'request')} lost", each
             )
 
 
 @summed
 class Closes(Evidence):
-    """Connections closed behind a request, and the APIs of those requests."""
+    """Connections closed right after a request, and the APIs of those requests."""
 
     requests: Distinct = merged(Distinct)
 
 
 @summed
 class BrokerCloses(ConnectionRule):
-    """A broker that cannot read a request, or does not accept it, closes the connection."""
+    """A broker that cannot parse a request, or does not accept it, closes the connection."""
 
     name = "broker-closes"
     severity = WARNING
-    title = "A broker closes connections (FIN) right behind a request, without a response."
+    title = "A broker closes connections (FIN) right after a request, without a response."
     when = (
-        f"Within {_RIGHT_BEHIND_NS // SECOND_NS} s of a request, other than those that wait by design; an "
-        "error from 3 connections."
+        f"Within {_RIGHT_AFTER_NS // SECOND_NS} s of a request that does not wait by design; {_OFTEN} "
+        "connections make it an error."
     )
     advice = (
-        "The broker's log has the reason: a version it does not support, a request larger than "
+        "See the broker's log for the reason: an unsupported version, a request larger than "
         "socket.request.max.bytes, a listener that expects SASL, or a restart."
     )
     counts = Closes
 
     def connect(self, row: ConnectionLogRow) -> None:
-        """Count the connection if the broker closed it behind a request."""
+        """Count the connection if the broker closed it right after a request."""
         if not is_kafka(row) or row.ending != f"{BROKER} FIN":
             return
-        if row.outstanding_calls and row.idle_ns is not None and row.idle_ns <= _RIGHT_BEHIND_NS:
+        if row.outstanding_calls and row.idle_ns is not None and row.idle_ns <= _RIGHT_AFTER_NS:
             kept = self.note(row)
             assert isinstance(kept, Closes)
             kept.requests.add(row.outstanding_api or "")
@@ -198,24 +201,26 @@ class BrokerCloses(ConnectionRule):
         """Clients whose connections were closed."""
         for key, each in self.kept.items():
             apis = ", ".join(each.requests.first(_OFTEN))
-            yield self.found(key, f"{many(each.count, 'connection')} closed right behind {apis}", each)
+            yield self.client_finding(
+                key, f"{many(each.count, 'connection')} closed right after {apis}", each
+            )
 
 
 # ------------------------------------------------------------------------------------------------------------
 # Connections that never opened -> listeners that cannot be reached.
 #
-# Only Kafka listeners count, and only clients: a scanner tries many endpoints that are none, a flood opens
-# more connections than any client would, or sends each SYN once.
+# Only attempts of clients to reach Kafka listeners count. A scanner tries many endpoints that are not Kafka
+# listeners; a flood opens more connections than any client would, or sends each SYN only once.
 # ------------------------------------------------------------------------------------------------------------
 
 
-_SCANNED = 20  # endpoints that are no listeners
-_FLOOD = 1000  # attempts in ten seconds: clients wait 50 ms and longer between two
+_SCANNED = 20  # endpoints that are not listeners
+_FLOOD = 1000  # attempts in ten seconds: clients wait at least 50 ms between two attempts
 
 
 @summed
 class Attempts(Bursts):
-    """Attempts to connect that failed, and the SYNs that were sent again."""
+    """Failed attempts to connect, and their SYN retransmissions."""
 
     repeated: int = total()
     refused: int = total()
@@ -241,7 +246,7 @@ class Unreachable(ConnectionRule):
         self.opened = Bounded(limits.summary_rows, Evidence)
 
     def feed(self, facts: Facts) -> None:
-        """Note where brokers are, and which addresses are those of clients."""
+        """Note the addresses of brokers and clients."""
         exchange = facts.exchange
         self.known.add(exchange.connection.broker)
         self.known.add(Endpoint(exchange.connection.client.ip, 0))
@@ -250,7 +255,7 @@ class Unreachable(ConnectionRule):
                 self.named.add(Endpoint(host, port))
 
     def connect(self, row: ConnectionLogRow) -> None:
-        """Count the connection if it did not open, and when one last did."""
+        """Count the connection if it did not open; note when one last did."""
         if row.opening == self.opening:
             if row.is_listener:
                 self.listeners.add(row.broker)
@@ -282,30 +287,32 @@ class Unreachable(ConnectionRule):
                 yield ip, broker, each
 
     def is_known(self, broker: Endpoint) -> bool:
-        """Whether a broker responds there, or an option says so: not if it is only advertised."""
+        """Whether a broker responds there, or -d names it; being advertised is not enough."""
         return broker in self.known or (broker in self.listeners and broker not in self.named)
 
     def reached(self, ip: str, broker: Endpoint, attempts: Evidence) -> str:
-        """Whether the client reached it before or after, as text."""
+        """Text for whether other attempts of the client succeeded."""
         opened = self.opened.get((ip, broker))
         if opened is None:
-            return "; none opened"
-        return "; later ones opened" if opened.last_ns > attempts.last_ns else "; earlier ones had opened"
+            return "; no attempt succeeded"
+        return "; later ones succeeded" if opened.last_ns > attempts.last_ns else "; earlier ones succeeded"
 
 
 @summed
 class ConnectionRefused(Unreachable):
-    """A RST to a SYN comes from a machine that is up, on a port where nobody listens, or from a firewall."""
+    """A RST to a SYN comes from a machine that is up but does not listen on the port, or from a firewall."""
 
     name = "connection-refused"
     severity = WARNING
     title = "Connections to a Kafka listener are refused."
     when = (
-        "Any, to an endpoint that is decoded as Kafka by -d, or where a broker responds in the capture; an "
-        "error from 3 attempts without one that opens later. Scans and floods are not reported."
+        "Any attempt to reach an endpoint that is decoded as Kafka by -d, or where a broker responds in the "
+        f"capture; {_OFTEN} attempts make it an error if no later one succeeds. Scans and floods are not "
+        "reported."
     )
     advice = (
-        "Check that the broker runs and listens there: its log, its listeners setting, ss -ltn on its host."
+        "Check that the broker is running and listening there: its log, its listeners setting, ss -ltn on "
+        "its host."
     )
     opening = REFUSED
 
@@ -324,28 +331,31 @@ class ConnectionRefused(Unreachable):
 
 @summed
 class ConnectTimeout(Unreachable):
-    """SYNs without any answer: the packets are dropped on the way, or the machine is gone."""
+    """SYNs without any answer: the packets are dropped along the way, or the machine is gone."""
 
     name = "connect-timeout"
     severity = WARNING
-    title = "Connections to a Kafka listener are not answered at all."
+    title = "Attempts to connect to a Kafka listener get no answer."
     when = (
-        "Any whose SYN was repeated in vain, to an endpoint as of connection-refused; an error from 3 "
-        "attempts without one that opens later."
+        "Any attempt whose SYN was retransmitted without an answer, to the same endpoints as for "
+        f"connection-refused; {_OFTEN} attempts make it an error if no later one succeeds."
     )
-    advice = "Check firewalls, security groups and routes between client and broker, and that its host is up."
+    advice = (
+        "Check firewalls, security groups and routes between client and broker, and that the broker's host "
+        "is up."
+    )
     opening = NOT_ANSWERED
 
     def findings(self) -> Iterator[FindingRow]:
-        """Clients that were not answered. Floods send each SYN once."""
+        """Clients without an answer. Floods send each SYN only once."""
         for ip, broker, each in self.failed():
             if each.repeated:
                 reached = self.reached(ip, broker, each)
                 lasting = each.count >= _OFTEN and "later" not in reached
                 yield self.finding(
                     f"client at {ip}, broker {broker}",
-                    f"{many(each.count, 'connection')} not answered, {many(each.repeated, 'repeated SYN')}"
-                    f"{reached}",
+                    f"{many(each.count, 'connection')} not answered, "
+                    f"{many(each.repeated, 'SYN retransmission')}{reached}",
                     each,
                     ERROR if lasting else WARNING,
                 )
@@ -356,30 +366,31 @@ _SOON_NS = 5 * SECOND_NS
 
 @summed
 class Advertised(Evidence):
-    """Responses that name a broker, and the first times of them."""
+    """Responses that name a broker, and the times of the first ones."""
 
     def soon_before(self, attempts: Attempts) -> bool:
-        """Whether one of the first attempts followed one of these soon."""
+        """Whether one of the first attempts came soon after one of these responses."""
         return any(0 <= later - time <= _SOON_NS for time in self.times for later in attempts.times)
 
 
 @summed
 class AdvertisedUnreachable(Unreachable):
-    """Clients use the first connection only to learn the addresses that brokers advertise. A client that
-    cannot reach those connects, and then hangs.
+    """Clients use their first connection to learn the addresses that brokers advertise. A client that cannot
+    reach those addresses seems to connect, then hangs.
     """
 
     name = "advertised-listener-unreachable"
     severity = ERROR
     title = "A broker advertises an address that clients cannot connect to."
     when = (
-        "No connection to an advertised address opened, and at least one was refused or not answered. A "
-        f"warning for an advertised name: within {_SOON_NS // SECOND_NS} s the client that received it "
-        "failed to open that port at an address where no broker is known."
+        "Attempts to connect to an advertised address were refused or not answered, and none succeeded. An "
+        "advertised host name gives a warning: at most "
+        f"{_SOON_NS // SECOND_NS} s after receiving it, the client failed to connect to that port at an "
+        "address that is not known to be a broker's."
     )
     advice = (
-        "Set advertised.listeners of the broker to an address that its clients can resolve and reach, with a "
-        "listener for each network that clients are in."
+        "Set the broker's advertised.listeners to an address that its clients can resolve and reach, with a "
+        "listener for each network that has clients."
     )
 
     advertised: Bounded[tuple[str, int, str], Advertised] = merged()
@@ -389,7 +400,7 @@ class AdvertisedUnreachable(Unreachable):
         self.advertised = Bounded(limits.summary_rows, Advertised)
 
     def feed(self, facts: Facts) -> None:
-        """Note what is advertised, and to whom."""
+        """Note what is advertised to which client."""
         Unreachable.feed(self, facts)
         exchange = facts.exchange
         if exchange.api_key in ADVERTISING and exchange.response_frame is not None:
@@ -398,19 +409,19 @@ class AdvertisedUnreachable(Unreachable):
                 self.advertised[key].take(exchange.response_frame.end_ns, facts.id)
 
     def connect(self, row: ConnectionLogRow) -> None:
-        """Count the connection if it did not open, for whatever reason."""
+        """Count the connection if it was refused or not answered."""
         if row.opening in (REFUSED, NOT_ANSWERED):
             self.count(row)
         elif row.opening == OPENED:
             self.known.add(row.broker)
 
     def findings(self) -> Iterator[FindingRow]:
-        """Advertised addresses that did not open."""
+        """Advertised addresses that clients could not connect to."""
         named: dict[tuple[str, int], list[tuple[str, Advertised]]] = {}
         for (host, port, ip), each in self.advertised.items():
             named.setdefault((ip, port), []).append((host, each))
         for ip, broker, attempts in self.failed(known=False):
-            result = f"{many(attempts.count, 'connection')} {_failures(attempts)}, none opened"
+            result = f"{many(attempts.count, 'connection')} {_failures(attempts)}, none succeeded"
             for host, reported in named.get((ip, broker.port), ()):
                 if host == broker.ip:
                     message = f"advertised in Metadata; {result}"
@@ -437,22 +448,22 @@ def _is_address(host: str) -> bool:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Connections on which one end speaks TLS and the other does not, or whose handshake fails.
+# Connections on which only one end uses TLS, or whose TLS handshake fails.
 # ------------------------------------------------------------------------------------------------------------
 
 
 @summed
 class TlsPortMismatch(ConnectionRule):
-    """A client with the wrong security.protocol for the port retries forever, and its errors look like those
-    of the network: disconnects and timeouts.
+    """A client with the wrong security.protocol for the port retries forever, and its errors look like
+    network problems: disconnects and timeouts.
     """
 
     name = "tls-port-mismatch"
     severity = ERROR
     title = "A client uses TLS on a plaintext listener, or plaintext on a TLS listener."
     when = (
-        "Kafka requests to which a TLS alert responds; a ClientHello that a listener, on which others use "
-        "plaintext, ends without a byte."
+        "Any Kafka request that is answered with a TLS alert; any ClientHello after which the broker ends "
+        "the connection without sending a byte, on a listener that serves plaintext."
     )
     advice = "Make the client's security.protocol and port match the broker's listeners."
 
@@ -491,13 +502,13 @@ class TlsPortMismatch(ConnectionRule):
                 yield self.finding(
                     f"client at {ip}, broker {end}",
                     f"the listener expects plaintext: {many(each.count, 'TLS handshake')} ended by the "
-                    "broker without a byte",
+                    "broker without a response",
                     each,
                 )
 
 
 def _is_rejected_hello(row: ConnectionLogRow) -> bool:
-    """Whether the client began with TLS, and the broker ended the connection without a byte."""
+    """Whether the client started TLS, and the broker ended the connection without sending a byte."""
     return (
         row.protocol == _TLS
         and row.tcp is not None
@@ -512,18 +523,19 @@ _TLS = "TLS"
 
 @summed
 class ClosedInHandshake(ConnectionRule):
-    """A listener that expects something else, a certificate it does not trust, a proxy without a target."""
+    """The listener does not use TLS or does not trust the certificate, or a proxy has no target."""
 
     name = "connection-closed-in-handshake"
     severity = WARNING
     title = "A broker ends connections during the TLS handshake."
     when = (
-        "A ClientHello that a listener ends without a byte, if no client uses plaintext there; for endpoints "
-        "that are decoded as Kafka by -d or advertised in the capture; an error from 3 connections."
+        "Any ClientHello after which the broker ends the connection without sending a byte, on a listener "
+        "where no client uses plaintext and that is decoded as Kafka by -d or advertised in the capture; "
+        f"{_OFTEN} connections make it an error."
     )
     advice = (
-        "Check that the listener expects TLS, and its certificates; behind a load balancer, that it has a "
-        "healthy target."
+        "Check that the listener uses TLS, and check its certificates. Behind a load balancer, check that it "
+        "has a healthy target."
     )
 
     plaintext: Listeners = merged()
@@ -553,7 +565,7 @@ class ClosedInHandshake(ConnectionRule):
             if end in self.listeners and end not in self.plaintext:
                 yield self.finding(
                     f"client at {ip}, broker {end}",
-                    f"{many(each.count, 'TLS handshake')} ended by the broker without a byte",
+                    f"{many(each.count, 'TLS handshake')} ended by the broker without a response",
                     each,
                     ERROR if each.count >= _OFTEN else WARNING,
                 )
@@ -566,14 +578,17 @@ class ClosedInHandshake(ConnectionRule):
 
 @summed
 class ResponseMismatch(ConnectionRule):
-    """A response to no request means that broker and client disagree on the stream: a proxy mixes connections
-    up, or a library has a bug. Clients close such a connection.
+    """A response without a request means that a proxy mixes up connections or that a library has a bug.
+    Clients close such a connection.
     """
 
     name = "response-mismatch"
     severity = ERROR
-    title = "A response has a correlation ID that no outstanding request has."
-    when = "Any on a connection captured from its start without gaps, with requests that have no response."
+    title = "A response has a correlation ID that matches no outstanding request."
+    when = (
+        "Any occurrence on a connection that was captured from its start, has no gaps, and has requests "
+        "without a response."
+    )
     advice = "Look for a proxy between client and broker, and for known bugs of the client library."
     counts = Waits
 
@@ -603,7 +618,7 @@ _SHARE = 0.8
 
 @summed
 class Loops(Minutes):
-    """Connections that served nothing, and how they ended; and the number of all."""
+    """Connections on which no request was served, and how they ended; and the number of all connections."""
 
     all: int = total()
     ends: Distinct = merged(Distinct)
@@ -611,20 +626,23 @@ class Loops(Minutes):
 
 @summed
 class ReconnectLoop(ConnectionRule):
-    """A client that connects and gets nothing done: each attempt costs both sides a handshake."""
+    """A client that connects but gets nothing done: each attempt costs both sides a handshake."""
 
     name = "reconnect-loop"
     severity = ERROR
-    title = "A client connects again and again without a request being served."
+    title = "A client keeps reconnecting, and none of its requests is served."
     when = (
         f"{_LOOP} connections from one address to one broker in a minute, {_SHARE:.0%} of which end without "
         "a response to anything but the handshake."
     )
-    advice = "Look at how they end, and at the client's log; raise reconnect.backoff.max.ms against the load."
+    advice = (
+        "Check how the connections end, and the client's log. Raise reconnect.backoff.max.ms to reduce the "
+        "load."
+    )
     counts = Loops
 
     def connect(self, row: ConnectionLogRow) -> None:
-        """Count the connection, and whether it served anything."""
+        """Count the connection, and whether a request was served on it."""
         if is_kafka(row) and row.from_start:
             kept = self.kept[row.client_id or row.client.ip, row.client.ip, str(row.broker)]
             kept.all += 1
@@ -639,21 +657,22 @@ class ReconnectLoop(ConnectionRule):
                 client, ip, broker = key
                 yield self.finding(
                     f"client {client} at {ip}, broker {broker}",
-                    f"{each.count:,} of {many(each.all, 'connection')} served no request, {each.busiest:,} "
-                    f"of them within a minute; ended by {', '.join(each.ends.first(_OFTEN))}",
+                    f"no request served on {each.count:,} of {many(each.all, 'connection')}, "
+                    f"{each.busiest:,} of them within a minute; ended by "
+                    f"{', '.join(each.ends.first(_OFTEN))}",
                     each,
                 )
 
 
 # ------------------------------------------------------------------------------------------------------------
-# What TCP did -> lost packets, ends that do not read, clients that vanish.
+# TCP analysis -> lost packets, ends that stop reading, clients that vanish.
 # ------------------------------------------------------------------------------------------------------------
 
 
 _LOST = 10  # segments
 _LOST_SHARE = 0.01
 _LATE_OPENINGS = 3
-_DELAY_US = 100_000  # less than the least timeout of TCP, 200 ms: what is shorter is no wait for one
+_DELAY_US = 100_000  # TCP waits at least 200 ms before it retransmits: shorter delays have other causes
 _DELAYED = 3  # requests
 _DELAYED_SHARE = 0.001
 
@@ -668,7 +687,7 @@ class Delays(Evidence):
 
 @summed
 class Losses(Evidence):
-    """Segments, retransmissions that were needed, SYNs sent again; answered requests, and those delayed."""
+    """Segments, necessary retransmissions, repeated SYNs; answered requests, and those delayed."""
 
     segments: int = total()
     lost: int = total()
@@ -689,17 +708,17 @@ class Losses(Evidence):
 
 @summed
 class NetworkLoss(ConnectionRule):
-    """A lost packet delays all that follows it on the connection, by 200 ms and more if nothing follows."""
+    """A lost packet delays everything behind it on the connection; if nothing follows, by 200 ms or more."""
 
     name = "network-loss"
     severity = WARNING
     title = "Packets between a client and a broker are lost."
     when = (
-        f"{_LOST} retransmissions that are {_LOST_SHARE:.0%} of the segments or more; {_LATE_OPENINGS} "
-        f"connections that opened only after a repeated SYN; or {_DELAYED} answered requests, and "
-        f"{_DELAYED_SHARE:.1%} of all, that waited for a retransmission during {_DELAY_US // 1000} ms or "
-        "more and most of their latency. Retransmissions that were not needed, as their receiver reported "
-        "(D-SACK), are not counted: tail loss probes cause some in healthy networks."
+        f"{_LOST} retransmissions that make up {_LOST_SHARE:.0%} or more of the segments; {_LATE_OPENINGS} "
+        f"connections that opened only after a repeated SYN; or {_DELAYED} requests that make up "
+        f"{_DELAYED_SHARE:.1%} or more of those answered, each delayed {_DELAY_US // 1000} ms or more, and "
+        "for most of its latency, by a retransmission. Retransmissions that the receiver reported as "
+        "unnecessary (D-SACK) are not counted: tail loss probes cause some in healthy networks."
     )
     advice = (
         "Look for drops on interfaces, switches and virtual NICs between the two (ethtool -S, nstat), and "
@@ -740,7 +759,7 @@ class NetworkLoss(ConnectionRule):
             kept.lost += sum(lost)
 
     def findings(self) -> Iterator[FindingRow]:
-        """Pairs that lose more than usual, or whose requests wait for retransmissions."""
+        """Pairs that lose too many, or whose requests wait for retransmissions."""
         for (client, ip, broker), each in self.kept.items():
             if not (each.is_unusual or each.explains_latencies):
                 continue
@@ -755,7 +774,7 @@ class NetworkLoss(ConnectionRule):
                 longest_us, exchange = delays.longest
                 message += (
                     f"; {many(delays.count, 'request')} delayed by them, by "
-                    f"{duration(delays.network_us * 1000)} in all and up to {duration(longest_us * 1000)} "
+                    f"{duration(delays.network_us * 1000)} in total and up to {duration(longest_us * 1000)} "
                     f"({exchange})"
                 )
             evidence = delays if each.explains_latencies else each
@@ -767,7 +786,7 @@ _STALL_NS = SECOND_NS
 
 @summed
 class Stalls(Evidence):
-    """How long windows were closed, and what waited when the connections ended."""
+    """How long windows were zero, and what was unacknowledged when the connections ended."""
 
     stalled_ns: int = total()
     longest_ns: int = largest()
@@ -776,19 +795,19 @@ class Stalls(Evidence):
 
 @summed
 class StalledReader(ConnectionRule):
-    """An end whose receive buffer is full does not read: its process is busy, paused or stuck. All that the
-    other end sends waits, and its latency looks like that of the network or the broker.
+    """An end whose receive buffer is full is not reading: its process is busy, paused or stuck. Everything
+    that the other end sends has to wait, which looks like a slow network or broker.
     """
 
     name = "stalled-reader"
     severity = WARNING
-    title = "A client or a broker does not read what it is sent (zero window)."
-    when = f"The receive window of one end was zero for {_STALL_NS // SECOND_NS} s in all on a connection."
-    advice = "Look at the process that does not read: pauses, slow work in its poll loop, blocked threads."
+    title = "A client or a broker stops reading from a connection (zero window)."
+    when = f"The receive window of one end was zero for {_STALL_NS // SECOND_NS} s in total on a connection."
+    advice = "Check the process that stopped reading: pauses, slow work in its poll loop, blocked threads."
     counts = Stalls
 
     def connect(self, row: ConnectionLogRow) -> None:
-        """Count the ends that did not read."""
+        """Count the ends that stopped reading."""
         if row.tcp is None or not is_kafka(row):
             return
         for end, side in ((CLIENT, row.client_side), (BROKER, 1 - row.client_side)):
@@ -804,10 +823,12 @@ class StalledReader(ConnectionRule):
         """All of them."""
         for (client, ip, broker, end), each in self.kept.items():
             what = "responses" if end == CLIENT else "requests"
-            waiting = f"; {each.waiting_bytes:,} bytes still waited at the end" if each.waiting_bytes else ""
+            waiting = (
+                f"; {each.waiting_bytes:,} bytes not acknowledged at the end" if each.waiting_bytes else ""
+            )
             yield self.finding(
                 f"client {client} at {ip}, broker {broker}",
-                f"the {end} did not read for {duration(each.stalled_ns)} in all on "
+                f"the {end} did not read for {duration(each.stalled_ns)} in total on "
                 f"{many(each.count, 'connection')}, while {what} waited{waiting}",
                 each,
             )
@@ -826,19 +847,19 @@ class Vanished(Evidence):
 
 @summed
 class ClientVanished(ConnectionRule):
-    """A client that loses power or network, or is paused, does not end its connections. Until the broker
-    notices, its partitions stay with a member that is gone.
+    """A client that is paused, or loses power or network, does not close its connections. Until the broker
+    notices, partitions stay assigned to a member that is gone.
     """
 
     name = "client-vanished"
     severity = WARNING
-    title = "A client stops acknowledging, and comes back on a new connection."
+    title = "A client stops acknowledging and comes back on a new connection."
     when = (
-        f"The broker retransmitted {_UNANSWERED_COPIES} times or more without an acknowledgment, and the "
-        "client did not end the connection but opened another one later."
+        f"The broker retransmitted {_UNANSWERED_COPIES} times or more without an acknowledgment. The client "
+        "did not end the connection, but later opened another one."
     )
     advice = (
-        "Look for pauses, restarts and network changes of the client's host or container, and for lost NAT "
+        "Look for pauses, restarts and network changes on the client's host or container, and for lost NAT "
         "or firewall state."
     )
     counts = Vanished
@@ -860,9 +881,9 @@ class ClientVanished(ConnectionRule):
         """Clients that came back."""
         for key, each in self.kept.items():
             if each.count and each.returned_ns > each.first_ns:
-                yield self.found(
+                yield self.client_finding(
                     key,
                     f"the client stopped acknowledging on {many(each.count, 'connection')}, with "
-                    f"{each.bytes:,} bytes on the way, and came back on a new one",
+                    f"{each.bytes:,} bytes in flight, and came back on a new one",
                     each,
                 )

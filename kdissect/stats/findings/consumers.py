@@ -37,16 +37,16 @@ class Polls(Bursts):
 
 @summed
 class EmptyPolls(Rule):
-    """A broker can hold a Fetch until there is something to read; a consumer that does not allow this loads
-    both ends.
+    """A broker can hold a Fetch until there is something to read; a consumer that does not allow this puts
+    load on both ends.
     """
 
     name = "empty-poll-loop"
     severity = WARNING
     title = "A consumer polls many times a second and receives no records."
     when = (
-        f"{_MOST} empty responses on a connection in 10 seconds, and at least {_SHARE:.0%} of its responses; "
-        "the default wait of 500 ms allows 20."
+        f"{_MOST} empty responses on a connection in 10 seconds, making up at least {_SHARE:.0%} of its "
+        "responses; with the default wait of 500 ms there are at most 20."
     )
     advice = (
         "Let the broker wait: set fetch.max.wait.ms to 500 and fetch.min.bytes to at least 1 on the consumer."
@@ -103,7 +103,7 @@ class Reading(Evidence):
 
 @summed
 class FallingBehind(Rule):
-    """A consumer that falls behind sees records ever later, and never sees those that retention removed."""
+    """A consumer that falls behind gets records ever later, and never gets those that retention deletes."""
 
     name = "falling-behind"
     severity = WARNING
@@ -114,8 +114,8 @@ class FallingBehind(Rule):
         "reported."
     )
     advice = (
-        "Check what it does between polls, and whether it is throttled. Adding members helps up to the "
-        "number of partitions. --lag shows each partition."
+        "Check what the consumer does between polls, and whether it is throttled. Adding members helps, up "
+        "to the number of partitions. --lag shows each partition."
     )
     apis = frozenset({"Fetch"})
     counts = Reading
@@ -226,7 +226,7 @@ _OUT_OF_RANGE = error_code("OFFSET_OUT_OF_RANGE")
 
 @summed
 class OutOfRange(Rule):
-    """Retention removed records before the consumer read them. Its settings decide where it continues."""
+    """Retention deleted records before the consumer read them; auto.offset.reset sets where it continues."""
 
     name = "offset-out-of-range"
     severity = WARNING
@@ -248,21 +248,21 @@ class OutOfRange(Rule):
         for (client, topic), each in self.kept.items():
             times = "once" if each.count == 1 else f"{each.count:,} times"
             yield self.finding(
-                f"client {client}, topic {topic}", f"requested an offset out of range {times}", each
+                f"client {client}, topic {topic}", f"requested an out-of-range offset {times}", each
             )
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Rebalances of groups -> groups that have too many. Holds the same as ``--groups``, except commits.
+# Rebalances -> groups that have too many. Holds the same as ``--groups``, except commits.
 # ------------------------------------------------------------------------------------------------------------
 
 
-_CLIENTS = 3  # named in a sentence
+_CLIENTS = 3  # shown in a message
 
 
 @summed
 class RebalanceStorm(Rule):
-    """During a rebalance members read nothing, or less, and records read but not committed are read again."""
+    """During a rebalance members read less or nothing, and uncommitted records are read again."""
 
     name = "rebalance-storm"
     severity = WARNING
@@ -301,17 +301,17 @@ class RebalanceStorm(Rule):
                 for each in storm:
                     evidence.take(each.start_ns, each.exchange)
                 seconds = (storm[-1].start_ns - storm[0].start_ns) / SECOND_NS
-                started = ", ".join(f"{count:,} {cause}" for cause, count in causes(storm).items())
+                counted = ", ".join(f"{count:,} {cause}" for cause, count in causes(storm).items())
                 yield self.finding(
                     f"group {group}",
-                    f"{len(storm):,} rebalances within {seconds:.0f} s, started by {started}{_by(storm)}",
+                    f"{len(storm):,} rebalances within {seconds:.0f} s; causes: {counted}{_by(storm)}",
                     evidence,
                 )
 
 
 def _by(storm: Sequence[Rebalance]) -> str:
-    """The clients that started most of them."""
+    """The clients that triggered most of them."""
     clients = Counter(each.causes[0].client_id for each in storm if each.causes)
     named = [f"{client} ({count:,})" for client, count in clients.most_common() if client]
     more = f" and {len(named) - _CLIENTS:,} more" if len(named) > _CLIENTS else ""
-    return f"; by {', '.join(named[:_CLIENTS])}{more}" if named else ""
+    return f"; clients: {', '.join(named[:_CLIENTS])}{more}" if named else ""

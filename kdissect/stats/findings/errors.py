@@ -1,4 +1,4 @@
-"""Error codes in responses -> findings: what brokers refuse, and what they cannot do."""
+"""Error codes in responses -> findings: what brokers reject, and what they cannot do."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STORAGE = frozenset({"KAFKA_STORAGE_ERROR"})
 _COORDINATOR = frozenset({"COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS"})
 _DENIED = "_AUTHORIZATION_FAILED"
 
-# After these a producer retries, or they have rules of their own.
+# Producers retry after these, or another rule covers them.
 _NOT_REFUSED = frozenset(
     {
         *_TOO_FEW_REPLICAS,
@@ -38,25 +38,25 @@ _NOT_REFUSED = frozenset(
 
 @summed
 class ProduceRefused(Rule):
-    """The records of such a batch are not stored, and no retry helps: the application loses them unless it
-    looks at the result of each send.
+    """The records of such a batch are not stored, and retries do not help: the application loses them unless
+    it checks the result of each send.
     """
 
     name = "produce-refused"
     severity = ERROR
     title = "A broker rejects records with a permanent error."
     when = (
-        "Any Produce error after which producers do not retry, and that no other rule covers: "
-        "UNKNOWN_SERVER_ERROR, CORRUPT_MESSAGE, INVALID_RECORD ..."
+        "Any Produce error that producers do not retry and that no other rule covers: UNKNOWN_SERVER_ERROR, "
+        "CORRUPT_MESSAGE, INVALID_RECORD ..."
     )
     advice = (
-        "See the error, and the broker's log for more. Check that the application handles failed sends: "
-        "these records were not stored."
+        "Check the broker's log for the cause, and that the application handles failed sends: these records "
+        "were not stored."
     )
     apis = frozenset({"Produce"})
 
     def feed(self, facts: Facts) -> None:
-        """Count refused batches."""
+        """Count rejected batches."""
         for each in facts.touched:
             if each.error:
                 error = error_name(each.error)
@@ -64,26 +64,26 @@ class ProduceRefused(Rule):
                     self.kept[facts.client, each.topic, error].add(facts)
 
     def findings(self) -> Iterator[FindingRow]:
-        """Clients whose records are refused."""
+        """Clients whose records are rejected."""
         for (client, topic, error), each in self.kept.items():
             yield self.finding(
                 f"client {client}, topic {topic}",
-                f"{many(each.count, 'batch', 'batches')} refused: {error}",
+                f"{many(each.count, 'batch', 'batches')} rejected: {error}",
                 each,
             )
 
 
 @summed
 class AuthorizationDenied(Rule):
-    """An ACL is missing, or a client tries what it should not."""
+    """An ACL is missing, or a client attempts something it should not."""
 
     name = "authorization-denied"
     severity = WARNING
     title = "A broker denies a client access."
     when = "Any response with an error that ends in AUTHORIZATION_FAILED."
     advice = (
-        "If the client should have access, add an ACL for its principal: kafka-acls --list shows the "
-        "existing ones, the broker's authorizer log the resource and operation that were denied."
+        "If the client should have access, add an ACL for its principal. kafka-acls --list shows existing "
+        "ACLs; the broker's authorizer log shows the resource and operation that were denied."
     )
 
     def feed(self, facts: Facts) -> None:
@@ -108,20 +108,23 @@ class AuthorizationDenied(Rule):
 
 @summed
 class NotEnoughReplicas(Rule):
-    """With acks=all and fewer in-sync replicas than min.insync.replicas nothing can be written."""
+    """With acks=all, nothing can be written with fewer in-sync replicas than min.insync.replicas."""
 
     name = "not-enough-replicas"
     severity = ERROR
-    title = "Records cannot be written, because too few replicas are in sync."
-    when = "Any; NOT_ENOUGH_REPLICAS_AFTER_APPEND too, after which retries may write records twice."
+    title = "Records cannot be written because too few replicas are in sync."
+    when = (
+        "Any occurrence, including NOT_ENOUGH_REPLICAS_AFTER_APPEND, after which retries may write records "
+        "twice."
+    )
     advice = (
-        "Find the brokers that are down or lag: kafka-topics --describe --under-min-isr-partitions. Check "
+        "Find brokers that are down or behind: kafka-topics --describe --under-min-isr-partitions. Check "
         "that min.insync.replicas is less than the number of replicas."
     )
     apis = frozenset({"Produce"})
 
     def feed(self, facts: Facts) -> None:
-        """Count refused batches."""
+        """Count rejected batches."""
         for each in facts.touched:
             if each.error and error_name(each.error) in _TOO_FEW_REPLICAS:
                 self.kept[each.topic, error_name(each.error)].add(facts)
@@ -130,13 +133,13 @@ class NotEnoughReplicas(Rule):
         """Topics that cannot be written."""
         for (topic, error), each in self.kept.items():
             yield self.finding(
-                f"topic {topic}", f"{many(each.count, 'batch', 'batches')} refused: {error}", each
+                f"topic {topic}", f"{many(each.count, 'batch', 'batches')} rejected: {error}", each
             )
 
 
 @summed
 class Refusals(Evidence):
-    """Errors of a broker, and the topics they are about."""
+    """Errors of a broker, and their topics."""
 
     topics: Distinct = merged(Distinct)
 
@@ -149,9 +152,7 @@ class StorageError(Rule):
     severity = ERROR
     title = "A broker cannot read or write its log directories."
     when = "Any KAFKA_STORAGE_ERROR."
-    advice = (
-        "Check disks, mounts and free space of the broker; its log names the directory that went offline."
-    )
+    advice = "Check the broker's disks, mounts and free space; its log names the directory that went offline."
     counts = Refusals
 
     def feed(self, facts: Facts) -> None:
@@ -177,18 +178,18 @@ _LASTING = 10
 
 @summed
 class CoordinatorUnavailable(Rule):
-    """Without its coordinator a group can neither join nor commit, and a transaction cannot end."""
+    """Without a coordinator, members of a group cannot join or commit, and transactions cannot end."""
 
     name = "coordinator-unavailable"
     severity = ERROR
-    title = "A group or a transactional producer finds no coordinator."
+    title = "A group or a transactional producer has no available coordinator."
     when = (
         f"{_LASTING} such errors for one client within a minute: COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, "
         "COORDINATOR_LOAD_IN_PROGRESS; a few are normal after a start and when a coordinator moves."
     )
     advice = (
-        "Check the replicas of __consumer_offsets and __transaction_state: a new cluster with fewer brokers "
-        "than offsets.topic.replication.factor cannot create them."
+        "Check the replicas of __consumer_offsets and __transaction_state. A new cluster cannot create them "
+        "with fewer brokers than their replication factor (offsets.topic.replication.factor)."
     )
     counts = Minutes
 
@@ -198,7 +199,7 @@ class CoordinatorUnavailable(Rule):
             self.kept[facts.client, error].add(facts)
 
     def findings(self) -> Iterator[FindingRow]:
-        """Clients that find none."""
+        """Clients without a coordinator."""
         for (client, error), each in self.kept.items():
             if each.busiest >= _LASTING:
                 yield self.finding(

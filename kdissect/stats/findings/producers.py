@@ -20,13 +20,11 @@ if TYPE_CHECKING:
     from kdissect.stats.facts import Facts
 
 
-_NAMES = 3  # of clients in a sentence,
-_SORTED = 100  # the first of this many
+_NAMES = 3  # clients shown in a message,
+_SORTED = 100  # the first of this many in order
 _MEANS = {
-    0: (
-        "they are not acknowledged, so a record that is rejected or lost in transit is lost without an error"
-    ),
-    1: "only the leader acknowledges them, so its failure can lose acknowledged records",
+    0: ("records are not acknowledged, so they can be rejected or lost in transit without an error"),
+    1: "only the leader acknowledges records, so acknowledged records can be lost if it fails",
 }
 
 
@@ -44,8 +42,8 @@ class Acks(Rule):
     name = "acks"
     severity = WARNING
     title = "A producer with acks=0 or 1 writes to a replicated topic."
-    when = "Any occurrence (it is a configuration choice); acks=1 is a note."
-    advice = "Set acks=all and enable.idempotence=true, unless the records may be lost."
+    when = "Any occurrence, because acks is a deliberate setting; acks=1 is a note."
+    advice = "Set acks=all and enable.idempotence=true, unless losing records is acceptable."
     apis = frozenset({"Produce"}) | APIS
     counts = Writes
 
@@ -86,7 +84,7 @@ class Acks(Rule):
 
 
 # ------------------------------------------------------------------------------------------------------------
-# PRODUCER_FENCED -> producers that share a transactional id, or returned too late.
+# PRODUCER_FENCED -> producers that share a transactional ID, or came back too late.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -136,18 +134,18 @@ class PartitionWrites(Evidence):
 
 @summed
 class HotPartitions(Rule):
-    """A partition has one leader and one reader in each group: adding machines helps neither."""
+    """A partition has one leader and one reader in each group, so adding machines does not help."""
 
     name = "hot-partitions"
     severity = WARNING
-    title = "One partition gets most of what is written to its topic."
+    title = "One partition gets far more data than the others of its topic."
     when = (
-        f"{_TIMES} times its fair share and {_SHARE:.0%} of the topic's bytes, for topics with at least "
-        f"{_PARTITIONS} partitions and {_BATCHES} batches; fewer are not conclusive."
+        f"{_TIMES} times its fair share and {_SHARE:.0%} of the topic's bytes. Topics with fewer than "
+        f"{_PARTITIONS} partitions or {_BATCHES} batches are not reported."
     )
     advice = (
-        "Check which keys are frequent: a single hot key can only be spread over partitions by "
-        "salting it or by sending records without a key."
+        "Check which keys are most frequent: a single hot key can be spread over partitions only by salting "
+        "it or by sending records without a key."
     )
     apis = frozenset({"Produce"}) | APIS
     counts = PartitionWrites
@@ -207,14 +205,14 @@ class OversizedBatches(Evidence):
 
 @summed
 class RequestsTooLarge(Rule):
-    """A batch rejected for its size fails on every retry; large ones that pass take memory everywhere."""
+    """A batch rejected for its size fails on every retry; large accepted ones take memory everywhere."""
 
     name = "oversized-messages"
     severity = ERROR
     title = "Records are rejected because of their size, or a single record exceeds 1 MB."
     when = f"Any rejection; a single record of {_LARGE_BYTES:,} bytes or more is a note."
     advice = (
-        "Send a reference to large content instead, or compress it. Otherwise raise the topic's "
+        "Compress large content, or send a reference to it instead. Otherwise raise the topic's "
         "max.message.bytes."
     )
     apis = frozenset({"Produce"})
@@ -251,7 +249,7 @@ class RequestsTooLarge(Rule):
 
 _MOST = 200  # batches
 _RECORDS = 2  # of a batch, on average
-_BYTES = 2000  # likewise: a large record needs no batching
+_BYTES = 2000  # of a batch, on average: large records need no batching
 
 
 @summed
@@ -273,7 +271,7 @@ class TinyBatches(Rule):
         f"{_MOST} batches to a topic in 10 seconds averaging fewer than {_RECORDS} records and "
         f"{_BYTES:,} bytes; low-traffic topics are not reported."
     )
-    advice = "Give the producer time to fill batches: linger.ms of 5 to 100, and no flush after each record."
+    advice = "Let the producer fill batches: set linger.ms to 5 to 100, and do not flush after each record."
     apis = frozenset({"Produce"})
     counts = BatchBursts
 

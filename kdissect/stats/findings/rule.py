@@ -150,7 +150,7 @@ class Rule(Summed, ABC):
         """Add an exchange."""
 
     def connect(self, row: ConnectionLogRow) -> None:
-        """Add a connection that has ended; most rules need none."""
+        """Add a connection that has ended; most rules do not need them."""
 
     @abstractmethod
     def findings(self) -> Iterator[FindingRow]:
@@ -189,7 +189,7 @@ class TopicShape(Summed):
 
 
 class Topics(Bounded[str, TopicShape]):
-    """Topics by name, or by id if the name is unknown."""
+    """Topics by name, or by ID if the name is unknown."""
 
     def __init__(self, limits: Limits) -> None:
         super().__init__(limits.summary_rows, TopicShape)

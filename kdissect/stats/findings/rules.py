@@ -2,7 +2,7 @@
 
     Facts -> rules for this API -> findings(), the worst first
 
-A new rule is a file like brokers.py, a line in ``RULES``, and a test of when it reports and when it does not.
+A new rule is a class in one of these files, an entry in ``RULES``, and a test of when it reports something.
 """
 
 from __future__ import annotations
@@ -77,8 +77,7 @@ RULES: tuple[type[Rule], ...] = (
     *(RebalanceStorm, FallingBehind, EmptyPolls, OutOfRange, ClientIds, InstanceIds),
     *(ConnectionChurn, MetadataPolling),
 )
-"""About connections, what brokers refuse, brokers and logins, producers, consumers, and how clients behave in
-general."""
+"""In this order: connections, errors, brokers and logins, producers, consumers, and client habits."""
 
 _WORST_FIRST = (ERROR, WARNING, NOTE)
 
@@ -111,7 +110,7 @@ class Findings(Summed):
         return sorted(rows, key=lambda row: _WORST_FIRST.index(row.severity))
 
     def other_counts(self) -> dict[str, int]:
-        """Empty: keys beyond the limit of a rule are counted together and give no findings of their own."""
+        """Empty: keys beyond the limit of a rule are counted together and cannot give findings."""
         return {}
 
 

@@ -8,7 +8,7 @@ def test_records_that_nobody_confirms() -> None:
     (row,) = findings_of(Acks, [produce(1, acks=0), metadata(2, replicas=3)])
     assert (row.subject, row.severity) == ("topic orders", "warning")
     assert row.message.startswith(
-        "1 Produce request with acks=0 by payments, to 3 replicas: they are not acknowledged"
+        "1 Produce request with acks=0 by payments, to 3 replicas: records are not acknowledged"
     )
 
 

@@ -27,7 +27,7 @@ def talks(number: int, requests: int, every_s: float = 1.0, brokers: int = 1) ->
 def test_a_connection_for_each_request() -> None:
     (row,) = findings_of(ConnectionChurn, talks(30, 1))
     assert row.subject == "client asker at 10.0.0.5, broker 10.0.1.0:9092"
-    assert row.message.startswith("30 of 30 connections carry at most 3 requests")
+    assert row.message.startswith("30 of 30 connections carried at most 3 requests")
     assert row.evidence[0] == "c0/27000"
 
 

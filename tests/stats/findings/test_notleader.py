@@ -9,7 +9,7 @@ NOT_LEADER = 6
 def test_a_client_that_does_not_learn() -> None:
     (row,) = findings_of(NotLeader, [produce(10 + number / 10, error=NOT_LEADER) for number in range(50)])
     assert row.subject == "client payments, topic orders"
-    assert row.message.startswith("50 responses from a broker that does not lead the partition")
+    assert row.message.startswith("50 responses from brokers that do not lead the partition")
     assert (row.count, row.severity) == (50, "warning")
     assert row.evidence[0] == "payments-Produce/10000"
 

@@ -9,7 +9,7 @@ OFFSET_OUT_OF_RANGE = 1
 def test_a_consumer_that_was_too_slow() -> None:
     (row,) = findings_of(OutOfRange, [fetch(1), fetch(2, error=OFFSET_OUT_OF_RANGE), fetch(3)])
     assert (row.subject, row.count) == ("client reader, topic orders", 1)
-    assert row.message == "requested an offset out of range once"
+    assert row.message == "requested an out-of-range offset once"
 
 
 def test_consumers_that_keep_up_other_errors_and_followers() -> None:

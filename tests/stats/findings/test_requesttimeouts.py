@@ -24,7 +24,7 @@ def test_requests_that_outlast_what_they_allow() -> None:
         RequestTimeouts, [waiting(0, 31), waiting(1, 31), waiting(2, 38, "Produce", **produce)]
     )
     assert row.subject == "client payments, broker 10.0.0.1:9092"
-    assert row.message == "3 requests without an answer (2 Metadata, 1 Produce), outstanding for up to 36.00s"
+    assert row.message == "3 unanswered requests (2 Metadata, 1 Produce), outstanding for up to 36.00s"
     assert (row.rule, row.severity, row.count) == ("request-timeouts", "error", 3)
     assert row.evidence == ["c0/0", "c1/1000", "c2/2000"]
 

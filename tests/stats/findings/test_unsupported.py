@@ -39,7 +39,7 @@ def test_requests_that_are_refused() -> None:
 def test_a_broker_that_hangs_up_on_a_version_that_is_gone() -> None:
     (row,) = findings_of(UnsupportedVersions, [old(number) for number in range(10)])
     assert row.subject == "client payments, Produce v0, broker 10.0.0.1:9092"
-    assert row.message == "10 connections end with such a request and no response"
+    assert row.message == "10 connections ended with such a request and no response"
 
 
 def test_a_capture_of_requests_alone() -> None:
