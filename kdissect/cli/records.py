@@ -36,10 +36,12 @@ from kdissect.exchanges.content import record_time_ns
 from kdissect.files import PRIVATE
 from kdissect.limits import live
 from kdissect.phrases import json_writer, many
-from kdissect.tables.columns import RECORD, selected
+from kdissect.query.where import compile_where
+from kdissect.tables.columns import RECORD, RECORD_NAMES, is_about_records, resolve_record, selected
 from kdissect.tables.lines import CsvLines, FieldLines, JsonLines, RecordLines
 from kdissect.tables.record_files import RecordFiles
 from kdissect.text.table import RecordTable, RecordTally
+from kdissect.text.template import Template
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from kdissect.model import Exchange
     from kdissect.query.record_filters import RecordFilter
     from kdissect.query.records import Records
+    from kdissect.query.where import Where
     from kdissect.text.style import Times
 
     class RecordSink(Protocol):
@@ -63,27 +66,35 @@ if TYPE_CHECKING:
 
 
 MAX_UNREADABLE = 20
+E2E_LATENCY = "e2e_latency_us"
 
 EXAMPLES = """\b
 Examples:
   kdissect records capture.pcap
   kdissect records --topic orders --partition 3 --offset 1000..1999 capture.pcap
   kdissect records --produced --key 'customer-7*' --header trace-id=4bf92f capture.pcap
+  kdissect records -Y 'partition == 3 and value.order.count > 2' capture.pcap
+  kdissect records --grep '(?i)timeout|refused' capture.pcap
   kdissect records -V --topic orders --offset 1000 capture.pcap
   kdissect records --trace 4bf92f3577b34da6a3ce929d0e0e4736 capture.pcap
   kdissect records --topic images --unique -o images/ capture.pcap
   kdissect records --control --api Fetch capture.pcap
   kdissect records --json --unique capture.pcap | jq -r .value
+  kdissect records --template '%t %p %o %k %s\\n' capture.pcap
   kdissect records --topic __consumer_offsets capture.pcap
   kdissect records -i eth0 --produced --topic orders
 
-Each line shows one record: its time, API, partition, offset, key and value; "-" stands for null and for an
-unknown offset. Then, if present: the schema ID of the value, the trace ID from its headers, "rejected" with
-the broker's error ("unconfirmed" if the leader may have stored it all the same), "aborted", and after "!"
-anomalies of its batch.
+Each line shows one record: its time, API, partition, offset, key and value. NULL is null, "" is empty, and
+"-" is an unknown offset. Then, if present: the schema ID of the value, the trace ID from its headers,
+"rejected" with the broker's error ("unconfirmed" if the leader may have stored it all the same), "aborted",
+and after "!" anomalies of its batch.
 
 The time of a record is that of the request that produced it, or of the response with which it was fetched.
 --since and --until compare with this time.
+
+--template: %t topic, %p partition, %o offset, %k key, %s value, %K and %S their lengths (-1 for null), %T
+timestamp in milliseconds, %h headers, %% percent sign; \\n \\r \\t \\0 \\xHH \\\\. Bytes are written
+unchanged, except on a terminal.
 
 -o DIR writes values to DIR/TOPIC/PARTITION/OFFSET.value, keys to OFFSET.key, and an empty OFFSET.null for a
 null value. If the offset is unknown, the name is CONNECTION-NUMBER-INDEX: the exchange, and the index of the
@@ -128,6 +139,13 @@ empty or new.
     help="Offset or inclusive range: 5, 5..9, 5.. or ..9.",
 )
 @click.option(
+    "--grep",
+    "patterns",
+    multiple=True,
+    metavar="PATTERN",
+    help="Records with a match of this regular expression (RE2) in the bytes of key or value.",
+)
+@click.option(
     "--control/--no-control",
     default=None,
     help="Only control records (transaction markers, KRaft), or none of them.",
@@ -137,10 +155,16 @@ empty or new.
 @click.option("--unique", is_flag=True, help="Show each record (topic, partition and offset) only once.")
 @click.option("-c", "--count", type=click.IntRange(min=1), metavar="N", help="Stop after showing N records.")
 @click.option("-V", "tree", is_flag=True, help="Show each record as a tree, with all its fields.")
-@click.option("--full", is_flag=True, help="With -V: do not truncate long strings, bytes or headers.")
+@click.option("-x", "show_bytes", is_flag=True, help="Like -V, with a hex dump of key and value.")
+@click.option("--full", is_flag=True, help="With -V and -x: do not truncate long strings, bytes or headers.")
 @json_option
 @csv_option
 @fields_option
+@click.option(
+    "--template",
+    metavar="TEXT",
+    help="Write each record in this format, as kcat -f: '%t %p %o %k %s\\n'; see below.",
+)
 @click.option(
     "-o",
     "--output",
@@ -167,16 +191,20 @@ def records(count: int | None, jobs: int | None, **options: Any) -> None:
     from kdissect.query.records import Records
 
     settings = take_capture_settings(options)
+    where = _take_where(options)
     query = Query.take(options) if settings is None else _interface_query(options)
-    query = query.without_latency_parts()
     output = RecordOutput(**{name: options.pop(name) for name in RecordOutput._fields})
     output.check()
-    query = replace(query, options=replace(query.options, end_to_end=output.shows_all_columns))
+    names = {*output.fields, *(where.names if where is not None else ())}
+    if not names:
+        query = query.without_latency_parts()
+    end_to_end = output.shows_all_columns or E2E_LATENCY in names
+    query = replace(query, options=replace(query.options, end_to_end=end_to_end))
     query.filter.use_record_times()
     criteria = query.options.criteria
     topics, partitions = criteria.get("topic", ()), criteria.get("partition", ())
     record_filter = RecordFilter(
-        RecordCriteria(topics=topics, partitions=partitions, **options), query.limits
+        RecordCriteria(topics=topics, partitions=partitions, where=where, **options), query.limits
     )
     source = Records(record_filter, query.limits, show_secrets=query.options.show_secrets)
     can_run_in_parallel = settings is None and not options["unique"] and output.can_run_in_parallel
@@ -192,7 +220,7 @@ def records(count: int | None, jobs: int | None, **options: Any) -> None:
         else open_run(query, bar=lambda out: output.is_silent or not out.isatty())
     )
     with run_context as run:
-        times = time_formatter(run.out, output.times, run.first_ns, is_tree=output.tree)
+        times = time_formatter(run.out, output.times, run.first_ns, is_tree=output.is_tree)
         sink = _sink(output, run.out, times)
         selected = run.selected(lambda exchange: times.skip(record_time_ns(exchange)))
         if isinstance(sink, RecordLines) and record_filter.matches_all and not (count or output.flush):
@@ -227,7 +255,7 @@ def _run_in_parallel(
 
     with open_parallel_run(query, bar=lambda out: not out.isatty()) as run:
         page = Page(run.out)
-        times = time_formatter(run.out, output.times, run.first_ns, is_tree=output.tree)
+        times = time_formatter(run.out, output.times, run.first_ns, is_tree=output.is_tree)
         sink: Any = _sink(output, page, times)
         by_batch = isinstance(sink, RecordLines) and record_filter.matches_all and not count
 
@@ -245,6 +273,19 @@ def _run_in_parallel(
     return run
 
 
+def _take_where(options: dict[str, Any]) -> Where | None:
+    """Remove ``--where`` from the options if it is about records; otherwise it selects exchanges, which is
+    faster.
+    """
+    if options["where"] is None:
+        return None
+    where = compile_where(options["where"], resolve_record)
+    if not any(map(is_about_records, where.names)):
+        return None
+    options["where"] = None
+    return where
+
+
 def _interface_query(options: dict[str, Any]) -> Query:
     """Return the query of a live capture."""
     files, also_files = options.pop("files"), options.pop("also_files")
@@ -259,10 +300,12 @@ class RecordOutput(NamedTuple):
     """The options that say how records are shown."""
 
     tree: bool
+    show_bytes: bool
     full: bool
     as_json: bool
     as_csv: bool
     fields: tuple[str, ...]
+    template: str | None
     folder: str | None
     mode: int | None
     quiet: bool
@@ -278,29 +321,39 @@ class RecordOutput(NamedTuple):
     @property
     def shows_all_columns(self) -> bool:
         """Whether the output has all columns, end-to-end latency among them."""
-        return self.tree or self.as_json or self.as_csv
+        return self.is_tree or self.as_json or self.as_csv
+
+    @property
+    def is_tree(self) -> bool:
+        """Whether records are shown as trees."""
+        return self.tree or self.show_bytes
+
+    @property
+    def is_table(self) -> bool:
+        """Whether records are shown as lines of text."""
+        others = (self.is_silent, self.is_tree, self.as_json, self.as_csv, self.fields)
+        return not any(others) and self.template is None
 
     @property
     def can_run_in_parallel(self) -> bool:
         """Whether several processes can format the records independently."""
-        is_table = not (self.is_silent or self.tree or self.as_json or self.as_csv or self.fields)
-        return not self.is_silent and are_rows_independent(sys.stdout, self.times, is_table=is_table)
+        return not self.is_silent and are_rows_independent(sys.stdout, self.times, is_table=self.is_table)
 
     def check(self) -> None:
         """Raise a usage error if options exclude each other."""
-        check_exclusive(
-            {
-                "-V": self.tree,
-                "--json": self.as_json,
-                "--csv": self.as_csv,
-                "-o": self.folder is not None,
-                "-q": self.quiet,
-            }
-        )
-        others = {"-V": self.tree, "-o": self.folder is not None, "-q": self.quiet}
-        check_exclusive({"--fields": bool(self.fields)} | others)
+        tree = {"-x" if self.show_bytes else "-V": self.is_tree}
+        formats = {"--json": self.as_json, "--csv": self.as_csv}
+        others = {
+            "--template": self.template is not None,
+            "-o": self.folder is not None,
+            "-q": self.quiet,
+        }
+        check_exclusive(tree | formats | others)
+        check_exclusive({"--fields": bool(self.fields)} | tree | others)
+        if self.template is not None:
+            Template(self.template, len)  # fails here rather than while reading
         if self.fields:
-            selected(self.fields, RECORD)  # fails here rather than while reading
+            selected(self.fields, RECORD_NAMES.values())  # fails here rather than while reading
         if self.mode is not None and self.folder is None:
             raise click.UsageError("--mode needs -o DIR")
 
@@ -310,7 +363,7 @@ def _sink(output: RecordOutput, out: TextIO, times: Times) -> RecordSink:
         return RecordTally(out, width=width(out))
     if output.folder is not None:
         return RecordFiles(Path(output.folder), output.mode or PRIVATE)
-    columns = selected(output.fields, RECORD) if output.fields else RECORD
+    columns = selected(output.fields, RECORD_NAMES.values()) if output.fields else RECORD
     if output.as_json:
         write = json_writer(out)
         if output.fields:
@@ -319,13 +372,16 @@ def _sink(output: RecordOutput, out: TextIO, times: Times) -> RecordSink:
     if output.as_csv:
         is_terminal = out.isatty()
         return CsvLines(out.buffer.write, columns=columns, flush_each=output.flush, is_terminal=is_terminal)
+    if output.template is not None:
+        return Template(output.template, out.buffer.write, is_terminal=out.isatty())
     if output.fields:
         return FieldLines(out, columns, times.text if output.times else None)
     color = use_color(out, output.color)
-    if output.tree:
+    if output.is_tree:
         from kdissect.text.tree import RecordTree
 
-        return RecordTree(out, times, color=color, full=output.full)
+        dump_row = 0 if not output.show_bytes else 16 if (width(out) or 80) >= 80 else 8
+        return RecordTree(out, times, color=color, full=output.full, dump_row=dump_row)
     return RecordTable(out, times, width=width(out), color=color)
 
 

@@ -7,6 +7,8 @@ header             ``trace-id``, ``trace-id=4bf9*``: name, or name and value, of
 trace              the trace ID in its headers, or a pattern
 schema             the ID or GUID of the registered schema of its value or key
 offset             ``5``, ``5..``, ``..9``, ``5..9``, both ends included; unknown offsets do not match
+grep               a regular expression over the bytes of key or value; what is decoded is searched as JSON
+where              an expression over the columns of a record
 control            only, or no, control records
 produced, fetched  sent by a client, sent by a broker; both: either
 unique             only the first with the same topic, partition and offset
@@ -16,12 +18,15 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import orjson
 
 from kdissect.errors import UsageError
 from kdissect.limits import DEFAULT
-from kdissect.model import Embedded
+from kdissect.model import Embedded, Withheld
 from kdissect.query.filters import NameTest, partition_test
+from kdissect.query.where import PatternError, compile_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,11 +34,13 @@ if TYPE_CHECKING:
     from kdissect.exchanges.partition_records import CarriedRecord, PartitionRecords
     from kdissect.kafka.internal.topics import Payload
     from kdissect.limits import Limits
+    from kdissect.query.where import Search, Where
 
     RecordTest = Callable[[CarriedRecord], bool]
 
 _RANGE = re.compile(r"(?P<first>\d{1,19})?(?P<dots>\.\.)?(?P<last>\d{1,19})?", re.ASCII)
 _LARGEST_OFFSET = 0x7FFFFFFFFFFFFFFF
+_SHOWN = 60  # characters of a pattern in an error message
 
 
 class RecordCriteria(NamedTuple):
@@ -46,6 +53,8 @@ class RecordCriteria(NamedTuple):
     offsets: Sequence[str] = ()
     traces: Sequence[str] = ()
     schemas: Sequence[str] = ()
+    patterns: Sequence[str] = ()
+    where: Where | None = None
     control: bool | None = None
     produced: bool = False
     fetched: bool = False
@@ -138,7 +147,38 @@ def _tests(criteria: RecordCriteria) -> list[RecordTest]:
                 [str(each) for each in (record.schema, record.key_schema) if each is not None]
             )
         )
+    if criteria.patterns:
+        searches = [_search(pattern) for pattern in criteria.patterns]
+        tests.append(
+            lambda record: any(
+                search(data) is not None
+                for data in (_bytes(record.key), _bytes(record.value))
+                if data is not None
+                for search in searches
+            )
+        )
+    if criteria.where is not None:
+        tests.append(criteria.where.matches)
     return tests
+
+
+def _search(pattern: str) -> Search:
+    """A pattern of ASCII characters matches bytes, any other one matches characters of UTF-8."""
+    try:
+        return compile_pattern(pattern, in_bytes=pattern.isascii())
+    except PatternError as error:
+        raise UsageError(f'--grep "{pattern[:_SHOWN]}": {error}') from None
+
+
+def _bytes(payload: Payload) -> bytes | None:
+    """What --grep searches: bytes, or JSON of what is decoded; nothing of a credential."""
+    if isinstance(payload, Embedded):
+        return orjson.dumps(payload.decoded, default=_plain, option=orjson.OPT_NON_STR_KEYS)
+    return payload if isinstance(payload, bytes) else None
+
+
+def _plain(value: Any) -> Any:
+    return {"withheld": value.length} if isinstance(value, Withheld) else None
 
 
 def _range(text: str) -> range:

@@ -1,4 +1,5 @@
-"""``--where`` text -> a test of exchanges. Holds the compiled expression, kept small by the limits below.
+"""``--where`` text -> a test of exchanges or records. Holds the compiled expression, kept small by the limits
+below.
 
     api == "Fetch" and latency_us > 50000 and "NOT_LEADER_OR_FOLLOWER" in errors
     request.topics.partitions.fetch_offset > 5 or client_id =~ "^orders-[0-9]+$"
@@ -48,11 +49,10 @@ if TYPE_CHECKING:
     from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
     from kdissect.kafka.schema import Field
-    from kdissect.model import Exchange
 
-
-if TYPE_CHECKING:
-    Getter = Callable[[Exchange], Any]
+    Row = Any
+    """What an expression is about: an exchange or a record."""
+    Getter = Callable[[Row], Any]
     Network = IPv4Network | IPv6Network
 
 # Far above what is still readable. They limit the parser's recursion, the size of numbers, and the size of
@@ -73,7 +73,7 @@ class Reference(NamedTuple):
     """What a name in an expression stands for.
 
     Attributes:
-        get: reads it from an exchange; None if absent, never raises.
+        get: reads it from a row; None if absent, never raises.
         needs_bodies: whether it needs decoded bodies.
         objection: why a comparison (its sign, and the text on the other side, None for a number) would be
             meaningless; None if it is not.
@@ -92,13 +92,13 @@ class Where(NamedTuple):
 
     Attributes:
         text: as it was written.
-        matches: whether an exchange matches; never raises.
+        matches: whether a row matches; never raises.
         needs_bodies: whether any name in it needs decoded bodies.
         names: all names in it.
     """
 
     text: str
-    matches: Callable[[Exchange], bool]
+    matches: Callable[[Row], bool]
     needs_bodies: bool
     names: frozenset[str] = frozenset()
 
@@ -119,7 +119,7 @@ def compile_where(text: str, resolve: Callable[[str], Reference]) -> Where:
         )
     parser = _Parser(text, resolve)
     value = parser.expression()
-    return Where(text, lambda exchange: is_true(value(exchange)), parser.needs_bodies, parser.names)
+    return Where(text, lambda row: is_true(value(row)), parser.needs_bodies, parser.names)
 
 
 class _Operand(NamedTuple):
@@ -384,7 +384,7 @@ class _Parser:
                 return None
         return None
 
-    def _members(self, left: _Operand, close: str, *, is_in: bool) -> Callable[[Any, Exchange], bool]:
+    def _members(self, left: _Operand, close: str, *, is_in: bool) -> Callable[[Any, Row], bool]:
         """The test whether a value is one of the constants, or in one of the ranges."""
         self._next += 1
         values: list[Any] = []
@@ -408,7 +408,7 @@ class _Parser:
             else:
                 values.append(first)
 
-        def is_member(value: Any, _: Exchange) -> bool:
+        def is_member(value: Any, _: Row) -> bool:
             if value is None:
                 return False
             elements = _elements(value)
@@ -480,43 +480,19 @@ class _Parser:
 
     def _search(self) -> Search:
         """Compile a regular expression."""
-        import re2  # rarely needed
-
         token = self._token
         if token.kind != "string":
             raise self._error(f"=~ needs a regular expression in quotes, not {self._named()}")
-        text = _unquoted(token.text)
-        if len(text) > MAX_PATTERN:
-            raise self._error(f"regular expression longer than {MAX_PATTERN} characters")
-        options = re2.Options()
-        options.max_mem = MAX_PATTERN_MIB << 20
-        options.log_errors = False  # to stderr
-        options.never_capture = True
         try:
-            pattern = re2.compile(utf8(text), options)
-        except re2.error as error:
-            raise self._pattern_error(error.args[0].decode("utf-8", "replace")) from None
+            search = compile_pattern(_unquoted(token.text))
+        except PatternError as error:
+            start = token.text.find(error.part, 1) if error.part else -1
+            if start < 0:
+                raise self._error(str(error)) from None
+            start += token.pos
+            raise _error(str(error), self._text, start, start + len(error.part)) from None
         self._next += 1
-        search: Search = pattern.search
         return search
-
-    def _pattern_error(self, reason: str) -> UsageError:
-        """The error that RE2 reports, marking the unsupported part of the pattern if possible."""
-        token, part = self._token, reason.partition(": ")[2]
-        if part == "(?P":
-            part = "(?P="  # (?P<name> is taken
-        if part.startswith(_LOOK_AROUND):
-            reason = "look-around is not supported in regular expressions (RE2)"
-        elif part == "(?P=" or _BACKREFERENCE.fullmatch(part):
-            reason = "backreferences are not supported in regular expressions (RE2)"
-        elif reason.startswith("pattern too large"):
-            reason = f"regular expression needs more than {MAX_PATTERN_MIB} MiB of memory"
-        else:
-            reason = f"invalid regular expression (RE2): {reason}"
-        start = token.text.find(part, 1) if part else -1
-        if start < 0:
-            return self._error(reason)
-        return _error(reason, self._text, token.pos + start, token.pos + start + len(part))
 
     def _sum(self) -> Getter:
         first = self._product()
@@ -592,6 +568,61 @@ class _Parser:
         return lambda e: function(argument(e))
 
 
+class PatternError(UsageError):
+    """A regular expression is invalid.
+
+    Attributes:
+        part: the unsupported part of it; empty if unknown.
+    """
+
+    def __init__(self, reason: str, part: str = "") -> None:
+        super().__init__(reason)
+        self.part = part
+
+
+def compile_pattern(text: str, *, in_bytes: bool = False) -> Search:
+    r"""Compile a regular expression to a search of UTF-8.
+
+    Args:
+        text: the pattern.
+        in_bytes: whether it searches any bytes, so that ``.`` is a byte and ``\xff`` that one.
+
+    Raises:
+        PatternError: it is invalid, too long or too large.
+    """
+    import re2  # rarely needed
+
+    if len(text) > MAX_PATTERN:
+        raise PatternError(f"regular expression longer than {MAX_PATTERN} characters")
+    options = re2.Options()
+    options.max_mem = MAX_PATTERN_MIB << 20
+    options.log_errors = False  # to stderr
+    options.never_capture = True
+    if in_bytes:
+        options.encoding = re2.Options.Encoding.LATIN1
+    try:
+        search: Search = re2.compile(utf8(text), options).search
+    except re2.error as error:
+        raise _pattern_error(error.args[0].decode("utf-8", "replace")) from None
+    return search
+
+
+def _pattern_error(reason: str) -> PatternError:
+    """The error that RE2 reports."""
+    part = reason.partition(": ")[2]
+    if part == "(?P":
+        part = "(?P="  # (?P<name> is taken
+    if part.startswith(_LOOK_AROUND):
+        reason = "look-around is not supported in regular expressions (RE2)"
+    elif part == "(?P=" or _BACKREFERENCE.fullmatch(part):
+        reason = "backreferences are not supported in regular expressions (RE2)"
+    elif reason.startswith("pattern too large"):
+        reason = f"regular expression needs more than {MAX_PATTERN_MIB} MiB of memory"
+    else:
+        reason = f"invalid regular expression (RE2): {reason}"
+    return PatternError(reason, part)
+
+
 def _error(reason: str, text: str, start: int, end: int) -> UsageError:
     """The reason, and the text around the error with carets under it."""
     first = max(0, min(start - _SHOWN // 2, len(text) - _SHOWN))
@@ -608,11 +639,11 @@ def _constant(value: Any) -> Getter:
     return lambda _: value
 
 
-def _matches(search: Search, value: Any, _: Exchange) -> bool:
+def _matches(search: Search, value: Any, _: Row) -> bool:
     return matches(value, search)
 
 
-def _is_address(networks: Sequence[Network], expected: bool, value: Any, _: Exchange) -> bool:
+def _is_address(networks: Sequence[Network], expected: bool, value: Any, _: Row) -> bool:
     return value is not None and _is_in_networks(value, networks) is expected
 
 
@@ -622,25 +653,25 @@ def _literal(token: _Token) -> Any:
     return int(token.text) if token.text.isdigit() else float(token.text)
 
 
-def _quantified(operand: _Operand, test: Callable[[Any, Exchange], bool]) -> Getter:
+def _quantified(operand: _Operand, test: Callable[[Any, Row], bool]) -> Getter:
     """A test of an operand's value; ``all()``: of each element, and false for an empty or absent list."""
     get = operand.get
     if not operand.is_all:
         return lambda e: test(get(e), e)
 
-    def holds_for_all(exchange: Exchange) -> bool:
-        value = get(exchange)
+    def holds_for_all(row: Row) -> bool:
+        value = get(row)
         elements = value if type(value) is list else [] if value is None else [value]
-        return bool(elements) and all(test(element, exchange) for element in elements)
+        return bool(elements) and all(test(element, row) for element in elements)
 
     return holds_for_all
 
 
 def _arithmetic(first: Getter, rest: list[tuple[Any, Getter]]) -> Getter:
-    def calculated(exchange: Exchange) -> Any:
-        value = first(exchange)
+    def calculated(row: Row) -> Any:
+        value = first(row)
         for operation, term in rest:
-            value = calculate(operation, value, term(exchange))
+            value = calculate(operation, value, term(row))
         return value
 
     return calculated
@@ -670,8 +701,8 @@ if TYPE_CHECKING:
     Search = Callable[[bytes], object | None]
     """Searches UTF-8 for a pattern; None: no match."""
 
-MAX_MATCHED = 4096
-"""Characters of a text that a regular expression searches; names in Kafka have at most 249."""
+MAX_MATCHED = 1 << 20
+"""Characters of a text that a regular expression searches; only values of records are so long."""
 
 _TYPES = {bool: "boolean", int: "number", float: "number", str: "text"}
 

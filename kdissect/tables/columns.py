@@ -7,17 +7,20 @@ absent value is None, never "" or -1 of our own making; a list can be empty but 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
 from kdissect.errors import UsageError
 from kdissect.exchanges import content
 from kdissect.exchanges.outcomes import outcome
 from kdissect.kafka import apis, codes
-from kdissect.model import KINDS, OUTCOMES
+from kdissect.model import KINDS, OUTCOMES, Embedded
 from kdissect.query import where
 from kdissect.query.filters import build, client_names, convert_amount, named_topics
 from kdissect.query.nearest import did_you_mean
@@ -25,9 +28,10 @@ from kdissect.query.where import Reference
 from kdissect.tables.values import json_bytes, text_and_encoding, timestamp
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from kdissect.exchanges.partition_records import CarriedRecord
+    from kdissect.kafka.internal.topics import Payload
     from kdissect.kafka.traces import SchemaId
     from kdissect.model import Exchange, Frame
     from kdissect.options import Options
@@ -136,6 +140,7 @@ class Column:
         sentence: what it means, for docs.
         unit: of numbers.
         needs_bodies: whether it is read from decoded bodies.
+        inside: reads the object that paths lead into, if that is not what ``get`` returns.
     """
 
     name: str
@@ -144,6 +149,7 @@ class Column:
     sentence: str
     unit: str = ""
     needs_bodies: bool = False
+    inside: Getter | None = None
 
 
 def file_name(name: str) -> str:
@@ -406,6 +412,8 @@ ALIASES = {
 }
 """Names in ``--where`` that mean what the options of these names mean."""
 
+_EXCHANGE_NAMES = {**BY_NAME, **ALIASES}
+
 
 def text_getter(column: Column) -> Getter:
     """How to read a column for JSON lines and CSV."""
@@ -431,25 +439,36 @@ def resolve(name: str) -> Reference:
     Raises:
         UsageError: there is no such column or path; the message suggests the nearest.
     """
+    return _reference(name, _EXCHANGE_NAMES)
+
+
+def _reference(name: str, known: Mapping[str, Column]) -> Reference:
     head, *path = name.split(".")
-    column = BY_NAME.get(head) or ALIASES.get(head)
+    column = known.get(head)
     if column is None:
-        raise UsageError(f'no column "{head}"{_column_hint(head, path)}')
-    get = text_getter(column)
+        raise UsageError(f'no column "{head}"{_column_hint(head, path, known)}')
     if not path:
+        get = text_getter(column)
         return Reference(get, column.needs_bodies, partial(_objection, column), _converter(column.unit))
+    unit = path[-1].rpartition("_")[2]
+    return Reference(_path_getter(column, path), column.needs_bodies, to_number=_converter(unit))
+
+
+def _path_getter(column: Column, path: Sequence[str]) -> Getter:
+    """How to read what is at a path in a column.
+
+    Raises:
+        UsageError: there is no such path.
+    """
+    get = column.inside or column.get
     if column.type == OBJECT:
-        where.check(head, path)
-    else:
+        where.check(column.name, path)
+    elif column.inside is None:
         _check_struct(column, path)
-    return Reference(
-        lambda exchange: where.value_at(get(exchange), path),
-        column.needs_bodies,
-        to_number=_converter(path[-1].rpartition("_")[2]),
-    )
+    return lambda row: where.value_at(get(row), path)
 
 
-def selected(names: Sequence[str], columns: Sequence[Column] = EXCHANGE) -> tuple[Column, ...]:
+def selected(names: Sequence[str], columns: Iterable[Column] = EXCHANGE) -> tuple[Column, ...]:
     """The columns of these names, and paths into columns (``request.topics.name``), in this order.
 
     Raises:
@@ -464,10 +483,7 @@ def _path_column(name: str, by_name: Mapping[str, Column]) -> Column:
     column = by_name.get(head)
     if column is None:
         raise UsageError(f'no column "{head}"{did_you_mean(head, by_name)}')
-    if by_name.keys() == BY_NAME.keys():
-        return Column(name, FIELD, resolve(name).get, "", needs_bodies=column.needs_bodies)
-    _check_struct(column, path)
-    return Column(name, FIELD, lambda row: where.value_at(column.get(row), path), "")
+    return Column(name, FIELD, _path_getter(column, path), "", needs_bodies=column.needs_bodies)
 
 
 def _converter(unit: str) -> Callable[[str], float] | None:
@@ -520,14 +536,11 @@ _NAMES: dict[str, Callable[[], Collection[str]]] = {
 """Columns with a fixed set of values."""
 
 
-def _column_hint(head: str, path: Sequence[str]) -> str:
+def _column_hint(head: str, path: Sequence[str], known: Collection[str]) -> str:
     """A suggestion for a name that is not a column."""
     if head == "kafka" and path and path[-1] in BY_NAME:
         return f'; did you mean "{path[-1]}"?'  # tshark puts the protocol in front
-    return (
-        did_you_mean(head, (*BY_NAME, *ALIASES))
-        or f'; strings must be quoted ("{head}"); columns: docs/columns.md'
-    )
+    return did_you_mean(head, known) or f'; strings must be quoted ("{head}"); columns: docs/columns.md'
 
 
 def _check_struct(column: Column, path: Sequence[str]) -> None:
@@ -551,9 +564,19 @@ NO_TIMESTAMP = -1
 
 def _of_exchange(name: str) -> Column:
     """The same column of the exchange that carried a record."""
-    column = BY_NAME[name]
+    column = _EXCHANGE_NAMES[name]
     get = column.get
     return replace(column, get=lambda record: get(record.source.exchange))
+
+
+def _json(payload: Payload) -> Any:
+    """A key or value as an object: decoded, or JSON. None if it is neither."""
+    if isinstance(payload, Embedded):
+        return payload.decoded
+    if isinstance(payload, bytes):
+        with suppress(orjson.JSONDecodeError):
+            return orjson.loads(payload)
+    return None
 
 
 def _request_ns(record: CarriedRecord) -> int | None:
@@ -670,10 +693,20 @@ RECORD: tuple[Column, ...] = (
         "Source of the timestamp: `CreateTime`, the producer; `LogAppendTime`, the broker (for Produce, "
         "from the response); null for magic 0.",
     ),
-    Column("key", STRING, lambda record: text_and_encoding(record.key)[0], "Key; see `key_encoding`."),
+    Column(
+        "key",
+        STRING,
+        lambda record: text_and_encoding(record.key)[0],
+        "Key; see `key_encoding`. Filters and --fields find what is inside JSON: `key.id`.",
+        inside=lambda record: _json(record.key),
+    ),
     Column("key_encoding", STRING, lambda record: text_and_encoding(record.key)[1], _ENCODINGS),
     Column(
-        "value", STRING, lambda record: text_and_encoding(record.value)[0], "Value; see `value_encoding`."
+        "value",
+        STRING,
+        lambda record: text_and_encoding(record.value)[0],
+        "Value; see `value_encoding`. Filters and --fields find what is inside JSON: `value.order.id`.",
+        inside=lambda record: _json(record.value),
     ),
     Column(
         "value_encoding",
@@ -789,3 +822,25 @@ RECORD: tuple[Column, ...] = (
         "Anomalies of its batch: kind, where (message), detail.",
     ),
 )
+
+_SAME = frozenset({"capture", "connection", "number", "api", "correlation_id", "client_id"})
+"""Columns of a record that are those of its exchange."""
+
+RECORD_NAMES = {
+    **{name: _of_exchange(name) for name in _EXCHANGE_NAMES},
+    **{each.name: each for each in RECORD},
+}
+"""What filters and --fields of records know: the columns of a record, and for all other names those of the
+exchange that carried it.
+"""
+
+
+def resolve_record(name: str) -> Reference:
+    """``resolve`` for ``RECORD_NAMES``."""
+    return _reference(name, RECORD_NAMES)
+
+
+def is_about_records(name: str) -> bool:
+    """Whether a name in ``RECORD_NAMES`` can differ between the records of an exchange."""
+    head = name.partition(".")[0]
+    return RECORD_NAMES[head] in RECORD and head not in _SAME

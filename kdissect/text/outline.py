@@ -13,7 +13,7 @@ from kdissect.kafka import schema
 from kdissect.kafka.internal.payloads import layout_of
 from kdissect.kafka.records import RecordData
 from kdissect.model import Embedded
-from kdissect.phrases import ELLIPSIS, facts, printable
+from kdissect.phrases import ELLIPSIS, facts, many, printable
 from kdissect.text.value_labels import (
     batch_text,
     decoded_batch_text,
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 MAX_ELEMENTS = 20
 MAX_FLAT_FIELDS = 5  # fields of a struct that is written in one line
 MAX_LINE_COLUMNS = 100  # of such a line
+MAX_DUMPED = 512  # bytes of a key or value in a hex dump
 INDENT = "  "
 
 _FORWARDED_KEYS = {"header", "body"}  # of the request in an Envelope: no schema describes it as one message
@@ -235,8 +236,10 @@ def record_lines(view: BodyContext, record: CarriedRecord, depth: int, start: st
     yield from _payloads(view, record, depth + 1)
 
 
-def record_details(view: BodyContext, record: CarriedRecord, depth: int) -> Iterator[str]:
-    """Write the details of a record whose title is already written, one per line."""
+def record_details(view: BodyContext, record: CarriedRecord, depth: int, dump_row: int = 0) -> Iterator[str]:
+    """Write the details of a record whose title is already written, one per line. ``dump_row``: bytes in a
+    line of the hex dumps of key and value; 0: without these.
+    """
     indent = INDENT * depth
     if (moment := time_text(record)) is not None:
         yield f"{indent}timestamp: {moment}"
@@ -244,12 +247,14 @@ def record_details(view: BodyContext, record: CarriedRecord, depth: int) -> Iter
         yield f"{indent}sequence: {number}"
     if record.control:
         yield f"{indent}control: {record.control}"
-    yield from _payloads(view, record, depth)
+    yield from _payloads(view, record, depth, dump_row)
 
 
-def _payloads(view: BodyContext, record: CarriedRecord, depth: int) -> Iterator[str]:
+def _payloads(view: BodyContext, record: CarriedRecord, depth: int, dump_row: int = 0) -> Iterator[str]:
     indent = INDENT * depth
     yield f"{indent}key: {payload_text(record.key, full=view.full)}"
+    if dump_row:
+        yield from _dump(view, record.key, depth + 1, dump_row)
     yield from _inside(view, record.key, depth + 1)
     if record.headers:
         yield f"{indent}headers: {array_text(record.headers)}"
@@ -260,7 +265,23 @@ def _payloads(view: BodyContext, record: CarriedRecord, depth: int) -> Iterator[
             yield more_text(depth + 1, len(record.headers) - max_shown)
     yield from (f"{indent}{text}" for text in schemas_and_trace(record))
     yield f"{indent}value: {payload_text(record.value, full=view.full)}"
+    if dump_row:
+        yield from _dump(view, record.value, depth + 1, dump_row)
     yield from _inside(view, record.value, depth + 1)
+
+
+def _dump(view: BodyContext, payload: Payload, depth: int, row: int) -> Iterator[str]:
+    """Offset, bytes and ASCII characters of a key or value, as ``hexdump -C``; nothing of a credential."""
+    data = payload.data if isinstance(payload, Embedded) else payload
+    if not isinstance(data, bytes):
+        return
+    shown = data if view.full else data[:MAX_DUMPED]
+    for start in range(0, len(shown), row):
+        part = shown[start : start + row]
+        text = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in part)
+        yield f"{INDENT * depth}{start:06x}  {part.hex(' '):<{3 * row}} |{text}|"
+    if more := len(data) - len(shown):
+        yield f"{INDENT * depth}{ELLIPSIS} {many(more, 'more byte')}; --full shows all"
 
 
 def _inside(view: BodyContext, payload: Payload, depth: int) -> Iterator[str]:

@@ -310,12 +310,14 @@ class ExchangeTable(LineTable["Exchange"]):
 # ------------------------------------------------------------------------------------------------------------
 # ``CarriedRecord`` -> one line: time, API, partition and offset, key, value, marks.
 #
-# Bytes that are not UTF-8 become backslash escapes. Marks are the record's schemas and trace, the error with
+# Bytes that are not UTF-8 become backslash escapes. Null is NULL, an empty string "", and a string that looks
+# like one of these is in quotes. Marks are the record's schemas and trace, the error with
 # which the broker rejected it, ``aborted``, and ``!`` before each kind of anomaly of its batch.
 # ------------------------------------------------------------------------------------------------------------
 
 
-_MIN_VALUE = 8
+_MIN_VALUE = 24
+_NULL = "NULL"
 _TRACE_CHARACTERS = 8
 _NAME = CYAN  # of marks that are not warnings
 _BYTES_PER_COLUMN = 4  # the most of a character in UTF-8: any more would be cut
@@ -331,16 +333,19 @@ class RecordTable(LineTable["CarriedRecord"]):
         self._max_bytes = None if width is None else width * _BYTES_PER_COLUMN
 
     def _shown(self, width: int | None) -> Sequence[LineView]:
-        partition, key = (14, 10) if is_narrow(width) else (20, 16)
+        partition, offset, key = (12, 7, 10) if is_narrow(width) else (20, 10, 16)
         return (
             LineView("API", lambda record: record.source.exchange.api or ABSENT, width=len("Produce")),
             LineView("PARTITION", _partition, width=partition, cut=partial(_cut_before, "-")),
-            LineView("OFFSET", _offset, width=10, cut=cut_start),
+            LineView("OFFSET", _offset, width=offset, cut=lambda text, _: text),
             LineView("KEY", self._key, width=key),
         )
 
     def _time_ns(self, record: CarriedRecord) -> int:
         return record.source.time_ns
+
+    def _painted(self, record: CarriedRecord, cells: Sequence[str]) -> Sequence[str]:
+        return [*cells[:-1], paint(cells[-1], FAINT)] if record.key is None else cells
 
     def _text(self, record: CarriedRecord) -> str:
         return f"control {record.control}" if record.control else self._payload(record.value)
@@ -384,10 +389,11 @@ class RecordTable(LineTable["CarriedRecord"]):
 
     def _payload(self, payload: Payload) -> str:
         if isinstance(payload, bytes):
-            return printable(payload[: self._max_bytes].decode("utf-8", "backslashreplace")) or '""'
+            text = printable(payload[: self._max_bytes].decode("utf-8", "backslashreplace"))
+            return json_bytes(text).decode() if text.strip('\\"') in ("", _NULL) else text
         if isinstance(payload, Embedded):
             return printable(json_bytes(payload.decoded).decode())
-        return f"redacted ({payload.length} bytes)" if isinstance(payload, Withheld) else ABSENT
+        return f"redacted ({payload.length} bytes)" if isinstance(payload, Withheld) else _NULL
 
 
 def _partition(record: CarriedRecord) -> str:

@@ -238,7 +238,18 @@ def _anomaly(anomaly: Anomaly) -> str:
 
 
 class RecordTree(Tree["CarriedRecord"]):
-    """Writes records."""
+    """Writes records.
+
+    Args:
+        out, times, color, full: see ``Tree``.
+        dump_row: bytes in a line of the hex dumps of key and value; 0: without these.
+    """
+
+    def __init__(
+        self, out: TextIO, times: Times, *, color: bool = False, full: bool = False, dump_row: int = 0
+    ) -> None:
+        super().__init__(out, times, color=color, full=full)
+        self._dump_row = dump_row
 
     def _lines(self, record: CarriedRecord) -> Iterator[str]:
         source, exchange = record.source, record.source.exchange
@@ -263,7 +274,8 @@ class RecordTree(Tree["CarriedRecord"]):
         for anomaly in record.batch.anomalies:
             text = f"! {anomaly.kind}: {printable(anomaly.detail)}"
             yield INDENT + self._paint(text, of_anomaly(anomaly.kind))
-        yield from record_details(BodyContext(None, 0, exchange.topic_names, self._full), record, 1)
+        view = BodyContext(None, 0, exchange.topic_names, self._full)
+        yield from record_details(view, record, 1, self._dump_row)
 
 
 # ------------------------------------------------------------------------------------------------------------

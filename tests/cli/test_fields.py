@@ -89,7 +89,7 @@ def test_what_is_not_printable_is_escaped(capsys: pytest.CaptureFixture[str]) ->
         (("read", "-e", "latency_u"), 'no column "latency_u"; did you mean "latency_us"?'),
         (("read", "-e", "request.topic.name"), 'request has no field "topic" in any API; did you mean'),
         (("records", "-e", "tpic"), 'no column "tpic"; did you mean "topic"?'),
-        (("records", "-e", "key.x"), 'no "x" in column key; it has no fields'),
+        (("records", "-e", "topic.x"), 'no "x" in column topic; it has no fields'),
         (("read", "-V", "-e", "api"), "--fields and -V or -x are mutually exclusive"),
         (("records", "-q", "-e", "api"), "--fields and -q are mutually exclusive"),
     ],

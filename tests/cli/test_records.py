@@ -228,6 +228,87 @@ def test_filters(records: Records) -> None:
     assert count("--api", "Produce") == count("--produced")
 
 
+@pytest.mark.parametrize(
+    ("text", "is_selected"),
+    [
+        ('key == "customer-0"', lambda row: row["key"] == "customer-0"),
+        (
+            "partition == 2 and offset in {1..2}",
+            lambda row: row["partition"] == 2 and row["offset"] in (1, 2),
+        ),
+        ("value.count > 2", lambda row: '"count": 3' in row["value"]),
+        ("request.acks == 1", lambda row: row["api"] == "Produce" and row["topic"] == "payments"),
+        ('topic == "payments"', lambda row: row["topic"] == "payments"),
+    ],
+    ids=("key", "offset", "path", "request", "topic"),
+)
+def test_expressions_over_records(text: str, is_selected: Callable[[Row], bool], records: Records) -> None:
+    done = records("--json", "-Y", text, QUICKSTART)
+    assert rows(done) == list(filter(is_selected, rows(records("--json", QUICKSTART)))) != []
+    assert records("-j", "2", "--json", "-Y", text, QUICKSTART).out == done.out
+
+
+def test_an_expression_is_about_the_columns_of_json(records: Records) -> None:
+    everything = rows(records("--json", BASICS))
+    slow = rows(records("--json", "-Y", "e2e_latency_us > 1ms", BASICS))
+    assert slow == [row for row in everything if (row["e2e_latency_us"] or 0) > 1000] != []
+    lines = records("-e", "e2e_latency_us", BASICS).lines
+    assert lines == [str(row["e2e_latency_us"] or "") for row in everything]
+    done = records("-Y", "ofset == 1", QUICKSTART)
+    assert (done.status, done.err.splitlines()[0]) == (
+        USAGE,
+        'kdissect: --where: no column "ofset"; did you mean "offset"?',
+    )
+
+
+def test_grep(tmp_path: Path, records: Records) -> None:
+    items = [Item(b"k1", b"caf\xc3\xa9"), Item(b"k2", b"\x00\xff\xfe"), Item(None, None), Item(b"n\nk", b"x")]
+    path = write(tmp_path / "x.pcap", talk(batch(items)))
+
+    def offsets(*patterns: str) -> list[str]:
+        options = [option for pattern in patterns for option in ("--grep", pattern)]
+        return records(*options, "-e", "offset", path).lines
+
+    assert offsets("k[12]") == ["0", "1"]
+    assert offsets("É") == []
+    assert offsets("(?i)É") == ["0"]
+    assert offsets(r"\xff\xfe$") == ["1"]
+    assert offsets("^x$", "caf") == ["0", "3"]
+    assert offsets("") == ["0", "1", "3"]
+    done = records("--grep", "a(b", path)
+    assert (done.status, done.err) == (
+        USAGE,
+        'kdissect: --grep "a(b": invalid regular expression (RE2): missing ): a(b\n',
+    )
+    decoded = records("--topic", "__consumer_offsets", "--grep", '"group":"pay-in"', TRANSACTIONS)
+    assert len(decoded.lines) > 1
+
+
+def test_grep_finds_no_credentials(records: Records) -> None:
+    assert '"stored_key":{"withheld":' in records("--grep", 'stored_key":{"withheld"', KRAFT).out
+    assert records("--grep", 'stored_key":[^{]', KRAFT).out == ""
+
+
+def test_hex_dumps(records: Records) -> None:
+    done = records("-x", "--topic", "orders", "-c", "1", QUICKSTART)
+    assert done.lines[4:6] == [
+        '  key: "customer-0"',
+        "    000000  63 75 73 74 6f 6d 65 72 2d 30                    |customer-0|",
+    ]
+    assert done.lines[-1] == '    000020  6f 75 6e 74 22 3a 20 31 7d                       |ount": 1}|'
+
+
+def test_templates(records: Records) -> None:
+    template = r"%t %p %o %k %s\n"
+    everything = rows(records("--json", QUICKSTART))
+    names = ("topic", "partition", "offset", "key", "value")
+    expected = [" ".join("" if row[name] is None else str(row[name]) for name in names) for row in everything]
+    assert records("--template", template, QUICKSTART).lines == expected
+    assert records("-j", "2", "--template", template, QUICKSTART).lines == expected
+    done = records("--template", "%q", QUICKSTART)
+    assert (done.status, done.out) == (USAGE, "")
+
+
 def test_times_are_those_of_the_records(records: Records) -> None:
     fetched = rows(records("--json", "--fetched", BASICS))
     row = next(row for row in fetched if row["time"][:22] != row["request_time"][:22])

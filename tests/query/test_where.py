@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kdissect.errors import UsageError
 from kdissect.model import Withheld
 from kdissect.query.filters import convert_amount
-from kdissect.query.where import MAX_CHARACTERS, MAX_DEPTH, Reference, compile_where
+from kdissect.query.where import MAX_CHARACTERS, MAX_DEPTH, MAX_MATCHED, Reference, compile_where
 from tests.exchange_factory import exchange
 
 if TYPE_CHECKING:
@@ -379,7 +379,7 @@ def test_no_text_keeps_a_pattern_busy(
         ("a\nb", "(?s)a.b", True),
         ("a\nb", "^b", False),
         ("a\nb", "(?m)^b$", True),
-        ("x" * 4096 + "y", "y", False),
+        ("x" * MAX_MATCHED + "y", "y", False),
         ("\udcff.pcap", r"^\\\\udcff", True),  # a file's name that is no UTF-8
         ("a", "(?P<name>a)", True),
         ("", "", True),

@@ -34,14 +34,39 @@ def test_a_line() -> None:
     raw = batch([Item(b"key", b"value"), Item(None, None), Item(b"", b"")], base_offset=7)
     assert lines(raw) == [
         "14:13:20.128456  Fetch    orders-3              7           key               value",
-        "14:13:20.128456  Fetch    orders-3              8           -                 -",
+        "14:13:20.128456  Fetch    orders-3              8           NULL              NULL",
         '14:13:20.128456  Fetch    orders-3              9           ""                ""',
     ]
 
 
+def test_null_empty_and_texts_that_look_like_them_differ() -> None:
+    texts = [None, b"", b"NULL", b'""', b'"NULL"', b'"\\"\\""', b"-", b"null", b'"a"']
+    shown = [line.split()[-1] for line in lines(batch([Item(b"k", text) for text in texts]))]
+    quoted_empty, quoted_twice = r'"\"\""', r'"\"\\\"\\\"\""'
+    expected = ["NULL", '""', '"NULL"', quoted_empty, r'"\"NULL\""', quoted_twice, "-", "null", '"a"']
+    assert shown == expected
+    assert len(set(shown)) == len(texts)
+    (line,) = lines(batch([Item(None, None)]), color=True)
+    assert "\x1b[2mNULL" in line
+
+
+def test_the_value_has_the_room_of_schemas_and_traces() -> None:
+    value = b"\0\0\0\0\7" + b"v" * 40
+    headers = ((b"traceparent", b"00-" + TRACE + b"-b7ad6b7169203331-01"),)
+    (line,) = lines(batch([Item(b"k", value, headers)]), width=80)[1:]
+    assert (columns_of(line), "schema" in line, "trace" in line) == (80, False, False)
+    (line,) = lines(batch([Item(b"k", value, headers)]), width=200)[1:]
+    assert line.endswith(f"{'v' * 40}  schema 7  trace {TRACE.decode()}")
+
+
+def test_an_offset_is_never_cut() -> None:
+    (line,) = lines(batch([Item(b"k", b"v")], base_offset=123_456_789_012), width=80)[1:]
+    assert " 123456789012 k" in line
+
+
 def test_a_terminal_has_headings_and_an_edge() -> None:
     shown = lines(batch([Item(b"k" * 100, "世".encode() * 100), Item(b"k", b"v" * 5000)]), width=80)
-    assert shown[0] == "TIME (UTC)      API     PARTITION      OFFSET     KEY        VALUE"
+    assert shown[0] == "TIME (UTC)      API     PARTITION    OFFSET  KEY        VALUE"
     assert [columns_of(line) <= 80 and line.endswith("…") for line in shown[1:]] == [True, True]
     assert "k… 世" in shown[1]
 
@@ -93,7 +118,7 @@ def test_a_credential_is_withheld() -> None:
 def test_an_internal_record_is_decoded() -> None:
     raw = batch([Item(b"\0\2\0\2g1", None)])
     line = lines(raw, topic="__consumer_offsets")[0]
-    assert line.endswith('{"_message":"GroupMetadataKey","_version":0,"group":"g1"}  -')
+    assert line.endswith('{"_message":"GroupMetadataKey","_version":0,"group":"g1"}  NULL')
 
 
 def test_schemas_and_traces_are_named() -> None:
@@ -101,8 +126,8 @@ def test_schemas_and_traces_are_named() -> None:
     raw = batch([Item(b"\0\0\0\0\3k", b"\0\0\0\0\x11" + b"v" * 99, headers)])
     trace = TRACE.decode()
     assert lines(raw)[0].endswith(f"v  key schema 3  schema 17  trace {trace}")
-    assert lines(raw, width=160)[1].endswith(f"…  key schema 3  schema 17  trace {trace}")
-    assert lines(raw, width=104)[1].endswith("… schema 17 trace 0af76519…")
+    assert lines(raw, width=180)[1].endswith(f"…  key schema 3  schema 17  trace {trace}")
+    assert lines(raw, width=112)[1].endswith("… schema 17 trace 0af76519…")
 
 
 def test_the_most_important_mark_stays_where_there_is_little_room() -> None:
@@ -127,4 +152,4 @@ def test_colors() -> None:
     assert shown[0].startswith("\x1b[2mTIME")
     assert shown[1].endswith(" \x1b[1;33m! crc_mismatch\x1b[0m")
     assert "\x1b" not in "".join(lines(raw, width=100))
-    assert "\x1b" not in lines(batch([Item()]), width=100, color=True)[1]
+    assert "\x1b" not in lines(batch([Item(b"k")]), width=100, color=True)[1]
