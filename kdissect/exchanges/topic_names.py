@@ -13,12 +13,12 @@ nothing waits, and ``LearnedFacts`` says which names apply.
 
 from __future__ import annotations
 
-from collections import deque
 from functools import cache
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect.exchanges.learned import ADVERTISING
-from kdissect.kafka.bodies import decode_exchange, request_layout, response_layout
+from kdissect.exchanges.resolver import NO_REFS, Item, Refs, Resolver
+from kdissect.kafka.bodies import decode_exchange
 from kdissect.kafka.schema import request, response
 from kdissect.model import Anomaly
 
@@ -46,36 +46,11 @@ class _Struct(NamedTuple):
     name_field: str | None
 
 
-class TopicRefs(NamedTuple):
-    """The topic IDs in an exchange, in wire order, and the (ID, name) pairs learned from it."""
-
-    ids: list[str]
-    learned: list[tuple[str, str]]
+TopicRefs = Refs[str, str]
+"""The topic IDs in an exchange, in wire order, and the (ID, name) pairs learned from it."""
 
 
-NONE = TopicRefs([], [])
-
-
-class Waiting(Protocol):
-    """Anything that can wait for a name: an exchange, or a stand-in for one in another process."""
-
-    anomalies: list[Anomaly]
-    topic_names: dict[str, str]
-
-    @property
-    def completed_ns(self) -> int: ...
-
-    @property
-    def held_bytes(self) -> int: ...
-
-    @property
-    def decoded_bytes(self) -> int: ...
-
-
-Item = TypeVar("Item", bound=Waiting)
-
-
-class TopicNameResolver(Generic[Item]):
+class TopicNameResolver(Resolver[Item, str, str]):
     """The names learned so far, and the exchanges that wait for one.
 
     Args:
@@ -84,84 +59,31 @@ class TopicNameResolver(Generic[Item]):
         learned: facts from all parts of the capture. With these, nothing waits.
     """
 
-    __slots__ = ("_bytes", "_held", "_learned", "_limits", "_names", "_topic_refs", "_window_ns")
+    __slots__ = ("_learned",)
 
     def __init__(
         self, limits: Limits, topic_refs: Callable[[Item], TopicRefs], learned: LearnedFacts | None = None
     ) -> None:
-        self._limits = limits
-        self._topic_refs = topic_refs
+        window_ns, capacity = limits.naming_window_ns, limits.topic_names
+        super().__init__(limits, topic_refs, window_ns, capacity, knows_all=learned is not None)
         self._learned = learned
-        self._window_ns = limits.naming_window_ns if learned is None else 0
-        self._names: dict[str, str] = dict(RESERVED)
-        self._held: deque[tuple[Item, list[str], set[str]]] = deque()
-        self._bytes = 0
-
-    def feed(self, item: Item) -> list[Item]:
-        """Add the next item in order of completion. Returns the items whose names are settled, in order."""
-        held, names = self._held, self._names
-        ids, learned = self._topic_refs(item)
-        if not (held or ids):
-            return [item]
-        settled = []
-        now_ns = item.completed_ns
-        # before learning from this exchange: it is too late for them
-        while held and now_ns - held[0][0].completed_ns >= self._window_ns:
-            settled.append(self._release())
-        if self._learned is None:
-            for topic_id, name in learned:
-                self._learn(topic_id, name)
-        unknown = {topic_id for topic_id in ids if topic_id not in names}
-        if not held and (not unknown or self._window_ns <= 0):
-            self._write(item, ids)
-            settled.append(item)
-            return settled
-        held.append((item, ids, unknown))
-        self._bytes += item.held_bytes + item.decoded_bytes
-        while held:
-            waiting, _, unknown = held[0]
-            if not unknown <= names.keys():
-                if len(held) <= self._limits.naming_rows and self._bytes <= self._limits.naming_bytes:
-                    break
-                detail = f"{len(held)} exchanges of {self._bytes} bytes were waiting"
-                waiting.anomalies.append(Anomaly("name_not_waited_for", "connection", detail))
-            settled.append(self._release())
-        return settled
-
-    def close(self) -> list[Item]:
-        return [self._release() for _ in range(len(self._held))]
-
-    @property
-    def is_idle(self) -> bool:
-        return not self._held
+        self._values.update(RESERVED)
 
     def name(self, topic_id: str) -> str | None:
         """The name of a topic ID. None if it has not been learned."""
-        return self._names.get(topic_id)
+        return self._values.get(topic_id)
 
-    def _release(self) -> Item:
-        item, ids, _ = self._held.popleft()
-        self._bytes -= item.held_bytes + item.decoded_bytes
-        self._write(item, ids)
-        return item
+    def _find(self, item: Item, key: str) -> str | None:
+        name = self._values.get(key)
+        if name is None and self._learned is not None:
+            name = self._learned.topic_name(key, item.completed_ns)
+        return name
 
-    def _write(self, item: Item, ids: list[str]) -> None:
-        for topic_id in ids:
-            name = self._names.get(topic_id)
-            if name is None and self._learned is not None:
-                name = self._learned.topic_name(topic_id, item.completed_ns)
-            if name is not None:
-                item.topic_names[topic_id] = name
+    def _write(self, item: Item, found: dict[str, str]) -> None:
+        item.topic_names |= found
 
-    def _learn(self, topic_id: str, name: str) -> None:
-        self._names[topic_id] = self._names.pop(topic_id, name)  # the first name of an ID is final
-        if len(self._names) > self._limits.topic_names:
-            del self._names[next(iter(self._names))]
-
-
-def learned_names(exchange: Exchange) -> list[tuple[str, str]]:
-    """(ID, name) pairs of topics in a decoded exchange."""
-    return topic_refs(exchange).learned
+    def _note_full(self, item: Item, detail: str) -> None:
+        item.anomalies.append(Anomaly("name_not_waited_for", "connection", detail))
 
 
 def learn(exchange: Exchange, facts: LearnedFacts) -> None:
@@ -169,7 +91,7 @@ def learn(exchange: Exchange, facts: LearnedFacts) -> None:
     key, version = exchange.api_key, exchange.api_version
     if key is not None and version is not None and (key in ADVERTISING or may_name_topic_ids(key, version)):
         decode_exchange(exchange)
-        for topic_id, name in learned_names(exchange):
+        for topic_id, name in topic_refs(exchange).learned:
             facts.learn_topic(topic_id, name, exchange.completed_ns)
         facts.listeners.learn(exchange)
 
@@ -191,13 +113,16 @@ def may_name_topic_ids(api_key: int, version: int) -> bool:
 def topic_refs(exchange: Exchange) -> TopicRefs:
     """The topic IDs in a decoded exchange, and the names learned from it."""
     of_request, of_response = exchange.request_layout, exchange.response_layout
-    if not ((of_request and _naming_structs(of_request)) or (of_response and _naming_structs(of_response))):
-        return NONE  # most APIs and versions
-    structs = _structs_of(exchange)
+    in_request = _naming_structs(of_request) if of_request else ()
+    in_response = _naming_structs(of_response) if of_response else ()
+    if not (in_request or in_response):
+        return NO_REFS  # most APIs and versions
+    structs = [(exchange.request, struct) for struct in in_request]
+    structs += [(exchange.response, struct) for struct in in_response]
     ids: dict[str, None] = {}
     learned = []
     for body, struct in structs:
-        for value in _walk(body, struct.path):
+        for value in _walk(body, struct.path) if body is not None else ():
             topic_id = value.get(struct.id_field)
             if topic_id is None:
                 continue
@@ -209,19 +134,7 @@ def topic_refs(exchange: Exchange) -> TopicRefs:
             if name and topic_id != NO_ID:
                 learned.append((topic_id, name))
     ids.pop(NO_ID, None)
-    return TopicRefs(list(ids), learned)
-
-
-def _structs_of(exchange: Exchange) -> list[tuple[Body, _Struct]]:
-    """The structs of an exchange that name topics by ID, each with its body."""
-    structs: list[tuple[Body, _Struct]] = []
-    for layout, body in (
-        (request_layout(exchange), exchange.request),
-        (response_layout(exchange), exchange.response),
-    ):
-        if layout is not None and body is not None:
-            structs += [(body, struct) for struct in _naming_structs(layout)]
-    return structs
+    return Refs(list(ids), learned)
 
 
 @cache

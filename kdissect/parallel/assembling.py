@@ -11,9 +11,10 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kdissect.exchanges.end_to_end import NO_BATCHES, EndToEnd, ProduceRefs
+from kdissect.exchanges.end_to_end import EndToEnd
 from kdissect.exchanges.ordering import Ordering
-from kdissect.exchanges.topic_names import NONE, TopicNameResolver, TopicRefs
+from kdissect.exchanges.resolver import NO_REFS
+from kdissect.exchanges.topic_names import TopicNameResolver
 
 if TYPE_CHECKING:
     from array import array
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
 
     from kdissect.capture.source import Source
     from kdissect.errors import KdissectError
+    from kdissect.exchanges.end_to_end import ProduceRefs
     from kdissect.exchanges.learned import ProducedBatch
+    from kdissect.exchanges.topic_names import TopicRefs
     from kdissect.limits import Limits
     from kdissect.model import Anomaly
     from kdissect.query.filters import FilterNotes
@@ -64,15 +67,12 @@ class OrderedItem:
         self.held_bytes = rows.held[index]
         self.decoded_bytes = rows.decoded[index]
         self.connection_id = rows.connections[index]
-        self.number, self.topic_refs, self.produce_refs = rows.open.get(index, _NOT_OPEN)
+        self.number, self.topic_refs, self.produce_refs, topic_names = rows.open.get(index, _NOT_OPEN)
         self.output = rows.outputs[index]
         self.is_ready = not self.number
         self.anomalies: list[Anomaly] = []
-        self.topic_names = dict(self.produce_refs.topic_names)
+        self.topic_names = dict(topic_names)
         self.produced_ns: dict[ProducedBatch, int] | None = None
-
-
-_NOT_OPEN = 0, NONE, NO_BATCHES
 
 
 def _topic_refs(row: OrderedItem) -> TopicRefs:
@@ -254,6 +254,18 @@ AHEAD = 24
 usually holds 100 KB of frames, and half a megabyte at most."""
 
 
+class OpenRow(NamedTuple):
+    """A row that may have to wait: its number, topic IDs, batches, and names that its worker knows."""
+
+    number: int
+    topic_refs: TopicRefs
+    produce_refs: ProduceRefs
+    topic_names: dict[str, str]
+
+
+_NOT_OPEN = OpenRow(0, NO_REFS, NO_REFS, {})
+
+
 @dataclass(slots=True)
 class Columns:
     """Rows in the order in which a worker completed them.
@@ -265,7 +277,7 @@ class Columns:
         decoded: ``Exchange.decoded_bytes`` of each.
         connections: connection ID of each.
         outputs: what the sink made of each; None: nothing, or the row is open.
-        open: number of each open row, its topic references and its batches, by its index.
+        open: open rows, by index.
         waits: changes of the time since which a connection waits for missing bytes (None: none does), each
             with the place from which it applies.
     """
@@ -277,7 +289,7 @@ class Columns:
     decoded: array[int]
     connections: list[str] = field(default_factory=list)
     outputs: list[Any] = field(default_factory=list)
-    open: dict[int, tuple[int, TopicRefs, ProduceRefs]] = field(default_factory=dict)
+    open: dict[int, OpenRow] = field(default_factory=dict)
     waits: list[tuple[int, int | None]] = field(default_factory=list)
 
 

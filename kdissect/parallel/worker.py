@@ -15,15 +15,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from kdissect.errors import OutputError
-from kdissect.exchanges.end_to_end import NO_BATCHES, produce_refs
-from kdissect.exchanges.topic_names import NONE, RESERVED, TopicNameResolver, TopicRefs, topic_refs
-from kdissect.parallel.assembling import AHEAD, Columns, LateRows, ParentUpdate, Stop, WorkerBatch
+from kdissect.exchanges.end_to_end import produce_refs
+from kdissect.exchanges.resolver import NO_REFS
+from kdissect.exchanges.topic_names import RESERVED, TopicNameResolver, topic_refs
+from kdissect.parallel.assembling import AHEAD, Columns, LateRows, OpenRow, ParentUpdate, Stop, WorkerBatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import TextIO
 
     from kdissect.exchanges.learned import LearnedFacts
+    from kdissect.exchanges.topic_names import TopicRefs
     from kdissect.limits import Limits
     from kdissect.model import Exchange, IdleTick, Packet, PacketBlock
     from kdissect.pipeline import Dissection
@@ -151,21 +153,21 @@ class Worker:
         completed_ns, packet = item.order
         held = item.held_bytes
         rows = self._rows
-        refs = NONE
+        refs: TopicRefs = NO_REFS
         if self._resolver is None:
             refs = topic_refs(item)
         else:
             self._resolver.feed(item)  # nothing waits
-        produce = produce_refs(item) if self._end_to_end else NO_BATCHES
-        is_open = produce is not NO_BATCHES or (refs.ids and not self._is_known(refs))
+        produce = produce_refs(item) if self._end_to_end else NO_REFS
+        is_open = produce is not NO_REFS or any(topic_id not in self._names for topic_id in refs.keys)
         if is_open or (self._open and connection in self._open_on):
             self._numbers += 1
             self._open[self._numbers] = item
             self._open_on[connection] += 1
-            rows.open[len(rows.outputs)] = self._numbers, refs, produce
+            rows.open[len(rows.outputs)] = OpenRow(self._numbers, refs, produce, item.topic_names)
             rows.outputs.append(None)
         else:
-            for topic_id in refs.ids:
+            for topic_id in refs.keys:
                 item.topic_names[topic_id] = self._names[topic_id]
             rows.outputs.append(self._work.feed(item))
         rows.places.append(place)
@@ -176,10 +178,6 @@ class Worker:
         rows.connections.append(connection)
         self._bytes += held
         self._decoded += item.decoded_bytes
-
-    def _is_known(self, refs: TopicRefs) -> bool:
-        names = self._names
-        return all(topic_id in names for topic_id in refs.ids)
 
     def _flush(self, until: int, *, is_last: bool = False) -> None:
         """Send the rows up to a place; wait until the other workers are not too far behind."""

@@ -189,7 +189,7 @@ class Filter:
         """Note topic IDs without a name; always true."""
         ids = [
             each
-            for each in topic_refs(exchange).ids
+            for each in topic_refs(exchange).keys
             if each not in exchange.topic_names and each not in self._requested
         ]
         if ids:

@@ -354,7 +354,7 @@ def write_part(
             )
             for exchange in dissection:
                 if len(ids) < options.limits.topic_names:
-                    ids.update(topic_refs(exchange).ids)
+                    ids.update(topic_refs(exchange).keys)
                     named.update(exchange.topic_names)
                 if selects(exchange):
                     selected += 1

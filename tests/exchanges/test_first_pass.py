@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kdissect.capture.reader import open_capture
-from kdissect.exchanges.topic_names import learned_names
+from kdissect.exchanges.topic_names import topic_refs
 from kdissect.limits import Limits
 from kdissect.net.tcp import Shard
 from kdissect.options import Options
@@ -20,7 +20,7 @@ def test_the_names_are_those_that_a_dissection_meets() -> None:
     expected: dict[str, tuple[str, int]] = {}
     with open_capture(SAMPLE) as capture:
         for exchange in dissect(capture):
-            for topic_id, name in learned_names(exchange):
+            for topic_id, name in topic_refs(exchange).learned:
                 expected.setdefault(topic_id, (name, exchange.completed_ns))
     assert expected
     facts = learned_from([str(SAMPLE)], Options())

@@ -5,10 +5,9 @@ from typing import Any
 import pytest
 
 from kdissect.exchanges.learned import LearnedFacts
+from kdissect.exchanges.resolver import Refs
 from kdissect.exchanges.topic_names import (
     TopicNameResolver,
-    TopicRefs,
-    learned_names,
     may_name_topic_ids,
     topic_refs,
 )
@@ -125,15 +124,15 @@ def test_an_id_has_the_first_name_that_was_learned() -> None:
 
 
 def test_an_exchange_mentions_each_id_once_and_lists_the_names_it_has() -> None:
-    assert topic_refs(fetch(ORDERS, PAYMENTS, ORDERS, "AAAAAAAAAAAAAAAAAAAAAA")) == TopicRefs(
+    assert topic_refs(fetch(ORDERS, PAYMENTS, ORDERS, "AAAAAAAAAAAAAAAAAAAAAA")) == Refs(
         [ORDERS, PAYMENTS], []
     )
-    assert topic_refs(metadata(orders=ORDERS)) == TopicRefs([ORDERS], [(ORDERS, "orders")])
-    assert learned_names(metadata(orders=ORDERS, payments=PAYMENTS)) == [
+    assert topic_refs(metadata(orders=ORDERS)) == Refs([ORDERS], [(ORDERS, "orders")])
+    assert topic_refs(metadata(orders=ORDERS, payments=PAYMENTS)).learned == [
         (ORDERS, "orders"),
         (PAYMENTS, "payments"),
     ]
-    assert learned_names(fetch(ORDERS)) == []
+    assert topic_refs(fetch(ORDERS)).learned == []
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kdissect.exchanges.end_to_end import NO_BATCHES, EndToEnd, ProduceRefs
+from kdissect.exchanges.end_to_end import EndToEnd, ProduceRefs
 from kdissect.exchanges.ordering import Ordering
+from kdissect.exchanges.resolver import NO_REFS, Refs
 from kdissect.exchanges.topic_names import TopicNameResolver, TopicRefs
 from kdissect.limits import Limits
-from kdissect.parallel.assembling import Assembly, LateRows, WorkerBatch
+from kdissect.parallel.assembling import Assembly, LateRows, OpenRow, WorkerBatch
 from kdissect.parallel.worker import columns
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class Item:
     decoded_bytes: int = 20
     anomalies: list[Anomaly] = field(default_factory=list)
     topic_names: dict[str, str] = field(default_factory=dict)
-    produce_refs: ProduceRefs = NO_BATCHES
+    produce_refs: ProduceRefs = NO_REFS
     produced_ns: dict[ProducedBatch, int] | None = None
 
     @property
@@ -77,12 +78,12 @@ def random_steps(seed: int, workers: int) -> list[Step]:
                 ids = [each for each in IDS if random.random() < 0.2]
                 learned = [(each, f"{each}{place % 2}") for each in ids if random.random() < 0.3]
                 completed = now - random.choice((0, 0, 0, 2, 7))
-                refs = TopicRefs(ids, learned)
+                refs = Refs(ids, learned)
                 item = Item(place, worker, f"{place}.{len(items)}", completed, refs)
                 if random.random() < 0.5:
                     batches = [(random.choice(("A", "A0", "c")), 0, random.randrange(4)) for _ in range(2)]
                     item.produce_refs = random.choice(
-                        (ProduceRefs(batches, [], completed, {}), ProduceRefs([], batches, completed, {}))
+                        (Refs(batches, []), Refs([], [(batch, completed) for batch in batches]))
                     )
                 items.append(item)
         steps.append(Step(place, list(waits), items))
@@ -133,8 +134,8 @@ class Fake:
             for item in step.items:
                 if item.worker != self.number:
                     continue
-                known = all(each in self.names for each in item.refs.ids) and not self.open
-                known = known and item.produce_refs is NO_BATCHES
+                known = all(each in self.names for each in item.refs.keys) and not self.open
+                known = known and item.produce_refs is NO_REFS
                 rows.places.append(item.place)
                 rows.completed_ns.append(item.completed_ns)
                 rows.packets.append(item.place)
@@ -142,11 +143,11 @@ class Fake:
                 rows.decoded.append(item.decoded_bytes)
                 rows.connections.append(item.connection_id)
                 if known:
-                    item.topic_names = {each: self.names[each] for each in item.refs.ids}
+                    item.topic_names = {each: self.names[each] for each in item.refs.keys}
                     rows.outputs.append((1, item.shown.encode()))
                 else:
                     self._numbers += 1
-                    rows.open[len(rows.outputs)] = self._numbers, item.refs, item.produce_refs
+                    rows.open[len(rows.outputs)] = OpenRow(self._numbers, item.refs, item.produce_refs, {})
                     rows.outputs.append(None)
                     self.open[self._numbers] = item
         self._next = min(self._next + count, len(self._steps))

@@ -4,12 +4,12 @@ import pickle
 from collections import Counter
 
 from kdissect.errors import UnexpectedError
-from kdissect.exchanges.end_to_end import ProduceRefs
-from kdissect.exchanges.topic_names import TopicRefs
+from kdissect.exchanges.resolver import Refs
 from kdissect.model import Anomaly
 from kdissect.parallel.assembling import (
     Failed,
     LateRows,
+    OpenRow,
     ParentUpdate,
     ResolvedRow,
     Stop,
@@ -23,7 +23,7 @@ def test_messages_survive_pickling() -> None:
     rows = columns()
     rows.places.append(1 << 40)
     batch = "id", 3, 7
-    rows.open[0] = 1, TopicRefs(["id"], [("id", "name")]), ProduceRefs([batch], [batch], 9, {"id": "name"})
+    rows.open[0] = OpenRow(1, Refs(["id"], [("id", "name")]), Refs([batch], [(batch, 9)]), {"id": "name"})
     for message in (
         WorkerBatch(7, rows, 3, 4),
         ParentUpdate(

@@ -72,7 +72,7 @@ def places_of(sent: list[Any]) -> list[int]:
 
 def test_rows_with_known_names_are_not_open() -> None:
     rows = [batch.rows for batch in run(None) if isinstance(batch, WorkerBatch)]
-    ids = {each for columns in rows for _, refs, _ in columns.open.values() for each in refs.ids}
+    ids = {each for columns in rows for row in columns.open.values() for each in row.topic_refs.keys}
     assert ids
     update = ParentUpdate(0, dict.fromkeys(ids, "name"), [])
     sent = run(None, [update])

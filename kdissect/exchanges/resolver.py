@@ -1,0 +1,158 @@
+"""Items in order -> the same items in the same order, with the values of the keys in them.
+
+A key is something whose value another item reveals: a topic ID and its name, a batch and when it was
+produced. An item with an unknown key waits for it for some packet time, and later items wait with it to keep
+the order. Holds at most ``naming_rows`` items of ``naming_bytes``, and a limited number of values.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kdissect.exchanges.learned import ProducedBatch
+    from kdissect.limits import Limits
+    from kdissect.model import Anomaly
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+class Refs(NamedTuple, Generic[Key, Value]):
+    """The keys in an item, in wire order, and the values that it reveals. ``NO_REFS`` if there are none."""
+
+    keys: list[Key]
+    learned: list[tuple[Key, Value]]
+
+
+NO_REFS: Refs[Any, Any] = Refs([], [])
+
+
+class Resolvable(Protocol):
+    """Anything that can wait for a value: an exchange, or a stand-in for one in another process."""
+
+    anomalies: list[Anomaly]
+    topic_names: dict[str, str]
+    produced_ns: dict[ProducedBatch, int] | None
+
+    @property
+    def completed_ns(self) -> int: ...
+
+    @property
+    def held_bytes(self) -> int: ...
+
+    @property
+    def decoded_bytes(self) -> int: ...
+
+
+Item = TypeVar("Item", bound=Resolvable)
+
+
+class Resolver(Generic[Item, Key, Value]):
+    """The values known so far, and the items that wait for one.
+
+    Args:
+        limits: to respect.
+        refs: returns the keys in an item, and the values learned from it.
+        window_ns: how long an item waits.
+        capacity: number of values that are kept.
+        knows_all: whether all values were learned beforehand. Then nothing is learned, and nothing waits.
+
+    Attributes:
+        evicted: number of values forgotten because of the ``capacity``.
+    """
+
+    __slots__ = (
+        "_bytes", "_capacity", "_held", "_knows_all", "_limits", "_refs", "_values", "_window_ns", "evicted"
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        limits: Limits,
+        refs: Callable[[Item], Refs[Key, Value]],
+        window_ns: int,
+        capacity: int,
+        *,
+        knows_all: bool,
+    ) -> None:
+        self._limits = limits
+        self._refs = refs
+        self._window_ns = 0 if knows_all else window_ns
+        self._capacity = capacity
+        self._knows_all = knows_all
+        self._values: dict[Key, Value] = {}
+        self._held: deque[tuple[Item, list[Key], list[Key]]] = deque()  # with its keys, and those unknown
+        self._bytes = 0
+        self.evicted = 0
+
+    def feed(self, item: Item) -> list[Item]:
+        """Add the next item in order of completion. Returns the items that are settled, in order."""
+        refs = self._refs(item)
+        if refs is NO_REFS and not self._held:
+            return [item]
+        settled, held, keys, window_ns = [], self._held, refs.keys, self._window_ns
+        # before learning from this item: it is too late for them
+        while held and item.completed_ns - held[0][0].completed_ns >= window_ns:
+            settled.append(self._release())
+        if not self._knows_all:
+            for key, value in refs.learned:
+                self._learn(item, key, value)
+        if not held and (self._resolve(item, keys) or window_ns <= 0):
+            settled.append(item)
+            return settled
+        held.append((item, keys, keys[::-1]))
+        self._bytes += item.held_bytes + item.decoded_bytes
+        while held:
+            first, _, unknown = held[0]
+            while unknown and self._find(first, unknown[-1]) is not None:
+                unknown.pop()
+            if unknown:
+                if len(held) <= self._limits.naming_rows and self._bytes <= self._limits.naming_bytes:
+                    break
+                self._note_full(first, f"{len(held)} exchanges of {self._bytes} bytes were waiting")
+            settled.append(self._release())
+        return settled
+
+    def close(self) -> list[Item]:
+        """The items that still wait."""
+        return [self._release() for _ in range(len(self._held))]
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits."""
+        return not self._held
+
+    def _release(self) -> Item:
+        item, keys, _ = self._held.popleft()
+        self._bytes -= item.held_bytes + item.decoded_bytes
+        self._resolve(item, keys)
+        return item
+
+    def _resolve(self, item: Item, keys: list[Key]) -> bool:
+        """Write the values of an item's keys, as far as they are known. Returns whether all are."""
+        found = {key: value for key in keys if (value := self._find(item, key)) is not None}
+        if found:
+            self._write(item, found)
+        return len(found) == len(keys)
+
+    def _learn(self, item: Item, key: Key, value: Value) -> None:  # noqa: ARG002  (used by subclasses)
+        """Keep a value that an item reveals."""
+        values = self._values
+        values[key] = values.pop(key, value)  # the first value of a key is final
+        if len(values) > self._capacity:
+            del values[next(iter(values))]
+            self.evicted += 1
+
+    def _find(self, item: Item, key: Key) -> Value | None:
+        """The value of a key in an item; None if it is not known."""
+        raise NotImplementedError
+
+    def _write(self, item: Item, found: dict[Key, Value]) -> None:
+        """Add the values of its keys to an item."""
+        raise NotImplementedError
+
+    def _note_full(self, item: Item, detail: str) -> None:
+        """Note that an item no longer waits, because too much does."""
