@@ -334,7 +334,7 @@ class Exchange:
     Attributes:
         connection: shared by all exchanges of a connection.
         number: number within its connection, from 1, in order of completion.
-        kind: one of ``KINDS``.
+        kind: one of ``KINDS``; empty while the request is outstanding.
         request_frame, response_frame: as on the wire; None if not captured.
         api: name of the API; None if its key is unknown.
         api_key, api_version, correlation_id, client_id: from the request header (orphan: only the correlation

@@ -37,6 +37,7 @@ from kdissect.exchanges.kafka_connection import KafkaConnection, MemoryBudget
 from kdissect.exchanges.latency import split_latency
 from kdissect.exchanges.learned import LearnedFacts, Listeners
 from kdissect.exchanges.ordering import Ordering
+from kdissect.exchanges.overdue import Overdue
 from kdissect.exchanges.skimming import SkimmedConnection, SkimmedForProduces
 from kdissect.exchanges.topic_names import TopicNameResolver, learn, topic_refs
 from kdissect.kafka.bodies import decode_exchange
@@ -139,6 +140,7 @@ class Dissection:
         self._kafka_connections: dict[Connection, KafkaConnection | None] = {}
         self._connection_type: type[KafkaConnection] = KafkaConnection
         self._memory = MemoryBudget(limits)
+        self._overdue: Overdue | None = None
         self._ordering: Ordering[Exchange] = Ordering(limits)
         self._group_protocols = GroupProtocols(limits)
         self._budget = DecodeBudget(oversized=limits.oversized_bytes)  # of the exchange being decoded
@@ -189,6 +191,15 @@ class Dissection:
                 for exchange in self._dissect(connection, side, item):
                     for learn_from in learners:
                         learn_from(exchange, facts)
+
+    def watch_overdue(self, take: Callable[[Exchange, Exchange], object]) -> None:
+        """Call ``take`` with each request that becomes overdue while it is outstanding; see ``Overdue``."""
+
+        def decode(unanswered: Exchange) -> None:
+            self.decode(unanswered)
+            self._resolver.resolve_now(unanswered)
+
+        self._overdue = Overdue(decode, take)
 
     def steps(self) -> Iterator[Step]:
         """Dissect packets up to undecoded exchanges, not yet in order across connections. There is no step
@@ -257,6 +268,8 @@ class Dissection:
         self.place |= 1
         self._ticked_ns = max(self._ticked_ns, time_ns)
         self._earliest_since_tick_ns, self._packets_since_tick = NEVER_NS, 0
+        if self._overdue is not None:
+            self._overdue.tick(time_ns)
         return self._connections.tick(time_ns)
 
     @property
@@ -302,6 +315,8 @@ class Dissection:
         if kafka is None:
             return []
         items = kafka.feed(side, item)
+        if self._overdue is not None:
+            self._overdue.note(kafka)
         if self._memory.note(kafka):
             for idle in self._memory.excess():
                 items += idle.shed(item.time_ns)
@@ -332,6 +347,8 @@ class Dissection:
         if kafka is None:
             return []
         self._memory.forget(kafka)
+        if self._overdue is not None:
+            self._overdue.forget(kafka)
         exchanges = kafka.close(end)
         if self._observer is not None:
             self._observer.connection(connection, kafka, end)

@@ -31,7 +31,7 @@ from kdissect.capture.live import (
 from kdissect.capture.ongoing import Listening, Ongoing, Piped
 from kdissect.capture.recording import NEVER, Recording, Thresholds
 from kdissect.cli.options import combine, to_local
-from kdissect.cli.run import SingleRun, faults_named
+from kdissect.cli.run import Selection, SingleRun, faults_named
 from kdissect.cli.terminal import FAILED, check_stdin, ctrl_c, output, warn
 from kdissect.errors import UsageError
 from kdissect.files import PRIVATE
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from kdissect.capture.source import InterfaceStatistics
     from kdissect.cli.run import Query
-    from kdissect.model import Packet
+    from kdissect.model import Exchange, Packet
     from kdissect.stats.survey import Survey
 
 
@@ -295,6 +295,13 @@ class LiveRun(SingleRun):
         packets = self.recording.watch(self.drop_reporter.watch(ongoing))
         self._is_closed = False
         super().__init__(query, ongoing, packets, out, ExitStack(), observer=observer)
+
+    def watch_overdue(self, take: Callable[[Exchange, Exchange], object]) -> None:
+        """Call ``take`` with each overdue request that matches the filters; see ``Dissection``."""
+        matches = Selection(self._query)
+        self.dissection.watch_overdue(
+            lambda outstanding, unanswered: matches(unanswered) and take(outstanding, unanswered)
+        )
 
     def close(self) -> None:
         """Finish the recording and count dropped packets. Does nothing when called again."""

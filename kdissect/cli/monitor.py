@@ -150,6 +150,7 @@ class Monitor:
         """Attach a run that has started."""
         self._run = run
         run.drop_reporter.time_observers.append(self._tick)
+        run.watch_overdue(self._count_overdue)
 
     def feed(self, exchange: Exchange) -> None:
         """Count an exchange."""
@@ -158,6 +159,11 @@ class Monitor:
             self._pulse.feed(facts)
         if self.metrics is not None:
             self.metrics.feed(facts)
+
+    def _count_overdue(self, outstanding: Exchange, unanswered: Exchange) -> None:
+        facts = self._facts(unanswered)
+        with self._lock:
+            self._pulse.overdue(outstanding, facts)
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Count a connection that has ended."""

@@ -48,7 +48,7 @@ from kdissect.model import ORPHAN, UNANSWERED, Anomaly, ConnectionInfo, Data, Ex
 from kdissect.phrases import duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from kdissect.kafka.resync import Search
     from kdissect.limits import Limits
@@ -280,6 +280,11 @@ class GapLosses:
     def capture_ended(self, now_ns: int) -> None:
         """Requests outstanding for a short time are pending: their responses may come after the capture."""
         self._waited = {each for each in self._waited if now_ns - each.time_ns > PATIENCE_NS}
+
+    def not_hidden(self, outstanding: Sequence[Exchange]) -> Sequence[Exchange]:
+        """Those whose response cannot have been in a gap."""
+        waited = self._waited
+        return [each for each in outstanding if each not in waited] if waited else outstanding
 
     def judge(self, exchange: Exchange) -> None:
         """Add to a complete exchange an anomaly for what it lost, and count it."""
@@ -519,6 +524,16 @@ class KafkaConnection:
     @property
     def exchanges(self) -> int:
         return self._completed_before if self._pairing is None else self._pairing.completed
+
+    @property
+    def outstanding(self) -> Sequence[Exchange]:
+        """Requests whose response can still come, oldest first; none if it may not have been captured."""
+        pairing = self._pairing
+        if pairing is None or self._client is None or not pairing.waiting:
+            return ()
+        if not self._connection.streams[1 - self._client].seen:
+            return ()
+        return pairing.waiting if self._losses is None else self._losses.not_hidden(pairing.waiting)
 
     @property
     def gaps(self) -> Mapping[str, int]:

@@ -116,6 +116,10 @@ class Resolver(Generic[Item, Key, Value]):
             settled.append(self._release())
         return settled
 
+    def resolve_now(self, item: Item) -> None:
+        """Write the values known so far into an item that does not wait."""
+        self._resolve(item, self._refs(item).keys)
+
     def close(self) -> list[Item]:
         """The items that still wait."""
         return [self._release() for _ in range(len(self._held))]

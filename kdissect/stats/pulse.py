@@ -31,6 +31,7 @@ from kdissect.stats.traffic import Failure, Load, failures_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from kdissect.model import Exchange
     from kdissect.stats.connection_log import ConnectionLogRow
     from kdissect.stats.facts import Facts
     from kdissect.stats.pulse_groups import GroupNow, RebalanceNow
@@ -66,7 +67,8 @@ class PulseRow(Summed, Generic[Slice]):
     """A name, and its recent counts.
 
     Attributes:
-        failed: exchanges with an error since the row was created; ``no_answer``: unanswered requests.
+        failed: exchanges with an error since the row was created; ``no_answer``: unanswered requests;
+            ``overdue``: those that are outstanding now, for too long.
         last_seen_ns: when it was last counted.
         software, address: for clients.
     """
@@ -74,6 +76,7 @@ class PulseRow(Summed, Generic[Slice]):
     recent: Sliding[Slice] = merged()
     failed: int = total()
     no_answer: int = total()
+    overdue: int = total()
     last_seen_ns: int = latest(0)
     software: str = either("")
     address: str = either("")
@@ -93,7 +96,7 @@ class LoadNow(NamedTuple):
 
     Attributes:
         failed_per_second: exchanges with an error; ``failed`` counts them since the row was created, and
-            ``no_answer`` unanswered requests.
+            ``no_answer`` unanswered requests with those that are ``overdue`` now.
         measured: number of service times.
         waits: responses per second that the broker delayed on purpose.
         connections: of a client, those active in the last minute.
@@ -107,6 +110,7 @@ class LoadNow(NamedTuple):
     failed_per_second: float
     failed: int
     no_answer: int
+    overdue: int
     measured: int
     waits: float
     request_bytes: float
@@ -192,6 +196,7 @@ class Pulse:
         self._connections: OrderedDict[str, tuple[str, int]] = OrderedDict()  # its client, when last seen
         self._connections_of: Counter[str] = Counter()
         self._max_connections = limits.connections
+        self._overdue: list[tuple[Exchange, PulseRow[Load], PulseRow[Load]]] = []  # with API and client
         self._failed = self._no_answer = self._not_opened = self._cut_off = 0
         self._listeners = Listeners(limits)
         self._since_ns = self._last_packet_ns = self._last_exchange_ns = self._pruned_ns = 0
@@ -208,6 +213,7 @@ class Pulse:
         exchange = facts.exchange
         now_ns = self._last_exchange_ns = self._advance(max(exchange.completed_ns, exchange.time_ns))
         if abs(now_ns - self._pruned_ns) >= SLICE_NS:
+            self._settle_overdue()
             self._prune(now_ns)
             self._forget_connections(now_ns)
         self.exchanges += 1
@@ -228,6 +234,16 @@ class Pulse:
         self._count_records(facts, now_ns)
         self._groups.feed(facts, now_ns)
 
+    def overdue(self, outstanding: Exchange, facts: Facts) -> None:
+        """Count a request that is overdue, until it is complete. ``facts``: as if it were unanswered now."""
+        now_ns = self._advance(facts.exchange.completed_ns)
+        api, client = self._apis[facts.api], self._clients[facts.client]
+        client.address = facts.exchange.connection.client.ip
+        for row in (api, client):
+            row.last_seen_ns = now_ns
+            row.overdue += 1
+        self._overdue.append((outstanding, api, client))
+
     def connect(self, row: ConnectionLogRow) -> None:
         """Count a connection that has ended."""
         if self.did_not_open(row):
@@ -244,6 +260,7 @@ class Pulse:
         """The current state."""
         now_ns = self.now_ns or 0
         self._forget_connections(now_ns)
+        self._settle_overdue()
         seconds = span_s(now_ns, self._since_ns)
         combined = Load()
         apis = []
@@ -253,6 +270,7 @@ class Pulse:
             combined.merge(counted)
         everything: PulseRow[Load] = PulseRow(Load)
         everything.failed, everything.no_answer = self._failed, self._no_answer
+        everything.overdue = len(self._overdue)
         return Now(
             now_ns=self.now_ns,
             silent_s=max(0, now_ns - self._last_packet_ns) / 1e9,
@@ -337,16 +355,27 @@ class Pulse:
                 break
             self._disconnect(self._connections.pop(connection))
 
+    def _settle_overdue(self) -> None:
+        """Forget overdue requests that are complete: they have come as exchanges, or are about to."""
+        overdue, self._overdue = self._overdue, []
+        for entry in overdue:
+            outstanding, api, client = entry
+            if outstanding.kind:
+                api.overdue -= 1
+                client.overdue -= 1
+            else:
+                self._overdue.append(entry)
+
     def _prune(self, now_ns: int) -> None:
         """Forget idle rows, unless there is no traffic at all: then they show the last state."""
         self._pruned_ns = now_ns
         tables: tuple[Bounded[str, PulseRow[Load]] | Bounded[str, PulseRow[Flow]], ...]
         tables = self._apis, self._clients, self._topics
         for table in tables:
-            idle = [name for name, row in table.items() if now_ns - row.last_seen_ns >= _IDLE_NS]
+            idle = [name for name, row in table.items() if _is_idle(row, now_ns)]
             for name in idle:
                 del table[name]
-            if table.other is not None and now_ns - table.other.last_seen_ns >= _IDLE_NS:
+            if table.other is not None and _is_idle(table.other, now_ns):
                 table.other = None
 
     def _packet_rate(self, now_ns: int) -> float:
@@ -360,6 +389,10 @@ class Pulse:
             arrivals.popleft()
         since_ns, packets = arrivals[0]
         return (self.packets - packets) * 1e9 / max(SLICE_NS, now_ns - since_ns)
+
+
+def _is_idle(row: PulseRow[Load] | PulseRow[Flow], now_ns: int) -> bool:
+    return not row.overdue and now_ns - row.last_seen_ns >= _IDLE_NS
 
 
 def _named(table: Bounded[str, PulseRow[Slice]]) -> Iterator[tuple[str, PulseRow[Slice]]]:
@@ -378,7 +411,8 @@ def _load(name: str, row: PulseRow[Load], counted: Load, seconds: float) -> Load
         p99_us=p99,
         failed_per_second=counted.failed / seconds,
         failed=row.failed,
-        no_answer=row.no_answer,
+        no_answer=row.no_answer + row.overdue,
+        overdue=row.overdue,
         measured=counted.service_us.count,
         waits=counted.wait_us.count / seconds,
         request_bytes=counted.request_bytes / seconds,

@@ -242,7 +242,7 @@ _NEWS = (
 
 
 def _is_idle(row: LoadNow, _: Now) -> bool:
-    return not row.per_second
+    return not (row.per_second or row.overdue)
 
 
 def _is_still(row: TopicNow, _: Now) -> bool:

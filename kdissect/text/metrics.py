@@ -213,6 +213,12 @@ class Metrics:
         yield GaugeMetricFamily(
             "kdissect_connections", "Connections active in the last minute.", value=now.connections
         )
+        overdue: Tally[str] = Tally()
+        for row in now.apis:
+            overdue[self._apis(row.name)] += row.overdue
+        yield _gauge(
+            "overdue_requests", "Outstanding requests that the broker should have answered.", "api", overdue
+        )
         yield from self._collect_clients(now)
         yield from self._collect_groups(now)
 
@@ -249,10 +255,12 @@ class Metrics:
 
     def _collect_clients(self, now: Now) -> Iterator[Metric]:
         connections: Tally[str] = Tally()
+        overdue: Tally[str] = Tally()
         info = GaugeMetricFamily("kdissect_client_info", "Client library.", labels=["client", "software"])
         for row in now.clients:
             client = self._clients(row.name)
             connections[client] += row.connections
+            overdue[client] += row.overdue
             if row.software and client != OTHER:
                 info.add_metric([client, printable(row.software[:_NAME_CHARACTERS])], 1)
         yield _gauge(
@@ -260,6 +268,12 @@ class Metrics:
             "Connections of the client active in the last minute.",
             "client",
             connections,
+        )
+        yield _gauge(
+            "client_overdue_requests",
+            "Outstanding requests of the client that the broker should have answered.",
+            "client",
+            overdue,
         )
         yield info
 

@@ -96,5 +96,6 @@ def test_idle_rows_are_dimmed() -> None:
     now = busy().now()
     old = FailureNow(Failure("X", "Fetch", None, "c"), 1, (now.now_ns or 0) - 61_000_000_000)
     assert PANES[NEWS].is_idle(old, now)
-    idle = LoadNow("c", 0, None, None, None, 0, 0, 0, 0, 0, 0, 0, 0)
+    idle = LoadNow("c", 0, None, None, None, 0, 0, 0, 0, 0, 0, 0, 0, 0)
     assert PANES[2].is_idle(idle, now)
+    assert not PANES[2].is_idle(idle._replace(overdue=1), now)
