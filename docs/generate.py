@@ -14,8 +14,10 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import click
 
+from docs import man
 from kdissect.cli.help import full_help
 from kdissect.cli.main import kdissect
 from kdissect.spark.options import OPTIONS
@@ -129,6 +131,7 @@ def pages() -> dict[Path, str]:
     """Every generated page and its text."""
     return {
         FOLDER / "cli.md": cli_page(),
+        **{FOLDER / "man" / f"{man.page_name(each)}.1": man.page(each.command, each) for each in contexts()},
         FOLDER / "columns.md": columns_page(),
         FOLDER / "source.md": source_page(),
         FOLDER / "summary.schema.json": json_document(schema(Summary)).decode(),
@@ -138,7 +141,7 @@ def pages() -> dict[Path, str]:
 
 def cli_page() -> str:
     """A section for each command, in the order in which ``--help`` lists them."""
-    sections = (f"## {name}\n\n```text\n{text}\n```\n" for name, text in help_texts(kdissect, "kdissect"))
+    sections = (f"## {c.command_path}\n\n```text\n{full_help(c).rstrip()}\n```\n" for c in contexts())
     return "\n".join((CLI_HEAD, *sections))
 
 
@@ -214,28 +217,28 @@ def _type(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     raise TypeError(f"{hint} has no JSON type")
 
 
-def help_texts(
-    command: click.Command, name: str, parent: click.Context | None = None
-) -> Iterator[tuple[str, str]]:
-    """Yield a command's full name and its help, then those of the commands below it."""
+def contexts(
+    command: click.Command = kdissect, name: str = "kdissect", parent: click.Context | None = None
+) -> Iterator[click.Context]:
+    """Yield the context of a command, then those of the commands below it."""
     context = click.Context(
         command, info_name=name, parent=parent, terminal_width=WIDTH, **command.context_settings
     )
-    yield context.command_path, full_help(context).rstrip()
+    yield context
     if isinstance(command, click.Group):
         for child_name in command.list_commands(context):
             child = command.get_command(context, child_name)
             if child is not None and not child.hidden:
-                yield from help_texts(child, child_name, context)
+                yield from contexts(child, child_name, context)
 
 
 def differences() -> Iterator[str]:
     """Yield the lines of a diff from the pages in docs to the generated ones."""
     for path, generated in pages().items():
         current = path.read_text(encoding="utf-8") if path.exists() else ""
-        name = f"docs/{path.name}"
+        name = path.relative_to(FOLDER.parent)
         yield from unified_diff(
-            current.splitlines(), generated.splitlines(), name, f"{name}, generated", lineterm=""
+            current.splitlines(), generated.splitlines(), str(name), f"{name}, generated", lineterm=""
         )
 
 

@@ -29,7 +29,7 @@ _FILTER = (
     "--unique --count"
 )
 _PERFORMANCE = "--jobs --limits --no-progress -l --split --log"
-_OTHER = "--debug --help --help-all"
+_OTHER = "--debug --version --help --help-all"
 GROUPS: dict[str, frozenset[str]] = {
     "Input": frozenset(_INPUT.split()),
     "Filter": frozenset(_FILTER.split()),
@@ -90,8 +90,13 @@ def _help_all(context: click.Context, _option: click.Parameter, is_set: bool) ->
 
 def full_help(context: click.Context) -> str:
     """The help of a command with all options and examples."""
-    context.meta[_ALL] = True
+    show_all(context)
     return context.get_help()
+
+
+def show_all(context: click.Context) -> None:
+    """Make the help of a command, and of those below it, show all options and examples."""
+    context.meta[_ALL] = True
 
 
 class HelpFormatter(click.HelpFormatter):
@@ -106,10 +111,11 @@ class HelpFormatter(click.HelpFormatter):
         whole.write_text(text)
         max_width = max(self.width, get_terminal_size().columns)
         for line in whole.getvalue().splitlines():
-            self.write("".join(f"{each}\n" for each in _wrapped_example(line, max_width)))
+            self.write("".join(f"{each}\n" for each in wrapped_example(line, max_width)))
 
 
-def _wrapped_example(line: str, max_width: int) -> list[str]:
+def wrapped_example(line: str, max_width: int) -> list[str]:
+    """The lines of an example: continued with backslashes if it is too long, its comment below."""
     if len(line) <= max_width:
         return [line]
     margin = " " * (len(line) - len(line.lstrip()) + 4)
@@ -149,19 +155,9 @@ class HelpfulCommand(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List options in groups."""
-        shown = _shown(ctx)
-        rows: dict[str, list[tuple[str, str]]] = {group: [] for group in GROUPS}
-        options = [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
-        for option in options:
-            flag = _flag(option)
-            record = option.get_help_record(ctx)
-            if record is not None and (shown is None or flag in shown):
-                names, text = record
-                rows[_group(flag)].append(record if shown is None else (names, _first_sentence(text)))
-        for group, records in rows.items():
-            if records:
-                with formatter.section(group):
-                    formatter.write_dl(records)
+        for group, records in option_groups(self, ctx).items():
+            with formatter.section(group):
+                formatter.write_dl(records)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples, and in the full help what follows them."""
@@ -172,6 +168,19 @@ class HelpfulCommand(click.Command):
             with formatter.indentation():
                 formatter.write_text("\b\n" + "\n".join(_first_examples(self.epilog)))
             formatter.write(f"\nAll options and examples: {ctx.command_path} --help-all\n")
+
+
+def option_groups(command: click.Command, context: click.Context) -> dict[str, list[tuple[str, str]]]:
+    """The names and texts of the options in the help of a command, by group."""
+    shown = _shown(context)
+    groups: dict[str, list[tuple[str, str]]] = {group: [] for group in GROUPS}
+    options = [each for each in command.get_params(context) if isinstance(each, click.Option)]
+    for option in options:
+        flag, record = _flag(option), option.get_help_record(context)
+        if record is not None and (shown is None or flag in shown):
+            names, text = record
+            groups[_group(flag)].append(record if shown is None else (names, _first_sentence(text)))
+    return {group: records for group, records in groups.items() if records}
 
 
 class NoFileError(click.UsageError):

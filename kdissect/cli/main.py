@@ -152,22 +152,24 @@ SECTIONS = {
 }
 EXAMPLES = """\b
 Examples:
-  kdissect read capture.pcap             one line per exchange
-  kdissect read -V --api Fetch x.pcapng  every field of every Fetch
-  kdissect read --json - < x.pcap.gz     JSON lines, from stdin
-  kdissect records --topic orders x.pcap key and value of every record
-  kdissect live -i eth0                  live traffic on an interface
-  kdissect apis Fetch 13                 the layout of one version
-
-\b
-Exit status:
-  0    success, also if a capture ends in the middle of a packet
-  1    --fail found something to report
-  2    usage or input error
-  3    output is incomplete because of a bug in kdissect
-  130  stopped by Ctrl-C
-  143  stopped by SIGTERM
+  kdissect read capture.pcap              one line per exchange
+  kdissect read -V --api Fetch x.pcapng   every field of every Fetch
+  kdissect read --json - < x.pcap.gz      JSON lines, from stdin
+  kdissect records --topic orders x.pcap  key and value of every record
+  kdissect live -i eth0                   live traffic on an interface
+  kdissect apis Fetch 13                  the layout of one version
 """
+EXIT_STATUS = {
+    0: "success, also if a capture ends in the middle of a packet",
+    1: "--fail found something to report",
+    2: "usage or input error",
+    3: "output is incomplete because of a bug in kdissect",
+    130: "stopped by Ctrl-C",
+    143: "stopped by SIGTERM",
+}
+_EXIT_STATUS = "\n".join(
+    ("\n\b\nExit status:", *(f"  {code:<3}  {text}" for code, text in EXIT_STATUS.items()))
+)
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
@@ -189,7 +191,7 @@ class Kdissect(Commands):
     summaries=COMMANDS,
     sections=SECTIONS,
     context_settings=SETTINGS,
-    epilog=EXAMPLES,
+    epilog=EXAMPLES + _EXIT_STATUS,
 )
 @click.version_option(__version__, message="kdissect %(version)s", help="Show the version.")
 def kdissect() -> None:

@@ -62,7 +62,7 @@ def test_the_tables_name_options_that_exist() -> None:
     assert COMMON.keys() <= known.keys()
     for name, common in COMMON.items():
         assert common <= known[name], name
-    everywhere = set().union(*known.values()) | {"--help"}
+    everywhere = set().union(*known.values()) | {"--help", "--version"}
     for group in GROUPS.values():
         assert group <= everywhere
 
