@@ -125,7 +125,7 @@ class Dissection:
         limits, ports, kafka_ports = options.limits, options.ports, options.kafka_ports
         self._packets = packets
         self._index = index
-        self._observer = observer
+        self._observers: list[CaptureObserver] = []
         self._learned = learned
         self._learning: LearnedFacts | None = None
         # Not in WINDOW mode: then it would matter whether facts were gathered beforehand.
@@ -136,7 +136,9 @@ class Dissection:
         self._show_secrets = options.show_secrets
         self._split_latency = split_latency
         self._segments = Segments(limits)
-        self._connections = Connections(limits, shard, analyzes=observer is not None)
+        self._connections = Connections(limits, shard)
+        if observer is not None:
+            self.observe(observer)
         self._kafka_connections: dict[Connection, KafkaConnection | None] = {}
         self._connection_type: type[KafkaConnection] = KafkaConnection
         self._memory = MemoryBudget(limits)
@@ -157,6 +159,11 @@ class Dissection:
     def __iter__(self) -> Iterator[Exchange]:
         """Decoded exchanges in order of completion."""
         return self.in_order(self.steps())
+
+    def observe(self, observer: CaptureObserver) -> None:
+        """Call an observer at the end of each connection. To be called before the first packet is read."""
+        self._observers.append(observer)
+        self._connections.analyzes = True
 
     def in_order(self, steps: Iterable[Step]) -> Iterator[Exchange]:
         """Put the exchanges of ``steps`` in order of completion, decode them and resolve topic IDs.
@@ -350,8 +357,8 @@ class Dissection:
         if self._overdue is not None:
             self._overdue.forget(kafka)
         exchanges = kafka.close(end)
-        if self._observer is not None:
-            self._observer.connection(connection, kafka, end)
+        for observer in self._observers:
+            observer.connection(connection, kafka, end)
         if self._learning is not None and kafka.client is not None:
             self._learning.listeners.add(connection.ends[1 - kafka.client])
         protocol = kafka.protocol or "not recognized"
@@ -361,7 +368,7 @@ class Dissection:
         return exchanges
 
     def _note_unopened(self, connection: Connection, end: Closed) -> None:
-        if self._observer is None or connection.tcp is None or connection.tcp.opening in (None, OPENED):
+        if not self._observers or connection.tcp is None or connection.tcp.opening in (None, OPENED):
             return
         assert connection.initiator is not None
         far_end = connection.ends[1 - connection.initiator]
@@ -370,7 +377,8 @@ class Dissection:
         is_listener = far_end.port in self._kafka_ports or (
             self._learned is not None and far_end in self._learned.listeners
         )
-        self._observer.unopened_connection(connection, end, is_listener=is_listener)
+        for observer in self._observers:
+            observer.unopened_connection(connection, end, is_listener=is_listener)
 
     def _named(self, exchanges: list[Exchange]) -> Iterator[Exchange]:
         exchanges.reverse()  # pop frees each exchange early: at the end of a capture there may be many

@@ -165,13 +165,8 @@ def _counted_run(query: Query, summarizer: Summarizer, jobs: int) -> Iterator[Ru
     from kdissect.parallel.worker import Sums
 
     def sums() -> Sums:
-        feed = None
-        if summarizer.takes_connections:
-            from kdissect.stats.connection_log import ConnectionFeed
-
-            options = query.options
-            filtered = not query.filter.is_empty or bool(options.exchanges)
-            feed = ConnectionFeed(query.limits, summarizer.connect, filtered=filtered)
+        filtered = not query.filter.is_empty or bool(query.options.exchanges)
+        feed = summarizer.connection_feed(query.limits, filtered=filtered)
         return Sums(Selection(query), summarizer, feed)
 
     if jobs == 1:

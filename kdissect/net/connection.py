@@ -165,6 +165,7 @@ class Connections:
         analyzes: whether to keep a ``TcpAnalysis`` of each connection.
 
     Attributes:
+        analyzes: the same; it may change before the first packet.
         place: number within its block, from 1, of the packet that caused the latest events.
         counts: ``connections``, ``retransmitted_bytes``, ``overlapping_bytes``, ``conflicting_bytes``
             (overlapping ones that differ from those captured first), ``out_of_order`` segments, ``gaps``,
@@ -182,7 +183,7 @@ class Connections:
         self.counts: Counter[str] = Counter()
         self.place = 0
         self._limits = limits
-        self._analyzes = analyzes
+        self.analyzes = analyzes
         self._shard = shard
         self._foreign: set[bytes] = set()  # ends of connections in other shards
         self._flows: dict[bytes, _Flow] = {}
@@ -228,7 +229,7 @@ class Connections:
         shift = _SHIFTS.get(interface.link_type, len(data))  # other link types: too long for any packet
         least, internet, transport = shift + _USUAL_BYTES, shift + _INTERNET, shift + _TRANSPORT
         flows, foreign, idle_ns = self._flows, self._foreign, self._limits.connection_idle_ns
-        analyzes = self._analyzes
+        analyzes = self.analyzes
         last_used: Duplex | None = None
         last_ends = b""  # packets of one direction usually follow each other
         duplex, side, stream, other = _NO_FLOW
@@ -454,7 +455,7 @@ class Connections:
             self._close(next(iter(self._order)), "evicted", segment.time_ns, out)
         self.counts["connections"] += 1
         duplex = Duplex(segment.ends, segment.time_ns, self._limits, self.counts)
-        if self._analyzes:
+        if self.analyzes:
             duplex.tcp = TcpAnalysis()
         one, two = duplex.streams
         self._flows[reversed_ends(segment.ends)] = _Flow(duplex, 1, two, one)

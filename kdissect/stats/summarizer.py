@@ -26,6 +26,7 @@ from kdissect.limits import DEFAULT, Limits
 from kdissect.stats import rows
 from kdissect.stats.client_connections import ClientConnections
 from kdissect.stats.cluster import Cluster
+from kdissect.stats.connection_log import ConnectionFeed
 from kdissect.stats.document import SCHEMA_VERSION, CaptureRow, Summary
 from kdissect.stats.facts import Facts
 from kdissect.stats.findings.rules import Findings
@@ -122,6 +123,15 @@ class Summarizer(Summed):
         """Whether ``connect`` must be called with each connection that has ended."""
         return not OF_CONNECTIONS.isdisjoint(self.parts)
 
+    def connection_feed(self, limits: Limits, *, filtered: bool) -> ConnectionFeed | None:
+        """What passes connections on to ``connect``, as observer of a dissection; None: not needed.
+
+        Args:
+            limits: of the feed.
+            filtered: as for ``ConnectionFeed``.
+        """
+        return ConnectionFeed(limits, self.connect, filtered=filtered) if self.takes_connections else None
+
     def connect(self, row: ConnectionLogRow) -> None:
         """Count a connection that has ended, after all its exchanges."""
         for name in OF_CONNECTIONS.intersection(self.parts):
@@ -216,7 +226,8 @@ def summarize(
     """Summarize exchanges, for example those of ``dissect(packets)``.
 
     Args:
-        exchanges: a ``Dissection``, or any exchanges.
+        exchanges: a ``Dissection``, which must not have begun if ``parts`` has findings or connections; or
+            any exchanges, of which only those are counted.
         limits: sizes of the tables.
         by: further tables: ``partition``, ``group``, ``connection``.
         parts: optional parts: names of ``PARTS``.
@@ -230,10 +241,18 @@ def summarize(
         interval_ns=round(interval_s * SECOND_NS),
         slowest=slowest,
     )
+    connections = summarizer.connection_feed(limits, filtered=False)
+    observe = getattr(exchanges, "observe", None)
+    if connections is not None and observe is not None:
+        observe(connections)
     captures: dict[str, None] = {}
     for exchange in exchanges:
         captures[exchange.first_frame.interface.capture] = None
         summarizer.feed(exchange)
+        if connections is not None:
+            connections.exchange(exchange)
+    if connections is not None:
+        connections.close()
     return summarizer.close(
         list(captures), getattr(exchanges, "counts", {}), getattr(exchanges, "skipped", {})
     )

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from click.testing import CliRunner
 
-from kdissect import open_capture
+from kdissect import dissect, open_capture, summarize
+from kdissect.cli.main import kdissect
 from kdissect.limits import DEFAULT
-from kdissect.pipeline import Dissection
-from kdissect.stats.connection_log import ConnectionFeed
-from kdissect.stats.facts import Facts
 from kdissect.stats.findings.rules import RULES, Findings
+from kdissect.tables.values import json_document
 from samples.golden import captures, name_of
 from tests.findings import produce
 
@@ -59,14 +59,10 @@ EXPECTED: dict[str, dict[str, int]] = {
 
 def located_in(path: Path) -> list[FindingRow]:
     """What exchanges and connections of a sample say."""
-    findings = Findings(DEFAULT)
-    log = ConnectionFeed(DEFAULT, findings.connect, filtered=False)
     with open_capture(path) as packets:
-        for exchange in Dissection(packets, observer=log):
-            findings.feed(Facts(exchange))
-            log.exchange(exchange)
-    log.close()
-    return findings.rows()
+        findings = summarize(dissect(packets), parts=["findings"]).findings
+    assert findings is not None
+    return findings
 
 
 @pytest.mark.parametrize("path", captures(), ids=name_of)
@@ -85,6 +81,13 @@ HABITS = {"tiny-batches", "connection-per-request"}  # of those who record: a re
 def test_troubles_give_their_findings(path: Path) -> None:
     truth = json.loads(path.with_name(path.name.replace(".pcap.gz", ".truth.json")).read_text())
     assert {row.rule for row in located_in(path)} - HABITS == set(truth["findings"]), truth["what"]
+
+
+@pytest.mark.parametrize("path", [*captures(), *TROUBLES], ids=name_of)
+def test_the_command_says_the_same(path: Path) -> None:
+    command = ["summary", "--findings", "--json", "--names", "window", str(path)]
+    document = json.loads(CliRunner().invoke(kdissect, command).stdout)
+    assert document["findings"] == json.loads(json_document(located_in(path)))
 
 
 def test_the_worst_stands_first() -> None:
