@@ -15,8 +15,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 WIDTH = 72  # of examples: a terminal of 80 columns without the margins of man
+FILES = {
+    "~/.config/kdissect/config.toml": "Defaults of options; see docs/config.md. XDG_CONFIG_HOME is respected."
+}
 ENVIRONMENT = {
+    "KDISSECT_CONFIG": "The configuration file, instead of the usual one.",
     "KDISSECT_DEBUG": "If set, a bug in kdissect is shown with its traceback, as with --debug.",
+    "KDISSECT_PROFILE": "The profile of the configuration file.",
     "NO_COLOR": "If set, output is not colored.",
     "SPARK_REMOTE": "The Spark Connect server that kdissect spark uses by default.",
 }
@@ -47,6 +52,7 @@ def page(command: click.Command, context: click.Context) -> str:
         "OPTIONS": [*_options(command, context)],
         "EXAMPLES": [".EX", *_examples(examples), ".EE"] if examples else [],
         "EXIT STATUS": [_item(rf"\fB{status}\fR", text) for status, text in EXIT_STATUS.items()],
+        "FILES": [_item(rf"\fI{_roff(path)}\fR", text) for path, text in FILES.items()],
         "ENVIRONMENT": [_item(rf"\fB{name}\fR", text) for name, text in ENVIRONMENT.items()],
         "SEE ALSO": [_references(context)],
     }

@@ -85,6 +85,7 @@ COMMANDS = {
     "apis-Fetch": "apis Fetch",
     "apis-Fetch-13": "apis Fetch 13",
     "limits": "read --limits",
+    "config": "config show --config docs/config.toml --profile prod",
     "live": "live -q --summary -",
     "error-option": "read --sort time x.pcap",
     "error-file": "read samples/nothing.pcap",
@@ -146,7 +147,13 @@ def page(name: str, width: int) -> str:
         return "".join(f"{line.plain.rstrip()}\n" for line in lines)
     arguments = COMMANDS[name].split() if name in COMMANDS else name.split()[1:]
     terminal = Terminal()
-    environment = {"COLUMNS": str(width), "LINES": "50", "NO_COLOR": "1", "TZ": "UTC"}
+    environment = {
+        "COLUMNS": str(width),
+        "LINES": "50",
+        "NO_COLOR": "1",
+        "TZ": "UTC",
+        "KDISSECT_CONFIG": os.devnull,
+    }
     with (
         io.TextIOWrapper(_STDIN.open("rb")) as capture,
         patch.dict(os.environ, environment),

@@ -5,6 +5,7 @@
 * Tests marked ``tools`` or ``tshark`` may be skipped where tshark or tcpdump is missing; not in CI, which
   installs both. Those marked ``live`` may be skipped where no packet socket can be opened, those marked
   ``spark`` where pyspark or Java is missing; not in CI as root.
+* Nothing reads the configuration file of whoever runs the tests, nor do child processes.
 * With ``-n`` several processes run the units of tests/workers.py.
 """
 
@@ -17,6 +18,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from kdissect.cli.help import CONFIG_VARIABLE, PROFILE_VARIABLE
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
@@ -25,6 +28,10 @@ if TYPE_CHECKING:
 
 _REPORT_LINE = "report_line"
 _NEVER_SKIPPED_IN_CI = ("tools", "tshark", *(["live", "spark"] if os.geteuid() == 0 else []))
+
+os.environ["XDG_CONFIG_HOME"] = "/nonexistent"
+for _variable in (CONFIG_VARIABLE, PROFILE_VARIABLE):
+    os.environ.pop(_variable, None)
 
 settings.register_profile(
     "quick", max_examples=25, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]

@@ -9,13 +9,16 @@ import os
 import re
 from copy import copy
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from kdissect.cli.terminal import output
 from kdissect.errors import DEBUG, UsageError
 from kdissect.phrases import wrapped
+
+if TYPE_CHECKING:
+    from kdissect.cli.config_file import ConfigFile
 
 MAX_EXAMPLES = 3
 """Lines of examples in the short help."""
@@ -28,12 +31,19 @@ _FILTER = (
     "--connection --where --exchange --key --header --trace --schema --offset --control --produced --fetched "
     "--unique --count"
 )
+_OUTPUT = (
+    "-V -x --full --records --json --csv --fields --quiet -t --color -w --mode --check-crcs --grep "
+    "--template --output -b -a --format --compress --tables --bodies --rotate --partition-by --lines "
+    "--summary --top --prometheus --by --order-by --max-rows --interval --groups --lag --versions "
+    "--transactions --connections --findings --list --fail --sketches --diagram --mermaid "
+    "--overwrite --report --ddl --sql --pyspark --location --start --source"
+)
 _PERFORMANCE = "--jobs --limits --no-progress -l --split --log"
-_OTHER = "--debug --version --help --help-all"
+_OTHER = "--config --profile --debug --version --help --help-all"
 GROUPS: dict[str, frozenset[str]] = {
     "Input": frozenset(_INPUT.split()),
     "Filter": frozenset(_FILTER.split()),
-    "Output": frozenset(),  # all others
+    "Output": frozenset(_OUTPUT.split()),
     "Performance": frozenset(_PERFORMANCE.split()),
     "Help": frozenset(_OTHER.split()),
 }
@@ -74,7 +84,39 @@ Examples:
   kdissect help spark decode
 """
 
-_ALL = f"{__name__}.all"  # in the context: whether all options are shown
+CONFIG_VARIABLE = "KDISSECT_CONFIG"
+PROFILE_VARIABLE = "KDISSECT_PROFILE"
+_CONFIG_OPTIONS = {
+    "config": (
+        "FILE",
+        CONFIG_VARIABLE,
+        f"Configuration file; same as {CONFIG_VARIABLE}=FILE. See docs/config.md.",
+    ),
+    "profile": ("NAME", PROFILE_VARIABLE, f"Profile of that file; same as {PROFILE_VARIABLE}=NAME."),
+}
+
+# in the context:
+_ALL = f"{__name__}.all"  # whether all options are shown
+_CONFIG = f"{__name__}.loaded"  # the configuration file
+
+
+def _keep(context: click.Context, option: click.Parameter, value: str | None) -> None:
+    context.meta[f"{__name__}.{option.name}"] = value
+
+
+def configuration(context: click.Context) -> ConfigFile | None:
+    """The configuration file of a command whose --config and --profile are parsed; None for others.
+
+    Raises:
+        UsageError: it cannot be read, or has a mistake.
+    """
+    names = [f"{__name__}.{name}" for name in _CONFIG_OPTIONS]
+    meta = context.meta
+    if _CONFIG not in meta and not context.resilient_parsing and all(name in meta for name in names):
+        from kdissect.cli.config_file import load
+
+        meta[_CONFIG] = load(context, *(meta[name] for name in names))
+    return meta.get(_CONFIG)
 
 
 def _debug(_context: click.Context, _option: click.Parameter, is_set: bool) -> None:
@@ -126,9 +168,15 @@ def wrapped_example(line: str, max_width: int) -> list[str]:
 
 
 class HelpContext(click.Context):
-    """The context of all commands."""
+    """The context of all commands. Defaults of options are those of the configuration file."""
 
     formatter_class = HelpFormatter
+
+    def lookup_default(self, name: str, call: Any = True) -> Any:
+        """Return the default of an option that is not in the command line; None: the file has none."""
+        if self.default_map is None and (config := configuration(self)) is not None:
+            self.default_map = config.default_map(self)
+        return super().lookup_default(name, call)
 
 
 class HelpfulCommand(click.Command):
@@ -138,6 +186,10 @@ class HelpfulCommand(click.Command):
 
     def __init__(self, *arguments: Any, **attributes: Any) -> None:
         super().__init__(*arguments, **attributes)
+        eager: dict[str, Any] = {"is_eager": True, "expose_value": False}
+        for name, (metavar, variable, text) in _CONFIG_OPTIONS.items():
+            kept: dict[str, Any] = {"metavar": metavar, "envvar": variable, "help": text, "callback": _keep}
+            self.params.append(click.Option([f"--{name}"], **kept, **eager))
         flag: dict[str, Any] = {"is_flag": True, "expose_value": False}
         debug = f"Show the traceback of a bug; same as {DEBUG}=1."
         self.params.append(click.Option(["--debug"], callback=_debug, help=debug, **flag))
@@ -147,7 +199,7 @@ class HelpfulCommand(click.Command):
     def make_parser(self, ctx: click.Context) -> Any:
         """Accept old spellings of options."""
         parser = super().make_parser(ctx)
-        for old, new in OLD_SPELLINGS.get(_name(ctx), {}).items():
+        for old, new in OLD_SPELLINGS.get(name_of(ctx), {}).items():
             option = copy(next(each for each in self.params if new in each.opts))
             option.opts = [old]
             option.add_to_parser(parser, ctx)
@@ -176,11 +228,17 @@ def option_groups(command: click.Command, context: click.Context) -> dict[str, l
     groups: dict[str, list[tuple[str, str]]] = {group: [] for group in GROUPS}
     options = [each for each in command.get_params(context) if isinstance(each, click.Option)]
     for option in options:
-        flag, record = _flag(option), option.get_help_record(context)
+        flag, record = flag_of(option), option.get_help_record(context)
         if record is not None and (shown is None or flag in shown):
             names, text = record
             groups[_group(flag)].append(record if shown is None else (names, _first_sentence(text)))
     return {group: records for group, records in groups.items() if records}
+
+
+def options_of(context: click.Context) -> list[click.Option]:
+    """The options that a command passes on: not --help and the like, nor hidden ones."""
+    options = (each for each in context.command.params if isinstance(each, click.Option))
+    return [each for each in options if each.expose_value and not each.hidden]
 
 
 class NoFileError(click.UsageError):
@@ -206,20 +264,21 @@ def _shown(context: click.Context) -> frozenset[str] | None:
     """The options in the help of a command; None: all."""
     if context.meta.get(_ALL):
         return None
-    return COMMON.get(_name(context))
+    return COMMON.get(name_of(context))
 
 
-def _name(context: click.Context) -> str:
+def name_of(context: click.Context) -> str:
     """The command as it is called: "spark report"."""
     return context.command_path.partition(" ")[2]
 
 
-def _flag(option: click.Parameter) -> str:
+def flag_of(option: click.Parameter) -> str:
+    """The first long form of an option, or its only one."""
     return next((each for each in option.opts if each.startswith("--")), option.opts[0])
 
 
 def _group(flag: str) -> str:
-    return next((group for group, flags in GROUPS.items() if flag in flags), "Output")
+    return next(group for group, flags in GROUPS.items() if flag in flags)
 
 
 def _first_sentence(text: str) -> str:

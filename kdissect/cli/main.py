@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from kdissect import __version__
-from kdissect.cli.help import HelpContext, NoFileError
+from kdissect.cli.help import HelpContext, NoFileError, configuration
 from kdissect.cli.terminal import FAILED, INTERRUPTED, OK, USAGE, output, warn
 from kdissect.errors import CaptureError, KdissectError, OutputError, UnexpectedError
 
@@ -115,6 +116,8 @@ def format_error(error: click.UsageError) -> str:
     path = error.ctx.command_path if error.ctx is not None else "kdissect"
     if isinstance(error, NoFileError):
         return error.format_message()
+    if isinstance(error, click.BadParameter) and (path_of_config := _config_path(error)) is not None:
+        return f"{path_of_config}: {error.format_message().rstrip('.')}"
     if not isinstance(error, click.NoSuchOption):
         return f"{error.format_message().rstrip('.')} (see {path} --help)"
     message = f"no such option {error.option_name}"
@@ -125,6 +128,16 @@ def format_error(error: click.UsageError) -> str:
     if error.possibilities:
         return f"{message}; did you mean {' or '.join(error.possibilities)}?"
     return f"{message} (see {path} --help)"
+
+
+def _config_path(error: click.BadParameter) -> Path | None:
+    """The configuration file that an invalid value is from; None: it is not from there."""
+    context, option = error.ctx, error.param
+    if context is None or option is None or option.name is None:
+        return None
+    is_default = context.get_parameter_source(option.name) is ParameterSource.DEFAULT_MAP
+    config = configuration(context) if is_default else None
+    return None if config is None else config.path
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -141,6 +154,7 @@ COMMANDS = {
     "spark": "Decode and analyze with Spark, on this machine or a cluster.",
     "apis": "Show known APIs and versions, and their layouts.",
     "fields": "List the columns and fields that filters and --fields know.",
+    "config": "Show the configuration: values, and where they come from.",
     "completion": "Print a script that completes commands, options and values.",
     "help": "Show all options and examples of a command.",
 }
@@ -148,7 +162,7 @@ SECTIONS = {
     "Captures": ("read", "records", "summary", "story", "check"),
     "Live traffic": ("live",),
     "Tables": ("export", "spark"),
-    "Reference": ("apis", "fields", "completion", "help"),
+    "Reference": ("apis", "fields", "config", "completion", "help"),
 }
 EXAMPLES = """\b
 Examples:

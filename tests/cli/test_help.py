@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 import pytest
 
-from kdissect.cli.help import COMMON, GROUPS, OLD_SPELLINGS
+from kdissect.cli.help import COMMON, GROUPS, OLD_SPELLINGS, flag_of
 from kdissect.cli.main import kdissect
 from kdissect.cli.terminal import OK, USAGE
 from tests.cli.commands import run
@@ -29,6 +29,11 @@ def commands(group: click.Group, context: click.Context) -> Iterator[tuple[str, 
 
 
 ALL = dict(commands(kdissect, click.Context(kdissect)))
+
+
+def options() -> list[click.Option]:
+    every = (option for command in ALL.values() for option in command.params)
+    return [each for each in every if isinstance(each, click.Option) and not each.hidden]
 
 
 def flags(command: click.Command) -> set[str]:
@@ -65,6 +70,7 @@ def test_the_tables_name_options_that_exist() -> None:
     everywhere = set().union(*known.values()) | {"--help", "--version"}
     for group in GROUPS.values():
         assert group <= everywhere
+    assert all(sum(flag_of(each) in group for group in GROUPS.values()) == 1 for each in options())
 
 
 RENAMED = [(name, old, new) for name, spellings in OLD_SPELLINGS.items() for old, new in spellings.items()]

@@ -13,7 +13,7 @@ from docs.generate import FOLDER, contexts
 from docs.man import page_name
 
 CONTEXTS = {page_name(context): context for context in contexts()}
-SECTIONS = ("NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXAMPLES", "EXIT STATUS", "SEE ALSO")
+SECTIONS = ("NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXAMPLES", "EXIT STATUS", "FILES", "SEE ALSO")
 
 pytestmark = [
     pytest.mark.tools,

@@ -35,6 +35,7 @@ every machine, or in an environment shipped with --archives.
 @command(epilog=EXAMPLES)
 @click.option(
     "-o",
+    "--output",
     "path",
     required=True,
     type=click.Path(path_type=Path, dir_okay=False),

@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kdissect.cli.help import CONFIG_VARIABLE, PROFILE_VARIABLE
+from kdissect.cli.terminal import OK, USAGE
+from tests.cli.commands import run, spawn, talk, write
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.cli.commands import Run
+
+    Configured = Callable[..., Run]
+
+PAGE = Path("docs/config.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def configured(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Configured:
+    """Run a command with a configuration file in the usual place."""
+    capture = write(tmp_path / "talk.pcap", talk())
+
+    def with_file(text: str, command: str) -> Run:
+        folder = tmp_path / "kdissect"
+        folder.mkdir(exist_ok=True)
+        (folder / "config.toml").write_text(text)
+        monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+        return run(capsys, *command.replace("{file}", capture).split())
+
+    return with_file
+
+
+def test_no_test_reads_the_file_of_its_user() -> None:
+    assert not Path(os.environ["XDG_CONFIG_HOME"]).exists()
+
+
+def test_values_are_defaults(configured: Configured) -> None:
+    assert len(configured("", "read {file}").lines) == 4
+    config = '[defaults]\napi = "Heartbeat"\n[read]\ncount = 2\n'
+    assert len(configured(config, "read {file}").lines) == 2
+    assert len(configured(config, "read -c 1 {file}").lines) == 1
+    assert "Heartbeat" not in configured(config, "read --api Metadata {file}").out
+
+
+@pytest.mark.parametrize(
+    ("config", "shown"),
+    [
+        ('[read]\napi = ["Metadata"]', {"Metadata"}),
+        ('[defaults]\napi = "Metadata"\n[read]\napi = "Heartbeat"', {"Heartbeat"}),
+        ("[read]\nport = [9092, 9093]", {"Metadata", "Heartbeat"}),
+        ("[read]\nport = 1", set()),
+        ("[read]\nsince = 2030-01-01T00:00:00Z", set()),
+        ('[read]\nfields = "api"', {"Metadata", "Heartbeat"}),
+        ("[read]\ncsv = false\njson = true", {"Metadata", "Heartbeat"}),
+        ("[read]\ncount = 1", {"Metadata"}),
+        ('[summary]\nby = "nonsense"', {"Metadata", "Heartbeat"}),
+        ('[defaults]\nmaster = "of Spark"', {"Metadata", "Heartbeat"}),
+    ],
+)
+def test_kinds_of_values(config: str, shown: set[str], configured: Configured) -> None:
+    done = configured(config, "read {file}")
+    assert done.status == OK
+    assert set(re.findall("Metadata|Heartbeat", done.out)) == shown
+
+
+def test_a_profile_takes_precedence(configured: Configured, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = '[read]\napi = "Metadata"\ncount = 9\n[profiles.beats.defaults]\napi = "Heartbeat"\n'
+    assert {line.split()[4] for line in configured(config, "read {file}").lines} == {"Metadata"}
+    assert "Metadata" not in configured(config, "read --profile beats {file}").out
+    monkeypatch.setenv(PROFILE_VARIABLE, "beats")
+    assert "Heartbeat" in configured(config, "read {file}").out
+
+
+def test_another_file(configured: Configured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = tmp_path / "other.toml"
+    other.write_text("[read]\ncount = 1\n")
+    assert len(configured("[read]\ncount = 2\n", f"read --config {other} {{file}}").lines) == 1
+    monkeypatch.setenv(CONFIG_VARIABLE, str(other))
+    assert len(configured("[read]\ncount = 2\n", "read {file}").lines) == 1
+    monkeypatch.setenv(CONFIG_VARIABLE, os.devnull)
+    assert len(configured("[read]\ncount = 2\n", "read {file}").lines) == 4
+
+
+@pytest.mark.parametrize(
+    ("config", "command", "message"),
+    [
+        ("[read]\ncuont = 1", "read {file}", '{config}: [read] unknown key "cuont"; did you mean "count"?'),
+        ("[read]\nc = 1", "read {file}", '{config}: [read] unknown key "c"; did you mean "count"?'),
+        (
+            '[defaults]\ncolour = "never"',
+            "read {file}",
+            '{config}: [defaults] unknown key "colour"; did you mean "color"?',
+        ),
+        (
+            "[profiles.prod.read]\njsn = true",
+            "read --profile prod {file}",
+            '{config}: [profiles.prod.read] unknown key "jsn"; did you mean "json"?',
+        ),
+        ("[raed]", "read {file}", '{config}: unknown table [raed]; did you mean "read"?'),
+        (
+            "[profiles.prod.raed]",
+            "read {file}",
+            '{config}: unknown table [profiles.prod.raed]; did you mean "read"?',
+        ),
+        (
+            "[spark.reprot]",
+            "spark report x",
+            '{config}: unknown table [spark.reprot]; did you mean "report"?',
+        ),
+        (
+            "color = 1",
+            "read {file}",
+            "{config}: color is not a table; keys belong into tables such as [defaults]",
+        ),
+        ("[read]\njson = 1", "read {file}", "{config}: [read] json must be true or false"),
+        ("[read]\ncount = true", "read {file}", "{config}: [read] count must be a string or a number"),
+        ("[read]\ncount = [1, 2]", "read {file}", "{config}: [read] count must be a string or a number"),
+        (
+            "[read]\ncount = 0",
+            "read {file}",
+            "{config}: Invalid value for '-c' / '--count': 0 is not in the range",
+        ),
+        ('[read]\nlimits = ["x=1"]', "read {file}", "{config}: Invalid value for '--limits': unknown limit"),
+        ("[read", "read {file}", "{config}: Expected ']'"),
+        ("", "read --profile x {file}", '{config}: no profile "x"'),
+        (
+            "[profiles.prod]",
+            "read --profile prdo {file}",
+            '{config}: no profile "prdo"; did you mean "prod"?',
+        ),
+        ("", "read --config /nonexistent {file}", "/nonexistent: No such file or directory"),
+        ('[summary]\nby = "x"', "config show", "{config}: [summary] by: 'x' is not one of"),
+        (
+            "[profiles.a.check]\nfail = 1",
+            "config show",
+            "{config}: [profiles.a.check] fail must be true or false",
+        ),
+        ("", "config show raed", 'unknown command "raed"; did you mean "read"?'),
+    ],
+)
+def test_a_mistake_is_one_line(
+    config: str, command: str, message: str, configured: Configured, tmp_path: Path
+) -> None:
+    failed = configured(config, command)
+    assert (failed.status, failed.out) == (USAGE, "")
+    expected = message.replace("{config}", str(tmp_path / "kdissect" / "config.toml"))
+    assert failed.err.startswith(f"kdissect: {expected}")
+    assert failed.err.count("\n") == 1
+
+
+def test_help_works_with_a_wrong_file(configured: Configured) -> None:
+    assert configured("[read", "read --help").status == OK
+    assert configured("[read", "read --help-all").status == OK
+
+
+def test_the_example(configured: Configured, tmp_path: Path) -> None:
+    example, shown = re.findall("```(?:toml)?\n(.*?)```", PAGE, flags=re.DOTALL)
+    assert example == Path("docs/config.toml").read_text(encoding="utf-8")
+    command, _, expected = shown.partition("\n")
+    done = configured(example, command.removeprefix("$ kdissect "))
+    assert done.status == OK
+    path = str(tmp_path / "kdissect" / "config.toml")
+    assert done.out.replace(path, "/home/me/.config/kdissect/config.toml") == expected
+
+
+def test_all_options_of_a_command(configured: Configured) -> None:
+    lines = configured("[defaults]\ncolor = 'never'\n", "config show read").lines
+    assert any(re.fullmatch(r"color +never +\[defaults\]", line) for line in lines)
+    assert any(re.fullmatch(r"count +- +default", line) for line in lines)
+
+
+def test_completion_does_not_read_it(
+    configured: Configured, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("_KDISSECT_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", "kdissect read --col")
+    monkeypatch.setenv("COMP_CWORD", "2")
+    with pytest.raises(SystemExit):
+        configured("[read", "")
+    assert "--color" in capsys.readouterr().out
+
+
+def test_without_a_file_nothing_is_parsed() -> None:
+    with spawn("apis", "Fetch", env={**os.environ, "PYTHONPROFILEIMPORTTIME": "1"}) as running:
+        _, err = running.communicate()
+    assert b"config_file" in err
+    assert b"tomllib" not in err
