@@ -291,7 +291,7 @@ def test_lost_packets_that_explain_latencies() -> None:
     assert (row.rule, row.severity, row.count) == ("network-loss", "warning", 4)
     assert row.message.startswith(
         "4 retransmissions of 80 segments (5.0%) on 2 connections; 4 requests delayed by them, by 904.0ms in "
-        "all and up to 301.0ms ("
+        "total and up to 301.0ms ("
     )
     assert row.message.endswith("/1)")
     assert [each.split("/")[1] for each in row.evidence] == ["1", "1", "2", "3"]
