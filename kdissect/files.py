@@ -1,8 +1,8 @@
-"""Creates output files and folders safely.
+"""Creates output files and directories safely.
 
 They may contain payloads and credentials, so only their owner can read them unless the user says otherwise.
-Symbolic links are not followed: in a folder that others can write to, a link could point to any file of the
-user.
+Symbolic links are not followed: in a directory that others can write to, a link could point to any file of
+the user.
 """
 
 from __future__ import annotations
@@ -80,11 +80,11 @@ def publish(file: BinaryIO, unfinished: Path, path: Path) -> None:
 
 
 def make_folder(folder: Path, mode: int = PRIVATE, *, below: Path | None = None) -> None:
-    """Create a folder and its missing parents, durably.
+    """Create a directory and its missing parents, durably.
 
     Args:
         folder: to create.
-        mode: permissions of the files in it; those who can read the files can also list the new folders.
+        mode: permissions of the files in it; those who can read the files can also list the new directories.
         below: a parent of it: symbolic links in its own path are followed, but none below it.
 
     Raises:
@@ -132,7 +132,7 @@ def _permit(file: BinaryIO, mode: int) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Flush a folder's entries to disk."""
+    """Flush a directory's entries to disk."""
     number = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(number)

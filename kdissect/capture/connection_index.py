@@ -1,8 +1,8 @@
 """Packets -> the connection of each, to select packets of some connections in a second pass.
 
-Whether a connection is selected is known long after its first packets were dissected. So the first pass
-records the connection number of each packet, and the second pass reads the same packets in the same order.
-Packets of a source that cannot be read twice are copied to a temporary file.
+Whether a connection is selected becomes known long after its first packets. So the first pass records the
+connection number of each packet, and the second pass reads the same packets in the same order. Packets of a
+source that cannot be read twice are copied to a temporary file.
 
 Memory: a byte for each connection, and a block of numbers. Four bytes for each packet, and copied packets,
 are in temporary files that have no name and vanish with the process.
@@ -31,9 +31,7 @@ SELECTED, EXCLUDED = 1, 2
 _BLOCK = 64 * 1024  # numbers
 _SPOOLED_BYTES = 1024 * 1024  # up to this size the numbers stay in memory
 _WIDTH = array("I").itemsize
-_FRAGMENTS_PER_DATAGRAM = (
-    64  # a datagram has 64 KiB at most, and few networks carry less than 1 KiB at a time
-)
+_FRAGMENTS_PER_DATAGRAM = 64  # a datagram has at most 64 KiB, and few networks have an MTU below 1 KiB
 
 
 class ConnectionIndex:

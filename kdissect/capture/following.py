@@ -1,9 +1,9 @@
-"""A growing capture file, or a folder to which captures are added -> sources to read, in order.
+"""A growing capture file, or a directory to which captures are added -> sources to read, in order.
 
 The files are written as by tcpdump: one file (``-w``), a new file at intervals (``-G``), or a ring that
 overwrites its oldest file (``-C`` with ``-W``). A file is complete when a later one exists, and is then read
 to its end. Files are ordered by modification time, then by name. Files of two programs that write to the same
-folder at the same time are not distinguished.
+directory at the same time are not told apart.
 
 Memory: name and modification time of each file that was read and still exists.
 """
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from kdissect.limits import Limits
 
 _POLL_S = IDLE_TICK_NS / 1_000_000_000
-_RESCAN_EVERY = 4  # polls; a folder may have many files
+_RESCAN_EVERY = 4  # polls; a directory may have many files
 _FOR_EVER = 1 << 63
-_COMPRESSED = (".gz", ".zst", ".lz4")  # what tcpdump -z makes of a file that was already read
+_COMPRESSED = (".gz", ".zst", ".lz4")  # files that tcpdump -z makes from one that was already read
 
 _State = tuple[int, int]
 """Inode and modification time of a file."""
@@ -38,14 +38,14 @@ class Following:
     """The files of a path, one after another: iterate over it once.
 
     Args:
-        path: a file or a folder.
+        path: a file or a directory.
         limits: of reading each file.
 
     Attributes:
         stopped: whether to stop waiting for other files.
 
     Raises:
-        CaptureError: there is no such file or folder.
+        CaptureError: there is no such file or directory.
     """
 
     def __init__(self, path: str, limits: Limits) -> None:
@@ -146,7 +146,7 @@ class Followed(WaitingSource):
             self.state = os.fstat(file.fileno()).st_ino, _FOR_EVER  # a damaged file is not read again
             while True:
                 if self.stopped and until is None:
-                    until = os.fstat(file.fileno()).st_size  # its writer may go on after this
+                    until = os.fstat(file.fileno()).st_size  # its writer may continue after this
                 if (until is None or self.bytes_read < until) and (block := file.read(BLOCK_BYTES)):
                     yield self.note_block(block)
                     continue

@@ -1,8 +1,8 @@
-"""Names of files, folders and glob patterns -> names of captures.
+"""Names of files, directories and globs -> names of captures.
 
-A folder stands for all captures in it and in its subfolders, recognized by their first bytes, and for empty
-files, which are reported when they are opened. Hidden files and the output folder are skipped. Patterns that
-the shell did not expand (in quotes, or because there would be too many arguments) are expanded here,
+A directory stands for all captures in it and in its subdirectories, recognized by their first bytes, and for
+empty files, which are reported when they are opened. Hidden files and the output directory are skipped. Globs
+that the shell did not expand (in quotes, or because there would be too many arguments) are expanded here,
 including ``**``.
 """
 
@@ -27,7 +27,7 @@ _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<path>/.*)", re.DOTAL
 
 def local(name: str) -> str:
     """The path of a ``file:`` URL; a path is returned unchanged. Must be called before the name becomes a
-    ``Path``, which would turn ``s3a://bucket`` into a folder ``s3a:``.
+    ``Path``, which would turn ``s3a://bucket`` into a directory ``s3a:``.
 
     Raises:
         UsageError: it is another kind of URL.
@@ -41,15 +41,15 @@ def local(name: str) -> str:
 
 
 def captures(names: Iterable[str], *, exclude: Path | None = None) -> tuple[str, ...]:
-    """The captures that the names stand for, each once. Those of a folder or pattern are in order of name.
+    """The captures that the names stand for, each once. Those of a directory or glob are sorted by name.
 
     Args:
         names: as the user wrote them.
-        exclude: a folder to skip.
+        exclude: a directory to skip.
 
     Raises:
-        UsageError: a pattern matches nothing, or a name is a URL.
-        CaptureError: a folder has no captures, or cannot be read.
+        UsageError: a glob matches nothing, or a name is a URL.
+        CaptureError: a directory has no captures, or cannot be read.
     """
     paths: dict[str, None] = {}
     for name in names:
@@ -64,7 +64,7 @@ def _expand(name: str, exclude: Path | None) -> Iterator[str]:
     elif path.is_dir():
         yield from _in_folder(path, exclude)
     elif _WILDCARDS.isdisjoint(name) or path.exists():
-        yield name  # a pipe, or missing: opening it will show
+        yield name  # a pipe, or missing: opening it will tell
     else:
         names = sorted(glob(name, recursive=True))  # noqa: PTH207  (Path.glob takes no absolute pattern)
         if not names:
@@ -74,7 +74,7 @@ def _expand(name: str, exclude: Path | None) -> Iterator[str]:
 
 
 def _in_folder(folder: Path, exclude: Path | None) -> list[str]:
-    """The captures in a folder and its subfolders.
+    """The captures in a directory and its subdirectories.
 
     Raises:
         CaptureError: there are none.

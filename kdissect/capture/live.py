@@ -1,10 +1,10 @@
 """A network interface -> its packets, live. Scapy opens the socket, but dissects nothing. Linux only.
 
-The kernel filters packets and counts those it has no room for. Packets of an interface with Ethernet or IP
+The kernel filters packets and counts those that it has to drop. Packets of an interface with Ethernet or IP
 frames are taken unchanged; packets of other interfaces, and of all together (``any``), get a cooked header
 (LINKTYPE_LINUX_SLL2). A packet that a machine sends to itself reaches the socket twice; one copy is ignored.
 
-Memory: a buffer for one packet. The kernel's buffer has those that were not taken yet.
+Memory: a buffer for one packet. Packets that were not taken yet are in the kernel's buffer.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     interfaces   relay.py, a separate process, writes pcapng to a pipe
     a pipe       from tcpdump -U -w -, or from any other program that writes a capture
-    files        one that grows, or a folder to which files are added
+    files one that grows, or a directory to which files are added
 
 So every live source is a capture file that is not yet complete, and reader.py reads them all. Memory: that of
 the reader; packets not read yet are in the pipe, the relay and the kernel.
@@ -38,7 +38,7 @@ IDLE_TICK_NS = 50 * MILLISECOND_NS
 """Interval of the idle ticks of a waiting source."""
 
 _DELIVERY_NS = 50 * MILLISECOND_NS
-"""Most time that a packet takes from the kernel to here, unless a program in between buffers it."""
+"""The longest that a packet takes from the kernel to here, unless a program in between buffers it."""
 
 _PIPE_BYTES = 1 * MIB  # largest capacity of a pipe
 
@@ -97,7 +97,7 @@ class Piped(WaitingSource):
 
     def blocks(self) -> Iterator[bytes]:
         """Blocks as they arrive; see ``WaitingSource``."""
-        remaining = _PIPE_BYTES  # to read after stop: the writer may go on
+        remaining = _PIPE_BYTES  # to read after stop: the writer may continue
         while not self.stopped or (remaining > 0 and self._is_ready(0)):
             if self.stopped:
                 remaining -= BLOCK_BYTES
@@ -206,7 +206,8 @@ class Ongoing:
 
     Args:
         sources: the next one is taken when one has ended.
-        stop: if several sources may follow each other: ends ``sources``. A damaged source is then a warning.
+        stop: if several sources may follow each other: ends ``sources``. A damaged source then gives a
+            warning.
 
     Attributes:
         stopped: whether ``stop`` was called.

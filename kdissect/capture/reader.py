@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Origin: TypeAlias = str | os.PathLike[str] | IO[bytes]
 
 _MAGIC_BYTES = 4
-# Enough to tell text from other things.
+# Enough to distinguish text from binary data.
 _APPEARANCE_BYTES = 64
 # Block size for reading just the first packet of a file.
 _PROBE_BYTES = 4096
@@ -42,8 +42,8 @@ _OPEN_FILES = 128
 def open_capture(*paths: Origin, limits: Limits = DEFAULT) -> Capture:
     """Open files to be read as one capture. Formats are recognized by content, not by file name.
 
-    ``-`` is stdin. The caller closes binary streams it passes. Files are opened at once, pipes and streams
-    when the first packet is read.
+    ``-`` is stdin. The caller closes binary streams it passes. Files are opened immediately, pipes and
+    streams when the first packet is read.
 
     Raises:
         CaptureError: the file, or each of several files, cannot be read.
@@ -280,7 +280,7 @@ _TEXT_CONTROLS = frozenset("\t\n\r\f\x1b")
 
 
 def appearance(head: bytes) -> str:
-    """What kind of data begins with ``head``, in words that follow "it is"."""
+    """What kind of data begins with ``head``, as words to put after "it is"."""
     if not head:
         return "empty"
     for magic, name in _MAGICS:
@@ -302,7 +302,7 @@ def appearance(head: bytes) -> str:
 
 
 class Readable:
-    """The packets before the damaged place of a capture, so that they are dissected completely.
+    """The packets before the damage in a capture, so that they are dissected completely.
 
     A capture that is damaged before its first packet raises its ``CaptureError``.
 

@@ -46,7 +46,7 @@ _SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ, which Python 3.11 does not define on all 
 
 
 class Bounds(NamedTuple):
-    """How much may wait to be written."""
+    """Limits on the data that waits to be written."""
 
     bytes: int
     packets: int
@@ -186,7 +186,7 @@ class InterfaceReader:
 
 
 class Relay:
-    """All interfaces, and the pipe to which their packets are written."""
+    """The interfaces, and the pipe to which their packets are written."""
 
     def __init__(self, settings: CaptureSettings, bounds: Bounds, to: int) -> None:
         self._readers = [

@@ -32,7 +32,7 @@ FILE_BLOCK_BYTES = (
 
 # glibc returns memory to the system when more than 128 KiB are free, and requests it again for the next
 # block: with packets of 64 KiB, page faults would take a third of the time. Freeing a larger allocation once
-# makes it keep twice as much (mallopt(3), M_MMAP_THRESHOLD). No page of this allocation is touched.
+# makes glibc keep twice as much (mallopt(3), M_MMAP_THRESHOLD). No page of this allocation is touched.
 bytes(8 * 1024 * 1024)
 
 Again = tuple[int, int]
@@ -46,7 +46,7 @@ class InterfaceStatistics(NamedTuple):
 
     Attributes:
         received: packets that the interface received (isb_ifrecv).
-        dropped_by_interface: packets lost for want of resources in the interface (isb_ifdrop).
+        dropped_by_interface: packets that the interface dropped for lack of resources (isb_ifdrop).
         dropped_by_system: packets lost between interface and capturing program (isb_osdrop).
         accepted: packets that passed its filter (isb_filteraccept).
         delivered: packets that the capturing program received (isb_usrdeliv).
@@ -60,7 +60,7 @@ class InterfaceStatistics(NamedTuple):
 
 
 class FileFormat(NamedTuple):
-    """What kind of capture file it is.
+    """The format of a capture file.
 
     Attributes:
         name: pcap, pcapng, or modified pcap.

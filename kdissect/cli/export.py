@@ -1,4 +1,4 @@
-"""``kdissect export``: captures -> typed tables, for whatever reads JSON lines or Parquet."""
+"""``kdissect export``: captures -> typed tables, as JSON lines or Parquet."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def _write(
     *,
     overwrite: bool = False,
 ) -> tuple[Run, Export, Records] | None:
-    """Write the tables of all captures of a query, with their manifests. None: they are already there.
+    """Write the tables of all captures of a query, with their manifests. None: they already exist.
 
     Args:
         query: what to read.

@@ -1,4 +1,4 @@
-"""Options that say how tables are written -> ``ExportOptions``; and how an export ends and is reported."""
+"""Options that say how tables are written -> ``ExportOptions``; the end of an export, and its report."""
 
 from __future__ import annotations
 

@@ -28,8 +28,8 @@ Examples:
   kdissect fields request.topics         those that contain this text
   kdissect read -e time,client_id,response.throttle_time_ms capture.pcap
 """
-_MEANING = 30  # columns that a meaning needs beside its name; in fewer it stands below
-_INDENT = 6  # of a meaning below its name
+_MEANING = 30  # least width for a meaning beside its name; in less it goes below
+_INDENT = 6  # indentation of a meaning below its name
 _PATTERN_CHARACTERS = frozenset("*?[")
 
 

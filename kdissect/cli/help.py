@@ -145,7 +145,7 @@ class HelpFormatter(click.HelpFormatter):
     """Wraps examples that are longer than the terminal; their comments go below them."""
 
     def write_text(self, text: str) -> None:
-        """Write paragraphs: wrapped, or with line breaks of their own if they are marked so."""
+        """Write paragraphs: wrapped, or if marked so with their own line breaks."""
         from shutil import get_terminal_size
 
         whole = click.HelpFormatter(width=self.width)
@@ -212,7 +212,7 @@ class HelpfulCommand(click.Command):
                 formatter.write_dl(records)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the examples, and in the full help what follows them."""
+        """Write the examples and, in the full help, the rest of the text."""
         if _shown(ctx) is None:
             super().format_epilog(ctx, formatter)
         elif self.epilog:
@@ -282,13 +282,13 @@ def _group(flag: str) -> str:
 
 
 def _first_sentence(text: str) -> str:
-    """The first sentence, or what stands before its semicolon."""
+    """The first sentence, up to a semicolon."""
     first = re.split(r"(?<=[.])\s+(?=[A-Z\[])|;\s", text, maxsplit=1)[0]
     return first if first.endswith(".") else f"{first}."
 
 
 def _first_examples(epilog: str, count: int = MAX_EXAMPLES) -> list[str]:
-    """The heading and the first examples, each with its continuation lines."""
+    """The heading and the first examples, including continuation lines."""
     lines = epilog.removeprefix("\b\n").partition("\n\n")[0].splitlines()
     examples = 0
     for number in range(1, len(lines)):

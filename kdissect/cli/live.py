@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 # ------------------------------------------------------------------------------------------------------------
 # Live exchanges -> a short summary page on stderr at the end, with findings. Its memory is bounded.
 #
-# It costs a quarter of what dissecting an exchange costs. So it is the default only on a terminal.
+# It takes a quarter of the time of dissecting an exchange, so it is the default only on a terminal.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -116,9 +116,9 @@ class LiveSummary:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# ``live -o DIR``: live traffic -> typed tables, whose files appear while the capture goes on.
+# ``live -o DIR``: live traffic -> typed tables, whose files appear during the capture.
 #
-# A restart with the same folder adds files to those of earlier runs.
+# A restart with the same directory adds files to those of earlier runs.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -178,10 +178,10 @@ def take_tables(options: dict[str, Any]) -> ExportOptions | None:
 def open_live_export(
     tables: ExportOptions | None, query: Query, captures: Sequence[str]
 ) -> Iterator[LiveExport | None]:
-    """Lock the folder of an export and read what earlier runs wrote to it. None: no export.
+    """Lock the directory of an export and read what earlier runs wrote to it. None: no export.
 
     Raises:
-        OutputError: another process uses the folder, or files cannot be added to what it has.
+        OutputError: another process uses the directory, or files cannot be added to its contents.
     """
     if tables is None:
         yield None
@@ -371,7 +371,7 @@ def live(count: int | None, lists: bool, summary: bool | None, **options: Any) -
 def _log(
     query: Query, export: LiveExport | None, live_summary: LiveSummary | None, monitor: Monitor | None
 ) -> ConnectionLog | None:
-    """The observer of connections, for all that count them; None: nothing does."""
+    """An observer of connections that passes them to all of these; None: there are none."""
     takers = [each.connect for each in (live_summary, monitor) if each is not None]
     if export is not None:
         export.log.takers += takers

@@ -342,7 +342,7 @@ class LiveRun(SingleRun):
 def open_live_run(
     query: Query, options: LiveOptions, observer: Survey | None = None, defer: DeferInterrupt | None = None
 ) -> Iterator[LiveRun]:
-    """Start the capture and wait for the first packet.
+    """Start the capture, and wait for the first packet.
 
     Args:
         query: what to select.

@@ -66,7 +66,7 @@ class Commands(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments. Without any, print the help to stderr and exit with a usage error."""
-        if not args and not ctx.resilient_parsing:  # as it is while a shell completes
+        if not args and not ctx.resilient_parsing:  # during shell completion
             click.echo(ctx.get_help(), err=True)
             ctx.exit(USAGE)
         return super().parse_args(ctx, args)
@@ -81,7 +81,7 @@ class Commands(click.Group):
 
 
 # ------------------------------------------------------------------------------------------------------------
-# A usage error -> one line, with a hint for options that people know from tshark and tcpdump.
+# A usage error -> one line, with a hint for options of tshark and tcpdump.
 # ------------------------------------------------------------------------------------------------------------
 
 

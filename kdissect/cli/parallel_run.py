@@ -1,4 +1,4 @@
-"""A capture -> its rows, computed by several worker processes; and how many workers a capture is worth.
+"""A capture -> its rows, computed by several worker processes; and how many workers to use for a capture.
 
     with open_parallel_run(query, bar=...) as run:
         run.gather(jobs, make_work, consume, count)
@@ -376,7 +376,9 @@ def open_parallel_run(query: Query, *, bar: Callable[[TextIO], bool]) -> Iterato
 
 
 WORTH_PACKETS = 100_000
-"""One process needs at least a second for these. For fewer, starting workers costs more than it saves."""
+"""One process needs at least a second for these. For fewer packets, starting workers costs more than it
+saves.
+"""
 
 SMALL_BYTES = 600
 """Mean packet size up to which dissecting costs more than reading. Measured: two processes take 0.65 of the
@@ -387,12 +389,12 @@ _SAMPLED_PACKETS = 8_000  # more than the handshakes of a thousand clients
 _MIN_PACKET_BYTES = 54  # of a packet with a TCP header
 
 _MAX_WORKERS = 16
-"""Workers by default. More do not help: each reads all packets, and one parent merges all rows."""
+"""Most workers by default. More do not help: each reads all packets, and one parent merges all rows."""
 
 
 def jobs_option(single_process: str, guarantee: str = "The output is the same.") -> Callable[[Any], Any]:
-    """``-j``. Its help says when a command uses a ``single_process``, and what is the same with several
-    (``guarantee``).
+    """``-j``. Its help says when a command uses a ``single_process``, and what several have in common with
+    one (``guarantee``).
     """
     return click.option(
         "-j",
@@ -436,6 +438,6 @@ def _are_worth_workers(paths: Sequence[Path]) -> bool:
         with open_capture(paths[0]) as capture:
             sizes = [len(packet.data) for packet in islice(capture, _SAMPLED_PACKETS)]
     except KdissectError:
-        return False  # the reader will say why
+        return False  # the reader will report the error
     mean = sum(sizes) / len(sizes) if sizes else math.inf
     return mean <= SMALL_BYTES and total / mean >= WORTH_PACKETS

@@ -122,7 +122,7 @@ def _check(target: str, inputs: tuple[str, ...]) -> None:
     try:
         target_status = Path(target).stat()
     except OSError:
-        return  # it does not exist yet, or opening it will fail
+        return  # the target does not exist yet, or opening it will fail
     for path in inputs:
         try:
             status = os.fstat(sys.stdin.fileno()) if path == STDIN else Path(path).stat()

@@ -75,11 +75,11 @@ class Query:
         Args:
             options: of the command.
             names: default of ``--names`` for files, unless a filter is about names of topics.
-            exclude: an output folder, which is skipped in folders of captures.
+            exclude: an output directory, which is skipped in directories of captures.
 
         Raises:
             UsageError: there is no input file, a filter is invalid, or a pipe would have to be read twice.
-            CaptureError: a folder has no captures, or cannot be read.
+            CaptureError: a directory has no captures, or cannot be read.
         """
         paths = captures((*options.pop("also_files"), *options.pop("files")), exclude=exclude)
         if not paths:
@@ -169,12 +169,12 @@ class Selection:
 
 @dataclass(slots=True)
 class Totals:
-    """What is known of a run's input at its end.
+    """What is known about a run's input at its end.
 
     Attributes:
         counts, skipped, notices: as in ``Dissection``.
         warnings, sources: of the captures.
-        fault: why they could not be read to their end; None: they could.
+        fault: the error that ended the reading early; None: there was none.
     """
 
     counts: Counter[str]
@@ -235,7 +235,7 @@ class Run:
 
     @property
     def _remedy(self) -> str:
-        """What to do about topics without a name."""
+        """Text about topics without a name, with advice."""
         if self._query.options.names == WHOLE:
             return "no message in the input has the name; filter by topic ID"
         if self._query.are_files:
@@ -444,7 +444,7 @@ _REASONS = 5
 
 
 class Reported(Protocol):
-    """The part of ``Totals`` that is reported."""
+    """The ``Totals`` that are reported."""
 
     @property
     def warnings(self) -> Sequence[str]:

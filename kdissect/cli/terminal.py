@@ -52,13 +52,13 @@ def use_color(stream: TextIO, choice: str) -> bool:
 
 
 def warn(text: str, *below: str) -> None:
-    """Write a line to stderr, and others below it. Line breaks inside a line (in a name) are escaped.
+    """Write a line to stderr, followed by others. Line breaks inside a line (in a name) are escaped.
 
-    On a terminal, the first line is wrapped; those below may point to columns.
+    On a terminal, the first line is wrapped; the others may point to columns.
     """
     if sys.stderr is not None:  # closed by the parent process
         lines = wrapped(printable(f"kdissect: {text}"), width(sys.stderr), "  ")
-        with suppress(OSError):  # there is nowhere left to report it
+        with suppress(OSError):  # it cannot be reported anywhere
             sys.stderr.writelines(f"{line}\n" for line in (*lines, *map(printable, below)))
 
 
@@ -134,14 +134,14 @@ def progress(
     enabled: bool,
     label: str = "reading",
 ) -> Iterator[Iterable[Item]]:
-    """Return items. If there is much to read, show a progress bar on stderr, if that is a terminal.
+    """Return items. If the input is large and stderr is a terminal, show a progress bar there.
 
     Args:
         items: what to return.
         total: size of the input in bytes; None: not known.
         bytes_read: returns how much of it is read.
         enabled: whether to show one.
-        label: what stands before it.
+        label: text in front of it.
     """
     if not enabled or total is None or total < BAR_FROM_BYTES or not sys.stderr.isatty():
         yield items

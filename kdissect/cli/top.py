@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 REFRESH_S = 0.5
-MAX_DRAWING = 0.05  # fraction of the time spent on drawing: if it is slow, it is done less often
+MAX_DRAWING = 0.05  # fraction of the time spent on drawing: slow drawing is done less often
 _POLL_S = 0.1  # interval of checks for keys and a new terminal size
 _MAX_LINES = 20
 
@@ -180,7 +180,7 @@ class Top:
             self._screen.show(draw(self._snapshot, self._ui, status_bar, *size), size)
 
     def _quit(self, *, again: bool = False) -> None:
-        """Stop the capture as SIGTERM does; the second time (``again``) end the command immediately."""
+        """Stop the capture as SIGTERM does; with ``again``, end the command immediately."""
         if self.is_closed and not again:
             return
         self.is_closed = True

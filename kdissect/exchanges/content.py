@@ -75,7 +75,7 @@ def errors(exchange: Exchange) -> list[str]:
 
 
 def groups(exchange: Exchange) -> list[str]:
-    """The groups that the request names, including those whose coordinator it looks up."""
+    """The groups named in the request, including those whose coordinator it looks up."""
     if exchange.api_key == FIND_COORDINATOR:
         return _coordinator_keys(exchange.request, _GROUP_KEY)
     return [group for group in _collect(request_layout(exchange), GROUP, exchange.request) if group]
@@ -87,7 +87,7 @@ def group_id(exchange: Exchange) -> str | None:
 
 
 def transactional_ids(exchange: Exchange) -> list[str]:
-    """The transactional IDs that the request names, including those whose coordinator it looks up."""
+    """The transactional IDs named in the request, including those whose coordinator it looks up."""
     if exchange.api_key == FIND_COORDINATOR:
         return _coordinator_keys(exchange.request, _TRANSACTION_KEY)
     return [name for name in _collect(request_layout(exchange), TRANSACTION, exchange.request) if name]
@@ -99,7 +99,7 @@ def transactional_id(exchange: Exchange) -> str | None:
 
 
 def record_time_ns(exchange: Exchange) -> int:
-    """When the records of an exchange passed: with the request of a Produce, with the response of any
+    """Time of the records of an exchange: with the request of a Produce, with the response of any
     other.
     """
     frame = None if exchange.api_key == PRODUCE else exchange.response_frame
@@ -119,7 +119,7 @@ def replica_id(exchange: Exchange) -> int | None:
 
 
 def throttle_time_ms(exchange: Exchange) -> int | None:
-    """How long the broker's quota throttles this client."""
+    """How long a quota throttles the client."""
     return None if exchange.response is None else exchange.response.get("throttle_time_ms")
 
 
@@ -210,7 +210,7 @@ def _topic_refs(exchange: Exchange, *, partitions_too: bool) -> list[TopicRef]:
 def _collect_refs(
     plan: _TopicPlan, struct: Body, names: Mapping[str, str], topic: str | None, refs: list[TopicRef]
 ) -> None:
-    """Collect the references in a struct and those inside it. Generators would take 50 % longer."""
+    """Collect the references in a struct and those inside it. Generators would take 50% longer."""
     if own_topic := _topic_of(plan, struct, names):
         topic = own_topic
         refs.append((topic, None))

@@ -1,8 +1,8 @@
 """The errors of an exchange -> those that are normal steps of the protocol: kafka/expected.tsv lists them,
 with reasons.
 
-Some are expected only at first: clients learn in this way that a leader or a coordinator moved. If such an
-error goes on for longer on a connection, something is wrong.
+Some are expected only at first: such errors are how clients learn that a leader or a coordinator moved. If
+one persists on a connection, something is wrong.
 
 Holds two times for each such error of a connection.
 """
@@ -26,14 +26,14 @@ AT_FIRST_NS = 5 * SECOND_NS
 """
 
 _ANEW_NS = 60 * SECOND_NS
-"""After so long without the error, its next occurrence is another first one."""
+"""After this long without the error, its next occurrence counts as a first one again."""
 
 _ANY_API = "*"
 
 
 def expected_errors(exchange: Exchange, errors: Iterable[str]) -> tuple[str, ...]:
-    """Those of its ``errors`` that are expected. To be called once for each exchange with errors, in order
-    for each connection.
+    """The expected ones of its ``errors``. Call it once for each exchange with errors, in order within each
+    connection.
     """
     return tuple(error for error in errors if _is_expected(exchange, error))
 
@@ -52,7 +52,7 @@ def _is_expected(exchange: Exchange, error: str) -> bool:
 
 @cache
 def _only_at_first() -> dict[tuple[str, str | None], bool]:
-    """By error and API, whether the error is expected only at first."""
+    """Error and API -> whether the error is expected only at first."""
     return {
         (row["error"], api): row["only_at_first"] == "true"
         for row in rows("expected.tsv")

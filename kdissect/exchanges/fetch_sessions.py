@@ -1,5 +1,5 @@
 """Fetch exchanges -> the position of each consumer in each of its partitions, including those that an
-exchange does not name.
+exchange leaves out.
 
 In a fetch session (KIP-227) a request names only the partitions whose position changed, and a response only
 those with something new. The others are remembered here: positions by connection and session ID, at most
@@ -69,7 +69,7 @@ class FetchSessions:
         self._partitions = 0
 
     def feed(self, exchange: Exchange, touched: Sequence[Touched]) -> list[Position]:
-        """Process a Fetch and the partitions it touched. Returns the position in every partition that it
+        """Process a Fetch and its partitions. Returns the position in every partition that it
         fetched.
         """
         request = exchange.request or {}
@@ -118,7 +118,7 @@ class FetchSessions:
 
 
 def _new_position(touched: Touched, previous: Position | None) -> Position:
-    """The position after a response. What neither message contains stays as it was."""
+    """The position after a response. Values that neither message contains keep their previous value."""
     fetch_offset = touched.request.get("fetch_offset")
     if fetch_offset is None and previous is not None:
         fetch_offset = previous.next_offset

@@ -4,8 +4,8 @@
     ConsumerGroupHeartbeat, ShareGroupHeartbeat, StreamsGroupHeartbeat           KIP-848, KIP-932, KIP-1071
     OffsetCommit, TxnOffsetCommit                                                any group
 
-A heartbeat without news is an event only on request. Bodies may be partial or missing. Missing values are
-None. Holds nothing.
+A heartbeat that changes nothing is an event only with ``include_alive``. Bodies may be partial or missing.
+Missing values are None. Holds nothing.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class GroupEvent(NamedTuple):
         event: one of ``EVENTS``, or ``alive``. In groups that only use heartbeats, a member's first and last
             are ``join`` and ``leave``.
         member_id: the one assigned by this response, if any, otherwise the request's.
-        is_new: for a join, whether the member had no ID yet, or none that the group knows.
+        is_new: for a join, whether the member had no ID yet, or an ID unknown to the group.
         generation: for classic groups. For others the member epoch, from the response if there is one.
         session_timeout_ms: requested by a classic member when it joins.
         protocol_type: for classic groups: ``consumer``, ``connect``.
@@ -84,7 +84,7 @@ class GroupEvent(NamedTuple):
 
     @property
     def key(self) -> tuple[int, str, int, str]:
-        """Sort key: by time, whatever order the events were collected in."""
+        """Sort key: by time, regardless of the order in which the events were collected."""
         return self.time_ns, self.connection, self.number, self.member_id or ""
 
 
@@ -93,7 +93,7 @@ def group_events(exchange: Exchange, *, include_alive: bool = False) -> list[Gro
 
     Args:
         exchange: any. Most have no events. A response without its request does not identify its group.
-        include_alive: also heartbeats without news.
+        include_alive: include heartbeats that change nothing.
     """
     read = _READERS.get(exchange.api or "")
     request = exchange.request

@@ -60,8 +60,8 @@ if TYPE_CHECKING:
 # Exchanges of a connection -> its client: software (KIP-511), SASL mechanism, principal.
 #
 # Read from ApiVersions, SaslHandshake and SaslAuthenticate, and from the raw tokens that follow SaslHandshake
-# v0. The principal is set only after the broker accepted the credentials. The credentials themselves are read
-# here and not kept.
+# v0. The principal is set only after the broker accepted the credentials. The credentials themselves are not
+# kept.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -207,16 +207,16 @@ def _request(frame: Frame, api_key: int) -> Body:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# The gaps of one connection -> the exchanges they cost, entirely or in part.
+# The gaps of one connection -> the exchanges that were lost, completely or in part.
 #
-# Brokers respond in order, and most clients count their requests by one. So if a gap hides a frame boundary,
-# these messages were in it:
+# Brokers respond in order, and most clients increment correlation IDs by one. So if a gap hides a frame
+# boundary, these messages were in it:
 #
 # * the response to a request that was waiting during the gap, or during the search for the next response, and
 #   was then overtaken by a later response or not answered before the connection ended;
-# * the request of a response that comes after a gap in the requests and matches no request;
+# * the request of a response that follows a gap in the requests and has no matching request;
 # * requests with the correlation IDs that are missing between the last request before the gap and the first
-#   one after it, if the connection counted by one until then. These exchanges are lost completely if their
+#   one after it, if the client incremented by one until then. These exchanges are lost completely if their
 #   responses are lost too.
 #
 # Each such exchange is counted once, as ``exchanges_lost``. If half of it was captured, it has an anomaly
@@ -228,11 +228,11 @@ def _request(frame: Frame, api_key: int) -> Body:
 LOST = "exchanges_lost"
 INCOMPLETE = "exchanges_incomplete"
 
-_MAX_MISSING = 100_000  # correlation IDs: with more, the client probably restarted its count
+_MAX_MISSING = 100_000  # correlation IDs: after a larger step, the client probably restarted its counter
 
 
 class GapLosses:
-    """The exchanges that gaps of a connection cost.
+    """The exchanges lost in gaps of a connection.
 
     Args:
         pairing: of the connection.
@@ -311,11 +311,12 @@ def _is_complete(frame: Frame | None) -> bool:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# The memory of all connections -> which of them must free some.
+# The memory of all connections -> those that must free some of it.
 #
 # A limit per connection does not bound the memory of twenty thousand connections. So the sum of what they
-# hold (``KafkaConnection.held``) is kept as well, and above ``Limits.held_bytes_in_all`` the connection idle
-# for longest frees what it holds. The sum is updated every ``_EVERY`` items. Little changes in between.
+# hold (``KafkaConnection.held``) is kept as well, and above ``Limits.held_bytes_in_all`` the connection that
+# has been idle longest frees what it holds. The sum is updated every ``_EVERY`` items. Little changes in
+# between.
 #
 # Holds a number for each connection that holds anything.
 # ------------------------------------------------------------------------------------------------------------
@@ -341,7 +342,7 @@ class MemoryBudget:
         self.held = 0
 
     def note(self, kafka: KafkaConnection) -> bool:
-        """Note that a connection was fed. Returns whether ``excess`` is due."""
+        """Note that a connection was fed. Returns whether to call ``excess``."""
         self._changed[kafka] = None
         self._due -= 1
         return not self._due
@@ -383,7 +384,7 @@ class KafkaConnection:
     Args:
         connection: both ends, and which of them opened it.
         limits: to respect.
-        broker_side: 0 or 1 if the user said which end is the broker. None: detect it.
+        broker_side: 0 or 1 if -d says which end is the broker. None: detect it.
         counts: counters of frames and bytes that did not become exchanges.
         listener_side: 0 or 1 if that end is known as a listener of Kafka from other connections.
 
@@ -416,7 +417,7 @@ class KafkaConnection:
         self._broker_side = broker_side
         self._listener_side = listener_side if broker_side is None else broker_side
         self._answered: tuple[AnsweredRequest, AnsweredRequest] | None = None
-        self._alert: str | None = None  # with which the broker rejected the requests, because it expects TLS
+        self._alert: str | None = None  # from the broker, which expects TLS
         self._client: int | None = None
         self._seen = [False, False]
         self._refused = False
@@ -457,7 +458,9 @@ class KafkaConnection:
             return []
         frames: list[list[Frame | Lost]] = [[], []]
         frames[side] = self._framings[side].feed(item)
-        frames[1 - side] = self._framings[1 - side].retry()  # bytes of one side help to recognize the other
+        frames[1 - side] = self._framings[
+            1 - side
+        ].retry()  # bytes of one side help to recognize the other side
         if self._refused:
             self._refuse("not Kafka")
         return self._process_both(frames)
@@ -493,7 +496,7 @@ class KafkaConnection:
         return out
 
     def shed(self, now_ns: int) -> list[Exchange]:
-        """Free memory, because all connections together hold too much."""
+        """Free memory because all connections together hold too much."""
         self._counts["shed"] += 1
         for framing in self._framings:
             framing.shed()
@@ -632,7 +635,7 @@ class KafkaConnection:
         return pos
 
     def _locate_first_request(self, side: int, search: Search) -> int | None:
-        """Find a request in mid-stream, on a connection that may not be Kafka's."""
+        """Find a request mid-stream, on a connection that may not be Kafka."""
         if self._listener_side == 1 - side:
             pos = locate_frames(search, is_readable_request)
             if pos is not None:
@@ -685,7 +688,7 @@ class KafkaConnection:
         return out
 
     def _process_both(self, frames: list[list[Frame | Lost]]) -> list[Exchange]:
-        """Process frames of both sides: requests first, because responses are found by them."""
+        """Process frames of both sides: requests first, because responses are recognized by them."""
         if self._client is None:
             return []
         broker = 1 - self._client
@@ -794,7 +797,7 @@ class KafkaConnection:
         self._pending_anomalies.append(Anomaly(kind, "connection", detail))
 
     def _hide(self, side: int) -> None:
-        """A gap hides where frames begin."""
+        """Handle a gap that hides frame boundaries."""
         if self._losses is None:
             assert self._pairing is not None
             self._losses = GapLosses(self._pairing, self._counts)

@@ -1,16 +1,16 @@
 """The latency of an answered exchange -> its parts, in order of time:
 
     queued      until the last byte of the previous response: brokers serve a connection one request at a time
-    throttled   until the throttle time of the previous response is over. Since 2.0 a broker responds at once
-                and then does not read from the connection (KIP-219); before, it delayed the response
-    network     until bytes of the request were last sent again, if the first copy was captured as well
-    wait        the rest, if the broker waited for records, or for other members of a group
+    throttled   until the throttle time of the previous response is over. Since 2.0 a broker responds
+    immediately and then stops reading from the connection (KIP-219); before, it delayed the response network
+       until bytes of the request were last retransmitted, if the original was captured too wait        the
+       rest, if the broker waited for records, or for other members of a group
     service     the rest, if it did not
 
 A part that cannot be known is None, and then so is the service time: after a gap, after a throttle time that
-could not be decoded, and for a fetch of which it is unknown whether it waited.
+could not be decoded, and for a fetch that may or may not have waited.
 
-A consumer's fetch did not wait if enough of what it returned (``min_bytes``) had been there before: batches
+A consumer's fetch did not wait if enough of what it returned (``min_bytes``) was already available: batches
 below the last high watermark (for read_committed: last stable offset) that the connection had seen. It waited
 if it returned nothing, or less than that. Unknown: partitions whose high watermark the connection had not
 seen, share groups (their responses have none), errors, and records that a quota withheld. A replica reads
@@ -67,8 +67,8 @@ def split_latency(exchange: Exchange, limits: Limits) -> None:
 
 
 def waiter(exchange: Exchange) -> str | None:
-    """The kind of request, among those that a broker delays until there is something to answer: an API name,
-    with the reader for fetches that are not of a consumer. None for others.
+    """The kind of a request that a broker may delay on purpose: its API name, followed by the reader if a
+    Fetch is not a consumer's. None for other requests.
     """
     key = exchange.api_key
     if key == FETCH and content.replica_id(exchange) is not None:
@@ -206,7 +206,7 @@ def _is_recent(api_key: int | None, version: int | None) -> bool:
 
 
 def _waited(exchange: Exchange, watermarks: Mapping[_Partition, tuple[int, int]]) -> bool | None:
-    """Whether the broker waited for something to answer. None: unknown."""
+    """Whether the broker waited for something to return. None: unknown."""
     if exchange.api_key not in FETCHES:
         return exchange.api_key in _REBALANCING
     request, response, frame = exchange.request, exchange.response, exchange.response_frame
@@ -248,7 +248,7 @@ def _waited(exchange: Exchange, watermarks: Mapping[_Partition, tuple[int, int]]
 
 
 def _is_answered_at_once(exchange: Exchange, request: Body) -> bool:
-    """Whether the broker answers a fetch at once whatever there is."""
+    """Whether the broker answers a fetch immediately, whatever it has."""
     if request.get("max_wait_ms", 1) <= 0 or request.get("min_bytes", 1) <= 0:
         return True
     if exchange.api_key == SHARE_FETCH:

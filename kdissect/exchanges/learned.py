@@ -1,4 +1,4 @@
-"""Facts that one connection reveals about others: the only ones that cross connections. Names and batches
+"""Facts learned on one connection that others need: the only ones that cross connections. Names and batches
 have the packet time at which they were learned. Holds at most ``Limits.topic_names`` names of topic IDs,
 ``listeners``, and ``produced_batches``.
 
@@ -6,9 +6,9 @@ Connections are independent (docs/decisions/connections-are-islands.md). The par
 be dissected separately, if their facts are first collected and merged. The order of merging does not matter:
 of two facts about the same thing, the earlier one wins.
 
-An ID is resolved in one of two ways. ``whole``: by what any part of the capture teaches. ``window``: if its
-name was learned earlier in packet time, or at most ``Limits.naming_window_ns`` later: as when a capture is
-read once, from beginning to end. That a listener is Kafka's counts only as ``whole``.
+An ID is resolved in one of two ways. ``whole``: by a name learned from any part of the capture. ``window``:
+if its name was learned earlier in packet time, or at most ``Limits.naming_window_ns`` later, as when a
+capture is read once, from beginning to end. Known listeners are used only with ``whole``.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Listeners:
         return iter(self._known)
 
     def learn(self, exchange: Exchange) -> None:
-        """Note the broker of an exchange, and the brokers that its response, if decoded, names."""
+        """Note the broker of an exchange, and the brokers named in its response, if that is decoded."""
         self.add(exchange.connection.broker)
         if exchange.api_key in ADVERTISING:
             for host, port in advertised(exchange):
@@ -67,7 +67,7 @@ ADVERTISING = frozenset({METADATA, FIND_COORDINATOR, DESCRIBE_CLUSTER})
 
 
 def advertised(exchange: Exchange) -> Iterator[tuple[str, int]]:
-    """Host and port of each broker that a response names."""
+    """Host and port of each broker named in a response."""
     response = exchange.response or {}
     for each in (*(response.get("brokers") or ()), *(response.get("coordinators") or ()), response):
         host, port = each.get("host"), each.get("port")
@@ -89,9 +89,8 @@ class LearnedFacts:
     Attributes:
         topics: topic ID -> name, and when it was learned: ``completed_ns`` of the exchange with both.
         listeners: where brokers respond, and the addresses that they advertise.
-        produced: batch -> when it was produced, and when its offset was learned, likewise. None if these were
-            not gathered.
-        dropped_batches: how many were not kept because of the limit.
+        produced: batch -> when it was produced, and when its offset was learned. None if these were not
+        gathered. dropped_batches: how many were not kept because of the limit.
         names: as given.
     """
 
@@ -122,7 +121,7 @@ class LearnedFacts:
             known[batch] = sent_ns, time_ns
 
     def gathered_batches(self) -> dict[ProducedBatch, tuple[int, int]]:
-        """``produced``, which from now on is gathered."""
+        """``produced``, which is gathered from now on."""
         if self.produced is None:
             self.produced = {}
         return self.produced

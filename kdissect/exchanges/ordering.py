@@ -3,7 +3,7 @@
 A connection with a late or missing segment completes its exchanges later than others, with the times of the
 original packets. While any connection waits like this, exchanges completed after it began to wait are held
 and sorted. So are those that one packet completes on several connections. The order within a connection does
-not change. Usually no connection waits, and everything passes straight through. Holds at most
+not change. Usually no connection waits, and everything passes through immediately. Holds at most
 ``Limits.order_rows`` exchanges and ``order_bytes`` of frames. Above that, the earliest exchange is released.
 """
 
@@ -41,7 +41,7 @@ class Ordering(Generic[Item]):
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._heap: list[tuple[tuple[int, int], str, int, Item]] = []  # by order, connection and arrival
-        self._latest: dict[str, tuple[int, int]] = {}  # order of the last one held, by connection
+        self._latest: dict[str, tuple[int, int]] = {}  # by connection: order of the last one held
         self._bytes = 0
         self._arrivals = count()
 

@@ -1,4 +1,5 @@
-"""An exchange -> its outcome: whether the broker answered, and if not, whether it still could. Stateless.
+"""An exchange -> its outcome: whether the broker answered, and if not, whether it still could have.
+Stateless.
 
 A request is unanswered once no response can follow, or once it has been outstanding for 30 s longer than it
 allows the broker to wait. Some requests do: a Fetch waits for records, a JoinGroup for the other members.
@@ -31,7 +32,7 @@ def outcome(exchange: Exchange) -> str | None:
 
 
 def overdue_ns(exchange: Exchange) -> int:
-    """For how long an unanswered request was outstanding, beyond what it allows the broker to wait."""
+    """How much longer an unanswered request was outstanding than it allows the broker to wait."""
     return exchange.completed_ns - exchange.time_ns - allowed_ns(exchange)
 
 

@@ -2,8 +2,8 @@
 
 Brokers respond to a connection's requests in order. So requests wait in a queue, and when a response arrives,
 all older requests remain unanswered: their responses were lost, or they expected none. A request is queued as
-soon as its header is read: a body that cannot be decoded, or is too large to be held, never costs its
-response.
+soon as its header is read: even if its body cannot be decoded, or is too large to be held, its response is
+recognized.
 
 Holds the outstanding requests: at most ``Limits.pending_requests`` and ``pending_bytes``, none for longer
 than ``pending_age_ns``.
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from kdissect.model import ConnectionInfo, Frame
 
 PRODUCE = 0
-_UNACKNOWLEDGED_KEPT = 16  # a broker that responds to acks=0 in spite of it does so at once
-_COPY_NS = 1_000_000  # bytes that come again so soon were captured twice: no sender repeats them before
+_UNACKNOWLEDGED_KEPT = 16  # a broker that responds to acks=0 at all does so immediately
+_COPY_NS = 1_000_000  # bytes repeated this soon were captured twice: no sender retransmits earlier
 _STEADY = 2
-_TELLING_BYTES = 64  # shorter responses of several APIs can be alike
+_TELLING_BYTES = 64  # shorter responses of different APIs can look the same
 _MOST_COMPARED = 16  # outstanding requests
 _EXCHANGE_COST = 1024  # approximate overhead in bytes of an outstanding request
 
@@ -50,7 +50,7 @@ class Pairing:
         limits: to respect.
 
     Attributes:
-        doubts: requests may be missing that were sent before the outstanding ones. A controller before 0.9
+        doubts: requests sent before the outstanding ones may be missing. A controller before 0.9
             uses the same correlation ID for several requests, so a response must then also fit the layout of
             the request's API.
         first_id: correlation ID of the first request captured; None before it.
@@ -155,7 +155,7 @@ class Pairing:
 
     def mistrust(self) -> None:
         """Responses to the outstanding requests may be missing. For SASL tokens, which have no correlation
-        ID, and for repeated correlation IDs, the next response need not be theirs.
+        ID, and for repeated correlation IDs, the next response may not be theirs.
         """
         self._stale = len(self._waiting)
 
@@ -214,7 +214,7 @@ class Pairing:
         return done
 
     def retransmitted(self, time_ns: int, back: int) -> None:
-        """Requests were sent again, from ``back`` bytes before the end of the latest one."""
+        """Requests were retransmitted, from ``back`` bytes before the end of the latest one."""
         for exchange in reversed(self._waiting):
             if back <= 0:
                 break
@@ -244,7 +244,7 @@ class Pairing:
     def _wait(self, exchange: Exchange, frame: Frame) -> list[Exchange]:
         waiting, limits = self._waiting, self._limits
         waiting.append(exchange)
-        if frame.end_ns < self._orphan_ns:  # it was found late, and its response may already have passed
+        if frame.end_ns < self._orphan_ns:  # it was recognized late, and its response may already have passed
             self._stale = len(waiting)
         self._by_id.setdefault(exchange.correlation_id, []).append(exchange)
         self._bytes += len(frame.data)
@@ -308,7 +308,7 @@ class Pairing:
 
     def _set_api(self, orphan: Exchange, frame: Frame) -> None:
         """Set the API of a response whose request was not captured, if its content shows it: of the requests
-        outstanding now, it fits the responses to one API only, and that layout is no other API's.
+        outstanding now, it fits the response of only one API, and no other API has that layout.
         """
         if frame.size < _TELLING_BYTES or not frame.complete:
             return
@@ -325,7 +325,7 @@ class Pairing:
             orphan.api = _name(fitting[0][0])
 
     def _pop(self) -> Exchange:
-        exchange = self._waiting.pop(0)  # the list is short, and a deque costs 600 bytes for each connection
+        exchange = self._waiting.pop(0)  # the list is short, and a deque takes 600 bytes for each connection
         same_id = self._by_id[exchange.correlation_id]
         del same_id[0]
         if not same_id:

@@ -39,7 +39,7 @@ REQUEST, RESPONSE = "request", "response"
 FETCH_SNAPSHOT = 59
 
 TOGETHER = 256
-"""Records that are read column by column at a time. What was read from them is held until the next."""
+"""Number of records read together, column by column. Their values are held until the next ones are read."""
 
 _BASE_OFFSET = "base_offset"
 _AFTER_APPEND = (7, 20)  # REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS_AFTER_APPEND: other replicas were missing
@@ -76,10 +76,10 @@ class PartitionRecords(NamedTuple):
         aborted: ``aborted_transactions`` of a Fetch response. None if it has none.
         log_append_time_ms: when the broker appended the records, from the Produce response, if the topic has
             such timestamps. None if it has the producer's.
-        error_code: with which the broker answered a produced batch; 0 is NONE. None without a response, and
+        error_code: in the response to a produced batch; 0 is NONE. None without a response, and
             for fetched records.
         piece: of a FetchSnapshot. All but the first can begin anywhere, even inside a batch.
-        budget: how much all record data of the same message may decompress to.
+        budget: the limit on the decompressed size of all record data of the message.
     """
 
     exchange: Exchange
@@ -97,7 +97,7 @@ class PartitionRecords(NamedTuple):
 
     @property
     def time_ns(self) -> int:
-        """When the records passed: the last byte of the request that carried them, or of the response."""
+        """Time of the records: the last byte of the request, or of the response, that carried them."""
         return record_time_ns(self.exchange)
 
     def produced_ns(self, batch: Batch) -> int | None:
@@ -116,7 +116,7 @@ class PartitionRecords(NamedTuple):
 
     @property
     def may_be_stored(self) -> bool:
-        """Whether the leader can have stored the records in spite of the error."""
+        """Whether the leader may have stored the records despite the error."""
         return self.error_code in _AFTER_APPEND
 
     @property
@@ -214,7 +214,7 @@ class DecodedBatch:
 
     Attributes:
         source, batch: shared by all its records.
-        are_plain: all records are as a client wrote them: no control records, and not in one of Kafka's own
+        are_plain: whether all records are as a client wrote them: no control records, none of Kafka's own
             topics.
     """
 
@@ -223,7 +223,7 @@ class DecodedBatch:
     def __init__(self, source: PartitionRecords, batch: Batch, first: int, *, show_secrets: bool) -> None:
         self.source = source
         self.batch = batch
-        # An unknown topic can be the one with credentials. FetchSnapshot has no other.
+        # An unknown topic may be the one with credentials. FetchSnapshot carries only that one.
         self._topic = next(iter(source.names), CLUSTER_METADATA) if source.in_log else CLUSTER_METADATA
         self.are_plain = not batch.controls and not is_internal(self._topic)
         self._first = first
@@ -288,7 +288,7 @@ def decode_batches(
 ) -> Iterator[DecodedBatch]:
     """Decode record data batch by batch. Problems are in the anomalies of the batches.
 
-    A slice of a snapshot that is not its first cannot be decoded. ``Snapshots`` joins them.
+    A slice of a snapshot, except its first, cannot be decoded alone. ``Snapshots`` joins them.
     """
     where = REQUEST if source.produced else RESPONSE
     if source.piece is not None and source.piece.position:
@@ -516,7 +516,7 @@ def _plan(fields: Sequence[Field], version: int, target: str) -> Plan | None:
 
 # ------------------------------------------------------------------------------------------------------------
 # Slices of snapshots -> the same slices, each with complete batches only. Holds the incomplete last batch of
-# each snapshot's latest slice until the next slice arrives: at most ``limits.snapshot_bytes`` in all, and
+# each snapshot's latest slice until the next slice arrives: at most ``limits.snapshot_bytes`` in total, and
 # ``limits.snapshots`` snapshots.
 #
 # A broker fetches the snapshot of the metadata log in slices of 8 MiB (KIP-630), which begin and end

@@ -2,10 +2,10 @@
 
 The first pass over captures needs no other exchanges. While a connection is plain, a request whose API and
 version cannot name topic IDs is held back, and forgotten together with its response: only the first bytes of
-the two are read, and the rest is skipped by its length. Anything else, and all that is held back before it,
-takes the usual way. So the exchanges that are left are those of the usual way, whatever happens.
+the two are read, and the rest is skipped by its length. Anything else, and everything held back before it, is
+processed as usual. So the remaining exchanges are the same as without skimming, whatever happens.
 
-Holds what the usual way holds, and up to ``SHED_BYTES`` each of ``_HELD_BACK`` requests and a response.
+Holds what ``KafkaConnection`` holds, and up to ``SHED_BYTES`` each of ``_HELD_BACK`` requests and a response.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LARGE_BYTES = 4 * SHED_BYTES
 
 
 class _SkimmedFrame:
-    """A frame of which only the first bytes are kept.
+    """A frame whose first bytes only are kept.
 
     Attributes:
         first: the first ``SHED_BYTES`` at most of its first packet.
@@ -55,7 +55,7 @@ class _SkimmedFrame:
             self.skipped = 0
 
     def skip(self, item: Data) -> bool:
-        """Skip more of it. Returns whether ``item`` has nothing else."""
+        """Skip more of it. Returns whether that is all of ``item``."""
         size = len(item.payload)
         if size > self.left:
             return False
@@ -84,7 +84,9 @@ class SkimmedConnection(KafkaConnection):
         self._last_id: int | None = None  # correlation ID of the last request that was forgotten
 
     def skims(self, side: int, item: Data | Gap | Retransmitted | Closed) -> bool:
-        """Whether the next item from ``side`` is skipped, or held back for now. If not, feed it."""
+        """Whether the next item from ``side`` is skipped, or held back for now. If not, pass it to
+        ``feed``.
+        """
         if not self._is_plain or not isinstance(item, Data):
             return False
         requests, payload = self._requests, item.payload
@@ -152,7 +154,7 @@ class SkimmedConnection(KafkaConnection):
         return super().held + sum(len(request.first.payload) for request in self._requests)
 
     def _skips(self, side: int, frame: _SkimmedFrame, item: Data) -> bool:
-        """Whether ``item`` has nothing but more of a frame, and is skipped."""
+        """Whether ``item`` is only more of a frame, and is skipped."""
         is_skipped = frame.skip(item)
         if is_skipped:
             self._connection.expect(side, frame.left)
@@ -164,7 +166,7 @@ class SkimmedConnection(KafkaConnection):
         return 1 - self._client
 
     def _take_back(self) -> list[Exchange]:
-        """Let what was held back take the usual way."""
+        """Process what was held back as usual."""
         out: list[Exchange] = []
         if not self._is_plain:
             return out
@@ -187,7 +189,7 @@ class SkimmedConnection(KafkaConnection):
         return out
 
     def _look(self, side: int) -> None:
-        """See whether the connection is plain now, or else whether the body that is arriving is needed."""
+        """Determine whether the connection is plain now, and if not, whether the arriving body is needed."""
         pairing, identity = self._pairing, self._identity
         if pairing is None or identity is None or identity.raw_tokens or pairing.doubts:
             return
@@ -213,8 +215,8 @@ class SkimmedForProduces(SkimmedConnection):
 
 @cache
 def _is_known_not_to_name(api_key: int, version: int) -> bool:
-    """Whether request and response of this version are known, and neither can name topic IDs or tell how the
-    connection goes on.
+    """Whether request and response of this version are known, and neither can name topic IDs or determine how
+    later frames are read.
     """
     message = schema.request(api_key)
     is_known = message is not None and version in message.versions

@@ -8,7 +8,7 @@ If a capture is read once, an ID is resolved if its name was learned earlier in 
 ``Limits.naming_window_ns`` later. So an exchange with an unknown ID waits that long, and later exchanges wait
 with it to keep the order. At most ``naming_rows`` exchanges and ``naming_bytes`` bytes wait
 (docs/decisions/naming-keeps-order.md). If the names were learned in a first pass (``pipeline.learned_from``),
-nothing waits, and ``LearnedFacts`` says which names apply.
+nothing waits, and ``LearnedFacts`` has the names that apply.
 """
 
 from __future__ import annotations
@@ -32,9 +32,7 @@ if TYPE_CHECKING:
     from kdissect.model import Body, Exchange
 
 NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
-RESERVED = {
-    "AAAAAAAAAAAAAAAAAAAAAQ": "__cluster_metadata"
-}  # KIP-516: the one topic whose id never needs teaching
+RESERVED = {"AAAAAAAAAAAAAAAAAAAAAQ": "__cluster_metadata"}  # KIP-516: the one topic with a fixed ID
 
 
 class _Struct(NamedTuple):

@@ -1,10 +1,10 @@
-"""An exchange -> what it does to each partition: the request's and the response's struct for it.
+"""An exchange -> its partitions, each with the structs for it in request and response.
 
     Fetch   request   {partition: 3, fetch_offset: 41, ...}
             response  {partition_index: 3, high_watermark: 57, ...}
 
 Which fields lead to a partition is read from the schema's roles, once per layout. Exchanges that only
-describe a cluster (Metadata and the like) touch nothing.
+describe a cluster, such as Metadata, have none.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kdissect.kafka.schema import Field
     from kdissect.model import Exchange
 
-# These describe the cluster: they name every partition and touch none.
+# These describe the cluster: partitions in them are not counted.
 _DESCRIBING_APIS = frozenset(
     {
         *("Metadata", "UpdateMetadata", "LeaderAndIsr", "StopReplica", "DescribeTopicPartitions"),
@@ -39,7 +39,7 @@ _NO_STRUCT: Body = {}
 
 
 class Touched(NamedTuple):
-    """A partition, and what both messages say about it.
+    """A partition, and its structs in both messages.
 
     Attributes:
         topic: its name, or its ID if the name is unknown.
@@ -157,7 +157,7 @@ def _plan(fields: Sequence[Field], version: int, *, is_outermost: bool) -> _Part
     return _PartitionPlan(
         topic=single.get((TOPIC, "string")),
         topic_id=single.get((TOPIC, "uuid")),
-        # A group at the top level belongs to the whole exchange. Further inside it distinguishes structs
+        # A group at the top level belongs to the whole exchange. A group further inside applies to one struct
         # (OffsetFetch 8).
         group=None if is_outermost else single.get((GROUP, "string")),
         partition=partition,

@@ -19,8 +19,8 @@ class Api:
         former_names: names in earlier releases, oldest first.
         versions: all that ever existed, the same for request and response.
         flexible: first version with compact lengths and tag buffers. None: no version has them.
-        listeners: who serves it: broker, controller, zkBroker (a broker in ZooKeeper mode, gone in 4.0).
-        introduced: version -> release that introduced it.
+        listeners: the processes that serve it: broker, controller, zkBroker (a broker in ZooKeeper mode, gone
+        in 4.0). introduced: version -> release that introduced it.
         unstable: version -> releases (``3.5..3.6``) that served it only with unstable versions enabled.
         removed: version -> release that removed it, even if a later one restored it.
         restored: version -> release that restored it.
@@ -50,7 +50,7 @@ def names() -> list[str]:
 
 @cache
 def by_key(key: int) -> Api | None:
-    """The API with this key. None if it is newer than this program."""
+    """The API with this key. None if it is newer than kdissect."""
     row = _rows().get(key)
     return None if row is None else _api(row)
 

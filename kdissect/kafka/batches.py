@@ -56,7 +56,7 @@ _DELETE_HORIZON = 0x40
 _new = tuple.__new__
 
 _MAX_CONTROL_ANOMALIES = 10
-"""Malformed control records of a batch that have an anomaly each. The others share one."""
+"""Most malformed control records of a batch that get their own anomaly. The others share one."""
 
 _KEPT_BYTES, _KEPT_RECORDS = 16 * 1024 * 1024, 50_000
 """The size up to which a large batch is held, so that it is decoded only once."""
@@ -76,13 +76,13 @@ class Batch(NamedTuple):
         magic: 0, 1 or 2. Others are not decoded.
         attributes: as on the wire. The properties interpret them.
         base_offset: of the first record, even if compaction removed it.
-        last_offset: of the last record, on the same terms.
+        last_offset: of the last record, even if compaction removed it.
         leader_epoch, producer_id, producer_epoch, base_sequence: for magic 2, otherwise None. -1 means none.
         base_timestamp_ms: to which the timestamps of magic 2 records are relative.
         records: in wire order.
         anomalies: of the batch.
         controls: for a control batch, the type of each record.
-        aborted: hidden from read_committed consumers, if the response says so.
+        aborted: whether read_committed consumers do not see it, according to the response.
         first: index in the batch of the first of ``records``. A batch with too many records to hold comes in
             parts.
         elsewhere: number of records in its other parts.
@@ -244,9 +244,7 @@ class _Source:
     def fault(
         self, pos: int, inflating: DecodeError | None, reading: DecodeError | None, shown: str
     ) -> list[Anomaly]:
-        """The anomaly for a failure. If decompression failed, records that end early are only a consequence
-        of it.
-        """
+        """The anomaly for a failure. If decompression failed, that is also why the records end early."""
         match inflating or reading:
             case None:
                 return []
@@ -392,8 +390,7 @@ def _as_parts(records: list[Record]) -> _Parts:
 
 
 def _read_twice(read: Callable[[], Generator[list[Record], None, _T]], size: int) -> tuple[_Parts, _T]:
-    """Decode all records to count them and to find faults, then start again. Once is enough if there are few
-    after all.
+    """Decode all records to count them and to find faults, then start again, unless there are only a few.
 
     Args:
         read: starts decoding them.

@@ -66,7 +66,7 @@ class DecodedBody(NamedTuple):
 
 
 class _Plain(NamedTuple):
-    """How to decode a body that needs no further processing if it decodes to its last byte: the usual case.
+    """How to decode a body in the usual case: no processing is needed if it decodes to its last byte.
 
     Attributes:
         tags: the bytes expected after the correlation ID of a response.
@@ -130,9 +130,9 @@ def decode_exchange(
 
 @cache
 def _plain(api_key: int | None, api_version: int | None) -> tuple[_Plain | None, _Plain | None]:
-    """How to decode request and response quickly. None if more than decoding is needed, or if they are
-    unknown: an ApiVersions response can have another version, Envelope contains messages, and credentials
-    must be redacted.
+    """Fast decoders of request and response. None if more than decoding is needed, or if they are unknown: an
+    ApiVersions response can have another version, Envelope contains messages, and credentials must be
+    redacted.
     """
     if api_key is None or api_version is None or api_key in (API_VERSIONS, ENVELOPE):
         return None, None
@@ -152,7 +152,7 @@ def _plain_layout(message: Message | None, version: int) -> _Plain | None:
 
 
 def _decode_plainly(plain: _Plain, frame: Frame, pos: int, budget: DecodeBudget) -> Body | None:
-    """The body. None if anything is unusual: then the slow path decodes it."""
+    """The body. None if anything is unusual: the slow path then decodes it."""
     size = frame.size
     if size > LARGE_BYTES:
         return None
@@ -177,7 +177,7 @@ def decode_request(
     Args:
         data: header and body, without the size field.
         api_key: as in its header. None: a SASL token without header.
-        complete: whether ``data`` is all of it.
+        complete: whether ``data`` is the whole message.
         header: of ``data``, if already decoded.
         show_secrets: do not redact credentials.
         budget: memory for the body. None: the default for an exchange.
@@ -213,7 +213,7 @@ def decode_response(
         api_key: of its request. None if that was not captured.
         api_version: of its request, likewise.
         complete: whether ``data`` is all of it.
-        request: the decoded request. An Envelope's response is decoded by what its request forwarded.
+        request: the decoded request. An Envelope's response is decoded according to the forwarded request.
         show_secrets: do not redact credentials.
         budget: memory for the body. None: the default for an exchange.
     """
@@ -229,7 +229,7 @@ def decode_response(
         return DecodedBody(_undecoded(api_key, data[CORRELATION_ID_BYTES:], show_secrets), None, [anomaly])
     is_rejected = api_key == API_VERSIONS and data.startswith(_UNSUPPORTED_VERSION, pos)
     if is_rejected:
-        api_version = 0  # KIP-511: so a broker responds that does not support the requested version
+        api_version = 0  # KIP-511: the response of a broker that does not support the requested version
     message = schema.response(api_key)
     decoded = _decode(
         message, RESPONSE, api_key, api_version, data, pos, complete, show_secrets, budget, request
@@ -302,7 +302,7 @@ def left_over(data: bytes) -> int | None:
 
 
 def is_newer_request(data: bytes) -> bool:
-    """Whether ``data`` has a request header with an API or version newer than this program."""
+    """Whether ``data`` has a request header with an API or version newer than kdissect."""
     try:
         header = read_request_header(data)
     except DecodeError:
@@ -327,7 +327,7 @@ def fits_response(data: bytes, api_key: int, api_version: int, *, to_the_end: bo
 
 @cache
 def is_unique_response(api_key: int, api_version: int) -> bool:
-    """Whether the types of this response's fields, in order, are those of no other API's response."""
+    """Whether no other API's response has the same types of fields in the same order."""
     message = schema.response(api_key)
     return message is not None and _apis_by_response()[_shape(message, api_version)] == {api_key}
 
@@ -354,7 +354,9 @@ def _types(fields: tuple[Field, ...], version: int) -> Iterator[object]:
 
 
 def can_be_response(beginning: bytes, api_key: int, api_version: int) -> bool:
-    """Whether a response that begins like this can be the answer. For unknown APIs and versions, any can."""
+    """Whether a response that begins like this can belong to the request. For unknown APIs and versions,
+    always.
+    """
     message = schema.response(api_key)
     if message is None or api_version not in message.versions:
         return True

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from kdissect.errors import UsageError
 
 UNNAMED_ERROR = "UNKNOWN_ERROR_"
-"""Name of an error code newer than this program, followed by its number."""
+"""Name of an error code newer than kdissect, followed by its number."""
 
 
 class ErrorCode(NamedTuple):
@@ -148,7 +148,7 @@ def text(name: str) -> str:
 # ------------------------------------------------------------------------------------------------------------
 # 16 bytes -> a UUID in Kafka's text form: URL-safe base64 without padding, 22 characters.
 #
-# A capture names the same few topics again and again, so the latest 4096 results are cached, about 500 KB.
+# Captures repeat the same few topics, so the latest 4096 results are cached, about 500 KB.
 # ------------------------------------------------------------------------------------------------------------
 
 

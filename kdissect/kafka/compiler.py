@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 
 LARGE_BYTES = MIB
-"""Messages above this size are decoded with text charged to the budget. It is not a limit for users to set:
-in smaller messages text takes too little, compared with the estimate ``decoded_bytes``, to spend time on it.
+"""Messages above this size are decoded with text charged to the budget. It is not a setting: in smaller
+messages text takes too little memory, compared with the estimate ``decoded_bytes``, to be worth counting.
 """
 
 
@@ -34,7 +34,7 @@ in smaller messages text takes too little, compared with the estimate ``decoded_
 def decoder(message: Message, version: int, draft: Draft | None = None, *, large: bool = False) -> Decoder:
     """A function (data, pos, budget) -> (body, end position).
 
-    It decodes the layout and stops: bytes after it are left to the caller. A known tag whose value does not
+    It decodes the layout and stops; the caller handles the bytes after it. A known tag whose value does not
     end where its size says is Malformed: the sender used another layout, perhaps a draft. If a tag occurs
     twice, the last one wins. The function raises only Truncated, Malformed or Oversized, with an approximate
     position and no path. The walker finds the exact place. The budget is charged only on success.

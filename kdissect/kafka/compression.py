@@ -41,7 +41,9 @@ _ZSTD_MAGIC_AND_DESCRIPTOR_BYTES = 5  # these give the length of a frame's heade
 _ZSTD_FRAME_HEADER_BYTES = 18  # at most
 
 _JAVA_SNAPPY = b"\x82SNAPPY\x00"
-_JAVA_SNAPPY_HEADER_BYTES = 16  # the magic and two version numbers, which some write in little-endian
+_JAVA_SNAPPY_HEADER_BYTES = (
+    16  # the magic and two version numbers, which some libraries write in little-endian order
+)
 # An element of three bytes copies 64 (snappy's format description, section 2.2), so a block that declares
 # more than this is invalid, and nothing is allocated for it.
 _SNAPPY_EXPANSION = 22
@@ -110,7 +112,7 @@ class Budget:
     """The limit on all compressed records of one frame together. A limit on each batch alone would let
     thousands of small bombs take minutes.
 
-    It grows with the compressed bytes. Data that was rejected counts with all that it was allowed.
+    It grows with the compressed bytes. Rejected data counts as the most that it was allowed.
 
     Attributes:
         compressed, inflated: bytes so far.
@@ -181,7 +183,7 @@ def _pieces(codec: int, data: bytes, max_bytes: int) -> Iterator[bytes]:
 
 
 def _at_once(codec: int, data: bytes, max_bytes: int) -> bytes | None:
-    """All of it from one library call. None if that could exceed the limit, or failed."""
+    """Decompress everything with one library call. None if that could exceed the limit, or failed."""
     if codec == LZ4:
         return _lz4_at_once(data, max_bytes)
     if codec == SNAPPY:

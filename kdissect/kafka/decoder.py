@@ -1,13 +1,13 @@
 """A layout -> the source of one flat function that decodes it: ``decode(data, pos) -> (body, end)``.
 
-What makes it fast: consecutive fixed-size fields, and the length or first varint byte that follows them, are
+Why it is fast: consecutive fixed-size fields, and the length or first varint byte that follows them, are
 one ``unpack_from``; a one-byte varint costs one comparison; structs are plain dict displays; nothing is
 called per field.
 
-What makes it safe: ``pos`` only grows; single bytes and structs are read by operations that raise past the
-end; and a slice that came out short has moved ``pos`` past the end, where the last line notices it. So every
-loop ends. The memory of arrays and tags, including nested ones, is subtracted from a budget before they are
-built. The walker finds the exact place of a fault.
+Why it is safe: ``pos`` only grows; single bytes and structs are read by operations that raise past the end;
+and a slice that is too short moves ``pos`` past the end, which the last line checks. So every loop ends. The
+memory of arrays and tags, including nested ones, is subtracted from a budget before they are built. The
+walker finds the exact place of a fault.
 """
 
 from __future__ import annotations

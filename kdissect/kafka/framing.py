@@ -4,9 +4,9 @@
     | size (int32) |  size bytes     | size (int32) | ...
     +--------------+-----------------+--------------+----
 
-A gap inside a frame costs only the end of that frame: its length is known, so the next boundary is too. The
-boundary is lost after a gap across a boundary, an impossible size, or if the capture starts in mid-stream.
-Then ``Search`` (resync.py) collects bytes until the next boundary is found by content.
+After a gap inside a frame only the end of that frame is lost: its length is known, so the next boundary is
+too. The boundary is lost after a gap across a boundary, an impossible size, or if the capture starts
+mid-stream. Then ``Search`` (resync.py) collects bytes until the next boundary is found by content.
 
 Holds one partial frame: its first ``Limits.frame_bytes`` bytes at most.
 """
@@ -111,7 +111,7 @@ class Framing:
 
     def retry(self, *, final: bool = False) -> list[Frame | Lost]:
         """Search again, because more is known now (a request determines the layout of its response), or
-        because nothing more will come.
+        because the stream has ended.
         """
         out: list[Frame | Lost] = []
         if self._search is not None:
@@ -129,7 +129,7 @@ class Framing:
         return out
 
     def lose(self, skipped: int = 0) -> None:
-        """The boundaries were wrong, ``skipped`` bytes ago: search from the next byte on."""
+        """The boundaries have been wrong for ``skipped`` bytes: search from the next byte on."""
         self._search = Search(self._limits, skipped=skipped)
         self._reset()
 
@@ -173,7 +173,7 @@ class Framing:
                 break
 
     def _read(self, item: Data | Gap, out: list[Frame | Lost]) -> Data | Gap | None:
-        """Read frames at a known boundary. Returns the item from where no frame can begin."""
+        """Read frames at a known boundary. Returns the rest of the item, from where no frame can begin."""
         return self._feed_data(item, out) if isinstance(item, Data) else self._feed_gap(item, out)
 
     def _reset(self) -> None:

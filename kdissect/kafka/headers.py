@@ -6,7 +6,7 @@ The rules and their exceptions (KIP-482, KIP-511, protocol guide "Headers"):
   without client ID;
 * a response header is v1 if the body's version is flexible, otherwise v0. ApiVersions responses always have
   v0, so that a client can read them before it knows the broker's versions;
-* an API newer than this program is assumed to be flexible: every new one since Kafka 2.4 is.
+* an API newer than kdissect is assumed to be flexible: every new one since Kafka 2.4 is.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _HEADER_BYTES = 64 * KIB  # in memory: Kafka has no tagged fields in headers yet
 _CORRELATION = Struct(">i")
 CORRELATION_ID_BYTES = _CORRELATION.size
 HEADER_BEGINS_BYTES = _KEY_VERSION_CORRELATION.size
-"""API key, API version and correlation ID: the least that makes a request."""
+"""API key, API version and correlation ID: the least that identifies a request."""
 
 
 class RequestHeader(NamedTuple):
@@ -72,7 +72,7 @@ def request_header_version(api_key: int, api_version: int) -> int:
 
 @cache
 def _request_decoders(api_key: int, api_version: int) -> list[Decoder]:
-    """Decoders of the header. For an unknown API also the older one, in case it is not flexible after all."""
+    """Decoders of the header. For an unknown API the older one too, in case it is not flexible."""
     if api_key == CONTROLLED_SHUTDOWN and api_version == 0:
         versions = [0]
     elif schema.request(api_key) is None:
@@ -113,7 +113,7 @@ def read_request_header(data: bytes) -> RequestHeader:
 
 
 def _read_unusual(data: bytes) -> RequestHeader:
-    """Decode a header without client ID, with tags, or that does not fit."""
+    """Decode a header that has no client ID, has tags, or does not fit."""
     if len(data) < _KEY_VERSION_CORRELATION.size:
         raise Truncated(f"{len(data)} bytes are not a request header", pos=0)
     api_key, api_version, correlation_id = _KEY_VERSION_CORRELATION.unpack_from(data)

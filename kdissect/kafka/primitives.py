@@ -66,8 +66,8 @@ class DecodeBudget:
     Attributes:
         left: bytes left.
         oversized: bytes for the first fields of a message that would exceed the budget.
-        met_null: whether a compiled function decoded a null in a field that is not nullable. It is set only
-            there; whoever reads it resets it.
+        met_null: whether a compiled function decoded a null in a field that is not nullable. Set only by
+            compiled functions; reset by the code that reads it.
     """
 
     __slots__ = ("left", "met_null", "oversized")
@@ -84,7 +84,7 @@ def size_of(codes: str) -> int:
 
 
 # Decoding. ``pos`` never decreases, and generated code compares it with the end of the buffer only once,
-# after the last field: a slice that came out short has moved it past the end.
+# after the last field: a slice that is too short moves it past the end.
 
 
 def uvarint(data: bytes, pos: int, first: int) -> tuple[int, int]:
@@ -143,7 +143,7 @@ def tag_head(data: bytes, pos: int) -> tuple[int, int, int]:
 
 
 def wrong_size(tag: int, pos: int, stop: int) -> Malformed:
-    """The error for a tagged value that does not end where its size says: the sender used another layout."""
+    """The error for a tagged value whose end does not match its size: the sender used another layout."""
     return Malformed(
         f"tag {tag} ends {abs(stop - pos)} bytes {'after' if pos > stop else 'before'} its size", pos=pos
     )

@@ -1,12 +1,12 @@
 """Bytes of a stream -> whether it is Kafka, which side is the client, and where the next frame begins.
 
-A Kafka request is recognized on any port because little else fits: a size, an existing API key and version, a
-printable client ID, and a body that decodes to its last byte. Other length-prefixed protocols (MongoDB,
-MySQL, AMQP, NFS, Thrift, RTMP, DRDA, OpenWire, ZooKeeper, SMPP, PostgreSQL) fail one of these.
+A Kafka request can be recognized on any port, because few other bytes fit: a size, an existing API key and
+version, a printable client ID, and a body that decodes to its last byte. Other length-prefixed protocols
+(MongoDB, MySQL, AMQP, NFS, Thrift, RTMP, DRDA, OpenWire, ZooKeeper, SMPP, PostgreSQL) fail one of these.
 
 The functions here search a ``Search`` (resync.py) and accept nothing without confirmation: a frame that
-decodes exactly, or a length that leads to another header. Only a frame too large for the search, or truncated
-by the snaplen, is accepted for its first bytes.
+decodes exactly, or a length that leads to another header. Only a frame that is too large for the search, or
+truncated by the snaplen, is accepted by its first bytes.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ _REQUEST_BYTES = 14
 _REQUEST = re.compile(
     rb"(?=[\x00-\x07][\s\S]{3}\x00[\x00-\x7f]\x00[\x00-\x1f][\s\S]{4}(?:\x00[\s\S]|\xff\xff))(?!\x00\x00\x00[\x00-\x07])"
 )
-# The first request of a stream can be newer than this program: API key 0-1023, version 0-127.
+# The first request of a stream can be newer than kdissect: API key 0-1023, version 0-127.
 _FIRST_REQUEST = re.compile(
     rb"(?!\x00\x00\x00[\x00-\x07])[\x00-\x07][\s\S]{3}[\x00-\x03][\s\S]\x00[\x00-\x7f]"
 )
 _LARGEST_FIRST_BYTE = 0x07
-_ENOUGH_BYTES = 64 * 1024  # bytes of an incomplete first frame after which those must suffice
+_ENOUGH_BYTES = 64 * 1024  # bytes of an incomplete first frame that must suffice to decide
 _PREFIX = 4096  # bytes of an incomplete frame that are decoded
 _LONGEST_HEADER = 600  # bytes of a header with a client ID of ordinary length
 _LENGTH_BYTES = 2  # of a client ID
@@ -66,7 +66,7 @@ _MOST_CANDIDATES = 64  # requests that may have a response
 _MOST_LEFT_OVER = 16  # bytes
 _ALL = range(MAX_API_KEY)
 _FREQUENT = (0, 1, 2, 3, 8, 9, 10, 11, 12, 18, 63, 68, 76, 78, 88)
-"""APIs of which clients send several requests in a row, or one on each connection: Produce, Fetch,
+"""APIs whose requests clients send several times in a row, or once on each connection: Produce, Fetch,
 ListOffsets, Metadata, OffsetCommit, OffsetFetch, FindCoordinator, JoinGroup, Heartbeat, ApiVersions,
 BrokerHeartbeat, and the heartbeats and Fetch of newer groups."""
 _CHAIN = 3  # responses in a row that suffice if no requests were captured
@@ -75,14 +75,15 @@ _CHAIN = 3  # responses in a row that suffice if no requests were captured
 def is_first_request(
     search: Search, run: ByteRun, final: bool, responses: Search | None = None
 ) -> bool | None:
-    """Whether a stream begins with a request. None if more bytes must decide.
+    """Whether a stream begins with a request. None if more bytes are needed to decide.
 
     Args:
         search: has the stream's first byte.
         run: its first run.
-        final: nothing more will come.
-        responses: the search of the other direction, if it is being searched. Its first frame decides about a
-            request that is newer than this program, malformed, or has an odd client ID.
+        final: whether no more bytes will come.
+        responses: the search of the other direction, if it is being
+            searched. Its first frame decides about a request that is newer than kdissect, is malformed, or
+            has an odd client ID.
     """
     if len(run.data) < _REQUEST_BYTES:
         return False if run.data[0] > _LARGEST_FIRST_BYTE else None
@@ -116,7 +117,7 @@ def is_first_request(
 
 def is_first_frame(search: Search, run: ByteRun, final: bool) -> bool | None:
     """Whether a stream towards a known listener of Kafka begins with a request of a known API and version,
-    whatever the client ID. None if more bytes must decide.
+    whatever its client ID. None if more bytes are needed to decide.
     """
     (size,) = _SIZE.unpack_from(run.data.ljust(_SIZE.size, b"\0"))
     frame = search.read(_SIZE.size, min(max(size, 0), _PREFIX))
@@ -128,7 +129,7 @@ def is_first_frame(search: Search, run: ByteRun, final: bool) -> bool | None:
 
 
 def _begins_with_answer(responses: Search, header: RequestHeader) -> bool | None:
-    """Whether a stream begins with the response to a request. None if more bytes must decide.
+    """Whether a stream begins with the response to a request. None if more bytes are needed to decide.
 
     It decodes to its last byte, if its API and version are known. (Some brokers answer an ApiVersions request
     of a version that they do not support with the beginning of a response.)
@@ -143,7 +144,7 @@ def _begins_with_answer(responses: Search, header: RequestHeader) -> bool | None
     if not can_be_response(frame, header.api_key, header.api_version):
         return False
     end = _SIZE.size + size
-    if len(frame) < size:  # the rest is still to come, was not captured, or is too much to be held
+    if len(frame) < size:  # the rest has not arrived, was not captured, or is too large to be held
         return None if responses.end < end and size <= responses.largest_held else True
     api_key, version = header.api_key, header.api_version
     message = schema.response(api_key)
@@ -240,9 +241,9 @@ def is_response_head(frame: bytes) -> bool:
 
 
 class AnsweredRequest:
-    """A request in mid-stream whose client has no ID, or an odd one, or that has bytes after its body: found
-    by its response. Both are whole frames that begin and end with a packet, both bodies decode, and the
-    response to its last byte.
+    """A request mid-stream that has no client ID, an odd one, or bytes after its body: recognized by its
+    response. Both are whole frames that begin and end with a packet, both bodies decode, and the response to
+    its last byte.
 
     Holds the positions of at most ``_MOST_CANDIDATES`` requests.
     """
@@ -254,7 +255,7 @@ class AnsweredRequest:
         self._located: int | None = None
 
     def locate(self, requests: Search, responses: Search) -> int | None:
-        """Position of the request. None if no request was found that has a response."""
+        """Position of the request. None if there is no request with a response."""
         hunt = requests.hunt("answered request")
         hunt.first(requests, hunt.item_starts(requests), self._note)
         if self._candidates:
@@ -307,8 +308,8 @@ def _ends_with_packet(search: Search, pos: int) -> bool:
 
 def first_response_before(search: Search, pos: int) -> int:
     """Position of the earliest of the responses before the confirmed one at ``pos``: whole frames, the first
-    at the start of a packet, each leading to the next and the last to ``pos``, with rising correlation IDs
-    from 0 on. ``pos`` if there are none.
+    at the start of a packet, each leading to the next and the last to ``pos``, with increasing correlation
+    IDs from 0 on. ``pos`` if there are none.
     """
     ids = {pos: _CORRELATION.unpack(search.read(pos + _SIZE.size, _CORRELATION.size))[0]}
     rejected: set[int] = set()
@@ -334,7 +335,7 @@ def first_response_before(search: Search, pos: int) -> int:
 
 def begins_with_response(search: Search, first_id: int) -> bool:
     """Whether the search begins with whole responses to requests before the first one captured, which has
-    the correlation ID ``first_id``: frames of rising correlation IDs that end where a packet does.
+    the correlation ID ``first_id``: frames with increasing correlation IDs that end where a packet does.
     """
     at, previous = 0, max(1, first_id - _MAX_ID_STEP)
     while (head := search.peek(at, _HEAD_BYTES)) is not None:
@@ -395,7 +396,7 @@ def _is_chain(search: Search, pos: int) -> bool | int:
         return at
     pieces = [search.read(begin, min(size, _PREFIX)) for begin, size in frames]
     if any(len(piece) < min(size, _PREFIX) for piece, (_, size) in zip(pieces, frames, strict=True)):
-        return False  # what is left of truncated ones proves too little
+        return False  # too few bytes are left of truncated ones
     rare = [piece for piece in pieces if not _is_response_of(_FREQUENT, piece)]
     return len(rare) < _CHAIN and all(_is_response_of(_ALL, piece) for piece in rare)
 
@@ -410,7 +411,7 @@ def _is_response_of(api_keys: Iterable[int], frame: bytes) -> bool:
 
 
 def _prefix_and_range(oldest: int | None, newest: int | None) -> tuple[bytes, int, int]:
-    """The common prefix of all correlation IDs in the range, and the range of the byte after it. Nothing more
+    """The common prefix of all correlation IDs in the range, and the range of the byte after it. Not more
     precise, so that few patterns serve many IDs.
     """
     if oldest is None or newest is None or not 0 <= oldest <= newest:
@@ -430,10 +431,10 @@ def _response_pattern(prefix: bytes, least: int, greatest: int) -> re.Pattern[by
 
 
 def _is_request(search: Search, pos: int) -> bool | int:
-    """Whether a request begins here, in mid-stream.
+    """Whether a request begins here, mid-stream.
 
     A frame that decodes exactly must also name its client, or begin with a packet and be followed by another
-    request: among zeros and counters an empty request is found by chance.
+    request: among zeros and counters an empty request can appear by chance.
     """
     head = search.peek(pos, _SIZE.size)
     if head is None:
@@ -525,9 +526,7 @@ def is_gssapi_token(data: bytes) -> bool:
 
 
 def other_protocol(data: bytes) -> str | None:
-    """The name of another protocol that begins like this. None if unknown. TLS is recognized in mid-stream
-    too.
-    """
+    """The name of another protocol that begins like this; None: unknown. TLS is also recognized mid-stream."""
     if (
         len(data) >= 6
         and data[0] in _TLS_RECORDS
@@ -544,7 +543,7 @@ def other_protocol(data: bytes) -> str | None:
 
 
 def tls_alert(data: bytes) -> str | None:
-    """What a stream that begins with a TLS alert says: ``fatal protocol_version (70)``. None if it does not
+    """The alert at the start of a TLS stream: ``fatal protocol_version (70)``. None if it does not
     begin with one, or if it is encrypted.
     """
     if len(data) < _TLS_ALERT_BYTES or data[0] != _TLS_ALERT or data[3:5] != b"\0\2":
@@ -598,10 +597,10 @@ _BEGINNINGS = (
 #      size    api key  api version  correlation id  client id
 #     | 4     | 2      | 2          | 4             | 2 + n ...
 #
-# A snaplen of 96 leaves 30 bytes of a request, too few for a client ID of twenty letters. These bytes prove
-# little by themselves, so their context must confirm them: a response that begins with the same correlation
-# ID, or several requests in a row, each at the start of a packet and where the previous size leads, from the
-# same client, with correlation IDs that do not fall (before 0.9 those of a controller can repeat). Holds
+# A snaplen of 96 leaves 30 bytes of a request, too few for a client ID of twenty letters. These bytes alone
+# are weak evidence, so their context must confirm them: a response that begins with the same correlation ID,
+# or several requests in a row, each at the start of a packet and where the previous size leads, from the same
+# client, with correlation IDs that do not decrease (before 0.9 those of a controller can repeat). Holds
 # nothing.
 # ------------------------------------------------------------------------------------------------------------
 
@@ -611,7 +610,7 @@ _DECODER = getincrementaldecoder("utf-8")
 
 LONGEST_CLIENT_ID = 255
 _IN_A_ROW = 3
-_MAX_ID_STEP = 10_000  # a Java client numbers its requests to all brokers together
+_MAX_ID_STEP = 10_000  # a Java client numbers its requests to all brokers in one sequence
 
 
 class Beginning(NamedTuple):

@@ -31,7 +31,7 @@ class Record(NamedTuple):
     """One record. What it shares with others is in its batch (kafka/batches.py).
 
     Attributes:
-        offset: as its batch has it: absolute in a Fetch, and in a Produce once the response's base offset is
+        offset: as in its batch: absolute in a Fetch, and in a Produce once the response's base offset is
             known.
         timestamp_ms: since 1970. -1 if the producer set none. None for magic 0, which has none.
         key, value: None is null.
@@ -60,7 +60,7 @@ _MAX_HEADS = 4096  # of 66 bytes at most
 _VARINT_BYTES = 5
 _VARLONG_BYTES = 10
 _MIN_HEADER_BYTES = 2
-_MIN_SAFE, _MAX_SAFE = -(1 << 62), 1 << 62  # sums of two numbers between them fit 64 bits
+_MIN_SAFE, _MAX_SAFE = -(1 << 62), 1 << 62  # sums of two such numbers fit 64 bits
 _new = tuple.__new__
 _FAULTS = (IndexError, TypeError, DecodeError)
 
@@ -83,7 +83,7 @@ _HEADS = _Heads()
 def read_batch(
     data: bytes, pos: int, end: int, base_offset: int, base_timestamp_ms: int, limits: Limits
 ) -> tuple[list[Record], DecodeError | None]:
-    """Decode records up to ``end``, whatever number was declared. Never raises.
+    """Decode records up to ``end``, whatever count was declared. Never raises.
 
     Returns:
         The records, and why decoding stopped. None if it reached the end.
@@ -327,7 +327,7 @@ def int64(value: int) -> int:
 
 
 def _fault(data: bytes, pos: int, end: int) -> DecodeError:
-    """Why no record can be decoded at ``pos``: the same again, slowly."""
+    """Why no record can be decoded at ``pos``: decodes it again, slowly."""
     begin = pos
     try:
         length, pos = _length(data, pos)

@@ -6,8 +6,8 @@ responses to outstanding requests (recognition.py). A position is accepted only 
 that decodes to its last byte, or lengths that chain.
 
 ``Hunt`` makes sure that a ``Locate`` checks each byte once, and a position again only after the bytes that it
-needs have arrived. So a stream in which nothing is found costs a constant amount of work per byte, however
-long it is.
+needs have arrived. So a stream without a boundary takes a constant amount of work per byte, however long it
+is.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MAX_EFFORT = 64  # bytes read to confirm positions, per byte of the stream
 
 
 class Lost(NamedTuple):
-    """Bytes of a stream that belong to no frame.
+    """Bytes of a stream outside of frames.
 
     Attributes:
         missing: bytes that were not captured.
@@ -136,7 +136,7 @@ class Search:
         return hunt
 
     def rescan(self) -> None:
-        """More is known about what to find: search the last bytes again."""
+        """More is known about what to search for: search the last bytes again."""
         for hunt in self._hunts.values():
             hunt.scanned = min(hunt.scanned, max(0, self.end - _RESCAN_BYTES))
 
@@ -232,7 +232,7 @@ class Search:
 
 
 class Hunt:
-    """How far a ``Locate`` has searched, and the positions that wait for more bytes.
+    """The progress of a ``Locate``, and the positions that wait for more bytes.
 
     Attributes:
         scanned: position up to which it has searched.
@@ -299,4 +299,6 @@ Check = Callable[[Search, int], bool | int]
 """(search, position) -> whether a frame begins there, or the stream end needed to decide."""
 
 Locate = Callable[[Search, bool], int | None]
-"""(search, final) -> position of a frame in the stream, or None. ``final``: nothing more will come."""
+"""(search, final) -> position of a frame in the stream, or None. ``final``: whether no more bytes will
+come.
+"""

@@ -21,12 +21,12 @@ the field. Request and response share the versions of the api line. A draft foll
 message and is what the named releases sent under the same version number. Drafts of requests and responses
 are as flexible as the api line says. The type of a data message is its record type in an internal topic.
 Shared structs come last. Where one is used, it has the versions of the field. Comment lines above a block
-belong to it.
+describe it.
 
 TYPE is one of ``TYPES``. ``string16`` has an int16 length in flexible versions too; ``jutf`` (uint16
 length, then Java's modified UTF-8) and ``utf16`` (int32 count of UTF-16BE units) occur in one message of
 Kafka Streams. A nullable struct begins with an int8, -1 is null; in the tag buffer with a uvarint, 0 is
-null. All else follows from ``flexible``.
+null. Everything else follows from ``flexible``.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class Message:
     comment: str = ""
 
     def is_flexible(self, version: int) -> bool:
-        """Whether this version has compact lengths and tag buffers (a draft has its own answer)."""
+        """Whether this version has compact lengths and tag buffers; for a draft, see ``Draft``."""
         return self.flexible is not None and version >= self.flexible
 
 
@@ -335,7 +335,7 @@ def _fields(lines: list[_Line], parent: Versions, structs: dict[str, _Block]) ->
 
 
 def _field(line: _Line, parent: Versions, structs: dict[str, _Block]) -> Field | None:
-    """The field as it is inside ``parent``. None if it has no version there (in a shared struct)."""
+    """The field as it appears inside ``parent``. None if it has no version there (in a shared struct)."""
     match = line.match
     versions = _versions(match["versions"], parent)
     if versions.first > versions.last:

@@ -60,7 +60,7 @@ class Trace(NamedTuple):
 
 
 def trace_of(headers: tuple[tuple[str, bytes | None], ...]) -> Trace | None:
-    """The trace that a record's headers name: ``traceparent``, otherwise B3, otherwise sw8. None if there is
+    """The trace named in a record's headers: ``traceparent``, otherwise B3, otherwise sw8. None if there is
     none.
     """
     return _trace_of(headers) if headers else None
@@ -186,13 +186,13 @@ def _text(value: bytes) -> str:
 # Key or value of a record -> its schema in a registry, if its serializer left an ID.
 #
 # Confluent's serializers put a zero byte and the schema's ID before the data, or since 2025 a header beside
-# it: a one and the schema's GUID. A header is unambiguous. A prefix is not marked, so it is taken for an ID
+# it: a one and the schema's GUID. A header is unambiguous. A prefix is not marked, so it is treated as an ID
 # only if
 #
 # * it is a zero byte, a number from 1 to 16,777,215 (registries count up from 1, Confluent's own from
 #   100,001), and at least one byte of data follows,
 # * and the total length is not 8 bytes, the size of an int64 or a double: an int64 of milliseconds or
-#   microseconds since 1970 would seem to have an ID. So an Avro record of 3 bytes has no ID shown.
+#   microseconds since 1970 would seem to have an ID. So no ID is shown for an Avro record of 3 bytes.
 #
 # Other binary formats that begin with a zero byte can still be mistaken for it. Holds nothing.
 # ------------------------------------------------------------------------------------------------------------

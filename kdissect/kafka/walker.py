@@ -1,4 +1,5 @@
-"""Bytes and schema -> every field with its name and position, and where exactly a malformed message breaks.
+"""Bytes and schema -> every field with its name and position, and the exact position of a fault in a
+malformed message.
 
 Slow. Used for the detail view, to locate errors, and as an oracle for the compiled decoder: both must return
 the same values. Holds one message's values and spans, and stops at its budget and ``Limits.walk_spans``.
@@ -110,7 +111,7 @@ def walk(
         message: its schema.
         version: of its layout.
         data: contains it.
-        pos: where it begins.
+        pos: of its first byte.
         draft: the layout of a pre-release instead.
         budget: memory for its values. None: the default for an exchange.
         max_spans: how many spans to keep. None: keep none, and read to the end.

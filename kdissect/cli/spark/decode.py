@@ -154,7 +154,7 @@ def progress(spark: SparkSession, verb: str, *, enabled: bool) -> Iterator[None]
 
 
 def progress_line(verb: str, stages: Iterable[Any]) -> str:
-    """Format the line: how many tasks are done, of those that Spark has planned so far."""
+    """Format the line: tasks done, and tasks that Spark has planned so far."""
     known = [stage for stage in stages if stage is not None]
     if not known:
         return f"{verb} ..."

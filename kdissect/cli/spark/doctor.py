@@ -1,4 +1,4 @@
-"""``kdissect spark doctor``: this machine -> what Spark needs, whether it is there, and what to do if not."""
+"""``kdissect spark doctor``: this machine -> the requirements of Spark, whether they are met, and advice."""
 
 from __future__ import annotations
 

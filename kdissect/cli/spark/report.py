@@ -151,11 +151,11 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
 def address(folder: str, spark_target: SparkTarget | None = None) -> str:
-    """Return the absolute path or URL of a folder, because a server has another working directory.
+    """Return the absolute path or URL of a directory, because a server has another working directory.
 
     Args:
         folder: a path, or a URL that Spark can read.
-        spark_target: where Spark runs; None: do not check that the folder has tables.
+        spark_target: where Spark runs; None: do not check that the directory has tables.
 
     Raises:
         UsageError: there are no tables.

@@ -1,8 +1,8 @@
 """A decoded body -> the same body, in which bytes that are messages themselves have become ``Embedded``.
 
-The schema's role says what may be inside (``subscription``, ``telemetry``, the name of a message), the
-structs around the bytes say the rest: the group's protocol, how metrics are compressed. Other bytes stay
-bytes. Holds nothing but which fields lead to such bytes.
+The schema's role says what may be inside (``subscription``, ``telemetry``, the name of a message). The
+structs around the bytes have the rest: the group's protocol, the compression of metrics. Other bytes stay
+bytes. Holds only the paths of such fields.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # JoinGroup exchanges -> the protocol of each classic group, in which its members' bytes are encoded.
 #
 # Holds a type and a name for each (connection, group) that joined last, at most ``limits.group_protocols`` of
-# them. Above that, the one that joined longest ago is evicted. A member joins and synchronizes on the
+# them. Above that, the one that joined first is evicted. A member joins and synchronizes on the
 # connection to its group's coordinator, so nothing is lost by keeping connections apart.
 # ------------------------------------------------------------------------------------------------------------
 
@@ -44,7 +44,7 @@ class GroupProtocol(NamedTuple):
     """The protocol of a classic group.
 
     Attributes:
-        type: ``consumer``, ``connect`` or whatever else its members agreed on. None: unknown.
+        type: ``consumer``, ``connect``, or another that its members agreed on. None: unknown.
         name: of the assignor, or of Connect's protocol. None: unknown.
     """
 
@@ -102,7 +102,7 @@ def joined(request: Body, response: Body) -> GroupProtocol:
 #     type16  int16 record type, body in version 0: keys of the coordinators' topics
 #     frame   uvarint frame version, uvarint record type, uvarint version, body (KIP-631)
 #     self    the body, whose first field is the version: int16 or int32
-#     none    the body: the reader has to know the version, or to try
+#     none    the body: the reader has to know the version, or try them
 #
 # A decoded body begins with two keys of ours: ``_message``, its name in the schema, and ``_version``, as in
 # the prefix. Layouts of pre-releases are tried if the final one does not end with the bytes. Then ``_draft``
@@ -419,9 +419,7 @@ def carries_payloads(message: Message) -> bool:
 
 
 def decode_payload(role: str, data: bytes, context: Context) -> Embedded | None:
-    """Decode the bytes of a field with this role, and what is inside them. None if they are
-    something else.
-    """
+    """Decode the bytes of a field with this role, and bytes inside them. None if they are something else."""
     return _decode(role, data, context, "", [])
 
 
@@ -472,7 +470,9 @@ def _decode(
 
 
 def _expected(role: str, protocol: GroupProtocol) -> str | None:
-    """The message that the bytes must be. None for user data and principals, which applications define."""
+    """The message that the bytes must be. None for user data and principals, whose formats applications
+    define.
+    """
     return _MEMBER_MESSAGES.get((protocol.type or "", role))
 
 
