@@ -526,7 +526,7 @@ def is_gssapi_token(data: bytes) -> bool:
 
 
 def other_protocol(data: bytes) -> str | None:
-    """The name of another protocol that begins like this; None: unknown. TLS is also recognized mid-stream."""
+    """The name of another protocol that begins like this; None: unknown. Finds TLS mid-stream too."""
     if (
         len(data) >= 6
         and data[0] in _TLS_RECORDS
