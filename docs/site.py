@@ -1,0 +1,54 @@
+"""A hook of mkdocs: pages that are outside docs/ become part of the site, and links between pages lead there.
+
+A link to a file that is not on the site, such as source code, becomes its text.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mkdocs.structure.files import File
+
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
+    from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = {
+    "index.md": "README.md",
+    "changelog.md": "CHANGELOG.md",
+    "contributing.md": "CONTRIBUTING.md",
+    "benchmarks.md": "benchmarks/README.md",
+}
+"""Pages of the site by their sources."""
+
+_LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|#)([^)#]+)(#[^)]*)?\)")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages."""
+    for page, source in PAGES.items():
+        files.append(File.generated(config, page, content=(ROOT / source).read_text(encoding="utf-8")))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001
+    """Adapt the links of a page."""
+    uri = page.file.src_uri
+    sources = {source: each for each, source in PAGES.items()}
+    folder = posixpath.dirname(PAGES.get(uri, f"docs/{uri}"))
+
+    def adapted(link: re.Match[str]) -> str:
+        image, text, target, anchor = link.groups(default="")
+        source = posixpath.normpath(posixpath.join(folder, target))
+        there = sources.get(source, source.removeprefix("docs/") if source.startswith("docs/") else None)
+        if there is None and (ROOT / source).exists():
+            return text
+        there = posixpath.relpath(there or target, posixpath.dirname(uri) or ".")
+        return f"{image}[{text}]({there}{anchor})"
+
+    return _LINK.sub(adapted, markdown)
