@@ -205,6 +205,16 @@ class Limits:
         50_000, "kafka, records", "Headers of one record, about 400 bytes each when shown. Clients add a few."
     )
 
+    schemas: int = _bound(
+        1000,
+        "exchanges, records",
+        "Registered schemas of one run (--schemas), each a file or a request to the registry. The topics of "
+        "an organization have hundreds.",
+    )
+    schema_bytes: int = _bound(
+        4 * MIB, "exchanges, records", "One registered schema with its references; most have a few KiB."
+    )
+
     group_protocols: int = _bound(
         10_000,
         "kafka, payloads",

@@ -29,12 +29,12 @@ _INPUT = (
 _FILTER = (
     "--api --topic --partition --client --group --error --kind --slower-than --bigger-than --since --until "
     "--connection --where --exchange --key --header --trace --schema --offset --control --produced --fetched "
-    "--unique --count"
+    "--grep --unique --count"
 )
 _OUTPUT = (
-    "-V -x --full --records --json --csv --fields --quiet -t --color -w --mode --check-crcs --grep "
-    "--template --output -b -a --format --compress --tables --bodies --rotate --partition-by --lines "
-    "--summary --top --prometheus --by --order-by --max-rows --interval --groups --lag --versions "
+    "-V -x --full --records --json --csv --fields --quiet -t --color -w --mode --check-crcs "
+    "--template --schemas --output -b -a --format --compress --tables --bodies --rotate --partition-by "
+    "--lines --summary --top --prometheus --by --order-by --max-rows --interval --groups --lag --versions "
     "--transactions --connections --findings --list --fail --sketches --diagram --mermaid "
     "--overwrite --report --ddl --sql --pyspark --location --start --source"
 )

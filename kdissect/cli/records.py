@@ -49,8 +49,9 @@ if TYPE_CHECKING:
 
     from kdissect.cli.parallel_run import ParallelRun
     from kdissect.exchanges.partition_records import CarriedRecord
+    from kdissect.exchanges.registered import RegisteredSchemas
+    from kdissect.limits import Limits
     from kdissect.model import Exchange
-    from kdissect.query.record_filters import RecordFilter
     from kdissect.query.records import Records
     from kdissect.query.where import Where
     from kdissect.text.style import Times
@@ -132,6 +133,13 @@ empty or new.
     help="Records whose key or value has this registered schema (ID or GUID).",
 )
 @click.option(
+    "--schemas",
+    "registry",
+    metavar="DIR|URL",
+    help="Decode keys and values by registered schemas (Avro, JSON Schema, Protobuf), from files ID.avsc, "
+    "ID.json or ID.proto, or from a schema registry. Needs kdissect[schemas].",
+)
+@click.option(
     "--offset",
     "offsets",
     multiple=True,
@@ -180,7 +188,7 @@ empty or new.
 @jobs_option("Always 1 for --unique, -o, -q, -t d, -t dd, stdin, and lines on a terminal.")
 @click.option("-l", "flush", is_flag=True, help="Flush after each record (line-buffered).")
 @color_option
-def records(count: int | None, jobs: int | None, **options: Any) -> None:
+def records(count: int | None, jobs: int | None, registry: str | None, **options: Any) -> None:
     """Show the records that were produced and fetched.
 
     Batches are decompressed and their checksums verified. Records of Kafka's internal topics are decoded,
@@ -206,11 +214,13 @@ def records(count: int | None, jobs: int | None, **options: Any) -> None:
     record_filter = RecordFilter(
         RecordCriteria(topics=topics, partitions=partitions, where=where, **options), query.limits
     )
-    source = Records(record_filter, query.limits, show_secrets=query.options.show_secrets)
+    schemas = None if registry is None else _open_schemas(registry, query.limits)
+    source = Records(record_filter, query.limits, show_secrets=query.options.show_secrets, schemas=schemas)
+    is_whole = record_filter.matches_all and schemas is None
     can_run_in_parallel = settings is None and not options["unique"] and output.can_run_in_parallel
     jobs = processes(query, jobs, by_default=not (count or output.flush), allowed=can_run_in_parallel)
     if jobs > 1:
-        shared = _run_in_parallel(query, output, source, record_filter, jobs, count)
+        shared = _run_in_parallel(query, output, source, jobs, count, is_whole=is_whole)
         _report(source, shared.shown, complete=shared.complete)
         shared.end("record")
         return
@@ -223,7 +233,7 @@ def records(count: int | None, jobs: int | None, **options: Any) -> None:
         times = time_formatter(run.out, output.times, run.first_ns, is_tree=output.is_tree)
         sink = _sink(output, run.out, times)
         selected = run.selected(lambda exchange: times.skip(record_time_ns(exchange)))
-        if isinstance(sink, RecordLines) and record_filter.matches_all and not (count or output.flush):
+        if isinstance(sink, RecordLines) and is_whole and not (count or output.flush):
             run.show(source.batches(selected), sink.feed_batch, size=len)
         else:
             run.show(source.of(selected), sink.feed, count, flush=output.flush)
@@ -245,9 +255,10 @@ def _run_in_parallel(
     query: Query,
     output: RecordOutput,
     source: Records,
-    record_filter: RecordFilter,
     jobs: int,
     count: int | None,
+    *,
+    is_whole: bool,
 ) -> ParallelRun:
     """Show the records with several processes, and add their counts to ``source``."""
     from kdissect.cli.parallel_run import open_parallel_run
@@ -257,7 +268,7 @@ def _run_in_parallel(
         page = Page(run.out)
         times = time_formatter(run.out, output.times, run.first_ns, is_tree=output.is_tree)
         sink: Any = _sink(output, page, times)
-        by_batch = isinstance(sink, RecordLines) and record_filter.matches_all and not count
+        by_batch = isinstance(sink, RecordLines) and is_whole and not count
 
         def rows(exchange: Exchange) -> Iterable[tuple[int, Any]]:
             if by_batch:
@@ -271,6 +282,12 @@ def _run_in_parallel(
         source.add(result)
     run.report(source.exchanges)
     return run
+
+
+def _open_schemas(place: str, limits: Limits) -> RegisteredSchemas:
+    from kdissect.cli.registry import open_schemas  # needs packages of an extra
+
+    return open_schemas(place, limits)
 
 
 def _take_where(options: dict[str, Any]) -> Where | None:
@@ -391,6 +408,10 @@ def _report(source: Records, shown: int, *, complete: bool) -> None:
         warn(f"no readable record: {text}")
     if (more := source.unread - len(source.unreadable[:MAX_UNREADABLE])) > 0:
         warn(f"{more:,} more {'batch' if more == 1 else 'batches'} like these")
+    for reason, times in source.undecoded.most_common(MAX_UNREADABLE):
+        warn(f"{many(times, 'key or value', 'keys or values')} not decoded: {reason}")
+    if (more := len(source.undecoded) - MAX_UNREADABLE) > 0:
+        warn(f"{many(more, 'more reason')} like these")
     if source.unfinished_snapshots:
         warn(f"{many(source.unfinished_snapshots, 'snapshot')} with a missing slice")
     if source.anomalies:

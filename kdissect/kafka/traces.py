@@ -214,11 +214,13 @@ class SchemaId(NamedTuple):
         id: its number there. None if the GUID is used instead.
         guid: in lower-case hex with dashes.
         payload_pos: where in key or value the data begins (for Protobuf: the path to the message type).
+        rest: what follows the ID in a header; for Protobuf, that path.
     """
 
     id: int | None
     guid: str | None
     payload_pos: int
+    rest: bytes = b""
 
     def __str__(self) -> str:
         return str(self.guid or self.id)
@@ -244,9 +246,9 @@ def schema_id(data: bytes | None, header: bytes | None = None) -> SchemaId | Non
 def _in_header(header: bytes) -> SchemaId | None:
     # A GUID before a value is not supported: no serializer writes one, and any bytes would match.
     if len(header) > _GUID_BYTES and header[0] == _BY_GUID:
-        return SchemaId(None, str(UUID(bytes=header[1 : 1 + _GUID_BYTES])), 0)
+        return SchemaId(None, str(UUID(bytes=header[1 : 1 + _GUID_BYTES])), 0, header[1 + _GUID_BYTES :])
     number = _number(header)
-    return None if number is None else SchemaId(number, None, 0)
+    return None if number is None else SchemaId(number, None, 0, header[_ID.size :])
 
 
 def _number(data: bytes) -> int | None:

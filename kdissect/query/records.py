@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from kdissect.exchanges.partition_records import CarriedRecord, DecodedBatch, PartitionRecords
+    from kdissect.exchanges.registered import RegisteredSchemas
     from kdissect.kafka.batches import Batch
     from kdissect.limits import Limits
     from kdissect.model import Exchange
@@ -33,6 +34,7 @@ class RecordMatches(NamedTuple):
     noted: list[Note]
     unread: int
     unfinished_snapshots: int
+    undecoded: Counter[str]
 
 
 class Records:
@@ -42,10 +44,22 @@ class Records:
         exchanges: number of exchanges searched.
         anomalies: of batches, by kind.
         unread: number of batches with anomalies and no record.
+        undecoded: keys and values that ``schemas`` did not decode, by reason.
+
+    Args:
+        record_filter: which records.
+        limits: of what is decoded and noted.
+        show_secrets: do not redact credentials.
+        schemas: decodes keys and values before they are filtered.
     """
 
     def __init__(
-        self, record_filter: RecordFilter, limits: Limits = DEFAULT, *, show_secrets: bool = False
+        self,
+        record_filter: RecordFilter,
+        limits: Limits = DEFAULT,
+        *,
+        show_secrets: bool = False,
+        schemas: RegisteredSchemas | None = None,
     ) -> None:
         self.exchanges = 0
         self.anomalies: Counter[str] = Counter()
@@ -56,6 +70,8 @@ class Records:
         self._limits = limits
         self._show_secrets = show_secrets
         self._snapshots = Snapshots(limits)
+        self._schemas = schemas
+        self.undecoded: Counter[str] = Counter() if schemas is None else schemas.undecoded
 
     @property
     def unfinished_snapshots(self) -> int:
@@ -65,7 +81,12 @@ class Records:
     def result(self) -> RecordMatches:
         """The counts and notes, to add to those of other connections."""
         return RecordMatches(
-            self.exchanges, self.anomalies, self._noted, self.unread, self.unfinished_snapshots
+            self.exchanges,
+            self.anomalies,
+            self._noted,
+            self.unread,
+            self.unfinished_snapshots,
+            self.undecoded,
         )
 
     def add(self, other: RecordMatches) -> None:
@@ -75,6 +96,7 @@ class Records:
         self._noted = sorted(self._noted + other.noted)[: self._limits.notices]
         self.unread += other.unread
         self._unfinished_elsewhere += other.unfinished_snapshots
+        self.undecoded.update(other.undecoded)
 
     @property
     def unreadable(self) -> list[str]:
@@ -83,9 +105,10 @@ class Records:
 
     def of(self, exchanges: Iterable[Exchange]) -> Iterator[CarriedRecord]:
         """Yield the matching records in the order of their exchanges."""
-        record_filter = self._record_filter
+        record_filter, schemas = self._record_filter, self._schemas
         for open_batch in self.batches(exchanges):
-            yield from open_batch if record_filter.matches_all else filter(record_filter.matches, open_batch)
+            records = iter(open_batch) if schemas is None else map(schemas.decoded, open_batch)
+            yield from records if record_filter.matches_all else filter(record_filter.matches, records)
 
     def records_or_batches(self, exchanges: Iterable[Exchange]) -> Iterator[CarriedRecord | DecodedBatch]:
         """The same, but batches of several plain records that all match are yielded whole or in pieces."""

@@ -624,8 +624,8 @@ def _aborted(record: CarriedRecord) -> bool | None:
 
 _ENCODINGS = (
     "`utf-8`; `base64` for bytes that are not UTF-8; `json` for decoded records of Kafka's internal "
-    "topics and control records; `withheld` for a credential, whose text is null; null for null. In "
-    "Parquet and Spark, keys and values are binary."
+    "topics, control records, and what `--schemas` decoded; `withheld` for a credential, whose text is "
+    "null; null for null. In Parquet and Spark, keys and values are binary."
 )
 
 RECORD: tuple[Column, ...] = (

@@ -9,11 +9,15 @@ from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from orjson import OPT_INDENT_2
+
+from kdissect.exchanges.registered import RegisteredPayload
 from kdissect.kafka import schema
 from kdissect.kafka.internal.payloads import layout_of
 from kdissect.kafka.records import RecordData
 from kdissect.model import Embedded
 from kdissect.phrases import ELLIPSIS, facts, many, printable
+from kdissect.tables.values import json_bytes
 from kdissect.text.value_labels import (
     batch_text,
     decoded_batch_text,
@@ -285,7 +289,10 @@ def _dump(view: BodyContext, payload: Payload, depth: int, row: int) -> Iterator
 
 
 def _inside(view: BodyContext, payload: Payload, depth: int) -> Iterator[str]:
-    if isinstance(payload, Embedded):
+    if isinstance(payload, RegisteredPayload):
+        for line in json_bytes(payload.decoded, OPT_INDENT_2).decode().splitlines():
+            yield INDENT * depth + printable(line)
+    elif isinstance(payload, Embedded):
         yield from embedded(view, payload.decoded, depth)
 
 
