@@ -29,12 +29,13 @@ JobResult = tuple[str, "DataFrame"]
 """The name of a job, and its rows."""
 
 JOBS: Sequence[str] = (
-    *("latency", "throughput", "errors", "lag", "rebalances", "versions", "throttle", "connections"),
+    *("latency", "waits", "throughput", "errors", "lag", "rebalances", "versions", "throttle", "connections"),
 )
 """All jobs: modules of ``kdissect.spark.jobs``, each with a function of the same name."""
 
 _TITLES = {
     "latency": "Service times",
+    "waits": "Waits",
     "throughput": "Throughput",
     "errors": "Errors",
     "lag": "Lag",
@@ -45,6 +46,7 @@ _TITLES = {
 }
 _NARROW = {
     "latency": ("exchanges", "measured", "p50_us", "p99_us", "errors"),
+    "waits": ("wait", "waits", "total_us", "p50_us", "p99_us", "undetermined"),
     "throughput": ("produced_records", "produced_bytes", "fetched_bytes", "errors"),
     "errors": ("count", "share", "example"),
     "lag": ("kind", "name", "topic", "partition", "lag", "lag_worst", "seconds"),

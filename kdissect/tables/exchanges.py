@@ -8,9 +8,9 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from kdissect.exchanges.latency import FETCHES
+from kdissect.exchanges.latency import FETCHES, waiter
 from kdissect.model import Embedded
-from kdissect.tables.columns import BINARY, BOOLEAN, EXCHANGE, INT64, RECORD, Column
+from kdissect.tables.columns import BINARY, BOOLEAN, EXCHANGE, INT64, RECORD, STRING, Column
 from kdissect.tables.form import Table, day, nanoseconds, with_valid_time
 from kdissect.tables.values import json_bytes
 
@@ -38,6 +38,13 @@ EXCHANGE_EXPORT_ONLY = (
         BOOLEAN,
         _is_long_poll,
         "Whether it is a Fetch or ShareFetch that waited for records, see `wait_us`.",
+    ),
+    Column(
+        "wait_kind",
+        STRING,
+        waiter,
+        "Kind of request, if brokers delay its kind until there is something to answer: the API, with the "
+        "reader if that is not a consumer, `Fetch (replica)`, `Fetch (KRaft)`. Null for all others.",
     ),
 )
 RECORD_EXPORT_ONLY = (

@@ -12,7 +12,7 @@ def test_exchanges_have_the_columns_of_every_command_and_some_more() -> None:
         column.name for column in (*EXCHANGE, *EXCHANGE_EXPORT_ONLY)
     ]
     values = {column.name: column.get(exchange()) for column in EXCHANGE_EXPORT_ONLY}
-    assert values == {"date": "2026-09-21", "time_ns": START_NS, "long_poll": False}
+    assert values == {"date": "2026-09-21", "time_ns": START_NS, "long_poll": False, "wait_kind": None}
 
 
 def test_bodies_that_are_not_requested_are_null() -> None:

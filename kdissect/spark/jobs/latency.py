@@ -17,7 +17,7 @@ TABLES = ("exchanges",)
 BY = keys.OF_EXCHANGE
 USUAL = ("api",)
 
-_WAITED = """service_us is null and queued_us is not null and throttled_us is not null
+WAITED = """service_us is null and queued_us is not null and throttled_us is not null
         and network_us is not null and wait_us is not null"""
 
 
@@ -78,9 +78,9 @@ def latency(
         keys.total("response_bytes").alias("response_bytes"),
         F.count("service_us").alias("measured"),
         *keys.quantiles("service_us", "us"),
-        keys.count_if(_WAITED).alias("waits"),
+        keys.count_if(WAITED).alias("waits"),
         keys.count_if("long_poll").alias("long_polls"),
-        keys.count_if(f"kind = 'answered' and service_us is null and not ({_WAITED})").alias("undetermined"),
+        keys.count_if(f"kind = 'answered' and service_us is null and not ({WAITED})").alias("undetermined"),
         keys.count_if("size(array_except(errors, expected_errors)) > 0").alias("errors"),
         F.min("time").alias("first"),
         F.max("time").alias("last"),
