@@ -388,6 +388,11 @@ class Limits:
         "Endpoints of brokers, about 200 bytes each: the largest clusters have a thousand brokers with a few "
         "listeners each.",
     )
+    resolved_names: int = _bound(
+        5000,
+        "stats, findings",
+        "Names in DNS responses, about 500 bytes each; those not seen for longest are forgotten.",
+    )
     unopened_connections: int = _bound(
         10_000,
         "stats, connections",

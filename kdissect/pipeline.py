@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import suppress
 from itertools import chain
-from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Protocol, TypeAlias, cast, runtime_checkable
 
 from kdissect.capture.reader import Readable, open_capture
 from kdissect.errors import CaptureError
@@ -47,6 +47,7 @@ from kdissect.limits import DEFAULT, Limits
 from kdissect.model import Closed, Exchange, IdleTick, Packet, PacketBlock, Retransmitted, Segment
 from kdissect.net.analysis import OPENED
 from kdissect.net.connection import Connections
+from kdissect.net.dns import resolved
 from kdissect.net.duplex import NEVER_NS
 from kdissect.net.tcp import Segments
 from kdissect.options import WHOLE, Options
@@ -58,6 +59,8 @@ if TYPE_CHECKING:
     from kdissect.capture.reader import Capture, Origin
     from kdissect.model import Data, Gap
     from kdissect.net.connection import Connection, Event
+    from kdissect.net.dns import Resolved
+    from kdissect.net.ip import Datagram
     from kdissect.net.tcp import Shard
 
 
@@ -71,6 +74,14 @@ class CaptureObserver(Protocol):
         """Note a connection that was refused or not answered. ``is_listener``: whether its far end is known
         as a Kafka listener, from the options or from facts learned before.
         """
+
+
+@runtime_checkable
+class NameObserver(CaptureObserver, Protocol):
+    """Is also called with DNS responses over UDP."""
+
+    def resolved(self, found: Resolved) -> None:
+        """Note the addresses of a name."""
 
 
 Step: TypeAlias = "tuple[list[Event], list[Exchange], int | None]"
@@ -164,6 +175,8 @@ class Dissection:
         """Call an observer at the end of each connection. To be called before the first packet is read."""
         self._observers.append(observer)
         self._connections.analyzes = True
+        if isinstance(observer, NameObserver):
+            self._segments.on_udp = self._note_resolved
 
     def in_order(self, steps: Iterable[Step]) -> Iterator[Exchange]:
         """Put the exchanges of ``steps`` in order of completion, decode them and resolve topic IDs.
@@ -379,6 +392,12 @@ class Dissection:
         )
         for observer in self._observers:
             observer.unopened_connection(connection, end, is_listener=is_listener)
+
+    def _note_resolved(self, datagram: Datagram) -> None:
+        if (found := resolved(datagram.payload)) is not None:
+            for observer in self._observers:
+                if isinstance(observer, NameObserver):
+                    observer.resolved(found)
 
     def _named(self, exchanges: list[Exchange]) -> Iterator[Exchange]:
         exchanges.reverse()  # pop frees each exchange early: at the end of a capture there may be many

@@ -82,6 +82,7 @@ class LiveSummary:
         self._summarizer = Summarizer(limits, parts=frozenset((FINDINGS,)), slowest=1)
         self.feed = self._summarizer.feed
         self.connect = self._summarizer.connect
+        self.resolved = self._summarizer.resolved
 
     def write(self, names: Sequence[str], dissection: Dissection, color: str) -> None:
         """Write the page."""
@@ -373,11 +374,13 @@ def _log(
 ) -> ConnectionLog | None:
     """An observer of connections that passes them to all of these; None: there are none."""
     takers = [each.connect for each in (live_summary, monitor) if each is not None]
-    if export is not None:
-        export.log.takers += takers
-        return export.log
+    if export is None and not takers:
+        return None
     filtered = not query.filter.is_empty
-    return ConnectionFeed(query.limits, *takers, filtered=filtered) if takers else None
+    log = ConnectionFeed(query.limits, filtered=filtered) if export is None else export.log
+    log.takers += takers
+    log.name_takers += [live_summary.resolved] if live_summary is not None else []
+    return log
 
 
 def fan_out(feeds: Sequence[Callable[[Exchange], object]]) -> Callable[[Exchange], None]:

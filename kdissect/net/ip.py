@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kdissect.limits import Limits
     from kdissect.model import Interface, Packet
 
-TCP = 6
+TCP, UDP = 6, 17
 INCOMPLETE = "IP fragment of an incomplete datagram"
 
 _HOP_BY_HOP, _ROUTING, _FRAGMENT, _AUTHENTICATION, _DESTINATION = 0, 43, 44, 51, 60
@@ -35,7 +35,7 @@ _EXTENSIONS = frozenset(
 _NOT_TCP = {
     1: "ICMP",
     2: "IGMP",
-    17: "UDP",
+    UDP: "UDP",
     50: "ESP",
     58: "ICMPv6",
     59: "IPv6 without payload",

@@ -20,7 +20,7 @@ from zlib import crc32
 
 from kdissect.limits import DEFAULT, Limits
 from kdissect.model import Endpoint, Packet, Segment
-from kdissect.net.ip import TCP, Datagram, Fragment, Fragments, internet_layer, not_tcp
+from kdissect.net.ip import TCP, UDP, Datagram, Fragment, Fragments, internet_layer, not_tcp
 from kdissect.net.link import IPV4, IPV6, Place, network_layer, not_ip
 from kdissect.net.stream import distance
 from kdissect.net.tunnel import Tunnel, datagram_tunnel, ethertype_tunnel, link_tunnel
@@ -59,10 +59,12 @@ class Segments:
     Attributes:
         skipped: packets without a TCP segment, by reason. Reasons inside a tunnel include its name: "UDP in
             VXLAN".
+        on_udp: is called with each UDP datagram that is no tunnel; None: nothing is.
     """
 
     def __init__(self, limits: Limits = DEFAULT, on_fragment: FragmentObserver | None = None) -> None:
         self.skipped: Counter[str] = Counter()
+        self.on_udp: Callable[[Datagram], object] | None = None
         self._on_fragment = on_fragment
         self._limits = limits
         self._fragments = Fragments(limits, self.skipped)
@@ -125,6 +127,8 @@ class Segments:
             return self._enter(
                 *tunnel, packet._replace(data=content.payload, length=content.length), depth + 1
             )
+        if self.on_udp is not None and content.protocol == UDP:
+            self.on_udp(content)
         return not_tcp(content.protocol)
 
     def _enter(self, tunnel: Tunnel, pos: int, packet: Packet, depth: int) -> Segment | str | None:
@@ -194,12 +198,13 @@ def endpoints(ends: bytes) -> tuple[Endpoint, Endpoint]:
     address = (len(ends) - 4) // 2
     ports = 2 * address
     return (
-        Endpoint(_address_text(ends[:address]), int.from_bytes(ends[ports : ports + 2], "big")),
-        Endpoint(_address_text(ends[address:ports]), int.from_bytes(ends[ports + 2 :], "big")),
+        Endpoint(address_text(ends[:address]), int.from_bytes(ends[ports : ports + 2], "big")),
+        Endpoint(address_text(ends[address:ports]), int.from_bytes(ends[ports + 2 :], "big")),
     )
 
 
-def _address_text(address: bytes) -> str:
+def address_text(address: bytes) -> str:
+    """An address of 4 or 16 bytes in text form."""
     if len(address) == 4:
         return ".".join(map(str, address))
     from socket import AF_INET6, inet_ntop  # not loaded for a capture without IPv6

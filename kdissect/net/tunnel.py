@@ -18,6 +18,7 @@ from functools import cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kdissect.net.ip import UDP
 from kdissect.net.link import BRIDGED, IPV4, IPV6, ethernet, follow
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from kdissect.net.link import Place
 
 _NOT_CAPTURED, _MALFORMED, _NO_IP = "header not captured", "malformed header", "no IP"
-_UDP, _UDP_HEADER = 17, 8
+_UDP_HEADER = 8
 _MOST_HEADERS = 16
 """Headers of one packet that scapy parses at most: MPLS labels, tags and the like."""
 
@@ -58,7 +59,7 @@ def ethertype_tunnel(ethertype: int) -> Tunnel | None:
 def datagram_tunnel(datagram: Datagram) -> tuple[Tunnel, int] | None:
     """The tunnel that a datagram contains, and the position of its header in the payload."""
     payload = datagram.payload
-    if datagram.protocol != _UDP:
+    if datagram.protocol != UDP:
         tunnel = _PROTOCOLS.get(datagram.protocol)
         return (tunnel, 0) if tunnel else None
     if len(payload) < 4:

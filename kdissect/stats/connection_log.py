@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kdissect.model import Anomaly, Closed, Endpoint, Exchange
     from kdissect.net.analysis import End, TcpAnalysis
     from kdissect.net.connection import Connection
+    from kdissect.net.dns import Resolved
 
 CLIENT, BROKER = "client", "broker"
 
@@ -231,11 +232,13 @@ class ConnectionLog(Survey):
 
     Attributes:
         takers: called with each row once it is complete, and with those of all connections that never opened.
+        name_takers: called with each DNS response.
     """
 
     def __init__(self, limits: Limits) -> None:
         super().__init__(limits)
         self.takers: list[Callable[[ConnectionLogRow], object]] = []
+        self.name_takers: list[Callable[[Resolved], object]] = []
         self._rows: dict[str, ConnectionLogRow] = {}
         self._finished: list[ConnectionLogRow] = []
         self._unopened: OrderedDict[ConnectionLogRow, None] = OrderedDict()
@@ -268,6 +271,11 @@ class ConnectionLog(Survey):
         row.protocol, row.from_start, row.exchanges_total = None, True, 0
         row.is_listener = is_listener
         self._keep_unopened(row)
+
+    def resolved(self, found: Resolved) -> None:
+        """Pass on a DNS response."""
+        for take in self.name_takers:
+            take(found)
 
     def _keep_unopened(self, row: ConnectionLogRow) -> None:
         self._pass_on(row)

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from kdissect.model import Exchange
+    from kdissect.net.dns import Resolved
     from kdissect.stats.connection_log import ConnectionLogRow
 
     class Dissected(Protocol):
@@ -130,12 +131,21 @@ class Summarizer(Summed):
             limits: of the feed.
             filtered: as for ``ConnectionFeed``.
         """
-        return ConnectionFeed(limits, self.connect, filtered=filtered) if self.takes_connections else None
+        if not self.takes_connections:
+            return None
+        feed = ConnectionFeed(limits, self.connect, filtered=filtered)
+        feed.name_takers.append(self.resolved)
+        return feed
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Count a connection that has ended, after all its exchanges."""
         for name in OF_CONNECTIONS.intersection(self.parts):
             self.parts[name].connect(row)
+
+    def resolved(self, found: Resolved) -> None:
+        """Count a DNS response."""
+        if (findings := self.parts.get("findings")) is not None:
+            findings.resolved(found)
 
     def close(
         self, captures: Sequence[str], counts: Mapping[str, int], skipped: Mapping[str, int]

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kdissect.limits import Limits
+    from kdissect.net.dns import Resolved
     from kdissect.stats.connection_log import ConnectionLogRow
     from kdissect.stats.document import FindingRow
     from kdissect.stats.facts import Facts
@@ -362,6 +363,49 @@ class ConnectTimeout(Unreachable):
 
 
 _SOON_NS = 5 * SECOND_NS
+_MOST_ADDRESSES = 64  # of a name
+
+
+class ResolvedNames:
+    """The addresses of names, as DNS responses say; empty: there is no such name. Holds at most
+    ``Limits.resolved_names``, those that were seen last.
+    """
+
+    __slots__ = ("_most", "addresses")
+
+    def __init__(self, limits: Limits) -> None:
+        self.addresses: dict[str, set[str]] = {}
+        self._most = limits.resolved_names
+
+    def add(self, found: Resolved) -> None:
+        """Add a response."""
+        self._add(found.name, set(found.addresses or ()), exists=found.addresses is not None)
+
+    def by_host(self) -> dict[str, set[str]]:
+        """The addresses of all names, also by what remains of a name without its last labels, which may be
+        those of a search domain.
+        """
+        hosts: dict[str, set[str]] = {}
+        for name, addresses in self.addresses.items():
+            labels = name.split(".")
+            for end in range(1, len(labels) + 1):
+                host = ".".join(labels[:end])
+                if addresses or end == len(labels):
+                    hosts.setdefault(host, set()).update(addresses)
+        return hosts
+
+    def merge(self, other: ResolvedNames) -> None:
+        """Add those of another."""
+        for name, addresses in other.addresses.items():
+            self._add(name, addresses, exists=False)
+
+    def _add(self, name: str, addresses: set[str], *, exists: bool) -> None:
+        if exists and not addresses:  # it has none of one family
+            return
+        before = self.addresses.pop(name, set())
+        self.addresses[name] = before | addresses if len(before) < _MOST_ADDRESSES else before
+        if len(self.addresses) > self._most:
+            del self.addresses[next(iter(self.addresses))]
 
 
 @summed
@@ -383,10 +427,11 @@ class AdvertisedUnreachable(Unreachable):
     severity = ERROR
     title = "A broker advertises an address that clients cannot connect to."
     when = (
-        "Attempts to connect to an advertised address were refused or not answered, and none succeeded. An "
-        "advertised host name gives a warning: at most "
-        f"{_SOON_NS // SECOND_NS} s after receiving it, the client failed to connect to that port at an "
-        "address that is not known to be a broker's."
+        "Attempts to connect to an advertised address were refused or not answered, and none succeeded. DNS "
+        "responses in the capture decide which addresses a host name has, or that it does not exist. Without "
+        "these the finding is a warning: at most "
+        f"{_SOON_NS // SECOND_NS} s after receiving the name, the client failed to connect to that port at "
+        "an address that is not known to be a broker's."
     )
     advice = (
         "Set the broker's advertised.listeners to an address that its clients can resolve and reach, with a "
@@ -394,10 +439,12 @@ class AdvertisedUnreachable(Unreachable):
     )
 
     advertised: Bounded[tuple[str, int, str], Advertised] = merged()
+    names: ResolvedNames = merged()
 
     def __init__(self, limits: Limits) -> None:
         Unreachable.__init__(self, limits)
         self.advertised = Bounded(limits.summary_rows, Advertised)
+        self.names = ResolvedNames(limits)
 
     def feed(self, facts: Facts) -> None:
         """Note what is advertised to which client."""
@@ -415,22 +462,40 @@ class AdvertisedUnreachable(Unreachable):
         elif row.opening == OPENED:
             self.known.add(row.broker)
 
+    def resolved(self, found: Resolved) -> None:
+        """Note the addresses of a name."""
+        self.names.add(found)
+
     def findings(self) -> Iterator[FindingRow]:
-        """Advertised addresses that clients could not connect to."""
+        """Advertised addresses that clients could not connect to, and names that do not exist."""
         named: dict[tuple[str, int], list[tuple[str, Advertised]]] = {}
+        by_host = self.names.by_host()
         for (host, port, ip), each in self.advertised.items():
             named.setdefault((ip, port), []).append((host, each))
+            if by_host.get(_normalized(host)) == set():
+                message = "advertised in Metadata; DNS has no such name (NXDOMAIN)"
+                yield self.finding(f"client at {ip}, broker {host}:{port}", message, each)
         for ip, broker, attempts in self.failed(known=False):
             result = f"{many(attempts.count, 'connection')} {_failures(attempts)}, none succeeded"
             for host, reported in named.get((ip, broker.port), ()):
                 if host == broker.ip:
                     message = f"advertised in Metadata; {result}"
                     yield self.finding(f"client at {ip}, broker {broker}", message, attempts)
-                elif not _is_address(host) and reported.soon_before(attempts):
+                    continue
+                subject, addresses = (
+                    f"client at {ip}, broker {host}:{broker.port}",
+                    by_host.get(_normalized(host)),
+                )
+                if addresses and broker.ip in addresses:
+                    message = f"advertised in Metadata, {broker.ip} according to DNS; {result}"
+                    yield self.finding(subject, message, attempts)
+                elif addresses is None and not _is_address(host) and reported.soon_before(attempts):
                     message = f"probably advertised at {broker.ip}; {result}"
-                    yield self.finding(
-                        f"client at {ip}, broker {host}:{broker.port}", message, attempts, WARNING
-                    )
+                    yield self.finding(subject, message, attempts, WARNING)
+
+
+def _normalized(host: str) -> str:
+    return host.rstrip(".").lower()
 
 
 def _failures(attempts: Attempts) -> str:

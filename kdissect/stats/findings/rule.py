@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from kdissect.limits import Limits
+    from kdissect.net.dns import Resolved
     from kdissect.stats.connection_log import ConnectionLogRow
     from kdissect.stats.facts import Facts
 
@@ -151,6 +152,9 @@ class Rule(Summed, ABC):
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Add a connection that has ended; most rules do not need them."""
+
+    def resolved(self, found: Resolved) -> None:
+        """Add a DNS response; most rules need none."""
 
     @abstractmethod
     def findings(self) -> Iterator[FindingRow]:

@@ -62,6 +62,7 @@ from kdissect.stats.sums import Summed, merged_by_name, summed
 
 if TYPE_CHECKING:
     from kdissect.limits import Limits
+    from kdissect.net.dns import Resolved
     from kdissect.stats.connection_log import ConnectionLogRow
     from kdissect.stats.document import FindingRow
     from kdissect.stats.facts import Facts
@@ -101,6 +102,11 @@ class Findings(Summed):
         """Pass a connection that has ended to all rules."""
         for rule in self.rules.values():
             rule.connect(row)
+
+    def resolved(self, found: Resolved) -> None:
+        """Pass a DNS response to all rules."""
+        for rule in self.rules.values():
+            rule.resolved(found)
 
     def rows(self) -> list[FindingRow]:
         """The worst first, then in the order of the rules; within a rule the most frequent first."""

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import chain
 from operator import attrgetter
 from struct import pack
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import scapy.all as s
 
-from kdissect.limits import DEFAULT
+from kdissect.limits import DEFAULT, SECOND_NS
+from kdissect.net.dns import Resolved
 from kdissect.options import Options
 from kdissect.pipeline import Dissection
-from kdissect.stats.connection_log import ConnectionFeed
+from kdissect.stats.findings.connections import ResolvedNames
 from kdissect.stats.findings.rules import RULES
 from kdissect.stats.summarizer import Summarizer
 from tests.frames import METADATA, heartbeat_answers, heartbeats, request, response
-from tests.segments import ACK, FIN, PSH, RST, SYN, Talk
+from tests.segments import ACK, FIN, PSH, RST, START_NS, SYN, Talk, packet
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,14 +34,14 @@ ALERT = bytes.fromhex("15030300020246")
 _PARTS = frozenset({"findings"})
 
 
-def findings(*talks: Talk, forced: int | None = None) -> list[FindingRow]:
+def findings(*talks: Talk, forced: int | None = None, more: tuple[Packet, ...] = ()) -> list[FindingRow]:
     """What is found in these; the same if each connection is seen by another process."""
-    packets = sorted((packet for talk in talks for packet in talk.packets), key=attrgetter("time_ns"))
+    packets = sorted(chain(more, *(talk.packets for talk in talks)), key=attrgetter("time_ns"))
     options = Options(kafka_ports=frozenset({forced} if forced else ()))
     everything = summarized(packets, options)
     merged = Summarizer(DEFAULT, parts=_PARTS)
     for ends in {tuple(sorted(talk.ends)) for talk in talks}:
-        own = chain.from_iterable(talk.packets for talk in talks if tuple(sorted(talk.ends)) == ends)
+        own = chain(more, *(talk.packets for talk in talks if tuple(sorted(talk.ends)) == ends))
         merged.merge(summarized(sorted(own, key=attrgetter("time_ns")), options))
     rows: list[FindingRow] = everything.parts["findings"].rows()
     assert merged.parts["findings"].rows() == rows
@@ -47,7 +50,8 @@ def findings(*talks: Talk, forced: int | None = None) -> list[FindingRow]:
 
 def summarized(packets: Iterable[Packet], options: Options) -> Summarizer:
     summarizer = Summarizer(DEFAULT, parts=_PARTS)
-    log = ConnectionFeed(DEFAULT, summarizer.connect, filtered=False)
+    log = summarizer.connection_feed(DEFAULT, filtered=False)
+    assert log is not None
     for exchange in Dissection(packets, options, observer=log):
         summarizer.feed(exchange)
         log.exchange(exchange)
@@ -176,8 +180,13 @@ def test_a_flood_finds_nothing() -> None:
 
 def metadata(host: str, port: int = 9092) -> Talk:
     """A client is given the address of a broker."""
+    return advertising(talk(9), host, port)
+
+
+def advertising(one: Talk, host: str, port: int) -> Talk:
+    """The same on this connection."""
     broker = {"node_id": 1, "host": host, "port": port}
-    one = talk(9).handshake()
+    one.handshake()
     one.client_sends(request(METADATA, 5, {"topics": []})).broker_sends(
         response(METADATA, 5, {"brokers": [broker], "topics": []})
     )
@@ -197,6 +206,62 @@ def test_an_advertised_name_that_probably_does_not_open() -> None:
     assert row.message == "probably advertised at 10.0.0.9; 1 connection refused, none succeeded"
     assert rules(metadata("kafka.internal"), refused(1, 60, ELSEWHERE)) == []
     assert rules(metadata("kafka.internal", 9093), refused(1, 1, ELSEWHERE)) == []
+
+
+def dns(name: str, *answers: Any, rcode: int = 0, kind: str = "A", at_s: float = 0.5) -> Packet:
+    """A response, by scapy."""
+    records = [s.DNSRR(rrname=owner, type=of, rdata=data, ttl=30) for owner, of, data in answers]
+    message = s.DNS(qr=1, rcode=rcode, qd=s.DNSQR(qname=name, qtype=kind), an=records, ar=s.DNSRROPT())
+    layers = s.Ether() / s.IP(src="10.0.0.53", dst="10.0.0.1") / s.UDP(sport=53, dport=5353) / message
+    return packet(bytes(layers), time_ns=START_NS + round(at_s * SECOND_NS))
+
+
+NAME = "Kafka.internal"
+
+
+def test_dns_decides_whether_an_advertised_name_does_not_open() -> None:
+    alias = dns(NAME, (NAME, "CNAME", "k.example.org"), ("k.example.org", "A", "10.0.0.9"))
+    (row,) = findings(metadata("kafka.internal"), refused(1, 60, ELSEWHERE), more=(alias,))
+    assert (row.rule, row.severity) == ("advertised-listener-unreachable", "error")
+    assert row.subject == "client at 10.0.0.1, broker kafka.internal:9092"
+    assert row.message == (
+        "advertised in Metadata, 10.0.0.9 according to DNS; 1 connection refused, none succeeded"
+    )
+    other = dns(NAME, (NAME, "A", "10.0.0.2"))
+    assert rules(metadata("kafka.internal"), refused(1, 1, ELSEWHERE), more=(other,)) == []
+    both = dns(NAME, (NAME, "A", "10.0.0.9"), (NAME, "A", "10.0.0.7"))
+    reached = served(2, broker=ELSEWHERE, at_s=2)
+    assert "advertised-listener-unreachable" not in rules(
+        metadata("kafka.internal"), refused(1, 1, ELSEWHERE), reached, more=(both,)
+    )
+
+
+def test_dns_over_ipv6() -> None:
+    broker, client = ("2001:db8::9", 9092), "2001:db8::1"
+    client_talk = Talk(client=(client, 40_009), broker=("2001:db8::2", 9092))
+    received = advertising(client_talk, "kafka.internal", 9092)
+    closed = Talk(client=(client, 40_001), broker=broker).waits(60)
+    closed.put(0, SYN, acknowledgment=0).put(1, RST | ACK)
+    answer = dns(NAME, (NAME, "AAAA", "2001:db8::9"), kind="AAAA")
+    assert rules(received, closed, more=(answer,)) == ["advertised-listener-unreachable"]
+
+
+def test_an_advertised_name_that_does_not_exist() -> None:
+    nowhere = dns(NAME, rcode=3)
+    (row,) = findings(metadata("kafka.internal"), more=(nowhere,))
+    assert (row.rule, row.severity) == ("advertised-listener-unreachable", "error")
+    assert row.message == "advertised in Metadata; DNS has no such name (NXDOMAIN)"
+    in_search_domain = dns("kafka.internal.example.org", ("kafka.internal.example.org", "A", "10.0.0.2"))
+    assert rules(metadata("kafka.internal"), more=(nowhere, in_search_domain)) == []
+    assert rules(metadata("kafka.internal"), more=(dns(NAME, kind="AAAA"),)) == []
+    assert rules(metadata("kafka.internal"), more=(dns(NAME, rcode=2),)) == []
+
+
+def test_names_are_bounded_and_those_seen_last_are_kept() -> None:
+    names = ResolvedNames(replace(DEFAULT, resolved_names=2))
+    for name in ("a", "b", "a", "c"):
+        names.add(Resolved(name, ["10.0.0.9"]))
+    assert names.by_host() == {"a": {"10.0.0.9"}, "c": {"10.0.0.9"}}
 
 
 def test_what_is_advertised_and_opens() -> None:
