@@ -14,7 +14,7 @@ import with_kafka_python as kp
 import with_librdkafka as rd
 from apache_kafka import BESIDE, DATA, Cluster, compiled, jars, kafka, report_known, run_java
 from confluent_kafka import Producer, TopicPartition
-from history import (
+from story import (
     ALICE,
     OPEN,
     QUICK_QUOTA,

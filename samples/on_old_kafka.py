@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import request_log
-from history import (
+from story import (
     ACL,
     OPEN,
     QUICK_QUOTA,
