@@ -277,6 +277,8 @@ class ConnectionInfo:
             (exchanges/expected.py).
         from_start: whether the beginning of the broker's stream was captured.
         splitter: what the parts of the next latency depend on (exchanges/latency.py); None until needed.
+        ended_ns: time of the first FIN or RST, when the connection has ended; None if there was none, or if
+            TCP is not analyzed.
     """
 
     id: str
@@ -290,6 +292,7 @@ class ConnectionInfo:
     errors_since: dict[str, tuple[int, int]] = field(default_factory=dict)
     from_start: bool = False
     splitter: Any = None
+    ended_ns: int | None = None
 
 
 class LatencyParts(NamedTuple):

@@ -485,8 +485,10 @@ class KafkaConnection:
             outstanding = self._pairing.complete_unanswered(end.time_ns, reason)
             # Kafka closes both directions at once: after the FIN of either side no response follows.
             ended = end.reason in _ENDED or any(stream.ended for stream in self._connection.streams)
+            tcp = self._connection.tcp
             for exchange in outstanding:
                 exchange.ended = ended
+                exchange.connection.ended_ns = None if tcp is None or tcp.end is None else tcp.end.time_ns
             if self._losses is not None and end.reason == "end" and not ended:
                 self._losses.capture_ended(end.time_ns)
             if self._client is not None and not self._seen[self._client]:
@@ -523,6 +525,11 @@ class KafkaConnection:
     def client(self) -> int | None:
         """The side that sends requests. None while unknown."""
         return self._client
+
+    @property
+    def listener_side(self) -> int | None:
+        """The end that the user, or other connections, showed to be a listener of Kafka."""
+        return self._listener_side
 
     @property
     def exchanges(self) -> int:

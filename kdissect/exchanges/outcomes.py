@@ -33,7 +33,14 @@ def outcome(exchange: Exchange) -> str | None:
 
 def overdue_ns(exchange: Exchange) -> int:
     """How much longer an unanswered request was outstanding than it allows the broker to wait."""
-    return exchange.completed_ns - exchange.time_ns - allowed_ns(exchange)
+    return outstanding_ns(exchange) - allowed_ns(exchange)
+
+
+def outstanding_ns(exchange: Exchange) -> int:
+    """For how long an unanswered request was outstanding: until an end of the connection closed it."""
+    ended_ns = exchange.connection.ended_ns
+    until_ns = exchange.completed_ns if ended_ns is None else min(exchange.completed_ns, ended_ns)
+    return until_ns - exchange.time_ns
 
 
 def allowed_ns(exchange: Exchange) -> int:

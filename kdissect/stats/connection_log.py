@@ -69,7 +69,7 @@ class ConnectionLogRow:
             by design.
         tls_alerts: requests that the broker rejected with a TLS alert.
         served: answered requests after the handshake.
-        is_listener: whether its far end was known as a Kafka listener when it did not open.
+        is_listener: whether its far end was known as a Kafka listener when it ended, or did not open.
         is_selected: whether any of its exchanges matches the filters.
     """
 
@@ -254,6 +254,7 @@ class ConnectionLog(Survey):
         _close(row, connection, kafka.client, end)
         row.last_ns = kafka.last_ns
         row.protocol = kafka.protocol
+        row.is_listener = kafka.listener_side == 1 - row.client_side
         row.from_start = connection.initiator is not None
         row.exchanges_total = kafka.exchanges
         row.gaps = kafka.gaps

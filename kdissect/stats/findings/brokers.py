@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from kdissect.anomalies import ERROR, NOTE, WARNING
-from kdissect.exchanges.outcomes import overdue_ns
+from kdissect.exchanges.outcomes import outstanding_ns, overdue_ns
 from kdissect.kafka.codes import error_code
 from kdissect.model import ANSWERED, UNANSWERED
 from kdissect.phrases import duration, many
@@ -472,7 +472,7 @@ class RequestTimeouts(Rule):
             kept = self.kept[facts.client, facts.broker]
             kept.add(facts)
             kept.apis[facts.api] += 1
-            kept.oldest_ns = max(kept.oldest_ns, exchange.completed_ns - exchange.time_ns)
+            kept.oldest_ns = max(kept.oldest_ns, outstanding_ns(exchange))
 
     def findings(self) -> Iterator[FindingRow]:
         """Clients with such requests."""

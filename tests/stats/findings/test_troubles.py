@@ -295,7 +295,7 @@ def test_a_tls_client_at_a_plaintext_listener() -> None:
 
 def test_a_tls_handshake_that_a_listener_ends() -> None:
     assert rules(hello()) == []  # any server
-    assert rules(hello(), forced=9092) == []  # not TLS to us then: decoded as Kafka
+    assert rules(hello(), forced=9092) == ["connection-closed-in-handshake"]
     (row,) = findings(metadata_elsewhere(), hello())
     assert (row.rule, row.severity) == ("connection-closed-in-handshake", "warning")
 
