@@ -14,6 +14,9 @@ import with_kafka_python as kp
 import with_librdkafka as rd
 from apache_kafka import BESIDE, DATA, Cluster, compiled, jars, kafka, report_known, run_java
 from confluent_kafka import Producer, TopicPartition
+from on_mock import CODECS, LIBRDKAFKA, assorted
+from on_tansu import admin_by_kafka_python, admin_by_librdkafka, make_topics, transactions
+from recording import recording
 from story import (
     ALICE,
     OPEN,
@@ -29,9 +32,6 @@ from story import (
     produce,
     throttled,
 )
-from on_mock import CODECS, LIBRDKAFKA, assorted
-from on_tansu import admin_by_kafka_python, admin_by_librdkafka, make_topics, transactions
-from recording import recording
 from truth import Truth, librdkafka_log
 from watching import watch_aiokafka, watch_kafka_python
 

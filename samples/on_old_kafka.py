@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import request_log
+from old_kafka import SETTINGS, WithZooKeeper, zookeeper_kafka
+from recording import recording
 from story import (
     ACL,
     OPEN,
@@ -25,8 +27,6 @@ from story import (
     throttled,
     transactions,
 )
-from old_kafka import SETTINGS, WithZooKeeper, zookeeper_kafka
-from recording import recording
 from truth import Truth
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ import with_librdkafka as rd
 from apache_kafka import BESIDE, console
 from client_statistics import Statistics
 from confluent_kafka import Consumer, KafkaException, Producer
-from story import QUICK_QUOTA, admin
 from on_kafka import NEWEST, on_kafka
 from on_mock import LIBRDKAFKA, assorted
 from on_tansu import make_topics
+from story import QUICK_QUOTA, admin
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,6 +1,7 @@
 """Connections in trouble, one capture each in troubles/: what an operator would capture, and what caused it.
 
-They need their own network namespace, because packets are dropped there (nftables) and ports are fixed:
+They need their own network namespace, because packets are dropped there (nftables) and ports are fixed, and
+mounts of their own, because a disk is filled:
 
     unshare --net --mount sh -c 'ip link set lo up; python samples/make.py trouble-loss'
 """
@@ -13,22 +14,43 @@ import signal
 import socket
 import ssl
 import subprocess
+import sys
+import tempfile
 import threading
-from contextlib import contextmanager, suppress
+import time
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from apache_kafka import PLAIN, Cluster, kafka
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+import kafka as kafka_python
+from apache_kafka import DATA, PLAIN, SASL, Cluster, kafka
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
 from on_kafka import NEWEST, start_all
 from on_mock import LIBRDKAFKA
+from others import tls_listener
 from recording import recording
+from request_log import TIMES
+from story import OPEN, QUICK_QUOTA, admin
+from truth import Truth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
+
+    from apache_kafka import Node
+    from request_log import Answered
 
 ELSEWHERE, PROXY = 19999, 19996
+PREFERRED = 0  # of elections
 
 
 @contextmanager
@@ -36,33 +58,86 @@ def trouble(
     folder: Path, name: str, what: str, findings: list[str], *ports: int, **settings: str
 ) -> Iterator[Cluster]:
     """A broker with the topic ``orders``, recorded while the block runs; and what is to be found."""
-    path = folder / "troubles" / f"{name}.pcap"
-    path.parent.mkdir(exist_ok=True)
-    with kafka(NEWEST, 1, (), **settings) as cluster:
-        start_all(cluster)
-        if "advertised_listeners" not in settings:
-            admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-            admin.create_topics([NewTopic("orders", 1, 1)])["orders"].result(20)
-        with recording(path, [PLAIN, *ports], until_quiet=False):
-            yield cluster
-    path.with_suffix(".pcap.gz").write_bytes(gzip.compress(path.read_bytes(), mtime=0))
-    path.unlink()
-    truth = {"broker": f"Apache Kafka {NEWEST}", "clients": LIBRDKAFKA, "what": what, "findings": findings}
-    path.with_suffix(".truth.json").write_text(json.dumps(truth, indent=1) + "\n")
+    with running(**settings) as cluster, recorded(folder, cluster, name, what, findings, *ports):
+        yield cluster
 
 
 @contextmanager
-def dropping(*rules: str) -> Iterator[None]:
-    """Drop the packets that nftables rules match."""
-    subprocess.run(
-        ["nft", "add table inet t; add chain inet t c { type filter hook input priority 0; }"], check=True
-    )
-    for rule in rules:
-        subprocess.run(["nft", f"add rule inet t c {rule} drop"], check=True)
+def running(nodes: int = 1, release: str = NEWEST, **settings: str) -> Iterator[Cluster]:
+    """Brokers with the topic ``orders``, of a partition on each."""
+    with kafka(release, nodes, (), **settings) as cluster:
+        start_all(cluster)
+        if "advertised_listeners" not in settings:
+            make_topic(cluster.bootstrap, "orders", *([node.number] for node in cluster.nodes))
+        yield cluster
+
+
+def make_topic(where: str, name: str, *partitions: list[int], **config: str) -> None:
+    """Make a topic, given the brokers of each partition."""
+    named = {key.replace("_", "."): value for key, value in config.items()}
+    topic = NewTopic(name, len(partitions), replica_assignment=list(partitions), config=named)
+    admin = AdminClient({"bootstrap.servers": where})
+    admin.create_topics([topic])[name].result(20)
+
+
+@contextmanager
+def recorded(
+    folder: Path, cluster: Cluster, name: str, what: str, findings: list[str], *ports: int
+) -> Iterator[dict[str, Any]]:
+    """Record while the block runs. It may add to what becomes the truth file."""
+    path = folder / "troubles" / f"{name}.pcap"
+    path.parent.mkdir(exist_ok=True)
+    software = {"broker": f"Apache Kafka {cluster.release}", "clients": LIBRDKAFKA}
+    truth: dict[str, Any] = {**software, "what": what, "findings": findings}
+    before = cluster.positions()
+    with recording(path, [*(node.port(PLAIN) for node in cluster.nodes), *ports], until_quiet=False):
+        yield truth
+    ports = {node.port(PLAIN) for node in cluster.nodes}  # not the controllers'
+    requests = cluster.answered(before)
+    truth["answered"] = [logged(request) for request in requests if request.broker_port in ports]
+    path.with_suffix(".pcap.gz").write_bytes(gzip.compress(path.read_bytes(), mtime=0))
+    path.unlink()
+    path.with_suffix(".truth.json").write_text(written(truth))
+
+
+def logged(request: Answered) -> list[Any]:
+    """What a broker logged of a request, in few words: there are hundreds of them."""
+    assert request.times is not None
+    ends = f"{request.client_port}-{request.broker_port}"
+    spent = (request.times[name] for name in TIMES)
+    return [ends, request.correlation_id, request.client_id, request.api, request.errors, *spent]
+
+
+def written(truth: dict[str, Any]) -> str:
+    """Indented JSON in which a request is a line."""
+    rows = truth.pop("answered")
+    text = json.dumps({**truth, "answered": []}, indent=1)
+    lines = ",\n".join(f"  {json.dumps(row)}" for row in rows)
+    return text.removesuffix("[]\n}") + f"[\n{lines}\n ]\n}}\n"
+
+
+@contextmanager
+def mounted(place: Path) -> Iterator[None]:
+    """A disk of 1 MB."""
+    place.mkdir(parents=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], check=True)
     try:
         yield
     finally:
-        subprocess.run(["nft", "delete table inet t"], check=True)
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+@contextmanager
+def dropping(*rules: str, hook: str = "input") -> Iterator[None]:
+    """Drop the packets that nftables rules match: behind tcpdump, or, as output, before it."""
+    chain = f"add chain inet {hook} c {{ type filter hook {hook} priority 0; }}"
+    subprocess.run(["nft", f"add table inet {hook}; {chain}"], check=True)
+    for rule in rules:
+        subprocess.run(["nft", f"add rule inet {hook} c {rule} drop"], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["nft", f"delete table inet {hook}"], check=True)
 
 
 def producer(where: str, client_id: str, **settings: Any) -> Producer:
@@ -70,10 +145,10 @@ def producer(where: str, client_id: str, **settings: Any) -> Producer:
     return Producer({"bootstrap.servers": where, "client.id": client_id, "linger.ms": 0, **config})
 
 
-def write(to: Producer, count: int, *, size: int = 20, timeout: float = 20) -> None:
+def write(to: Producer, count: int, topic: str = "orders", *, size: int = 20, timeout: float = 20) -> None:
     """Write records one by one, as far as that works."""
     for number in range(count):
-        to.produce("orders", bytes(size), str(number))
+        to.produce(topic, bytes(size), str(number))
         to.flush(timeout)
 
 
@@ -93,11 +168,16 @@ def healthy(folder: Path) -> None:
         write(producer(cluster.bootstrap, "writer"), 300)
 
 
+def process_of(node: Node) -> subprocess.Popen[bytes]:
+    """The process of a broker that runs."""
+    assert node.process is not None
+    return node.process
+
+
 @contextmanager
 def paused(cluster: Cluster) -> Iterator[None]:
     """Stop the broker's process; its machine goes on receiving and acknowledging."""
-    process = cluster.nodes[0].process
-    assert process is not None
+    process = process_of(cluster.nodes[0])
     process.send_signal(signal.SIGSTOP)
     try:
         yield
@@ -120,8 +200,7 @@ def gone(folder: Path) -> None:
     with trouble(folder, "gone", what, ["broker-resets", "connection-refused"]) as cluster:
         one = producer(cluster.bootstrap, "writer", reconnect_backoff_max_ms=500)
         write(one, 5)
-        process = cluster.nodes[0].process
-        assert process is not None
+        process = process_of(cluster.nodes[0])
         process.kill()
         process.wait()
         write(one, 1, timeout=5)
@@ -216,7 +295,295 @@ def mismatch(folder: Path) -> None:
     )
 
 
+def consumer(where: str, client_id: str, **settings: Any) -> Consumer:
+    """A consumer of the group ``readers``."""
+    config = {key.replace("_", "."): value for key, value in settings.items()}
+    known = {"bootstrap.servers": where, "client.id": client_id, "group.id": "readers"}
+    return Consumer({**known, "auto.offset.reset": "earliest", "enable.auto.commit": False, **config})
+
+
+def member(where: str, client_id: str, **settings: Any) -> Consumer:
+    """A member of the group that reads ``orders``."""
+    one = consumer(where, client_id, heartbeat_interval_ms=500, **settings)
+    one.subscribe(["orders"])
+    return one
+
+
+def polled(*consumers: Consumer, until: Callable[[], bool] = lambda: False, seconds: float = 20) -> int:
+    """Let these poll until something is so; how many records they got."""
+    end = time.monotonic() + seconds
+    got = 0
+    while not until() and time.monotonic() < end:
+        for each in consumers:
+            message = each.poll(0.02)
+            got += message is not None and not message.error()
+    return got
+
+
+def waits(folder: Path) -> None:
+    what = (
+        "A consumer keeps up with a producer and asks for metadata while its fetch waits; another one lags, "
+        "with fetches that return one batch; a second member joins the first one's group; a quota throttles "
+        "a producer, which sends its requests without waiting for responses."
+    )
+    quota = {"client": "limited", "key": "producer_byte_rate", "value": 20000}
+    with trouble(folder, "waits", what, ["throttled"], **QUICK_QUOTA) as cluster:
+        cluster.clients(Truth("waits", [], {}), admin("set quota", quota=quota))
+        where = cluster.bootstrap
+        keeping_up = member(where, "keeps-up")
+        polled(keeping_up, until=lambda: bool(keeping_up.assignment()))
+        shop = producer(where, "shop")
+        for _ in range(4):
+            write(shop, 10)
+            polled(keeping_up, seconds=0.2)
+            keeping_up.list_topics(timeout=5)
+            polled(keeping_up, seconds=0.7)
+        little = {
+            "fetch_queue_backoff_ms": 10,
+            "fetch_message_max_bytes": 100,
+            "queued_min_messages": 1,
+            "fetch_max_bytes": 1000,
+        }
+        lagging = member(where, "lags", group_id="late readers", message_max_bytes=1000, **little)
+        read = 0
+        while read < 40:
+            read += polled(lagging, seconds=0.02)
+        lagging.close()
+        second = member(where, "second")
+        polled(keeping_up, second, seconds=3)
+        limited = producer(where, "limited", max_in_flight=5, batch_num_messages=1)
+        for number in range(20):
+            limited.produce("orders", bytes(2000), str(number))
+        limited.flush(30)
+        second.close()
+        keeping_up.close()
+
+
+def refusals(folder: Path) -> None:
+    what = (
+        "A broker with an authorizer denies a producer a topic that only bob may write. A log directory on a "
+        "disk of 1 MB is full. A compacted topic refuses a record without a key. The internal topic of "
+        "groups needs three replicas, of which one broker can have one: no group has a coordinator."
+    )
+    found = ["authorization-denied", "coordinator-unavailable", "produce-refused", "storage-error"]
+    full = DATA / "full"
+    settings = {
+        "authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        **OPEN,
+        "offsets_topic_replication_factor": "3",
+        "log_dirs": f"{DATA}/1,{full}",
+        "metadata_log_dir": f"{DATA}/1",
+        # An index is mapped into memory: on a full disk it would end the process.
+        "log_index_size_max_bytes": "4096",
+        "log_index_interval_bytes": "100000000",
+    }
+    with mounted(full), running(**settings) as cluster:
+        where = cluster.bootstrap
+        make_topic(where, "compacted", [1], cleanup_policy="compact")
+        for name in ("secret", "one", "two", "three"):
+            make_topic(where, name, [1])
+        filled = next(name for name in ("one", "two", "three") if (full / f"{name}-0").exists())
+        literal, everything = ResourcePatternType.LITERAL, AclOperation.ALL
+        acl = AclBinding(
+            ResourceType.TOPIC, "secret", literal, "User:bob", "*", everything, AclPermissionType.ALLOW
+        )
+        allowing = AdminClient({"bootstrap.servers": where})
+        next(iter(allowing.create_acls([acl]).values())).result(20)
+        with recorded(folder, cluster, "refusals", what, found):
+            hasty = {"message_timeout_ms": 1500, "retry_backoff_ms": 500}
+            write(producer(where, "intruder", **hasty), 1, "secret", timeout=4)
+            keyless = producer(where, "keyless")
+            keyless.produce("compacted", b"no key")
+            keyless.flush(5)
+            filler = producer(where, "filler", **hasty)
+            write(filler, 15, filled, size=100_000, timeout=4)
+            polled(member(where, "homeless"), seconds=20)
+
+
+@contextmanager
+def slowed(node: Node) -> Iterator[None]:
+    """Stop a broker's process for 80 ms, again and again."""
+    enough = threading.Event()
+    process = process_of(node)
+
+    def stop_and_go() -> None:
+        while not enough.wait(0.01):
+            process.send_signal(signal.SIGSTOP)
+            time.sleep(0.08)
+            process.send_signal(signal.SIGCONT)
+
+    thread = threading.Thread(target=stop_and_go)
+    thread.start()
+    try:
+        yield
+    finally:
+        enough.set()
+        thread.join()
+
+
+def brokers(folder: Path) -> None:
+    what = (
+        "Of three brokers one is slow: its process is stopped (SIGSTOP) for 80 ms, again and again. Then the "
+        "leader of a partition moves while a producer writes. Then a broker leaves that has the second "
+        "replica of a topic which needs two in sync."
+    )
+    found = ["not-enough-replicas", "slow-broker"]
+    with running(3) as cluster:
+        where = cluster.bootstrap
+        leader = cluster.leader()
+        slow, leaving = (node for node in cluster.nodes if node is not leader)
+        make_topic(where, "moved", [leader.number, slow.number])
+        make_topic(where, "safe", [leader.number, leaving.number], min_insync_replicas="2")
+        with recorded(folder, cluster, "brokers", what, found) as truth:
+            truth["slow"] = slow.port(PLAIN)
+            writer = producer(where, "writer")
+            write(writer, 6)
+            with slowed(slow):
+                for number in range(90):
+                    writer.produce("orders", b"order", partition=number % 3)
+                    writer.flush(10)
+            unaware = producer(where, "unaware", retry_backoff_ms=100)
+            write(unaware, 3, "moved")
+            mover = kafka_python.KafkaAdminClient(bootstrap_servers=where.split(","), client_id="mover")
+            swapped = [slow.number, leader.number]
+            mover.alter_partition_reassignments({kafka_python.TopicPartition("moved", 0): swapped})
+            time.sleep(1)
+            mover.elect_leaders(PREFERRED, {"moved": [0]})
+            write(unaware, 5, "moved")
+            mover.close()
+            careful = producer(f"127.0.0.1:{leader.port(PLAIN)}", "careful", message_timeout_ms=3000)
+            write(careful, 3, "safe")
+            writer.close()
+            unaware.close()
+            cluster.stop(leaving)
+            write(careful, 1, "safe", timeout=4)
+
+
+def assigned(where: str, client_id: str, **settings: Any) -> Consumer:
+    """A consumer of ``orders`` without a group, when it has begun to fetch."""
+    one = consumer(where, client_id, **settings)
+    one.assign([TopicPartition("orders", 0, 0)])
+    polled(one, seconds=2)
+    return one
+
+
+def connected() -> set[int]:
+    """The ports of clients that are connected to the broker."""
+    lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
+    ends = ([int(end.partition(":")[2], 16) for end in line.split()[1:3]] for line in lines)
+    return {mine for mine, other in ends if other == PLAIN}
+
+
+def forgotten(folder: Path) -> None:
+    what = (
+        "A firewall forgets two connections and drops their packets (nftables). Those of the writer's are "
+        "captured before they are dropped, as at the client; what the reader sends is dropped before it is "
+        "captured, as at the broker. Both clients connect again."
+    )
+    found = ["client-vanished", "request-timeouts"]
+    with ExitStack() as dropped, trouble(folder, "forgotten", what, found) as cluster:
+        reader = assigned(cluster.bootstrap, "reader", socket_timeout_ms=5000, fetch_wait_max_ms=2000)
+        of_reader = connected()
+        writer = producer(cluster.bootstrap, "writer", request_timeout_ms=1000, socket_timeout_ms=8000)
+        write(writer, 5)
+        at_client, at_broker = (",".join(map(str, ports)) for ports in (connected() - of_reader, of_reader))
+        dropped.enter_context(dropping(f"tcp sport {{{at_client}}}", f"tcp dport {{{at_broker}}}"))
+        dropped.enter_context(dropping(f"tcp sport {{{at_broker}}}", hook="output"))
+        write(writer, 1)
+        polled(reader, seconds=24)  # the writer's request is outstanding for 30 s more than it allows
+
+
+def handshake(folder: Path) -> None:
+    what = (
+        "A broker accepts three connections from an address. A client that uses TLS, as the listener does, "
+        "opens more: the broker closes them."
+    )
+    found = ["connection-closed-in-handshake"]
+    with (
+        tempfile.TemporaryDirectory() as place,
+        running(**tls_listener(place), max_connections_per_ip="3") as cluster,
+        recorded(folder, cluster, "handshake", what, found, SASL) as truth,
+        ExitStack() as kept,
+    ):
+        truth["decode_as"] = [SASL]  # nothing in the capture says that it is Kafka's
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        for _ in range(3):
+            plain = kept.enter_context(socket.create_connection(("127.0.0.1", SASL), 5))
+            kept.enter_context(context.wrap_socket(plain))
+        secure = {"security_protocol": "ssl", "enable_ssl_certificate_verification": "false"}
+        write(producer(cluster.sasl_bootstrap, "late", reconnect_backoff_ms=500, **secure), 1, timeout=5)
+
+
+MORTAL = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from on_troubles import assigned
+assigned(sys.argv[2], "mortal", fetch_wait_max_ms=20000).poll(60)
+"""
+
+
+def outcomes(folder: Path) -> None:
+    what = (
+        "The recording starts and ends while a consumer waits for the response to a Fetch. A producer asks "
+        "for no responses (acks=0). A consumer is killed while it waits. The broker's process is stopped "
+        "(SIGSTOP) for 33 s, and then answers a producer that has gone on waiting."
+    )
+    with running() as cluster:
+        where = cluster.bootstrap
+        early = assigned(where, "early", fetch_wait_max_ms=3000)
+        with recorded(folder, cluster, "outcomes", what, []) as truth:
+            polled(early, seconds=4)
+            write(producer(where, "unconcerned", acks=0), 3)
+            patient = producer(where, "patient", request_timeout_ms=1000)
+            write(patient, 3)
+            with running_python(MORTAL, where) as mortal:
+                time.sleep(5)
+                mortal.kill()
+            latencies = []
+            with paused(cluster):
+                patient.produce(
+                    "orders", b"late", on_delivery=lambda _, message: latencies.append(message.latency())
+                )
+                patient.flush(33)
+            patient.flush(20)
+            (truth["late"],) = latencies
+            polled(early, seconds=5)
+
+
+@contextmanager
+def running_python(script: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A script in a process of its own."""
+    folder = str(Path(__file__).parent)
+    process = subprocess.Popen([sys.executable, "-c", script, folder, *arguments])
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def expected(folder: Path) -> None:
+    what = (
+        "A Java client is newer than the broker, and creates a topic twice. Two consumers are the first to "
+        "join a group: its coordinator is not there yet."
+    )
+    with running(release="3.9.1") as cluster, recorded(folder, cluster, "expected", what, []):
+        newer = replace(cluster, release=NEWEST, place=cluster.place / "newer")
+        creating = admin("create topics", "create topics", topics=[{"name": "late", "partitions": 1}])
+        newer.clients(Truth("expected", [], {}), creating)
+        one = member(cluster.bootstrap, "one")
+        polled(one, until=lambda: bool(one.assignment()))
+        two = member(cluster.bootstrap, "two")
+        polled(one, two, seconds=2)
+        two.close()
+        one.close()
+
+
 SCENARIOS = {
     f"trouble-{scenario.__name__}": scenario
-    for scenario in (healthy, loss, silent, gone, firewall, advertised, tls, stalled, closes, mismatch)
+    for scenario in (
+        *(healthy, loss, silent, gone, firewall, advertised, tls, stalled, closes, mismatch),
+        *(waits, refusals, brokers, forgotten, handshake, outcomes, expected),
+    )
 }

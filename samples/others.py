@@ -263,30 +263,33 @@ def tls(folder: Path) -> None:
     truth.write(folder / "tls.truth.json")
 
 
+def tls_listener(place: str) -> dict[str, str]:
+    """Settings of Apache Kafka for TLS on the port of SASL; the certificate is written into a folder."""
+    certificate, key = certificate_and_key(place)
+    keystore = Path(place, "keystore.pem")
+    keystore.write_bytes(Path(key).read_bytes() + Path(certificate).read_bytes())
+    return {
+        "sasl": "of-no-use",
+        "listener_security_protocol_map": "PLAIN:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL:SSL",
+        "ssl_keystore_type": "PEM",
+        "ssl_keystore_location": str(keystore),
+    }
+
+
 def plaintext_on_tls(folder: Path) -> None:
     """Clients without TLS on the port of a listener that expects it."""
-    with tempfile.TemporaryDirectory() as place:
-        certificate, key = certificate_and_key(place)
-        keystore = Path(place, "keystore.pem")
-        keystore.write_bytes(Path(key).read_bytes() + Path(certificate).read_bytes())
-        settings = {
-            "sasl": "of-no-use",
-            "listener_security_protocol_map": "PLAIN:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL:SSL",
-            "ssl_keystore_type": "PEM",
-            "ssl_keystore_location": str(keystore),
-        }
-        with kafka("4.4.0", **settings) as cluster:
-            start_all(cluster)
-            clients = f"{LIBRDKAFKA}, {kp.NAME}"
-            truth = Truth("plaintext-on-tls", [SASL], {"broker": "Apache Kafka 4.4.0", "clients": clients})
-            where = cluster.sasl_bootstrap
-            with recording(folder / "plaintext-on-tls.pcap", truth.ports):
-                Producer({"bootstrap.servers": where, "client.id": "rd-plain"}).poll(2)
-                admin = {"client_id": "kp-plain", "bootstrap_timeout_ms": 500, "reconnect_backoff_ms": 300}
-                try:
-                    KafkaAdminClient(bootstrap_servers=where, **admin)
-                except KafkaError as error:
-                    truth.error("kp-plain", "connect", type(error).__name__)
+    with tempfile.TemporaryDirectory() as place, kafka("4.4.0", **tls_listener(place)) as cluster:
+        start_all(cluster)
+        clients = f"{LIBRDKAFKA}, {kp.NAME}"
+        truth = Truth("plaintext-on-tls", [SASL], {"broker": "Apache Kafka 4.4.0", "clients": clients})
+        where = cluster.sasl_bootstrap
+        with recording(folder / "plaintext-on-tls.pcap", truth.ports):
+            Producer({"bootstrap.servers": where, "client.id": "rd-plain"}).poll(2)
+            admin = {"client_id": "kp-plain", "bootstrap_timeout_ms": 500, "reconnect_backoff_ms": 300}
+            try:
+                KafkaAdminClient(bootstrap_servers=where, **admin)
+            except KafkaError as error:
+                truth.error("kp-plain", "connect", type(error).__name__)
     truth.note("No client got a response: of each connection the first request, ApiVersions, is on the wire.")
     truth.write(folder / "plaintext-on-tls.truth.json")
 

@@ -45,6 +45,11 @@ CLIENT_ADDRESS = re.compile(r" from client /\S+?:(?P<client>\d+);")
 ERROR_CODE = re.compile(r"\berror_?code=(-?\d+)", re.IGNORECASE)
 
 
+# In milliseconds; the total is from when a request was read to when its response was written.
+TIMES = ("totalTimeMs", "requestQueueTimeMs", "localTimeMs", "remoteTimeMs", "throttleTimeMs")
+TIMES += ("responseQueueTimeMs", "sendTimeMs")
+
+
 @dataclass(slots=True)
 class Answered:
     """One request that a broker answered."""
@@ -57,6 +62,7 @@ class Answered:
     correlation_id: int
     errors: list[int] | None  # null where the log does not have the response
     forwarded: bool = False  # inside an Envelope
+    times: dict[str, float] | None = None  # TIMES; only from 2.7 on
 
     @property
     def api(self) -> str:
@@ -98,6 +104,7 @@ def of_json(text: str) -> Answered:
         correlation_id=header["correlationId"],
         errors=error_codes(entry.get("response")),
         forwarded=entry["isForwarded"],
+        times={name: entry[name] for name in TIMES},
     )
 
 
