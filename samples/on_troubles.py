@@ -365,7 +365,7 @@ def refusals(folder: Path) -> None:
         "disk of 1 MB is full. A compacted topic refuses a record without a key. The internal topic of "
         "groups needs three replicas, of which one broker can have one: no group has a coordinator."
     )
-    found = ["authorization-denied", "coordinator-unavailable", "produce-refused", "storage-error"]
+    findings = ["authorization-denied", "coordinator-unavailable", "produce-refused", "storage-error"]
     full = DATA / "full"
     settings = {
         "authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -389,7 +389,7 @@ def refusals(folder: Path) -> None:
         )
         allowing = AdminClient({"bootstrap.servers": where})
         next(iter(allowing.create_acls([acl]).values())).result(20)
-        with recorded(folder, cluster, "refusals", what, found):
+        with recorded(folder, cluster, "refusals", what, findings):
             hasty = {"message_timeout_ms": 1500, "retry_backoff_ms": 500}
             write(producer(where, "intruder", **hasty), 1, "secret", timeout=4)
             keyless = producer(where, "keyless")
@@ -427,14 +427,14 @@ def brokers(folder: Path) -> None:
         "leader of a partition moves while a producer writes. Then a broker leaves that has the second "
         "replica of a topic which needs two in sync."
     )
-    found = ["not-enough-replicas", "slow-broker"]
+    findings = ["not-enough-replicas", "slow-broker"]
     with running(3) as cluster:
         where = cluster.bootstrap
         leader = cluster.leader()
         slow, leaving = (node for node in cluster.nodes if node is not leader)
         make_topic(where, "moved", [leader.number, slow.number])
         make_topic(where, "safe", [leader.number, leaving.number], min_insync_replicas="2")
-        with recorded(folder, cluster, "brokers", what, found) as truth:
+        with recorded(folder, cluster, "brokers", what, findings) as truth:
             truth["slow"] = slow.port(PLAIN)
             writer = producer(where, "writer")
             write(writer, 6)
@@ -480,8 +480,8 @@ def forgotten(folder: Path) -> None:
         "captured before they are dropped, as at the client; what the reader sends is dropped before it is "
         "captured, as at the broker. Both clients connect again."
     )
-    found = ["client-vanished", "request-timeouts"]
-    with ExitStack() as dropped, trouble(folder, "forgotten", what, found) as cluster:
+    findings = ["client-vanished", "request-timeouts"]
+    with ExitStack() as dropped, trouble(folder, "forgotten", what, findings) as cluster:
         reader = assigned(cluster.bootstrap, "reader", socket_timeout_ms=5000, fetch_wait_max_ms=2000)
         of_reader = connected()
         writer = producer(cluster.bootstrap, "writer", request_timeout_ms=1000, socket_timeout_ms=8000)
@@ -498,11 +498,11 @@ def handshake(folder: Path) -> None:
         "A broker accepts three connections from an address. A client that uses TLS, as the listener does, "
         "opens more: the broker closes them."
     )
-    found = ["connection-closed-in-handshake"]
+    findings = ["connection-closed-in-handshake"]
     with (
         tempfile.TemporaryDirectory() as place,
         running(**tls_listener(place), max_connections_per_ip="3") as cluster,
-        recorded(folder, cluster, "handshake", what, found, SASL) as truth,
+        recorded(folder, cluster, "handshake", what, findings, SASL) as truth,
         ExitStack() as kept,
     ):
         truth["decode_as"] = [SASL]  # nothing in the capture says that it is Kafka's

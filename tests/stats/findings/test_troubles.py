@@ -270,6 +270,15 @@ def test_what_is_advertised_and_opens() -> None:
     ]
 
 
+def test_a_client_that_closes_has_not_timed_out() -> None:
+    """A broker that waits does not read the FIN, and closes its end much later."""
+    assert rules(requested().put(0, FIN | ACK).waits(40).put(1, FIN | ACK)) == []
+    assert rules(requested().waits(40).put(0, FIN | ACK).put(1, FIN | ACK)) == [
+        "request-timeouts",
+        "broker-silent",
+    ]
+
+
 # --- TLS ----------------------------------------------------------------------------------------------------
 
 
