@@ -34,7 +34,7 @@ class Interface:
         capture: the file as the user named it, ``-`` for stdin, or the live interface.
         index: number of the interface inside the capture, from 0, over all sections.
         link_type: LINKTYPE_ value (https://www.tcpdump.org/linktypes.html).
-        snaplen: bytes kept of each packet, 0 = no limit.
+        snaplen: most bytes kept of each packet, 0 = no limit.
         name: the interface's own name; None if the file does not have it.
     """
 
@@ -100,7 +100,7 @@ class PacketBlock(NamedTuple):
 
 
 class IdleTick(NamedTuple):
-    """A marker between the packets of a live capture: time passed, and no packet arrived.
+    """A marker between the packets of a live capture: time has passed without a packet.
 
     Attributes:
         time_ns: all packets up to this time have been delivered.
@@ -168,7 +168,7 @@ class Gap(NamedTuple):
 
 
 class Retransmitted(NamedTuple):
-    """Bytes that were passed on before were sent again, or bytes were late that others had overtaken.
+    """Bytes that had been passed on were retransmitted, or bytes arrived behind later ones.
 
     Attributes:
         time_ns: of the packet that carried them.
@@ -183,10 +183,10 @@ class Closed(NamedTuple):
     """The end of a connection.
 
     Attributes:
-        reason: ``fin``, ``reset``, ``reused`` (a new connection of the same ends began), ``evicted`` (the
-            limit on connections was reached), ``idle``, or ``end`` (of the capture).
-        time_ns: packet time of the end: of the last segment, of the deadline that passed, or of the segment
-            that began the next connection.
+        reason: ``fin``, ``reset``, ``reused`` (a new connection between the same ends began), ``evicted``
+            (the limit on connections was reached), ``idle``, or ``end`` (of the capture).
+        time_ns: packet time of the end: of the last segment, of the deadline, or of the segment that began
+            the next connection.
     """
 
     reason: str
@@ -264,7 +264,7 @@ class Withheld(NamedTuple):
 
 @dataclass(slots=True)
 class ConnectionInfo:
-    """What the exchanges of one connection have in common. Fields are set as the connection reveals them.
+    """What the exchanges of one connection share. Fields are set as they become known.
 
     Attributes:
         id: a short hash of both ends and the first packet's time: the same however the input is divided.
@@ -273,11 +273,11 @@ class ConnectionInfo:
         principal: the authenticated user, once the broker has accepted it; None if it is not on the wire.
         sasl_mechanism: as the client named it.
         ordinal: number of the connection in this run, from 1, in order of first packets.
-        errors_since: times of the first and the latest of errors that are expected at first
+        errors_since: times of the first and latest errors that are expected only at first
             (exchanges/expected.py).
         from_start: whether the beginning of the broker's stream was captured.
-        splitter: what the parts of the next latency depend on (exchanges/latency.py); None until needed.
-        ended_ns: time of the first FIN or RST, when the connection has ended; None if there was none, or if
+        splitter: state for splitting the next latency (exchanges/latency.py); None until needed.
+        ended_ns: time of the first FIN or RST, once the connection has ended; None if there was none, or if
             TCP is not analyzed.
     """
 
@@ -296,7 +296,7 @@ class ConnectionInfo:
 
 
 class LatencyParts(NamedTuple):
-    """What a latency consists of, in microseconds; see exchanges/latency.py. None: cannot be known, or for
+    """The parts of a latency, in microseconds; see exchanges/latency.py. None: cannot be known, or for
     ``service_us``: the broker waited on purpose. Otherwise their sum is the latency.
 
     Attributes:
@@ -315,7 +315,7 @@ class LatencyParts(NamedTuple):
 
     @property
     def waited(self) -> bool:
-        """Whether all is known, and the broker waited."""
+        """Whether all parts are known, and the broker waited."""
         return self.service_us is None and None not in self[:4]
 
 
@@ -346,7 +346,7 @@ class Exchange:
             request was dropped or timed out.
         client_software_name ...: as known on the connection when this exchange completed.
         request_header: decoded (kafka/headers.py RequestHeader); None if there is none.
-        request, response: decoded bodies; None if not captured, or if nothing of them could be decoded.
+        request, response: decoded bodies; None if not captured, or if nothing in them could be decoded.
         anomalies: of both messages.
         request_layout, response_layout: the layout that decoded the body (kafka/bodies.py BodyLayout); None
             if none did.
@@ -354,12 +354,12 @@ class Exchange:
         ended: of an unanswered request: whether no response can follow, because the connection ended or a
             later request was answered. None: unknown, because the response may not have been captured.
         produced_ns: when the batches in the response were produced, by topic as in the message, partition and
-            base offset; None if that was not determined (exchanges/end_to_end.py).
+            base offset; None if not determined (exchanges/end_to_end.py).
         errors: ``content.errors``; None until it is decoded. ``expected_errors``: those that are normal steps
             of the protocol (exchanges/expected.py).
-        retransmitted_ns: when bytes of the request were last sent again, or arrived behind later ones, before
-            the response; None: never.
-        parts: what the latency consists of; None unless answered, and if nobody asked for it.
+        retransmitted_ns: when bytes of the request were last retransmitted, or arrived behind later ones,
+            before the response; None: never.
+        parts: of the latency; None unless answered and ``split_latency`` is set.
         topic_names: topic ID -> name, for the IDs in this exchange whose name was learned
             (exchanges/topic_names.py).
     """

@@ -21,7 +21,7 @@ BOTH = "both"
 """Bodies of requests and of responses."""
 ROTATED_BYTES = 256_000_000
 WHOLE, WINDOW = "whole", "window"
-"""Which parts of the input give a topic ID its name: all, or only those up to a while later."""
+"""Which parts of the input give a topic ID its name: all, or only those up to shortly after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +31,15 @@ class Options:
     Attributes:
         limits: of every stage.
         ports: dissect only connections with one of these ports; empty: all.
-        kafka_ports: connections with one of these ports are dissected as Kafka, whatever their bytes, and the
-            end with that port is the broker.
+        kafka_ports: connections with one of these ports are dissected as Kafka, whatever their content, and
+            the end with that port is the broker.
         show_secrets: do not redact credentials in bodies.
         criteria: filter name (see ``query.filters.build``) -> its values as strings.
         where: an expression, see query/where.py.
         end_to_end: determine when fetched records were produced.
         exchanges: connection ID and number of each selected exchange; empty: all.
         names: ``WHOLE`` or ``WINDOW``, see exchanges/learned.py. A dissection by itself reads its input once,
-            and always does the latter.
+            so it always uses the latter.
     """
 
     limits: Limits = DEFAULT
@@ -63,15 +63,15 @@ class ExportOptions:
     """How to write tables.
 
     Attributes:
-        folder: output folder, with a subfolder for each table.
+        folder: output directory, with a subdirectory for each table.
         form: ``jsonl`` or ``parquet``.
         compression: ``none``, ``gz`` or ``zst``; None: zst for Parquet, none for JSON lines.
         tables: names; empty: all except ``records``.
         bodies: of exchanges: ``none``, ``request``, ``response`` or ``both``; the others are null.
-        partition_by: columns to partition folders by: ``date``, ``api``.
+        partition_by: columns to partition directories by: ``date``, ``api``.
         rotate_bytes: size at which a file is finished and the next one begins.
         rotate_ns: age at which it is, in packet time; None: any age.
-        mode: permissions of the files; those who can read the files can also list the new folders.
+        mode: permissions of the files; those who can read the files can also list the new directories.
     """
 
     folder: Path

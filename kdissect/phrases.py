@@ -82,7 +82,7 @@ def listed(names: Sequence[Any], noun: str = "") -> str:
 # ------------------------------------------------------------------------------------------------------------
 # Text from the wire -> text that is safe to show on a terminal.
 #
-# Client IDs, topic names and error messages are whatever a client sent. They may have escape sequences that
+# A client can send any client ID, topic name or error message. They may contain escape sequences that
 # recolor or retitle a terminal, newlines that forge a line of output, or marks that reverse the reading
 # direction. Only the functions below escape them: in all text for people, and in JSON and CSV on a terminal.
 # In files and pipes, JSON and CSV are unchanged.
@@ -181,5 +181,5 @@ def wrapped(text: str, limit: int | None, indent: str = "") -> list[str]:
 
 
 def cut_start(text: str, limit: int) -> str:
-    """Replace the start by an ellipsis: for addresses, whose end says more. ASCII only."""
+    """Replace the start by an ellipsis: for addresses, whose end is more specific. ASCII only."""
     return text if len(text) <= limit else ELLIPSIS + text[len(text) - limit + 1 :]

@@ -11,7 +11,7 @@
                     kafka/internal/payloads.py       decodes the messages embedded in those bodies
                     exchanges/latency.py             splits latencies: queue, network, wait, service
       with names    exchanges/topic_names.py         resolves topic IDs to names
-      with times    exchanges/end_to_end.py          finds when fetched records were produced, on request
+      with times    exchanges/end_to_end.py          determines when fetched records were produced, if enabled
     rows, lines     tables/, text/                   (called with the exchanges, not from here)
 
 ``Dissection`` runs them. Its ``steps`` goes as far as undecoded exchanges, connection by connection, and
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
 
 class CaptureObserver(Protocol):
-    """Is called at the end of each connection."""
+    """Called at the end of each connection."""
 
     def connection(self, connection: Connection, kafka: KafkaConnection, end: Closed) -> None:
         """Note a connection that has ended. Some of its exchanges may not have been yielded yet."""
@@ -107,8 +107,8 @@ class Dissection:
         options: limits, ports and whether to show secrets. Filters are applied by the caller.
         index: notes which connection each packet belongs to.
         observer: is called at the end of each connection.
-        learned: facts gathered from the whole capture beforehand (``learned_from``), so that no exchange
-            waits for a name.
+        learned: facts gathered from the whole capture beforehand (``learned_from``), so that exchanges do not
+            wait for names.
         shard: the connections to dissect; None: all.
         split_latency: whether answered exchanges get the parts of their latency.
 
@@ -139,7 +139,7 @@ class Dissection:
         self._observers: list[CaptureObserver] = []
         self._learned = learned
         self._learning: LearnedFacts | None = None
-        # Not in WINDOW mode: then it would matter whether facts were gathered beforehand.
+        # Not in WINDOW mode: the result would depend on whether facts were gathered beforehand.
         self._listeners = learned.listeners if learned and learned.names == WHOLE else Listeners(limits)
         self._limits = limits
         self._ports = ports | kafka_ports if ports else ports
@@ -192,8 +192,8 @@ class Dissection:
             self.counts["produced_evicted"] += end_to_end.evicted
 
     def learn(self, facts: LearnedFacts) -> None:
-        """Gather the facts that other connections need, instead of iterating over the exchanges. What cannot
-        contain such facts is skipped: most messages after their first bytes.
+        """Gather the facts that other connections need, instead of iterating over the exchanges. Most
+        messages cannot contain such facts and are skipped after their first bytes.
         """
         learners = [learn]
         self._connection_type = SkimmedConnection
@@ -314,7 +314,7 @@ class Dissection:
             split_latency(exchange, limits)
 
     def _held_since(self, waiting_since_ns: int | None) -> int | None:
-        """Completion time after which exchanges are held back; None: none are."""
+        """Completion time after which exchanges are held back; None: they are not."""
         if waiting_since_ns is None:
             return None
         return max(waiting_since_ns, self._ticked_ns - self._limits.order_age_ns)
@@ -430,8 +430,8 @@ def learned_from(
     shard: Shard | None = None,
     watch: Callable[[Iterable[Source], Capture], Iterable[Source]] | None = None,
 ) -> LearnedFacts:
-    """The first pass over captures: what they teach, for the ``Dissection`` that follows. A capture that
-    cannot be read teaches nothing.
+    """The first pass over captures: the facts learned from them, for the ``Dissection`` that follows.
+    Captures that cannot be read are skipped.
 
     Args:
         paths: names of the captures. They are files, because they are read again.

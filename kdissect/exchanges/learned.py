@@ -90,7 +90,8 @@ class LearnedFacts:
         topics: topic ID -> name, and when it was learned: ``completed_ns`` of the exchange with both.
         listeners: where brokers respond, and the addresses that they advertise.
         produced: batch -> when it was produced, and when its offset was learned. None if these were not
-        gathered. dropped_batches: how many were not kept because of the limit.
+            gathered.
+        dropped_batches: how many were not kept because of the limit.
         names: as given.
     """
 

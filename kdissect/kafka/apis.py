@@ -20,7 +20,8 @@ class Api:
         versions: all that ever existed, the same for request and response.
         flexible: first version with compact lengths and tag buffers. None: no version has them.
         listeners: the processes that serve it: broker, controller, zkBroker (a broker in ZooKeeper mode, gone
-        in 4.0). introduced: version -> release that introduced it.
+            in 4.0).
+        introduced: version -> release that introduced it.
         unstable: version -> releases (``3.5..3.6``) that served it only with unstable versions enabled.
         removed: version -> release that removed it, even if a later one restored it.
         restored: version -> release that restored it.

@@ -2,9 +2,9 @@
 zero windows, how it opened and ended.
 
 The definitions are those of Wireshark's tcp.analysis flags, which tests compare. They describe what passed
-the place of capture: a segment that was lost before that place was captured once, and is a retransmission
-only if it comes later than a segment out of order would. Only commands that report on connections collect
-this (``Connections.analyzes``). Memory: at most 400 bytes for each connection.
+the place of capture: of a segment that was lost before that place only the retransmission was captured, and
+it counts as one only if it comes later than an out-of-order segment would. Only commands that report on
+connections collect this (``Connections.analyzes``). Memory: at most 400 bytes for each connection.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ if TYPE_CHECKING:
     from kdissect.model import Segment
 
 BUCKETS = 24
-"""Of a histogram of round trips: bucket n counts those from 2^(n-1) up to 2^n us, the last one also longer
-ones."""
+"""Of a histogram of round trips: bucket n counts those from 2^(n-1) up to 2^n us, and the last one all longer
+ones too.
+"""
 
 _BITS = 12
 _FULL = (1 << _BITS) - 1
 _HALVED = sum((_FULL >> 1) << _BITS * bucket for bucket in range(2 * BUCKETS))
 
-# The numbers of a connection, in one array: integers of their own would take 32 bytes each.
+# The numbers of a connection, in one array: separate integers would take 32 bytes each.
 _SYN_NS, _CONNECT_NS, _SYNS, _END, _END_NS = range(5)
 _ENDED_BY_FIN, _ENDED_BY_RST, _FIN_SENT = (
     2,
@@ -43,9 +44,9 @@ OPENED, REFUSED, UNANSWERED = "opened", "refused", "unanswered"
 
 _UNKNOWN = -1
 _REORDERED_NS = 3_000_000
-"""A segment that comes so soon after a later one was overtaken. The time to connect decides, if known."""
+"""A segment this soon after a later one is out of order. The time to connect decides, if known."""
 _COPY_NS = 1_000_000
-"""A segment that comes again so soon was captured twice, on two interfaces: no sender repeats it before."""
+"""A segment repeated this soon was captured twice, on two interfaces: no sender retransmits earlier."""
 
 
 class End(NamedTuple):
@@ -92,7 +93,7 @@ class TcpAnalysis:
                 numbers[own + _UNACKED_NS] = time_ns
                 numbers[own + _SEGMENTS] += 1
             elif length == 1 and ahead == 0 and numbers[other + _ACK] >> 16 == top:
-                numbers[other + _ACK] = _UNKNOWN  # a keep-alive probe: its answer is no duplicate
+                numbers[other + _ACK] = _UNKNOWN  # a keep-alive probe: the ACK for it is not a duplicate
             else:
                 self._repeated(own, time_ns, is_last=not ahead)
         elif distance(numbers[own + _TOP], sequence) == -1:
@@ -156,11 +157,11 @@ class TcpAnalysis:
         return self._of(side, _SEGMENTS)
 
     def retransmitted(self, side: int) -> int:
-        """Segments that a side sent again, with SYN-ACKs but without SYNs."""
+        """Segments that a side retransmitted, including SYN-ACKs but not SYNs."""
         return self._of(side, _RETRANSMITTED)
 
     def spurious(self, side: int) -> int:
-        """Of those, how many the other side had received before, as it reported (D-SACK, RFC 2883)."""
+        """How many of those the other side had already received, as it reported (D-SACK, RFC 2883)."""
         return self._of(1 - side, _SPURIOUS)
 
     def duplicate_acks(self, side: int) -> int:
@@ -173,7 +174,7 @@ class TcpAnalysis:
         return max(0, zero_ns + until_ns) if zero_ns < 0 else zero_ns
 
     def unacknowledged(self, side: int) -> int:
-        """Bytes of a side that the other side has not acknowledged; 0 also if it never sent an ACK."""
+        """Bytes of a side that the other side has not acknowledged; 0 if it never sent an ACK."""
         top, ack = self._of(side, _TOP), self._of(1 - side, _ACK)
         if top == _UNKNOWN or ack == _UNKNOWN:
             return 0
@@ -204,7 +205,7 @@ class TcpAnalysis:
                 if top == _UNKNOWN or distance(top, after) > 0:
                     numbers[own + _TOP] = after
                     numbers[own + _SEGMENTS] += length > 0
-                    numbers[own + _UNACKED_NS] = 0  # how soon an end is acknowledged is up to the application
+                    numbers[own + _UNACKED_NS] = 0  # the application decides how soon a FIN is acknowledged
                 else:
                     numbers[own + _RETRANSMITTED] += 1
             return
@@ -221,7 +222,7 @@ class TcpAnalysis:
             self._numbers[_CONNECT_NS] = max(1, time_ns - self._numbers[_SYN_NS])
 
     def _repeated(self, own: int, time_ns: int, *, is_last: bool) -> None:
-        """Payload without a new byte: a retransmission, unless it was overtaken, or captured twice."""
+        """Payload without a new byte: a retransmission, unless it is out of order or was captured twice."""
         numbers = self._numbers
         since_ns = numbers[own + _UNACKED_NS]
         if since_ns:
@@ -230,7 +231,7 @@ class TcpAnalysis:
             if time_ns - since_ns < allowance_ns:
                 return
         numbers[own + _RETRANSMITTED] += 1
-        numbers[own + _UNACKED_NS] = 0  # which of them is acknowledged cannot be known (Karn, RFC 6298)
+        numbers[own + _UNACKED_NS] = 0  # it is unknown which of the copies is acknowledged (Karn, RFC 6298)
 
     def _round_trip(self, side: int, time_ns: int) -> None:
         bucket = min(max(0, time_ns // 1000).bit_length(), BUCKETS - 1)

@@ -4,18 +4,18 @@ A SYN or payload opens a connection; a bare acknowledgment, FIN or RST does not.
 
 * both sides have sent a FIN, and everything before it was passed on (``fin``);
 * a RST was captured, and the deadline for segments that are late in the capture has passed (``reset``);
-* a SYN with another sequence number opens the next connection of the same ends (``reused``);
+* a SYN with another sequence number opens the next connection between the same ends (``reused``);
 * there are too many connections, and it is the least recently used (``evicted``);
 * it has been idle for too long (``idle``);
 * the capture ends (``end``).
 
 Connections are independent: the events of one depend on its own segments and their times alone
 (docs/decisions/connections-are-islands.md). Each has its own clock. A deadline passes when that clock reaches
-it, or when ``tick`` says that every segment up to then has been delivered; this changes when the outcome is
-noticed, not what it is. So a process that dissects a ``Shard`` of the connections gets the same events for
+it, or when ``tick`` says that every segment up to then has been delivered; this affects when the outcome is
+noticed, not the outcome. So a process that dissects a ``Shard`` of the connections gets the same events for
 them as a process that dissects all, unless a limit on all connections together was reached.
 
-A closed connection is remembered until its deadline, and its sequence numbers for longer (see ``Ended``), so
+A closed connection is kept until its deadline, and its sequence numbers for longer (see ``Ended``), so
 that repeated segments do not open another one: a capture may have a segment from several interfaces, from
 inside and outside a tunnel, or from both ends. The first copy captured counts. NAT changes the addresses, so
 the same connection on both sides of it is two.
@@ -64,16 +64,16 @@ _GATHERING_STREAMS = 64
 """Streams that may gather payload at the same time, up to 64 KiB each."""
 
 _MOST_REFUSED = 256
-"""After this many refusals to gather for lack of room, all gathered payload is passed on to make room."""
+"""After this many failures to gather for lack of room, all gathered payload is passed on to make room."""
 
 _FOREIGN_ENDS = 65_536
-"""Cached ends (of one direction each) of connections in other shards."""
+"""Most cached ends (of one direction each) of connections in other shards."""
 
 _STALE = 64
 """Outdated heap entries, besides four for each current one, at which a ``_TimeQueue`` is rebuilt."""
 
 _GATHERED_SEGMENTS = 64
-"""Segments that are gathered at most: many tiny ones may not reach a limit in bytes."""
+"""Most segments gathered: many tiny ones may not reach a limit in bytes."""
 
 # The common packet: TCP over IPv4 over Ethernet. It is unpacked in words, since fewer fields cost less time.
 #
@@ -88,7 +88,7 @@ _USUAL_BYTES = 54  # up to the end of a TCP header without options
 _INTERNET, _TRANSPORT = 14, 34  # where the IP header begins, and the TCP header
 _KIND_MASK, _USUAL_KIND = 0xFFFFFF00, 0x08004500  # IPv4 without options, of any type of service
 _CARRIES_MASK, _USUAL_CARRIES = 0x3FFF00FF, TCP  # no more fragments, no fragment offset; the protocol
-_USUAL_CONTROL = 0x5000  # at least: no TCP header is shorter than five words
+_USUAL_CONTROL = 0x5000  # no TCP header is shorter than five words
 _SHIFTS = {ETHERNET: 0, COOKED: 2}
 """Link layers whose header ends with an ethertype, and by how much it is longer than Ethernet's."""
 
@@ -172,9 +172,9 @@ class Connections:
             ``lost_bytes``, ``cut_bytes``, ``stray_segments`` (from too far ahead), ``bytes_after_fin``,
             ``repeated_segments`` (a SYN, FIN or RST again, or payload without any new byte),
             ``keep_alive_probes``, ``segments_without_connection``, ``segments_after_close``, ``closed_`` with
-            each reason. Three count cases in which connections affected one another: ``streams_flushed`` and
-            ``ended_forgotten`` (limits on all connections together), ``late_segments`` (segments older than
-            the latest tick).
+            each reason. Three of them count cases in which connections affected one another:
+            ``streams_flushed`` and ``ended_forgotten`` (limits on all connections together),
+            ``late_segments`` (segments older than the latest tick).
     """
 
     def __init__(
@@ -188,7 +188,7 @@ class Connections:
         self._foreign: set[bytes] = set()  # ends of connections in other shards
         self._flows: dict[bytes, _Flow] = {}
         self._order: OrderedDict[Duplex, None] = OrderedDict()  # least recently used first
-        self._held: dict[Duplex, int] = {}  # bytes held, by connections that hold any, longest-holding first
+        self._held: dict[Duplex, int] = {}  # connection -> bytes held, in order of when it began to hold any
         self._held_in_all = 0
         self._ended = Ended(limits)
         self._waits = _TimeQueue()  # since when each waits
@@ -212,7 +212,7 @@ class Connections:
         return waits.earliest_ns() if waits.times else None
 
     def ordinal(self, ends: bytes) -> int:
-        """``Connection.ordinal`` of the connection that these ends belong to now; 0: none."""
+        """``Connection.ordinal`` of the current connection between these ends; 0: none."""
         flow = self._flows.get(ends)
         return 0 if flow is None else flow.duplex.ordinal
 
@@ -223,7 +223,7 @@ class Connections:
 
         The fast path is here. It parses the common packet (TCP over IPv4, without options, not fragmented,
         not truncated) and passes on the common segment (the next one of its direction, on a connection that
-        waits for nothing) without creating any object but ``Data``. ``segment_of`` parses all other packets.
+        is not waiting) without creating any object except ``Data``. ``segment_of`` parses all other packets.
         """
         number, interface, data, places = block
         shift = _SHIFTS.get(interface.link_type, len(data))  # other link types: too long for any packet
@@ -354,7 +354,7 @@ class Connections:
         """
         _, side, stream, _ = flow
         if not stream.gathered:
-            too_large = stream.expected < 2 * size  # joining so few would cost more than it saves
+            too_large = stream.expected < 2 * size  # joining so few would take longer than it saves
             if too_large or len(self._gathering) >= _GATHERING_STREAMS:
                 stream.expected = 0
                 out: list[Event] = [(connection, side, item)]
@@ -432,7 +432,7 @@ class Connections:
         if self._is_idle(duplex, time_ns):
             self._close_idle(duplex, out)
         elif duplex.now_ns - time_ns > self._limits.patience_ns and flow.stream.is_ahead(segment):
-            # The capturing machine's clock was set back: waiting times can no longer be measured.
+            # The clock of the capturing machine was set back: waiting times can no longer be measured.
             while duplex.due_ns != NEVER_NS:
                 if self._expire(duplex, out):
                     return
@@ -490,7 +490,7 @@ class Connections:
         self._account(duplex)
 
     def _settle(self, duplex: Duplex, out: list[Event]) -> None:
-        """Update what is known of a connection after its segments or deadline: its end, its next deadline."""
+        """Update a connection's end and its next deadline, after segments or a deadline."""
         if duplex.is_finished:
             self._report_closed(duplex, "fin", duplex.now_ns, out)
         duplex.set_deadline()
@@ -587,7 +587,7 @@ def payloads(
 
 _LONG = 1 << 30
 _MOST = 4
-"""Connections remembered of one pair of ends: a minute of TIME_WAIT keeps most from having more."""
+"""Most connections remembered for one pair of ends: a minute of TIME_WAIT keeps most from having more."""
 
 
 class _Ended(NamedTuple):
@@ -619,7 +619,9 @@ class Ended:
         return is_full
 
     def tick(self, time_ns: int) -> None:
-        """Every segment up to this time has been delivered: forget connections that are too old to recur."""
+        """Every segment up to this time has been delivered: forget connections that are too old for repeated
+        segments.
+        """
         since_ns = time_ns - self._limits.ended_age_ns
         while self._ended and next(iter(self._ended.values()))[-1].time_ns < since_ns:
             self._ended.popitem(last=False)
@@ -637,7 +639,7 @@ class Ended:
 def _numbers(stream: Stream) -> tuple[int, int] | None:
     if stream.first is None:
         return None
-    # Sequence numbers more than 2 GiB back look as if they were ahead: of a longer stream, keep the end.
+    # Sequence numbers more than 2 GiB back look as if they were ahead: keep only the end of a longer stream.
     near = distance(stream.first, stream.next) >= 0
     return stream.first if near else advance(stream.next, -_LONG), stream.next
 

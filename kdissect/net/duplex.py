@@ -1,6 +1,6 @@
 """The segments of one connection -> its two streams, interleaved in an order that respects causality.
 
-An acknowledgment says what the sender of a segment had received when it sent it. So bytes are passed on only
+An acknowledgment shows what the sender of a segment had received by then. So bytes are passed on only
 after everything they acknowledge was passed on in the other direction: a response never overtakes its
 request, however late the request is in the capture. Whatever the order of the segments, the two streams are
 the same.
@@ -10,13 +10,13 @@ connection's own clock, which is the latest time of its own segments:
 
 * The beginning. Segments are kept until both SYNs are there. If the deadline passes without them, a stream
   begins at the lowest sequence number captured, or at the other side's acknowledgment.
-* Bytes that the other side has acknowledged. They were received, so the capture has them late or never: after
-  the deadline they are a gap. A hole that was not acknowledged, as when only one direction was captured,
+* Bytes that the other side has acknowledged. They were received, so they appear late in the capture or never:
+  after the deadline they are a gap. A hole that was not acknowledged, as when only one direction was captured,
   becomes a gap ``hole_age_ns`` after the time of the first bytes after it.
 * Segments after a RST. At the deadline the connection is closed.
 
-A direction of which nothing was captured is not waited for. Memory: the segments of a beginning, and two
-streams; see ``held``. If a stream reaches a limit, its oldest hole becomes a gap at once.
+There is no waiting for a direction of which nothing was captured. Memory: the segments of a beginning, and
+two streams; see ``held``. If a stream reaches a limit, its oldest hole becomes a gap immediately.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ would save little, and no longer fit the processor's caches.
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Connection:
-    """What is known of a connection when its first bytes are passed on. Compared by identity.
+    """What is known about a connection when its first bytes are passed on. Compared by identity.
 
     Attributes:
         id: 12 hex digits, a hash of both ends and the first packet's time.
@@ -90,12 +90,13 @@ class Duplex:
         connection: None until the beginning is known.
         tcp: its TCP analysis; None if the command needs none.
         streams: by side.
-        plain: open, with nothing held or waited for: the next segment in order can be passed on directly.
+        plain: whether it is open, and nothing is held or waited for: the next segment in order can be passed
+            on directly.
         is_finished: everything up to the FIN of both sides was passed on.
         is_close_reported: whether ``Closed`` was passed on.
         reset_ns: time of the first RST.
         now_ns: the connection's own clock: the latest time of its segments, or of a deadline that has passed.
-        due_ns: the deadline; ``NEVER_NS`` if nothing is waited for.
+        due_ns: the deadline; ``NEVER_NS`` if it is not waiting.
         cause: the latest segment, without payload, while something is waited for.
     """
 
@@ -259,7 +260,7 @@ class Duplex:
             elif len(late) == 2:
                 self._break_tie(out)
             else:
-                break  # it waits for the other side, whose deadline has not passed
+                break  # waiting for the other side, whose deadline has not passed
         for side, stream in enumerate(self.streams):
             while stream.pieces and self._hole_deadline_ns(stream) <= self.now_ns:
                 self._unblock(side, out)
@@ -275,7 +276,9 @@ class Duplex:
                 self._skip(side, stream.acked, self._last_cause(), out)
 
     def _last_cause(self) -> Segment:
-        """Packet and time of a gap after the last captured byte: the latest segment, as of now."""
+        """Packet and time of a gap after the last captured byte: those of the latest segment, at the current
+        time.
+        """
         assert self.cause is not None  # set while anything is missing
         return self.cause._replace(time_ns=self.now_ns)
 
@@ -336,8 +339,8 @@ class Duplex:
             out.append((self.connection, side, Retransmitted(segment.time_ns, back)))
 
     def _take(self, side: int, segment: Segment) -> int | None:
-        """Take a segment. Returns how far back it begins in what was passed on; 0 if it may fill a hole, None
-        for all others.
+        """Take a segment. Returns how far before the end of the passed-on bytes it begins; 0 if it may fill a
+        hole, None otherwise.
         """
         stream, other = self.streams[side], self.streams[1 - side]
         flags = segment.flags
@@ -379,7 +382,7 @@ class Duplex:
 
     def _acknowledge(self, stream: Stream, sequence: int) -> int | None:
         """Note that the receiver has ``stream`` up to ``sequence``. Returns ``sequence`` if bytes before it
-        must be waited for.
+        are still missing.
         """
         if stream.fin is not None and distance(stream.fin, sequence) > 1:
             sequence = advance(stream.fin, 1)
@@ -415,7 +418,7 @@ class Duplex:
             self._unblock(side, out)
 
     def _unblock(self, side: int, out: list[Event]) -> None:
-        """Stop waiting for what keeps the first piece of a stream from being passed on."""
+        """Stop waiting for anything that keeps the first piece of a stream from being passed on."""
         stream, other = self.streams[side], self.streams[1 - side]
         head = stream.pieces[0]
         if stream.is_blocked:

@@ -5,7 +5,7 @@ the jumbograms that Linux calls BIG TCP): then the packet's own length is used. 
 Ethernet padding and ignored.
 
 Memory: incomplete datagrams, at most ``Limits.fragment_datagrams`` and ``fragment_bytes``, for at most
-``fragment_age_ns`` of packet time. Of overlapping bytes, the first captured are used, and the overlap is
+``fragment_age_ns`` of packet time. If bytes overlap, those captured first are used, and the overlap is
 counted. As many completed datagrams are remembered, so that a repeated fragment, as in captures of ``-i
 any``, does not start another datagram.
 """
@@ -164,7 +164,7 @@ class _Partial:
 
 
 class Fragments:
-    """Reassembles datagrams; counts fragments that are not used in ``skipped``.
+    """Reassembles datagrams; counts unused fragments in ``skipped``.
 
     Attributes:
         joined: interface and number of each packet that carried a part of the last datagram completed.

@@ -9,7 +9,7 @@
 Pieces are sorted by sequence number and never overlap; none begins before ``next``. A hole is a segment that
 is late, or missing from the capture.
 
-Of overlapping bytes, the first captured are used: a receiver may have used either copy, and this choice never
+If bytes overlap, those captured first are used: a receiver may have used either copy, and this choice never
 has to be revised. ``Stream`` does not decide how long to wait; duplex.py calls ``skip`` to make a hole a gap.
 Memory: the pieces; see ``held``.
 """
@@ -85,9 +85,9 @@ class Stream:
         stray: sequence number after a segment that was rejected for being too far ahead. Another segment that
             continues it is accepted.
         syn: whether a SYN of this direction was captured.
-        gathered: bytes in order that wait to be passed on together, see connection.py.
+        gathered: bytes in order that are waiting to be passed on together, see connection.py.
         repeated_bytes: bytes that were captured again.
-        out_of_order: pieces that were captured too early.
+        out_of_order: pieces that were captured out of order.
     """
 
     __slots__ = (
@@ -181,7 +181,7 @@ class Stream:
             counts["repeated_segments"] += 1
 
     def release(self, other: Stream) -> list[Data | Gap]:
-        """Pass on bytes that are in order and acknowledge nothing that ``other`` has yet to pass on."""
+        """Pass on bytes that are in order and acknowledge only what ``other`` has passed on."""
         out: list[Data | Gap] = []
         count = 0
         for piece in self.pieces:

@@ -4,8 +4,8 @@
      | from |  to  | sequence | acknowledgment | size | flags | window, checksum, urgent | options | payload
 
 link.py and ip.py parse the headers before TCP, and tunnel.py those of each tunnel around them. Most packets
-of a capture do not come here, because connection.py has a fast path for the common headers. Packets without
-TCP are counted by what they contain. Memory: fragments of IP datagrams (ip.py).
+never get here, because connection.py has a fast path for the common headers. Packets without TCP are counted
+by their content. Memory: fragments of IP datagrams (ip.py).
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def reversed_ends(ends: bytes) -> bytes:
 
 
 def connection_key(ends: bytes) -> bytes:
-    """The lesser ``Segment.ends`` of the two directions: the same for either direction."""
+    """The smaller ``Segment.ends`` of the two directions: the same for both."""
     return min(ends, reversed_ends(ends))
 
 

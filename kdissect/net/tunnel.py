@@ -3,7 +3,7 @@
     VXLAN    | flags 1 | - 2 | protocol 1 | network 3 | - 1 |            RFC 7348: Ethernet follows, or what
                                                                          draft-ietf-nvo3-vxlan-gpe numbers
     Geneve   | version, size of options 1 | flags 1 | ethertype 2 | network 3 | - 1 | options    RFC 8926
-    GRE      | flags, version 2 | ethertype 2 | checksum 4 | key 4 | number 4 |   the last three if flags say;
+    GRE      | flags, version 2 | ethertype 2 | checksum 4 | key 4 | number 4 |   the last three if flagged;
                                                                                   RFC 2784, RFC 2890
     NSH      | version, flags 1 | size 1 | type 1 | protocol 1 | path 4 | context                RFC 8300
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _NOT_CAPTURED, _MALFORMED, _NO_IP = "header not captured", "malformed header", "no IP"
 _UDP_HEADER = 8
 _MOST_HEADERS = 16
-"""Headers of one packet that scapy parses at most: MPLS labels, tags and the like."""
+"""Most headers of one packet that scapy parses: MPLS labels, tags and the like."""
 
 
 class Tunnel(NamedTuple):
@@ -140,7 +140,7 @@ def _by_scapy(name: str, data: bytes, pos: int) -> Place | str:
 
 @cache
 def _layer(name: str) -> Any:
-    """A layer class of scapy. Loading it is kept from printing warnings and reading the routing table."""
+    """A layer class of scapy. Loads it without warnings and without reading the routing table."""
     import logging
     import warnings
 

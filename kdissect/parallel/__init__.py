@@ -2,7 +2,7 @@
 
 What becomes of a connection depends on its own packets alone (net/connection.py). So each of N workers reads
 the same files, skips the packets of other connections, and dissects those of its ``Shard``. Two things cross
-connections, the order of the output and the names of topic ids; the parent handles both, with the same
+connections: the order of the output and the names of topic IDs; the parent handles both, with the same
 classes that a single process uses.
 
     worker                                               parent
@@ -23,15 +23,15 @@ If names may come from any part of the capture, and for an export, workers read 
 sends the ``LearnedFacts`` of its connections, and gets those of all. Then no row is open.
 
 A place is the number of the TCP segment that completed the row: all workers count all segments, so places
-agree. A row without unnamed ids, on a connection without open rows, needs nothing from the parent. That is
+agree. A row without unnamed IDs, on a connection without open rows, needs nothing from the parent. That is
 nearly every row, so the parent mostly sorts finished lines by place and writes them.
 
 Nothing waits forever. A worker sends at most ``AHEAD`` batches beyond the place that all workers have
-reached, and the slowest one is never ahead. A thread of each worker receives what the parent sends, whatever
-its main thread does; the parent reads from all workers. A process that dies closes its pipe: workers exit
-without their parent, and the parent reports which worker is gone.
+reached, and the slowest one is never ahead. A thread of each worker receives what the parent sends,
+regardless of its main thread; the parent reads from all workers. A process that dies closes its pipe: workers
+exit without their parent, and the parent reports which worker died.
 
-    worker.py       the worker: what it makes of exchanges; text, sums of a summary
+    worker.py       the worker: exchanges to text, or to the sums of a summary
     tables.py       rows of an export
     assembling.py   the messages, and the parent: rows of all workers -> their order
     worker_pool.py  processes and pipes

@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
 
 class OrderedItem:
-    """A worker's row, as Ordering and TopicNameResolver take it: in place of the exchange.
+    """A worker's row, a stand-in for the exchange in Ordering and TopicNameResolver.
 
     Attributes:
         worker: index of the worker that completed it.
         number: number of an open row; 0 if the row is not open.
         is_ready: whether ``output`` is there.
-        output: what the worker's sink made of it.
+        output: the output of the worker's sink.
         connection_id, order, completed_ns, held_bytes, decoded_bytes, anomalies, topic_names, produced_ns: as
             in ``Exchange``.
     """
@@ -276,7 +276,7 @@ class Columns:
         held: ``Exchange.held_bytes`` of each.
         decoded: ``Exchange.decoded_bytes`` of each.
         connections: connection ID of each.
-        outputs: what the sink made of each; None: nothing, or the row is open.
+        outputs: the sink's output for each; None: nothing, or the row is open.
         open: open rows, by index.
         waits: changes of the time since which a connection waits for missing bytes (None: none does), each
             with the place from which it applies.
@@ -321,7 +321,7 @@ class ResolvedRow(NamedTuple):
 
 
 class ParentUpdate(NamedTuple):
-    """What the parent tells a worker.
+    """A message from the parent to a worker.
 
     Attributes:
         until: the place up to which the rows of all workers are merged.

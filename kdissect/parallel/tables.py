@@ -1,7 +1,7 @@
 """A shard of a capture's connections -> learned facts; and table files of an export.
 
-A worker that needs the facts of all connections reads the captures twice: once for those that its own
-connections teach (``LearnedFacts``), which the parent merges and sends to all workers, and once for the rows.
+A worker that needs the facts of all connections reads the captures twice: once for the facts learned on its
+own connections (``LearnedFacts``), which the parent merges and sends to all workers, and once for the rows.
 Holds what dissecting and writing hold (pipeline.py, tables/export.py).
 """
 
@@ -33,7 +33,7 @@ class Progress(NamedTuple):
 
 
 class ShardReader:
-    """Reports a worker's progress, and stops reading when the parent says so.
+    """Reports a worker's progress, and stops reading when the parent sends ``Stop``.
 
     Attributes:
         is_stopped: whether the parent has sent ``Stop``.

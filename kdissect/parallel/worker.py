@@ -41,7 +41,7 @@ _PLACES = 100_000  # per batch: without rows too, or the other workers would wai
 
 
 class Work(Protocol):
-    """What a worker does with exchanges; those of each connection come in order, with topic names.
+    """A worker's processing of exchanges; those of each connection come in order, with topic names.
 
     Attributes:
         observer: of the connections; None: there is none.
@@ -128,7 +128,7 @@ class Worker:
                 last_waiting_ns = waiting_since_ns
                 self._rows.waits.append((place, last_waiting_ns))
             items.reverse()
-            while items:  # keep none once its row is made: a decoded exchange may take most of the memory
+            while items:  # drop each once its row is complete: a decoded exchange may take most of the memory
                 self._add(place, items.pop())
             if self._decoded >= _DECODED:
                 self._flush(place)
@@ -266,7 +266,7 @@ class LargeText:
         """Create an empty one; the parent removes files with this ``prefix`` that it did not read.
 
         Raises:
-            OutputError: there is no folder for temporary files.
+            OutputError: there is no directory for temporary files.
         """
         from tempfile import mkstemp  # rarely needed
 
@@ -315,7 +315,7 @@ def remove_large_texts(prefix: str) -> None:
 
 
 RowOutput = tuple[int, "bytes | list[bytes] | LargeText"]
-"""The number of rows, and their text: of all together, or of each if the output may end after any row."""
+"""The number of rows, and their text: joined, or separate if the output may end after any row."""
 
 
 class Texts:

@@ -1,7 +1,7 @@
 """A job -> worker processes that do it, and the messages they send. Holds a pipe to each.
 
 Workers are forked: they start with the parent's memory, and pickle only messages. They ignore Ctrl-C, which
-the parent handles; they exit when the parent is gone, and the parent terminates them when it leaves the pool.
+the parent handles; they exit when the parent dies, and the parent terminates them when it leaves the pool.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
 
-_POLL_S = 0.25  # how long a signal between two messages may go unnoticed
+_POLL_S = 0.25  # most time until a signal between two messages is noticed
 _EXIT_S = 5.0
 
 
@@ -60,7 +60,7 @@ class WorkerPool:
     """
 
     def __init__(self, count: int, job: Callable[[int, Callable[[Any], object], Inbox], None]) -> None:
-        sys.stdout.flush()  # or each worker would write what is in its buffer again
+        sys.stdout.flush()  # otherwise each worker would write the contents of its buffer again
         context = get_context("fork")
         self._pipes: list[Connection] = []
         self._processes = []
@@ -121,7 +121,7 @@ class WorkerPool:
                 yield index, message
 
     def send(self, index: int, message: Any) -> None:
-        """Send to a worker. ``messages`` reports a worker that is gone."""
+        """Send to a worker. ``messages`` reports a worker that died."""
         with suppress(OSError):
             self._pipes[index].send(message)
 
@@ -149,9 +149,7 @@ def _work(
 ) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    for other in (
-        others
-    ):  # the parent's ends: while one is open here, its worker does not notice that the parent is gone
+    for other in others:  # the parent's ends: a worker notices the parent's death only if all are closed
         other.close()
     try:
         job(index, pipe.send, Inbox(pipe))

@@ -20,7 +20,7 @@ _UNITS = {
     _TIME: (("m", MINUTE_NS), ("s", SECOND_NS), ("ms", MILLISECOND_NS), ("us", 1000), ("ns", 1)),
     _SIZE: (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)),
 }
-_MAX_VALUE = 1 << 62  # sums of a few such values still fit into 64 bits in C libraries
+_MAX_VALUE = 1 << 62  # C libraries add such values in 64 bits
 
 
 def parse_limits(texts: Iterable[str], defaults: Limits = DEFAULT) -> Limits:

@@ -1,15 +1,15 @@
-"""Filter options, as texts -> a test of exchanges. Holds the criteria, the date of the capture's first day,
+"""Filter options, as strings -> a test of exchanges. Holds the criteria, the date of the capture's first day,
 and some names from exchanges that did not match, for suggestions after a typing mistake.
 
 Criteria of one kind are combined with or, different kinds with and. Each text can be a list separated by
 commas, and an element can begin with ``!``, see ``NameTest``:
 
 api            ``Fetch``, ``find-coordinator``, ``FIND_COORDINATOR``, ``10``, former names, ``*Group``
-topic          a name, an id, or a pattern: ``orders-*``; includes requests about its configs or ACLs
+topic          a name, an ID, or a glob: ``orders-*``; includes requests about its configs or ACLs
 partition      ``orders:3``, ``orders-3``, or ``3``: of the selected topics, or of any
-client         a client id, a pattern, or an address: ``10.0.0.5``, ``10.0.0.5:41234``
-group          a group id or a pattern
-error          ``NOT_LEADER_OR_FOLLOWER``, ``6``, or a pattern: ``*`` is any error, ``serious`` any that is
+client         a client ID, a glob, or an address: ``10.0.0.5``, ``10.0.0.5:41234``
+group          a group ID or a glob
+error          ``NOT_LEADER_OR_FOLLOWER``, ``6``, or a glob: ``*`` is any error, ``serious`` any that is
                not a normal step of the protocol
 kind           ``answered``, ``unanswered``, ``unacknowledged``, ``orphan``
 slower_than    a latency with its unit, ``50ms``; exchanges without a response do not match
@@ -56,7 +56,7 @@ _SERIOUS = "SERIOUS"
 _FRAME_SIZE_BYTES = 4
 _PARTITION = re.compile(r"(?:(?P<topic>.+)[:-])?(?P<number>\d{1,10})", re.ASCII)
 _PATTERN = re.compile(r"[*?\[]")
-_ELEMENT = re.compile(r"(?:\\.|[^,])+", re.DOTALL)  # of a list separated by commas
+_ELEMENT = re.compile(r"(?:\\.|[^,])+", re.DOTALL)  # elements of a list separated by commas
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _MAX_NAMES = 1000  # kept of each kind: enough for suggestions, and little memory
 
@@ -76,11 +76,11 @@ class NameKind(NamedTuple):
 
 
 class FilterNotes:
-    """What a filter noted about exchanges, to explain its result.
+    """Notes about exchanges, to explain the result of a filter.
 
     Attributes:
         unmatched: names in exchanges that did not match, for each requested kind of names.
-        unnamed: exchanges with topic IDs whose name is not known, if the filter is about names of topics.
+        unnamed: exchanges with topic IDs whose name is not known, if the filter compares names of topics.
         unnamed_ids: these IDs.
     """
 
@@ -166,7 +166,7 @@ class Filter:
                 unmatched.update(filter(None, name_kind.names(exchange)))
 
     def missing_names(self) -> str:
-        """The requested names that do not occur, with suggestions: ``no topic "order"; did you mean
+        """The requested names that never occurred, with suggestions: ``no topic "order"; did you mean
         "orders"?``. Empty if all occur.
         """
         messages = []
@@ -431,7 +431,7 @@ def client_names(exchange: Exchange) -> list[str]:
 
 
 def _error_test(texts: Sequence[str]) -> Test:
-    """A test of the errors of a response; one that a glob matches may be newer than this program."""
+    """A test of the errors of a response; a glob also matches errors newer than kdissect."""
     is_error = NameTest([_error_element(term) for text in texts for term in _terms(text)])
 
     def has_any(exchange: Exchange) -> bool:
@@ -537,7 +537,7 @@ _DURATIONS = {
     "h": 3600 * SECOND_NS,
     "d": DAY_NS,
 }
-# SI and IEC: k is 1000, Ki is 1024. Case-insensitive: nobody means millibytes or bits.
+# SI and IEC: k is 1000, Ki is 1024. Case-insensitive: millibytes and bits are unlikely.
 _SIZES = {
     letter + binary + byte: (1024 if binary else 1000) ** power
     for power, letter in enumerate(("", "k", "m", "g", "t"))

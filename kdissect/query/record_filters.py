@@ -1,10 +1,10 @@
-"""Filter options for records, as texts -> a test of a record. Holds the criteria, and for ``unique`` topic,
+"""Filter options for records, as strings -> a test of a record. Holds the criteria, and for ``unique`` topic,
 partition and offset of the last ``limits.unique_records`` records.
 
 topic, partition   as in filters.py: an exchange that matches there can have records of other topics too
-key                a text or a pattern; in Kafka's internal topics, of any text in the key
+key                a string or a glob; in Kafka's internal topics, of any string in the key
 header             ``trace-id``, ``trace-id=4bf9*``: name, or name and value, of a header
-trace              the trace ID in its headers, or a pattern
+trace              the trace ID in its headers, or a glob
 schema             the ID or GUID of the registered schema of its value or key
 offset             ``5``, ``5..``, ``..9``, ``5..9``, both ends included; unknown offsets do not match
 grep               a regular expression over the bytes of key or value; what is decoded is searched as JSON
@@ -44,7 +44,7 @@ _SHOWN = 60  # characters of a pattern in an error message
 
 
 class RecordCriteria(NamedTuple):
-    """The criteria as texts, see above; one kind is combined with or, different kinds with and."""
+    """The criteria as strings, see above; one kind is combined with or, different kinds with and."""
 
     topics: Sequence[str] = ()
     partitions: Sequence[str] = ()
@@ -207,7 +207,9 @@ def _header_test(text: str) -> RecordTest:
 
 
 def _texts(payload: Payload) -> list[str]:
-    """The texts that patterns are compared with: the text, or those inside; none for null or credentials."""
+    """The strings to compare with globs: the value, or the strings inside it; none for null or
+    credentials.
+    """
     if isinstance(payload, bytes):
         return [payload.decode("utf-8", "backslashreplace")]
     if isinstance(payload, Embedded):

@@ -6,7 +6,7 @@ txn:ID             those that name a transactional ID, and markers of its produc
 topic:T            those about a topic, its configs or its ACLs
 record:T:P@OFFSET  those that carried the record at an offset, and the first commit of each group past it
 
-Names can be patterns, as in filters.py. The filter of a transactional ID holds its producer IDs, that of a
+Names can be globs, as in filters.py. The filter of a transactional ID holds its producer IDs, that of a
 record the groups that have committed.
 """
 
@@ -50,7 +50,7 @@ class Subject(NamedTuple):
 
     Attributes:
         kind: one of ``KINDS``.
-        name: of the group, client, transaction or topic, or a pattern.
+        name: of the group, client, transaction or topic, or a glob.
         partition, offset: of a record.
     """
 
@@ -119,7 +119,7 @@ _FILTERS: dict[str, Callable[[Subject], Filter]] = {
 
 
 class _TransactionTest:
-    """Whether an exchange names a transactional ID, or ends transactions of a producer ID that it had."""
+    """Whether an exchange names a transactional ID, or ends transactions of one of its producer IDs."""
 
     def __init__(self, name: str) -> None:
         self._is_name = NameTest((name,))

@@ -21,8 +21,8 @@ A recursive descent parser turns each rule of the grammar into closures; nothing
     value   = number | string | true | false | null | name | name.path | (or) | [or, or]
             | len(or) | lower(or) | exists(or)
 
-An amount (``100ms``, ``64KB``) is converted to the unit of the column that it is compared with. An address
-(``10.0.0.5``, ``10.0.0.0/8``, ``fe80::/10``) equals the text of any address in it.
+An amount (``100ms``, ``64KB``) is converted to the unit of the column that it is compared with. An address or
+network (``10.0.0.5``, ``10.0.0.0/8``, ``fe80::/10``) equals any address in it.
 
 How arrays, absent values and values of different types compare, and what counts as true: see below.
 
@@ -55,8 +55,8 @@ if TYPE_CHECKING:
     Getter = Callable[[Row], Any]
     Network = IPv4Network | IPv6Network
 
-# Far above what is still readable. They limit the parser's recursion, the size of numbers, and the size of
-# patterns.
+# Far above the length of any readable expression. They limit the parser's recursion, the size of numbers, and
+# the size of patterns.
 MAX_CHARACTERS = 4000
 MAX_DEPTH = 40
 MAX_PATTERN = 500
@@ -70,7 +70,7 @@ def _no_objection(_sign: str, _text: str | None) -> None:
 
 
 class Reference(NamedTuple):
-    """What a name in an expression stands for.
+    """The meaning of a name in an expression.
 
     Attributes:
         get: reads it from a row; None if absent, never raises.
@@ -186,7 +186,7 @@ _WORDS = {
     "endswith": "endswith",
 }
 _CONSTANTS = {"true": True, "True": True, "false": False, "False": False, "null": None, "None": None}
-_LITERALS = ("amount", "address")  # constants that only stand alone on one side of a comparison
+_LITERALS = ("amount", "address")  # constants that must be the whole side of a comparison
 _RESERVED = frozenset({"and", "or", "not", "in", *_CONSTANTS})
 _TYPOS = {
     "=": "use == to compare",
@@ -699,7 +699,7 @@ def _arithmetic(first: Getter, rest: list[tuple[Any, Getter]]) -> Getter:
 
 if TYPE_CHECKING:
     Search = Callable[[bytes], object | None]
-    """Searches UTF-8 for a pattern; None: no match."""
+    """Searches UTF-8 text; None: no match."""
 
 MAX_MATCHED = 1 << 20
 """Characters of a text that a regular expression searches; only values of records are so long."""

@@ -95,7 +95,7 @@ class PushingReader(Reader):
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  (Spark's name)
-        """Keep the filters that this reader can apply; yield the others back to Spark."""
+        """Keep the filters that this reader can apply; yield the others, for Spark to apply."""
         known = {column.name: column for column in columns_of(self._options.table)}
         for each in filters:
             if test_of(each, known) is None:
@@ -122,7 +122,7 @@ def names_in(schema: StructType, table: str) -> tuple[str, ...]:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Filters that Spark pushes down -> tests of rows, made before any column of a row is computed.
+# Filters that Spark pushes down -> tests of rows, applied before any column of a row is computed.
 #
 # Supported are comparisons of a column with constants, with the semantics of SQL: a comparison with null is
 # never true. Filters on bodies and structs are left to Spark.

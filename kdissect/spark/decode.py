@@ -11,7 +11,8 @@ There are two ways to divide the connections among tasks.
 Then parts.py collects the learned facts of each part, and with those of all parts writes its tables. With few
 tasks shards are faster, because nothing is sorted or kept on disk; with many, each task would read too much.
 
-Holds what the tasks report: numbers of each range and part, the names of topic IDs, and the files' names.
+Holds what the tasks report: the counts of each range and part, the names of topic IDs, and the names of
+files.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ if TYPE_CHECKING:
 AUTO, SINGLE, SHARDS, SHUFFLE = "auto", "single", "shards", "shuffle"
 SPLITS = (AUTO, SINGLE, SHARDS, SHUFFLE)
 SINGLE_BYTES = 256 * MIB
-"""Up to this size one task is done sooner than several are started."""
+"""Up to this size one task finishes sooner than several can be started."""
 SHUFFLE_TASKS = 16
 """From this many concurrent tasks on, a shuffle is cheaper than reading everything in each task
 (docs/decisions/shards-or-a-shuffle.md)."""
@@ -79,7 +80,7 @@ class DecodeResult(NamedTuple):
     Attributes:
         split: ``single``, ``shards`` or ``shuffle``.
         tasks: number of tasks that wrote files.
-        rows: number of rows by table; empty if the folder already had the complete export.
+        rows: number of rows by table; empty if the directory already had the complete export.
         files, bytes: number and size of the files of all tables.
         packets: number of packets read.
         warnings: problems of the captures.
@@ -113,18 +114,18 @@ def decode(
 ) -> DecodeResult:
     """Dissect captures on a session's workers, and write their tables, as ``kdissect export`` does.
 
-    All workers must see captures and folder under the same names; this is checked before anything is read,
+    All workers must see captures and directory under the same paths; this is checked before anything is read,
     and for each file again after it was written.
 
     Args:
         session: Spark session, classic or Connect.
-        captures: names of files and folders, and patterns.
+        captures: names of files and directories, and globs.
         export: how tables are written; ``rotate_ns`` is ignored.
         options: what to dissect.
         split: ``single``: one task; ``shards``: each task reads all captures and dissects some of the
             connections; ``shuffle``: each task reads a range of them, and Spark sorts the segments by
             connection; ``auto``: one task for small captures, shards if few tasks run concurrently.
-        overwrite: whether to replace another export in the folder.
+        overwrite: whether to replace another export in the directory.
         range_bytes: approximate size of the ranges of a shuffle.
         tasks: number of tasks that write tables; None: depends on the size of the captures and the cores.
 
@@ -302,7 +303,7 @@ def _finished(
 
 
 def _check_written(job: ExportJob, written: Sequence[WorkerPart]) -> None:
-    """Check that the files that workers wrote are in the folder.
+    """Check that the files that workers wrote are in the directory.
 
     Raises:
         OutputError: a file is missing or has a different size.
@@ -318,7 +319,7 @@ def _check_written(job: ExportJob, written: Sequence[WorkerPart]) -> None:
 
 
 def _keep(folder: Path, known: Collection[str]) -> None:
-    """Remove files that failed attempts of tasks left behind."""
+    """Remove files left behind by failed attempts of tasks."""
     for path in list(row_files(folder)):
         if path.relative_to(folder).as_posix() not in known:
             path.unlink()
@@ -345,8 +346,8 @@ def _settings(session: SparkSession) -> Iterator[None]:
 
 
 def _cores(session: SparkSession, folder: Path) -> int:
-    """How many tasks run concurrently: as many partitions as Spark makes by default. Each task checks that it
-    sees a file that this process creates in the folder.
+    """How many tasks run concurrently: as many partitions as Spark creates by default. Each task checks that
+    it sees a file that this process creates in the directory.
 
     Raises:
         OutputError: a task does not see it.

@@ -129,7 +129,7 @@ class SourceOptions(Options):
     """What the data source reads, and how the work is divided among tasks.
 
     Attributes:
-        paths: absolute names of files and folders, and patterns.
+        paths: absolute names of files and directories, and globs.
         max_files: files per micro-batch; None: any number.
     """
 

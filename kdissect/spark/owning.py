@@ -1,7 +1,7 @@
 """Consecutive capture files -> the exchanges that belong to the task that owns some of the files.
 
-The task reads the files before its own only for context. Holds the task's own exchanges until they come out
-of the dissection, and the connections that have had an exchange.
+The task reads the files before its own only for context. Holds the task's own exchanges until the dissection
+yields them, and the connections that have had an exchange.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class OwnExchanges:
     independently of each other, and of how long an exchange was held back for a missing segment: waiting ends
     at the end of a file that other files follow.
 
-    An incomplete or unanswered exchange belongs to the file that is being read when this becomes known. So
-    does every exchange if all tasks read the captures from the beginning, because then all tasks know the
-    same at each packet.
+    An incomplete or unanswered exchange belongs to the file that is being read when this becomes known. The
+    same goes for every exchange if all tasks read the captures from the beginning, because then all tasks
+    have the same information at each packet.
 
     Args:
         part: what the task reads.
@@ -96,7 +96,7 @@ class OwnExchanges:
             self._log.unopened_connection(connection, end, is_listener=is_listener)
 
     def has(self, exchange: Exchange) -> bool:
-        """Whether an exchange is the task's own; to be called once for each exchange."""
+        """Whether an exchange is the task's own; call it once for each exchange."""
         is_own = exchange in self._exchanges
         self._exchanges.discard(exchange)
         return is_own

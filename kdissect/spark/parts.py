@@ -1,10 +1,10 @@
 """A part of the connections -> their learned facts, or the files of all tables: the work of one task.
 
 A part is a shard, whose task reads all captures, or some of the connections of a shuffle, each of which is
-dissected by itself (shuffle.py).
+dissected separately (shuffle.py).
 
 File numbers of a part start at a multiple of ``FILES_OF_PART``, those of an attempt at a multiple of
-``FILES_OF_ATTEMPT`` from there. The driver removes what failed attempts left behind.
+``FILES_OF_ATTEMPT`` from there. The driver removes files left behind by failed attempts.
 
 Holds what dissecting and writing hold (pipeline.py, tables/table_files.py).
 """
@@ -94,7 +94,7 @@ def write_shard(
         job: what to do.
         files: fingerprints of the captures, taken by the driver.
         shards: number of shards.
-        learned: facts learned in all shards; None: there is one shard, which learns as it goes.
+        learned: facts learned in all shards; None: there is one shard, which learns while it reads.
         batches: numbers of the shards to write, in the column ``id``.
 
     Raises:

@@ -2,13 +2,15 @@
 
 none          one task reads all captures
 connections   every task reads all captures, and dissects its shard of the connections
-files         a task reads a file, and the ``lookback`` files before it in its folder for context. An exchange
+files         a task reads a file, and the ``lookback`` files before it in its directory for context. An
+exchange
               belongs to the task that owns the file with the exchange's last byte (owning.py)
 
 All three give the same rows, with exceptions for ``files``. A connection that is in several concurrent
 captures is counted for each. A task whose look-back does not reach the start of a connection gives it another
-ID, numbers its exchanges differently, and lacks what was said in its handshakes. A request whose response
-comes more files later than the look-back is ``given_up`` (in ``anomalies``), its response an orphan.
+ID, numbers its exchanges differently, and does not know what its handshakes contained. A request whose
+response is more files later than the look-back reaches is ``given_up`` (in ``anomalies``), its response an
+orphan.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
 
 
 ALONE_BYTES = 256 * MIB
-"""Total size of captures up to which one task reads them by default: tasks have a cost, too."""
+"""Total size of captures up to which one task reads them by default: tasks have a cost."""
 
 PART_BYTES = 128 * MIB
 """Size of captures per part; takes about a minute to dissect."""
@@ -55,7 +57,7 @@ class Part:
         own: those whose exchanges belong to the task; empty: all of them.
         lost: those that no later task reads.
         begins: whether no capture precedes ``paths``.
-        all_begin: whether ``begins`` is true of all parts.
+        all_begin: whether ``begins`` is true for all parts.
         is_last: whether no capture follows ``paths``.
         shard: the connections to dissect; None: all.
         first_ns: time of the first packet of all parts; None: there is none.
@@ -93,7 +95,7 @@ def plan(options: SourceOptions, shown: Sequence[str]) -> list[Part]:
     timed = _in_order(paths, options.limits)
     first_ns = min((time_ns for time_ns, _ in timed), default=None)
     size = sum(path.stat().st_size for path in map(Path, paths) if path.is_file())
-    # All tasks share the driver's cores on a single machine; on a cluster that number means nothing.
+    # All tasks share the driver's cores on a single machine; on a cluster that number is meaningless.
     count = options.parts or max(cores(), min(-(-size // PART_BYTES), _MOST_PARTS))
     split = _split(options, size, count)
     if options.table == "captures" and split != NONE:
@@ -135,7 +137,7 @@ def by_files(
         options: the options of the data source.
         before: number of leading files that are only read as look-back.
         gone: number of files before those that no longer exist.
-        after: number of files following ``paths`` that were read before, so no task will look back from them.
+        after: number of files following ``paths`` that were read before, so no task has them as look-back.
         ends: whether the captures end with the last of the files.
         first_ns: see ``Part``.
         learned: see ``Part``.

@@ -1,9 +1,9 @@
 """Capture files -> ranges of packets that tasks can read independently.
 
 A pcap or pcapng file is scanned once, from header to header, at about a gigabyte per second. A range starts
-at a packet, and carries what a reader needs to know there: the packet's number, the latest packet time so
-far, and the headers of the file. So a range has the packets of the file, with the same numbers. A compressed
-file is a single range, and so is a file of at most twice the size of a range.
+at a packet, and has what a reader needs there: the packet's number, the latest packet time so far, and the
+headers of the file. So a range has the packets of the file, with the same numbers. A compressed file is a
+single range, and so is a file of at most twice the size of a range.
 
 Holds a window of the file; reading a range holds what reading a file holds.
 """
@@ -34,7 +34,7 @@ RANGE_BYTES = 64 * MIB
 FIRST_BYTES = 4 * KIB
 """Start of a file that identifies it: long enough for the headers and the first packet."""
 MOST_HEAD_BYTES = 64 * KIB
-"""Headers that each range carries, at most: a file with more interfaces than fit is not divided further."""
+"""Most bytes of headers in each range: a file with more interfaces than fit is not divided further."""
 
 _GLANCE_BYTES = 4 * KIB
 _MAGIC_BYTES = 4
@@ -75,7 +75,8 @@ class Fingerprint(NamedTuple):
 
     @classmethod
     def of(cls, path: str, size: int | None = None) -> Fingerprint:
-        """The fingerprint of a file, with the CRC that it had when its size was ``size``; None: as it is.
+        """The fingerprint of a file, with the CRC that it had when its size was ``size``; None: its current
+        size.
 
         Raises:
             CaptureError: the file cannot be read.
@@ -203,7 +204,7 @@ class _FileTail(Source):
         try:
             packets = reader.packets(window, self)
             for first in packets:
-                self.warnings.clear()  # about the head; the first range has them
+                self.warnings.clear()  # about the head; only the first range has them
                 yield first
                 break
             yield from packets
@@ -252,7 +253,7 @@ def _divided(rank: int, name: str, limits: Limits, size: int) -> Iterator[Range]
 
 
 def _cuts(rank: int, source: Source, size: int) -> Iterator[Range]:
-    """The ranges after the first, each as if it extended to the end of the file. Stops where the file is
+    """The ranges after the first, each extending to the end of the file. Stops where the file is
     damaged; the task that reads the last range reports the damage.
     """
     window = _Marking(source.blocks())

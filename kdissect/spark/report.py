@@ -146,7 +146,7 @@ def write_json(write: Callable[[bytes], object], results: Iterable[JobResult]) -
 
 
 def write_parquet(results: Iterable[JobResult], folder: str, *, overwrite: bool = False) -> None:
-    """Write Parquet, a folder for each job.
+    """Write Parquet, a directory for each job.
 
     Args:
         results: returned by ``report``.
@@ -211,7 +211,7 @@ _UNITS: Mapping[str, Callable[[Any], str]] = {
 
 
 def _view(column: str, kind: str, zone: str = "") -> View:
-    """How a column is shown: by its unit if the name ends with one, otherwise by its type.
+    """The format of a column: by its unit if the name ends with one, otherwise by its type.
 
     ``zone`` goes into the heading of times.
     """

@@ -2,7 +2,7 @@
 
 Embedded Spark is a Java process that ends with this one. It and its workers write to a log file: they inherit
 stdout and stderr, which point to that file while Java is started. The log is kept if something fails. Holds a
-folder of temporary files until the session ends.
+directory of temporary files until the session ends.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def _kept_if_it_fails() -> Iterator[Path]:
         yield Path(name)
     except SparkError:
         raise
-    except BaseException:  # not Spark's, so the log says nothing about it
+    except BaseException:  # not Spark's, so the log does not mention it
         Path(name).unlink(missing_ok=True)
         raise
     Path(name).unlink(missing_ok=True)
@@ -205,7 +205,7 @@ def _choose_python(place: SparkTarget) -> None:
 @contextmanager
 def _workers_environment(place: SparkTarget) -> Iterator[None]:
     """Set the environment that Java, and thus the workers on this machine, inherit: they import nothing from
-    the current folder, and the same kdissect as this process if they run the same Python.
+    the current directory, and the same kdissect as this process if they run the same Python.
     """
     if not place.is_here:
         yield
@@ -275,10 +275,10 @@ def _streams_to(log: Path | None) -> Iterator[None]:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# This machine and a ``SparkTarget`` -> the requirements of Spark, and how to meet those that are not met.
+# This machine and a ``SparkTarget`` -> the requirements of Spark, and remedies for those that are not met.
 #
-# Checks, without starting Spark: Java, the Python packages, folders, ports, and whether a server listens at
-# the address of a cluster.
+# Checks, without starting Spark: Java, the Python packages, directories, ports, and whether a server listens
+# at the address of a cluster.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -391,7 +391,7 @@ def connect() -> Requirement:
 
 
 def folder() -> Requirement:
-    """The folder for shuffled packets and Spark's temporary files."""
+    """The directory for shuffled packets and Spark's temporary files."""
     path = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir()).split(",")[0]
     name, remedy = "a writable directory", "set SPARK_LOCAL_DIRS, and TMPDIR, to another directory"
     try:
@@ -437,8 +437,8 @@ def _dotted(version: tuple[int, ...]) -> str:
 # An exception of Spark -> one line for people: what is wrong, and a remedy if one is known.
 #
 # Spark reports errors in several forms: a Python exception with an error condition and a query plan, a Java
-# exception with its stack trace and those of its causes, the traceback of a worker inside either. Why a
-# worker died is only in the log.
+# exception with its stack trace and those of its causes, the traceback of a worker inside either. The reason
+# why a worker died is only in the log.
 # ------------------------------------------------------------------------------------------------------------
 
 

@@ -1,9 +1,9 @@
 """Ranges of captures -> bundles of TCP segments, which Spark sorts -> the segments of each connection.
 
 A task reads a range and extracts the segments from link layer, IP, fragments and tunnels. Fragments of
-datagrams that a range does not complete go to the driver, which does. Both directions of a connection go to
-the same part. Spark sorts the rows of a part by connection, and those of a connection by clock, rank and
-number: the order in which ``capture/reader.py`` merges files.
+incomplete datagrams go to the driver, which completes them. Both directions of a connection go to the same
+part. Spark sorts the rows of a part by connection, and those of a connection by clock, rank and number: the
+order in which ``capture/reader.py`` merges files.
 
 A row is a bundle of consecutive segments of one connection:
 
@@ -102,7 +102,7 @@ class RangeStats(NamedTuple):
         source: the source of its file.
         census: counts of its packets.
         skipped: number of packets that were not dissected, by reason, without ``fragments``.
-        fault: why the range could not be read to its end; None if it could.
+        fault: the error that ended the reading early; None if there was none.
         fragments: fragments that other ranges may complete.
     """
 
@@ -172,7 +172,7 @@ class _Reading:
     Attributes:
         range: the range.
         clock_ns: latest time of a packet so far.
-        fault: why the file could not be read any further; None if it could.
+        fault: the error that ended the reading early; None if there was none.
     """
 
     def __init__(self, range_: Range, packets: Iterator[Packet]) -> None:

@@ -1,11 +1,11 @@
-"""``spark.readStream.format("kdissect")``: folders to which captures are added -> micro-batches, with each
-exchange in exactly one.
+"""``spark.readStream.format("kdissect")``: directories to which captures are added -> micro-batches, with
+each exchange in exactly one.
 
 The offset of a stream is the set of files that it has read: their hashes, unless they are older than
-``maxFileAge``. Two offsets determine the parts of a micro-batch, in whichever process and however often they
-are computed. So a stream is exactly-once, and files can arrive late. The newest file of each ring (below) is
-not read while something may be writing it. Each file is read with those before it in its ring (``lookback``).
-An exchange that is unfinished at the end of the newest complete file is reported with the file that completes
+``maxFileAge``. Two offsets determine the parts of a micro-batch, in any process, however often they are
+computed. So a stream is exactly-once, and files can arrive late. The newest file of each ring (below) is not
+read while something may be writing it. Each file is read with those before it in its ring (``lookback``). An
+exchange that is unfinished at the end of the newest complete file is reported with the file that completes
 it, or at the end of the ring (``includeLast``).
 
 Holds, on the driver, a row for each file, and unless ``names=lookback`` the facts learned from it.
@@ -51,7 +51,7 @@ Offset = dict[str, Any]
 
 files       number of captures read so far
 name        name of the latest of them
-seen        those that are remembered: ``RingFile.id`` -> time of the first packet
+seen        files that are remembered: ``RingFile.id`` -> time of the first packet
 since       a file whose first packet is before this time is too late, unless it is remembered
 forgotten   number of existing files that are not remembered because there are too many
 late        number of existing files that arrived too late
@@ -222,7 +222,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options, most = self._options, self._options.limits.seen_files
         own, present = {file.id for file in new}, {file.id for file in files}
         seen = {**known["seen"], **{file.id: file.first_ns for file in new}}
-        # The newest file of a ring with little traffic may wait for long, and must not become too late.
+        # The newest file of a ring with little traffic may wait for a long time, and must not become too
+        # late.
         waiting = [file.first_ns for file in files if file.id not in seen and file.first_ns >= known["since"]]
         since = max(known["since"], min([max(seen.values()) - options.max_file_age_ns, *waiting]))
         seen = {each: first_ns for each, first_ns in seen.items() if first_ns >= since or each in present}
@@ -287,8 +288,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _known(offset: Offset, files: Sequence[RingFile]) -> Offset:
-    """The offset in its current form. Those of older versions have only the last file: take all before it as
-    read.
+    """The offset in its current form. Those of older versions have only the last file: all files before it
+    count as read.
     """
     if "seen" in offset:
         return offset
@@ -298,14 +299,14 @@ def _known(offset: Offset, files: Sequence[RingFile]) -> Offset:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Folders to which captures are added one after the other -> the captures, in order of time. Holds the time of
-# each file's first packet.
+# Directories to which captures are added one after the other -> the captures, in order of time. Holds the
+# time of each file's first packet.
 #
 # The time of its first packet and its name identify a file, not the file system's data. So files of a ring
 # that reuses names (tcpdump -W) are distinct, and a file stays the same when it is compressed on completion
 # (tcpdump -z). A file without packets is ignored.
 #
-# Files of one folder whose names differ only in a number or a time are a ring: one program writes them one
+# Files of one directory whose names differ only in a number or a time are a ring: one program writes them one
 # after the other. One file of each ring may still be being written.
 # ------------------------------------------------------------------------------------------------------------
 
@@ -331,7 +332,7 @@ class RingFile(NamedTuple):
         first_ns: time of its first packet.
         name: file name without the suffix of compression.
         path: current path.
-        ring: folder and the common part of the names in the ring.
+        ring: directory and the common part of the names in the ring.
         changed_ns: time of the last modification, by the file system's clock.
         bytes: size of the file.
     """
@@ -353,7 +354,7 @@ class Ring:
     """Lists the files of all rings.
 
     Args:
-        paths: folders, and files as names or patterns.
+        paths: directories, and files as names or globs.
         limits: limits of the dissection.
         pattern: its match in a file's name, or its first group, is the name of the ring; None: the file's
             name without number or time.

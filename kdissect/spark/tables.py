@@ -1,7 +1,7 @@
-"""The folder of an export -> its tables as data frames.
+"""The directory of an export -> its tables as data frames.
 
 Columns and types are those of this version of kdissect: nothing is inferred, and a column that an older
-export lacks is null. Only Spark accesses the folder: it may be on a file system that this machine cannot
+export lacks is null. Only Spark accesses the directory: it may be on a file system that this machine cannot
 reach.
 """
 
@@ -34,11 +34,11 @@ def tables(session: SparkSession, folder: str, names: Iterable[str] | None = Non
     Args:
         session: Spark session.
         folder: a path, or a URL that Spark can read: ``hdfs://...``, ``s3a://...``.
-        names: names of the tables, in the order of the result; None: all that the folder has, in the order of
-            ``TABLES``.
+        names: names of the tables, in the order of the result; None: all tables in the directory, in the
+            order of ``TABLES``.
 
     Raises:
-        UsageError: the folder lacks a table, or has none at all.
+        UsageError: the directory lacks a table, or has none at all.
     """
     by_table = manifests(session, folder)
     selected = list(names) if names is not None else [name for name in TABLES if name in by_table]
@@ -51,10 +51,10 @@ def tables(session: SparkSession, folder: str, names: Iterable[str] | None = Non
 
 
 def views(session: SparkSession, folder: str) -> list[str]:
-    """Create a temporary view for each table of a folder; return their names.
+    """Create a temporary view for each table in a directory; return their names.
 
     Raises:
-        UsageError: the folder has no tables.
+        UsageError: the directory has no tables.
     """
     frames = tables(session, folder)
     for name, frame in frames.items():
@@ -63,10 +63,10 @@ def views(session: SparkSession, folder: str) -> list[str]:
 
 
 def manifests(session: SparkSession, folder: str) -> dict[str, dict[str, Any]]:
-    """The manifests of a folder by table; ``complete`` in a manifest is false if rows are missing.
+    """The manifests in a directory by table; ``complete`` in a manifest is false if rows are missing.
 
     Raises:
-        UsageError: the folder has no manifests.
+        UsageError: the directory has no manifests.
     """
     from pyspark.errors import AnalysisException
 

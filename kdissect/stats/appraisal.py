@@ -197,7 +197,7 @@ def _unknown(observer: Survey) -> Iterable[quality.UnknownPart]:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# The parts of a ``Check`` -> findings: what they mean for how far the capture can be used, and advice.
+# The parts of a ``Check`` -> findings: how far the capture can be trusted, and advice.
 # ------------------------------------------------------------------------------------------------------------
 
 

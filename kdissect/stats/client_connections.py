@@ -1,8 +1,8 @@
-"""Connections that have ended -> how those of each client to each broker opened, fared and ended.
+"""Connections that have ended -> those of each client to each broker, from opening to end.
 
-Holds a row of some 3 KB for each client and broker, at most ``limits.summary_rows``. Connections that never
-opened are added up in rows of their own, of which those to Kafka listeners are reported: which endpoints are
-listeners may become known last.
+Holds a row of about 3 KB for each client and broker, at most ``limits.summary_rows``. Connections that never
+opened are counted in separate rows, of which only those to Kafka listeners are reported: which endpoints are
+listeners may become known only at the end.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _no_round_trips() -> list[int]:
 
 @summed
 class SideCounts(Summed):
-    """What one end of connections sent and did."""
+    """Counts of one end of connections."""
 
     segments: int = total()
     retransmissions: int = total()

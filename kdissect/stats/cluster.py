@@ -1,11 +1,11 @@
 """Facts -> the brokers: node id, rack, and the API versions each supports.
 
-Node ids come from every response struct with a broker id, a host and a port (Metadata, FindCoordinator,
+Node ids come from every response struct with a broker ID, a host and a port (Metadata, FindCoordinator,
 DescribeCluster and others); the schema marks these fields. If brokers advertise host names, a broker is
 identified by its port, provided that no other node of its cluster has it.
 
-Clusters use the same ids, so nodes are kept by cluster. Responses without a cluster id (FindCoordinator,
-early versions of Metadata) count as another cluster, which is used where nothing else is known.
+Clusters use the same IDs, so nodes are kept by cluster. Responses without a cluster ID (FindCoordinator,
+early versions of Metadata) count as a separate cluster, which is used where nothing else is known.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _NODE_APIS = frozenset({"Metadata", "FindCoordinator", "DescribeCluster", "Descr
 
 
 Offers = dict[int, tuple[int, int]]
-"""Api key -> first and last version."""
+"""API key -> first and last version."""
 
 Reported = tuple[int, str]
-"""Time and exchange of a report: the latest wins, in whatever order parts are merged."""
+"""Time and exchange of a report: the latest wins, regardless of the order in which parts are merged."""
 
 _NEVER: Reported = (-1, "")
 
@@ -144,7 +144,7 @@ class Cluster:
 
 @cache
 def _node_paths(layout: BodyLayout) -> list[tuple[Path, str]]:
-    """The structs that describe a node: the path to each, and the name of its id field."""
+    """The structs that describe a node: the path to each, and the name of its ID field."""
     fields = dict(content.paths(layout))
     return [
         (path[:-1], field.name)

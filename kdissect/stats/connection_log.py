@@ -2,7 +2,7 @@
 
 When a connection ends, some of its exchanges may still be waiting to be ordered or for a topic name. So a row
 is finished when its connection has ended and all its exchanges have arrived. A connection that never opened
-has a row only if its far end is a Kafka listener, which may become known later. Holds a row of some 1,000
+has a row only if its far end is a Kafka listener, which may become known later. Holds a row of about 1,000
 bytes for each connection that is open (``limits.connections``) or has waiting exchanges (``order_rows``,
 ``naming_rows``), and for those that never opened (``unopened_connections``).
 """
@@ -44,7 +44,7 @@ class ConnectionLogRow:
         last_ns: time of its last bytes.
         client, broker: the two ends; if no message shows which is which, the client is the one that
             opened it.
-        close_reason: as in ``model.Closed``; None if reading was stopped before it ended.
+        close_reason: as in ``model.Closed``; None if reading stopped before it ended.
         protocol: ``Kafka``, ``TLS`` ...; None if not recognized.
         from_start: whether its start was captured.
         client_id: of the first request that has one.
@@ -153,7 +153,7 @@ class ConnectionLogRow:
 
     @property
     def exchanges(self) -> int:
-        """How many were added so far."""
+        """Number of exchanges added so far."""
         return self.kinds.total()
 
     @property
@@ -178,7 +178,7 @@ class ConnectionLogRow:
 
     @property
     def idle_ns(self) -> int | None:
-        """From its last bytes to the FIN or RST that ended it; None if there was none, or no bytes."""
+        """From its last bytes to the FIN or RST that ended it; None without one, or without bytes."""
         if self.end is None or self.last_ns is None:
             return None
         return max(0, self.end.time_ns - self.last_ns)
@@ -246,7 +246,9 @@ class ConnectionLog(Survey):
     def connection(
         self, connection: Connection, kafka: KafkaConnection, end: Closed, *, is_selected: bool = True
     ) -> None:
-        """Take a connection that has ended; keep anomalies after its last exchange only if it is selected."""
+        """Take a connection that has ended; keep anomalies after its last exchange only if the connection is
+        selected.
+        """
         super().connection(connection, kafka, end)
         row = self._rows.get(connection.id)
         if row is None:
@@ -305,7 +307,7 @@ class ConnectionLog(Survey):
         return rows
 
     def close(self) -> list[ConnectionLogRow]:
-        """All remaining rows: reading was stopped before they were complete."""
+        """All remaining rows, because reading stopped before they were complete."""
         self._finished += (row for row in self._unopened if row.broker in self.listeners)
         self._finished += self._rows.values()
         self._rows.clear()
@@ -324,7 +326,7 @@ class ConnectionLog(Survey):
 
 
 class ConnectionFeed(ConnectionLog):
-    """A log that passes each row on once it is complete, and of connections that never opened all.
+    """A log that passes each row on once it is complete, including all connections that never opened.
 
     Args:
         limits: of the survey.
@@ -365,7 +367,7 @@ def _row(connection: Connection, client_side: int | None) -> ConnectionLogRow:
 
 
 def _close(row: ConnectionLogRow, connection: Connection, client_side: int | None, end: Closed) -> None:
-    """Fill in what the packets of a connection show, once it has ended."""
+    """Fill in the TCP analysis of a connection that has ended."""
     one, two = connection.streams
     row.capture = connection.interface.capture
     row.first_ns, row.closed_ns, row.close_reason = connection.first_time_ns, end.time_ns, end.reason

@@ -23,7 +23,7 @@ _CONNECTION = "connection"
 
 def may_hide_credentials(anomalies: Iterable[Anomaly]) -> bool:
     """Whether bytes of the connection were skipped, or may have been: every anomaly of a connection, rather
-    than of a message, means that, except a direction that was not captured.
+    than of a message, means that, except that a direction was not captured.
     """
     return any(each.where == _CONNECTION and each.kind != "one_direction" for each in anomalies)
 

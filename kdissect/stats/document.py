@@ -36,7 +36,7 @@ def described(sentence: str) -> Any:
 
 @dataclass(slots=True, kw_only=True)
 class MemberRow:
-    """A member of a group, under one member id."""
+    """A member of a group, under one member ID."""
 
     member_id: str = described("Member ID assigned by the broker, or chosen by the member itself.")
     group_instance_id: str | None = described("Group instance ID of a static member.")
@@ -180,7 +180,7 @@ class LagRow:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# ``summary --connections`` as typed values: how the connections of a client to a broker opened, fared, ended.
+# ``summary --connections`` as typed values: the connections of a client to a broker, from opening to end.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -312,7 +312,7 @@ class VersionsPart:
 
 @dataclass(slots=True, kw_only=True)
 class ProducerRow:
-    """A transactional id, or an idempotent producer without one."""
+    """A transactional ID, or an idempotent producer without one."""
 
     transactional_id: str | None = described("Transactional ID; null for a producer without one.")
     producer_ids: list[int] = described("Producer IDs assigned to it or used by it: at most 20.")
@@ -390,7 +390,7 @@ class FencedRow:
 
 @dataclass(slots=True, kw_only=True)
 class SequenceRow:
-    """Batches of one producer id for one partition."""
+    """Batches of one producer ID for one partition."""
 
     producer_id: int = described("Producer ID.")
     transactional_id: str | None = described("Its transactional ID, if any.")
@@ -474,7 +474,7 @@ class ApiRow(LoadRow):
 
 @dataclass(slots=True, kw_only=True)
 class BrokerRow(LoadRow):
-    """Exchanges with a broker, or with whatever answers at its address."""
+    """Exchanges with a broker, or with another endpoint at its address, such as a proxy."""
 
     broker: str = described("Address and port.")
     id: int | None = described("Node ID, if reported by Metadata, FindCoordinator or the like.")
@@ -486,7 +486,7 @@ class BrokerRow(LoadRow):
 
 @dataclass(slots=True, kw_only=True)
 class ClientRow(LoadRow):
-    """Exchanges of a client id, which several programs can share."""
+    """Exchanges of a client ID, which several programs can share."""
 
     client: str = described("Its client ID, or its address if it sent none.")
     software: list[str] = described("Name and version of its library, if sent in ApiVersions.")

@@ -23,7 +23,7 @@ class Facts:
     Attributes:
         api: API name; ``api 99`` for an unknown key, ``SASL token`` for a token outside Kafka's framing,
             ``unknown`` for a response whose request was not captured.
-        client: client id, or the address of a client that sent none.
+        client: client ID, or the address of a client that sent none.
         broker: address and port.
         time_ns: end of the request, or the time of the exchange if it was not captured.
         request_bytes, response_bytes: sizes of the frames, including their length bytes.
@@ -34,7 +34,7 @@ class Facts:
         parts: of the latency; None unless answered.
         service_us: None if it is unknown, or if the broker waited.
         wait_us: None unless all of the latency is known, and the broker waited.
-        touched: what it does to each partition.
+        touched: its partitions, see exchanges/touched.py.
     """
 
     __slots__ = (
@@ -65,12 +65,12 @@ class Facts:
 
     @property
     def group(self) -> str | None:
-        """The group that the request names."""
+        """The group named in the request."""
         return content.group_id(self.exchange)
 
     @property
     def replica(self) -> bool:
-        """Whether a broker fetches to replicate: its request has a node id."""
+        """Whether a broker fetches to replicate: its request has a node ID."""
         return content.replica_id(self.exchange) is not None
 
     @property
@@ -87,6 +87,7 @@ def _end(endpoint: Endpoint) -> str:
 def _unnamed(exchange: Exchange) -> str:
     if exchange.api_key is not None:
         return f"api {exchange.api_key}"
-    # A response carries no API key. One with a correlation id is framed as Kafka's, so it is no bare token.
+    # A response carries no API key. One with a correlation ID is framed as Kafka's, so it is not a bare
+    # token.
     is_response = exchange.kind == ORPHAN and exchange.correlation_id is not None
     return "unknown" if is_response else "SASL token"

@@ -1,8 +1,8 @@
 """Facts -> groups: members, events of rebalances, committed offsets.
 
 Members of a group use different connections, which may be counted by different workers. So nothing is
-concluded while facts arrive: kept are the latest values of each member and partition, and a limited number of
-events per group (limits.py, ``summary_group_...``). ``histories`` evaluates them at the end.
+concluded while facts arrive. Only the latest values of each member and partition are kept, and a limited
+number of events per group (limits.py, ``summary_group_...``). ``histories`` evaluates them at the end.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Stamp = tuple[int, str, int, str]
 """When a value was seen: the key of its event."""
 
 EXPECTED_ERRORS = frozenset({"MEMBER_ID_REQUIRED", "REBALANCE_IN_PROGRESS"})
-"""Errors of normal operation: they assign a member id, or request a rejoin."""
+"""Errors of normal operation: they assign a member ID, or request a rejoin."""
 
 
 def _note(latest: dict[str, tuple[Stamp, Any]], name: str, stamp: Stamp, value: Any) -> None:
@@ -161,9 +161,9 @@ class Groups(Summed):
     """All groups.
 
     Attributes:
-        groups: by group id.
-        members: by group id and member id.
-        committed: by group id, topic and partition.
+        groups: by group ID.
+        members: by group ID and member ID.
+        committed: by group ID, topic and partition.
     """
 
     groups: Bounded[str, Group] = merged()
@@ -463,7 +463,7 @@ class _Epochs:
                 self.away.add(event.group_instance_id)
                 return
             self._add_cause(LEFT, event)
-            if not self.members and self.all_known:  # nobody is left to rebalance
+            if not self.members and self.all_known:  # no member is left to rebalance
                 self.causes, self.first, self.joins = [], None, 0
 
     def _add_cause(self, cause: str, event: GroupEvent) -> None:

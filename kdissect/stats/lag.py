@@ -100,7 +100,7 @@ class ClientLag(Summed):
     Attributes:
         first, last: time and lag.
         position: time and offset.
-        worst: lag and -time, so that the earliest of equal lags is the largest.
+        worst: lag and negative time, so that of equal lags the earliest wins.
     """
 
     count: int = total()

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 OTHER = "(other)"
 """Name of the row that counts everything without a row of its own."""
 
-_IDLE_NS = 60_000_000_000  # how long an idle row is kept: long enough to notice what has stopped
+_IDLE_NS = 60_000_000_000  # how long an idle row is kept: long enough to notice that something has stopped
 _CLOCK_STEP_NS = (
     10_000_000_000  # packets earlier than the current time by more than this: the clock was set back
 )
@@ -135,7 +135,7 @@ class TopicNow(NamedTuple):
 
 
 class FailureNow(NamedTuple):
-    """An error, how often it occurred so far, when last, and whether it was expected then."""
+    """An error: how often it occurred so far, when last, and whether that one was expected."""
 
     failure: Failure
     times: int
@@ -203,7 +203,7 @@ class Pulse:
         self._arrivals: deque[tuple[int, int]] = deque()  # times, packets until then
 
     def tick(self, time_ns: int, packets: int) -> None:
-        """Advance packet time and set the number of packets; to be called regularly, on idle ticks too."""
+        """Advance packet time and set the number of packets; call it regularly, also on idle ticks."""
         if packets != self.packets:
             self.packets, self._last_packet_ns = packets, time_ns
         self._advance(time_ns)
@@ -438,8 +438,8 @@ def _topic(name: str, row: PulseRow[Flow], now_ns: int, seconds: float) -> Topic
 # ------------------------------------------------------------------------------------------------------------
 # Values of time slices -> their sum over the last seconds. Holds ``SLICES`` values.
 #
-# A slice is any value that can be created and merged: a ``Load``, quantiles, a row of counts. The window
-# forgets by dropping slices, so values need no subtraction.
+# A slice is any value that can be created and merged: a ``Load``, quantiles, a row of counts. Old slices are
+# dropped, so values need no subtraction.
 # ------------------------------------------------------------------------------------------------------------
 
 

@@ -162,7 +162,7 @@ class UnknownPart:
 
 @dataclass(slots=True, kw_only=True)
 class Check:
-    """How good the capture is, and what it contains."""
+    """The quality and the content of a capture."""
 
     schema_version: int = described("Version of this schema: raised when a key is renamed or removed.")
     verdict: str = described("empty, no Kafka, lossy, cut, one-sided, damaged, partly unread or good.")

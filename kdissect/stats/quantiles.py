@@ -1,9 +1,9 @@
 """Numbers -> count, sum, minimum, maximum and quantiles. Holds some 10 KB at most.
 
 A KLL sketch (Karnin, Lang, Liberty 2016, from Apache DataSketches) estimates quantile q by a number whose
-true rank is within ``RANK_ERROR`` of q, with 99 % probability. So the 99th percentile is shown, the 99.9th is
-not. Sketches merge, and Spark's kll_merge_agg_double reads their bytes. Up to ``_EXACT``
-numbers are kept as they are, and quantiles are exact.
+true rank is within ``RANK_ERROR`` of q, with 99% probability. So the 99th percentile is shown, the 99.9th is
+not. Sketches merge, and Spark's kll_merge_agg_double reads their bytes. Up to ``_EXACT`` numbers are kept,
+and quantiles are exact.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 _K = 400
-RANK_ERROR = 0.0068  # of a KLL sketch with k = 400, as DataSketches states it
+RANK_ERROR = 0.0068  # of a KLL sketch with k = 400, according to DataSketches
 _EXACT = 256
 
 
@@ -155,15 +155,15 @@ def _rank(kept: tuple[int, int, Any]) -> tuple[int, int]:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Names -> number of distinct names, and the first of them. Holds some 10 KB at most.
+# Names -> number of distinct names, and the first of them. Holds at most 10 KB.
 #
 # Up to ``_EXACT`` names are counted exactly; after that a HyperLogLog sketch (from Apache DataSketches)
-# estimates their number, usually within 2 %.
+# estimates their number, usually within 2%.
 # ------------------------------------------------------------------------------------------------------------
 
 
 _EXACT_DISTINCT = 100
-_LG_K = 12  # 4,096 registers: a standard error of 1.6 %
+_LG_K = 12  # 4,096 registers: a standard error of 1.6%
 
 
 class Distinct:
@@ -238,7 +238,7 @@ class Bounded(dict[Key, Value]):
     """A dict that creates missing values, until it is full.
 
     Args:
-        most: number of keys that get a value of their own.
+        most: number of keys that get their own value.
         make: creates a value.
 
     Attributes:
@@ -273,7 +273,7 @@ class Bounded(dict[Key, Value]):
 
 
 def other_counts(**tables: tuple[Bounded[Any, Any], str]) -> dict[str, int]:
-    """Sum of the keys without a value of their own, by table: an attribute of its ``other``, if not 0."""
+    """Sum of the keys without their own value, by table: an attribute of its ``other``, if not 0."""
     counts = {
         name: getattr(table.other, what) for name, (table, what) in tables.items() if table.other is not None
     }

@@ -1,8 +1,8 @@
 """Events of a classic group -> its rebalances: duration and causes. Holds no state.
 
 A rebalance is identified by its generation: the JoinGroup responses to all members carry the same new one,
-sent when the last member has joined; then SyncGroup gives each its assignment. Members that are new, gone or
-back are those that differ from the previous rebalance, according to the JoinGroup responses to the leaders.
+sent when the last member has joined; then SyncGroup gives each its assignment. New, departed and returned
+members are determined by comparing the JoinGroup responses to the leaders of consecutive rebalances.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ FIRST, JOINED, RETURN, LEFT, TIMEOUT = "first", "join", "return", "leave", "time
 SUBSCRIPTION, REVOCATION, PROTOCOL, METADATA = "subscription", "revocation", "protocol", "metadata"
 REJOIN, UNKNOWN = "rejoin", "unknown"
 
-_HANDSHAKE = "MEMBER_ID_REQUIRED"  # KIP-394: a new member gets its id, and joins again with it
+_HANDSHAKE = "MEMBER_ID_REQUIRED"  # KIP-394: a new member gets its ID, and joins again with it
 _SILENT = 0.9  # of the session timeout: the broker starts its timer before the response is captured
-_NEAR = 3  # a late response may belong to one of this many last rebalances
+_NEAR = 3  # a late response may belong to one of this many latest rebalances
 
 
 class Cause(NamedTuple):
@@ -75,8 +75,8 @@ class _Round:
         self.joined_ns = first.completed_ns
         self.joins: list[GroupEvent] = []
         self.failed: list[GroupEvent] = []
-        self.members: dict[str, str | None] = {}  # member id -> group instance id
-        self.members_known = False  # from the response to the leader, so complete
+        self.members: dict[str, str | None] = {}  # member ID -> group instance ID
+        self.members_known = False  # from the response to the leader, and so complete
         self.assigned: dict[str, Assignment | None] = {}
         self.end_ns: int | None = None
 
@@ -104,7 +104,7 @@ def rebalances(events: Iterable[GroupEvent], alive_ns: Mapping[str, int]) -> lis
 
     Args:
         events: of one classic group.
-        alive_ns: member id -> when the broker last accepted it as a member.
+        alive_ns: member ID -> when the broker last accepted it as a member.
     """
     ordered = sorted(events, key=lambda event: event.key)
     rounds = _rounds(ordered)
@@ -195,7 +195,7 @@ def _first_in_capture(
     left: Sequence[GroupEvent],
     present: set[str | None],
 ) -> None:
-    """The first rebalance in a capture: earlier members are known only if they sent something."""
+    """The first rebalance in a capture: earlier members are known only if they sent a request."""
     new = {join.member_id for join in fresh}
     if rebalance.generation_before is None and new >= each.members.keys() and not present:
         rebalance.members_before = 0
@@ -243,7 +243,7 @@ def _compare(
 
 
 def _rejoin_causes(rebalance: Rebalance, each: _Round, earlier: Sequence[_Round]) -> list[Cause]:
-    """Why the same members join again, judging by the first that does."""
+    """Why the same members join again, judging by the first one."""
     before = earlier[-1]
     first = each.first
     previous = next((join for join in reversed(before.joins) if join.member_id == first.member_id), None)
@@ -269,7 +269,7 @@ def _rejoin_causes(rebalance: Rebalance, each: _Round, earlier: Sequence[_Round]
 def _timeouts(
     each: _Round, before: _Round, explained: set[str | None], alive_ns: Mapping[str, int]
 ) -> list[Cause]:
-    """Members that are gone without a LeaveGroup.
+    """Members that disappeared without a LeaveGroup.
 
     A member that was idle for a session timeout before the first JoinGroup may have started the rebalance;
     otherwise the broker waited for its JoinGroup until it answered the others.

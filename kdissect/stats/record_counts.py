@@ -53,7 +53,8 @@ class RecordTotals(Summed):
 
 @summed
 class Inflation(Summed):
-    """Sizes of a sample of compressed batches: decompressing all would take longer than everything else.
+    """Sizes of a sample of compressed batches: decompressing all of them would take longer than everything
+    else.
 
     The sample is every batch in the first exchanges of each connection, and one in ``_ONE_IN`` of the others.
     These are chosen by checksum, so they are the same however the capture is divided.

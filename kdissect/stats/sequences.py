@@ -1,7 +1,7 @@
 """Base sequences of batches -> sequence numbers that are missing or used twice.
 
-A producer numbers the records it writes to a partition (KIP-98), from 0 with each producer epoch. Kept are
-the runs of numbers that were seen, so the order of batches does not matter, and counts of several connections
+A producer numbers the records it writes to a partition (KIP-98), from 0 with each producer epoch. The runs of
+numbers that were seen are kept, so the order of batches does not matter, and counts of several connections
 can be merged. Holds at most ``_EPOCHS`` times ``_RUNS`` runs per partition.
 """
 
@@ -15,7 +15,7 @@ from kdissect.net.duplex import NEVER_NS
 from kdissect.stats.sums import Summed, earliest, latest, own, summed, total
 
 _EPOCHS = 8  # older ones become totals: in transactions version 2 each begins a new epoch (KIP-890)
-_RUNS = 64  # past this number, the smallest hole is counted as permanent
+_RUNS = 64  # past this number, the smallest hole becomes a gap
 _WRAP = 2**31  # the last sequence number is followed by 0
 
 
@@ -89,7 +89,7 @@ class Runs:
 
 @summed
 class Sequence(Summed):
-    """Batches of a producer id for a partition.
+    """Batches of a producer ID for a partition.
 
     Attributes:
         batches: number of batches; ``records``: records in them, including duplicates.

@@ -1,13 +1,13 @@
 """Exchanges -> a summary of them: START HERE for what ``kdissect summary`` counts.
 
     Exchange  ->  facts.py        facts that several parts need, computed once
-                    traffic.py      apis, brokers, clients, errors, the slowest
+                    traffic.py      APIs, brokers, clients, errors, the slowest
                     record_counts.py topics and partitions
-                    cluster.py      node ids, racks, versions that brokers support
+                    cluster.py      node IDs, racks, versions that brokers support
                     intervals.py    time series
                     groups.py       members and rebalances of groups
                     lag.py          lag of clients and groups
-                    client_connections.py how connections opened, fared and ended
+                    client_connections.py connections, from opening to end
                     versions.py     versions in use, and those newer brokers reject
                     transactions.py transactions, fenced producers, sequence numbers
                     findings/       likely problems: rules.py lists the rules

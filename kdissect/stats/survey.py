@@ -1,4 +1,4 @@
-"""Connections and exchanges, as they are dissected -> how much of them was captured and decoded.
+"""Connections and exchanges, as they are dissected -> how much of each was captured and decoded.
 
 Holds one count for each protocol, kind of anomaly, unknown version and endpoint that is not Kafka; of the
 last two at most ``limits.surveyed_ends`` each.

@@ -172,7 +172,7 @@ class Broker(Load):
 
 @summed
 class Client(Load):
-    """A client id, with addresses, client libraries and APIs."""
+    """A client ID, with addresses, client libraries and APIs."""
 
     addresses: Distinct = merged(Distinct)
     apis: Counter[str] = total(Counter)
@@ -373,8 +373,8 @@ class Traffic(Summed):
     Attributes:
         failures: errors, with API, topic and client.
         slowest: the exchanges with the longest service times.
-        unanswered: the requests that were outstanding for longest.
-        waits: by what kind of request the broker delays until there is something to answer (``waiter``), and
+        unanswered: the requests that were outstanding the longest.
+        waits: by kind of request that brokers delay on purpose (``waiter``), and
             by the other parts of latencies: ``queued``, ``throttled``, ``network``.
         anomalies: number of anomalies by kind.
     """

@@ -1,8 +1,8 @@
-"""Facts -> producers with a producer id: transactions, fencing, markers, gaps in sequence numbers.
+"""Facts -> producers with a producer ID: transactions, fencing, markers, gaps in sequence numbers.
 
 A producer uses one connection to its coordinator and others to write, and the coordinator writes markers on a
-third kind. So events are kept, ``summary_transaction_events`` per transactional id, and sorted at the end;
-past that number the older half is evaluated at once.
+third kind. So events are kept, ``summary_transaction_events`` per transactional ID, and sorted at the end;
+past that number the older half is evaluated immediately.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 Name = tuple[str | None, int]
-"""A transactional id and -1; or None and a producer id, as long as no transactional id is known."""
+"""A transactional ID and -1; or None and a producer ID, as long as no transactional ID is known."""
 
 
 @summed
@@ -53,7 +53,7 @@ class Transactions(Summed):
 
     producers: Bounded[Name, Producer] = merged()
     sequences: Bounded[tuple[int, str, int], Sequence] = merged()
-    _names: dict[int, str] = own(dict)  # producer id -> transactional id, limited in merge too
+    _names: dict[int, str] = own(dict)  # producer ID -> transactional ID, limited in merge too
     _max: int = own()
     _last_ns: int = latest(0)
 
@@ -87,7 +87,7 @@ class Transactions(Summed):
         return other_counts(transactions=(self.producers, "batches"))
 
     def _merged_by_name(self) -> dict[Name, Producer]:
-        """Producers by name; counts of a bare producer id are merged into its transactional id once known."""
+        """Producers by name; counts of a bare producer ID are merged into its transactional ID once known."""
         merged_producers: dict[Name, Producer] = dict(self.producers)
         for name in [name for name in merged_producers if name[1] in self._names]:
             known = self._names[name[1]], -1
@@ -305,9 +305,9 @@ def part(
     """Assemble the part of the document.
 
     Args:
-        producers: by transactional id, or by producer id if there is none.
-        sequences: by producer id and partition.
-        names: producer id -> transactional id.
+        producers: by transactional ID, or by producer ID if there is none.
+        sequences: by producer ID and partition.
+        names: producer ID -> transactional ID.
         last_ns: end of the capture.
     """
     histories = {name: producer.full_history() for name, producer in producers.items()}
@@ -407,7 +407,7 @@ def _sequence(
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Events of a transactional id, in order of time -> its transactions and fenced producers.
+# Events of a transactional ID, in order of time -> its transactions and fenced producers.
 #
 #     InitProducerId                          a producer id and epoch; an open transaction is aborted
 #     AddPartitionsToTxn, AddOffsetsToTxn     the first one begins a transaction,
@@ -463,7 +463,7 @@ class Transaction:
     """A transaction; open while ``end_ns`` is None.
 
     Attributes:
-        start_captured: whether its start is known to be captured.
+        start_captured: whether its start was certainly captured.
     """
 
     producer_id: int
@@ -503,7 +503,7 @@ class Fenced(Failures):
 
 @summed
 class TransactionHistory(Summed):
-    """The history of a transactional id. Events are added in order of time."""
+    """The history of a transactional ID. Events are added in order of time."""
 
     open: Transaction | None = either(None)
     ended: list[Transaction] = total(list)
@@ -512,7 +512,7 @@ class TransactionHistory(Summed):
     fenced: Bounded[Fence, Fenced] = merged(partial(Bounded, _MAX_FENCED, Fenced))
     _holder: Event | None = either(None)  # the last InitProducerId that succeeded
     _last: Transaction | None = own(lambda: None)
-    _is_known: bool = either(False)  # whether the id had no open transaction before the next event
+    _is_known: bool = either(False)  # whether the ID had no open transaction before the next event
 
     def take(self, event: Event) -> None:
         """Add the next event."""
@@ -597,12 +597,12 @@ class TransactionHistory(Summed):
 # ------------------------------------------------------------------------------------------------------------
 # Events of a producer -> its identity, totals and history.
 #
-# Holds a limited number of events; past it the older half is evaluated at once.
+# Holds a limited number of events; past it the older half is evaluated immediately.
 # ------------------------------------------------------------------------------------------------------------
 
 
 MAX_IDS = 20
-"""Maximum number of producer ids kept per transactional id; a coordinator assigns a new one when it runs out
+"""Maximum number of producer IDs kept per transactional ID; a coordinator assigns a new one when it runs out
 of epochs."""
 
 _IN_ORDER = itemgetter(0, 1, 2)  # time, exchange, kind
@@ -617,13 +617,13 @@ def _highest(one: dict[int, int], other: dict[int, int]) -> dict[int, int]:
 
 @summed
 class Producer(Summed):
-    """A transactional id, or a producer id without one."""
+    """A transactional ID, or a producer ID without one."""
 
     events: list[Event] = own(list)  # merge adds them one by one
     history: TransactionHistory = merged(TransactionHistory)
     clients: Distinct = merged(Distinct)
     addresses: Distinct = merged(Distinct)
-    epochs: dict[int, int] = joined(_highest, dict)  # producer id -> highest epoch
+    epochs: dict[int, int] = joined(_highest, dict)  # producer ID -> highest epoch
     inits: int = total()
     fenced: int = total()
     batches: int = total()
@@ -646,7 +646,7 @@ class Producer(Summed):
         self.last_ns = later(self.last_ns, facts.exchange.time_ns)
 
     def has(self, producer_id: int, epoch: int) -> None:
-        """Note a producer id and epoch."""
+        """Note a producer ID and epoch."""
         if producer_id >= 0:
             _highest(self.epochs, {producer_id: epoch})
 

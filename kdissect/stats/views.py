@@ -22,7 +22,7 @@ _TABLES = {
 
 
 def viewed(summary: Summary, by: str | None, parts: Collection[str] = ()) -> Summary:
-    """Keep only one table or some parts, with capture and time series; everything if none is named."""
+    """Keep only one table or some parts, with capture and time series; everything if none is selected."""
     if by is None and not parts:
         return summary
     kept = {"capture", "other", "schema_version", "intervals", *parts, *([_TABLES[by]] if by else ())}
@@ -78,7 +78,7 @@ def _throttle(row: Any) -> Any:
 
 
 def _name(row: Any) -> str:
-    """The name in the row: its identifying field."""
+    """The identifying field of a row."""
     for name in ("api", "broker", "connection", "client", "topic", "group"):
         if hasattr(row, name):
             return str(getattr(row, name))

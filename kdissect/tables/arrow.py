@@ -34,8 +34,8 @@ class _NoPandas:
             raise ImportError(name, name=name)
 
 
-# pyarrow imports pandas before it makes its first array, to distinguish lists from series. That costs 50 MB
-# and a third of a second, and nothing here needs it. Data frames still work later: pyarrow tries again.
+# pyarrow imports pandas before it makes its first array, to distinguish lists from series. That takes 50 MB
+# and a third of a second, and is not needed here. Data frames still work later: pyarrow tries again.
 if "pandas" not in sys.modules:
     sys.meta_path.insert(0, _NoPandas)
     pa.array([])
@@ -130,7 +130,9 @@ class RowBatch:
 
 
 def _json_array(values: list[bytes | None]) -> Any:
-    """The array ``pa.array`` makes of JSON texts; a single text is not copied, it can have tens of MB."""
+    """The array that ``pa.array`` makes from JSON texts; a single text is not copied, it can have tens of
+    MB.
+    """
     texts = [value or b"" for value in values]
     offsets = array("i", accumulate(map(len, texts), initial=0))
     present = pa.array([value is not None for value in values]).buffers()[1]

@@ -2,7 +2,7 @@
 
 Each column is defined once: name, type, meaning, how to read it. JSON lines, CSV, ``--where``, exports and
 docs/columns.md all derive from these definitions. Names and types never change; columns may be added. An
-absent value is None, never "" or -1 of our own making; a list can be empty but is never absent.
+absent value is None, never "" or -1 unless that was on the wire; a list can be empty but is never absent.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Scalar:
         sql: the type in Spark's DDL.
         spark: the type in the JSON of a Spark schema.
         arrow: the pyarrow function that makes the type, and its arguments.
-        to_text: converts what a column's ``get`` returns for JSON lines and CSV; None: it stays as it is.
+        to_text: converts what a column's ``get`` returns for JSON lines and CSV; None: not needed.
         to_arrow: the same for pyarrow.
     """
 
@@ -137,7 +137,7 @@ class Column:
     Attributes:
         type: see above; a timestamp is an int.
         get: reads it from a row; None if it is absent.
-        sentence: what it means, for docs.
+        sentence: its meaning, for docs.
         unit: of numbers.
         needs_bodies: whether it is read from decoded bodies.
         inside: reads the object that paths lead into, if that is not what ``get`` returns.
@@ -410,7 +410,7 @@ ALIASES = {
     "error": replace(BY_NAME["errors"], name="error"),
     "latency": replace(BY_NAME["latency_us"], name="latency"),
 }
-"""Names in ``--where`` that mean what the options of these names mean."""
+"""Names in ``--where`` that work like the options of the same names."""
 
 _EXCHANGE_NAMES = {**BY_NAME, **ALIASES}
 
@@ -539,7 +539,7 @@ _NAMES: dict[str, Callable[[], Collection[str]]] = {
 def _column_hint(head: str, path: Sequence[str], known: Collection[str]) -> str:
     """A suggestion for a name that is not a column."""
     if head == "kafka" and path and path[-1] in BY_NAME:
-        return f'; did you mean "{path[-1]}"?'  # tshark puts the protocol in front
+        return f'; did you mean "{path[-1]}"?'  # tshark puts the protocol first
     return did_you_mean(head, known) or f'; strings must be quoted ("{head}"); columns: docs/columns.md'
 
 
@@ -559,7 +559,7 @@ def _check_struct(column: Column, path: Sequence[str]) -> None:
 HEADER = Struct((("key", STRING), ("value", STRING), ("value_encoding", STRING)))
 
 NO_TIMESTAMP = -1
-"""What a producer writes that sets no timestamp."""
+"""Written by a producer that sets no timestamp."""
 
 
 def _of_exchange(name: str) -> Column:

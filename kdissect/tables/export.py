@@ -2,7 +2,7 @@
 ``TableFiles`` hold.
 
 Several processes (``export -j``, Spark workers) divide the connections among them, and each writes its own
-files. The process that combines the parts writes the rows that belong to no connection: topic ids and
+files. The process that combines the parts writes the rows that do not belong to a connection: topic IDs and
 captures.
 """
 
@@ -105,7 +105,7 @@ class Export:
         self._write(self.tables.feed(exchange))
 
     def adopt(self, parts: Sequence[PartResult]) -> None:
-        """Take over the files that parts have written, and write the first row of each pair of topic id and
+        """Take over the files that parts have written, and write the first row of each pair of topic ID and
         name, in the order of the whole capture.
         """
         for name, table in self._files.items():
@@ -199,7 +199,7 @@ class Export:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Some of the connections -> files of their own, and a result for the process that combines the parts.
+# Some of the connections -> their own files, and a result for the process that combines the parts.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -282,10 +282,10 @@ class PartResult(NamedTuple):
     Attributes:
         part: its number.
         files: written, by table.
-        topics: for each pair of topic id and name its first row of ``topic_ids``: the order among the rows of
+        topics: for each pair of topic ID and name its first row of ``topic_ids``: the order among the rows of
             all parts, and the values.
         counts, notices: see ``Dissection``.
-        ids: topic ids in exchanges; and those of them that an exchange resolves to a name.
+        ids: topic IDs in exchanges, and those that an exchange resolves to a name.
         selected: how many exchanges passed the filters.
         records: counts of records and batches.
     """
@@ -347,8 +347,7 @@ def write_part(
 
     try:
         for dissection in dissections:
-            # A new one for each: it keeps what comes first, but dissections are not in order among each
-            # other.
+            # A new one for each: it keeps the first rows, but dissections are not in order of time.
             rows = TableRows(
                 job.export.tables, log, records, options.limits, every_connection=not options.is_filtered
             )

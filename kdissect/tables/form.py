@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from kdissect.tables.columns import Getter
 
-FIRST_NS = -62_135_596_800_000_000_000  # 0001-01-01T00:00:00Z: readers know no earlier time
-END_NS = 253_402_300_800_000_000_000  # 10000-01-01T00:00:00Z: nor a time from here on
+FIRST_NS = -62_135_596_800_000_000_000  # 0001-01-01T00:00:00Z: readers do not support earlier times
+END_NS = 253_402_300_800_000_000_000  # 10000-01-01T00:00:00Z: nor later ones
 SEE_EXCHANGES = "See `exchanges`."
 _MAX_INT64 = (1 << 63) - 1
 
@@ -29,7 +29,7 @@ class Table:
     """A table of an export.
 
     Attributes:
-        name: also the name of its folder.
+        name: also the name of its directory.
         sentence: what a row is, for docs.
         columns: in order.
         packed: the columns for formats that have bytes and not only text, if they differ.

@@ -62,7 +62,7 @@ class JsonLines:
         self._write = write
         self.getters = [(column.name, text_getter(column)) for column in columns]
         self._max_bytes = 0 if flush_each else _BUFFERED_BYTES
-        self._held = bytearray()  # joining a list of lines takes 50 % longer per line
+        self._held = bytearray()  # joining a list of lines takes 50% longer per line
 
     def feed(self, row: Exchange | CarriedRecord) -> None:
         """Write one row."""
@@ -116,10 +116,10 @@ _WORTH_A_TEMPLATE = 3
 """Records; a template takes nearly as long as writing two of them column by column."""
 
 _CHUNK = 64
-"""Records whose lines are made together; twice as many do not stay in the processor's cache."""
+"""Records whose lines are made together; twice as many do not fit the processor's cache."""
 
 _SEAM = b"\n"
-"""Occurs in no line: it is escaped in strings."""
+"""Never occurs in a line: it is escaped in strings."""
 
 
 class RecordLines(JsonLines):
@@ -187,7 +187,7 @@ class RecordLines(JsonLines):
 
 
 def have_optional(records: Sequence[Record]) -> list[bool]:
-    """For each record, whether its ``OPTIONAL`` columns may have values."""
+    """For each record: whether its ``OPTIONAL`` columns may have values."""
     return [
         bool(headers or (key and not key[0]) or (value and not value[0]))
         for _, _, key, value, headers in records
@@ -267,7 +267,7 @@ class RecordValues:
 #
 # RFC 4180: a header line, commas, doubled quotes, CR LF. An absent value is empty, and so is an empty string;
 # only JSON lines distinguish them. Arrays of strings are joined by ``;``, objects and arrays of structs are
-# JSON. Text that a spreadsheet would take for a formula (``=...``) stays as it was on the wire, and so do
+# JSON. Text that a spreadsheet would treat as a formula (``=...``) is unchanged, and so do
 # terminal control sequences, unless the output is a terminal.
 # ------------------------------------------------------------------------------------------------------------
 
@@ -384,8 +384,8 @@ def _field(value: Any) -> Any:
 
 
 class FieldLines:
-    """Writes some columns of exchanges or records, as in CSV but without a heading or quotes: what is not
-    printable is escaped, so that a tab always separates two values.
+    """Writes some columns of exchanges or records, as in CSV but without a heading or quotes: unprintable
+    characters are escaped, so that a tab always separates two values.
 
     Args:
         out: takes text.

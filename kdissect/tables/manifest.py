@@ -1,15 +1,15 @@
-"""A table and its files -> the folder ``_kdissect`` beside them: how to read the files, and what they were
-made from. Stateless.
+"""A table and its files -> the directory ``_kdissect`` beside them: how to read the files, and their sources.
+Stateless.
 
     schema.json         a StructType of Spark
     schema.ddl          the same as DDL
-    create_table.sql    a statement that creates a table over the folder
+    create_table.sql    a statement that creates a table over the directory
     manifest.json       the files, whether the export is complete, the captures and options it was made from
 
 The manifest is written before the first file, saying that the export is not complete, and again at the end.
-So the next run knows what is in the folder: a complete export, which it leaves alone; an unfinished one,
-which it writes again; or foreign files. A live export cannot start over: it adds to what earlier runs wrote,
-and its manifest lists those runs.
+So the next run knows what is in the directory: a complete export, which it leaves alone; an unfinished one,
+which it writes again; or files of other programs. A live export cannot start over: it adds to what earlier
+runs wrote, and its manifest lists those runs.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _RUN_FIELDS = ("complete", "first_part", "clock", "packets", "warnings", "job", 
 
 
 def job_of(captures: Iterable[str], options: Options, export: ExportOptions, *, is_live: bool = False) -> Job:
-    """The job of an export; captures that are live have a name only."""
+    """The job of an export; live captures have only a name."""
     settings = {name: getattr(export, name) for name in _FILE_SETTINGS}
     for setting in fields(options):
         value = getattr(options, setting.name)
@@ -84,7 +84,7 @@ def job_of(captures: Iterable[str], options: Options, export: ExportOptions, *, 
 
 
 def _capture(path: str, *, is_live: bool) -> dict[str, Any]:
-    """A capture, with what shows that another file has taken its place."""
+    """A capture, with the properties that differ if another file has replaced it."""
     if is_live or path == STDIN or not Path(path).is_file():
         return {"path": path, "bytes": None, "modified": None}
     status = Path(path).stat()
@@ -93,7 +93,7 @@ def _capture(path: str, *, is_live: bool) -> dict[str, Any]:
 
 
 class Earlier(NamedTuple):
-    """What earlier runs left in the folder.
+    """What earlier runs left in the directory.
 
     Attributes:
         runs: from their manifests, by table; the latest last.
@@ -107,7 +107,7 @@ class Earlier(NamedTuple):
 
 
 def missing(folder: Path, tables: Iterable[str], job: Job, *, overwrite: bool) -> list[str]:
-    """The tables that must be written to a folder; unfinished ones in it are removed first.
+    """The tables that must be written to a directory; unfinished ones in it are removed first.
 
     Args:
         folder: may contain an export, or not exist.
@@ -116,13 +116,13 @@ def missing(folder: Path, tables: Iterable[str], job: Job, *, overwrite: bool) -
         overwrite: remove an export of another job, including tables that are not requested now.
 
     Raises:
-        OutputError: the folder contains something that must not be removed.
+        OutputError: the directory contains something that must not be removed.
     """
     requested = list(tables)
     manifests = _manifests(folder)
     if not overwrite:
         for name, manifest in manifests.items():
-            # Input from a pipe cannot be compared with what comes now.
+            # Earlier input from a pipe cannot be compared with the current input.
             if manifest["job"] != job or any(each["bytes"] is None for each in job["captures"]):
                 raise OutputError(
                     f"{folder / name} has {_describe(manifest)} made from other captures or with other "
@@ -151,7 +151,7 @@ def resume(folder: Path, tables: Mapping[str, TableFiles], form: Format, limits:
         limits: see ``Limits``.
 
     Raises:
-        OutputError: the folder contains something that cannot be continued.
+        OutputError: the directory contains something that cannot be continued.
     """
     manifests = _manifests(folder)
     for name, manifest in manifests.items():
@@ -181,7 +181,7 @@ def resume(folder: Path, tables: Mapping[str, TableFiles], form: Format, limits:
 def begin(
     folder: Path, files: TableFiles, form: Format, job: Job, end: Mapping[str, Any] = _NO_FIELDS
 ) -> None:
-    """Write the folder ``_kdissect`` of a table, before its first file.
+    """Write the directory ``_kdissect`` of a table, before its first file.
 
     Raises:
         OutputError: it cannot be written.
@@ -197,7 +197,7 @@ def begin(
     }
     try:
         make_folder(folder / FOLDER, files.mode, below=folder.parent)
-        write(folder, files, form, job, {"complete": False, **end})  # first: it marks the folder as ours
+        write(folder, files, form, job, {"complete": False, **end})  # first: it marks the directory as ours
         for name, text in texts.items():
             with create(folder / FOLDER / name, files.mode) as file:
                 file.write(text.encode())
@@ -244,7 +244,7 @@ def write(folder: Path, files: TableFiles, form: Format, job: Job, end: Mapping[
 
 
 def _manifests(folder: Path) -> dict[str, Any]:
-    """The manifests of the tables in a folder, by table."""
+    """The manifests of the tables in a directory, by table."""
     manifests = {}
     try:
         for path in sorted(folder.glob(f"*/{FOLDER}/{MANIFEST}")):
@@ -268,7 +268,7 @@ def _describe(manifest: Mapping[str, Any]) -> str:
 
 
 def _check_compatible(folder: Path, manifest: Mapping[str, Any], files: TableFiles, form: Format) -> None:
-    """Check that new files of a table would match those that are there.
+    """Check that new files of a table would match the existing ones.
 
     Raises:
         OutputError: format, partitions or columns differ.
@@ -284,7 +284,7 @@ def _check_compatible(folder: Path, manifest: Mapping[str, Any], files: TableFil
 
 
 def _resume_table(folder: Path, manifest: Mapping[str, Any], files: TableFiles, limits: Limits) -> int:
-    """Continue a table after the files that are there, and return how many unfinished ones were removed. A
+    """Continue a table after the existing files, and return how many unfinished ones were removed. A
     writer that was killed may have finished files that its manifest does not list.
     """
     removed = 0

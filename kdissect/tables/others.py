@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class TopicIdRow(NamedTuple):
-    """A topic id, its name, and the first exchange that has the id."""
+    """A topic ID, its name, and the first exchange that has the ID."""
 
     exchange: Exchange
     topic_id: str
@@ -44,20 +44,20 @@ class TopicIdRow(NamedTuple):
 
 
 class TopicIds:
-    """Makes the rows of ``topic_ids``, one for each pair of id and name."""
+    """Makes the rows of ``topic_ids``, one for each pair of ID and name."""
 
     def __init__(self, limits: Limits) -> None:
         self._seen: dict[tuple[str, str], None] = {}
         self._max_pairs = limits.topic_names
 
     def rows(self, exchange: Exchange) -> Iterator[TopicIdRow]:
-        """The rows of pairs that no earlier exchange had."""
+        """The rows of pairs that did not occur before."""
         for pair in exchange.topic_names.items():
             if self.is_new(pair):
                 yield TopicIdRow(exchange, *pair)
 
     def is_new(self, pair: tuple[str, str]) -> bool:
-        """Whether this pair of id and name was not seen before."""
+        """Whether this pair of ID and name is new."""
         if pair in self._seen:
             return False
         self._seen[pair] = None
@@ -175,7 +175,7 @@ def _sides(
 
 
 def _round_trips(tcp: TcpAnalysis, side: int) -> list[int] | None:
-    """Histogram of the round trips to a side: they are measured with payload of the other one."""
+    """Histogram of the round trips to a side: they are measured with payload of the other side."""
     counts = tcp.round_trips(1 - side)
     return counts if any(counts) else None
 

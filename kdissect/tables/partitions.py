@@ -1,6 +1,6 @@
-"""Exchange -> rows of ``partitions``: what it does with each topic-partition. Stateless.
+"""Exchange -> rows of ``partitions``, one for each topic-partition in it. Stateless.
 
-The numbers are those of the messages, as on the wire: -1 is what a client or broker wrote. If both messages
+The numbers are those of the messages, as on the wire: -1 was written by a client or broker. If both messages
 have a field, the response's is shown. Exchanges that only describe a cluster have no rows.
 """
 

@@ -153,7 +153,7 @@ class DecodedRecords(NamedTuple):
     Attributes:
         partitions: by where the record data ends in the frame, which is the same in compiled code and walker.
         opener: how to decode it.
-        budget: how much memory the records may take where all are needed at once.
+        budget: most memory of the records where all are needed together.
     """
 
     partitions: Mapping[int, PartitionRecords]

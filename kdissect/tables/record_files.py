@@ -1,6 +1,6 @@
 """``CarriedRecord`` -> files: the value as on the wire, and the key if there is one. Holds counts.
 
-    FOLDER/orders/3/1000.value       topic orders, partition 3, offset 1000
+    DIR/orders/3/1000.value topic orders, partition 3, offset 1000
     FOLDER/orders/3/1000.key         only if it has a key
     FOLDER/orders/3/1001.null        instead of .value, and empty: its value is null
     FOLDER/orders/3/441bec302e4e-2-0.value
@@ -9,7 +9,7 @@
 
 A record that was written before is skipped. A different one with the same name (from another cluster) is
 written under the second form of name. Possible credentials are not written at all. In topic names, characters
-other than letters, digits and ``._-`` are written as ``%2F``, so that no name leads out of the folder.
+other than letters, digits and ``._-`` are written as ``%2F``, so that no name leads out of the directory.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from kdissect.exchanges.partition_records import CarriedRecord
 
 VALUE, KEY, NULL = ".value", ".key", ".null"
-UNKNOWN = "%unknown"  # no topic name is written like this
+UNKNOWN = "%unknown"  # cannot be the directory of a topic
 
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
-_MAX_NAME = 200  # file systems take 255 bytes
+_MAX_NAME = 200  # file systems allow 255 bytes
 _DIGEST_BYTES = 8
 _MAX_FOLDERS = 10_000  # that are known to exist, and not checked again
 
@@ -40,7 +40,7 @@ class RecordFiles:
     """Writes the files.
 
     Args:
-        folder: created if it does not exist, with its parents.
+        folder: created with its parents if it does not exist.
         mode: permissions of the files, see ``files.create``.
 
     Raises:
@@ -146,9 +146,9 @@ def _folder_of(record: CarriedRecord) -> str:
 
 
 def name_of_topic(topic: str) -> str:
-    """The name of a topic's folder: characters that Kafka does not allow are escaped."""
+    """The name of a topic's directory: characters that Kafka does not allow are escaped."""
     raw = topic.encode(errors="backslashreplace")
-    plain = b"" if not raw.strip(b".") else _PLAIN  # "." and ".." are special folders
+    plain = b"" if not raw.strip(b".") else _PLAIN  # "." and ".." are special directories
     name = "".join(chr(byte) if byte in plain else f"%{byte:02X}" for byte in raw)
     if len(name) <= _MAX_NAME:
         return name

@@ -71,7 +71,7 @@ class TableRows:
         yield from self._connection_rows(self.log.finished())
 
     def skip(self, exchange: Exchange) -> Iterator[Row]:
-        """The rows that an exchange adds that the filters excluded."""
+        """The rows added by an exchange that the filters excluded."""
         self.log.exchange(exchange, is_selected=False)
         yield from self._connection_rows(self.log.finished())
 

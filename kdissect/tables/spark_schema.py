@@ -42,8 +42,8 @@ def python(columns: Sequence[Column]) -> str:
 def create_table(
     table: Table, columns: Sequence[Column], folder: Path, partition_by: Sequence[str], using: str
 ) -> str:
-    """The Spark SQL statement that creates a table over a folder, and if it has partitions a second one that
-    finds them.
+    """The Spark SQL statement that creates a table over a directory, and for partitions a second one that
+    discovers them.
     """
     lines = ",\n".join(
         f"  {_quoted(column.name)} {_ddl(column.type)} COMMENT {_text(column.sentence)}" for column in columns

@@ -1,4 +1,4 @@
-"""Rows of a table -> files in its folder. Holds at most ``limits.export_files`` open files and about
+"""Rows of a table -> files in its directory. Holds at most ``limits.export_files`` open files and about
 ``limits.export_bytes`` of unwritten rows; records of one batch count together.
 
     exchanges/part-00000.jsonl.zst
@@ -45,14 +45,14 @@ _PARTITION = re.compile(r"(date|api)=[^/]+")
 _PLAIN = re.compile(r"[^A-Za-z0-9._-]")
 
 Key = tuple[str, ...]
-"""Names of the partition folders below the table's."""
+"""Names of the partition directories below the table's."""
 
 
 class FinishedFile(NamedTuple):
     """A file that is finished.
 
     Attributes:
-        path: below the table's folder.
+        path: below the table's directory.
         rows: None if its writer was killed before it could list the file.
         bytes: size of the file.
     """
@@ -253,7 +253,7 @@ class TableFiles:
             if prepared is None:
                 prepared = target.writer.prepare(records)
             held = target.writer.held
-            is_large = target.counted.bytes >= self._rotate_bytes  # rows of other files made it flush
+            is_large = target.counted.bytes >= self._rotate_bytes  # other files caused a flush
             room = 0 if is_large else self._limits.export_bytes - self._held
             stop = target.writer.feed_some(prepared, start, room)
             self._count(key, target, stop - start, held)
@@ -263,7 +263,7 @@ class TableFiles:
         return tuple(f"{name}={_folder_name(get(row))}" for name, get in self._keys)
 
     def _count(self, key: Key, target: _Open, rows: int, held: int) -> None:
-        """Count rows that a file took; it held ``held`` bytes before."""
+        """Count rows added to a file, which held ``held`` bytes before."""
         target.rows += rows
         self.rows += rows
         self._held += target.writer.held - held
@@ -338,7 +338,7 @@ def file_number(path: Path) -> int:
 
 
 def row_files(folder: Path) -> Iterator[Path]:
-    """The files of rows in a table's folder, finished or not, also those in partitions."""
+    """The files of rows in a table's directory, finished or not, including those in partitions."""
     for path in sorted(folder.iterdir()):
         if path.is_dir() and not path.is_symlink() and _PARTITION.fullmatch(path.name):
             yield from row_files(path)
@@ -354,7 +354,7 @@ def remove_unfinished(folder: Path) -> None:
 
 
 def remove_row_files(folder: Path) -> None:
-    """Remove all files of rows, and the partition folders that are empty then."""
+    """Remove all files of rows, and partition directories that become empty."""
     for path in list(row_files(folder)):
         path.unlink()
         parent = path.parent
@@ -383,7 +383,7 @@ def _folder_name(value: Any) -> str:
 NONE, GZ, ZST = "none", "gz", "zst"
 COMPRESSIONS = (NONE, GZ, ZST)
 
-_GZIP_LEVEL = 6  # as gzip itself; a higher one takes twice the time for one percent
+_GZIP_LEVEL = 6  # the default of gzip; a higher level takes twice the time for one percent
 _ZSTD_LEVEL = 3
 
 
@@ -496,10 +496,10 @@ class JsonFile:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# A folder -> a lock, so that one program at a time writes tables into it. Holds an open file.
+# A directory -> a lock, so that only one program at a time writes tables into it. Holds an open file.
 #
-# The kernel releases the lock when its holder ends, however it ends. The lock file is removed at an orderly
-# end; one that a killed program leaves does no harm.
+# The kernel releases the lock when its holder ends, in whatever way. The lock file is removed at an orderly
+# end; one left by a killed program does no harm.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -508,7 +508,7 @@ LOCK = ".kdissect.lock"
 
 @contextmanager
 def locked(folder: Path, mode: int = PRIVATE) -> Iterator[None]:
-    """Lock a folder; it is created if it does not exist, and removed again if it stays empty.
+    """Lock a directory; it is created if it does not exist, and removed again if it stays empty.
 
     Args:
         folder: to write to.
@@ -529,7 +529,7 @@ def locked(folder: Path, mode: int = PRIVATE) -> Iterator[None]:
     finally:
         path.unlink(
             missing_ok=True
-        )  # before the lock is released: a program that opened it sees that it is gone
+        )  # before the lock is released: a program that has opened it notices the removal
         os.close(lock)
         if is_new:
             with suppress(OSError):  # it is not empty

@@ -39,7 +39,7 @@ def json_bytes(value: Any, option: int = 0) -> bytes:
     try:
         return orjson.dumps(value, default=plain, option=option)
     except orjson.JSONEncodeError:
-        # The keys of _tags are numbers. They are rare, and allowing them takes twice the time.
+        # The keys of _tags are numbers. They are rare, and allowing them always takes twice the time.
         return orjson.dumps(value, default=plain, option=option | orjson.OPT_NON_STR_KEYS)
 
 
@@ -121,8 +121,8 @@ def date(time_ns: int) -> str:
 
 @lru_cache(64)
 def _second(second: int) -> str:
-    # A damaged capture can claim any time. Python's calendar ends in 9999; ISO 8601 wants a sign before later
-    # years.
+    # A damaged capture can claim any time. Python's calendar ends in 9999; ISO 8601 requires a sign before
+    # later years.
     cycle, of_cycle = divmod(second, _CYCLE_SECONDS)
     moment = datetime.fromtimestamp(of_cycle, UTC)
     year = moment.year + 400 * cycle

@@ -26,7 +26,7 @@ Words = tuple[str, str]
 """Text about the request, text about the response."""
 
 _NO_UUID = "A" * 22  # sixteen zero bytes, as Kafka prints them
-_SUBJECTS = 3  # fields shown for an API without a function of its own
+_SUBJECTS = 3  # fields shown for an API without its own function
 
 
 class Pair(NamedTuple):
@@ -37,7 +37,7 @@ class Pair(NamedTuple):
     response: Body
 
     def topics_text(self, topics: Iterable[Body] | None) -> str:
-        """The topics and partitions of either body; topic ids are resolved where a name was learned."""
+        """The topics and partitions of either body; topic IDs are resolved where a name was learned."""
         return topics_text(self.exchange, topics)
 
 
@@ -397,7 +397,7 @@ def _txn_markers(pair: Pair) -> Words:
 
 
 def _instance(body: Body) -> str:
-    """The client instance (KIP-714); the zero id requests a new one."""
+    """The client instance (KIP-714); the zero ID requests a new one."""
     instance = body.get("client_instance_id")
     return "new client instance" if instance == _NO_UUID else named("client instance", instance)
 
@@ -431,7 +431,7 @@ def _authenticate(pair: Pair) -> Words:
 
 
 def _first_fields(pair: Pair) -> Words:
-    """The first fields of a request whose API has no function of its own."""
+    """The first fields of a request whose API does not have its own function."""
     subjects = []
     for name, value in pair.request.items():
         if name.endswith("_ms") or value is None or isinstance(value, bool):
@@ -508,7 +508,7 @@ _PARTITION_KEYS = ("partition_index", "partition", "index", "partition_id")
 
 
 def topic_name(exchange: Exchange, struct: Body) -> str:
-    """The topic name of a struct; ``<id ...>`` if no name was learned for its topic id."""
+    """The topic name of a struct; ``<id ...>`` if no name was learned for its topic ID."""
     for key in TOPIC_KEYS:
         if name := struct.get(key):
             return str(name)
@@ -602,7 +602,7 @@ def partitions_with_records(topics: Iterable[Body] | None) -> tuple[list[Body], 
 
 
 def no_records(topics: Iterable[Body] | None) -> str:
-    """``no records``, or empty if the body breaks off before it shows that."""
+    """``no records``, or empty if the body ends before that is known."""
     if topics is None:
         return ""
     is_complete = all("records" in partition for topic in topics for partition in array_of(topic))

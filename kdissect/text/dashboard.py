@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     Line = list[tuple[str, str]]
     """Pieces of text, each with its style."""
 
-BESIDE = 160  # columns of a terminal that shows panes side by side
+BESIDE = 160  # terminal columns from which panes are side by side
 MIN_NAME = 22  # terminal columns kept for names: other columns are dropped first
 _MIN_ROWS = 9  # of a pane, including title and headings
 _NEWS_ROWS, _MORE_NEWS_ROWS = 6, 11
@@ -191,7 +191,7 @@ def _left(columns: Sequence[PaneView], width: int) -> int:
 
 
 def _widths(columns: Sequence[PaneView], width: int) -> list[int]:
-    """The widths of the columns; those without one get the remaining space."""
+    """The widths of the columns; those without a width share the remaining space."""
     left = _left(columns, width)
     return [column.width or max(1, left) for column in columns]
 

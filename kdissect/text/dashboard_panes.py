@@ -1,4 +1,4 @@
-"""Current statistics -> the panes of the dashboard: what each column shows and sorts by. Stateless.
+"""Current statistics -> the panes of the dashboard: the columns of each, and their sort keys. Stateless.
 
 1 APIs    2 Topics    3 Clients    4 Groups    5 News: errors and rebalances
 """
@@ -32,7 +32,7 @@ _STYLES = {REBALANCING: WARNING, EMPTY: WARNING, SILENT: ALARM}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaneView(View):
-    """A column of a pane; width 0 means the space that the others leave.
+    """A column of a pane; width 0 means the remaining space.
 
     Attributes:
         value: the sort key; None sorts last.

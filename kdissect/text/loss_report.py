@@ -3,7 +3,7 @@ limit.
 
     3 gaps in Kafka connections: 14,480 bytes not captured; 7 exchanges lost; details: kdissect check
 
-The counts are those of ``pipeline.Dissection``; exchanges/kafka_connection.py says what a lost exchange is.
+The counts are those of ``pipeline.Dissection``; exchanges/kafka_connection.py defines lost exchanges.
 """
 
 from __future__ import annotations

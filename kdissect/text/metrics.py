@@ -5,7 +5,7 @@
     prometheus_client.generate_latest(metrics.registry)
 
 Counters are updated by ``feed``; gauges are read when a scrape collects them. The first
-``limits.metric_labels`` topics, clients and groups have series of their own, the others are counted together:
+``limits.metric_labels`` topics, clients and groups have their own series, the others are counted together:
 a server keeps each name for weeks, and a client can send any number of names. docs/metrics.md explains each
 metric.
 """
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 """Seconds: brokers answer within milliseconds, and clients give up after 30 s by default."""
 
-_NAME_CHARACTERS = 200  # of a label; a client id may have 32,767
+_NAME_CHARACTERS = 200  # of a label; a client ID may have 32,767
 
 
 class Names:

@@ -58,13 +58,13 @@ _DISPLAY_NAMES = {
 
 
 class BodyContext(NamedTuple):
-    """What the lines depend on besides the body.
+    """Context of the lines besides the body.
 
     Attributes:
-        message: the schema that says what values mean; None if there is none.
+        message: the schema, for the meaning of values; None if there is none.
         version: of the body.
-        topic_names: topic id -> name.
-        full: whether nothing is cut.
+        topic_names: topic ID -> name.
+        full: whether nothing is truncated.
         decoded_records: the message's record data, if its records are to be shown.
         forwarded: API key and version of the request in an Envelope.
     """

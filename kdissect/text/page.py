@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
 _BLANKS = re.compile(r" +$", re.MULTILINE)
-_UNBOUNDED = 10_000  # columns of a pipe or file, where nothing is cut
+_UNBOUNDED = 10_000  # columns of a pipe or file, where nothing is truncated
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class View:
     Attributes:
         cell: makes the text from a row.
         right: whether to align right, for numbers.
-        keep: whether to show it even if there is little room.
+        keep: whether to show it on narrow terminals too.
         shrinks: whether a page cuts its cells if the terminal is too narrow; other columns are never cut.
         width: in terminal columns; on a page the minimum of a column that shrinks.
     """
@@ -47,7 +47,7 @@ class PageSection(NamedTuple):
         rows: cells as text, one for each view; may be empty.
         notes: lines below the heading.
         left_out: number of rows that are not shown because of a limit.
-        is_dim: whether it matters less than the rest of the page.
+        is_dim: whether it is less important than the rest of the page.
     """
 
     title: str
@@ -95,7 +95,7 @@ def seconds(value: float | None) -> str:
 
 
 def between(first: datetime, last: datetime, digits: int = 6) -> str:
-    """``2026-11-21 12:56:38.528 to 12:57:34.775 UTC``: the date again only if it is another."""
+    """``2026-11-21 12:56:38.528 to 12:57:34.775 UTC``: the second date only if it differs."""
     shown = "%H:%M:%S.%f" if first.date() == last.date() else "%Y-%m-%d %H:%M:%S.%f"
     rest = 6 - digits
     first_text, last_text = f"{first:%Y-%m-%d %H:%M:%S.%f}", f"{last:{shown}}"
@@ -115,7 +115,7 @@ def write(out: TextIO, sections: Iterable[PageSection], *, width: int | None, co
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    page = StringIO()  # because rich handles a closed pipe differently from this program
+    page = StringIO()  # because rich handles a closed pipe differently from kdissect
     console = Console(
         file=page,
         width=width or _UNBOUNDED,

@@ -4,8 +4,8 @@
     12:00:00.001  |--- Produce -->|               |  orders-0, 1 record, 24 B -> offset 0, 1.20ms
     12:00:00.013  |               |... Fetch ....>|  fetched, 12.1ms end to end
 
-The arrow of a response is dotted. A response has its own only if something came before it, or if it carried
-the record that the story is about. Names come from the network: both forms escape them.
+The arrow of a response is dotted. A response has its own arrow only if something came before it, or if it
+carried the record of the story. Names come from the network: both forms escape them.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from kdissect.text.style import Times
 
 _MAX_SPACING, _GOOD_SPACING, _MIN_SPACING = 26, 12, 8  # terminal columns from one participant to the next
-_MIN_TEXT = len("123.4ms")  # a shorter text is left out
+_MIN_TEXT = len("123.4ms")  # shorter texts are omitted
 _GAP = "  "
-_UNBOUNDED = 1_000_000  # columns of a pipe or file, where nothing is cut
+_UNBOUNDED = 1_000_000  # columns of a pipe or file, where nothing is truncated
 
 
 class _Arrow(NamedTuple):
@@ -136,7 +136,7 @@ def _drawn(arrow: _Arrow, lanes: Mapping[Participant, int]) -> str:
 # ------------------------------------------------------------------------------------------------------------
 
 
-_MERMAID_NAME, _MERMAID_TEXT = 60, 100  # characters: Mermaid draws at most 50,000 in all
+_MERMAID_NAME, _MERMAID_TEXT = 60, 100  # characters: Mermaid draws at most 50,000 in total
 _NOT_PLAIN = re.compile(r"[^A-Za-z0-9 ,./=-]|(?<![A-Za-z0-9])-|-(?![A-Za-z0-9])|\b[Ee](?=[Nn][Dd]\b)")
 
 

@@ -71,11 +71,11 @@ class Entry:
         end_ns: of the last response, or of the request if there is none.
         client, broker: both ends.
         api: name and version.
-        text: what the last one was about.
-        latency: how long it took, or why that is unknown.
+        text: description of the last one.
+        latency: its latency, or why that is unknown.
         errors: their names, and kinds of anomalies.
         exchange: ``connection/number`` of the first.
-        carries: whether this is about the response alone, which carried the record.
+        carries: whether this is only the response, which carried the record.
         count: exchanges in it; ``records``: records in these; ``longest_ns``: the longest latency.
     """
 
@@ -108,7 +108,7 @@ class Entry:
 
 
 class Note(NamedTuple):
-    """A line between entries: a rebalance, a transaction, a gap, what was left out."""
+    """A line between entries: a rebalance, a transaction, a pause, omitted entries."""
 
     time_ns: int
     end_ns: int
@@ -119,11 +119,11 @@ class Story:
     """Collects the entries.
 
     Args:
-        subject: what the story is about. The exchanges that are fed are those of its filter.
+        subject: of the story. Its filter selects the exchanges to feed.
         limits: to respect.
 
     Attributes:
-        exchanges: how many became part of an entry.
+        exchanges: how many are part of an entry.
     """
 
     def __init__(self, subject: Subject, limits: Limits = DEFAULT) -> None:
@@ -173,7 +173,7 @@ class Story:
         if left_out.exchanges:
             shown.append(left_out.note(len(notes) - len(shown)))
         rows: list[Entry | Note] = [*shown, *self._first, *self._latest]
-        rows.sort(key=attrgetter("time_ns"))  # a note comes before the exchange that it begins with
+        rows.sort(key=attrgetter("time_ns"))  # a note comes before the first exchange that it covers
         return list(_with_gaps(rows))
 
     def _fold(self, entry: Entry) -> None:
@@ -260,7 +260,7 @@ def _entry(exchange: Exchange) -> Entry:
 
 
 def _add_passage(entry: Entry, carried: CarriedRecord) -> None:
-    """Say how an exchange carried a record."""
+    """Describe how an exchange carried a record."""
     source = carried.source
     entry.time_ns = source.time_ns
     entry.carries = not source.produced
@@ -276,7 +276,7 @@ def _add_passage(entry: Entry, carried: CarriedRecord) -> None:
 
 
 def _is_routine(exchange: Exchange) -> bool:
-    """Whether an exchange is like many others: nothing went wrong, and nobody joined or left."""
+    """Whether an exchange is routine: without errors, and without members that join or leave."""
     if content.errors(exchange) or exchange.anomalies or outcome(exchange) not in (ANSWERED, NOT_EXPECTED):
         return False
     if events := group_events(exchange, include_alive=True):
@@ -317,7 +317,7 @@ def _with_gaps(rows: Iterable[Entry | Note]) -> Iterator[Entry | Note]:
 
 
 def names_of(rows: Iterable[Entry | Note]) -> dict[Participant, str]:
-    """The participants in order of appearance, each with a name that no other has."""
+    """The participants in order of appearance, each with a unique name."""
     entries = [row for row in rows if isinstance(row, Entry)]
     participants = dict.fromkeys(each for entry in entries for each in (entry.client, entry.broker))
     times = Counter(each.name for each in participants)

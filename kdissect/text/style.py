@@ -42,7 +42,7 @@ class Times:
     Args:
         name: one of ``FORMATS``.
         digits: after the decimal point, at most 6.
-        in_column: whether times stand in a column, whose heading says the zone, and are aligned.
+        in_column: whether times are in a column, aligned, with the zone in the heading.
 
     Attributes:
         first_ns: what ``r`` counts from; if not set, the first time seen.

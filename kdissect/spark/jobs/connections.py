@@ -1,4 +1,4 @@
-"""Connections -> how many each client opens, how long they last, and how they end."""
+"""Connections -> by client: their number, how long they last, and how they end."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def connections(connections: DataFrame, *, by: Sequence[str] = USUAL, window: st
         request_bytes bigint: frames of requests, in bytes
         response_bytes bigint: frames of responses, in bytes
         gaps bigint: number of gaps
-        lost_bytes bigint: bytes that are not in the capture, including those cut off by the snaplen
+        lost_bytes bigint: bytes that are not in the capture, including those truncated by the snaplen
     """
     frame, names = keys.keyed(connections, by, window, BY)
     rows = frame.groupBy(*names).agg(

@@ -1,4 +1,4 @@
-"""Exchanges and partitions -> which errors occurred, for whom, how often, and in what share of exchanges."""
+"""Exchanges and partitions -> errors, by client and topic: how often, and in what share of exchanges."""
 
 from __future__ import annotations
 

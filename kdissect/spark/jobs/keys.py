@@ -116,14 +116,14 @@ def count_if(condition: str) -> Column:
 
 
 def total(expression: str) -> Column:
-    """A sum; 0 if there is nothing to add."""
+    """A sum; 0 without values."""
     return F.expr(f"coalesce(sum({expression}), 0)")
 
 
 def quantiles(expression: str, unit: str) -> list[Column]:
     """Minimum, mean, quantiles and maximum of a quantity.
 
-    Quantiles are values that occur. They are exact for some thousands of values; beyond that, their rank is
+    Quantiles are values that occur. They are exact for a few thousand values; beyond that, their rank is
     within 0.0001 of the true one, more accurate than the sketches of ``kdissect summary`` (0.0068).
     """
     ranks = F.expr(f"percentile_approx({expression}, array(0.5D, 0.95D, 0.99D), 10000)")
@@ -138,7 +138,7 @@ def quantiles(expression: str, unit: str) -> list[Column]:
 def sketch(expression: str) -> Column:
     """A KLL sketch of doubles in DataSketches' format; can be merged with those of ``kdissect summary``.
 
-    Both have k = 400: with 99 % probability, the rank of a quantile is within 0.0068 of the requested one.
+    Both have k = 400: with 99% probability, the rank of a quantile is within 0.0068 of the requested one.
     Null if there are no values: Spark cannot query an empty sketch.
     """
     aggregate = f"kll_sketch_agg_double(cast({expression} as double), 400)"

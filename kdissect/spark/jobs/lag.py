@@ -36,7 +36,7 @@ def lag(partitions: DataFrame, *, window: str | None = None) -> DataFrame:
     summary compares samples of a group's commits and of the high watermark, at most 64 of each: its
     ``lag_first``, ``lag_worst`` and ``worst`` of groups are close to these, which use all. And for a client
     it also counts responses that leave a partition of the fetch session out: here ``last``, ``count`` and
-    ``seconds`` are of responses that contain the partition.
+    ``seconds`` cover only responses that contain the partition.
 
     Args:
         partitions: the table.
@@ -144,7 +144,7 @@ def _ends(answered: DataFrame, positions: DataFrame) -> DataFrame:
 
 
 def _clients(positions: DataFrame) -> DataFrame:
-    """The lag of each consumer after each response from which it is known."""
+    """The lag of each consumer after each response that determines it."""
     age = f"round({_at_least_0('unix_micros(time) - unix_micros(max_timestamp)')} / 1e6, 3)"
     return (
         positions.where("replica_id is null and high_watermark is not null and position is not null")

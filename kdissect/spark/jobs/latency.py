@@ -1,4 +1,4 @@
-"""Exchanges -> their service times, and how many of which kind: by api, client, broker, topic, ..."""
+"""Exchanges -> their service times, and their number by kind: by api, client, broker, topic, ..."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def latency(
         ... string: the columns of ``by``
         exchanges bigint: number of exchanges
         answered bigint: those with request and response
-        unanswered bigint: those whose response never came, or was not captured
+        unanswered bigint: those without a response, or whose response was not captured
         no_answer bigint: those that the broker did not answer: their ``outcome`` is unanswered
         unacknowledged bigint: those that expect no response: acks=0
         orphans bigint: responses whose request was not captured
@@ -65,7 +65,8 @@ def latency(
         errors bigint: exchanges with an error in the response that is not expected
         first timestamp: time of the first
         last timestamp: time of the last
-        sketch binary: if asked for, a KLL sketch of the service times in microseconds; null if there are none
+        sketch binary: with ``sketches``, a KLL sketch of the service times in microseconds; null if there are
+        none
     """
     frame, names = keys.keyed(exchanges, by, window, BY)
     rows = frame.groupBy(*names).agg(

@@ -48,7 +48,7 @@ def rebalances(groups: DataFrame, exchanges: DataFrame, *, window: str | None = 
 
     Args:
         groups: the table.
-        exchanges: the table; its heartbeats show until when members were alive.
+        exchanges: the table; its heartbeats show how long members were alive.
         window: duration of a time window.
 
     Returns:

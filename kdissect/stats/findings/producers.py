@@ -90,7 +90,7 @@ class Acks(Rule):
 
 @summed
 class FencedProducers(Rule):
-    """A fenced producer cannot go on; its transaction is aborted."""
+    """A fenced producer cannot continue; its transaction is aborted."""
 
     name = "fenced-producers"
     severity = ERROR
