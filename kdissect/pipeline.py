@@ -307,9 +307,9 @@ class Dissection:
         if anomalies := open_payloads(exchange, self._group_protocols, limits, budget):
             exchange.anomalies += anomalies
         exchange.decoded_bytes = limit - budget.left
-        exchange.errors = found = errors(exchange)
-        if found:
-            exchange.expected_errors = expected_errors(exchange, found)
+        exchange.errors = names = errors(exchange)
+        if names:
+            exchange.expected_errors = expected_errors(exchange, names)
         if self._split_latency:
             split_latency(exchange, limits)
 

@@ -309,8 +309,8 @@ class Truth:
                 is_true = request in requests
             else:
                 # A response to a request with acks=0, whose acks field may not have been captured.
-                is_unasked = (request, None) in pairs and (None, response) in pairs
-                is_true = (request, response) in pairs or is_unasked
+                is_acks_0 = (request, None) in pairs and (None, response) in pairs
+                is_true = (request, response) in pairs or is_acks_0
             if not is_true:
                 out.append(exchange)
         return out

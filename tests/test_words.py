@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import io
 import re
+import tokenize
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,9 +52,27 @@ PHRASES = {
     r"\d %": "",
     r"\bno \w+ and no \w+ yet\b|\bis found in\b": "",
     r"\brefus(es?|ing)\b|\b(batch(es)?|requests?|commits?|records?|calls?) (was |were )?refused\b": "",
+    r"\bin vain\b|\bfared\b|\bsent again\b|\bof its own\b|\bof their own\b|\bat TCP level\b": "",
+    r"\bright behind\b|\bbehind a request\b|\bends? without a byte\b|\bthe network delivers\b": "",
+    r"\bfinds? no\b|\ban? \w+ that \w+ is none\b|\ban error from \d\b|(?:^|\. )Any[;,] ": "",
+    r"\bLook (at|into)\b|\bLook for restarts of\b": "",
+    r"(\w+ ){1,3}\1{2}": "",  # "Write Write Write"
+    r"\{_[A-Z]\w+[,:}]": "",  # an f-string without its f
     r"\b(recognis|analys(?!is\b|es\b)|summaris|resynchronis(?!ed\b)|authoris)\w+": "",
 }
 """Patterns that no text for users contains, each with a pattern of `PLACE TEXT` where it is right."""
+
+PROSE = (
+    r"\bwhoever\b|\bnobody asked\b|\b(if|unless) asked\b|\basked for\b",
+    r"\b(is|are|be|was|were|been|not|must be) (told|taught|asked)\b|\bteach(es)?\b|\btaught\b|\blessons?\b",
+    r"\bpassed over\b|\blets? go\b|\bgreetings?\b|\bwrong or odd\b",
+    r"\bin vain\b|\b(idle|outstanding) for longest\b",
+    r"(?<![`\w])(sub)?folders?\b(?!: )",
+    r"\b([Tt]opic|[Cc]lient|[Mm]ember|[Gg]roup|[Pp]roducer|[Tt]ransactional) ids?\b",
+    r"\b([Nn]ode|[Bb]roker|[Cc]luster) ids?\b",
+    r"\bthis program\b|\d %",
+)
+"""Patterns that no docstring or comment of kdissect contains."""
 
 WORDS = (
     r"told|tells?|ask(s|ed)?|taught|teach(es)?|made|found|meant|want(s|ed)?|lesson|whoever|heard|begun|said"
@@ -61,7 +81,7 @@ IDENTIFIER = re.compile(rf"(^|_)({WORDS})(_|$)")
 ALLOWED = (
     r"tell kdissect/(files|capture/source|tables/\w+)\.py|\w*_not_found_error |"  # Python's
     r"\w*_not_found kdissect/|"  # exceptions of Spark
-    r"found (kdissect/|tests/spark/test_(requirements|worker_probe))"  # column FOUND, and matches
+    r"found (kdissect/(cli/spark/doctor|spark/session)\.py|tests/spark/)"  # a JSON key of doctor
 )
 """Patterns of ``IDENTIFIER PLACE`` where it is right."""
 
@@ -126,6 +146,17 @@ def texts_of(path: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.value
 
 
+def prose_of(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield line and text of the docstrings and comments of a module."""
+    source = path.read_text()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            yield node.lineno, " ".join(str(node.value.value).split())
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
+
+
 def helps(command: click.Command, context: click.Context) -> Iterator[tuple[str, str]]:
     """Yield the path of each command and its help."""
     yield context.command_path, command.get_help(context)
@@ -151,6 +182,17 @@ def all_texts() -> Iterator[tuple[str, str]]:
 
 
 TEXTS = list(all_texts())
+CODE_PROSE = [(f"{path.relative_to(ROOT)}:{line}", text) for path in SOURCES for line, text in prose_of(path)]
+
+
+@pytest.mark.parametrize("phrase", PROSE)
+def test_no_docstring_or_comment_has(phrase: str) -> None:
+    faults = [
+        f"{place}: {result[0]!r} in {text[:80]!r}"
+        for place, text in CODE_PROSE
+        if (result := re.search(phrase, text))
+    ]
+    assert not faults, "\n".join(faults)
 
 
 @pytest.mark.parametrize("phrase", PHRASES)

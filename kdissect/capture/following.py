@@ -3,7 +3,7 @@
 The files are written as by tcpdump: one file (``-w``), a new file at intervals (``-G``), or a ring that
 overwrites its oldest file (``-C`` with ``-W``). A file is complete when a later one exists, and is then read
 to its end. Files are ordered by modification time, then by name. Files of two programs that write to the same
-directory at the same time are not told apart.
+directory at the same time are not distinguished.
 
 Memory: name and modification time of each file that was read and still exists.
 """

@@ -45,12 +45,12 @@ class ConfigFile(NamedTuple):
         """The settings that apply to a command. Those of a profile override the others, those in the table
         of the command override those in ``[defaults]``.
         """
-        found: dict[str, Setting] = {}
+        settings: dict[str, Setting] = {}
         for prefix, tables in self.layers():
             for name in (DEFAULTS, command):
                 table = prefix + name.replace(" ", ".")
-                found |= {key: Setting(value, table) for key, value in _table(tables, name).items()}
-        return found
+                settings |= {key: Setting(value, table) for key, value in _table(tables, name).items()}
+        return settings
 
     def layers(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """The file and its profile: what stands before the names of their tables, and the tables."""

@@ -312,8 +312,8 @@ def help(context: click.Context, names: tuple[str, ...]) -> None:  # noqa: A001 
         group = shown.command
         if not isinstance(group, click.Group):
             raise UsageError(f"{shown.command_path} has no commands")
-        resolved, found, _ = group.resolve_command(shown, [name])
-        assert found is not None
-        shown = found.context_class(found, info_name=resolved, parent=shown, **found.context_settings)
+        resolved, inner, _ = group.resolve_command(shown, [name])
+        assert inner is not None
+        shown = inner.context_class(inner, info_name=resolved, parent=shown, **inner.context_settings)
     with output() as out:
         out.write(full_help(shown) + "\n")

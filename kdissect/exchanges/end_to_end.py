@@ -67,8 +67,8 @@ class EndToEnd(Resolver[Item, ProducedBatch, int]):
                 return known_ns
         return None
 
-    def _write(self, item: Item, found: dict[ProducedBatch, int]) -> None:
-        item.produced_ns = found
+    def _write(self, item: Item, values: dict[ProducedBatch, int]) -> None:
+        item.produced_ns = values
 
 
 def produce_refs(exchange: Exchange) -> ProduceRefs:

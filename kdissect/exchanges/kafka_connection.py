@@ -337,7 +337,7 @@ class MemoryBudget:
     def __init__(self, limits: Limits) -> None:
         self._limit = limits.held_bytes_in_all
         self._changed: dict[KafkaConnection, None] = {}
-        self._held_by: dict[KafkaConnection, int] = {}  # idle for longest first
+        self._held_by: dict[KafkaConnection, int] = {}  # idle the longest first
         self._due = _EVERY
         self.held = 0
 

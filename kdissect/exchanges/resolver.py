@@ -137,10 +137,10 @@ class Resolver(Generic[Item, Key, Value]):
 
     def _resolve(self, item: Item, keys: list[Key]) -> bool:
         """Write the values of an item's keys, as far as they are known. Returns whether all are."""
-        found = {key: value for key in keys if (value := self._find(item, key)) is not None}
-        if found:
-            self._write(item, found)
-        return len(found) == len(keys)
+        values = {key: value for key in keys if (value := self._find(item, key)) is not None}
+        if values:
+            self._write(item, values)
+        return len(values) == len(keys)
 
     def _learn(self, item: Item, key: Key, value: Value) -> None:  # noqa: ARG002  (used by subclasses)
         """Keep a value that an item reveals."""
@@ -154,7 +154,7 @@ class Resolver(Generic[Item, Key, Value]):
         """The value of a key in an item; None if it is not known."""
         raise NotImplementedError
 
-    def _write(self, item: Item, found: dict[Key, Value]) -> None:
+    def _write(self, item: Item, values: dict[Key, Value]) -> None:
         """Add the values of its keys to an item."""
         raise NotImplementedError
 

@@ -77,8 +77,8 @@ class TopicNameResolver(Resolver[Item, str, str]):
             name = self._learned.topic_name(key, item.completed_ns)
         return name
 
-    def _write(self, item: Item, found: dict[str, str]) -> None:
-        item.topic_names |= found
+    def _write(self, item: Item, values: dict[str, str]) -> None:
+        item.topic_names |= values
 
     def _note_full(self, item: Item, detail: str) -> None:
         item.anomalies.append(Anomaly("name_not_waited_for", "connection", detail))

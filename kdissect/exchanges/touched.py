@@ -88,7 +88,7 @@ def touched(exchange: Exchange) -> list[Touched]:
 _Key = tuple[str, int, str | None]  # topic, partition, group
 _PartitionStruct = tuple[
     str | None, Body, int | None, RecordData | None
-]  # topic id, struct, error code, records
+]  # topic ID, struct, error code, records
 _NOTHING: _PartitionStruct = (None, _NO_STRUCT, None, None)
 
 

@@ -594,7 +594,7 @@ _BEGINNINGS = (
 # ------------------------------------------------------------------------------------------------------------
 # The captured bytes of a request whose header the snaplen truncated -> whether it can be one, and its client.
 #
-#      size    api key  api version  correlation id  client id
+#      size    api key  api version  correlation ID  client ID
 #     | 4     | 2      | 2          | 4             | 2 + n ...
 #
 # A snaplen of 96 leaves 30 bytes of a request, too few for a client ID of twenty letters. These bytes alone

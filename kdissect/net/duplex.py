@@ -10,9 +10,9 @@ connection's own clock, which is the latest time of its own segments:
 
 * The beginning. Segments are kept until both SYNs are there. If the deadline passes without them, a stream
   begins at the lowest sequence number captured, or at the other side's acknowledgment.
-* Bytes that the other side has acknowledged. They were received, so they appear late in the capture or never:
-  after the deadline they are a gap. A hole that was not acknowledged, as when only one direction was captured,
-  becomes a gap ``hole_age_ns`` after the time of the first bytes after it.
+* Bytes that the other side has acknowledged. They were received, so they appear late in the capture or
+  never: after the deadline they are a gap. A hole that was not acknowledged, as when only one direction was
+  captured, becomes a gap ``hole_age_ns`` after the time of the first bytes after it.
 * Segments after a RST. At the deadline the connection is closed.
 
 There is no waiting for a direction of which nothing was captured. Memory: the segments of a beginning, and

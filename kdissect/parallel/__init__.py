@@ -10,7 +10,7 @@ classes that a single process uses.
     WorkerBatch  what the next packets completed: the    ->  assembling.py merges the batches of all workers
                  place of each row, and its output           by place, through Ordering and
                  (usually bytes), or a mark that it is       TopicNameResolver where needed
-                 open: it has topic ids without a name
+                 open: it has topic IDs without a name
                                                          <-  ParentUpdate: how far all workers are merged;
                                                              topic names learned; names for open rows whose
                                                              turn has come

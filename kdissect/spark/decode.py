@@ -85,7 +85,7 @@ class DecodeResult(NamedTuple):
         packets: number of packets read.
         warnings: problems of the captures.
         notices: messages about connections, for people.
-        counts: ``Dissection.counts`` of all tasks, and ``unresolved topic ids``.
+        counts: ``Dissection.counts`` of all tasks, and ``unresolved topic IDs``.
         skipped: number of packets not dissected, by reason.
     """
 

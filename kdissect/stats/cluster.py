@@ -1,6 +1,6 @@
-"""Facts -> the brokers: node id, rack, and the API versions each supports.
+"""Facts -> the brokers: node ID, rack, and the API versions each supports.
 
-Node ids come from every response struct with a broker ID, a host and a port (Metadata, FindCoordinator,
+Node IDs come from every response struct with a broker ID, a host and a port (Metadata, FindCoordinator,
 DescribeCluster and others); the schema marks these fields. If brokers advertise host names, a broker is
 identified by its port, provided that no other node of its cluster has it.
 
@@ -50,7 +50,7 @@ class Cluster:
 
     Attributes:
         offers: broker, as its address and port -> api key -> first and last version.
-        nodes: by cluster id, "" if it was not reported, and id; each as it was reported last.
+        nodes: by cluster ID, "" if it was not reported, and id; each as it was reported last.
         clusters: broker, as its address and port -> id of its cluster, as it reported it last.
     """
 
@@ -104,15 +104,15 @@ class Cluster:
         ip, _, port = broker.rpartition(":")
         ip = ip.strip("[]")
         at_port = {key: node for key, node in self.nodes.items() if node.port == int(port)}
-        found = [key for key, node in at_port.items() if node.host == ip]
-        if not found:
+        keys = [key for key, node in at_port.items() if node.host == ip]
+        if not keys:
             cluster_id = self.clusters.get(broker)
-            found = [key for key in at_port if cluster_id in (None, key[0])] or list(at_port)
-            if len({(at_port[key].id, at_port[key].host) for key in found}) != 1:
+            keys = [key for key in at_port if cluster_id in (None, key[0])] or list(at_port)
+            if len({(at_port[key].id, at_port[key].host) for key in keys}) != 1:
                 return None
-        found.sort(key=self._nodes_reported.__getitem__, reverse=True)
-        latest = at_port[found[0]]
-        racks = (at_port[key].rack for key in found if at_port[key].id == latest.id)
+        keys.sort(key=self._nodes_reported.__getitem__, reverse=True)
+        latest = at_port[keys[0]]
+        racks = (at_port[key].rack for key in keys if at_port[key].id == latest.id)
         return latest._replace(rack=next(filter(None, racks), None))
 
     def _take_cluster(self, broker: str, cluster_id: str, reported: Reported) -> None:

@@ -205,13 +205,13 @@ class ClientConnectionsRow:
     connections: int = described("Number of connections.")
     refused: int = described("Connections refused with a RST.")
     unanswered: int = described("Connections whose SYNs were not answered.")
-    syn_retransmissions: int = described("SYNs that were sent again.")
+    syn_retransmissions: int = described("SYN retransmissions.")
     connect_us: Spread = described("From the first SYN to the end of the TCP handshake.")
     client_round_trips: RoundTripsRow = described("Round trips to the client.")
     broker_round_trips: RoundTripsRow = described("Round trips to the broker.")
     client_segments: int = described("Segments with new payload from the client.")
     broker_segments: int = described("The same from the broker.")
-    client_retransmissions: int = described("Segments that the client sent again, without SYNs.")
+    client_retransmissions: int = described("Segments that the client retransmitted, without SYNs.")
     broker_retransmissions: int = described("The same of the broker.")
     client_spurious: int = described("Unnecessary retransmissions of the client, as the broker reported.")
     broker_spurious: int = described("The same of the broker.")
@@ -410,7 +410,7 @@ class SequenceRow:
 
 @dataclass(slots=True, kw_only=True)
 class TransactionsPart:
-    """Producers with a producer id."""
+    """Producers with a producer ID."""
 
     producers: list[ProducerRow] = described("Producers with a transactional ID first.")
     transactions: list[TransactionRow] = described(
@@ -675,7 +675,7 @@ class Summary:
     versions: VersionsPart | None = described("Versions in use, and those that newer brokers reject.")
     transactions: TransactionsPart | None = described("Producers with a producer ID, and their transactions.")
     client_connections: list[ClientConnectionsRow] | None = described(
-        "How the connections of clients to brokers opened, fared and ended."
+        "Connections of clients to brokers, from opening to end."
     )
     findings: list[FindingRow] | None = described("Likely problems, the worst first.")
     other: dict[str, int] = described("Exchanges counted together because a table was full, by table.")

@@ -84,7 +84,7 @@ class Group(Summed):
 
 @summed
 class Member(Summed):
-    """A member id.
+    """A member ID.
 
     Attributes:
         joined_ns: first join request; ``rejoined_ns``: last.

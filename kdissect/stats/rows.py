@@ -146,7 +146,7 @@ def brokers(traffic: Traffic, cluster: Cluster, seconds: float) -> list[document
 
 
 def clients(traffic: Traffic, seconds: float) -> list[document.ClientRow]:
-    """By client id."""
+    """By client ID."""
     return [
         row_of(document.ClientRow, each, client=name, **load(each, seconds))
         for name, each in _busiest(traffic.tables.clients)

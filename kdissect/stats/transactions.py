@@ -409,7 +409,7 @@ def _sequence(
 # ------------------------------------------------------------------------------------------------------------
 # Events of a transactional ID, in order of time -> its transactions and fenced producers.
 #
-#     InitProducerId                          a producer id and epoch; an open transaction is aborted
+#     InitProducerId                          a producer ID and epoch; an open transaction is aborted
 #     AddPartitionsToTxn, AddOffsetsToTxn     the first one begins a transaction,
 #     Produce, TxnOffsetCommit                    in version 2 of transactions (KIP-890) one of these does
 #     EndTxn                                  commit or abort

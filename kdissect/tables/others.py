@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from kdissect.tables.columns import Getter, Type
 
 
-# --- topic ids ----------------------------------------------------------------------------------------------
+# --- topic IDs ----------------------------------------------------------------------------------------------
 
 
 class TopicIdRow(NamedTuple):
@@ -193,7 +193,7 @@ _TCP_COLUMNS = (
         "From the first SYN to the end of the TCP handshake; null if not all of it was captured.",
         "us",
     ),
-    _tcp("syn_retransmissions", lambda tcp, _: tcp.syn_retransmissions, "How often the SYN was sent again."),
+    _tcp("syn_retransmissions", lambda tcp, _: tcp.syn_retransmissions, "SYN retransmissions."),
     *(
         replace(column, type=Array(INT64))
         for column in _sides(
@@ -210,7 +210,7 @@ _TCP_COLUMNS = (
     *_sides(
         "retransmissions",
         lambda tcp, _, side: tcp.retransmitted(side),
-        "Segments that the client sent again, without SYNs.",
+        "Segments that the client retransmitted, without SYNs.",
     ),
     *_sides(
         "spurious_retransmissions",

@@ -158,4 +158,4 @@ def mermaid(rows: Sequence[Entry | Note]) -> Iterator[str]:
 
 
 def _escaped(text: str, limit: int = _MERMAID_TEXT) -> str:
-    return _NOT_PLAIN.sub(lambda found: f"#{ord(found[0])};", cut(printable(text), limit))
+    return _NOT_PLAIN.sub(lambda match: f"#{ord(match[0])};", cut(printable(text), limit))

@@ -465,10 +465,10 @@ class ExchangeTally(Tally["Exchange"]):
         else:
             yield from (f"{self._kinds[kind]:,} {kind}" for kind in (*KINDS, PENDING) if self._kinds[kind])
         yield f"{self._with_anomalies:,} with anomalies" if self._with_anomalies else None
-        found = +self._errors  # without those that were always expected
-        errors = [f"{count:,} {name}" for name, count in found.most_common(_ERRORS)]
+        counts = +self._errors  # without those that were always expected
+        errors = [f"{count:,} {name}" for name, count in counts.most_common(_ERRORS)]
         yield f"errors: {', '.join(errors)}" if errors else None
-        more = len(found) - _ERRORS
+        more = len(counts) - _ERRORS
         yield many(more, "more error") if more > 0 else None
         yield many(self._expected, "expected error") if self._expected else None
 

@@ -141,9 +141,9 @@ def report(folder: str, **options: Any) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# The folder of tables -> its address for Spark.
+# The directory of tables -> its address for Spark.
 #
-# A folder on this machine is checked before Spark is started, which takes seconds.
+# A directory on this machine is checked before Spark is started, which takes seconds.
 # ------------------------------------------------------------------------------------------------------------
 
 

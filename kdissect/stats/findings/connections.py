@@ -118,7 +118,7 @@ class BrokerSilent(ConnectionRule):
             kept.longest_ns = max(kept.longest_ns, waited_ns)
 
     def findings(self) -> Iterator[FindingRow]:
-        """Clients that waited in vain."""
+        """Clients whose requests were not answered."""
         for key, each in self.kept.items():
             yield self.client_finding(
                 key,
