@@ -80,7 +80,7 @@ class CaptureObserver(Protocol):
 class NameObserver(CaptureObserver, Protocol):
     """Is also called with DNS responses over UDP."""
 
-    def resolved(self, found: Resolved) -> None:
+    def resolved(self, response: Resolved) -> None:
         """Note the addresses of a name."""
 
 
@@ -394,10 +394,10 @@ class Dissection:
             observer.unopened_connection(connection, end, is_listener=is_listener)
 
     def _note_resolved(self, datagram: Datagram) -> None:
-        if (found := resolved(datagram.payload)) is not None:
+        if (response := resolved(datagram.payload)) is not None:
             for observer in self._observers:
                 if isinstance(observer, NameObserver):
-                    observer.resolved(found)
+                    observer.resolved(response)
 
     def _named(self, exchanges: list[Exchange]) -> Iterator[Exchange]:
         exchanges.reverse()  # pop frees each exchange early: at the end of a capture there may be many

@@ -55,7 +55,6 @@ PHRASES = {
     r"\bin vain\b|\bfared\b|\bsent again\b|\bof its own\b|\bof their own\b|\bat TCP level\b": "",
     r"\bright behind\b|\bbehind a request\b|\bends? without a byte\b|\bthe network delivers\b": "",
     r"\bfinds? no\b|\ban? \w+ that \w+ is none\b|\ban error from \d\b|(?:^|\. )Any[;,] ": "",
-    r"\bLook (at|into)\b|\bLook for restarts of\b": "",
     r"(\w+ ){1,3}\1{2}": "",  # "Write Write Write"
     r"\{_[A-Z]\w+[,:}]": "",  # an f-string without its f
     r"\b(recognis|analys(?!is\b|es\b)|summaris|resynchronis(?!ed\b)|authoris)\w+": "",

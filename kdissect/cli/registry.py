@@ -1,8 +1,9 @@
 """``--schemas DIR|URL`` -> decoders of keys and values. Needs fastavro, protobuf and grpcio-tools.
 
-A folder has the schemas as files ``ID.avsc``, ``ID.json`` or ``ID.proto`` (also ``GUID.avsc`` ...), and
-answers of a registry in any other ``*.json`` file: a schema, a list of them, or one per line. A registry gets
-one request per schema, ``GET /schemas/ids/ID``; none after it has refused one, or failed to answer some.
+A directory has the schemas as files ``ID.avsc``, ``ID.json`` or ``ID.proto`` (also ``GUID.avsc`` ...), and
+responses of a registry in any other ``*.json`` file: a schema, a list of them, or one per line. A registry
+gets one request per schema, ``GET /schemas/ids/ID``; no more after it has rejected one or failed to answer a
+few.
 """
 
 from __future__ import annotations
@@ -93,10 +94,10 @@ class SchemaSource(Protocol):
 
 
 def open_schemas(place: str, limits: Limits = DEFAULT) -> RegisteredSchemas:
-    """Schemas of a folder or registry.
+    """Schemas of a directory or registry.
 
     Raises:
-        UsageError: there is no such folder, the URL is invalid, or a package is missing.
+        UsageError: there is no such directory, the URL is invalid, or a package is missing.
     """
     if any(find_spec(name.partition(".")[0]) is None or find_spec(name) is None for name in _PACKAGES):
         raise UsageError(
@@ -107,14 +108,14 @@ def open_schemas(place: str, limits: Limits = DEFAULT) -> RegisteredSchemas:
 
 
 class SchemaFolder:
-    """Schemas in a folder.
+    """Schemas in a directory.
 
     Args:
-        folder: the folder.
-        limits: how large a schema may be.
+        folder: the directory.
+        limits: maximum size of a schema.
 
     Raises:
-        UsageError: it is not a folder.
+        UsageError: it is not a directory.
     """
 
     def __init__(self, folder: Path, limits: Limits = DEFAULT) -> None:
@@ -143,7 +144,7 @@ class SchemaFolder:
         return _in_file(_TYPES.get(Path(name).suffix, AVRO), text)
 
     def _read(self, name: str) -> str | None:
-        """The text of a file in the folder; None if there is none."""
+        """The text of a file in the directory; None if there is none."""
         path = (self._folder / name).resolve()
         if not path.is_relative_to(self._folder.resolve()) or not path.is_file():
             return None
@@ -479,14 +480,14 @@ def _protobuf(schema: Schema, needed: dict[str, str]) -> Decoder:
     types = [main.message_types_by_name[each.name] for each in files.file[-1].message_type]
 
     def decode(data: bytes, path: Sequence[int]) -> Any:
-        found, inner = None, types
+        message_type, inner = None, types
         for index in path:
             if not 0 <= index < len(inner):
                 raise SchemaFault("it has no such message type")
-            found = inner[index]
-            inner = found.nested_types
-        assert found is not None
-        message = GetMessageClass(found).FromString(data)
+            message_type = inner[index]
+            inner = message_type.nested_types
+        assert message_type is not None
+        message = GetMessageClass(message_type).FromString(data)
         return MessageToDict(message, preserving_proto_field_name=True, descriptor_pool=pool)
 
     return Decoder(decode, has_path=True)

@@ -275,10 +275,10 @@ class ConnectionLog(Survey):
         row.is_listener = is_listener
         self._keep_unopened(row)
 
-    def resolved(self, found: Resolved) -> None:
+    def resolved(self, response: Resolved) -> None:
         """Pass on a DNS response."""
         for take in self.name_takers:
-            take(found)
+            take(response)
 
     def _keep_unopened(self, row: ConnectionLogRow) -> None:
         self._pass_on(row)

@@ -142,10 +142,10 @@ class Summarizer(Summed):
         for name in OF_CONNECTIONS.intersection(self.parts):
             self.parts[name].connect(row)
 
-    def resolved(self, found: Resolved) -> None:
+    def resolved(self, response: Resolved) -> None:
         """Count a DNS response."""
         if (findings := self.parts.get("findings")) is not None:
-            findings.resolved(found)
+            findings.resolved(response)
 
     def close(
         self, captures: Sequence[str], counts: Mapping[str, int], skipped: Mapping[str, int]

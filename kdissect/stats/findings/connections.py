@@ -377,9 +377,9 @@ class ResolvedNames:
         self.addresses: dict[str, set[str]] = {}
         self._most = limits.resolved_names
 
-    def add(self, found: Resolved) -> None:
+    def add(self, response: Resolved) -> None:
         """Add a response."""
-        self._add(found.name, set(found.addresses or ()), exists=found.addresses is not None)
+        self._add(response.name, set(response.addresses or ()), exists=response.addresses is not None)
 
     def by_host(self) -> dict[str, set[str]]:
         """The addresses of all names, also by what remains of a name without its last labels, which may be
@@ -462,9 +462,9 @@ class AdvertisedUnreachable(Unreachable):
         elif row.opening == OPENED:
             self.known.add(row.broker)
 
-    def resolved(self, found: Resolved) -> None:
+    def resolved(self, response: Resolved) -> None:
         """Note the addresses of a name."""
-        self.names.add(found)
+        self.names.add(response)
 
     def findings(self) -> Iterator[FindingRow]:
         """Advertised addresses that clients could not connect to, and names that do not exist."""

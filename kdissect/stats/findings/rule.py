@@ -153,7 +153,7 @@ class Rule(Summed, ABC):
     def connect(self, row: ConnectionLogRow) -> None:
         """Add a connection that has ended; most rules do not need them."""
 
-    def resolved(self, found: Resolved) -> None:
+    def resolved(self, response: Resolved) -> None:
         """Add a DNS response; most rules need none."""
 
     @abstractmethod

@@ -103,10 +103,10 @@ class Findings(Summed):
         for rule in self.rules.values():
             rule.connect(row)
 
-    def resolved(self, found: Resolved) -> None:
+    def resolved(self, response: Resolved) -> None:
         """Pass a DNS response to all rules."""
         for rule in self.rules.values():
-            rule.resolved(found)
+            rule.resolved(response)
 
     def rows(self) -> list[FindingRow]:
         """The worst first, then in the order of the rules; within a rule the most frequent first."""
