@@ -32,11 +32,11 @@ _FILTER = (
     "--grep --unique --count"
 )
 _OUTPUT = (
-    "-V -x --full --records --json --csv --fields --quiet -t --color -w --mode --check-crcs "
-    "--template --schemas --output -b -a --format --compress --tables --bodies --rotate --partition-by "
-    "--lines --summary --top --prometheus --by --order-by --max-rows --interval --groups --lag --versions "
-    "--transactions --connections --findings --list --fail --sketches --diagram --mermaid "
-    "--overwrite --report --ddl --sql --pyspark --location --start --source"
+    "-V -x --full --records --json --csv --fields --heading --order --quiet -t --color -w --mode "
+    "--check-crcs --template --schemas --output -b -a --format --compress --tables --bodies --rotate "
+    "--partition-by --lines --summary --top --prometheus --by --order-by --max-rows --interval "
+    "--groups --lag --versions --transactions --connections --findings --list --fail --sketches "
+    "--diagram --mermaid --overwrite --report --ddl --sql --pyspark --location --start --source"
 )
 _PERFORMANCE = "--jobs --limits --no-progress -l --split --log"
 _OTHER = "--config --profile --debug --version --help --help-all"

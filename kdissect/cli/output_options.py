@@ -56,6 +56,10 @@ fields_option = click.option(
     "--csv in those formats. kdissect fields lists them.",
 )
 
+heading_option = click.option(
+    "--heading", is_flag=True, help="Write the names of the columns first, also to a file or pipe."
+)
+
 output_options = combine(
     click.option(
         "-V",
@@ -76,6 +80,7 @@ output_options = combine(
     json_option,
     csv_option,
     fields_option,
+    heading_option,
     click.option("-q", "--quiet", is_flag=True, help="Show only a count of exchanges."),
     times_option,
     color_option,
@@ -123,6 +128,7 @@ class ExchangeOutput(NamedTuple):
     as_json: bool
     as_csv: bool
     fields: tuple[str, ...]
+    heading: bool
     quiet: bool
     times: str | None
     color: str
@@ -148,14 +154,25 @@ class ExchangeOutput(NamedTuple):
 
     def can_run_in_parallel(self, out: TextIO | None) -> bool:
         """Whether several processes can format the exchanges independently."""
-        is_table = not (
-            self.tree or self.show_bytes or self.as_json or self.as_csv or self.fields or self.quiet
-        )
-        return not self.quiet and are_rows_independent(out, self.times, is_table=is_table)
+        return not self.quiet and are_rows_independent(out, self.times, is_table=self.is_table)
 
-    def sink(self, out: TextIO, times: Times, query: Query, *, flush: bool) -> ExchangeSink:
-        """Return the sink. ``flush``: after each exchange. Other sinks than the table are imported only when
-        chosen, to start fast.
+    @property
+    def is_table(self) -> bool:
+        """Whether exchanges are shown as lines of text."""
+        others = (self.tree, self.show_bytes, self.as_json, self.as_csv, self.fields, self.quiet)
+        return not any(others)
+
+    def sink(
+        self, out: TextIO, times: Times, query: Query, *, flush: bool, by_request: bool = False
+    ) -> ExchangeSink:
+        """Return the sink. Other sinks than the table are imported only when chosen, to start fast.
+
+        Args:
+            out: of the sink.
+            times: of the sink.
+            query: its limits, and whether credentials are shown.
+            flush: after each exchange.
+            by_request: whether exchanges come in order of request.
         """
         if self.quiet:
             from kdissect.text.table import ExchangeTally
@@ -174,7 +191,7 @@ class ExchangeOutput(NamedTuple):
         if self.fields:
             from kdissect.tables.lines import FieldLines
 
-            return FieldLines(out, columns, times.text if self.times else None)
+            return FieldLines(out, columns, times.text if self.times else None, heading=self.heading)
         color = use_color(out, self.color)
         if self.tree or self.show_bytes:
             from kdissect.text.tree import ExchangeTree
@@ -188,7 +205,9 @@ class ExchangeOutput(NamedTuple):
                 show_secrets=query.options.show_secrets,
                 opener=opener,
             )
-        return ExchangeTable(out, times, width=width(out), color=color)
+        return ExchangeTable(
+            out, times, width=width(out), color=color, heading=self.heading, by_request=by_request
+        )
 
     def _check(self, others: dict[str, bool]) -> None:
         detail = self.tree or self.show_bytes
@@ -197,6 +216,8 @@ class ExchangeOutput(NamedTuple):
         check_exclusive({"--fields": bool(self.fields), "-V or -x": detail, "-q": self.quiet} | others)
         if self.fields:
             _columns(None, self.fields)  # fails here rather than while reading
+        if self.heading and not (self.is_table or (self.fields and not (self.as_json or self.as_csv))):
+            raise click.UsageError("--heading is for lines and --fields")
         if self.with_records and not (detail or self.as_json or self.as_csv):
             raise click.UsageError(
                 "--records needs -V, -x, --json or --csv; for one line per record: kdissect records"

@@ -19,6 +19,7 @@ from kdissect.cli.options import (
 from kdissect.cli.output_options import ExchangeOutput, output_options
 from kdissect.cli.parallel_run import jobs_option, processes
 from kdissect.cli.run import Query, Selection, open_run
+from kdissect.exchanges.ordering import ByRequest
 from kdissect.files import PRIVATE
 from kdissect.options import WHOLE, WINDOW
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from kdissect.model import Exchange
+
+COMPLETION, TIME = "completion", "time"
 
 EXAMPLES = """\b
 Examples:
@@ -74,13 +77,20 @@ anomalies after "!". On a narrow terminal some columns are omitted; files and pi
         "Verify the checksums of all record batches without decoding them; kdissect records always does this."
     ),
 )
-@jobs_option("Always 1 for -w, -q, -t d, -t dd, stdin, and lines on a terminal.")
+@click.option(
+    "--order",
+    type=click.Choice([COMPLETION, TIME]),
+    help="completion: as responses arrive; time: as requests were sent, except those that took longer than "
+    f"1 s and are marked late. [default: {TIME} for lines of files on a terminal, otherwise {COMPLETION}]",
+)
+@jobs_option("Always 1 for -w, -q, -t d, -t dd, --order time, stdin, and lines on a terminal.")
 @click.option("-l", "flush", is_flag=True, help="Flush after each exchange (line-buffered), as in tshark -l.")
 def read(
     count: int | None,
     target: str | None,
     mode: int | None,
     check_crcs: bool,
+    order: str | None,
     flush: bool,
     jobs: int | None,
     **options: Any,
@@ -101,16 +111,23 @@ def read(
         return
     if mode is not None:
         raise click.UsageError("--mode needs -w FILE")
-    jobs = processes(
-        query, jobs, by_default=not (count or flush), allowed=output.can_run_in_parallel(sys.stdout)
-    )
+    if order == TIME and not query.are_files:
+        raise click.UsageError("--order time needs files")
+    can_run_in_parallel = order != TIME and output.can_run_in_parallel(sys.stdout)
+    jobs = processes(query, jobs, by_default=not (count or flush), allowed=can_run_in_parallel)
     if jobs > 1:
         _run_in_parallel(query, output, jobs, count, check_crcs=check_crcs)
         return
     with open_run(query, bar=lambda out: output.quiet or not out.isatty()) as run:
         times = output.time_formatter(run.out, run.first_ns)
-        sink = output.sink(run.out, times, query, flush=flush)
+        # -t d counts from exchanges that are not shown, which are not sorted.
+        is_sortable = query.are_files and (output.times != "d" or query.filter.is_empty)
+        by_default = output.is_table and run.out.isatty() and is_sortable and not flush
+        by_request = order == TIME or (order is None and by_default)
+        sink = output.sink(run.out, times, query, flush=flush, by_request=by_request)
         selected = run.selected(lambda exchange: times.skip(exchange.time_ns))
+        if by_request:
+            selected = ByRequest(query.limits).sorted(selected)
         run.show(_checked(selected) if check_crcs else selected, sink.feed, count, flush=flush)
         sink.close()
     run.report(run.shown)

@@ -25,6 +25,7 @@ from kdissect.cli.output_options import (
     are_rows_independent,
     check_exclusive,
     fields_option,
+    heading_option,
     json_option,
     time_formatter,
     times_option,
@@ -168,6 +169,7 @@ empty or new.
 @json_option
 @csv_option
 @fields_option
+@heading_option
 @click.option(
     "--template",
     metavar="TEXT",
@@ -322,6 +324,7 @@ class RecordOutput(NamedTuple):
     as_json: bool
     as_csv: bool
     fields: tuple[str, ...]
+    heading: bool
     template: str | None
     folder: str | None
     mode: int | None
@@ -367,6 +370,8 @@ class RecordOutput(NamedTuple):
         }
         check_exclusive(tree | formats | others)
         check_exclusive({"--fields": bool(self.fields)} | tree | others)
+        if self.heading and not (self.is_table or (self.fields and not (self.as_json or self.as_csv))):
+            raise click.UsageError("--heading is for lines and --fields")
         if self.template is not None:
             Template(self.template, len)  # fails here rather than while reading
         if self.fields:
@@ -392,14 +397,14 @@ def _sink(output: RecordOutput, out: TextIO, times: Times) -> RecordSink:
     if output.template is not None:
         return Template(output.template, out.buffer.write, is_terminal=out.isatty())
     if output.fields:
-        return FieldLines(out, columns, times.text if output.times else None)
+        return FieldLines(out, columns, times.text if output.times else None, heading=output.heading)
     color = use_color(out, output.color)
     if output.is_tree:
         from kdissect.text.tree import RecordTree
 
         dump_row = 0 if not output.show_bytes else 16 if (width(out) or 80) >= 80 else 8
         return RecordTree(out, times, color=color, full=output.full, dump_row=dump_row)
-    return RecordTable(out, times, width=width(out), color=color)
+    return RecordTable(out, times, width=width(out), color=color, heading=output.heading)
 
 
 def _report(source: Records, shown: int, *, complete: bool) -> None:

@@ -9,12 +9,18 @@ not change. Usually no connection waits, and everything passes through immediate
 
 from __future__ import annotations
 
+from collections import deque
 from heapq import heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
+from kdissect.limits import SECOND_NS
+
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from kdissect.limits import Limits
+    from kdissect.model import Exchange
 
 
 class Completed(Protocol):
@@ -85,3 +91,58 @@ class Ordering(Generic[Item]):
 def _is_one_connection(items: list[Item]) -> bool:
     first = items[0].connection_id
     return all(item.connection_id == first for item in items)
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Exchanges in order of completion -> the same exchanges in order of request, for people. Holds those of the
+# last second of packet time, at most ``Limits.order_rows`` exchanges and ``order_bytes`` of frames. A request
+# that took longer comes after later ones.
+# ------------------------------------------------------------------------------------------------------------
+
+
+PATIENCE_NS = SECOND_NS
+
+
+class ByRequest:
+    """Holds each exchange until it has waited for older requests as long as it may."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._heap: list[tuple[int, int, Exchange]] = []  # by time and arrival
+        self._arrivals = count()
+        self._waiting: deque[tuple[int, int]] = deque()  # time of completion, and arrival; earliest first
+        self._released: set[int] = set()  # arrivals of those still in ``_waiting``
+        self._bytes = 0
+
+    def sorted(self, exchanges: Iterable[Exchange]) -> Iterator[Exchange]:
+        """Yield all exchanges."""
+        for exchange in exchanges:
+            yield from self.feed(exchange)
+            del exchange
+        while self._heap:
+            yield self._release()
+
+    def feed(self, exchange: Exchange) -> Iterator[Exchange]:
+        """Add the next exchange, and yield those that have waited long enough."""
+        now_ns, arrival = exchange.order[0], next(self._arrivals)
+        heappush(self._heap, (exchange.time_ns, arrival, exchange))
+        self._waiting.append((now_ns, arrival))
+        self._bytes += exchange.held_bytes
+        waiting, limits = self._waiting, self._limits
+        while waiting and (
+            waiting[0][1] in self._released
+            or waiting[0][0] + PATIENCE_NS <= now_ns
+            or len(self._heap) > limits.order_rows
+            or self._bytes > limits.order_bytes
+        ):
+            if waiting[0][1] in self._released:
+                self._released.discard(waiting.popleft()[1])
+            else:
+                yield self._release()
+
+    def _release(self) -> Exchange:
+        """The earliest request."""
+        _, arrival, exchange = heappop(self._heap)
+        self._released.add(arrival)
+        self._bytes -= exchange.held_bytes
+        return exchange

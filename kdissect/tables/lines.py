@@ -391,12 +391,20 @@ class FieldLines:
         out: takes text.
         columns: which, in which order.
         time_text: how to write ``time``; None: ISO 8601.
+        heading: write the names first.
     """
 
     def __init__(
-        self, out: TextIO, columns: Sequence[Column], time_text: Callable[[int], str] | None = None
+        self,
+        out: TextIO,
+        columns: Sequence[Column],
+        time_text: Callable[[int], str] | None = None,
+        *,
+        heading: bool = False,
     ) -> None:
         self._write = out.write
+        if heading:
+            self._write("\t".join(column.name for column in columns) + "\n")
         self._cells = [
             converted(column, time_text) if time_text and column.name == "time" else _cell_of(column)
             for column in columns

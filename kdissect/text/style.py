@@ -30,6 +30,7 @@ _HEADINGS = {
     **dict.fromkeys(("u", "ud"), "TIME (UTC)"),
     **dict.fromkeys(("d", "dd"), "DELTA"),
 }
+_WIDTHS = {"u": 9, "a": 9, "ud": 21, "ad": 26, "e": 11, "r": 2, "d": 2, "dd": 2}  # without the digits
 _SECOND = 1_000_000_000
 _LAST_SECOND = (
     253_402_300_799  # the end of the year 9999, and of the calendar; a damaged timestamp can be later
@@ -47,6 +48,7 @@ class Times:
     Attributes:
         first_ns: what ``r`` counts from; if not set, the first time seen.
         heading: of a column.
+        width: of usual times.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class Times:
         self._in_column = in_column
         self._width = _RELATIVE_WIDTH + digits if in_column and name in _RELATIVE else 0
         self.heading = _HEADINGS.get(name, "TIME").rjust(self._width)
+        self.width = self._width or _WIDTHS[name] + digits
         self._name = name
         self._digits = digits
         self._seen_ns: int | None = None

@@ -48,6 +48,9 @@ if TYPE_CHECKING:
 ABSENT = "-"
 _NO_RESPONSE = {PENDING: "pending", NOT_EXPECTED: "acks=0", ORPHAN: "orphan"}
 
+_LATE = "late"
+_NOTE = f"{BOLD};{YELLOW}"  # the color of an anomaly that is no error
+_MIN_ABOUT = 8  # terminal columns of the text that errors leave on a narrow terminal
 _MIN_TEXT = 4  # terminal columns: a shorter text says nothing
 _MIN_WORD = 6  # likewise for what went wrong
 _MIDDLE = 120  # a narrower terminal shows few columns
@@ -83,18 +86,30 @@ class LineTable(Generic[Row]):
         times: writes the first column.
         width: columns of the terminal; None if ``out`` is not a terminal.
         color: whether to use color.
+        heading: write the heading at once; otherwise a terminal gets it before the first line.
     """
 
     _text_heading: str
+    _min_text = 0  # columns of the text that words leave
 
-    def __init__(self, out: TextIO, times: Times, *, width: int | None = None, color: bool = False) -> None:
+    def __init__(
+        self,
+        out: TextIO,
+        times: Times,
+        *,
+        width: int | None = None,
+        color: bool = False,
+        heading: bool = False,
+    ) -> None:
         self._write = out.write
         self._times = times
         self._width = width
         self._color = color
         self._views = self._shown(width)
         self._gap = " " if is_narrow(width) else "  "
-        self._has_heading = width is None
+        self._has_heading = heading or width is None
+        if heading:
+            self._write_heading(times.width)
 
     def feed(self, row: Row) -> None:
         """Write one line."""
@@ -122,10 +137,9 @@ class LineTable(Generic[Row]):
 
     def _write_heading(self, time_width: int) -> None:
         cells = [view.heading.ljust(view.width) for view in self._views]
-        line = cut(
-            self._gap.join((self._times.heading.ljust(time_width), *cells, self._text_heading)),
-            self._width or 0,
-        )
+        line = self._gap.join((self._times.heading.ljust(time_width), *cells, self._text_heading))
+        if self._width is not None:
+            line = cut(line, self._width)
         self._write((paint(line, FAINT) if self._color else line) + "\n")
 
     def _filled(self, views: Iterable[LineView], row: Row) -> list[str]:
@@ -139,13 +153,16 @@ class LineTable(Generic[Row]):
         return cells
 
     def _fitted(self, text: str, words: Sequence[Word], room: int) -> tuple[str, Sequence[Word]]:
-        """Cut to ``room`` columns: first the text, then the last words."""
+        """Cut to ``room`` columns: first the text, to no less than ``_min_text``, then the last words."""
         gap = len(self._gap)
         left = room - sum(columns_of(word) + gap for word, _ in words)
-        if left + gap >= 0:
+        kept = min(self._min_text, columns_of(text))
+        if left + gap >= 0 and left >= kept:
             return (cut(text, left) if left >= min(_MIN_TEXT, columns_of(text)) else ""), words
+        if room - kept - gap < _MIN_WORD:
+            kept = 0
         shown: list[Word] = []
-        left = room
+        left = room - kept - gap if kept else room
         for number, (word, color) in enumerate(words, 1):
             reserved = (
                 _MIN_WORD + gap if number < len(words) else 0
@@ -155,7 +172,7 @@ class LineTable(Generic[Row]):
                 break
             shown.append((cut(word, max_width), color))
             left -= columns_of(shown[-1][0]) + gap
-        return "", shown
+        return cut(text, kept) if kept else "", shown
 
     def _shown(self, width: int | None) -> Sequence[LineView]:
         """The columns that fit."""
@@ -256,13 +273,30 @@ _Key = tuple[str, "str | None", "int | None", "int | None", bool]
 
 
 class ExchangeTable(LineTable["Exchange"]):
-    """Writes exchanges."""
+    """Writes exchanges.
+
+    Args:
+        out, times, width, color, heading: see ``LineTable``.
+        by_request: whether they come in order of request, so that a line out of order is marked.
+    """
 
     _text_heading = "ABOUT"
 
-    def __init__(self, out: TextIO, times: Times, *, width: int | None = None, color: bool = False) -> None:
-        super().__init__(out, times, width=width, color=color)
+    def __init__(
+        self,
+        out: TextIO,
+        times: Times,
+        *,
+        width: int | None = None,
+        color: bool = False,
+        heading: bool = False,
+        by_request: bool = False,
+    ) -> None:
+        super().__init__(out, times, width=width, color=color, heading=heading)
+        self._min_text = _MIN_ABOUT if is_narrow(width) else 0
         self._prefixes: dict[_Key, str] = {}
+        self._by_request = by_request
+        self._latest_ns = 0
 
     def _shown(self, width: int | None) -> Sequence[LineView]:
         return _FEW if is_narrow(width) else _ALL if width is None or width >= _WIDE else _SOME
@@ -299,12 +333,25 @@ class ExchangeTable(LineTable["Exchange"]):
         if names := content.errors(exchange):
             expected = exchange.expected_errors
             words += ((name, FAINT if name in expected else f"{BOLD};{RED}") for name in names)
+        if self._by_request:
+            if exchange.time_ns < self._latest_ns:
+                words.append((_LATE, FAINT))
+            self._latest_ns = max(self._latest_ns, exchange.time_ns)
         if exchange.anomalies:
             kinds = list(dict.fromkeys(anomaly.kind for anomaly in exchange.anomalies))
             if is_narrow(self._width):
                 kinds = sorted(kinds, key=severity)[:1]
             words += ((f"! {kind}", f"{BOLD};{of_anomaly(kind)}") for kind in kinds)
         return words
+
+    def _fitted(self, text: str, words: Sequence[Word], room: int) -> tuple[str, Sequence[Word]]:
+        """Cut to ``room`` columns. On a narrow terminal, an anomaly that is no error becomes a single "!"
+        before the text is cut.
+        """
+        needed = columns_of(text) + sum(columns_of(word) + len(self._gap) for word, _ in words)
+        if is_narrow(self._width) and needed > room:
+            words = [("!" if color == _NOTE else word, color) for word, color in words]
+        return super()._fitted(text, words, room)
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -328,8 +375,16 @@ class RecordTable(LineTable["CarriedRecord"]):
 
     _text_heading = "VALUE"
 
-    def __init__(self, out: TextIO, times: Times, *, width: int | None = None, color: bool = False) -> None:
-        super().__init__(out, times, width=width, color=color)
+    def __init__(
+        self,
+        out: TextIO,
+        times: Times,
+        *,
+        width: int | None = None,
+        color: bool = False,
+        heading: bool = False,
+    ) -> None:
+        super().__init__(out, times, width=width, color=color, heading=heading)
         self._max_bytes = None if width is None else width * _BYTES_PER_COLUMN
 
     def _shown(self, width: int | None) -> Sequence[LineView]:

@@ -5,12 +5,15 @@ import io
 import json
 import re
 import signal
+import subprocess
 import sys
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import pytest
 
 from kdissect.cli.terminal import INTERRUPTED, OK, USAGE
+from kdissect.text.style import FORMATS, Times
 from tests.captures import gzipped
 from tests.cli.commands import ORDERS, Run, capture_bytes, long_capture, run, spawn, talk, write
 from tests.frames import FETCH, SASL_AUTHENTICATE, request, response
@@ -364,3 +367,65 @@ def test_checksums_are_verified_on_request(tmp_path: Path, capsys: pytest.Captur
     assert "crc_mismatch" not in run(capsys, "read", str(path)).out
     (line,) = run(capsys, "read", "--check-crcs", str(path)).lines
     assert line.endswith("! crc_mismatch")
+
+
+# Order and headings
+
+
+CLUSTER = "samples/kafka-4-cluster.pcap.gz"
+
+
+def test_the_order_of_request(capsys: pytest.CaptureFixture[str]) -> None:
+    fields = ("-e", "time,connection,number", CLUSTER)
+    by_completion = run(capsys, "read", *fields).lines
+    assert run(capsys, "read", "--order", "completion", *fields).lines == by_completion
+    by_request = run(capsys, "read", "--order", "time", *fields).lines
+    assert sorted(by_request) == sorted(by_completion)
+    late = [line for line in run(capsys, "read", "--order", "time", CLUSTER).lines if line.endswith("  late")]
+    times = [line.partition("\t")[0] for line in by_request]
+    latest = list(accumulate(times, max))
+    assert (
+        [time for time, before in zip(times[1:], latest[:-1], strict=True) if time < before]
+        == [line.split()[0] for line in late]
+        != []
+    )
+
+
+def test_live_traffic_has_no_order_of_request() -> None:
+    done = spawn("read", "--order", "time", "-", stdin=subprocess.DEVNULL)
+    assert b"--order time needs files" in done.communicate(timeout=60)[1]
+
+
+def test_headings_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    for jobs in ("1", "2"):
+        heading, *lines = run(capsys, "read", "--heading", "-j", jobs, CLUSTER).lines
+        assert heading.split() == [
+            "TIME",
+            "(UTC)",
+            "CLIENT",
+            "BROKER",
+            "CLIENT",
+            "ID",
+            "API",
+            "LATENCY",
+            "ABOUT",
+        ]
+        assert heading.index("CLIENT") == lines[0].index(lines[0].split()[1])
+        assert lines == run(capsys, "read", CLUSTER).lines
+        heading, *lines = run(capsys, "read", "--heading", "-j", jobs, "-e", "api,latency_us", CLUSTER).lines
+        assert (heading, len(lines[0].split("\t"))) == ("api\tlatency_us", 2)
+    done = run(capsys, "read", "--heading", "--json", CLUSTER)
+    assert (done.status, done.err) == (
+        USAGE,
+        "kdissect: --heading is for lines and --fields (see kdissect read --help)\n",
+    )
+    heading, first, *_ = run(capsys, "records", "--heading", CLUSTER).lines
+    assert heading.index("PARTITION") == first.index(first.split()[2])
+
+
+def test_headings_of_all_formats_of_time() -> None:
+    for name in FORMATS:
+        times = Times(name, first_ns=0)
+        assert (
+            len(times.text(1_790_000_000_123_456_789 if name not in "ddr" else 1_000_000_000)) == times.width
+        )

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
-from kdissect.exchanges.ordering import Ordering
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+from kdissect.exchanges.ordering import ByRequest, Ordering
 from kdissect.limits import DEFAULT, Limits
 from kdissect.model import Exchange
 from tests.exchange_factory import connection, exchange
@@ -57,3 +61,40 @@ def test_past_a_bound_the_earliest_goes_on() -> None:
     assert numbers(stage.feed(completed(1, 2, 3, 4), 0)) == [1, 2]
     stage = Ordering[Exchange](Limits(order_bytes=-1))
     assert numbers(stage.feed(completed(3, 4), 0)) == [3, 4]
+
+
+# By request
+
+MS = 1_000_000
+
+
+def by_request(*exchanges: tuple[int, int], limits: Limits = DEFAULT, size: int = 1) -> list[tuple[int, int]]:
+    """Exchanges as times of request and completion, in ms."""
+    items = [
+        SimpleNamespace(time_ns=begin * MS, order=(end * MS, 0), held_bytes=size) for begin, end in exchanges
+    ]
+    ordered: Any = ByRequest(limits).sorted(items)
+    return [(item.time_ns // MS, item.order[0] // MS) for item in ordered]
+
+
+def test_requests_are_sorted() -> None:
+    assert by_request((10, 20), (5, 30), (40, 50), (1, 60)) == [(1, 60), (5, 30), (10, 20), (40, 50)]
+    assert by_request() == []
+
+
+def test_a_row_waits_a_second_of_packet_time() -> None:
+    shown = by_request((10, 20), (5, 1019), (1, 1020), (0, 1021))
+    assert shown == [(1, 1020), (5, 1019), (10, 20), (0, 1021)]
+    shown = by_request((10, 20), (1015, 1021), (0, 1022))
+    assert shown == [(10, 20), (0, 1022), (1015, 1021)]
+
+
+def test_what_is_held_is_limited() -> None:
+    exchanges = [(begin, begin + 10) for begin in range(10, 0, -1)]
+    exchanges.sort(key=lambda item: item[1])
+    assert by_request(*exchanges) == sorted(exchanges)
+    backwards = [(100 - number, 200 + number) for number in range(6)]
+    few = replace(DEFAULT, order_rows=2)
+    assert by_request(*backwards, limits=few) == [backwards[at] for at in (2, 3, 4, 5, 1, 0)]
+    small = replace(DEFAULT, order_bytes=20)
+    assert by_request(*backwards, limits=small, size=10) == [backwards[at] for at in (2, 3, 4, 5, 1, 0)]

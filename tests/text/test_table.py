@@ -121,9 +121,8 @@ ERROR, MARK = "UNKNOWN_TOPIC_OR_PARTITION", "! malformed_body"
         (154, f"5.00ms       orders -> …  {ERROR}  ! left_over  {MARK}"),
         (134, f"5.00ms       {ERROR}  ! left_over  ! malfor…"),
         (107, f"5.00ms  orders … {ERROR} {MARK}"),
-        (99, f"5.00ms  {ERROR} {MARK}"),
-        (91, f"5.00ms  {ERROR} ! malfor…"),
-        (87, "5.00ms  UNKNOWN_TOPIC_OR_PARTITI… ! mal…"),
+        (99, f"5.00ms  orders … {ERROR} ! malfo…"),
+        (87, "5.00ms  orders … UNKNOWN_TOPIC_O… ! mal…"),
         (67, "5.00ms  UNKNOWN_TOP…"),
     ],
 )
@@ -171,3 +170,14 @@ def test_the_wire_cannot_write_escape_sequences() -> None:
     assert len(shown) == 1
     assert shown[0].isprintable()
     assert "\\x1b]0;title\\x07\\n\\u202e" in shown[0]
+
+
+def test_at_80_columns_the_text_is_kept_before_notes() -> None:
+    note, error = Anomaly("truncated_body", "response", "x"), Anomaly("malformed_body", "response", "x")
+    text = lines(produce())[0].split("  ")[-1]
+    (line,) = lines(produce(anomalies=[note]), width=80)[1:]
+    assert (columns_of(line) <= 80, line.endswith(" !"), text[:12] in line) == (True, True, True)
+    (line,) = lines(produce(anomalies=[note, error]), width=80)[1:]
+    assert (columns_of(line) <= 80, text[:7] in line) == (True, True)
+    assert "! malfo" in line
+    assert lines(produce(anomalies=[note]), width=160)[1].endswith("  ! truncated_body")
