@@ -38,7 +38,7 @@ from kdissect.exchanges.latency import split_latency
 from kdissect.exchanges.learned import LearnedFacts, Listeners
 from kdissect.exchanges.ordering import Ordering
 from kdissect.exchanges.overdue import Overdue
-from kdissect.exchanges.skimming import SkimmedConnection, SkimmedForProduces
+from kdissect.exchanges.skimming import SkimmedConnection, SkimmedConnections, SkimmedForProduces
 from kdissect.exchanges.topic_names import TopicNameResolver, learn, topic_refs
 from kdissect.kafka.bodies import decode_exchange
 from kdissect.kafka.internal.payloads import GroupProtocols, open_payloads
@@ -146,6 +146,7 @@ class Dissection:
         self._kafka_ports = kafka_ports
         self._show_secrets = options.show_secrets
         self._split_latency = split_latency
+        self._shard = shard
         self._segments = Segments(limits)
         self._connections = Connections(limits, shard)
         if observer is not None:
@@ -202,6 +203,8 @@ class Dissection:
             facts.gathered_batches()
             learners.append(learn_produced)
             self._connection_type = SkimmedForProduces
+        needed_apis = self._connection_type.needed_apis
+        self._connections = SkimmedConnections(self._limits, self._shard, facts.listeners, needed_apis)
         skimmed = cast("dict[Connection, SkimmedConnection | None]", self._kafka_connections)
         for events in chain(self._events(), self._last_events()):
             for connection, side, item in events:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kdissect.capture.reader import open_capture
+from kdissect.exchanges import skimming
 from kdissect.exchanges.end_to_end import learn_produced
 from kdissect.exchanges.learned import LearnedFacts
 from kdissect.exchanges.skimming import SkimmedConnection
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from kdissect.model import Packet
+    from kdissect.model import Endpoint, Packet
 
+OPENED = "connections: Kafka", "connections: not recognized"
 IS_DEEP = os.environ.get("KDISSECT_HYPOTHESIS") == "deep"
 SAMPLES = [ROOT / path for path in captures()]
 DAMAGED = SAMPLES if IS_DEEP else [path for path in SAMPLES if name_of(path) == "kafka-4-latecomer"]
@@ -37,6 +39,12 @@ def skimmed(packets: Sequence[Packet]) -> dict[Any, Any]:
     assert produced.topics == facts.topics
     assert not facts.produced
     return {**facts.topics, **produced.gathered_batches()}
+
+
+def listeners_of(packets: Sequence[Packet]) -> set[Endpoint]:
+    facts = LearnedFacts()
+    Dissection(packets).learn(facts)
+    return set(facts.listeners)
 
 
 def from_all_exchanges(packets: Sequence[Packet]) -> dict[Any, Any]:
@@ -61,6 +69,28 @@ def test_it_does_so_with_packets_lost(path: Path, damage: str) -> None:
     for seed in range(20 if IS_DEEP else 3):
         left = DAMAGES[damage](packets, Random(seed)).packets
         assert skimmed(left) == from_all_exchanges(left)
+
+
+@pytest.mark.parametrize("most_segments", [0, 1 << 30])
+def test_nothing_depends_on_which_connections_are_short(
+    monkeypatch: pytest.MonkeyPatch, most_segments: int
+) -> None:
+    packets = packets_of(ROOT / "samples/kafka-4-cluster.pcap.gz")
+    expected, listeners = from_all_exchanges(packets), listeners_of(packets)
+    for limit in ("_SHORT_SEGMENTS", "_SHORT_BYTES", "_SHORT_BYTES_IN_ALL"):
+        monkeypatch.setattr(skimming, limit, most_segments)
+    assert skimmed(packets) == expected
+    assert listeners_of(packets) == listeners
+
+
+def test_short_connections_are_not_opened() -> None:
+    packets = packets_of(ROOT / "samples/kafka-4-cluster.pcap.gz")
+    everything, first_pass = Dissection(packets), Dissection(packets)
+    for _ in everything:
+        pass
+    first_pass.learn(LearnedFacts())
+    opened = [sum(each.counts[name] for name in OPENED) for each in (first_pass, everything)]
+    assert 0 < opened[0] < 0.75 * opened[1]
 
 
 def test_it_skips_nearly_all(monkeypatch: pytest.MonkeyPatch) -> None:
