@@ -78,9 +78,9 @@ The time to transmit a large request or response is in no column: the latency be
 the request and ends with the first byte of the response. If both ends were captured, times are those of the
 first copy.
 
-A Fetch of a consumer has a `service_us` if it returned at least `min_bytes` that were there before: batches
+A consumer's Fetch has a `service_us` if it returned at least `min_bytes` that were already available: batches
 below the last high watermark (with `read_committed`: last stable offset) that the broker had reported on the
-same connection. It has a `wait_us` if it returned nothing, or nothing that was there. Neither is known if the
+same connection. It has a `wait_us` if it returned less than that, or nothing. Neither is known if the
 connection had not seen the high watermark of a partition that returned records, for errors of partitions, for
 records that a quota held back, and for share groups, whose responses have no high watermark. So a consumer
 that keeps up with its producers has few service times, and one that lags has many. A Fetch of a replica or of

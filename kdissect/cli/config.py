@@ -42,7 +42,7 @@ VIEWS = (
 @color_option
 @click.pass_context
 def config(context: click.Context, action: str, names: tuple[str, ...], color: str) -> None:  # noqa: ARG001
-    """Show the configuration: values, and where they come from.
+    """Show settings, and where each comes from.
 
     The whole file is checked. With COMMAND, shows all options of that command.
     """

@@ -48,7 +48,7 @@ class _Name(NamedTuple):
 @click.argument("pattern", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def fields(pattern: str | None, as_json: bool) -> None:
-    """List the columns and fields that filters and --fields know.
+    """List the columns and fields for filters and --fields.
 
     PATTERN is part of a name, or a glob: '*throttle*'. Columns of exchanges and records come first, then the
     fields of requests and responses, each with the APIs that have it.

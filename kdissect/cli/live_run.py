@@ -141,8 +141,8 @@ keep_options = combine(
         "target",
         callback=to_local,
         metavar="FILE",
-        help="Also write all captured packets to a pcapng file, regardless of the filters below. As "
-        "with tcpdump, it includes any credentials on the wire.",
+        help="Also write all captured packets to a pcapng file, regardless of filters. As with tcpdump, it "
+        "includes any credentials on the wire.",
     ),
     click.option(
         "-b",

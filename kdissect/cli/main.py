@@ -153,8 +153,8 @@ COMMANDS = {
     "export": "Write typed tables for Spark, DuckDB, pandas or Polars.",
     "spark": "Decode and analyze with Spark, on this machine or a cluster.",
     "apis": "Show known APIs and versions, and their layouts.",
-    "fields": "List the columns and fields that filters and --fields know.",
-    "config": "Show the configuration: values, and where they come from.",
+    "fields": "List the columns and fields for filters and --fields.",
+    "config": "Show settings, and where each comes from.",
     "completion": "Print a script that completes commands, options and values.",
     "help": "Show all options and examples of a command.",
 }
@@ -174,7 +174,7 @@ Examples:
   kdissect apis Fetch 13                  the layout of one version
 """
 EXIT_STATUS = {
-    0: "success, also if a capture ends in the middle of a packet",
+    0: "success, even if a capture ends in the middle of a packet",
     1: "--fail found something to report",
     2: "usage or input error",
     3: "output is incomplete because of a bug in kdissect",

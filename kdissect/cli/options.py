@@ -264,8 +264,8 @@ def names_option(by_default: str = f"{WHOLE} for files, {WINDOW} for pipes") -> 
     return click.option(
         "--names",
         type=click.Choice([WHOLE, WINDOW]),
-        help="Topic IDs are shown by name if some message has both. whole: any message in the input, which "
-        "is read twice; window: an earlier one, or one at most 2 s later (--limits naming_window). "
+        help="Messages that can give a topic ID its name. whole: any in the input, which is read twice; "
+        "window: earlier ones, and those at most 2 s later (--limits naming_window). "
         f"[default: {by_default}]",
     )
 

@@ -88,7 +88,7 @@ Examples:
 
 Each line shows one record: its time, API, partition, offset, key and value. NULL is null, "" is empty, and
 "-" is an unknown offset. Then, if present: the schema ID of the value, the trace ID from its headers,
-"rejected" with the broker's error ("unconfirmed" if the leader may have stored it all the same), "aborted",
+"rejected" with the broker's error ("unconfirmed" if the leader may have stored it anyway), "aborted",
 and after "!" anomalies of its batch.
 
 The time of a record is that of the request that produced it, or of the response with which it was fetched.
@@ -152,7 +152,7 @@ empty or new.
     "patterns",
     multiple=True,
     metavar="PATTERN",
-    help="Records with a match of this regular expression (RE2) in the bytes of key or value.",
+    help="Records whose key or value bytes match this regular expression (RE2).",
 )
 @click.option(
     "--control/--no-control",

@@ -34,12 +34,12 @@ Examples:
   kdissect story record:orders:3@1041 capture.pcap   from its producer to replicas and consumers
   kdissect story group:billing --mermaid capture.pcap > billing.mmd
 
-AFTER is the time since the line before. Exchanges that a client repeats without an error, such as heartbeats,
-empty fetches or commits, are one line until something else happens. "*" marks rebalances, transactions and
-times without exchanges.
+AFTER is the time since the previous line. Exchanges that a client repeats without an error, such as
+heartbeats, empty fetches or commits, share one line until something else happens. "*" marks rebalances,
+transactions and pauses.
 
-The story of a record has the times at which it passed: with the request of its producer, and with responses
-to replicas and consumers; then the first commit of each group past it.
+The story of a record shows when it was sent by its producer, and when to replicas and consumers; then the
+first commit of each group past it.
 """
 
 
@@ -60,7 +60,7 @@ def _to_subject(text: str) -> Subject:
 @input_options
 @names_option()
 @click.option("--diagram", is_flag=True, help="Draw a sequence diagram, with a column for each participant.")
-@click.option("--mermaid", is_flag=True, help="Write a sequence diagram in the language of Mermaid.")
+@click.option("--mermaid", is_flag=True, help="Write a sequence diagram for Mermaid.")
 @times_option
 @color_option
 def story(

@@ -697,7 +697,7 @@ RECORD: tuple[Column, ...] = (
         "key",
         STRING,
         lambda record: text_and_encoding(record.key)[0],
-        "Key; see `key_encoding`. Filters and --fields find what is inside JSON: `key.id`.",
+        "Key; see `key_encoding`. Filters and --fields can use fields inside JSON: `key.id`.",
         inside=lambda record: _json(record.key),
     ),
     Column("key_encoding", STRING, lambda record: text_and_encoding(record.key)[1], _ENCODINGS),
@@ -705,7 +705,7 @@ RECORD: tuple[Column, ...] = (
         "value",
         STRING,
         lambda record: text_and_encoding(record.value)[0],
-        "Value; see `value_encoding`. Filters and --fields find what is inside JSON: `value.order.id`.",
+        "Value; see `value_encoding`. Filters and --fields can use fields inside JSON: `value.order.id`.",
         inside=lambda record: _json(record.value),
     ),
     Column(

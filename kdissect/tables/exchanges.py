@@ -43,8 +43,8 @@ EXCHANGE_EXPORT_ONLY = (
         "wait_kind",
         STRING,
         waiter,
-        "Kind of request, if brokers delay its kind until there is something to answer: the API, with the "
-        "reader if that is not a consumer, `Fetch (replica)`, `Fetch (KRaft)`. Null for all others.",
+        "Kind of request, for requests that brokers may delay on purpose: the API, with the reader if that "
+        "is not a consumer: `Fetch (replica)`, `Fetch (KRaft)`. Null for all others.",
     ),
 )
 RECORD_EXPORT_ONLY = (

@@ -256,7 +256,7 @@ _TCP_COLUMNS = (
 CONNECTIONS = Table(
     "connections",
     "A TCP connection, Kafka or not. With filters: only connections with a matching exchange, whose "
-    "numbers cover all their exchanges.",
+    "counts cover all their exchanges.",
     (
         _plain("connection", STRING, "See `exchanges`.", "id"),
         Column("capture", STRING, lambda row: file_name(row.capture), "Capture in which it begins."),

@@ -71,7 +71,7 @@ def sections(summary: document.Summary, *, limit: int | None, narrow: bool = Fal
 
 
 _NOTES = {
-    "APIs": ("N to MAX: service times; time in queues, quotas and waits is left out, see Waits",),
+    "APIs": ("N to MAX: service times, without queues, quotas and waits; see Waits",),
     "Unanswered": ("details: kdissect read -V --exchange ID FILE",),
     "Slowest exchanges": ("by service time; details: kdissect read -V --exchange ID FILE",),
     "Waits": ("not in the service times above; UNKNOWN: exchanges that may have waited",),
