@@ -109,6 +109,12 @@ class Limits:
         "several seconds.",
     )
 
+    tcp_streams: int = _bound(
+        500_000,
+        "net, connections",
+        "TCP connections whose number (the field tcp_stream) is remembered, 300 bytes each; counted only "
+        "where the field is used.",
+    )
     connections: int = _bound(
         20_000,
         "net, connections",

@@ -273,6 +273,7 @@ class ConnectionInfo:
         principal: the authenticated user, once the broker has accepted it; None if it is not on the wire.
         sasl_mechanism: as the client named it.
         ordinal: number of the connection in this run, from 1, in order of first packets.
+        number: of the TCP connection in the capture, from 0, as tshark's ``tcp.stream``; None if not counted.
         errors_since: times of the first and latest errors that are expected only at first
             (exchanges/expected.py).
         from_start: whether the beginning of the broker's stream was captured.
@@ -289,6 +290,7 @@ class ConnectionInfo:
     principal: str | None = None
     sasl_mechanism: str | None = None
     ordinal: int = 0
+    number: int | None = None
     errors_since: dict[str, tuple[int, int]] = field(default_factory=dict)
     from_start: bool = False
     splitter: Any = None

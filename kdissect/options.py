@@ -37,6 +37,7 @@ class Options:
         criteria: filter name (see ``query.filters.build``) -> its values as strings.
         where: an expression, see query/where.py.
         end_to_end: determine when fetched records were produced.
+        numbers_streams: number TCP connections as tshark does, for the field ``tcp_stream``.
         exchanges: connection ID and number of each selected exchange; empty: all.
         names: ``WHOLE`` or ``WINDOW``, see exchanges/learned.py. A dissection by itself reads its input once,
             so it always uses the latter.
@@ -51,6 +52,7 @@ class Options:
     exchanges: frozenset[tuple[str, int]] = frozenset()
     names: str = WINDOW
     end_to_end: bool = False
+    numbers_streams: bool = False
 
     @property
     def is_filtered(self) -> bool:

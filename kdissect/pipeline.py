@@ -49,7 +49,7 @@ from kdissect.net.analysis import OPENED
 from kdissect.net.connection import Connections
 from kdissect.net.dns import resolved
 from kdissect.net.duplex import NEVER_NS
-from kdissect.net.tcp import Segments
+from kdissect.net.tcp import Segments, StreamNumbers
 from kdissect.options import WHOLE, Options
 
 if TYPE_CHECKING:
@@ -148,6 +148,7 @@ class Dissection:
         self._split_latency = split_latency
         self._shard = shard
         self._segments = Segments(limits)
+        self._numbers = StreamNumbers(limits) if options.numbers_streams else None
         self._connections = Connections(limits, shard)
         if observer is not None:
             self.observe(observer)
@@ -248,6 +249,7 @@ class Dissection:
         ``patience_ns``: packets may be out of order by that much.
         """
         connections, segments, index = self._connections, self._segments, self._index
+        numbers = self._numbers
         for packet in self._packets:
             if isinstance(packet, IdleTick):
                 self.now_ns = max(self.now_ns, packet.time_ns)
@@ -262,7 +264,7 @@ class Dissection:
             places, before = block.places, self.counts["packets"]
             self.counts["packets"] += len(places)
             self.now_ns = max(self.now_ns, max(places)[0])
-            if index is None:
+            if index is None and numbers is None:
                 for events in connections.feed_block(block, segments.feed):
                     self.place = 2 * (before + connections.place)
                     yield events
@@ -271,8 +273,11 @@ class Dissection:
                     self.place = 2 * place
                     segment = segments.feed(each)
                     if segment is not None:
+                        if numbers is not None:
+                            connections.number = numbers.feed(segment)
                         events = connections.feed(segment)
-                        index.note(connections.ordinal(segment.ends), segments.take_parts())
+                        if index is not None:
+                            index.note(connections.ordinal(segment.ends), segments.take_parts())
                         yield events
             self.place = 2 * self.counts["packets"]
             self._earliest_since_tick_ns = min(self._earliest_since_tick_ns, min(places)[0])

@@ -14,7 +14,7 @@ from kdissect.cli.terminal import output, width
 from kdissect.errors import UsageError
 from kdissect.kafka import apis, schema
 from kdissect.query.nearest import did_you_mean
-from kdissect.tables.columns import ALIASES, EXCHANGE, OBJECT, RECORD
+from kdissect.tables.columns import ALIASES, EXCHANGE, OBJECT, RECORD, TCP_STREAM
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -73,6 +73,7 @@ def _matches(name: str, pattern: str) -> bool:
 def _names() -> Iterator[_Name]:
     for column in EXCHANGE:
         yield _Name("exchange", column.name, str(column.type), column.unit, column.sentence, ())
+    yield _Name("exchange", TCP_STREAM.name, str(TCP_STREAM.type), "", TCP_STREAM.sentence, ())
     for column in ALIASES.values():
         yield _Name(
             "exchange", column.name, str(column.type), column.unit, f"{column.sentence} Filters only.", ()

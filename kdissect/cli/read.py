@@ -102,6 +102,7 @@ def read(
     """
     query = Query.take(options, names=WINDOW)
     output = ExchangeOutput.take(options, {"-w": target is not None})
+    query = query.with_fields(output.fields)
     if not (output.as_json or output.as_csv or output.fields):
         query = query.without_latency_parts()
     if target is not None:

@@ -206,6 +206,7 @@ def records(count: int | None, jobs: int | None, registry: str | None, **options
     output = RecordOutput(**{name: options.pop(name) for name in RecordOutput._fields})
     output.check()
     names = {*output.fields, *(where.names if where is not None else ())}
+    query = query.with_fields(names)
     if not names:
         query = query.without_latency_parts()
     end_to_end = output.shows_all_columns or E2E_LATENCY in names

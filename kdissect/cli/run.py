@@ -51,6 +51,9 @@ if TYPE_CHECKING:
 
 Row = TypeVar("Row")
 
+TCP_STREAM = "tcp_stream"
+"""A field that costs time, and is counted only if it is used."""
+
 
 @dataclass(frozen=True, slots=True)
 class Query:
@@ -111,12 +114,17 @@ class Query:
             names = WINDOW
         elif filter_.is_about_topics:
             names = WHOLE
-        return replace(query, options=replace(own, names=chosen or names))
+        return replace(query, options=replace(own, names=chosen or names)).with_fields(())
 
     @property
     def are_files(self) -> bool:
         """Whether the input can be read twice."""
         return bool(self.paths) and not any(map(_is_pipe, self.paths))
+
+    def with_fields(self, names: Iterable[str]) -> Query:
+        """The same for a command that shows these fields."""
+        uses_streams = TCP_STREAM in names or TCP_STREAM in (self.options.where or "")
+        return replace(self, options=replace(self.options, numbers_streams=uses_streams))
 
     def without_latency_parts(self) -> Query:
         """The same for a command that does not show them."""
@@ -381,7 +389,8 @@ def _learned(query: Query, *, shows_bar: bool) -> LearnedFacts:
             )
             return stack.enter_context(bar)
 
-        options = replace(query.options, end_to_end=False)  # batches are joined while the records are read
+        options = replace(query.options, numbers_streams=False)
+        options = replace(options, end_to_end=False)  # batches are joined while the records are read
         return learned_from(query.paths, options, watch=watch)
     raise AssertionError  # faults_named raises what it catches
 

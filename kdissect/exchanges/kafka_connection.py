@@ -662,6 +662,7 @@ class KafkaConnection:
             ends[client],
             ends[1 - client],
             ordinal=self._connection.ordinal,
+            number=self._connection.number,
             from_start=self._connection.from_start[1 - client],
         )
         self._client = client

@@ -166,6 +166,7 @@ class Connections:
 
     Attributes:
         analyzes: the same; it may change before the first packet.
+        number: of the next segment's connection, see ``tcp.StreamNumbers``; None if they are not counted.
         place: number within its block, from 1, of the packet that caused the latest events.
         counts: ``connections``, ``retransmitted_bytes``, ``overlapping_bytes``, ``conflicting_bytes``
             (overlapping ones that differ from those captured first), ``out_of_order`` segments, ``gaps``,
@@ -182,6 +183,7 @@ class Connections:
     ) -> None:
         self.counts: Counter[str] = Counter()
         self.place = 0
+        self.number: int | None = None
         self._limits = limits
         self.analyzes = analyzes
         self._shard = shard
@@ -455,6 +457,7 @@ class Connections:
             self._close(next(iter(self._order)), "evicted", segment.time_ns, out)
         self.counts["connections"] += 1
         duplex = Duplex(segment.ends, segment.time_ns, self._limits, self.counts)
+        duplex.number = self.number
         if self.analyzes:
             duplex.tcp = TcpAnalysis()
         one, two = duplex.streams

@@ -55,6 +55,7 @@ class Connection:
         from_start: by side, whether the beginning of the stream is known from a SYN or its acknowledgment.
         first_packet, first_time_ns, interface: of the earliest packet.
         ordinal: number of the connection in this run, from 1, in order of first packets.
+        number: see ``tcp.StreamNumbers``; None if they are not counted.
         streams: by side, with counts of repeated and out-of-order segments.
         tcp: its TCP analysis; None if the command needs none.
     """
@@ -67,6 +68,7 @@ class Connection:
     first_time_ns: int
     interface: Interface
     ordinal: int = 0
+    number: int | None = None
     streams: tuple[Stream, ...] = field(default=(), repr=False)
     tcp: TcpAnalysis | None = field(default=None, repr=False)
 
@@ -87,6 +89,7 @@ class Duplex:
     Attributes:
         ends: of the first segment, as in ``Segment.ends``.
         ordinal: as in ``Connection.ordinal``.
+        number: as in ``Connection.number``.
         connection: None until the beginning is known.
         tcp: its TCP analysis; None if the command needs none.
         streams: by side.
@@ -103,12 +106,13 @@ class Duplex:
     __slots__ = (
         "_counts", "_due_begin", "_due_end", "_early", "_early_held", "_early_ns", "_initiator", "_limits",
         "_reach", "cause", "connection", "due_ns", "ends", "is_close_reported", "is_finished", "now_ns",
-        "ordinal", "plain", "reset_ns", "streams", "tcp",
+        "number", "ordinal", "plain", "reset_ns", "streams", "tcp",
     )  # fmt: skip
 
     def __init__(self, ends: bytes, now_ns: int, limits: Limits, counts: Counter[str]) -> None:
         self.ends = ends
         self.ordinal = counts["connections"]
+        self.number: int | None = None
         self.connection: Connection | None = None
         self.tcp: TcpAnalysis | None = None
         self.streams = (Stream(), Stream())
@@ -322,6 +326,7 @@ class Duplex:
             first.time_ns,
             first.interface,
             self.ordinal,
+            self.number,
             streams=self.streams,
             tcp=self.tcp,
         )

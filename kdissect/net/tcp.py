@@ -241,3 +241,35 @@ def cores() -> int:
 def shard_of(ends: bytes, shards: int) -> int:
     """Number of the shard, of ``shards``, that a connection belongs to."""
     return crc32(connection_key(ends)) % shards
+
+
+class StreamNumbers:
+    """Numbers TCP connections from 0 as tshark's ``tcp.stream``: by the first segment of each, even a
+    bare acknowledgment. A SYN with another sequence number than its direction began with starts the next one.
+    Holds the ends of at most ``limits.tcp_streams`` connections, and forgets the oldest.
+    """
+
+    def __init__(self, limits: Limits = DEFAULT) -> None:
+        self._max = 2 * limits.tcp_streams
+        self._directions: dict[bytes, tuple[int, int]] = {}  # ends -> number, and where the direction begins
+        self._next = 0
+
+    def feed(self, segment: Segment) -> int:
+        """The number of a segment's connection."""
+        directions, ends, begin = self._directions, segment.ends, segment.sequence
+        begins = segment.flags & (SYN | ACK) == SYN
+        if (known := directions.get(ends)) is not None and not (begins and known[1] != begin):
+            return known[0]
+        back = reversed_ends(ends)
+        other = directions.get(back)
+        if known is None and other is not None:
+            number = other[0]
+        else:
+            directions.pop(back, None)
+            number, self._next = self._next, self._next + 1
+        if not segment.flags & SYN:
+            begin = (begin - 1) & 0xFFFFFFFF
+        directions[ends] = number, begin
+        if len(directions) > self._max:
+            del directions[next(iter(directions))]
+        return number

@@ -38,6 +38,7 @@ from kdissect.limits import MIB
 from kdissect.options import WHOLE, Options
 from kdissect.query.records import records_of
 from kdissect.spark import parts, shuffle
+from kdissect.spark.options import check_where
 from kdissect.spark.parts import ReadResult
 from kdissect.spark.planning import PART_BYTES
 from kdissect.spark.ranges import RANGE_BYTES, find_ranges
@@ -144,6 +145,8 @@ def decode(
     folder, tables = folder.absolute(), tables_of(export)
     options = replace(options, end_to_end=RECORDS in tables)
     filter_of(options)  # fails here rather than in every task
+    if options.where is not None:
+        check_where(options.where)
     manifest_job = manifest.job_of(filter(os.path.isfile, names), options, export)
     with locked(folder, export.mode):
         missing = manifest.missing(folder, tables, manifest_job, overwrite=overwrite)

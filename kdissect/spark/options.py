@@ -260,10 +260,20 @@ def _limits(text: str) -> Limits:
 
 def _where(text: str) -> str:
     try:
-        compile_where(text, columns.resolve)
+        check_where(text)
     except UsageError as error:
         raise UsageError(str(error).removeprefix("--where: ")) from None
     return text
+
+
+def check_where(text: str) -> None:
+    """Check an expression.
+
+    Raises:
+        UsageError: it is invalid, or about what only one process that reads all packets can know.
+    """
+    if columns.TCP_STREAM.name in compile_where(text, columns.resolve).names:
+        raise UsageError(f"{columns.TCP_STREAM.name} is not available on Spark")
 
 
 _READERS: dict[str, tuple[str, Callable[[str], Any]]] = {

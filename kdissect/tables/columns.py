@@ -412,7 +412,15 @@ ALIASES = {
 }
 """Names in ``--where`` that work like the options of the same names."""
 
-_EXCHANGE_NAMES = {**BY_NAME, **ALIASES}
+TCP_STREAM = Column(
+    "tcp_stream",
+    INT32,
+    attrgetter("connection.number"),
+    "Number of the TCP connection in the capture, from 0: tshark's `tcp.stream`. Filters and --fields only; "
+    "not on Spark.",
+)
+
+_EXCHANGE_NAMES = {**BY_NAME, **ALIASES, TCP_STREAM.name: TCP_STREAM}
 
 
 def text_getter(column: Column) -> Getter:
@@ -474,7 +482,7 @@ def selected(names: Sequence[str], columns: Iterable[Column] = EXCHANGE) -> tupl
     Raises:
         UsageError: there is no such column or path; the message suggests the nearest.
     """
-    by_name = {column.name: column for column in columns}
+    by_name = {column.name: column for column in (TCP_STREAM, *columns)}
     return tuple(by_name.get(name) or _path_column(name, by_name) for name in names)
 
 
