@@ -56,7 +56,7 @@ COMMON = {
         "--count --output",
         "live": "-i -d -D --api --topic --client --error --slower-than --top --summary --prometheus -w "
         "--output",
-        "story": "-d --names --diagram --mermaid -t --limits",
+        "story": "-d --api --error --since --until --where --json --diagram --mermaid -t --limits",
         "summary": "-d --topic --client --since --by --order-by --findings --groups --lag --transactions "
         "--versions --json",
         "check": "-d --port --json --max-rows --fail",

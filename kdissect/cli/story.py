@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kdissect.cli.help import command
-from kdissect.cli.options import color_option, input_options, names_option
+from kdissect.cli.options import color_option, filter_options, input_options, names_option
 from kdissect.cli.output_options import check_exclusive, time_formatter, times_option
 from kdissect.cli.run import Query, open_run
 from kdissect.cli.terminal import use_color, warn, width
@@ -58,39 +58,71 @@ def _to_subject(text: str) -> Subject:
 @command(epilog=EXAMPLES)
 @click.argument("subject", type=_to_subject, metavar="SUBJECT")
 @input_options
+@filter_options
 @names_option()
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="One JSON object per line: an exchange, or several that were folded, or a note.",
+)
 @click.option("--diagram", is_flag=True, help="Draw a sequence diagram, with a column for each participant.")
 @click.option("--mermaid", is_flag=True, help="Write a sequence diagram for Mermaid.")
 @times_option
 @color_option
 def story(
-    subject: Subject, diagram: bool, mermaid: bool, times: str | None, color: str, **options: Any
+    subject: Subject,
+    as_json: bool,
+    diagram: bool,
+    mermaid: bool,
+    times: str | None,
+    color: str,
+    **options: Any,
 ) -> None:
     """Show what happened to one group, client, transaction, topic or record.
 
     SUBJECT is group:G, client:C, txn:ID, topic:T or record:T:P@OFFSET. Shows all exchanges about it, of all
-    connections, in order of time.
+    connections, in order of time; filters leave out the others.
     """
     from kdissect.text.story import Story
 
-    check_exclusive({"--diagram": diagram, "--mermaid": mermaid})
+    check_exclusive({"--json": as_json, "--diagram": diagram, "--mermaid": mermaid})
     query = Query.take(options)
+    is_shown = query.filter
     query = replace(
         query, filter=subject.filter(), options=replace(query.options, end_to_end=subject.kind == RECORD)
     )
     collected = Story(subject, query.limits)
     with open_run(query, bar=lambda _: True) as run:
-        run.show(run.selected(), collected.feed)
+        if run.first_ns is not None:
+            is_shown.begin(run.first_ns)
+        run.show(
+            run.selected(), lambda exchange: collected.feed(exchange, is_shown=is_shown.matches(exchange))
+        )
         rows = collected.close()
         form = partial(time_formatter, run.out, times, run.first_ns, is_tree=False)
-        if mermaid:
+        if as_json:
+            _write_json(rows, run.out)
+        elif mermaid:
             from kdissect.text.sequence_diagram import mermaid as lines_of
 
             run.out.writelines(f"{line}\n" for line in lines_of(rows) if rows)
         elif not (diagram and _is_drawn(rows, run.out, form())):
             _write_lines(rows, run.out, form(), color)
-    run.report(collected.exchanges)
+    run.report(collected.exchanges + collected.hidden)
+    if collected.hidden and not collected.exchanges:
+        warn(f"no match in {many(collected.hidden, 'exchange')} about it")
     run.end("exchange")
+
+
+def _write_json(rows: Sequence[Entry | Note], out: TextIO) -> None:
+    from kdissect.phrases import json_writer
+    from kdissect.tables.values import json_line
+    from kdissect.text.story import json_row
+
+    write = json_writer(out)
+    for row in rows:
+        write(json_line(json_row(row)))
 
 
 def _is_drawn(rows: Sequence[Entry | Note], out: TextIO, times: Times) -> bool:

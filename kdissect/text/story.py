@@ -13,7 +13,7 @@ from collections import Counter, deque
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect.exchanges import content
 from kdissect.exchanges.group_events import ALIVE, COMMIT, group_events
@@ -29,6 +29,7 @@ from kdissect.stats.facts import Facts
 from kdissect.stats.groups import Groups, cause_row, timelines
 from kdissect.stats.transactions import OPEN, Transactions
 from kdissect.tables.columns import RECORD as RECORD_COLUMNS
+from kdissect.tables.values import timestamp
 from kdissect.text.about import about
 from kdissect.text.groups_page import cause
 from kdissect.text.style import BOLD, CYAN, RED, paint
@@ -123,11 +124,11 @@ class Story:
         limits: to respect.
 
     Attributes:
-        exchanges: how many are part of an entry.
+        exchanges: how many are part of an entry; ``hidden``: those that are not shown.
     """
 
     def __init__(self, subject: Subject, limits: Limits = DEFAULT) -> None:
-        self.exchanges = 0
+        self.exchanges = self.hidden = 0
         self._half = max(1, limits.story_entries // 2)
         self._first: list[Entry] = []
         self._latest: deque[Entry] = deque()
@@ -143,8 +144,16 @@ class Story:
             criteria = RecordCriteria(*place, offsets=(str(subject.offset),))
             self._records = Records(RecordFilter(criteria, limits), limits)
 
-    def feed(self, exchange: Exchange) -> None:
-        """Add the next exchange in order of completion."""
+    def feed(self, exchange: Exchange, *, is_shown: bool = True) -> None:
+        """Add the next exchange in order of completion. Those that are not shown count for rebalances and
+        transactions.
+        """
+        for part in (self._groups, self._transactions):
+            if part is not None:
+                part.feed(Facts(exchange))
+        if not is_shown:
+            self.hidden += 1
+            return
         entry = _entry(exchange)
         if self._records is not None:
             carried = next(self._records.of((exchange,)), None)
@@ -156,9 +165,6 @@ class Story:
                 return  # the record is not in this batch: it was compacted, or the batch hides its offsets
         entry.text = entry.text.removeprefix(self._prefix).removeprefix(", ").lstrip()
         self.exchanges += 1
-        for part in (self._groups, self._transactions):
-            if part is not None:
-                part.feed(Facts(exchange))
         if self._records is None and _is_routine(exchange):
             self._fold(entry)
         else:
@@ -169,12 +175,21 @@ class Story:
         """The entries and the notes between them, in order of time."""
         self._end_folds()
         notes, left_out = [*self._rebalances(), *self._transactions_seen()], self._left_out
+        if self.hidden:
+            notes = [note for note in notes if self._is_among_entries(note)]
         shown = [note for note in notes if not left_out.begin_ns <= note.time_ns <= left_out.end_ns]
         if left_out.exchanges:
             shown.append(left_out.note(len(notes) - len(shown)))
         rows: list[Entry | Note] = [*shown, *self._first, *self._latest]
         rows.sort(key=attrgetter("time_ns"))  # a note comes before the first exchange that it covers
         return list(_with_gaps(rows))
+
+    def _is_among_entries(self, note: Note) -> bool:
+        """Whether a note is about the time of the entries."""
+        entries = [*self._first, *self._latest]
+        return any(entry.time_ns <= note.end_ns for entry in entries) and any(
+            note.time_ns <= entry.end_ns for entry in entries
+        )
 
     def _fold(self, entry: Entry) -> None:
         key = entry.client, entry.broker, entry.api, entry.records > 0
@@ -323,6 +338,29 @@ def names_of(rows: Iterable[Entry | Note]) -> dict[Participant, str]:
     times = Counter(each.name for each in participants)
     return {
         each: each.name if times[each.name] == 1 else f"{each.name} ({each.address})" for each in participants
+    }
+
+
+def json_row(row: Entry | Note) -> dict[str, Any]:
+    """A row as JSON. ``time`` and ``end`` are UTC; what is about several exchanges has their number as
+    ``count``, the first as ``exchange``, and the longest latency.
+    """
+    times = {"time": timestamp(row.time_ns), "end": timestamp(row.end_ns)}
+    if isinstance(row, Note):
+        return {"type": "note", **times, "text": row.text}
+    return {
+        "type": "exchange",
+        **times,
+        "exchange": row.exchange,
+        "count": row.count,
+        "client": row.client.name,
+        "client_ip": row.client.address,
+        "broker": row.broker.name,
+        "api": row.name,
+        "text": row.text,
+        "latency_us": row.longest_ns // 1000 if row.longest_ns else None,
+        "records": row.records,
+        "errors": list(row.errors),
     }
 
 

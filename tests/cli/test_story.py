@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import sys
 from typing import TYPE_CHECKING
@@ -101,3 +102,36 @@ def test_names_from_the_network_are_escaped(
     assert "PWNED" in done.out
     assert_harmless(done.out)
     assert_harmless(done.err)
+
+
+def test_json_has_the_entries_and_notes_of_the_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = run(capsys, "story", "group:restless", STORM).lines
+    rows = [json.loads(line) for line in run(capsys, "story", "group:restless", "--json", STORM).lines]
+    assert [row["type"] == "note" for row in rows] == ["* " in line for line in lines]
+    for row, line in zip(rows, lines, strict=True):
+        assert line.startswith(row["time"])
+        if row["type"] == "exchange":
+            assert row["exchange"] in line
+            assert all(error in line for error in row["errors"])
+            assert row["latency_us"] is None or row["latency_us"] > 0
+
+
+def test_filters_select_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    everything = run(capsys, "story", "group:restless", "--json", STORM).lines
+    rows = [json.loads(line) for line in everything]
+    joined = run(capsys, "story", "group:restless", "--json", "--api", "JoinGroup", STORM)
+    shown = [json.loads(line) for line in joined.lines]
+    assert joined.err == ""
+    assert {row["api"] for row in shown if row["type"] == "exchange"} == {"JoinGroup"}
+    assert [row["exchange"] for row in shown if row["type"] == "exchange"] == [
+        row["exchange"] for row in rows if row.get("api") == "JoinGroup"
+    ]
+    rebalances = [row["text"] for row in rows if "rebalance" in row.get("text", "")]
+    assert [row["text"] for row in shown if "rebalance" in row.get("text", "")] == rebalances
+    middle = rows[len(rows) // 2]["time"]
+    later = run(capsys, "story", "group:restless", "--json", "--since", middle, STORM)
+    assert all(json.loads(line)["end"] >= middle for line in later.lines)
+    assert 0 < len(later.lines) < len(rows)
+    nothing = run(capsys, "story", "group:restless", "--since", "2027-01-01T00:00:00Z", STORM)
+    assert (nothing.status, nothing.out) == (0, "")
+    assert re.fullmatch(r"kdissect: no match in \d+ exchanges about it\n", nothing.err)
