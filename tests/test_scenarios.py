@@ -119,6 +119,20 @@ def lag(kind: str, name: str) -> dict[int, LagRow]:
     return {row.partition: row for row in rows}
 
 
+def test_a_consumer_that_keeps_up_ranks_no_slower_than_one_that_lags() -> None:
+    """Its fetches wait for records, which is no service time."""
+    with open_capture(SAMPLES["kafka-4-lag"]) as packets:
+        fetches = [each for each in dissect(packets) if each.api == "Fetch"]
+    of_client = {}
+    for name in ("quick", "slow"):
+        ((row,),) = [summarize([each for each in fetches if each.client_id == name]).apis or ()]
+        of_client[name] = row
+    quick, slow = of_client["quick"], of_client["slow"]
+    assert quick.wait_us.count > slow.wait_us.count
+    assert (quick.wait_us.p99 or 0) > (slow.service_us.p99 or 0) > 0
+    assert (quick.service_us.p99 or 0) <= (slow.service_us.p99 or 0)
+
+
 def test_offsets_and_lag_are_those_of_kafka_consumer_groups() -> None:
     described = truth("kafka-4-lag")["facts"]["kafka-consumer-groups"]
     assert len(described) == 4
