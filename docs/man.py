@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 WIDTH = 72  # of examples: a terminal of 80 columns without the margins of man
 FILES = {
-    "~/.config/kdissect/config.toml": "Defaults of options; see docs/config.md. XDG_CONFIG_HOME is respected."
+    "~/.config/kdissect/config.toml": "Defaults of options, colors, and names of hosts; see docs/config.md. "
+    "XDG_CONFIG_HOME is respected."
 }
 ENVIRONMENT = {
     "KDISSECT_CONFIG": "The configuration file, instead of the usual one.",

@@ -29,9 +29,8 @@ if TYPE_CHECKING:
 _REPORT_LINE = "report_line"
 _NEVER_SKIPPED_IN_CI = ("tools", "tshark", *(["live", "spark"] if os.geteuid() == 0 else []))
 
-os.environ["XDG_CONFIG_HOME"] = "/nonexistent"
-for _variable in (CONFIG_VARIABLE, PROFILE_VARIABLE):
-    os.environ.pop(_variable, None)
+os.environ[CONFIG_VARIABLE] = os.devnull
+os.environ.pop(PROFILE_VARIABLE, None)
 
 settings.register_profile(
     "quick", max_examples=25, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]

@@ -17,7 +17,7 @@ from kdissect.kafka.bodies import decode_exchange
 from kdissect.kafka.headers import read_request_header, response_header_version
 from kdissect.model import ANSWERED, ConnectionInfo, Endpoint, Exchange
 from kdissect.tables.lines import CsvLines, JsonLines
-from kdissect.text.style import Times
+from kdissect.text.style import COLORED, Times
 from kdissect.text.table import ExchangeTable
 from kdissect.text.tree import ExchangeTree
 from tests.captures import pcap
@@ -41,7 +41,7 @@ class EverySink:
         self.text = io.StringIO()
         self.binary = io.BytesIO()
         self.sinks = [
-            ExchangeTable(self.text, Times("e"), width=80, color=True),
+            ExchangeTable(self.text, Times("e"), width=80, style=COLORED),
             ExchangeTree(self.text, Times("e")),
             ExchangeTree(self.text, Times("e"), show_bytes=True),
             JsonLines(self.binary.write),

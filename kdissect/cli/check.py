@@ -9,7 +9,7 @@ import click
 from kdissect.cli.help import command
 from kdissect.cli.options import color_option, input_options, names_option
 from kdissect.cli.run import Query, open_run
-from kdissect.cli.terminal import use_color, width
+from kdissect.cli.terminal import style_of, width
 from kdissect.stats.quality import GOOD
 
 if TYPE_CHECKING:
@@ -87,5 +87,5 @@ def _write(run: Run, document: Check, max_rows: int, color: str, *, as_json: boo
         run.out,
         check_page.sections(document, limit=max_rows),
         width=width(run.out),
-        color=use_color(run.out, color),
+        style=style_of(run.out, color),
     )

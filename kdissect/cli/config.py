@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kdissect.cli.config_file import DEFAULTS, PROFILES, is_defaults, key_of
+from kdissect.cli.config_file import COLORS, DEFAULTS, HOSTS, PROFILES, is_defaults, key_of
 from kdissect.cli.help import command, configuration, name_of, options_of
 from kdissect.cli.options import color_option
 from kdissect.cli.terminal import output, use_color, width
@@ -15,6 +15,7 @@ from kdissect.phrases import ABSENT, absent
 from kdissect.query.nearest import did_you_mean
 from kdissect.text import page
 from kdissect.text.page import View, table
+from kdissect.text.style import Style
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -60,7 +61,7 @@ def config(context: click.Context, action: str, names: tuple[str, ...], color: s
         notes.append(f"profile {file.profile}")
     with output() as out:
         section = table("Configuration", VIEWS[bool(name) :], rows, notes=tuple(notes))
-        page.write(out, [section], width=width(out), color=use_color(out, color))
+        page.write(out, [section], width=width(out), style=Style(use_color(out, color)))
 
 
 def _contexts(context: click.Context) -> Iterator[click.Context]:
@@ -86,6 +87,8 @@ def _check(context: click.Context, file: ConfigFile) -> None:
     options = {option.name: option for option in options_of(context)}
     for profile in (None, *file.tables.get(PROFILES, {})):
         chosen = file._replace(profile=profile)
+        chosen.colors()
+        chosen.hosts()
         for name, value in chosen.default_map(context).items():
             option = options[name]
             try:
@@ -101,6 +104,9 @@ def _settings(file: ConfigFile, names: Iterable[str]) -> Iterator[Sequence[str]]
         for key, setting in file.options(name).items():
             if is_defaults(setting.table) == (name == DEFAULTS):
                 yield "all" if name == DEFAULTS else name, key, _text(setting.value), f"[{setting.table}]"
+    for name in (COLORS, HOSTS):
+        for key, setting in file.settings(name).items():
+            yield name, key, _text(setting.value), f"[{setting.table}]"
 
 
 def _options(context: click.Context, file: ConfigFile) -> Iterator[Sequence[str]]:

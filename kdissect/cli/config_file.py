@@ -1,6 +1,7 @@
-"""``~/.config/kdissect/config.toml`` -> defaults of options. docs/config.md describes the file.
+"""``~/.config/kdissect/config.toml`` -> defaults of options, colors, names of hosts.
 
-A command reads it once. Tables of other commands are checked when those run, and by ``kdissect config show``.
+docs/config.md describes the file. A command reads it once. Tables of other commands are checked when
+those run, and by ``kdissect config show``.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
 DEFAULTS, PROFILES = "defaults", "profiles"
+COLORS, HOSTS = "colors", "hosts"
 
 
 class Setting(NamedTuple):
@@ -45,12 +47,32 @@ class ConfigFile(NamedTuple):
         """The settings that apply to a command. Those of a profile override the others, those in the table
         of the command override those in ``[defaults]``.
         """
+        return self.settings(DEFAULTS, command)
+
+    def settings(self, *names: str) -> dict[str, Setting]:
+        """The settings in tables; later ones override earlier ones, and those of a profile all others."""
         settings: dict[str, Setting] = {}
         for prefix, tables in self.layers():
-            for name in (DEFAULTS, command):
+            for name in names:
                 table = prefix + name.replace(" ", ".")
                 settings |= {key: Setting(value, table) for key, value in _table(tables, name).items()}
         return settings
+
+    def colors(self) -> dict[str, str]:
+        """Colors, as ``Style`` takes them.
+
+        Raises:
+            UsageError: there is no such color, or nothing that can have it.
+        """
+        return {key: self._color(key, setting) for key, setting in self.settings(COLORS).items()}
+
+    def hosts(self) -> dict[str, str]:
+        """Names of hosts by address, with or without a port.
+
+        Raises:
+            UsageError: something is not an address, or not a name.
+        """
+        return {key: self._host(key, setting) for key, setting in self.settings(HOSTS).items()}
 
     def layers(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """The file and its profile: what stands before the names of their tables, and the tables."""
@@ -101,6 +123,33 @@ class ConfigFile(NamedTuple):
                 )
             if name not in known:
                 raise self.error("", f"unknown table [{prefix}{name}]{did_you_mean(name, known)}")
+
+    def _color(self, key: str, setting: Setting) -> str:
+        from kdissect.text import style
+
+        if key not in style.COLORS:
+            raise self.error(setting.table, f'unknown key "{key}"{did_you_mean(key, style.COLORS)}')
+        words = setting.value.split() if isinstance(setting.value, str) else [str(setting.value)]
+        for word in words:
+            if word not in style.CODES:
+                hint = did_you_mean(word, style.CODES)
+                raise self.error(setting.table, f'{key}: unknown color "{word}"{hint}')
+        return " ".join(words)
+
+    def _host(self, key: str, setting: Setting) -> str:
+        from ipaddress import ip_address
+
+        host, _, port = key.rpartition(":")
+        has_port = port.isdecimal() and (":" not in host or host.startswith("["))
+        try:
+            ip_address(host.strip("[]") if has_port else key)
+        except ValueError:
+            raise self.error(
+                setting.table, f'invalid address "{key}": use 10.0.0.5, 10.0.0.5:9092 or [fd00::5]:9092'
+            ) from None
+        if not isinstance(setting.value, str):
+            raise self.error(setting.table, f'"{key}" must be a string')
+        return setting.value
 
     def _value(self, key: str, value: Any, table: str, option: click.Option) -> Any:
         """What the command line would have. None: a flag that is not set."""
@@ -156,7 +205,7 @@ def load(context: click.Context, name: str | None, profile: str | None) -> Confi
     config = ConfigFile(path, tables, profile)
     root = context.find_root()
     assert isinstance(root.command, click.Group)
-    known = (DEFAULTS, *root.command.list_commands(root))
+    known = (DEFAULTS, COLORS, HOSTS, *root.command.list_commands(root))
     config.check_tables("", tables, (*known, PROFILES))
     profiles = tables.get(PROFILES, {})
     config.check_tables(f"{PROFILES}.", profiles, profiles)
@@ -164,6 +213,8 @@ def load(context: click.Context, name: str | None, profile: str | None) -> Confi
         config.check_tables(f"{PROFILES}.{each}.", its_tables, known)
     if profile is not None and profile not in profiles:
         raise config.error("", f'no profile "{profile}"{did_you_mean(profile, profiles)}')
+    config.colors()
+    config.hosts()
     return config
 
 

@@ -32,7 +32,7 @@ from kdissect.cli.monitor import MonitorOptions, monitor_options, open_monitor
 from kdissect.cli.options import combine, filter_options, live_options, mode_option, to_local
 from kdissect.cli.output_options import ExchangeOutput, output_options
 from kdissect.cli.run import Query
-from kdissect.cli.terminal import use_color, warn, width
+from kdissect.cli.terminal import style_of, warn, width
 from kdissect.phrases import many
 from kdissect.query.records import records_of
 from kdissect.stats.connection_log import ConnectionFeed, ConnectionLog
@@ -92,7 +92,7 @@ class LiveSummary:
             return
         sections = self._sections(names, dissection.counts, dissection.skipped)
         with suppress(OSError):  # the terminal was closed
-            page.write(sys.stderr, sections, width=width(sys.stderr), color=use_color(sys.stderr, color))
+            page.write(sys.stderr, sections, width=width(sys.stderr), style=style_of(sys.stderr, color))
 
     def _sections(
         self, names: Sequence[str], counts: Mapping[str, int], skipped: Mapping[str, int]

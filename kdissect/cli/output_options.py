@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from kdissect.cli.options import color_option, combine, complete_columns, csv_option
-from kdissect.cli.terminal import use_color, width
+from kdissect.cli.terminal import style_of, width
 from kdissect.phrases import json_writer
 from kdissect.text.style import FORMATS, Times
 from kdissect.text.table import ExchangeTable, is_narrow
@@ -192,21 +192,21 @@ class ExchangeOutput(NamedTuple):
             from kdissect.tables.lines import FieldLines
 
             return FieldLines(out, columns, times.text if self.times else None, heading=self.heading)
-        color = use_color(out, self.color)
+        style = style_of(out, self.color)
         if self.tree or self.show_bytes:
             from kdissect.text.tree import ExchangeTree
 
             return ExchangeTree(
                 out,
                 times,
-                color=color,
+                style=style,
                 show_bytes=self.show_bytes,
                 full=self.full,
                 show_secrets=query.options.show_secrets,
                 opener=opener,
             )
         return ExchangeTable(
-            out, times, width=width(out), color=color, heading=self.heading, by_request=by_request
+            out, times, width=width(out), style=style, heading=self.heading, by_request=by_request
         )
 
     def _check(self, others: dict[str, bool]) -> None:

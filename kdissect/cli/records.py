@@ -32,7 +32,7 @@ from kdissect.cli.output_options import (
 )
 from kdissect.cli.parallel_run import jobs_option, processes
 from kdissect.cli.run import Query, Selection, open_run
-from kdissect.cli.terminal import use_color, warn, width
+from kdissect.cli.terminal import style_of, warn, width
 from kdissect.exchanges.content import record_time_ns
 from kdissect.files import PRIVATE
 from kdissect.limits import live
@@ -399,13 +399,13 @@ def _sink(output: RecordOutput, out: TextIO, times: Times) -> RecordSink:
         return Template(output.template, out.buffer.write, is_terminal=out.isatty())
     if output.fields:
         return FieldLines(out, columns, times.text if output.times else None, heading=output.heading)
-    color = use_color(out, output.color)
+    style = style_of(out, output.color)
     if output.is_tree:
         from kdissect.text.tree import RecordTree
 
         dump_row = 0 if not output.show_bytes else 16 if (width(out) or 80) >= 80 else 8
-        return RecordTree(out, times, color=color, full=output.full, dump_row=dump_row)
-    return RecordTable(out, times, width=width(out), color=color, heading=output.heading)
+        return RecordTree(out, times, style=style, full=output.full, dump_row=dump_row)
+    return RecordTable(out, times, width=width(out), style=style, heading=output.heading)
 
 
 def _report(source: Records, shown: int, *, complete: bool) -> None:

@@ -12,7 +12,7 @@ from kdissect.cli.help import command
 from kdissect.cli.options import color_option, filter_options, input_options, names_option
 from kdissect.cli.output_options import check_exclusive, time_formatter, times_option
 from kdissect.cli.run import Query, open_run
-from kdissect.cli.terminal import use_color, warn, width
+from kdissect.cli.terminal import style_of, warn, width
 from kdissect.errors import UsageError
 from kdissect.phrases import many
 from kdissect.query.subjects import RECORD, parse_subject
@@ -143,7 +143,7 @@ def _is_drawn(rows: Sequence[Entry | Note], out: TextIO, times: Times) -> bool:
 def _write_lines(rows: Sequence[Entry | Note], out: TextIO, times: Times, color: str) -> None:
     from kdissect.text.story import Note, StoryTable, names_of
 
-    table = StoryTable(out, times, names_of(rows), width=width(out), color=use_color(out, color))
+    table = StoryTable(out, times, names_of(rows), width=width(out), style=style_of(out, color))
     for row in rows:
         if isinstance(row, Note):
             table.note(row)

@@ -12,7 +12,7 @@ from kdissect.cli.help import command
 from kdissect.cli.options import color_option, filter_options, input_options, names_option
 from kdissect.cli.parallel_run import jobs_option, processes
 from kdissect.cli.run import Query, Run, Selection, open_run
-from kdissect.cli.terminal import output, use_color, width
+from kdissect.cli.terminal import output, style_of, width
 from kdissect.query.filters import parse_duration
 from kdissect.stats.traffic import BY
 
@@ -203,7 +203,7 @@ def _write(run: Run, document: Summary, max_rows: int | None, color: str, *, as_
     sections = summary_page.sections(
         document, limit=max_rows or ROWS, narrow=columns is not None and columns < WIDE
     )
-    page.write(run.out, sections, width=columns, color=use_color(run.out, color))
+    page.write(run.out, sections, width=columns, style=style_of(run.out, color))
 
 
 def _sketch(path: Path, summarizer: Summarizer, by: str | None) -> None:
@@ -226,4 +226,4 @@ def _list_rules(color: str, *, as_json: bool) -> None:
         if as_json:
             out.buffer.write(json_document(rows))
         else:
-            page.write(out, summary_page.rules(rows), width=width(out), color=use_color(out, color))
+            page.write(out, summary_page.rules(rows), width=width(out), style=style_of(out, color))

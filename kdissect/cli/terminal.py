@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from kdissect.capture.reader import Capture
     from kdissect.model import Packet, PacketBlock
+    from kdissect.text.style import Style
 
 Item = TypeVar("Item")
 
@@ -49,6 +50,18 @@ def use_color(stream: TextIO, choice: str) -> bool:
     if choice != "auto":
         return choice == "always"
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def style_of(stream: TextIO, choice: str) -> Style:
+    """Return how text for people looks on a stream, by ``--color`` and the configuration file."""
+    from kdissect.cli.help import configuration  # which imports this module
+    from kdissect.text.style import Style
+
+    context = click.get_current_context(silent=True)
+    config = None if context is None else configuration(context)
+    if config is None or config.path is None:
+        return Style(use_color(stream, choice))
+    return Style(use_color(stream, choice), config.colors(), config.hosts())
 
 
 def warn(text: str, *below: str) -> None:

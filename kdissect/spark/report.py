@@ -14,6 +14,7 @@ from kdissect.query.nearest import did_you_mean
 from kdissect.spark.tables import as_json
 from kdissect.text import page
 from kdissect.text.page import PageSection, View, table
+from kdissect.text.style import PLAIN, Style
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -121,7 +122,7 @@ def write_page(
     *,
     limit: int = ROWS,
     width: int | None = None,
-    color: bool = False,
+    style: Style = PLAIN,
 ) -> None:
     """Write tables for people.
 
@@ -130,11 +131,11 @@ def write_page(
         results: returned by ``report``.
         limit: maximum rows of each table.
         width: width of the terminal; None if ``out`` is not a terminal.
-        color: whether headings are bold.
+        style: of headings, and names of hosts.
     """
     narrow = width is not None and width < _WIDE
     sections = (_section(name, frame, limit, narrow=narrow) for name, frame in results)
-    page.write(out, sections, width=width, color=color)
+    page.write(out, sections, width=width, style=style)
 
 
 def write_json(write: Callable[[bytes], object], results: Iterable[JobResult]) -> None:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from datetime import datetime
     from typing import TextIO
 
+    from kdissect.text.style import Style
+
 _BLANKS = re.compile(r" +$", re.MULTILINE)
 _UNBOUNDED = 10_000  # columns of a pipe or file, where nothing is truncated
 
@@ -102,14 +104,14 @@ def between(first: datetime, last: datetime, digits: int = 6) -> str:
     return f"{first_text[: len(first_text) - rest]} to {last_text[: len(last_text) - rest]} UTC"
 
 
-def write(out: TextIO, sections: Iterable[PageSection], *, width: int | None, color: bool) -> None:
+def write(out: TextIO, sections: Iterable[PageSection], *, width: int | None, style: Style) -> None:
     """Write the page.
 
     Args:
         out: owned by the caller.
         sections: what to write.
         width: of the terminal; None if ``out`` is not a terminal.
-        color: whether headings are bold and notes dim.
+        style: of headings and notes, and names of hosts.
     """
     from rich.console import Console
     from rich.table import Table as RichTable
@@ -119,9 +121,9 @@ def write(out: TextIO, sections: Iterable[PageSection], *, width: int | None, co
     console = Console(
         file=page,
         width=width or _UNBOUNDED,
-        force_terminal=color,
-        no_color=not color,
-        color_system="standard" if color else None,
+        force_terminal=style.is_colored,
+        no_color=not style.is_colored,
+        color_system="standard" if style.is_colored else None,
         highlight=False,
         soft_wrap=False,
         legacy_windows=False,
@@ -132,14 +134,14 @@ def write(out: TextIO, sections: Iterable[PageSection], *, width: int | None, co
             console.print()
         is_first = False
         if section.title:
-            for line in wrapped(printable(section.title), width):
-                console.print(Text(cut(line, width or _UNBOUNDED), style="bold"), soft_wrap=True)
+            for line in wrapped(style.named(printable(section.title)), width):
+                console.print(Text(cut(line, width or _UNBOUNDED), style=style.heading), soft_wrap=True)
         for note in section.notes:
-            for line in wrapped(printable(note), width, "  " if note.startswith("- ") else ""):
-                console.print(Text(line, style="dim" if section.is_dim else ""), soft_wrap=True)
+            for line in wrapped(style.named(printable(note)), width, "  " if note.startswith("- ") else ""):
+                console.print(Text(line, style=style.faint if section.is_dim else ""), soft_wrap=True)
         if section.rows:
-            style = "dim" if section.is_dim else ""
-            grid = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+            row_style = style.faint if section.is_dim else ""
+            grid = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=style.faint)
             for view in section.views:
                 grid.add_column(
                     Text(printable(view.heading)),
@@ -149,9 +151,12 @@ def write(out: TextIO, sections: Iterable[PageSection], *, width: int | None, co
                 )
             for row in section.rows:
                 grid.add_row(
-                    *(Text(printable(cell), style=style, no_wrap=True, overflow="ellipsis") for cell in row)
+                    *(
+                        Text(style.named(printable(cell)), style=row_style, no_wrap=True, overflow="ellipsis")
+                        for cell in row
+                    )
                 )
             console.print(grid)
         if section.left_out:
-            console.print(Text(f"{section.left_out:,} more; use --max-rows to show them", style="dim"))
+            console.print(Text(f"{section.left_out:,} more; use --max-rows to show them", style=style.faint))
     out.write(_BLANKS.sub("", page.getvalue()))

@@ -32,7 +32,7 @@ from kdissect.tables.columns import RECORD as RECORD_COLUMNS
 from kdissect.tables.values import timestamp
 from kdissect.text.about import about
 from kdissect.text.groups_page import cause
-from kdissect.text.style import BOLD, CYAN, RED, paint
+from kdissect.text.style import BOLD, CYAN, PLAIN, RED, Style
 from kdissect.text.table import LineTable, LineView, api, is_narrow, latency
 
 if TYPE_CHECKING:
@@ -373,7 +373,7 @@ class StoryTable(LineTable[Entry]):
     """Writes the entries of a story, and notes between them.
 
     Args:
-        out, times, width, color: as for ``LineTable``.
+        out, times, width, style: as for ``LineTable``.
         names: of the participants.
     """
 
@@ -386,17 +386,17 @@ class StoryTable(LineTable[Entry]):
         names: Mapping[Participant, str],
         *,
         width: int | None = None,
-        color: bool = False,
+        style: Style = PLAIN,
     ) -> None:
         self._names = names
         self._before_ns: int | None = None
-        super().__init__(out, times, width=width, color=color)
+        super().__init__(out, times, width=width, style=style)
 
     def note(self, note: Note) -> None:
         """Write a note as a line."""
         time = f"{self._times.text(note.time_ns)}{self._gap}"
         for line in wrapped(f"{time}* {printable(note.text)}", self._width, " " * (len(time) + 2)):
-            self._write((paint(line, CYAN) if self._color else line) + "\n")
+            self._write(self._style.paint(line, CYAN) + "\n")
 
     def _shown(self, width: int | None) -> Sequence[LineView]:
         is_few = is_narrow(width)

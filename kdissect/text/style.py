@@ -8,9 +8,14 @@ separates date and time by a blank, we print ISO 8601: one word for awk, and inp
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from kdissect.anomalies import CATALOGUE, ERROR, NOTE, WARNING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 FORMATS = {
     "a": "local time",
@@ -118,7 +123,7 @@ def _moment(name: str, second: int) -> tuple[str, str]:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Text -> the same text in color, for a terminal. Stateless.
+# Text -> the same text in color, for a terminal, and with names of hosts.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -127,11 +132,69 @@ YELLOW = "33"
 CYAN = "36"
 BOLD = "1"
 FAINT = "2"
+_NAMES = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
 
 
-def paint(text: str, color: str) -> str:
-    """Enclose text in the escape sequences that set a color and reset it."""
-    return f"\x1b[{color}m{text}\x1b[0m" if text else text
+COLORS = {"error": RED, "warning": YELLOW, "mark": CYAN, "heading": BOLD, "faint": FAINT}
+"""What can have another color, and the code it has by default."""
+CODES = {
+    "bold": BOLD,
+    "dim": FAINT,
+    "italic": "3",
+    "underline": "4",
+    "reverse": "7",
+    **{name: f"3{code}" for code, name in enumerate(_NAMES)},
+    **{f"bright_{name}": f"9{code}" for code, name in enumerate(_NAMES)},
+}
+"""Words of a color, such as "bold bright_red", and their codes (ECMA-48, SGR)."""
+
+
+class Style:
+    """How text for people looks.
+
+    Args:
+        is_colored: whether there are escape sequences.
+        colors: other colors than the usual ones: words of ``CODES`` by what has the color.
+        hosts: names to show for addresses, with or without a port.
+    """
+
+    def __init__(
+        self,
+        is_colored: bool = False,
+        colors: Mapping[str, str] | None = None,
+        hosts: Mapping[str, str] | None = None,
+    ) -> None:
+        self.is_colored = is_colored
+        self.heading, self.faint = "bold", "dim"
+        self._codes: dict[str, str] = {}
+        for name, words in (colors or {}).items():
+            self._codes[COLORS[name]] = ";".join(CODES[word] for word in words.split())
+        if colors is not None:
+            self.heading, self.faint = colors.get("heading", self.heading), colors.get("faint", self.faint)
+        self._hosts = {**(hosts or {}), **{f"[{ip}]": name for ip, name in (hosts or {}).items()}}
+        longest_first = "|".join(map(re.escape, sorted(self._hosts, key=len, reverse=True)))
+        self._addresses = re.compile(rf"(?<![\w.:])(?:{longest_first})(?!\w|\.\d)") if hosts else None
+
+    def paint(self, text: str, color: str) -> str:
+        """Enclose text in the escape sequences that set a color and reset it.
+
+        Args:
+            text: without escape sequences.
+            color: codes, separated by semicolons.
+        """
+        if not (self.is_colored and text):
+            return text
+        if self._codes:
+            color = ";".join(self._codes.get(code, code) for code in color.split(";"))
+        return f"\x1b[{color}m{text}\x1b[0m"
+
+    def named(self, text: str) -> str:
+        """Replace addresses by names of hosts."""
+        addresses, hosts = self._addresses, self._hosts
+        return text if addresses is None else addresses.sub(lambda address: hosts[address[0]], text)
+
+
+PLAIN, COLORED = Style(), Style(True)
 
 
 def severity(kind: str) -> int:

@@ -32,7 +32,7 @@ from kdissect.phrases import (
 from kdissect.tables.values import json_bytes
 from kdissect.text.about import about
 from kdissect.text.page import View
-from kdissect.text.style import BOLD, CYAN, FAINT, RED, YELLOW, of_anomaly, paint, severity
+from kdissect.text.style import BOLD, CYAN, FAINT, PLAIN, RED, YELLOW, Style, of_anomaly, severity
 from kdissect.text.value_labels import rejection_text
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class LineTable(Generic[Row]):
         out: owned and flushed by the caller.
         times: writes the first column.
         width: columns of the terminal; None if ``out`` is not a terminal.
-        color: whether to use color.
+        style: colors, and names of hosts.
         heading: write the heading at once; otherwise a terminal gets it before the first line.
     """
 
@@ -98,13 +98,13 @@ class LineTable(Generic[Row]):
         times: Times,
         *,
         width: int | None = None,
-        color: bool = False,
+        style: Style = PLAIN,
         heading: bool = False,
     ) -> None:
         self._write = out.write
         self._times = times
         self._width = width
-        self._color = color
+        self._style, self._is_colored = style, style.is_colored
         self._views = self._shown(width)
         self._gap = " " if is_narrow(width) else "  "
         self._has_heading = heading or width is None
@@ -125,9 +125,9 @@ class LineTable(Generic[Row]):
                 self._write(cut(self._gap.join((time, *cells)), self._width) + "\n")
                 return
             text, words = self._fitted(text, words, room)
-        if self._color:
+        if self._is_colored:
             cells = self._painted(row, cells)
-            words = [(paint(word, color), color) for word, color in words]
+            words = [(self._style.paint(word, color), color) for word, color in words]
         tail = [text] if text else []
         tail += [word for word, _ in words]
         self._write(f"{self._gap.join((time, *cells, *tail)).rstrip()}\n")
@@ -140,13 +140,13 @@ class LineTable(Generic[Row]):
         line = self._gap.join((self._times.heading.ljust(time_width), *cells, self._text_heading))
         if self._width is not None:
             line = cut(line, self._width)
-        self._write((paint(line, FAINT) if self._color else line) + "\n")
+        self._write(self._style.paint(line, FAINT) + "\n")
 
     def _filled(self, views: Iterable[LineView], row: Row) -> list[str]:
         """The cells of some columns, each at least as wide as its column."""
         cells = []
         for view in views:
-            text = view.cell(row)
+            text = self._style.named(view.cell(row))
             if self._width is not None:
                 text = view.cut(text, view.width)
             cells.append(text + " " * (view.width - columns_of(text)))
@@ -288,11 +288,11 @@ class ExchangeTable(LineTable["Exchange"]):
         times: Times,
         *,
         width: int | None = None,
-        color: bool = False,
+        style: Style = PLAIN,
         heading: bool = False,
         by_request: bool = False,
     ) -> None:
-        super().__init__(out, times, width=width, color=color, heading=heading)
+        super().__init__(out, times, width=width, style=style, heading=heading)
         self._min_text = _MIN_ABOUT if is_narrow(width) else 0
         self._prefixes: dict[_Key, str] = {}
         self._by_request = by_request
@@ -323,7 +323,7 @@ class ExchangeTable(LineTable["Exchange"]):
         return prefix
 
     def _painted(self, exchange: Exchange, cells: Sequence[str]) -> Sequence[str]:
-        return cells if exchange.kind == ANSWERED else (cells[0], paint(cells[1], YELLOW))
+        return cells if exchange.kind == ANSWERED else (cells[0], self._style.paint(cells[1], YELLOW))
 
     def _text(self, exchange: Exchange) -> str:
         return printable(about(exchange))
@@ -381,10 +381,10 @@ class RecordTable(LineTable["CarriedRecord"]):
         times: Times,
         *,
         width: int | None = None,
-        color: bool = False,
+        style: Style = PLAIN,
         heading: bool = False,
     ) -> None:
-        super().__init__(out, times, width=width, color=color, heading=heading)
+        super().__init__(out, times, width=width, style=style, heading=heading)
         self._max_bytes = None if width is None else width * _BYTES_PER_COLUMN
 
     def _shown(self, width: int | None) -> Sequence[LineView]:
@@ -400,7 +400,7 @@ class RecordTable(LineTable["CarriedRecord"]):
         return record.source.time_ns
 
     def _painted(self, record: CarriedRecord, cells: Sequence[str]) -> Sequence[str]:
-        return [*cells[:-1], paint(cells[-1], FAINT)] if record.key is None else cells
+        return [*cells[:-1], self._style.paint(cells[-1], FAINT)] if record.key is None else cells
 
     def _text(self, record: CarriedRecord) -> str:
         return f"control {record.control}" if record.control else self._payload(record.value)

@@ -24,7 +24,7 @@ from kdissect.text.outline import (
     outline,
     record_details,
 )
-from kdissect.text.style import BOLD, CYAN, RED, of_anomaly, paint
+from kdissect.text.style import BOLD, CYAN, PLAIN, RED, Style, of_anomaly
 from kdissect.text.table import api, no_response
 from kdissect.text.value_labels import MAX_BYTES, decoded_batch_text, offset_text, rejection_text
 
@@ -52,14 +52,14 @@ class Tree(Generic[Row]):
     Args:
         out: owned and flushed by the caller.
         times: writes the time of the exchange.
-        color: whether to use color.
+        style: colors, and names of hosts.
         full: whether to cut nothing: no array, string, bytes or list of headers.
     """
 
-    def __init__(self, out: TextIO, times: Times, *, color: bool = False, full: bool = False) -> None:
+    def __init__(self, out: TextIO, times: Times, *, style: Style = PLAIN, full: bool = False) -> None:
         self._write = out.write
         self._times = times
-        self._color = color
+        self._style = style
         self._full = full
         self.is_first = True
 
@@ -78,14 +78,14 @@ class Tree(Generic[Row]):
         raise NotImplementedError
 
     def _paint(self, text: str, color: str) -> str:
-        return paint(text, color) if self._color else text
+        return self._style.paint(text, color)
 
 
 class ExchangeTree(Tree["Exchange"]):
     """Writes exchanges.
 
     Args:
-        out, times, color, full: see ``Tree``.
+        out, times, style, full: see ``Tree``.
         show_bytes: write offset and bytes before each field.
         show_secrets: show credentials.
         opener: decodes record data, to show its records; None: they are not shown.
@@ -96,13 +96,13 @@ class ExchangeTree(Tree["Exchange"]):
         out: TextIO,
         times: Times,
         *,
-        color: bool = False,
+        style: Style = PLAIN,
         full: bool = False,
         show_bytes: bool = False,
         show_secrets: bool = False,
         opener: Opener | None = None,
     ) -> None:
-        super().__init__(out, times, color=color, full=full)
+        super().__init__(out, times, style=style, full=full)
         self._show_bytes = show_bytes
         self._show_secrets = show_secrets
         self._opener = opener
@@ -113,8 +113,8 @@ class ExchangeTree(Tree["Exchange"]):
         frame = exchange.first_frame
         place = f"packet {frame.packet:,} of {printable(frame.interface.capture)}"
         yield f"{INDENT}time:   {self._times.text(exchange.time_ns)}, {place}"
-        yield f"{INDENT}client: {_client(exchange)}"
-        yield f"{INDENT}broker: {exchange.connection.broker}"
+        yield f"{INDENT}client: {self._style.named(_client(exchange))}"
+        yield f"{INDENT}broker: {self._style.named(str(exchange.connection.broker))}"
         for anomaly in exchange.anomalies:
             yield INDENT + self._paint(_anomaly(anomaly), of_anomaly(anomaly.kind))
         if exchange.request_frame is not None:
@@ -241,14 +241,14 @@ class RecordTree(Tree["CarriedRecord"]):
     """Writes records.
 
     Args:
-        out, times, color, full: see ``Tree``.
+        out, times, style, full: see ``Tree``.
         dump_row: bytes in a line of the hex dumps of key and value; 0: without these.
     """
 
     def __init__(
-        self, out: TextIO, times: Times, *, color: bool = False, full: bool = False, dump_row: int = 0
+        self, out: TextIO, times: Times, *, style: Style = PLAIN, full: bool = False, dump_row: int = 0
     ) -> None:
-        super().__init__(out, times, color=color, full=full)
+        super().__init__(out, times, style=style, full=full)
         self._dump_row = dump_row
 
     def _lines(self, record: CarriedRecord) -> Iterator[str]:

@@ -27,19 +27,20 @@ def configured(
 ) -> Configured:
     """Run a command with a configuration file in the usual place."""
     capture = write(tmp_path / "talk.pcap", talk())
+    monkeypatch.delenv(CONFIG_VARIABLE)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
 
     def with_file(text: str, command: str) -> Run:
         folder = tmp_path / "kdissect"
         folder.mkdir(exist_ok=True)
         (folder / "config.toml").write_text(text)
-        monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
         return run(capsys, *command.replace("{file}", capture).split())
 
     return with_file
 
 
 def test_no_test_reads_the_file_of_its_user() -> None:
-    assert not Path(os.environ["XDG_CONFIG_HOME"]).exists()
+    assert os.environ[CONFIG_VARIABLE] == os.devnull
 
 
 def test_values_are_defaults(configured: Configured) -> None:
@@ -129,6 +130,22 @@ def test_another_file(configured: Configured, tmp_path: Path, monkeypatch: pytes
             "{config}: Invalid value for '-c' / '--count': 0 is not in the range",
         ),
         ('[read]\nlimits = ["x=1"]', "read {file}", "{config}: Invalid value for '--limits': unknown limit"),
+        (
+            '[colors]\nerror = "rde"',
+            "read {file}",
+            '{config}: [colors] error: unknown color "rde"; did you mean "red"?',
+        ),
+        (
+            '[colors]\neror = "red"',
+            "read {file}",
+            '{config}: [colors] unknown key "eror"; did you mean "error"?',
+        ),
+        (
+            '[hosts]\nweb-1 = "10.0.0.1"',
+            "read {file}",
+            '{config}: [hosts] invalid address "web-1": use 10.0.0.5',
+        ),
+        ('[hosts]\n"10.0.0.1" = 1', "read {file}", '{config}: [hosts] "10.0.0.1" must be a string'),
         ("[read", "read {file}", "{config}: Expected ']'"),
         ("", "read --profile x {file}", '{config}: no profile "x"'),
         (
@@ -136,7 +153,8 @@ def test_another_file(configured: Configured, tmp_path: Path, monkeypatch: pytes
             "read --profile prdo {file}",
             '{config}: no profile "prdo"; did you mean "prod"?',
         ),
-        ("", "read --config /nonexistent {file}", "/nonexistent: No such file or directory"),
+        ("", "read --config /dev/null/x {file}", "/dev/null/x: Not a directory"),
+        ("", "read --config /no/file {file}", "/no/file: No such file or directory"),
         ('[summary]\nby = "x"', "config show", "{config}: [summary] by: 'x' is not one of"),
         (
             "[profiles.a.check]\nfail = 1",
@@ -154,6 +172,53 @@ def test_a_mistake_is_one_line(
     expected = message.replace("{config}", str(tmp_path / "kdissect" / "config.toml"))
     assert failed.err.startswith(f"kdissect: {expected}")
     assert failed.err.count("\n") == 1
+
+
+HOSTS = """
+[hosts]
+"10.0.0.1" = "web-1"
+"10.0.0.2:9092" = "broker-1"
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "is_named"),
+    [
+        ("read {file}", True),
+        ("read -V {file}", True),
+        ("read -j 2 {file}", True),
+        ("summary {file}", True),
+        ("summary --connections {file}", True),
+        ("story client:* {file}", True),
+        ("read --json {file}", False),
+        ("read --csv {file}", False),
+        ("read -e client_ip,broker_ip {file}", False),
+        ("summary --json {file}", False),
+    ],
+)
+def test_names_of_hosts_are_for_people(command: str, is_named: bool, configured: Configured) -> None:
+    addresses, named = configured("", command), configured(HOSTS, command)
+    assert addresses.status == named.status == OK
+    assert "10.0.0.2" in addresses.out
+    if is_named:
+        expected = addresses.out.replace("10.0.0.2:9092", "broker-1").replace("10.0.0.1", "web-1")
+        assert named.out.split() == expected.split()
+    else:
+        assert named.out == addresses.out
+
+
+def test_colors(configured: Configured) -> None:
+    def colored(config: str, command: str = "read") -> str:
+        return configured(config, f"{command} --color always {{file}}").out
+
+    usual = colored("")
+    assert "\x1b[33mpending" in usual
+    other = colored('[colors]\nfaint = "bright_blue"\nwarning = ""')
+    assert "\x1b[mpending" in other
+    assert "\x1b[2mLEADER_NOT_AVAILABLE\x1b[0m" in usual
+    assert "\x1b[94mLEADER_NOT_AVAILABLE\x1b[0m" in other
+    assert "\x1b[1;32mCapture" in colored('[colors]\nheading = "bold green"', "summary")
+    assert "\x1b" not in configured('[colors]\nerror = "magenta"', "read {file}").out
 
 
 def test_help_works_with_a_wrong_file(configured: Configured) -> None:
@@ -188,8 +253,10 @@ def test_completion_does_not_read_it(
     assert "--color" in capsys.readouterr().out
 
 
-def test_without_a_file_nothing_is_parsed() -> None:
-    with spawn("apis", "Fetch", env={**os.environ, "PYTHONPROFILEIMPORTTIME": "1"}) as running:
+def test_without_a_file_nothing_is_parsed(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPROFILEIMPORTTIME": "1", "XDG_CONFIG_HOME": str(tmp_path)}
+    del environment[CONFIG_VARIABLE]
+    with spawn("apis", "Fetch", env=environment) as running:
         _, err = running.communicate()
     assert b"config_file" in err
     assert b"tomllib" not in err

@@ -13,6 +13,7 @@ from kdissect.stats import quality
 from kdissect.stats.appraisal import appraise
 from kdissect.stats.survey import Survey
 from kdissect.text import check_page, page
+from kdissect.text.style import PLAIN
 
 FIRST, LAST = datetime(2026, 11, 21, tzinfo=UTC), datetime(2026, 11, 21, 0, 0, 2, 500_000, tzinfo=UTC)
 NOTHING = appraise([], Survey(DEFAULT), {}, {}, [])
@@ -112,7 +113,7 @@ API KEY  API       VERSION  EXCHANGES
 
 def printed(check: quality.Check, *, limit: int = 1, width: int | None = None) -> str:
     out = io.StringIO()
-    page.write(out, check_page.sections(check, limit=limit), width=width, color=False)
+    page.write(out, check_page.sections(check, limit=limit), width=width, style=PLAIN)
     return "".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines())
 
 

@@ -9,6 +9,7 @@ from kdissect.stats.document import CauseRow
 from kdissect.stats.groups import histories
 from kdissect.text import page
 from kdissect.text.groups_page import cause, sections
+from kdissect.text.style import PLAIN
 from tests.groups import commit, counted, heartbeat, history, join, leave, sync
 
 
@@ -67,7 +68,7 @@ def test_the_page_fits(width: int, narrow: bool) -> None:
         history(join("a" * 60, 0, 1, members=["a" * 60], request_member_id="", reason="why " * 30, until=2))
     ]
     out = StringIO()
-    page.write(out, sections(rows, limit=10, narrow=narrow), width=width, color=False)
+    page.write(out, sections(rows, limit=10, narrow=narrow), width=width, style=PLAIN)
     lines = out.getvalue().splitlines()
     assert max(map(len, lines)) <= width
     for text in ("GROUP", "KIND", "REBALANCES", "CAUSE", "first member"):

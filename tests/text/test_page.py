@@ -5,6 +5,7 @@ from io import StringIO
 import pytest
 
 from kdissect.text.page import PageSection, View, write
+from kdissect.text.style import COLORED, PLAIN, Style
 
 TABLE = PageSection(
     "Topics",
@@ -15,9 +16,9 @@ TABLE = PageSection(
 )
 
 
-def page(*sections: PageSection, width: int | None = None, color: bool = False) -> str:
+def page(*sections: PageSection, width: int | None = None, style: Style = PLAIN) -> str:
     out = StringIO()
-    write(out, sections, width=width, color=color)
+    write(out, sections, width=width, style=style)
     return out.getvalue()
 
 
@@ -46,13 +47,13 @@ def test_sections_are_separated() -> None:
 
 def test_color_only_on_request() -> None:
     assert "\x1b" not in page(TABLE, width=80)
-    assert "\x1b[1mTopics" in page(TABLE, width=80, color=True)
+    assert "\x1b[1mTopics" in page(TABLE, width=80, style=COLORED)
 
 
 def test_control_sequences_are_escaped() -> None:
     evil = "evil\x1b[2J\n\u2028[bold]name"
     section = PageSection(evil, [View(evil, str)], [[evil]], (evil,))
-    lines = page(section, width=80, color=True).splitlines()
+    lines = page(section, width=80, style=COLORED).splitlines()
     assert len(lines) == 4  # title, note, heading, row
     assert all("evil\\x1b[2J\\n\\u2028[bold]name" in line for line in lines)
 
@@ -63,4 +64,4 @@ def test_a_closed_pipe_is_the_callers() -> None:
             raise BrokenPipeError
 
     with pytest.raises(BrokenPipeError):
-        write(Closed(), [TABLE], width=None, color=False)
+        write(Closed(), [TABLE], width=None, style=PLAIN)

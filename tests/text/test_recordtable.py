@@ -4,7 +4,7 @@ import io
 import re
 
 from kdissect.phrases import columns_of
-from kdissect.text.style import Times
+from kdissect.text.style import COLORED, PLAIN, Times
 from kdissect.text.table import RecordTable
 from tests.record_batches import COMMIT_KEY, CONTROL, Item, batch
 from tests.record_exchanges import fetch, opened, produce
@@ -23,7 +23,7 @@ def lines(
 ) -> list[str]:
     partition = {"aborted_transactions": [{"producer_id": 9, "first_offset": 0}]} if aborted else None
     out = io.StringIO()
-    table = RecordTable(out, Times("u"), width=width, color=color)
+    table = RecordTable(out, Times("u"), width=width, style=COLORED if color else PLAIN)
     for record in opened(fetch(raw, topic=topic, partition=partition)):
         table.feed(record)
     table.close()

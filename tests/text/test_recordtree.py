@@ -3,7 +3,7 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING, Any
 
-from kdissect.text.style import Times
+from kdissect.text.style import COLORED, Times
 from kdissect.text.tree import RecordTree
 from tests.exchange_factory import START_NS
 from tests.record_batches import LZ4, Item, batch
@@ -85,7 +85,7 @@ def test_long_values_are_cut_unless_full() -> None:
 def test_an_empty_line_between_two_and_colors() -> None:
     exchange = fetch(batch([Item(), Item()], crc=1))
     assert lines(exchange).count("") == 1
-    assert lines(exchange, color=True)[0].startswith("\x1b[1m")
+    assert lines(exchange, style=COLORED)[0].startswith("\x1b[1m")
     assert "\x1b" not in "".join(lines(exchange))
 
 

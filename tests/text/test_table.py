@@ -9,7 +9,7 @@ import pytest
 from kdissect.kafka.records import RecordData
 from kdissect.model import UNACKNOWLEDGED, Anomaly, ConnectionInfo, Endpoint
 from kdissect.phrases import columns_of
-from kdissect.text.style import Times
+from kdissect.text.style import COLORED, PLAIN, Times
 from kdissect.text.table import ExchangeTable
 from tests.exchange_factory import connection, exchange
 
@@ -35,7 +35,7 @@ def produce(**attributes: Any) -> Exchange:
 
 def lines(*exchanges: Exchange, width: int | None = None, color: bool = False) -> list[str]:
     out = io.StringIO()
-    table = ExchangeTable(out, Times("u"), width=width, color=color)
+    table = ExchangeTable(out, Times("u"), width=width, style=COLORED if color else PLAIN)
     for each in exchanges:
         table.feed(each)
     table.close()

@@ -10,7 +10,7 @@ from kdissect.kafka.headers import read_request_header
 from kdissect.kafka.internal.payloads import open_payloads
 from kdissect.model import ANSWERED, ORPHAN, Anomaly, Exchange, Frame, Interface
 from kdissect.tables.record_bodies import Opener
-from kdissect.text.style import Times
+from kdissect.text.style import COLORED, Times
 from kdissect.text.tree import ExchangeTree
 from tests.exchange_factory import START_NS, connection, exchange
 from tests.frames import request_payload, response_payload
@@ -156,7 +156,7 @@ def test_the_wire_cannot_write_escape_sequences() -> None:
 
 
 def test_colors() -> None:
-    shown = tree(HEARTBEAT, color=True)
+    shown = tree(HEARTBEAT, style=COLORED)
     assert shown[0].startswith("\x1b[1m")
     assert shown[4].startswith("  \x1b[33m! left_over")
     assert "\x1b" not in "".join(tree(HEARTBEAT))

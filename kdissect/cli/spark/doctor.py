@@ -9,7 +9,7 @@ import click
 from kdissect.cli.help import command
 from kdissect.cli.options import color_option
 from kdissect.cli.spark import target_options
-from kdissect.cli.terminal import output, use_color, width
+from kdissect.cli.terminal import output, style_of, width
 from kdissect.phrases import json_writer
 from kdissect.spark.session import check_requirements, probe_workers
 from kdissect.tables.values import json_document
@@ -52,7 +52,7 @@ def doctor(start: bool, as_json: bool, color: str, **options: Any) -> None:
         if as_json:
             json_writer(out)(json_document([requirement._asdict() for requirement in requirements]))
         else:
-            page.write(out, [_section(requirements)], width=width(out), color=use_color(out, color))
+            page.write(out, [_section(requirements)], width=width(out), style=style_of(out, color))
     if any(requirement.remedy is not None for requirement in requirements):
         raise click.exceptions.Exit(MISSING)
 

@@ -12,7 +12,7 @@ import click
 from kdissect.cli.help import command
 from kdissect.cli.options import color_option
 from kdissect.cli.spark import target_options
-from kdissect.cli.terminal import output, use_color, warn, width
+from kdissect.cli.terminal import output, style_of, warn, width
 from kdissect.errors import UsageError
 from kdissect.phrases import json_writer, listed
 from kdissect.query.nearest import did_you_mean
@@ -136,8 +136,8 @@ def report(folder: str, **options: Any) -> None:
         elif as_json:
             reporting.write_json(json_writer(out), reports)
         else:
-            color = use_color(out, options["color"])
-            reporting.write_page(out, reports, limit=options["max_rows"], width=width(out), color=color)
+            style = style_of(out, options["color"])
+            reporting.write_page(out, reports, limit=options["max_rows"], width=width(out), style=style)
 
 
 # ------------------------------------------------------------------------------------------------------------

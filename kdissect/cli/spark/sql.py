@@ -12,7 +12,7 @@ from kdissect.cli.help import command
 from kdissect.cli.options import CSV_TEXTS, color_option
 from kdissect.cli.spark import target_options
 from kdissect.cli.spark.report import address
-from kdissect.cli.terminal import output, use_color, width
+from kdissect.cli.terminal import output, style_of, width
 from kdissect.phrases import absent, json_writer, many
 from kdissect.spark.session import session
 from kdissect.spark.tables import is_number, rows, views
@@ -91,7 +91,7 @@ def _page(out: TextIO, frame: DataFrame, max_rows: int, color: str) -> None:
     result_rows = list(rows(frame, max_rows + 1))
     if frame.columns:
         page.write(
-            out, [_section(frame, result_rows, max_rows)], width=width(out), color=use_color(out, color)
+            out, [_section(frame, result_rows, max_rows)], width=width(out), style=style_of(out, color)
         )
 
 
