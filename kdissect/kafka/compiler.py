@@ -1,7 +1,8 @@
 """(message, version) -> Python functions that decode and search it, compiled on first use and cached.
 
 decoder.py generates them, ``source`` shows the text. One function of each kind is cached for every layout
-that occurs: about 10 KB each, and the schema has about a thousand layouts.
+that occurs: about 10 KB each, and the schema has about a thousand layouts. With the native core, its decoder
+takes the place of the generated one, which then decodes only what the core leaves to it.
 """
 
 from __future__ import annotations
@@ -10,14 +11,19 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from kdissect.kafka import decoder as decoders
-from kdissect.kafka.layout import layout
+from kdissect.kafka.layout import element_bytes, is_nullable, is_tagged, layout, split, tag_bytes
+from kdissect.kafka.records import RecordData
 from kdissect.limits import MIB
+from kdissect.native import core
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
+    from kdissect._core import Field as CoreField
+    from kdissect._core import Struct as CoreStruct
+    from kdissect.kafka.layout import Layout
     from kdissect.kafka.primitives import DecodeBudget
-    from kdissect.kafka.schema import Draft, Message
+    from kdissect.kafka.schema import Draft, Field, Message
     from kdissect.model import Body
 
     Decoder = Callable[[bytes, int, DecodeBudget], tuple[Body, int]]
@@ -44,7 +50,64 @@ def decoder(message: Message, version: int, draft: Draft | None = None, *, large
     Raises:
         Unsupported: there is no such version.
     """
+    shape = layout(message, version, draft)
+
+    def generated(data: bytes, pos: int, budget: DecodeBudget) -> tuple[Body, int]:
+        return generated_decoder(message, version, draft, large=large)(data, pos, budget)
+
+    return native_decoder(shape, generated, large=large) or generated_decoder(
+        message, version, draft, large=large
+    )
+
+
+@cache
+def generated_decoder(
+    message: Message, version: int, draft: Draft | None = None, *, large: bool = False
+) -> Decoder:
+    """The same in Python alone.
+
+    Raises:
+        Unsupported: there is no such version.
+    """
     return decoders.generate(layout(message, version, draft), charges_text=large).function()
+
+
+def native_decoder(shape: Layout, generated: Decoder, *, large: bool = False) -> Decoder | None:
+    """The same by the native core, which leaves bodies that are in any way unusual to ``generated``. None if
+    there is no core, or if the layout has a type that it leaves to Python.
+    """
+    if core is None or _has_rare_types(shape.fields, shape.version):
+        return None
+    decode: Decoder = core.Decoder(_core_struct(shape.fields, shape), large, RecordData, generated).decode
+    return decode
+
+
+def _has_rare_types(fields: Iterable[Field], version: int) -> bool:
+    """Whether any field has a type that occurs in one message of Kafka Streams only."""
+    return any(
+        field.type in ("jutf", "utf16") or _has_rare_types(field.fields, version)
+        for field in fields
+        if version in field.versions
+    )
+
+
+def _core_struct(fields: tuple[Field, ...], shape: Layout) -> CoreStruct:
+    positional, tagged = split(fields, shape.version)
+    return (
+        tuple(_core_field(field, shape) for field in positional),
+        tuple(_core_field(field, shape) for field in tagged),
+        tag_bytes(fields, shape) if shape.flexible else None,
+    )
+
+
+def _core_field(field: Field, shape: Layout) -> CoreField:
+    return (
+        field.name,
+        _core_struct(field.fields, shape) if field.type == "struct" else field.type,
+        element_bytes(field, shape) if field.array else None,
+        is_nullable(field, shape.version),
+        field.tag if is_tagged(field, shape.version) else None,
+    )
 
 
 @cache

@@ -1,0 +1,36 @@
+//! The native core of kdissect. The Python is the specification, this is the speed.
+//!
+//! Everything here either gives exactly what Python would give, or gives up ([`Odd`]) without any effect:
+//! then Python decodes the same bytes and says what is wrong with them.
+
+#![deny(unsafe_code)]
+
+pub mod body;
+pub mod wire;
+
+#[cfg(feature = "python")]
+mod python;
+
+use std::panic::{catch_unwind, AssertUnwindSafe};
+
+/// The bytes are not what is usual, so Python takes them. Why is for Python to find out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Odd;
+
+/// Runs `work`. A panic in it is odd too: a bug in the core costs speed, never a run.
+pub fn guarded<T>(work: impl FnOnce() -> Result<T, Odd>) -> Result<T, Odd> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or(Err(Odd))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_odd() {
+        let nothing: [u8; 0] = [];
+        let index = std::hint::black_box(3);
+        assert_eq!(guarded(|| Ok(nothing[index])), Err(Odd));
+        assert_eq!(guarded(|| Ok(7)), Ok(7));
+    }
+}

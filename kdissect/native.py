@@ -1,0 +1,30 @@
+"""The native core, ``kdissect._core``: the one place that decides whether it or Python does the work.
+
+The core (core/, written in Rust) is optional and only faster: whatever is unusual it leaves to Python, so the
+results are the same. ``KDISSECT_PURE=1`` turns it off. Holds nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+_INTERFACE = 1
+"""Of the core that this Python goes with. A checkout can still have the one built from an older commit."""
+
+
+def _load() -> ModuleType | None:
+    if os.environ.get("KDISSECT_PURE", "0") not in ("", "0"):
+        return None
+    try:
+        from kdissect import _core
+    except ImportError:  # built without it, or loaded from a zip on a Spark worker
+        return None
+    return _core if _core.INTERFACE == _INTERFACE else None
+
+
+core = _load()
+"""None: Python does everything."""
