@@ -6,6 +6,9 @@
 Runs a command on two captures of generated traffic (traffic.py), and divides the difference in instructions
 by the difference in size. So neither startup nor other load on the machine changes the result. Instructions
 are not time: one that copies a megabyte counts as much as one that adds two numbers. For time use py-spy.
+
+The native core executes no bytecode. With KDISSECT_PURE=1 Python does all the work, and the figures are those
+that tests/test_cost.py limits.
 """
 
 from __future__ import annotations

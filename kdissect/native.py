@@ -7,6 +7,7 @@ results are the same. ``KDISSECT_PURE=1`` turns it off. Holds nothing.
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,10 +21,10 @@ def _load() -> ModuleType | None:
     if os.environ.get("KDISSECT_PURE", "0") not in ("", "0"):
         return None
     try:
-        from kdissect import _core
+        built = import_module("kdissect._core")
     except ImportError:  # built without it, or loaded from a zip on a Spark worker
         return None
-    return _core if _core.INTERFACE == _INTERFACE else None
+    return built if built.INTERFACE == _INTERFACE else None
 
 
 core = _load()

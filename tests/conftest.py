@@ -4,7 +4,8 @@
 * Tests marked ``deep`` run only when ``-m`` asks for them.
 * Tests marked ``tools`` or ``tshark`` may be skipped where tshark or tcpdump is missing; not in CI, which
   installs both. Those marked ``live`` may be skipped where no packet socket can be opened, those marked
-  ``spark`` where pyspark or Java is missing; not in CI as root.
+  ``spark`` where pyspark or Java is missing; not in CI as root. Those marked ``core`` may be skipped where
+  kdissect is installed without its native core; not in CI.
 * Nothing reads the configuration file of whoever runs the tests, nor do child processes.
 * With ``-n`` several processes run the units of tests/workers.py.
 """
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from xdist.scheduler import Scheduling
 
 _REPORT_LINE = "report_line"
-_NEVER_SKIPPED_IN_CI = ("tools", "tshark", *(["live", "spark"] if os.geteuid() == 0 else []))
+_NEVER_SKIPPED_IN_CI = ("tools", "tshark", "core", *(["live", "spark"] if os.geteuid() == 0 else []))
 
 os.environ[CONFIG_VARIABLE] = os.devnull
 os.environ.pop(PROFILE_VARIABLE, None)

@@ -3,6 +3,7 @@
 What is counted are the bytecode instructions that a command executes for each packet, exchange or record once
 everything is imported and compiled. They are the same on every machine and in every run, and differ between
 versions of Python. They are not time: a copy of a megabyte is one. So this guards; benchmarks/ measure.
+The native core executes none of them, so it is turned off.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from click.testing import CliRunner
 
 from benchmarks.traffic import make
 from kdissect.cli.main import kdissect
+from kdissect.kafka import bodies, compiler, headers
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from benchmarks.traffic import Contents
@@ -33,6 +36,17 @@ MOST = {  # command, traffic, for each: instructions; docs/decisions/answers-bef
 }
 HEADROOM = 0.7
 """Far below its bound a figure is no guard any more: then the bound is due to be lowered."""
+
+
+@pytest.fixture(autouse=True)
+def _pure(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    caches = compiler.decoder, bodies._plain, headers._request_decoders, headers._response_decoder
+    monkeypatch.setattr(compiler, "core", None)
+    for cache in caches:
+        cache.cache_clear()
+    yield
+    for cache in caches:
+        cache.cache_clear()
 
 
 def instructions(command: str, capture: Path) -> int:

@@ -278,3 +278,168 @@ impl<'a, B: Build<'a>> Decoding<'a, '_, B> {
 
 /// The memory of a byte of text that is not ASCII, as in layout.py.
 const ESCAPED_BYTES: i64 = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Counts values instead of making them.
+    struct Counting;
+
+    impl<'a> Build<'a> for Counting {
+        type Name = &'static str;
+        type Value = usize;
+        type Struct = std::cell::Cell<usize>;
+
+        fn null(&self) -> usize {
+            1
+        }
+        fn bool(&self, _: bool) -> usize {
+            1
+        }
+        fn int(&self, _: i64) -> Result<usize, Odd> {
+            Ok(1)
+        }
+        fn float(&self, _: f64) -> usize {
+            1
+        }
+        fn text(&self, _: &str) -> usize {
+            1
+        }
+        fn bytes(&self, _: &'a [u8]) -> usize {
+            1
+        }
+        fn records(&self, start: usize, end: usize) -> Result<usize, Odd> {
+            assert!(start <= end);
+            Ok(1)
+        }
+        fn list(&self, values: Vec<usize>) -> Result<usize, Odd> {
+            Ok(values.iter().sum())
+        }
+        fn begin(&self) -> Self::Struct {
+            Self::Struct::new(0)
+        }
+        fn set(&self, object: &Self::Struct, _: &&'static str, value: usize) -> Result<(), Odd> {
+            object.set(object.get() + value);
+            Ok(())
+        }
+        fn set_unknown(&self, object: &Self::Struct, tags: Vec<(u64, &'a [u8])>) -> Result<(), Odd> {
+            object.set(object.get() + tags.len());
+            Ok(())
+        }
+        fn end(&self, object: Self::Struct) -> usize {
+            object.get()
+        }
+    }
+
+    fn field(
+        name: &'static str,
+        kind: Kind<&'static str>,
+        element_bytes: Option<i64>,
+        tag: Option<u64>,
+    ) -> Field<&'static str> {
+        let nullable = name.ends_with('?');
+        Field {
+            name,
+            kind,
+            element_bytes,
+            nullable,
+            tag,
+        }
+    }
+
+    /// Every type, alone and in an array, in structs, positional and tagged.
+    fn everything(flexible: bool) -> Struct<&'static str> {
+        let scalars = [
+            "bool", "int8", "int16", "uint16", "int32", "uint32", "int64", "float64", "uuid", "string",
+            "string16", "bytes", "records",
+        ];
+        let scalar = |name| Kind::scalar(name).unwrap();
+        let tag_bytes = flexible.then_some(384);
+        let inner = || Struct {
+            positional: vec![
+                field("one", scalar("int8"), None, None),
+                field("two?", scalar("string"), None, None),
+            ],
+            tagged: vec![],
+            tag_bytes,
+        };
+        let mut positional = vec![
+            field("structs", Kind::Struct(inner()), Some(8), None),
+            field("struct?", Kind::Struct(inner()), None, None),
+        ];
+        positional.extend(scalars.map(|name| field(name, scalar(name), Some(8), None)));
+        positional.extend(scalars.map(|name| field(name, scalar(name), None, None)));
+        let tagged = vec![
+            field("tagged?", Kind::Struct(inner()), None, Some(0)),
+            field("text?", scalar("string"), None, Some(1)),
+        ];
+        Struct {
+            positional,
+            tagged,
+            tag_bytes,
+        }
+    }
+
+    /// The values in a body, or that it is odd.
+    fn count(shape: &Struct<&'static str>, data: &[u8], budget: i64) -> Result<usize, Odd> {
+        let mut decoding = Decoding {
+            reader: Reader::new(data, 0),
+            builder: &Counting,
+            budget,
+            flexible: shape.tag_bytes.is_some(),
+            charges_text: true,
+        };
+        let object = decoding.structure(shape)?;
+        assert!(decoding.reader.pos() <= data.len());
+        assert!((0..=budget).contains(&decoding.budget));
+        Ok(object.get())
+    }
+
+    #[test]
+    fn elements_are_bounded_by_the_budget() {
+        let empty = Struct {
+            positional: vec![],
+            tagged: vec![],
+            tag_bytes: None,
+        };
+        let shape = Struct {
+            positional: vec![field("list", Kind::Struct(empty), Some(120), None)],
+            tagged: vec![],
+            tag_bytes: None,
+        };
+        assert_eq!(count(&shape, &[0, 0, 0, 2], 240), Ok(0));
+        assert_eq!(count(&shape, &[0, 0, 0, 2], 239), Err(Odd));
+        assert_eq!(
+            count(&shape, &[0x7F, 0xFF, 0xFF, 0xFF], i64::from(u32::MAX)),
+            Err(Odd)
+        );
+    }
+
+    #[test]
+    fn no_bytes_panic() {
+        let mut state: u64 = 0x9E37_79B9_7F4A_7C15;
+        let mut random = move || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state
+        };
+        let mut decoded = 0;
+        for flexible in [false, true] {
+            let shape = everything(flexible);
+            for _ in 0..50_000 {
+                let size = random() % 200;
+                let mask = if random() % 2 == 0 { 0x03 } else { 0xFF }; // small numbers get further
+                let mut data: Vec<u8> = (0..size)
+                    .map(|_| random() as u8 & mask & random() as u8)
+                    .collect();
+                if random() % 4 == 0 {
+                    data.fill(if flexible { 1 } else { 0 });
+                }
+                decoded += usize::from(count(&shape, &data, 100_000).is_ok());
+            }
+        }
+        assert!(decoded > 1000);
+    }
+}

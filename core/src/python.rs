@@ -27,7 +27,8 @@ struct Decoder {
 
 #[pymethods]
 impl Decoder {
-    /// See `kdissect/_core.pyi`.
+    /// Arguments: a struct, see [`structure`]; whether text is charged to the budget; the class `RecordData`;
+    /// and the decoder to call with the same arguments where this one gives up.
     #[new]
     fn new(
         shape: &Bound<'_, PyTuple>,
@@ -164,7 +165,8 @@ impl<'a, 'py> Build<'a> for Objects<'a, 'py> {
     }
 }
 
-/// Reads a struct from the tuples of kdissect/kafka/compiler.py.
+/// Reads a struct from the tuples of kdissect/kafka/compiler.py: positional fields, tagged fields, and in
+/// flexible versions the memory of a tag.
 fn structure(shape: &Bound<'_, PyTuple>) -> PyResult<Struct<Name>> {
     let (positional, tagged, tag_bytes): (Vec<Bound<'_, PyTuple>>, Vec<Bound<'_, PyTuple>>, Option<i64>) =
         shape.extract()?;
@@ -175,6 +177,8 @@ fn structure(shape: &Bound<'_, PyTuple>) -> PyResult<Struct<Name>> {
     })
 }
 
+/// Reads a field: name; type, or a tuple for a struct; of an array the memory of an element; whether it is
+/// nullable; of a tagged field the tag.
 fn field(field: &Bound<'_, PyTuple>) -> PyResult<Field<Name>> {
     let (name, kind, element_bytes, nullable, tag): (
         Bound<'_, PyString>,

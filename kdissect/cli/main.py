@@ -13,6 +13,7 @@ from kdissect import __version__
 from kdissect.cli.help import HelpContext, NoFileError, configuration
 from kdissect.cli.terminal import FAILED, INTERRUPTED, OK, USAGE, output, warn
 from kdissect.errors import CaptureError, KdissectError, OutputError, UnexpectedError
+from kdissect.native import core
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -207,7 +208,11 @@ class Kdissect(Commands):
     context_settings=SETTINGS,
     epilog=EXAMPLES + _EXIT_STATUS,
 )
-@click.version_option(__version__, message="kdissect %(version)s", help="Show the version.")
+@click.version_option(
+    __version__,
+    message=f"kdissect %(version)s ({'core' if core else 'pure'})",
+    help="Show the version, and whether the native core is in use.",
+)
 def kdissect() -> None:
     """Show what actually happened between Kafka clients and brokers, from captured packets.
 

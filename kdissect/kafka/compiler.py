@@ -19,8 +19,6 @@ from kdissect.native import core
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from kdissect._core import Field as CoreField
-    from kdissect._core import Struct as CoreStruct
     from kdissect.kafka.layout import Layout
     from kdissect.kafka.primitives import DecodeBudget
     from kdissect.kafka.schema import Draft, Field, Message
@@ -28,6 +26,11 @@ if TYPE_CHECKING:
 
     Decoder = Callable[[bytes, int, DecodeBudget], tuple[Body, int]]
     Collector = Callable[[Mapping[str, Any]], list[Any]]
+
+    # Layouts as the core takes them. Field: name, type, memory of an array's element, nullable, tag. Struct:
+    # positional fields in wire order, tagged fields, in flexible versions the memory of a tag.
+    CoreField = tuple[str, "str | CoreStruct", int | None, bool, int | None]
+    CoreStruct = tuple[tuple[CoreField, ...], tuple[CoreField, ...], int | None]
 
 
 LARGE_BYTES = MIB

@@ -525,7 +525,8 @@ def _last_words(log: Path) -> str | None:
 # This package -> a zip for Spark's workers (``--py-files``). Holds the zip's directory.
 #
 # Python imports modules from such a zip, and ``importlib.resources`` reads the ``.kmsg`` files from it. The
-# dependencies of kdissect are not in it: they have compiled code, and must be installed on the workers.
+# dependencies of kdissect are not in it: they have compiled code, and must be installed on the workers. The
+# native core is not either: Python cannot import it from a zip, so workers that use the zip run without it.
 # ------------------------------------------------------------------------------------------------------------
 
 

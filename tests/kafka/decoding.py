@@ -1,4 +1,4 @@
-"""Decoding by both implementations at once: every test of decoding runs over compiled code and walker."""
+"""Decoding by all implementations at once: native core, compiled code and walker."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from kdissect.errors import DecodeError
 from kdissect.kafka import schema
-from kdissect.kafka.compiler import decoder
+from kdissect.kafka.compiler import decoder, generated_decoder
 from kdissect.kafka.primitives import DecodeBudget
 from kdissect.kafka.walker import walk
 
 if TYPE_CHECKING:
+    from kdissect.kafka.compiler import Decoder
     from kdissect.kafka.schema import Draft, Message
     from kdissect.kafka.walker import Span, Walk
     from kdissect.model import Body
@@ -19,12 +20,17 @@ if TYPE_CHECKING:
 def decode(
     message: Message, version: int, data: bytes, pos: int = 0, draft: Draft | None = None
 ) -> tuple[Body, int]:
-    """The body and its end, of which both are sure; or the error of the compiled code, when both fail."""
+    """The body and its end, of which all are sure; or the error of the compiled code, when all fail."""
+    for large in (False, True):
+        chosen, generated = (
+            make(message, version, draft, large=large) for make in (decoder, generated_decoder)
+        )
+        assert outcome(chosen, data, pos) == outcome(generated, data, pos)
     budget, of_walker = DecodeBudget(), DecodeBudget()
     walked = walk(message, version, data, pos, draft, of_walker)
     try:
-        body, end = decoder(message, version, draft)(data, pos, DecodeBudget())
-        assert decoder(message, version, draft, large=True)(data, pos, budget) == (body, end)
+        body, end = generated_decoder(message, version, draft)(data, pos, DecodeBudget())
+        assert generated_decoder(message, version, draft, large=True)(data, pos, budget) == (body, end)
     except DecodeError:
         assert walked.error is not None
         raise
@@ -34,6 +40,16 @@ def decode(
     assert comparable(walked.value) == comparable(body)
     check_spans(walked, pos)
     return body, end
+
+
+def outcome(decode: Decoder, data: bytes, pos: int) -> tuple[Any, ...]:
+    """Everything that a decoder does: its result or error, and what it leaves of the budget."""
+    budget = DecodeBudget()
+    try:
+        body, end = decode(data, pos, budget)
+    except DecodeError as error:
+        return type(error), str(error), error.pos, budget.left
+    return comparable(body), end, budget.left, budget.met_null
 
 
 def comparable(value: Any) -> Any:
