@@ -15,6 +15,8 @@ from zipfile import ZipFile
 
 import pytest
 
+from kdissect.native import core
+
 ROOT = Path(__file__).resolve().parent.parent
 PARTS = (
     "pyproject.toml",
@@ -31,7 +33,7 @@ SECONDS = 300
 pytestmark = [
     pytest.mark.deep,
     pytest.mark.core,
-    pytest.mark.skipif(shutil.which("cargo") is None, reason="needs cargo"),
+    pytest.mark.skipif(core is None, reason="installed without the native core: there may be no Rust"),
 ]
 
 
