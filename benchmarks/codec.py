@@ -1,21 +1,25 @@
-"""How long does it take to decode a message: compiled code, walker, kio? Microseconds, best of several
-rounds.
+"""How long does it take to decode a message: native core, compiled code, walker, kio? Microseconds, best of
+several rounds. Without the core, or with KDISSECT_PURE=1, the first column is compiled code too.
 
 python benchmarks/codec.py
 """
 
 from __future__ import annotations
 
+import sys
 from functools import partial as call
+from pathlib import Path
 from timeit import repeat
 from typing import TYPE_CHECKING, Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader
 
 from kdissect.kafka import schema
 from kdissect.kafka.codes import uuid_text
-from kdissect.kafka.compiler import collector, decoder
+from kdissect.kafka.compiler import collector, decoder, generated_decoder
 from kdissect.kafka.primitives import DecodeBudget
 from kdissect.kafka.walker import walk
 from tests.kafka.encoder import encoder, fill
@@ -79,7 +83,9 @@ def microseconds(work: Callable[[], object]) -> float:
 
 
 def main() -> None:
-    print(f"{'':44}{'bytes':>7}{'compiled':>10}{'walker':>10}{'kio':>10}{'encode':>10}{'errors':>10}")
+    print(
+        f"{'':44}{'bytes':>7}{'core':>10}{'compiled':>10}{'walker':>10}{'kio':>10}{'encode':>10}{'errors':>10}"
+    )
     shapes: list[tuple[str, Any, int, Body, Any]] = [
         ("Produce v9 request, one partition", schema.request(0), 9, PRODUCE, load_request_schema(0, 9)),
         ("Fetch v13 response, 3 partitions", schema.response(1), 13, FETCH, load_response_schema(1, 13)),
@@ -96,7 +102,8 @@ def main() -> None:
         body = fill(message, version, partial)
         raw = encoder(message, version)(body)
         times = [
-            microseconds(call(decoder(message, version), raw, 0, DecodeBudget())),
+            microseconds(call(decoder(message, version), raw, 0, DecodeBudget(1 << 60))),
+            microseconds(call(generated_decoder(message, version), raw, 0, DecodeBudget(1 << 60))),
             microseconds(call(walk, message, version, raw)),
             microseconds(call(entity_reader(kio_schema), raw, 0)),
             microseconds(call(encoder(message, version), body)),
