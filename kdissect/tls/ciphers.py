@@ -1,0 +1,388 @@
+"""Secrets of a TLS session -> keys, and records -> plaintext.
+
+The key schedules of TLS 1.3 (RFC 8446 section 7) and of TLS 1.0 to 1.2 (RFC 5246 section 6.3, RFC 2246 section 5),
+and the protection of records: AEAD (RFC 8446 section 5.2; RFC 5288, 6655, 7905), and CBC with the MAC before or
+after encryption (RFC 5246 section 6.2.3.2, RFC 7366). The algorithms are those of pyca/cryptography and hashlib.
+
+A record is accepted only if its tag or MAC is right, so nothing is ever decrypted with a wrong key.
+"""
+
+from __future__ import annotations
+
+import hmac
+from struct import Struct
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.ciphers.aead import AESCCM, AESGCM, ChaCha20Poly1305
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+TLS_1_0, TLS_1_1, TLS_1_2, TLS_1_3 = 0x0301, 0x0302, 0x0303, 0x0304
+
+_GCM, _CCM, _CCM_8, _CHACHA, _CBC = "GCM", "CCM", "CCM_8", "CHACHA20_POLY1305", "CBC"
+
+
+class Suite(NamedTuple):
+    """A cipher suite.
+
+    Attributes:
+        name: as IANA registers it, without ``TLS_``.
+        kind: how records are protected.
+        key_bytes: of the encryption key.
+        hash: of the key schedule; before TLS 1.2 it is always MD5 with SHA-1.
+        mac: hash of the MAC; empty for AEAD.
+    """
+
+    name: str
+    kind: str
+    key_bytes: int
+    hash: str
+    mac: str = ""
+
+
+def _suites() -> dict[int, Suite]:
+    suites = {
+        0x1301: Suite("AES_128_GCM_SHA256", _GCM, 16, "sha256"),
+        0x1302: Suite("AES_256_GCM_SHA384", _GCM, 32, "sha384"),
+        0x1303: Suite("CHACHA20_POLY1305_SHA256", _CHACHA, 32, "sha256"),
+        0x1304: Suite("AES_128_CCM_SHA256", _CCM, 16, "sha256"),
+        0x1305: Suite("AES_128_CCM_8_SHA256", _CCM_8, 16, "sha256"),
+    }
+    # Key exchange: the suites AES_128_CBC_SHA, AES_256_CBC_SHA, AES_128_CBC_SHA256, AES_256_CBC_SHA256 or _SHA384,
+    # AES_128_GCM_SHA256, AES_256_GCM_SHA384, AES_128_CCM, AES_256_CCM, AES_128_CCM_8, AES_256_CCM_8, CHACHA20.
+    rows: dict[str, tuple[int | None, ...]] = {
+        "RSA": (0x2F, 0x35, 0x3C, 0x3D, 0x9C, 0x9D, 0xC09C, 0xC09D, 0xC0A0, 0xC0A1, None),
+        "DHE_RSA": (0x33, 0x39, 0x67, 0x6B, 0x9E, 0x9F, 0xC09E, 0xC09F, 0xC0A2, 0xC0A3, 0xCCAA),
+        "DHE_DSS": (0x32, 0x38, 0x40, 0x6A, 0xA2, 0xA3, None, None, None, None, None),
+        "DH_anon": (0x34, 0x3A, 0x6C, 0x6D, 0xA6, 0xA7, None, None, None, None, None),
+        "ECDHE_ECDSA": (
+            0xC009, 0xC00A, 0xC023, 0xC024, 0xC02B, 0xC02C, 0xC0AC, 0xC0AD, 0xC0AE, 0xC0AF, 0xCCA9,
+        ),
+        "ECDHE_RSA": (0xC013, 0xC014, 0xC027, 0xC028, 0xC02F, 0xC030, None, None, None, None, 0xCCA8),
+        "ECDH_ECDSA": (0xC004, 0xC005, 0xC025, 0xC026, 0xC02D, 0xC02E, None, None, None, None, None),
+        "ECDH_RSA": (0xC00E, 0xC00F, 0xC029, 0xC02A, 0xC031, 0xC032, None, None, None, None, None),
+        "ECDH_anon": (0xC018, 0xC019, None, None, None, None, None, None, None, None, None),
+    }  # fmt: skip
+    for exchange, numbers in rows.items():
+        wide = "sha384" if exchange.startswith("EC") else "sha256"
+        ciphers = (
+            Suite("AES_128_CBC_SHA", _CBC, 16, "sha256", "sha1"),
+            Suite("AES_256_CBC_SHA", _CBC, 32, "sha256", "sha1"),
+            Suite("AES_128_CBC_SHA256", _CBC, 16, "sha256", "sha256"),
+            Suite(f"AES_256_CBC_{wide.upper()}", _CBC, 32, wide, wide),
+            Suite("AES_128_GCM_SHA256", _GCM, 16, "sha256"),
+            Suite("AES_256_GCM_SHA384", _GCM, 32, "sha384"),
+            Suite("AES_128_CCM", _CCM, 16, "sha256"),
+            Suite("AES_256_CCM", _CCM, 32, "sha256"),
+            Suite("AES_128_CCM_8", _CCM_8, 16, "sha256"),
+            Suite("AES_256_CCM_8", _CCM_8, 32, "sha256"),
+            Suite("CHACHA20_POLY1305_SHA256", _CHACHA, 32, "sha256"),
+        )
+        for number, cipher in zip(numbers, ciphers, strict=True):
+            if number is not None:
+                suites[number] = cipher._replace(name=f"{exchange}_WITH_{cipher.name}")
+    return suites
+
+
+SUITES = _suites()
+"""Number of a cipher suite -> the suite. Others cannot be decrypted."""
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Key schedules
+# ------------------------------------------------------------------------------------------------------------
+
+
+_HASH_BYTES = {"sha1": 20, "sha256": 32, "sha384": 48}
+_MASTER_BYTES = 48
+
+
+def expand_label(secret: bytes, label: bytes, length: int, hash_name: str) -> bytes:
+    """HKDF-Expand-Label with an empty context (RFC 8446 section 7.1). All that is needed fits two blocks."""
+    full = b"tls13 " + label
+    info = length.to_bytes(2, "big") + bytes((len(full),)) + full + b"\0"
+    out = block = b""
+    for counter in range(1, 3):
+        if len(out) < length:
+            block = hmac.digest(secret, block + info + bytes((counter,)), hash_name)
+            out += block
+    return out[:length]
+
+
+def next_secret(secret: bytes, hash_name: str) -> bytes:
+    """The traffic secret after a KeyUpdate."""
+    return expand_label(secret, b"traffic upd", len(secret), hash_name)
+
+
+def _p_hash(secret: bytes, seed: bytes, length: int, hash_name: str) -> bytes:
+    out, a = b"", seed
+    while len(out) < length:
+        a = hmac.digest(secret, a, hash_name)
+        out += hmac.digest(secret, a + seed, hash_name)
+    return out[:length]
+
+
+def prf(version: int, suite: Suite, secret: bytes, seed: bytes, length: int) -> bytes:
+    """The PRF of TLS 1.2 (RFC 5246 section 5) or of what was before it (RFC 2246 section 5); ``seed`` begins with
+    the label.
+    """
+    if version >= TLS_1_2:
+        return _p_hash(secret, seed, length, suite.hash)
+    half = (len(secret) + 1) // 2
+    md5, sha = _p_hash(secret[:half], seed, length, "md5"), _p_hash(secret[-half:], seed, length, "sha1")
+    return bytes(a ^ b for a, b in zip(md5, sha, strict=True))
+
+
+def master_secret(
+    version: int, suite: Suite, premaster: bytes, randoms: bytes, session_hash: bytes | None
+) -> bytes:
+    """The master secret of a premaster secret.
+
+    Args:
+        version: of the session.
+        suite: of the session.
+        premaster: the premaster secret.
+        randoms: of the client, then of the server.
+        session_hash: of the handshake if the extended master secret was negotiated (RFC 7627).
+    """
+    seed = b"master secret" + randoms if session_hash is None else b"extended master secret" + session_hash
+    return prf(version, suite, premaster, seed, _MASTER_BYTES)
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Protection of records
+# ------------------------------------------------------------------------------------------------------------
+
+
+CHANGE_CIPHER_SPEC, ALERT, HANDSHAKE, APPLICATION_DATA = 20, 21, 22, 23
+
+_SEQUENCE_AND_HEADER = Struct(">QBHH")
+_EXPLICIT_NONCE = 8
+_BLOCK = 16
+
+Opened = tuple[int, bytes]
+"""Content type and content of a record."""
+
+
+class Opener(Protocol):
+    """Opens the records of one direction with one key.
+
+    Attributes:
+        sequence: number of the next record.
+    """
+
+    sequence: int
+
+    def open(self, content_type: int, version: int, fragment: bytes) -> Opened | None:
+        """Decrypt a record. None, and no change, if it is not the next record under this key."""
+
+    def plaintext_bytes(self, fragment_bytes: int) -> int:
+        """Length of the content of a record whose encrypted fragment has this length; the longest possible if
+        the length does not decide.
+        """
+
+    def sequence_of(self, fragment: bytes) -> int | None:
+        """Number of a record, if the record shows it."""
+
+
+_Aead = AESGCM | AESCCM | ChaCha20Poly1305
+
+
+def _aead(suite: Suite, key: bytes) -> _Aead:
+    if suite.kind == _GCM:
+        return AESGCM(key)
+    if suite.kind == _CHACHA:
+        return ChaCha20Poly1305(key)
+    return AESCCM(key, tag_length=_tag_bytes(suite))
+
+
+def _tag_bytes(suite: Suite) -> int:
+    return 8 if suite.kind == _CCM_8 else 16
+
+
+class Opener13:
+    """TLS 1.3."""
+
+    __slots__ = ("_aead", "_iv", "_overhead", "secret", "sequence", "suite")
+
+    def __init__(self, suite: Suite, secret: bytes) -> None:
+        self.suite = suite
+        self.secret = secret
+        self.sequence = 0
+        self._aead = _aead(suite, expand_label(secret, b"key", suite.key_bytes, suite.hash))
+        self._iv = int.from_bytes(expand_label(secret, b"iv", 12, suite.hash), "big")
+        self._overhead = _tag_bytes(suite) + 1  # and the content type
+
+    def open(self, content_type: int, version: int, fragment: bytes) -> Opened | None:
+        """See ``Opener``."""
+        if content_type != APPLICATION_DATA or len(fragment) < self._overhead:
+            return None
+        nonce = (self._iv ^ self.sequence).to_bytes(12, "big")
+        header = b"\x17\x03\x03" + len(fragment).to_bytes(2, "big")
+        try:
+            inner = self._aead.decrypt(nonce, fragment, header)
+        except InvalidTag:
+            return None
+        self.sequence += 1
+        if inner[-1] == 0:
+            inner = inner.rstrip(b"\0")
+            if not inner:
+                return ALERT, b""
+        return inner[-1], inner[:-1]
+
+    def updated(self) -> Opener13:
+        """For the records after a KeyUpdate."""
+        return Opener13(self.suite, next_secret(self.secret, self.suite.hash))
+
+    def plaintext_bytes(self, fragment_bytes: int) -> int:
+        """See ``Opener``. Padding is taken for content."""
+        return max(0, fragment_bytes - self._overhead)
+
+    def sequence_of(self, fragment: bytes) -> int | None:
+        """See ``Opener``."""
+        return None
+
+
+class OpenerAead:
+    """GCM, CCM and ChaCha20 before TLS 1.3."""
+
+    __slots__ = ("_aead", "_explicit", "_first_nonce", "_iv", "_tag", "sequence")
+
+    def __init__(self, suite: Suite, key: bytes, iv: bytes) -> None:
+        self._aead = _aead(suite, key)
+        self._iv = iv
+        self._explicit = 0 if suite.kind == _CHACHA else _EXPLICIT_NONCE
+        self._tag = _tag_bytes(suite)
+        self._first_nonce: int | None = None  # that of record 0; senders count from there
+        self.sequence = 0
+
+    def open(self, content_type: int, version: int, fragment: bytes) -> Opened | None:
+        """See ``Opener``."""
+        length = len(fragment) - self._explicit - self._tag
+        if length < 0:
+            return None
+        if self._explicit:
+            nonce = self._iv + fragment[: self._explicit]
+        else:
+            nonce = (int.from_bytes(self._iv, "big") ^ self.sequence).to_bytes(12, "big")
+        header = _SEQUENCE_AND_HEADER.pack(self.sequence, content_type, version, length)
+        try:
+            content = self._aead.decrypt(nonce, fragment[self._explicit :], header)
+        except InvalidTag:
+            return None
+        if self._explicit and self._first_nonce is None:
+            explicit = int.from_bytes(fragment[: self._explicit], "big")
+            self._first_nonce = (explicit - self.sequence) & 0xFFFF_FFFF_FFFF_FFFF
+        self.sequence += 1
+        return content_type, content
+
+    def plaintext_bytes(self, fragment_bytes: int) -> int:
+        """See ``Opener``."""
+        return max(0, fragment_bytes - self._explicit - self._tag)
+
+    def sequence_of(self, fragment: bytes) -> int | None:
+        """See ``Opener``. All senders met add one to the explicit nonce for each record."""
+        if self._first_nonce is None or len(fragment) < self._explicit:
+            return None
+        explicit = int.from_bytes(fragment[: self._explicit], "big")
+        return (explicit - self._first_nonce) & 0xFFFF_FFFF_FFFF_FFFF
+
+
+class OpenerCbc:
+    """CBC: TLS 1.0 takes the last block of the previous record as the IV, later versions send it."""
+
+    __slots__ = ("_iv", "_key", "_mac", "_mac_first", "_mac_key", "_version", "sequence")
+
+    def __init__(
+        self, suite: Suite, version: int, key: bytes, iv: bytes, mac_key: bytes, *, encrypt_then_mac: bool
+    ) -> None:
+        self._key = algorithms.AES(key)
+        self._iv = iv if version == TLS_1_0 else None
+        self._mac = suite.mac
+        self._mac_key = mac_key
+        self._mac_first = not encrypt_then_mac
+        self._version = version
+        self.sequence = 0
+
+    def open(self, content_type: int, version: int, fragment: bytes) -> Opened | None:
+        """See ``Opener``."""
+        mac_bytes = _HASH_BYTES[self._mac]
+        encrypted, mac = fragment, b""
+        if not self._mac_first:
+            encrypted, mac = fragment[:-mac_bytes], fragment[-mac_bytes:]
+            if not self._is_right(mac, content_type, version, encrypted):
+                return None
+        iv, blocks = (
+            (self._iv, encrypted) if self._iv is not None else (encrypted[:_BLOCK], encrypted[_BLOCK:])
+        )
+        if not blocks or len(blocks) % _BLOCK or len(iv) != _BLOCK:
+            return None
+        decryptor = Cipher(self._key, modes.CBC(iv)).decryptor()
+        padded = decryptor.update(blocks) + decryptor.finalize()
+        content = padded[: -1 - padded[-1]]
+        if self._mac_first:
+            if len(padded) < 1 + padded[-1] + mac_bytes:
+                return None
+            content, mac = content[:-mac_bytes], content[-mac_bytes:]
+            if not self._is_right(mac, content_type, version, content):
+                return None
+        if self._iv is not None:
+            self._iv = blocks[-_BLOCK:]
+        self.sequence += 1
+        return content_type, content
+
+    def _is_right(self, mac: bytes, content_type: int, version: int, content: bytes) -> bool:
+        header = _SEQUENCE_AND_HEADER.pack(self.sequence, content_type, version, len(content))
+        return hmac.compare_digest(mac, hmac.digest(self._mac_key, header + content, self._mac))
+
+    def plaintext_bytes(self, fragment_bytes: int) -> int:
+        """See ``Opener``. The length of the padding is not known before decryption."""
+        explicit_iv = 0 if self._iv is not None else _BLOCK
+        return max(0, fragment_bytes - explicit_iv - _HASH_BYTES[self._mac] - 1)
+
+    def sequence_of(self, fragment: bytes) -> int | None:
+        """See ``Opener``."""
+        return None
+
+
+def openers(
+    version: int, suite: Suite, master: bytes, randoms: bytes, *, encrypt_then_mac: bool
+) -> tuple[Opener, Opener]:
+    """For the client's records and for the server's, of a session before TLS 1.3.
+
+    Args:
+        version: of the session.
+        suite: of the session.
+        master: the master secret.
+        randoms: of the client, then of the server.
+        encrypt_then_mac: whether it was negotiated (RFC 7366); AEAD ignores it.
+    """
+    mac_bytes = _HASH_BYTES[suite.mac] if suite.kind == _CBC else 0
+    iv_bytes = {_CBC: _BLOCK, _CHACHA: 12}.get(suite.kind, 4)
+    total = 2 * (mac_bytes + suite.key_bytes + iv_bytes)
+    block = prf(version, suite, master, b"key expansion" + randoms[32:] + randoms[:32], total)
+    pieces: list[bytes] = []
+    for length in (mac_bytes, mac_bytes, suite.key_bytes, suite.key_bytes, iv_bytes, iv_bytes):
+        pieces.append(block[:length])
+        block = block[length:]
+    make: Callable[[int], Opener]
+    if suite.kind == _CBC:
+
+        def make(side: int) -> Opener:
+            return OpenerCbc(
+                suite,
+                version,
+                pieces[2 + side],
+                pieces[4 + side],
+                pieces[side],
+                encrypt_then_mac=encrypt_then_mac,
+            )
+    else:
+
+        def make(side: int) -> Opener:
+            return OpenerAead(suite, pieces[2 + side], pieces[4 + side])
+
+    return make(0), make(1)

@@ -1,0 +1,619 @@
+"""The bytes of one TLS connection's two directions -> the bytes that passed inside, or why they stay encrypted.
+
+    side --Data, Gap--> records --> handshake: randoms, cipher, session     -> keys
+                                --> application data, opened with the keys  -> Data, Gap
+
+Until a record of application data has been opened, all items are held: if none can be opened, they are passed on as
+they came, and later ones too. So a connection that is not TLS, or whose secrets are missing, is what it would be
+without this stage. The plaintext of a record has the time and packet of the record's last byte.
+
+A record that is missing, or does not open, becomes a gap. After a gap that hides where records begin, the next
+record is found by its header and by opening it with one of the sequence numbers that follow.
+
+Holds the items before the first opened record and one incomplete record per direction: at most ``_MOST_HELD`` bytes
+and ``_MOST_BUFFERED`` bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import md5, new, sha1
+from struct import Struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from kdissect.model import Data, Gap
+from kdissect.tls import handshake
+from kdissect.tls.ciphers import (
+    ALERT,
+    APPLICATION_DATA,
+    CHANGE_CIPHER_SPEC,
+    HANDSHAKE,
+    SUITES,
+    TLS_1_2,
+    TLS_1_3,
+    Opener13,
+    master_secret,
+    openers,
+)
+from kdissect.tls.keylog import HANDSHAKE as HANDSHAKE_LABELS
+from kdissect.tls.keylog import MASTER, PREMASTER, TRAFFIC
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from kdissect.tls.ciphers import Opened, Opener, Suite
+    from kdissect.tls.keylog import KeyLog
+
+_HEADER_BYTES = 5
+_MOST_FRAGMENT = 0x4000 + 2048  # RFC 5246 section 6.2.3
+_MOST_HELD = 512 * 1024
+_MOST_PASSED = 256 * 1024  # bytes of a connection in mid-stream without a sign of TLS
+_MOST_BUFFERED = 128 * 1024
+_MOST_HANDSHAKE = 256 * 1024  # bytes of one handshake message, and of a transcript
+_MOST_MISSING = 3000  # records lost in one gap
+_MOST_TRIES = 40_000  # per connection: with no handshake, secrets and sequence numbers can only be tried
+_MOST_UNGUESSED = 8  # encrypted records for which there is no secret to try
+_MOST_UNOPENED = 200  # encrypted records of a handshake whose secrets the key log does not have
+_HEADER = Struct(">BHH")
+_ANY_HEADER = re.compile(rb"[\x14-\x17](?=\x03[\x00-\x04])")
+_NOT_OPENED = "the capture has no record that a secret opens"
+_NO_HANDSHAKE = "the handshake was not captured, and no TLS 1.3 secret in the key log opens a record"
+_NO_HELLO = "the ClientHello or ServerHello was not captured"
+_WRONG_SECRET = "the secrets that the key log has for this session do not open its records"
+_TYPES = frozenset((CHANGE_CIPHER_SPEC, ALERT, HANDSHAKE, APPLICATION_DATA))
+_GUESSED = {32: (0x1301, 0x1303), 48: (0x1302,)}  # cipher suites by the length of a TLS 1.3 secret
+
+Items = list[tuple[int, Data | Gap]]
+
+
+class _Direction:
+    """The records of one side.
+
+    Attributes:
+        buffer: the beginning of the next record.
+        needed: length of the buffer at which something can be done with it.
+        is_damaged: some bytes of the next record were not captured; they are zeros in the buffer.
+        hidden: encrypted bytes before the buffer, if it is not known where a record begins; None if it is known.
+        searched: beginning of the buffer that holds no record, while the next one is searched.
+        opener: opens the next record; None before the first encrypted one was opened.
+        candidates: with master secrets before TLS 1.3; one of them opens the next record if ``opener`` does not.
+        is_encrypted: whether records are encrypted, before TLS 1.3.
+        carries_data: whether ``opener`` is for application data.
+        messages: the beginning of the next handshake message.
+    """
+
+    __slots__ = (
+        "buffer", "candidates", "carries_data", "hidden", "is_damaged", "is_encrypted", "messages", "needed",
+        "opener", "searched",
+    )  # fmt: skip
+
+    def __init__(self, *, is_start: bool) -> None:
+        self.buffer = bytearray()
+        self.needed = _HEADER_BYTES
+        self.is_damaged = False
+        self.hidden = None if is_start else 0
+        self.searched = 0
+        self.opener: Opener | None = None
+        self.candidates: list[_Candidate] = []
+        self.is_encrypted = self.carries_data = False
+        self.messages = bytearray()
+
+
+class _Candidate(NamedTuple):
+    """One way to open records: of a session with this master secret, or with a secret for application data."""
+
+    opener: Opener
+    master: bytes = b""
+    is_traffic: bool = True
+    client_random: bytes = b""
+
+
+class TlsConnection:
+    """Both directions of a connection.
+
+    Args:
+        log: the secrets.
+        initiator: the side that opened the connection; None if unknown.
+        from_start: by side, whether its first byte is the first of the stream.
+
+    Attributes:
+        is_open: whether a record was opened.
+        is_passing: whether items are passed on unchanged: it is not TLS, or cannot be decrypted.
+        reason: why it cannot be decrypted; None if it can, or if it is not TLS.
+        version, cipher, server_name: of the session; None while unknown.
+    """
+
+    def __init__(self, log: KeyLog, initiator: int | None, from_start: tuple[bool, bool]) -> None:
+        self._log = log
+        self._log_version = log.version
+        self._initiator = initiator
+        self._from_start = from_start
+        self._held: Items = []
+        self._held_bytes = self._passed_bytes = 0
+        self._tries = _MOST_TRIES
+        self.is_open = self.is_passing = False
+        self.server_name: str | None = None
+        self._restart()
+
+    def _restart(self) -> None:
+        self._directions = tuple(_Direction(is_start=is_start) for is_start in self._from_start)
+        self._client: int | None = self._initiator
+        self._client_hello: handshake.Hello | None = None
+        self._session: handshake.Hello | None = None  # the ServerHello
+        self._suite: Suite | None = None
+        self._ticket = b""
+        self._premasters: list[bytes] = []
+        self._transcript = bytearray()
+        self.version: str | None = None
+        self.cipher: str | None = None
+        self.reason: str | None = None
+
+    def feed(self, side: int, item: Data | Gap) -> Items:
+        """Process the next bytes of a side. Returns plaintext, or items as they came."""
+        if self.is_passing:
+            return [(side, item)]
+        if not self.is_open:
+            return self._hold(side, item)
+        out: Items = []
+        self._process(side, item, out)
+        return out
+
+    def close(self) -> Items:
+        """Nothing more will come: pass on what is held."""
+        if self.is_open or self.is_passing:
+            return []
+        return self._give_up(self.reason or _NOT_OPENED)
+
+    @property
+    def waiting_since_ns(self) -> int | None:
+        """Time of the first item held; None if nothing is held."""
+        return self._held[0][1].time_ns if self._held else None
+
+    def _hold(self, side: int, item: Data | Gap) -> Items:
+        is_first = not any(isinstance(held, Data) for _, held in self._held)
+        self._held.append((side, item))
+        if isinstance(item, Data):
+            if is_first and not self._is_tls(side, item.payload):
+                self._passed_bytes += len(item.payload)
+                if self._from_start[side] or self._passed_bytes > _MOST_PASSED:
+                    self.is_passing = True
+                held, self._held = self._held, []
+                return held
+            self._held_bytes += len(item.payload)
+        out: Items = []
+        if self._log_version != self._log.version:
+            self._log_version = self._log.version
+            self._restart()
+            for held_side, held in self._held:
+                self._process(held_side, held, out)
+        else:
+            self._process(side, item, out)
+        if self.is_open:
+            self._held = []
+        elif self._held_bytes > _MOST_HELD or (self.reason is not None and not self._log.can_grow):
+            return self._give_up(self.reason or _NOT_OPENED)
+        return out
+
+    def _give_up(self, reason: str | None) -> Items:
+        held, self._held = self._held, []
+        self.is_passing, self.reason = True, reason
+        return held
+
+    def _is_tls(self, side: int, payload: bytes) -> bool:
+        """Whether these bytes look like TLS. In mid-stream, a record must begin here, or end here."""
+        if self._from_start[side]:
+            return payload[0] in _TYPES and payload[1:2] in (b"\3", b"")
+        for match in _ANY_HEADER.finditer(payload):
+            pos = match.start()
+            if len(payload) < pos + _HEADER_BYTES:
+                return False
+            content_type, version, length = _HEADER.unpack_from(payload, pos)
+            end = pos + _HEADER_BYTES + length
+            if length and _is_header(content_type, version, length):
+                if pos == 0 or end == len(payload) or (end < len(payload) and _can_begin(payload, end)):
+                    return True
+        return False
+
+    # Bytes -> records
+
+    def _process(self, side: int, item: Data | Gap, out: Items) -> None:
+        direction = self._directions[side]
+        buffer = direction.buffer
+        if isinstance(item, Gap):
+            if (
+                direction.hidden is None
+                and len(buffer) + item.length <= direction.needed
+                and len(buffer) >= _HEADER_BYTES
+            ):
+                buffer += bytes(item.length)  # in the middle of a record: the next one begins where expected
+                direction.is_damaged = True
+            else:
+                _hide(direction, item.length)
+                return
+        elif buffer:
+            buffer += item.payload
+        data = item.payload if isinstance(item, Data) and not buffer else b""
+        if buffer and len(buffer) >= direction.needed:
+            data = bytes(buffer)
+            buffer.clear()
+        if not data:
+            return
+        if direction.hidden is not None:
+            data = self._find_record(direction, side, data, item, out)
+        if direction.hidden is None:
+            self._read_records(direction, side, data, item, out)
+
+    def _read_records(
+        self, direction: _Direction, side: int, data: bytes, item: Data | Gap, out: Items
+    ) -> None:
+        pos, end = 0, len(data)
+        direction.needed = _HEADER_BYTES
+        while end - pos >= _HEADER_BYTES:
+            content_type, version, length = _HEADER.unpack_from(data, pos)
+            if not _is_header(content_type, version, length):
+                direction.buffer += data[pos:]
+                _hide(direction, 0)
+                return
+            if end - pos < _HEADER_BYTES + length:
+                direction.needed = _HEADER_BYTES + length
+                break
+            start, pos = pos + _HEADER_BYTES, pos + _HEADER_BYTES + length
+            self._record(direction, side, content_type, version, data[start:pos], item, out)
+            direction.is_damaged = False
+        direction.buffer += data[pos:]
+
+    def _find_record(
+        self, direction: _Direction, side: int, data: bytes, item: Data | Gap, out: Items
+    ) -> bytes:
+        """Find the next record that opens, in a stream with unknown boundaries. Returns what follows it."""
+        assert direction.hidden is not None
+        for match in _ANY_HEADER.finditer(data, direction.searched):
+            pos = match.start()
+            if len(data) < pos + _HEADER_BYTES:
+                break
+            content_type, version, length = _HEADER.unpack_from(data, pos)
+            end = pos + _HEADER_BYTES + length
+            if not length or not _is_header(content_type, version, length) or not _can_begin(data, end):
+                continue
+            if end > len(data):
+                if end - len(data) > _MOST_FRAGMENT:
+                    continue
+                break
+            fragment = data[pos + _HEADER_BYTES : end]
+            is_first = direction.opener is None
+            found = self._search(direction, side, content_type, version, fragment)
+            if found is None:
+                continue
+            missed, opened = found
+            lost = direction.hidden + pos - missed * self._overhead(direction, len(fragment))
+            if is_first and not missed:
+                lost = 0  # what was before it was the handshake
+            direction.hidden, direction.searched = None, 0
+            if direction.carries_data and self.is_open and lost > 0:
+                out.append((side, Gap(item.packet, item.time_ns, item.interface, lost, "lost")))
+            self._content(direction, side, *opened, item, out)
+            return data[end:]
+        else:
+            pos = max(direction.searched, len(data) - _HEADER_BYTES + 1)
+        direction.searched = pos
+        if len(data) > _MOST_BUFFERED:
+            direction.hidden += direction.searched
+            data, direction.searched = data[direction.searched :], 0
+        direction.buffer += data
+        direction.needed = 0
+        if self._tries <= 0 and not self.is_open:
+            self.reason = self.reason or _NO_HANDSHAKE
+        return b""
+
+    def _overhead(self, direction: _Direction, fragment_bytes: int) -> int:
+        """Bytes of a record that are not plaintext."""
+        assert direction.opener is not None
+        return _HEADER_BYTES + fragment_bytes - direction.opener.plaintext_bytes(fragment_bytes)
+
+    def _search(
+        self, direction: _Direction, side: int, content_type: int, version: int, fragment: bytes
+    ) -> tuple[int, Opened] | None:
+        """Open a record that comes after an unknown number of others. Returns that number, and the content."""
+        if direction.opener is None and not self._is_encrypted(direction, content_type):
+            return 0, (content_type, fragment)
+        if direction.opener is not None:
+            before = direction.opener.sequence
+            shown = direction.opener.sequence_of(fragment)
+            numbers = range(before, before + _MOST_MISSING) if shown is None else range(shown, shown + 1)
+            opened = self._try(direction.opener, numbers, content_type, version, fragment)
+            if opened is None and isinstance(direction.opener, Opener13) and direction.carries_data:
+                updated = direction.opener.updated()
+                opened = self._try(updated, range(_MOST_MISSING), content_type, version, fragment)
+                if opened is not None:
+                    direction.opener, before = updated, 0
+            if opened is not None:
+                return direction.opener.sequence - 1 - before, opened
+        candidates = direction.candidates or list(self._guesses(side, content_type))
+        if not candidates and not self.is_open:
+            self._tries -= _MOST_TRIES // _MOST_UNGUESSED
+        depth = max(1, min(_MOST_MISSING, self._tries // max(1, len(candidates))))
+        for candidate in candidates:
+            opened = self._try(candidate.opener, range(depth), content_type, version, fragment)
+            if opened is not None:
+                self._accept(direction, side, candidate)
+                return candidate.opener.sequence - 1, opened
+        return None
+
+    def _try(
+        self, opener: Opener, numbers: Iterable[int], content_type: int, version: int, fragment: bytes
+    ) -> Opened | None:
+        before = opener.sequence
+        for number in numbers:
+            if not self.is_open:
+                self._tries -= 1
+                if self._tries < 0:
+                    break
+            opener.sequence = number
+            opened = opener.open(content_type, version, fragment)
+            if opened is not None:
+                return opened
+        opener.sequence = before
+        return None
+
+    def _guesses(self, side: int, content_type: int) -> Iterator[_Candidate]:
+        """Ways to open a record of TLS 1.3 without its ClientHello or ServerHello."""
+        if content_type != APPLICATION_DATA or (self._session and self._session.version != TLS_1_3):
+            return
+        hello = self._client_hello
+        roles = (0, 1) if self._client is None else (0 if side == self._client else 1,)
+        for role in roles:
+            secrets = (
+                self._log.traffic_secrets(role)
+                if hello is None
+                else [(hello.random, secret) for secret in self._log.labelled(hello.random, TRAFFIC[role])]
+            )
+            for client_random, secret in secrets:
+                suites = [self._session.cipher] if self._session else _GUESSED.get(len(secret), ())
+                for number in suites:
+                    if number in SUITES:
+                        yield _Candidate(Opener13(SUITES[number], secret), client_random=client_random)
+
+    # Records -> content
+
+    def _is_encrypted(self, direction: _Direction, content_type: int) -> bool:
+        if self._session is None or self._session.version == TLS_1_3:
+            return content_type == APPLICATION_DATA
+        return direction.is_encrypted
+
+    def _record(
+        self,
+        direction: _Direction,
+        side: int,
+        content_type: int,
+        version: int,
+        fragment: bytes,
+        item: Data | Gap,
+        out: Items,
+    ) -> None:
+        if not self._is_encrypted(direction, content_type):
+            if direction.is_damaged:
+                direction.messages.clear()
+            else:
+                self._content(direction, side, content_type, fragment, item, out)
+            return
+        opened = None
+        if not direction.is_damaged:
+            opened = self._open(direction, side, content_type, version, fragment)
+        if opened is not None:
+            self._content(direction, side, *opened, item, out)
+            return
+        if direction.opener is None:
+            if self._session is None or self._session.version == TLS_1_3:
+                self._count_unopened(direction, side, content_type, version, fragment)
+            elif direction.is_damaged:
+                for candidate in direction.candidates:
+                    candidate.opener.sequence += 1
+            else:
+                self.reason = self.reason or _WRONG_SECRET
+            return
+        length = direction.opener.plaintext_bytes(len(fragment))
+        direction.opener.sequence += 1
+        if direction.carries_data and content_type == APPLICATION_DATA and length:
+            out.append((side, Gap(item.packet, item.time_ns, item.interface, length, "lost")))
+
+    def _count_unopened(
+        self, direction: _Direction, side: int, content_type: int, version: int, fragment: bytes
+    ) -> None:
+        """An encrypted record of TLS 1.3 before the first one that can be opened: of the handshake, whose secrets
+        key logs need not have, or of a session whose hello was not captured.
+        """
+        if self._session is None or self._client_hello is None:
+            found = self._search(direction, side, content_type, version, fragment)
+            if found is None and self._tries <= 0:
+                self.reason = self.reason or _NO_HANDSHAKE
+        else:
+            self._tries -= _MOST_TRIES // _MOST_UNOPENED
+            if self._tries <= 0:
+                self.reason = self.reason or _WRONG_SECRET
+
+    def _open(
+        self, direction: _Direction, side: int, content_type: int, version: int, fragment: bytes
+    ) -> Opened | None:
+        opener = direction.opener
+        opened = None if opener is None else opener.open(content_type, version, fragment)
+        if opened is not None:
+            return opened
+        for candidate in direction.candidates:
+            opened = candidate.opener.open(content_type, version, fragment)
+            if opened is not None:
+                self._accept(direction, side, candidate)
+                return opened
+        return None
+
+    def _accept(self, direction: _Direction, side: int, candidate: _Candidate) -> None:
+        """A candidate has opened a record."""
+        direction.opener = candidate.opener
+        direction.carries_data = candidate.is_traffic
+        if candidate.is_traffic:
+            direction.candidates = []
+        else:
+            direction.candidates = [each for each in direction.candidates if each.is_traffic]
+        self.is_open, self.reason = True, None
+        if candidate.master and self._session is not None:
+            for name in (self._session.session_id, self._ticket):
+                if name:
+                    self._log.learn(name, candidate.master)
+        if candidate.client_random and isinstance(candidate.opener, Opener13):
+            self._opened_without_hello(side, candidate.client_random, candidate.opener.suite)
+
+    def _opened_without_hello(self, side: int, client_random: bytes, suite: Suite) -> None:
+        """The other direction is of the same session."""
+        self.version, self.cipher = handshake.version_name(TLS_1_3), f"TLS_{suite.name}"
+        other = self._directions[1 - side]
+        if other.opener is None and not other.candidates:
+            other.candidates = [
+                _Candidate(Opener13(suite, secret))
+                for role in (0, 1)
+                for secret in self._log.labelled(client_random, TRAFFIC[role])
+            ]
+
+    def _content(
+        self,
+        direction: _Direction,
+        side: int,
+        content_type: int,
+        content: bytes,
+        item: Data | Gap,
+        out: Items,
+    ) -> None:
+        if content_type == APPLICATION_DATA:
+            direction.carries_data = True
+            if content and direction.opener is not None:
+                out.append((side, Data(item.packet, item.time_ns, item.interface, content)))
+        elif content_type == HANDSHAKE:
+            self._messages(direction, side, content)
+        elif content_type == CHANGE_CIPHER_SPEC:
+            self._change_cipher(direction, side)
+
+    # Handshake messages -> keys
+
+    def _messages(self, direction: _Direction, side: int, content: bytes) -> None:
+        messages = direction.messages
+        messages += content
+        while len(messages) >= handshake.HEADER_BYTES:
+            end = handshake.HEADER_BYTES + int.from_bytes(messages[1:4], "big")
+            if end > _MOST_HANDSHAKE:
+                messages.clear()
+            if len(messages) < end:
+                return
+            message = bytes(messages[:end])
+            del messages[:end]
+            if len(self._transcript) + end <= _MOST_HANDSHAKE:
+                self._transcript += message
+            self._message(direction, side, message[0], message)
+
+    def _message(self, direction: _Direction, side: int, kind: int, message: bytes) -> None:
+        body = message[handshake.HEADER_BYTES :]
+        if kind == handshake.CLIENT_HELLO:
+            self._transcript[:] = message
+            self._client, self._client_hello = side, handshake.client_hello(body)
+            self._premasters = []
+            if self._client_hello is not None:
+                self.server_name = self._client_hello.server_name
+        elif kind == handshake.SERVER_HELLO:
+            hello = handshake.server_hello(body)
+            if hello is not None and not hello.is_retry:
+                self._begin_session(side, hello)
+        elif kind == handshake.CLIENT_KEY_EXCHANGE:
+            self._premasters = self._masters_of_premaster(handshake.encrypted_premaster(body))
+        elif kind == handshake.NEW_SESSION_TICKET and not isinstance(direction.opener, Opener13):
+            self._ticket = handshake.new_session_ticket(body)
+        elif kind == handshake.KEY_UPDATE and isinstance(direction.opener, Opener13):
+            direction.opener = direction.opener.updated()
+
+    def _begin_session(self, side: int, hello: handshake.Hello) -> None:
+        self._client, self._session, self._ticket = 1 - side, hello, b""
+        self._suite = SUITES.get(hello.cipher)
+        self.version = handshake.version_name(hello.version)
+        if self._suite is None:
+            self.cipher = f"0x{hello.cipher:04x}"
+            self.reason = f"cipher suite {self.cipher} is not supported"
+            return
+        self.cipher = f"TLS_{self._suite.name}"
+        if hello.version == TLS_1_3 and self._client_hello is not None:
+            client_random = self._client_hello.random
+            for role, direction in ((0, self._directions[1 - side]), (1, self._directions[side])):
+                direction.candidates = [
+                    _Candidate(Opener13(self._suite, secret), is_traffic=label == TRAFFIC[role])
+                    for label in (HANDSHAKE_LABELS[role], TRAFFIC[role])
+                    for secret in self._log.labelled(client_random, label)
+                ]
+            if not any(direction.candidates for direction in self._directions):
+                self.reason = _no_secret(client_random)
+
+    def _masters_of_premaster(self, encrypted: bytes) -> list[bytes]:
+        if self._session is None or self._client_hello is None or self._suite is None:
+            return []
+        premasters = self._log.labelled(self._client_hello.random, PREMASTER)
+        premasters += self._log.of_encrypted(encrypted[:8])
+        randoms = self._client_hello.random + self._session.random
+        version, suite = self._session.version, self._suite
+        session_hash = None
+        if self._session.extended_master_secret:
+            if version >= TLS_1_2:
+                session_hash = new(suite.hash, self._transcript).digest()
+            else:
+                session_hash = md5(self._transcript).digest() + sha1(self._transcript).digest()
+        return [master_secret(version, suite, each, randoms, session_hash) for each in premasters]
+
+    def _change_cipher(self, direction: _Direction, side: int) -> None:
+        """From the next record on, this side uses the new keys. In TLS 1.3 this means nothing."""
+        if self._session is None or self._client_hello is None or self._suite is None:
+            if not self.is_open:
+                self.reason = self.reason or _NO_HELLO
+            return
+        if self._session.version == TLS_1_3:
+            return
+        masters = self._log.labelled(self._client_hello.random, MASTER) + self._premasters
+        for name in (self._session.session_id, self._client_hello.session_id, self._client_hello.ticket):
+            if name:
+                masters += self._log.of_session(name)
+        if not masters:
+            self.reason = _no_secret(self._client_hello.random)
+        randoms = self._client_hello.random + self._session.random
+        role = 0 if side == self._client else 1
+        direction.is_encrypted = True
+        direction.opener = None
+        direction.candidates = [
+            _Candidate(
+                openers(
+                    self._session.version,
+                    self._suite,
+                    master,
+                    randoms,
+                    encrypt_then_mac=self._session.encrypt_then_mac,
+                )[role],
+                master,
+            )
+            for master in dict.fromkeys(masters)
+        ]
+
+
+def _hide(direction: _Direction, length: int) -> None:
+    """It is not known any more where a record begins: after what the buffer holds, ``length`` bytes are missing."""
+    direction.hidden = (direction.hidden or 0) + len(direction.buffer) + length
+    direction.buffer.clear()
+    direction.messages.clear()
+    direction.is_damaged = False
+    direction.needed = direction.searched = 0
+
+
+def _is_header(content_type: int, version: int, length: int) -> bool:
+    return content_type in _TYPES and version >> 8 == 3 and length <= _MOST_FRAGMENT
+
+
+def _can_begin(data: bytes, pos: int) -> bool:
+    """Whether a record can begin here, as far as its header is there."""
+    head = data[pos : pos + _HEADER_BYTES]
+    if len(head) == _HEADER_BYTES:
+        return _is_header(*_HEADER.unpack(head))
+    return (not head or head[0] in _TYPES) and (len(head) < 2 or head[1] == 3)
+
+
+def _no_secret(client_random: bytes) -> str:
+    return f"the key log has no secret for client random {client_random.hex()[:16]}..."

@@ -1,0 +1,160 @@
+"""Handshake messages -> what decryption needs of them (RFC 8446 section 4, RFC 5246 section 7.4). Holds no state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kdissect.tls.ciphers import TLS_1_3
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+CLIENT_HELLO, SERVER_HELLO, NEW_SESSION_TICKET, CLIENT_KEY_EXCHANGE, KEY_UPDATE = 1, 2, 4, 16, 24
+HEADER_BYTES = 4
+RANDOM_BYTES = 32
+
+_SERVER_NAME, _ENCRYPT_THEN_MAC, _EXTENDED_MASTER_SECRET = 0, 22, 23
+_SESSION_TICKET, _SUPPORTED_VERSIONS = 35, 43
+
+_RETRY_RANDOM = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
+
+
+class _EndOfMessage(Exception):
+    """A message is shorter than its fields."""
+
+
+class _Reader:
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._pos = 0
+
+    @property
+    def is_at_end(self) -> bool:
+        return self._pos >= len(self._data)
+
+    def take(self, length: int) -> bytes:
+        piece = self._data[self._pos : self._pos + length]
+        if len(piece) < length:
+            raise _EndOfMessage
+        self._pos += length
+        return piece
+
+    def number(self, length: int) -> int:
+        return int.from_bytes(self.take(length), "big")
+
+    def vector(self, length_bytes: int) -> bytes:
+        return self.take(self.number(length_bytes))
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """A ClientHello or a ServerHello.
+
+    Attributes:
+        random: 32 bytes.
+        session_id: of a ServerHello: of the session that is opened or resumed.
+        version: of a ServerHello: the version of the session.
+        cipher: of a ServerHello: number of the cipher suite.
+        server_name: of a ClientHello: which server the client asks for; None if it names none.
+        ticket: of a ClientHello: with which it wants to resume a session before TLS 1.3; empty: none.
+        encrypt_then_mac, extended_master_secret: of a ServerHello: whether these were negotiated.
+        is_retry: of a ServerHello: whether it is a HelloRetryRequest.
+    """
+
+    random: bytes
+    session_id: bytes
+    version: int
+    cipher: int = 0
+    server_name: str | None = None
+    ticket: bytes = b""
+    encrypt_then_mac: bool = False
+    extended_master_secret: bool = False
+    is_retry: bool = False
+
+
+def client_hello(body: bytes) -> Hello | None:
+    """Read a ClientHello without its header. None if it is malformed."""
+    reader = _Reader(body)
+    try:
+        version, random, session_id = reader.number(2), reader.take(RANDOM_BYTES), reader.vector(1)
+        reader.vector(2)
+        reader.vector(1)
+        extensions = dict(_extensions(reader))
+    except _EndOfMessage:
+        return None
+    return Hello(
+        random,
+        session_id,
+        version,
+        server_name=_server_name(extensions),
+        ticket=extensions.get(_SESSION_TICKET, b""),
+    )
+
+
+def server_hello(body: bytes) -> Hello | None:
+    """Read a ServerHello without its header. None if it is malformed."""
+    reader = _Reader(body)
+    try:
+        version, random, session_id = reader.number(2), reader.take(RANDOM_BYTES), reader.vector(1)
+        cipher = reader.number(2)
+        reader.take(1)
+        extensions = dict(_extensions(reader))
+    except _EndOfMessage:
+        return None
+    selected = extensions.get(_SUPPORTED_VERSIONS, b"")
+    return Hello(
+        random,
+        session_id,
+        int.from_bytes(selected, "big") if len(selected) == 2 else version,
+        cipher,
+        encrypt_then_mac=_ENCRYPT_THEN_MAC in extensions,
+        extended_master_secret=_EXTENDED_MASTER_SECRET in extensions,
+        is_retry=random == _RETRY_RANDOM,
+    )
+
+
+def _extensions(reader: _Reader) -> Iterator[tuple[int, bytes]]:
+    if reader.is_at_end:  # TLS 1.0 and 1.1 may have none
+        return
+    inner = _Reader(reader.vector(2))
+    while not inner.is_at_end:
+        yield inner.number(2), inner.vector(2)
+
+
+def _server_name(extensions: Mapping[int, bytes]) -> str | None:
+    """RFC 6066 section 3."""
+    if _SERVER_NAME not in extensions:
+        return None
+    reader = _Reader(extensions[_SERVER_NAME])
+    try:
+        names = _Reader(reader.vector(2))
+        return names.vector(2).decode("ascii", "backslashreplace") if names.number(1) == 0 else None
+    except _EndOfMessage:
+        return None
+
+
+def new_session_ticket(body: bytes) -> bytes:
+    """The ticket in a NewSessionTicket before TLS 1.3 (RFC 5077); empty if there is none."""
+    reader = _Reader(body)
+    try:
+        reader.take(4)
+        return reader.vector(2)
+    except _EndOfMessage:
+        return b""
+
+
+def encrypted_premaster(body: bytes) -> bytes:
+    """The encrypted premaster secret in the ClientKeyExchange of RSA key exchange; empty if there is none."""
+    try:
+        return _Reader(body).vector(2)
+    except _EndOfMessage:
+        return b""
+
+
+_NAMES = {0x0300: "SSL 3.0", 0x0301: "TLS 1.0", 0x0302: "TLS 1.1", 0x0303: "TLS 1.2", TLS_1_3: "TLS 1.3"}
+
+
+def version_name(version: int) -> str:
+    """``TLS 1.3``."""
+    return _NAMES.get(version, f"TLS version 0x{version:04x}")
