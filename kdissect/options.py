@@ -36,6 +36,8 @@ class Options:
         show_secrets: do not redact credentials in bodies.
         criteria: filter name (see ``query.filters.build``) -> its values as strings.
         where: an expression, see query/where.py.
+        key_logs: files with secrets of TLS sessions: key logs, and pcapng files with Decryption Secrets
+            Blocks.
         end_to_end: determine when fetched records were produced.
         numbers_streams: number TCP connections as tshark does, for the field ``tcp_stream``.
         exchanges: connection ID and number of each selected exchange; empty: all.
@@ -51,6 +53,7 @@ class Options:
     where: str | None = None
     exchanges: frozenset[tuple[str, int]] = frozenset()
     names: str = WINDOW
+    key_logs: tuple[str, ...] = ()
     end_to_end: bool = False
     numbers_streams: bool = False
 

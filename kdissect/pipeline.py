@@ -4,6 +4,7 @@
     Packet          capture/reader.py                reads a file, stdin or an interface
     Segment         net/tcp.py                       parses link layer, tunnels, IP and TCP
     Data | Gap      net/connection.py                puts the bytes of each direction in order, each once
+      decrypted     tls/decryption.py                opens TLS records, if there is a key log
     Frame           kafka/framing.py                 splits a stream into frames: int32 size, payload
     Exchange        exchanges/kafka_connection.py    matches responses to requests by correlation ID
       in order      exchanges/ordering.py            sorts exchanges of all connections by completion
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from kdissect.net.dns import Resolved
     from kdissect.net.ip import Datagram
     from kdissect.net.tcp import Shard
+    from kdissect.tls.decryption import Decryption
 
 
 class CaptureObserver(Protocol):
@@ -145,6 +147,7 @@ class Dissection:
         self._ports = ports | kafka_ports if ports else ports
         self._kafka_ports = kafka_ports
         self._show_secrets = options.show_secrets
+        self._decryption = _decryption(options.key_logs) if options.key_logs else None
         self._split_latency = split_latency
         self._shard = shard
         self._segments = Segments(limits)
@@ -207,7 +210,7 @@ class Dissection:
         needed_apis = self._connection_type.needed_apis
         self._connections = SkimmedConnections(self._limits, self._shard, facts.listeners, needed_apis)
         skimmed = cast("dict[Connection, SkimmedConnection | None]", self._kafka_connections)
-        for events in chain(self._events(), self._last_events()):
+        for events in self._plaintext(chain(self._events(), self._last_events())):
             for connection, side, item in events:
                 kafka = skimmed.get(connection)
                 if kafka is not None and kafka.skims(side, item):
@@ -231,16 +234,22 @@ class Dissection:
         """
         connections = self._connections
         waiting: int | None = None
-        for events in self._events():
+        for events in self._plaintext(self._events()):
             items: list[Exchange] = []
             for event in events:
                 items += self._dissect(*event)
             before, waiting = waiting, connections.waiting_since_ns
             if items or not waiting is before is None:
                 yield events, items, self._held_since(waiting)
-        for events in self._last_events():
+        for events in self._plaintext(self._last_events()):
             yield events, [item for event in events for item in self._dissect(*event)], None
         self.counts.update(connections.counts)
+        if self._decryption is not None:
+            self.counts.update(self._decryption.counts)
+
+    def _plaintext(self, events: Iterable[list[Event]]) -> Iterable[list[Event]]:
+        """The same events, with TLS decrypted if there are secrets."""
+        return events if self._decryption is None else map(self._decryption.feed, events)
 
     def _events(self) -> Iterator[list[Event]]:
         """Events on connections, packet by packet.
@@ -430,6 +439,14 @@ class Dissection:
         if len(noticed) < self._limits.notices or noticed[-1][0] == place:
             first, second = connection.ends
             noticed.append((place, f"{first} - {second}: {text}"))
+
+
+def _decryption(key_logs: Sequence[str]) -> Decryption:
+    """A stage that decrypts. Loads the ciphers: few runs need them."""
+    from kdissect.tls.decryption import Decryption
+    from kdissect.tls.keylog import read_key_logs
+
+    return Decryption(read_key_logs(key_logs))
 
 
 def learned_from(

@@ -4,8 +4,8 @@
     an option: code u16 | length u16 | value, padded to four bytes; code 0 ends the list
 
 A section header block has the byte order of all blocks after it. Interfaces are numbered from 0 within a
-section. Other blocks without packets are skipped: name resolution, decryption secrets, custom and unknown
-blocks. Memory: the interfaces of the current section, at most ``limits.interfaces``.
+section. Other blocks without packets are skipped: name resolution, custom and unknown blocks. Decryption
+secrets are read separately. Memory: the interfaces of the current section, at most ``limits.interfaces``.
 
 Format: https://www.ietf.org/archive/id/draft-ietf-opsawg-pcapng-03.html
 """
@@ -13,6 +13,7 @@ Format: https://www.ietf.org/archive/id/draft-ietf-opsawg-pcapng-03.html
 from __future__ import annotations
 
 import struct
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.capture.source import BYTE_ORDERS, FileFormat, InterfaceStatistics, Source, one_by_one
@@ -33,6 +34,7 @@ OBSOLETE_PACKET = 2
 SIMPLE_PACKET = 3
 STATISTICS = 5
 ENHANCED_PACKET = 6
+SECRETS = 10
 BYTE_ORDER_MAGIC = 0x1A2B3C4D
 
 # Smallest size of each block: type and both lengths, and the fixed part of the body.
@@ -57,6 +59,8 @@ _EARLIEST_NS, _LATEST_NS = -(1 << 63), (1 << 63) - 1
 _ORDERS = {struct.pack(order + "I", BYTE_ORDER_MAGIC): order for order in "<>"}
 # Blocks that Wireshark numbers like packets: systemd journal entries, custom blocks of both kinds.
 _NUMBERED = (9, 0xBAD, 0x40000BAD)
+_TLS_KEY_LOG = 0x544C534B
+_MOST_SECRETS_BYTES = 256 * MIB  # of one block
 _PACKET_KINDS = (ENHANCED_PACKET, SIMPLE_PACKET, OBSOLETE_PACKET)
 
 
@@ -432,3 +436,46 @@ def packet_blocks(
             source.warn(f"ends in the middle of {unit}, which begins at {section.cut}")
     finally:
         source.packets = number - not_packets
+
+
+def is_pcapng(path: str) -> bool:
+    """Whether a file is an uncompressed pcapng file. False if it cannot be read."""
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - names of captures are strings
+            return recognized(file.read(HEAD_BYTES))
+    except OSError:
+        return False
+
+
+def has_secrets(path: str) -> bool:
+    """Whether an uncompressed pcapng file has a TLS key log before its first packet. A pipe is not read."""
+    if not Path(path).is_file() or not is_pcapng(path):
+        return False
+    return any(True for _ in secrets_in(path, before_packets=True))
+
+
+def secrets_in(path: str, *, before_packets: bool = False) -> Iterator[bytes]:
+    """The TLS key logs in the Decryption Secrets Blocks of an uncompressed pcapng file. Reading ends where a
+    block is malformed.
+
+    Args:
+        path: of the file.
+        before_packets: only those before the first packet.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    order = "<"
+    with open(path, "rb") as file:  # noqa: PTH123 - names of captures are strings
+        while len(head := file.read(HEAD_BYTES)) == HEAD_BYTES:
+            if head.startswith(SECTION.to_bytes(4, "big")):
+                order = _ORDERS.get(head[8:12], order)
+            kind, total, secrets_type = struct.unpack(order + "3I", head)
+            if total < HEAD_BYTES or (before_packets and kind in _PACKET_KINDS):
+                return
+            if kind == SECRETS and secrets_type == _TLS_KEY_LOG and total <= _MOST_SECRETS_BYTES:
+                (length,) = struct.unpack(order + "I", file.read(4).ljust(4, b"\0"))
+                yield file.read(min(length, total))
+                file.seek(total - HEAD_BYTES - 4 - min(length, total), 1)
+            else:
+                file.seek(total - HEAD_BYTES, 1)

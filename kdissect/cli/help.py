@@ -24,7 +24,8 @@ MAX_EXAMPLES = 3
 """Lines of examples in the short help."""
 
 _INPUT = (
-    "-r -d --port --names --show-secrets -i -f -s -B --no-promiscuous --follow -D --master --remote --conf"
+    "-r -d --port --names --tls-keylog --show-secrets -i -f -s -B --no-promiscuous --follow -D --master "
+    "--remote --conf"
 )
 _FILTER = (
     "--api --topic --partition --client --group --error --kind --slower-than --bigger-than --since --until "

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from dataclasses import fields
 from functools import reduce
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from kdissect.capture.inputs import local
-from kdissect.cli.terminal import width
+from kdissect.capture.pcapng import has_secrets
+from kdissect.cli.terminal import warn, width
 from kdissect.errors import UsageError
 from kdissect.files import PRIVATE
 from kdissect.kafka import apis, codes
@@ -163,10 +167,48 @@ def take_options(options: dict[str, Any]) -> Options:
         ports=frozenset().union(*options.pop("ports")),
         kafka_ports=frozenset().union(*options.pop("decode_as")),
         show_secrets=options.pop("show_secrets"),
+        key_logs=key_logs(options.pop("tls_keylog")),
         criteria={name: texts for name in CRITERIA if (texts := options.pop(name, ()))},
         where=options.pop("where", None),
         exchanges=frozenset(options.pop("exchanges", ())),
     )
+
+
+_KEY_LOG_VARIABLE = "SSLKEYLOGFILE"
+_NO_CIPHERS = "decrypting TLS needs the cryptography package: pip install 'kdissect[tls]'"
+
+
+def key_logs(names: Iterable[str]) -> tuple[str, ...]:
+    """Names of key logs and directories -> the key logs, with that of the environment.
+
+    Raises:
+        UsageError: a name does not exist, or the library for decryption is not installed.
+    """
+    paths = [path for name in names for path in _key_logs_at(Path(name))]
+    of_environment = os.environ.get(_KEY_LOG_VARIABLE)
+    if of_environment and Path(of_environment).is_file():
+        warn(f"decrypting TLS with {of_environment} ({_KEY_LOG_VARIABLE})")
+        paths.append(of_environment)
+    if paths and find_spec("cryptography") is None:
+        raise UsageError(_NO_CIPHERS)
+    return tuple(paths)
+
+
+def key_logs_inside(captures: Iterable[str]) -> tuple[str, ...]:
+    """Those of the captures that begin with secrets of TLS sessions."""
+    paths = tuple(path for path in captures if has_secrets(path))
+    if paths and find_spec("cryptography") is None:
+        warn(f"{paths[0]} has TLS secrets; {_NO_CIPHERS}")
+        return ()
+    return paths
+
+
+def _key_logs_at(path: Path) -> list[str]:
+    if path.is_dir():
+        return sorted(str(each) for each in path.iterdir() if each.is_file())
+    if not path.exists():
+        raise UsageError(f"--tls-keylog {path}: no such file or directory")
+    return [str(path)]
 
 
 def combine(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
@@ -243,6 +285,14 @@ _traffic_options = combine(
         type=to_ports,
         metavar="PORT",
         help="Only connections to or from this port.",
+    ),
+    click.option(
+        "--tls-keylog",
+        multiple=True,
+        metavar="FILE",
+        shell_complete=complete_files,
+        help="Decrypt TLS with this key log (as written by SSLKEYLOGFILE), or with those in a directory. "
+        "Secrets in a pcapng file are used without this option.",
     ),
     click.option("--show-secrets", is_flag=True, help="Show credentials, which are redacted by default."),
 )

@@ -23,7 +23,7 @@ from kdissect.capture.inputs import STDIN, captures
 from kdissect.capture.reader import Readable, open_capture
 from kdissect.capture.source import one_by_one
 from kdissect.cli.help import NoFileError
-from kdissect.cli.options import take_options
+from kdissect.cli.options import key_logs_inside, take_options
 from kdissect.cli.terminal import FAILED, INTERRUPTED, check_stdin, output, progress, reading, warn
 from kdissect.errors import KdissectError, UnexpectedError
 from kdissect.options import WHOLE, WINDOW
@@ -89,7 +89,9 @@ class Query:
             raise NoFileError
         if STDIN in paths:
             check_stdin()
-        return cls.live(options, paths, names, no_progress=options.pop("no_progress"))
+        query = cls.live(options, paths, names, no_progress=options.pop("no_progress"))
+        key_logs = query.options.key_logs + key_logs_inside(path for path in paths if path != STDIN)
+        return replace(query, options=replace(query.options, key_logs=key_logs))
 
     @classmethod
     def live(
@@ -448,6 +450,7 @@ def show(
 _CONNECTIONS = "connections: "
 _KAFKA = "Kafka"
 _TLS = "TLS"
+_NOT_DECRYPTED = "TLS not decrypted: "  # as in tls/decryption.py, which is not loaded without a key log
 _UNRECOGNIZED = "not recognized"
 _REASONS = 5
 
@@ -488,6 +491,9 @@ def report_totals(totals: Reported, *, shown: int, complete: bool, unmet: Callab
         warn(f"{many(count, 'anomaly', 'anomalies')} outside exchanges ({totals.notices[0]}); {DETAILS}")
     for line in loss_lines(totals.counts):
         warn(line)
+    for name, count in totals.counts.items():
+        if complete and name.startswith(_NOT_DECRYPTED):
+            warn(f"{many(count, 'TLS connection')} not decrypted: {name.removeprefix(_NOT_DECRYPTED)}")
     unrecognized = totals.counts[_CONNECTIONS + _UNRECOGNIZED]
     if complete and shown and unrecognized:
         connections = many(unrecognized, "connection")
@@ -520,5 +526,5 @@ def _no_exchange_line(totals: Reported) -> str:
     if connections.keys() - {_TLS}:
         return f"{text}; -d tcp.port==PORT,kafka decodes a port as Kafka"
     if _TLS in connections:
-        return f"{text}; capture behind the TLS terminator, or on a PLAINTEXT listener"
+        return f"{text}; decrypt with a key log (--tls-keylog), or capture behind the TLS terminator"
     return text

@@ -350,7 +350,7 @@ def _connection_findings(connections: quality.ConnectionsPart) -> Iterator[Findi
         yield _finding(
             quality.GOOD,
             f"{_plural(tls, 'TLS connection')} cannot be read.",
-            "Capture behind the TLS terminator, or on a PLAINTEXT listener.",
+            "Decrypt with a key log (--tls-keylog), or capture behind the TLS terminator.",
         )
     others = sum(n for name, n in connections.protocols.items() if name not in (_KAFKA, _TLS))
     if kafka and others:

@@ -1,8 +1,9 @@
 """Secrets of a TLS session -> keys, and records -> plaintext.
 
-The key schedules of TLS 1.3 (RFC 8446 section 7) and of TLS 1.0 to 1.2 (RFC 5246 section 6.3, RFC 2246 section 5),
-and the protection of records: AEAD (RFC 8446 section 5.2; RFC 5288, 6655, 7905), and CBC with the MAC before or
-after encryption (RFC 5246 section 6.2.3.2, RFC 7366). The algorithms are those of pyca/cryptography and hashlib.
+The key schedules of TLS 1.3 (RFC 8446 section 7) and of TLS 1.0 to 1.2 (RFC 5246 section 6.3, RFC 2246
+section 5), and the protection of records: AEAD (RFC 8446 section 5.2; RFC 5288, 6655, 7905), and CBC with the
+MAC before or after encryption (RFC 5246 section 6.2.3.2, RFC 7366). The algorithms are those of
+pyca/cryptography and hashlib.
 
 A record is accepted only if its tag or MAC is right, so nothing is ever decrypted with a wrong key.
 """
@@ -51,8 +52,9 @@ def _suites() -> dict[int, Suite]:
         0x1304: Suite("AES_128_CCM_SHA256", _CCM, 16, "sha256"),
         0x1305: Suite("AES_128_CCM_8_SHA256", _CCM_8, 16, "sha256"),
     }
-    # Key exchange: the suites AES_128_CBC_SHA, AES_256_CBC_SHA, AES_128_CBC_SHA256, AES_256_CBC_SHA256 or _SHA384,
-    # AES_128_GCM_SHA256, AES_256_GCM_SHA384, AES_128_CCM, AES_256_CCM, AES_128_CCM_8, AES_256_CCM_8, CHACHA20.
+    # Key exchange: the suites AES_128_CBC_SHA, AES_256_CBC_SHA, AES_128_CBC_SHA256, AES_256_CBC_SHA256 or
+    # _SHA384, AES_128_GCM_SHA256, AES_256_GCM_SHA384, AES_128_CCM, AES_256_CCM, AES_128_CCM_8, AES_256_CCM_8,
+    # CHACHA20.
     rows: dict[str, tuple[int | None, ...]] = {
         "RSA": (0x2F, 0x35, 0x3C, 0x3D, 0x9C, 0x9D, 0xC09C, 0xC09D, 0xC0A0, 0xC0A1, None),
         "DHE_RSA": (0x33, 0x39, 0x67, 0x6B, 0x9E, 0x9F, 0xC09E, 0xC09F, 0xC0A2, 0xC0A3, 0xCCAA),
@@ -126,8 +128,8 @@ def _p_hash(secret: bytes, seed: bytes, length: int, hash_name: str) -> bytes:
 
 
 def prf(version: int, suite: Suite, secret: bytes, seed: bytes, length: int) -> bytes:
-    """The PRF of TLS 1.2 (RFC 5246 section 5) or of what was before it (RFC 2246 section 5); ``seed`` begins with
-    the label.
+    """The PRF of TLS 1.2 (RFC 5246 section 5) or of what was before it (RFC 2246 section 5); ``seed`` begins
+    with the label.
     """
     if version >= TLS_1_2:
         return _p_hash(secret, seed, length, suite.hash)
@@ -216,7 +218,7 @@ class Opener13:
         self._iv = int.from_bytes(expand_label(secret, b"iv", 12, suite.hash), "big")
         self._overhead = _tag_bytes(suite) + 1  # and the content type
 
-    def open(self, content_type: int, version: int, fragment: bytes) -> Opened | None:
+    def open(self, content_type: int, version: int, fragment: bytes) -> Opened | None:  # noqa: ARG002
         """See ``Opener``."""
         if content_type != APPLICATION_DATA or len(fragment) < self._overhead:
             return None
@@ -241,7 +243,7 @@ class Opener13:
         """See ``Opener``. Padding is taken for content."""
         return max(0, fragment_bytes - self._overhead)
 
-    def sequence_of(self, fragment: bytes) -> int | None:
+    def sequence_of(self, fragment: bytes) -> int | None:  # noqa: ARG002
         """See ``Opener``."""
         return None
 
@@ -343,7 +345,7 @@ class OpenerCbc:
         explicit_iv = 0 if self._iv is not None else _BLOCK
         return max(0, fragment_bytes - explicit_iv - _HASH_BYTES[self._mac] - 1)
 
-    def sequence_of(self, fragment: bytes) -> int | None:
+    def sequence_of(self, fragment: bytes) -> int | None:  # noqa: ARG002
         """See ``Opener``."""
         return None
 

@@ -1,17 +1,17 @@
-"""The bytes of one TLS connection's two directions -> the bytes that passed inside, or why they stay encrypted.
+"""The bytes of one TLS connection's two directions -> what passed inside, or why it stays encrypted.
 
     side --Data, Gap--> records --> handshake: randoms, cipher, session     -> keys
                                 --> application data, opened with the keys  -> Data, Gap
 
-Until a record of application data has been opened, all items are held: if none can be opened, they are passed on as
-they came, and later ones too. So a connection that is not TLS, or whose secrets are missing, is what it would be
-without this stage. The plaintext of a record has the time and packet of the record's last byte.
+Until a record of application data has been opened, all items are held: if none can be opened, they are passed
+on as they came, and later ones too. So a connection that is not TLS, or whose secrets are missing, is what it
+would be without this stage. The plaintext of a record has the time and packet of the record's last byte.
 
-A record that is missing, or does not open, becomes a gap. After a gap that hides where records begin, the next
-record is found by its header and by opening it with one of the sequence numbers that follow.
+A record that is missing, or does not open, becomes a gap. After a gap that hides where records begin, the
+next record is found by its header and by opening it with one of the sequence numbers that follow.
 
-Holds the items before the first opened record and one incomplete record per direction: at most ``_MOST_HELD`` bytes
-and ``_MOST_BUFFERED`` bytes.
+Holds the items before the first opened record and one incomplete record per direction: at most ``_MOST_HELD``
+bytes and ``_MOST_BUFFERED`` bytes.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ _MOST_HANDSHAKE = 256 * 1024  # bytes of one handshake message, and of a transcr
 _MOST_MISSING = 3000  # records lost in one gap
 _MOST_TRIES = 40_000  # per connection: with no handshake, secrets and sequence numbers can only be tried
 _MOST_UNGUESSED = 8  # encrypted records for which there is no secret to try
-_MOST_UNOPENED = 200  # encrypted records of a handshake whose secrets the key log does not have
+_MOST_UNOPENED = 50  # encrypted records of a handshake whose secrets the key log does not have
 _HEADER = Struct(">BHH")
 _ANY_HEADER = re.compile(rb"[\x14-\x17](?=\x03[\x00-\x04])")
-_NOT_OPENED = "the capture has no record that a secret opens"
+_NO_SECRET = "the key log has no secret for this client random"
+_NOT_OPENED = "no record was captured that a secret opens"
 _NO_HANDSHAKE = "the handshake was not captured, and no TLS 1.3 secret in the key log opens a record"
-_NO_HELLO = "the ClientHello or ServerHello was not captured"
 _WRONG_SECRET = "the secrets that the key log has for this session do not open its records"
 _TYPES = frozenset((CHANGE_CIPHER_SPEC, ALERT, HANDSHAKE, APPLICATION_DATA))
 _GUESSED = {32: (0x1301, 0x1303), 48: (0x1302,)}  # cipher suites by the length of a TLS 1.3 secret
@@ -73,10 +73,12 @@ class _Direction:
         buffer: the beginning of the next record.
         needed: length of the buffer at which something can be done with it.
         is_damaged: some bytes of the next record were not captured; they are zeros in the buffer.
-        hidden: encrypted bytes before the buffer, if it is not known where a record begins; None if it is known.
+        hidden: encrypted bytes before the buffer, if it is not known where a record begins; None if it is
+            known.
         searched: beginning of the buffer that holds no record, while the next one is searched.
         opener: opens the next record; None before the first encrypted one was opened.
-        candidates: with master secrets before TLS 1.3; one of them opens the next record if ``opener`` does not.
+        candidates: with master secrets before TLS 1.3; one of them opens the next record if ``opener`` does
+            not.
         is_encrypted: whether records are encrypted, before TLS 1.3.
         carries_data: whether ``opener`` is for application data.
         messages: the beginning of the next handshake message.
@@ -100,7 +102,9 @@ class _Direction:
 
 
 class _Candidate(NamedTuple):
-    """One way to open records: of a session with this master secret, or with a secret for application data."""
+    """One way to open records: of a session with this master secret, or with a secret for application
+    data.
+    """
 
     opener: Opener
     master: bytes = b""
@@ -177,8 +181,8 @@ class TlsConnection:
                 self._passed_bytes += len(item.payload)
                 if self._from_start[side] or self._passed_bytes > _MOST_PASSED:
                     self.is_passing = True
-                held, self._held = self._held, []
-                return held
+                passed, self._held = self._held, []
+                return passed
             self._held_bytes += len(item.payload)
         out: Items = []
         if self._log_version != self._log.version:
@@ -209,9 +213,9 @@ class TlsConnection:
                 return False
             content_type, version, length = _HEADER.unpack_from(payload, pos)
             end = pos + _HEADER_BYTES + length
-            if length and _is_header(content_type, version, length):
-                if pos == 0 or end == len(payload) or (end < len(payload) and _can_begin(payload, end)):
-                    return True
+            is_bounded = pos == 0 or end == len(payload) or (end < len(payload) and _can_begin(payload, end))
+            if length and is_bounded and _is_header(content_type, version, length):
+                return True
         return False
 
     # Bytes -> records
@@ -307,13 +311,14 @@ class TlsConnection:
 
     def _overhead(self, direction: _Direction, fragment_bytes: int) -> int:
         """Bytes of a record that are not plaintext."""
-        assert direction.opener is not None
+        if direction.opener is None:
+            return 0
         return _HEADER_BYTES + fragment_bytes - direction.opener.plaintext_bytes(fragment_bytes)
 
     def _search(
         self, direction: _Direction, side: int, content_type: int, version: int, fragment: bytes
     ) -> tuple[int, Opened] | None:
-        """Open a record that comes after an unknown number of others. Returns that number, and the content."""
+        """Open a record after an unknown number of others. Returns that number, and the content."""
         if direction.opener is None and not self._is_encrypted(direction, content_type):
             return 0, (content_type, fragment)
         if direction.opener is not None:
@@ -419,8 +424,8 @@ class TlsConnection:
     def _count_unopened(
         self, direction: _Direction, side: int, content_type: int, version: int, fragment: bytes
     ) -> None:
-        """An encrypted record of TLS 1.3 before the first one that can be opened: of the handshake, whose secrets
-        key logs need not have, or of a session whose hello was not captured.
+        """An encrypted record of TLS 1.3 before the first one that can be opened: of the handshake, whose
+        secrets key logs need not have, or of a session whose hello was not captured.
         """
         if self._session is None or self._client_hello is None:
             found = self._search(direction, side, content_type, version, fragment)
@@ -544,7 +549,7 @@ class TlsConnection:
                     for secret in self._log.labelled(client_random, label)
                 ]
             if not any(direction.candidates for direction in self._directions):
-                self.reason = _no_secret(client_random)
+                self.reason = _NO_SECRET
 
     def _masters_of_premaster(self, encrypted: bytes) -> list[bytes]:
         if self._session is None or self._client_hello is None or self._suite is None:
@@ -564,8 +569,6 @@ class TlsConnection:
     def _change_cipher(self, direction: _Direction, side: int) -> None:
         """From the next record on, this side uses the new keys. In TLS 1.3 this means nothing."""
         if self._session is None or self._client_hello is None or self._suite is None:
-            if not self.is_open:
-                self.reason = self.reason or _NO_HELLO
             return
         if self._session.version == TLS_1_3:
             return
@@ -574,7 +577,7 @@ class TlsConnection:
             if name:
                 masters += self._log.of_session(name)
         if not masters:
-            self.reason = _no_secret(self._client_hello.random)
+            self.reason = _NO_SECRET
         randoms = self._client_hello.random + self._session.random
         role = 0 if side == self._client else 1
         direction.is_encrypted = True
@@ -595,7 +598,7 @@ class TlsConnection:
 
 
 def _hide(direction: _Direction, length: int) -> None:
-    """It is not known any more where a record begins: after what the buffer holds, ``length`` bytes are missing."""
+    """After what the buffer holds, ``length`` bytes are missing: where the next record begins is unknown."""
     direction.hidden = (direction.hidden or 0) + len(direction.buffer) + length
     direction.buffer.clear()
     direction.messages.clear()
@@ -613,7 +616,3 @@ def _can_begin(data: bytes, pos: int) -> bool:
     if len(head) == _HEADER_BYTES:
         return _is_header(*_HEADER.unpack(head))
     return (not head or head[0] in _TYPES) and (len(head) < 2 or head[1] == 3)
-
-
-def _no_secret(client_random: bytes) -> str:
-    return f"the key log has no secret for client random {client_random.hex()[:16]}..."

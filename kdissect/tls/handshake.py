@@ -1,4 +1,7 @@
-"""Handshake messages -> what decryption needs of them (RFC 8446 section 4, RFC 5246 section 7.4). Holds no state."""
+"""Handshake messages -> what decryption needs of them (RFC 8446 section 4, RFC 5246 section 7.4).
+
+Stateless.
+"""
 
 from __future__ import annotations
 

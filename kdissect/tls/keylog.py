@@ -1,16 +1,17 @@
 """Lines of key logs -> the secrets of TLS sessions.
 
-The format is NSS's, which OpenSSL, Java agents, Go and browsers write too (draft-ietf-tls-keylogfile):
+The format is that of NSS (draft-ietf-tls-keylogfile), which OpenSSL, Java agents, Go and browsers write too.
+Each line has a label, what identifies the session, and a secret, both in hexadecimal:
 
-    CLIENT_RANDOM <client random> <master secret>                        TLS 1.2 and before
-    RSA Session-ID:<session ID> Master-Key:<master secret>               the same, as extract-tls-secrets writes
-    RSA <first 8 bytes of the encrypted premaster> <premaster secret>    RSA key exchange
-    PMS_CLIENT_RANDOM <client random> <premaster secret>
-    CLIENT_HANDSHAKE_TRAFFIC_SECRET <client random> <secret>             TLS 1.3; also SERVER_...
-    CLIENT_TRAFFIC_SECRET_0 <client random> <secret>                     TLS 1.3; also SERVER_..., and _1, _2, ...
+    CLIENT_RANDOM random master-secret                       TLS 1.2 and before
+    PMS_CLIENT_RANDOM random premaster-secret
+    RSA Session-ID:id Master-Key:master-secret               of extract-tls-secrets, a Java agent
+    RSA encrypted-premaster premaster-secret                 RSA key exchange; the first 8 bytes
+    CLIENT_HANDSHAKE_TRAFFIC_SECRET random secret            TLS 1.3; also SERVER_...
+    CLIENT_TRAFFIC_SECRET_0 random secret                    TLS 1.3; also SERVER_..., and 1, 2, ...
 
-Other lines are ignored. One session can have several secrets of a kind, of which one is right: the caller tries
-them all. Holds all secrets, within ``_MOST_SESSIONS`` sessions. They are never in a ``repr``.
+Other lines are ignored. A session can have several secrets of a kind, of which one is right: try them all.
+Secrets are in no ``repr``. Holds them all, of at most ``_MOST_SESSIONS`` sessions.
 """
 
 from __future__ import annotations
@@ -18,17 +19,23 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from kdissect.capture.pcapng import is_pcapng, secrets_in
+from kdissect.errors import CaptureError
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 _MOST_SESSIONS = 1_000_000
 _MOST_SECRETS = 32  # of one session
 _MOST_LABELS = 1000
+_LONGEST_LINE = 4096
+_PIECE_BYTES = 1 << 20
 
 _LINE = re.compile(
     rb"^(?:(CLIENT_RANDOM|PMS_CLIENT_RANDOM|(?:CLIENT|SERVER)_(?:HANDSHAKE_)?TRAFFIC_SECRET(?:_\d+)?)"
     rb" ([0-9a-fA-F]{64}) ([0-9a-fA-F]{64,512})"
-    rb"|RSA (?:Session-ID:([0-9a-fA-F]{2,64}) Master-Key:([0-9a-fA-F]{96})|([0-9a-fA-F]{16}) ([0-9a-fA-F]{96})))"
+    rb"|RSA Session-ID:([0-9a-fA-F]{2,64}) Master-Key:([0-9a-fA-F]{96})"
+    rb"|RSA ([0-9a-fA-F]{16}) ([0-9a-fA-F]{96}))"
     rb"[ \t]*\r?$",
     re.MULTILINE,
 )
@@ -78,7 +85,8 @@ class KeyLog:
 
     def _add(self, known: dict[bytes, tuple[bytes, ...]], key: bytes, entry: tuple[bytes, ...]) -> None:
         before = known.get(key, ())
-        if entry[-1] in before:
+        length = len(entry)
+        if any(before[at : at + length] == entry for at in range(0, len(before), length)):
             return
         if len(before) >= 2 * _MOST_SECRETS or (not before and len(self) >= _MOST_SESSIONS):
             self.dropped += 1
@@ -120,3 +128,29 @@ class KeyLog:
 
 def _bytes(digits: bytes) -> bytes:
     return bytes.fromhex(digits.decode())
+
+
+def read_key_logs(paths: Iterable[str]) -> KeyLog:
+    """Read key logs, and the secrets in pcapng files.
+
+    Raises:
+        CaptureError: a file cannot be read.
+    """
+    log = KeyLog()
+    for path in paths:
+        try:
+            for text in secrets_in(path) if is_pcapng(path) else _pieces(path):
+                log.add(text)
+        except OSError as error:
+            raise CaptureError(f"{path}: {error.strerror or error}") from error
+    return log
+
+
+def _pieces(path: str) -> Iterator[bytes]:
+    """The lines of a file, many at a time; of a longer line only a part."""
+    with open(path, "rb") as file:  # noqa: PTH123 - names of captures are strings
+        rest = b""
+        while piece := file.read(_PIECE_BYTES):
+            lines, newline, rest = (rest[-_LONGEST_LINE:] + piece).rpartition(b"\n")
+            yield lines + newline
+        yield rest

@@ -5,7 +5,7 @@ OpenSSL is the judge: what it passed through is what must be decrypted.
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING
@@ -38,11 +38,9 @@ _MOST_FLIGHTS = 20
 
 @cache
 def _certificate(kind: str) -> tuple[Any, Any]:
-    key = (
-        rsa.generate_private_key(65537, 2048) if kind == "rsa" else ec.generate_private_key(ec.SECP256R1())
-    )
+    key = rsa.generate_private_key(65537, 2048) if kind == "rsa" else ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, SERVER_NAME)])
-    start = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+    start = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
     certificate = (
         x509.CertificateBuilder()
         .subject_name(name)
@@ -50,7 +48,7 @@ def _certificate(kind: str) -> tuple[Any, Any]:
         .public_key(key.public_key())
         .serial_number(1)
         .not_valid_before(start)
-        .not_valid_after(start + datetime.timedelta(days=3650))
+        .not_valid_after(start + dt.timedelta(days=3650))
         .sign(key, hashes.SHA256())
     )
     return key, certificate

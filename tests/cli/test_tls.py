@@ -1,0 +1,161 @@
+"""TLS in the commands, on a recording of three clients of which two wrote a key log."""
+
+from __future__ import annotations
+
+import json
+import struct
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cli.commands import run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SAMPLES = Path(__file__).parents[2] / "samples"
+CAPTURE, KEYS = str(SAMPLES / "tls.pcap"), SAMPLES / "tls.keys"
+TRUTH = json.loads((SAMPLES / "tls.truth.json").read_text())
+WITH_KEYS = "kp-tls", "aio-tls"
+
+
+def secrets() -> Iterator[str]:
+    for line in KEYS.read_text().splitlines():
+        if not line.startswith("#"):
+            yield line.split()[2]
+
+
+def pcapng_with_secrets(path: Path) -> str:
+    """The capture as pcapng, with its key log in a Decryption Secrets Block."""
+    keys = KEYS.read_bytes()
+    padded = keys + bytes(-len(keys) % 4)
+
+    def block(kind: int, body: bytes) -> bytes:
+        return struct.pack("<II", kind, len(body) + 12) + body + struct.pack("<I", len(body) + 12)
+
+    capture = Path(CAPTURE).read_bytes()
+    nanoseconds = capture[:4] == b"\x4d\x3c\xb2\xa1"
+    (link_type,) = struct.unpack_from("<I", capture, 20)
+    resolution = struct.pack("<HHB3xHH", 9, 1, 9 if nanoseconds else 6, 0, 0)
+    out = block(0x0A0D0D0A, struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1))
+    out += block(1, struct.pack("<HHI", link_type, 0, 0) + resolution)
+    out += block(10, struct.pack("<II", 0x544C534B, len(keys)) + padded)
+    at = 24
+    while at < len(capture):
+        seconds, fraction, length, full = struct.unpack_from("<4I", capture, at)
+        ticks = seconds * (10**9 if nanoseconds else 10**6) + fraction
+        data = capture[at + 16 : at + 16 + length]
+        head = struct.pack("<5I", 0, ticks >> 32, ticks & 0xFFFFFFFF, length, full)
+        out += block(6, head + data + bytes(-length % 4))
+        at += 16 + length
+    path.write_bytes(out)
+    return str(path)
+
+
+def test_what_the_clients_say(capsys: pytest.CaptureFixture[str]) -> None:
+    done = run(capsys, "read", "--json", "--tls-keylog", str(KEYS), CAPTURE)
+    rows = [json.loads(line) for line in done.out.splitlines()]
+    shown = [(row["client_id"], row["client_port"], row["api"], row["api_version"]) for row in rows]
+    said = [
+        (each["client_id"], each["client_port"], each["api"], each["version"])
+        for each in TRUTH["requests"]
+        if each["client_id"] in WITH_KEYS
+    ]
+    assert sorted(shown) == sorted(said)
+    assert "2 TLS connections not decrypted: the key log has no secret for this client random" in done.err
+
+
+def test_records(capsys: pytest.CaptureFixture[str]) -> None:
+    done = run(capsys, "records", "--json", "--tls-keylog", str(KEYS), CAPTURE)
+    values = [
+        (row["topic"], row["partition"], row["key"], row["value"]) for row in map(json.loads, done.lines)
+    ]
+    said = [
+        (each["topic"], each["partition"], each["key"], each["value"])
+        for each in TRUTH["produced"]
+        if each["client_id"] in WITH_KEYS
+    ]
+    assert sorted(values, key=str) == sorted(said, key=str)
+
+
+@pytest.mark.parametrize("options", [["-j", "2"], ["--names", "whole"], ["--names", "window"]])
+def test_all_ways_show_the_same(capsys: pytest.CaptureFixture[str], options: list[str]) -> None:
+    one = run(capsys, "read", "--json", "--tls-keylog", str(KEYS), CAPTURE)
+    assert run(capsys, "read", "--json", *options, "--tls-keylog", str(KEYS), CAPTURE).out == one.out
+
+
+def test_secrets_in_a_pcapng_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = pcapng_with_secrets(tmp_path / "tls.pcapng")
+    assert len(run(capsys, "read", path).lines) == 8
+
+
+def test_the_environment(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSLKEYLOGFILE", str(KEYS))
+    done = run(capsys, "read", CAPTURE)
+    assert len(done.lines) == 8
+    assert f"decrypting TLS with {KEYS} (SSLKEYLOGFILE)" in done.err
+
+
+def test_a_directory_of_key_logs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "one.keys").write_bytes(KEYS.read_bytes())
+    assert len(run(capsys, "read", "--tls-keylog", str(tmp_path), CAPTURE).lines) == 8
+
+
+def test_without_a_key_log(capsys: pytest.CaptureFixture[str]) -> None:
+    done = run(capsys, "read", CAPTURE)
+    assert done.out == ""
+    assert "decrypt with a key log (--tls-keylog)" in done.err
+
+
+@pytest.mark.parametrize("command", ["read", "records", "summary", "check"])
+def test_a_missing_key_log(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    done = run(capsys, command, "--tls-keylog", "no-such-file", CAPTURE)
+    assert done.status == 2
+    assert done.err.endswith("--tls-keylog no-such-file: no such file or directory\n")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["read", "-V"],
+        ["read", "-x"],
+        ["read", "--json"],
+        ["records", "--json"],
+        ["summary", "--json"],
+        ["check"],
+    ],
+)
+def test_no_output_has_secrets(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    done = run(capsys, *arguments, "--tls-keylog", str(KEYS), CAPTURE)
+    for secret in secrets():
+        assert secret not in done.out + done.err
+        assert bytes.fromhex(secret).hex(" ") not in done.out
+
+
+@pytest.mark.tshark
+def test_the_same_as_tshark(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["-o", f"tls.keylog_file:{KEYS}", "-d", "tls.port==9093,kafka", "-Y", "kafka.correlation_id"]
+    done = subprocess.run(
+        [
+            "tshark",
+            "-r",
+            CAPTURE,
+            *arguments,
+            "-T",
+            "fields",
+            "-e",
+            "frame.number",
+            "-e",
+            "kafka.correlation_id",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    seen = sorted(tuple(map(int, line.split())) for line in done.stdout.splitlines())
+    rows = map(json.loads, run(capsys, "read", "--json", "--tls-keylog", str(KEYS), CAPTURE).lines)
+    requests = {(row["packet"], row["correlation_id"]) for row in rows}
+    assert requests <= set(seen)
+    assert len(seen) == 2 * len(requests)  # tshark's have the responses too
