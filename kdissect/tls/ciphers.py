@@ -169,7 +169,7 @@ Opened = tuple[int, bytes]
 """Content type and content of a record."""
 
 
-class Opener(Protocol):
+class RecordOpener(Protocol):
     """Opens the records of one direction with one key.
 
     Attributes:
@@ -219,7 +219,7 @@ class Opener13:
         self._overhead = _tag_bytes(suite) + 1  # and the content type
 
     def open(self, content_type: int, version: int, fragment: bytes) -> Opened | None:  # noqa: ARG002
-        """See ``Opener``."""
+        """See ``RecordOpener``."""
         if content_type != APPLICATION_DATA or len(fragment) < self._overhead:
             return None
         nonce = (self._iv ^ self.sequence).to_bytes(12, "big")
@@ -240,11 +240,11 @@ class Opener13:
         return Opener13(self.suite, next_secret(self.secret, self.suite.hash))
 
     def plaintext_bytes(self, fragment_bytes: int) -> int:
-        """See ``Opener``. Padding is taken for content."""
+        """See ``RecordOpener``. Padding is taken for content."""
         return max(0, fragment_bytes - self._overhead)
 
     def sequence_of(self, fragment: bytes) -> int | None:  # noqa: ARG002
-        """See ``Opener``."""
+        """See ``RecordOpener``."""
         return None
 
 
@@ -262,7 +262,7 @@ class OpenerAead:
         self.sequence = 0
 
     def open(self, content_type: int, version: int, fragment: bytes) -> Opened | None:
-        """See ``Opener``."""
+        """See ``RecordOpener``."""
         length = len(fragment) - self._explicit - self._tag
         if length < 0:
             return None
@@ -282,11 +282,11 @@ class OpenerAead:
         return content_type, content
 
     def plaintext_bytes(self, fragment_bytes: int) -> int:
-        """See ``Opener``."""
+        """See ``RecordOpener``."""
         return max(0, fragment_bytes - self._explicit - self._tag)
 
     def sequence_of(self, fragment: bytes) -> int | None:
-        """See ``Opener``. All senders met add one to the explicit nonce for each record."""
+        """See ``RecordOpener``. All senders met add one to the explicit nonce for each record."""
         if self._first_nonce is None or len(fragment) < self._explicit:
             return None
         explicit = int.from_bytes(fragment[: self._explicit], "big")
@@ -310,7 +310,7 @@ class OpenerCbc:
         self.sequence = 0
 
     def open(self, content_type: int, version: int, fragment: bytes) -> Opened | None:
-        """See ``Opener``."""
+        """See ``RecordOpener``."""
         mac_bytes = _HASH_BYTES[self._mac]
         encrypted, mac = fragment, b""
         if not self._mac_first:
@@ -341,18 +341,18 @@ class OpenerCbc:
         return hmac.compare_digest(mac, hmac.digest(self._mac_key, header + content, self._mac))
 
     def plaintext_bytes(self, fragment_bytes: int) -> int:
-        """See ``Opener``. The length of the padding is not known before decryption."""
+        """See ``RecordOpener``. The length of the padding is not known before decryption."""
         explicit_iv = 0 if self._iv is not None else _BLOCK
         return max(0, fragment_bytes - explicit_iv - _HASH_BYTES[self._mac] - 1)
 
     def sequence_of(self, fragment: bytes) -> int | None:  # noqa: ARG002
-        """See ``Opener``."""
+        """See ``RecordOpener``."""
         return None
 
 
 def openers(
     version: int, suite: Suite, master: bytes, randoms: bytes, *, encrypt_then_mac: bool
-) -> tuple[Opener, Opener]:
+) -> tuple[RecordOpener, RecordOpener]:
     """For the client's records and for the server's, of a session before TLS 1.3.
 
     Args:
@@ -370,10 +370,10 @@ def openers(
     for length in (mac_bytes, mac_bytes, suite.key_bytes, suite.key_bytes, iv_bytes, iv_bytes):
         pieces.append(block[:length])
         block = block[length:]
-    make: Callable[[int], Opener]
+    make: Callable[[int], RecordOpener]
     if suite.kind == _CBC:
 
-        def make(side: int) -> Opener:
+        def make(side: int) -> RecordOpener:
             return OpenerCbc(
                 suite,
                 version,
@@ -384,7 +384,7 @@ def openers(
             )
     else:
 
-        def make(side: int) -> Opener:
+        def make(side: int) -> RecordOpener:
             return OpenerAead(suite, pieces[2 + side], pieces[4 + side])
 
     return make(0), make(1)

@@ -41,7 +41,7 @@ from kdissect.tls.keylog import MASTER, PREMASTER, TRAFFIC
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from kdissect.tls.ciphers import Opened, Opener, Suite
+    from kdissect.tls.ciphers import Opened, RecordOpener, Suite
     from kdissect.tls.keylog import KeyLog
 
 _HEADER_BYTES = 5
@@ -95,7 +95,7 @@ class _Direction:
         self.is_damaged = False
         self.hidden = None if is_start else 0
         self.searched = 0
-        self.opener: Opener | None = None
+        self.opener: RecordOpener | None = None
         self.candidates: list[_Candidate] = []
         self.is_encrypted = self.carries_data = False
         self.messages = bytearray()
@@ -106,7 +106,7 @@ class _Candidate(NamedTuple):
     data.
     """
 
-    opener: Opener
+    opener: RecordOpener
     master: bytes = b""
     is_traffic: bool = True
     client_random: bytes = b""
@@ -345,7 +345,7 @@ class TlsConnection:
         return None
 
     def _try(
-        self, opener: Opener, numbers: Iterable[int], content_type: int, version: int, fragment: bytes
+        self, opener: RecordOpener, numbers: Iterable[int], content_type: int, version: int, fragment: bytes
     ) -> Opened | None:
         before = opener.sequence
         for number in numbers:

@@ -58,12 +58,12 @@ def test_what_the_clients_say(capsys: pytest.CaptureFixture[str]) -> None:
     done = run(capsys, "read", "--json", "--tls-keylog", str(KEYS), CAPTURE)
     rows = [json.loads(line) for line in done.out.splitlines()]
     shown = [(row["client_id"], row["client_port"], row["api"], row["api_version"]) for row in rows]
-    said = [
+    expected = [
         (each["client_id"], each["client_port"], each["api"], each["version"])
         for each in TRUTH["requests"]
         if each["client_id"] in WITH_KEYS
     ]
-    assert sorted(shown) == sorted(said)
+    assert sorted(shown) == sorted(expected)
     assert "2 TLS connections not decrypted: the key log has no secret for this client random" in done.err
 
 
@@ -72,12 +72,12 @@ def test_records(capsys: pytest.CaptureFixture[str]) -> None:
     values = [
         (row["topic"], row["partition"], row["key"], row["value"]) for row in map(json.loads, done.lines)
     ]
-    said = [
+    expected = [
         (each["topic"], each["partition"], each["key"], each["value"])
         for each in TRUTH["produced"]
         if each["client_id"] in WITH_KEYS
     ]
-    assert sorted(values, key=str) == sorted(said, key=str)
+    assert sorted(values, key=str) == sorted(expected, key=str)
 
 
 @pytest.mark.parametrize("options", [["-j", "2"], ["--names", "whole"], ["--names", "window"]])
