@@ -285,10 +285,10 @@ class TlsConnection:
                 break
             fragment = data[pos + _HEADER_BYTES : end]
             is_first = direction.opener is None
-            found = self._search(direction, side, content_type, version, fragment)
-            if found is None:
+            located = self._search(direction, side, content_type, version, fragment)
+            if located is None:
                 continue
-            missed, opened = found
+            missed, opened = located
             lost = direction.hidden + pos - missed * self._overhead(direction, len(fragment))
             if is_first and not missed:
                 lost = 0  # what was before it was the handshake
@@ -428,8 +428,8 @@ class TlsConnection:
         secrets key logs need not have, or of a session whose hello was not captured.
         """
         if self._session is None or self._client_hello is None:
-            found = self._search(direction, side, content_type, version, fragment)
-            if found is None and self._tries <= 0:
+            located = self._search(direction, side, content_type, version, fragment)
+            if located is None and self._tries <= 0:
                 self.reason = self.reason or _NO_HANDSHAKE
         else:
             self._tries -= _MOST_TRIES // _MOST_UNOPENED
