@@ -577,13 +577,21 @@ def _of_exchange(name: str) -> Column:
     return replace(column, get=lambda record: get(record.source.exchange))
 
 
+_WRITABLE_LEVELS = 200
+
+
 def _json(payload: Payload) -> Any:
-    """A key or value as an object: decoded, or JSON. None if it is neither."""
+    """A key or value as an object: decoded, or JSON. None if it is neither, or nested more deeply than orjson
+    writes.
+    """
     if isinstance(payload, Embedded):
         return payload.decoded
     if isinstance(payload, bytes):
-        with suppress(orjson.JSONDecodeError):
-            return orjson.loads(payload)
+        with suppress(orjson.JSONDecodeError, orjson.JSONEncodeError):
+            value = orjson.loads(payload)
+            if payload.count(b"[") + payload.count(b"{") > _WRITABLE_LEVELS:
+                orjson.dumps(value)
+            return value
     return None
 
 

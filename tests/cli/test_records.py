@@ -284,6 +284,27 @@ def test_grep(tmp_path: Path, records: Records) -> None:
     assert len(decoded.lines) > 1
 
 
+def test_paths_into_json_of_any_shape(tmp_path: Path, records: Records) -> None:
+    deep = b"[" * 300 + b"]" * 300
+    values = [
+        b'{"a": {"b": [1, 2]}}',
+        b'{"a": ' + deep + b"}",
+        b"not JSON",
+        None,
+        b"[" * 2000,
+        b'{"a": 1e999}',
+        b"[1]",
+    ]
+    path = write(tmp_path / "x.pcap", talk(batch([Item(None, value) for value in values])))
+    assert records("-e", "value.a.b", path).lines == ["1;2", *[""] * 6]
+    assert [json.loads(line)["value.a"] for line in records("--json", "-e", "value.a", path).lines] == [
+        {"b": [1, 2]},
+        *[None] * 5,
+        [None],
+    ]
+    assert records("-Y", "value.a.b == 2", "-e", "offset", path).lines == ["0"]
+
+
 def test_grep_finds_no_credentials(records: Records) -> None:
     assert '"stored_key":{"withheld":' in records("--grep", 'stored_key":{"withheld"', KRAFT).out
     assert records("--grep", 'stored_key":[^{]', KRAFT).out == ""
