@@ -37,6 +37,7 @@ class Connection(NamedTuple):
     id: str = "0123456789ab"
     ends: tuple[Endpoint, Endpoint] = (Endpoint("10.0.0.1", 40000), Endpoint("10.0.0.2", 19092))
     ordinal: int = 1
+    number: int | None = None
     tcp: None = None
 
     @property
