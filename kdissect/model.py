@@ -278,8 +278,7 @@ class ConnectionInfo:
             (exchanges/expected.py).
         from_start: whether the beginning of the broker's stream was captured.
         splitter: state for splitting the next latency (exchanges/latency.py); None until needed.
-        ended_ns: time of the first FIN or RST, once the connection has ended; None if there was none, or if
-            TCP is not analyzed.
+        ended_ns: time of the first FIN, once the connection has ended; None if there was none.
     """
 
     id: str

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import pytest
 
-from kdissect import dissect, open_capture
+from kdissect import dissect, open_capture, summarize
 from kdissect.exchanges.outcomes import outcome
 from kdissect.kafka.codes import error_name
 from kdissect.model import ANSWERED, NOT_EXPECTED, ORPHAN, PENDING, UNANSWERED, Exchange, LatencyParts
@@ -229,6 +229,9 @@ def test_what_became_of_each_request() -> None:
     assert unconcerned == [NOT_EXPECTED] * 3
     fetches = [outcome(each) for each in by_client["mortal"] if each.api == "Fetch"]
     assert fetches[-1] == UNANSWERED
+    with open_capture(FOLDER / "outcomes.pcap.gz") as packets:
+        (killed,) = summarize(dissect(packets)).unanswered or ()
+    assert 1e6 < killed.age_us < 10e6  # it was killed 5 s after its start; the broker noticed 33 s later
     # After 30 s more than it allows, a request counts as unanswered: until its response comes after all.
     late = by_client["patient"][-1]
     assert outcome(late) == ANSWERED

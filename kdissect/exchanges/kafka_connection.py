@@ -484,11 +484,12 @@ class KafkaConnection:
             reason = "too many connections" if end.reason == "evicted" else None
             outstanding = self._pairing.complete_unanswered(end.time_ns, reason)
             # Kafka closes both directions at once: after the FIN of either side no response follows.
-            ended = end.reason in _ENDED or any(stream.ended for stream in self._connection.streams)
-            tcp = self._connection.tcp
+            streams = self._connection.streams
+            ended = end.reason in _ENDED or any(stream.ended for stream in streams)
+            fins_ns = [stream.fin_ns for stream in streams if stream.fin_ns is not None]
             for exchange in outstanding:
                 exchange.ended = ended
-                exchange.connection.ended_ns = None if tcp is None or tcp.end is None else tcp.end.time_ns
+                exchange.connection.ended_ns = min(fins_ns, default=None)
             if self._losses is not None and end.reason == "end" and not ended:
                 self._losses.capture_ended(end.time_ns)
             if self._client is not None and not self._seen[self._client]:

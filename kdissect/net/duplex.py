@@ -371,7 +371,7 @@ class Duplex:
             return None
         if flags & FIN:
             if stream.fin is None and distance(stream.next, end) >= 0:
-                stream.fin = end
+                stream.fin, stream.fin_ns = end, segment.time_ns
             elif not segment.length:
                 self._counts["repeated_segments"] += 1
         elif segment.length <= 1 and advance(start, 1) == stream.top and not (flags & SYN or stream.ended):

@@ -73,7 +73,7 @@ class Stream:
             captured.
         seen: whether any segment of this direction was captured.
         expected: bytes that may be passed on together, see ``Connection.expect``.
-        fin: sequence number of the FIN; None until one was captured.
+        fin, fin_ns: sequence number and time of the FIN; None until one was captured.
         ended: everything up to the FIN was passed on.
         acked: highest acknowledgment by the other side, of bytes that were not passed on at the time.
         acknowledged: latest acknowledgment by the other side in a segment without payload.
@@ -91,8 +91,8 @@ class Stream:
     """
 
     __slots__ = (
-        "acked", "acknowledged", "ended", "exact", "expected", "fin", "first", "gathered", "held", "next",
-        "out_of_order", "overdue", "pieces", "repeated_bytes", "runs", "seen", "stray", "syn",
+        "acked", "acknowledged", "ended", "exact", "expected", "fin", "fin_ns", "first", "gathered", "held",
+        "next", "out_of_order", "overdue", "pieces", "repeated_bytes", "runs", "seen", "stray", "syn",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -101,6 +101,7 @@ class Stream:
         self.exact = False
         self.seen = False
         self.fin: int | None = None
+        self.fin_ns: int | None = None
         self.ended = False
         self.acked: int | None = None
         self.acknowledged: int | None = None

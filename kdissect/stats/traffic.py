@@ -10,6 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.exchanges.latency import waiter
+from kdissect.exchanges.outcomes import outstanding_ns
 from kdissect.kafka.codes import error_name
 from kdissect.model import ANSWERED, PENDING, UNANSWERED
 from kdissect.net.duplex import NEVER_NS
@@ -471,7 +472,7 @@ class Traffic(Summed):
 
     def _keep_unanswered(self, facts: Facts) -> None:
         time_ns = facts.exchange.time_ns
-        age_us = max(0, facts.exchange.completed_ns - time_ns) // 1000
+        age_us = max(0, outstanding_ns(facts.exchange)) // 1000
         if age_us > self.unanswered.least:
             ends = facts.api, facts.client, facts.broker
             self.unanswered.add(
