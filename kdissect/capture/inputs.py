@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from kdissect.capture.reader import is_capture
 from kdissect.errors import CaptureError, UsageError
+from kdissect.phrases import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -36,7 +37,7 @@ def local(name: str) -> str:
     if url is None:
         return name
     if url["scheme"].lower() != "file":
-        raise UsageError(f"{name} is a URL, which is not supported; use a local or mounted path")
+        raise UsageError(f"{printable(name)} is a URL, which is not supported; use a local or mounted path")
     return re.sub("^/{2,}", "/", url["path"])
 
 
@@ -68,7 +69,7 @@ def _expand(name: str, exclude: Path | None) -> Iterator[str]:
     else:
         names = sorted(glob(name, recursive=True))  # noqa: PTH207  (Path.glob takes no absolute pattern)
         if not names:
-            raise UsageError(f"no file matches {name}")
+            raise UsageError(f"no file matches {printable(name)}")
         for each in names:
             yield from _in_folder(Path(each), exclude) if Path(each).is_dir() else (each,)
 

@@ -22,6 +22,7 @@ from kdissect.kafka import apis, codes
 from kdissect.limits import DEFAULT, LIVE, Limits
 from kdissect.model import KINDS
 from kdissect.options import WHOLE, WINDOW, Options
+from kdissect.phrases import printable
 from kdissect.query.bounds import name_of, parse_limits, value_text
 from kdissect.query.filters import parse_port_rule, parse_ports
 
@@ -207,7 +208,7 @@ def _key_logs_at(path: Path) -> list[str]:
     if path.is_dir():
         return sorted(str(each) for each in path.iterdir() if each.is_file())
     if not path.exists():
-        raise UsageError(f"--tls-keylog {path}: no such file or directory")
+        raise UsageError(f"--tls-keylog {printable(str(path))}: no such file or directory")
     return [str(path)]
 
 
