@@ -44,6 +44,11 @@ def duration(ns: int) -> str:
     return f"{us / 1_000_000:.2f}s"
 
 
+def span(ns: int) -> str:
+    """Write how long something lasted; in minutes if these are at least two."""
+    return duration(ns) if ns < 120 * 10**9 else f"{ns / 60e9:,.1f} minutes"
+
+
 def absent(value: Any) -> str:
     """Write a value, or a dash if it is unknown."""
     return ABSENT if value is None or value == "" else str(value)

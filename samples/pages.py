@@ -24,7 +24,7 @@ from kdissect.cli.main import main as run
 from kdissect.text.dashboard import StatusBar, UiState, draw
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "samples" / "golden" / "pages"
@@ -145,7 +145,11 @@ def page(name: str, width: int) -> str:
             dashboard_of(_DASHBOARD), state, StatusBar("eth0", memory_bytes=61_400_000), width, _SIZES[width]
         )
         return "".join(f"{line.plain.rstrip()}\n" for line in lines)
-    arguments = COMMANDS[name].split() if name in COMMANDS else name.split()[1:]
+    return shown(COMMANDS[name].split() if name in COMMANDS else name.split()[1:], width)
+
+
+def shown(arguments: Sequence[str], width: int, stdin: Path = _STDIN) -> str:
+    """What a terminal of this width shows of a command that may read a capture from stdin."""
     terminal = Terminal()
     environment = {
         "COLUMNS": str(width),
@@ -155,7 +159,7 @@ def page(name: str, width: int) -> str:
         "KDISSECT_CONFIG": os.devnull,
     }
     with (
-        io.TextIOWrapper(_STDIN.open("rb")) as capture,
+        io.TextIOWrapper(stdin.open("rb")) as capture,
         patch.dict(os.environ, environment),
         patch.object(sys, "stdout", terminal),
         patch.object(sys, "stderr", terminal),

@@ -14,8 +14,8 @@ from kdissect.stats.quality import GOOD
 
 if TYPE_CHECKING:
     from kdissect.cli.run import Run
+    from kdissect.model import Exchange
     from kdissect.stats.quality import Check
-    from kdissect.stats.survey import Survey
 
 NOT_GOOD = 1  # exit status with --fail
 
@@ -26,10 +26,14 @@ Examples:
   kdissect check --json capture.pcap | jq -r .verdict
   tcpdump -i eth0 -w - -c 10000 port 9092 | kdissect check -
 
-The verdict is the worst that applies: empty, no Kafka, lossy, cut (Kafka messages cut by the snapshot
-length), one-sided, damaged (a file), partly unread (messages that could not be decoded), good. An exchange
-is complete if its request and response were captured and fully decoded. Requests still waiting for a
-response when the capture ends are not complete, but do not affect the verdict.
+The verdict on the capture is the worst that applies: empty, no Kafka, lossy, cut (Kafka messages cut by the
+snapshot length), one-sided, damaged (a file), partly unread (messages that could not be decoded), incomplete
+(more than one exchange in 20 was not captured whole), good. A request that the broker did not answer is
+captured whole.
+
+The verdict on the traffic: failing (a finding that is an error, or half of the requests without answer or
+with errors), degraded (a warning, or one request in 20), good; unknown if there are no requests, or
+one side of the traffic was not captured. kdissect summary shows what led to it.
 """
 
 
@@ -46,32 +50,40 @@ response when the capture ends are not complete, but do not affect the verdict.
     metavar="N",
     help="Rows per list. [default: 20]",
 )
-@click.option("--fail", is_flag=True, help="Exit with status 1 unless the verdict is good.")
+@click.option("--fail", is_flag=True, help="Exit with status 1 unless both verdicts are good.")
 @color_option
 def check(as_json: bool, max_rows: int, fail: bool, color: str, **options: Any) -> None:
     """Report what a capture contains and how complete it is.
 
-    A verdict with reasons and remedies; then files, interfaces and drops, skipped packets, gaps, connections
-    that are not Kafka, and messages that could not be decoded, each with an example.
+    Two verdicts, on the capture and on the traffic in it, with reasons and remedies; then files, interfaces
+    and drops, skipped packets, gaps, connections that are not Kafka, and messages that could not be decoded,
+    each with an example.
     """
-    from kdissect.stats.survey import Survey
+    from kdissect.stats.connection_log import ConnectionFeed
+    from kdissect.stats.facts import Facts
+    from kdissect.stats.findings.rules import Findings
+    from kdissect.stats.health import health
+    from kdissect.stats.traffic import Load
 
-    query = Query.take(options).without_latency_parts()
-    observer = Survey(query.limits)
+    query = Query.take(options)
+    findings, load = Findings(query.limits), Load()
+    observer = ConnectionFeed(query.limits, findings.connect, filtered=False)
+    observer.name_takers.append(findings.resolved)
     with open_run(query, bar=lambda _: True, observer=observer) as run:
-        run.show(run.selected(), observer.exchange)
-        document = _appraised(run, observer)
+
+        def feed(exchange: Exchange) -> None:
+            facts = Facts(exchange)
+            findings.feed(facts)
+            load.add(facts)
+            observer.exchange(exchange)
+
+        run.show(run.selected(), feed)
+        observer.close()
+        document = run.totals.appraised(observer, health(findings.rows(), load))
         _write(run, document, max_rows, color, as_json=as_json)
     run.end("exchange")
-    if fail and document.verdict != GOOD:
+    if fail and (document.verdict, document.health.verdict) != (GOOD, GOOD):
         raise click.exceptions.Exit(NOT_GOOD)
-
-
-def _appraised(run: Run, observer: Survey) -> Check:
-    from kdissect.stats.appraisal import appraise
-
-    totals = run.totals
-    return appraise(totals.sources, observer, totals.counts, totals.skipped, totals.problems, totals.notices)
 
 
 def _write(run: Run, document: Check, max_rows: int, color: str, *, as_json: bool) -> None:

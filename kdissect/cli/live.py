@@ -43,27 +43,28 @@ from kdissect.tables.table_files import locked
 from kdissect.text.table import ExchangeTally
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from kdissect.cli.live_run import LiveRun
     from kdissect.cli.monitor import Monitor
+    from kdissect.cli.run import Totals
     from kdissect.limits import Limits
     from kdissect.model import Exchange
     from kdissect.options import ExportOptions
-    from kdissect.pipeline import Dissection
+    from kdissect.stats.document import Summary
+    from kdissect.stats.survey import Survey
     from kdissect.tables.manifest import Earlier
     from kdissect.text.page import PageSection
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Live exchanges -> a short summary page on stderr at the end, with findings. Its memory is bounded.
+# Live exchanges -> the first screen of a summary and some tables, on stderr at the end. In bounded memory.
 #
-# It takes a quarter of the time of dissecting an exchange, so it is the default only on a terminal.
+# It costs about as much as dissecting the exchanges. So it is the default only on a terminal.
 # ------------------------------------------------------------------------------------------------------------
 
 
 ROWS = 8  # of each table
-FINDINGS = "findings"
 
 
 def shows_summary(choice: bool | None, *, quiet: bool) -> bool:
@@ -77,43 +78,39 @@ class LiveSummary:
     """Counts exchanges."""
 
     def __init__(self, limits: Limits) -> None:
-        from kdissect.stats.summarizer import Summarizer
+        from kdissect.stats.summarizer import PARTS, Summarizer
 
-        self._summarizer = Summarizer(limits, parts=frozenset((FINDINGS,)), slowest=1)
+        self._summarizer = Summarizer(limits, parts=frozenset(PARTS))
         self.feed = self._summarizer.feed
         self.connect = self._summarizer.connect
         self.resolved = self._summarizer.resolved
 
-    def write(self, names: Sequence[str], dissection: Dissection, color: str) -> None:
-        """Write the page."""
+    def write(self, names: Sequence[str], totals: Totals, observer: Survey, color: str) -> None:
+        """Write the page. ``observer`` has seen the same packets and connections."""
         from kdissect.text import page
 
         if sys.stderr is None:  # closed by the parent process
             return
-        sections = self._sections(names, dissection.counts, dissection.skipped)
+        quality = totals.appraised(observer).quality
+        sections = self._sections(
+            self._summarizer.close(names, totals.counts, totals.skipped, quality), width(sys.stderr)
+        )
         with suppress(OSError):  # the terminal was closed
             page.write(sys.stderr, sections, width=width(sys.stderr), style=style_of(sys.stderr, color))
 
-    def _sections(
-        self, names: Sequence[str], counts: Mapping[str, int], skipped: Mapping[str, int]
-    ) -> Iterator[PageSection]:
+    def _sections(self, summary: Summary, columns: int | None) -> Iterator[PageSection]:
+        from kdissect.stats.views import viewed
         from kdissect.text import summary_page
-        from kdissect.text.page import PageSection
+        from kdissect.text.overview import overview
 
-        document = self._summarizer.close(names, counts, skipped)
-        findings = document.findings or []
-        shown = replace(document, brokers=[], clients=[], slowest=[], findings=None)
+        yield overview(summary, columns)
+        shown = replace(viewed(summary, None), brokers=[], clients=[], slowest=[])
         for section in summary_page.sections(shown, limit=ROWS, narrow=True):
             if section.left_out:
                 more = f"{section.title} (first {ROWS} of {ROWS + section.left_out:,})"
                 yield section._replace(title=more, left_out=0)
             else:
                 yield section
-        if findings:
-            lines = [f"{row.severity}: {row.subject}: {row.message}" for row in findings[:ROWS]]
-            if len(findings) > ROWS:
-                lines.append(f"and {len(findings) - ROWS:,} more")
-            yield PageSection("Findings", notes=tuple(lines))
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -358,7 +355,8 @@ def live(count: int | None, lists: bool, summary: bool | None, **options: Any) -
         if monitor is not None:
             monitor.end(keep_open=run.complete and source.stop == NEVER)
     if live_summary is not None:
-        live_summary.write(source.names, run.dissection, output.color)
+        assert log is not None
+        live_summary.write(source.names, run.totals, log, output.color)
     if run.shown and not output.quiet:
         tally.close()
         warn(*tally_text.getvalue().rstrip().split("\n"))

@@ -288,8 +288,11 @@ def work(query: Query, shard: Shard, task: Work, send: Callable[[Any], object], 
             learned,
             end_to_end=query.options.end_to_end,
         )
+        packets = worker.watch(readable)
+        if task.observer is not None and not shard.number:  # every worker reads all of them
+            packets = task.observer.watch(packets)
         dissection = Dissection(
-            worker.watch(readable),
+            packets,
             query.options,
             shard=shard,
             observer=task.observer,

@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from kdissect.model import Exchange, IdleTick, Packet, PacketBlock
     from kdissect.options import Options
     from kdissect.query.filters import Filter
+    from kdissect.stats.document import Verdict
+    from kdissect.stats.quality import Check
     from kdissect.stats.survey import Survey
 
 
@@ -203,6 +205,14 @@ class Totals:
     def problems(self) -> list[str]:
         """The warnings, and the fault if there is one."""
         return [*self.warnings, *([] if self.fault is None else [self.fault])]
+
+    def appraised(self, observer: Survey, health: Verdict | None = None) -> Check:
+        """What ``kdissect check`` reports; ``observer`` has seen all packets, connections and exchanges."""
+        from kdissect.stats.appraisal import appraise
+
+        return appraise(
+            self.sources, observer, self.counts, self.skipped, self.problems, self.notices, health
+        )
 
 
 class Run:

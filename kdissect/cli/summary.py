@@ -19,11 +19,14 @@ from kdissect.stats.traffic import BY
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from kdissect.parallel.worker import Sums
     from kdissect.stats.document import Summary
     from kdissect.stats.summarizer import Summarizer
+    from kdissect.text.page import PageSection
 
 ORDERS = ("count", "bytes", "latency", "errors", "throttle", "name")
-FINDINGS = 1  # exit status
+FINDINGS = "findings"
+HAS_FINDINGS = 1  # exit status
 ROWS = 10  # of each table on the page, without --max-rows
 WIDE = 160  # a terminal narrower than this gets fewer columns
 
@@ -133,44 +136,60 @@ def summary(
     One page: totals, then tables of APIs, brokers, clients, topics, errors, and the slowest exchanges. Memory
     use does not grow with the capture.
     """
-    from kdissect.stats.summarizer import PARTS, Summarizer
-    from kdissect.stats.views import ordered, viewed
+    from kdissect.phrases import json_writer
+    from kdissect.stats.summarizer import PARTS
+    from kdissect.stats.views import limited, ordered, viewed
+    from kdissect.tables.values import json_document
+    from kdissect.text.overview import overview, verdicts
 
     parts = frozenset(name for name in PARTS if options.pop(name))
-    if fail and parts.isdisjoint(("versions", "findings")):
+    if fail and parts.isdisjoint(("versions", FINDINGS)):
         raise click.UsageError("--fail needs --versions or --findings")
     if lists_rules:
-        if "findings" not in parts:
+        if FINDINGS not in parts:
             raise click.UsageError("--list needs --findings")
         _list_rules(color, as_json=as_json)
         return
     query = Query.take(options)
-    summarizer = Summarizer(
-        query.limits, by=frozenset({by} if by else ()), parts=parts, interval_ns=interval_ns or 0
+    shows_overview = by is None and not parts and not as_json
+    counted = _sums(
+        query,
+        by=frozenset({by} if by else ()),
+        parts=frozenset(PARTS) if shows_overview else parts | {FINDINGS},
+        interval_ns=interval_ns or 0,
     )
-    with _counted_run(query, summarizer, processes(query, jobs)) as run:
-        document = ordered(viewed(_closed(summarizer, query, run), by, parts), order)
-        _write(run, document, max_rows, color, as_json=as_json)
+    with _counted_run(query, counted, processes(query, jobs)) as run:
+        totals = run.totals
+        check = totals.appraised(counted.observer)
+        summary = counted.summarizer.close(query.paths, totals.counts, totals.skipped, check.quality)
+        document = ordered(viewed(summary, by, parts), order)
+        if as_json:
+            json_writer(run.out)(json_document(limited(document, max_rows)))
+        else:
+            first = (overview if shows_overview else verdicts)(summary, width(run.out))
+            _write(run, first, document, max_rows, color)
         if sketches is not None:
-            _sketch(sketches, summarizer, by)
+            _sketch(sketches, counted.summarizer, by)
     run.report(run.shown)
     run.end("exchange")
     if fail and ((document.versions is not None and document.versions.rejected) or document.findings):
-        raise click.exceptions.Exit(FINDINGS)
+        raise click.exceptions.Exit(HAS_FINDINGS)
+
+
+def _sums(query: Query, **choices: Any) -> Sums:
+    from kdissect.parallel.worker import Sums
+    from kdissect.stats.summarizer import Summarizer
+
+    summarizer = Summarizer(query.limits, **choices)
+    filtered = not query.filter.is_empty or bool(query.options.exchanges)
+    feed = summarizer.connection_feed(query.limits, filtered=filtered)
+    return Sums(Selection(query), summarizer, feed)
 
 
 @contextmanager
-def _counted_run(query: Query, summarizer: Summarizer, jobs: int) -> Iterator[Run]:
+def _counted_run(query: Query, counted: Sums, jobs: int) -> Iterator[Run]:
     """Count all exchanges, and return the finished run."""
-    from kdissect.parallel.worker import Sums
-
-    def sums() -> Sums:
-        filtered = not query.filter.is_empty or bool(query.options.exchanges)
-        feed = summarizer.connection_feed(query.limits, filtered=filtered)
-        return Sums(Selection(query), summarizer, feed)
-
     if jobs == 1:
-        counted = sums()
         with open_run(query, bar=lambda _: True, observer=counted.observer) as run:
             run.show(filter(counted.feed, run.dissection), lambda _: None)
             counted.end()
@@ -179,31 +198,20 @@ def _counted_run(query: Query, summarizer: Summarizer, jobs: int) -> Iterator[Ru
     from kdissect.cli.parallel_run import open_parallel_run
 
     with open_parallel_run(query, bar=lambda _: True) as shared:
-        shared.gather(jobs, lambda _: sums(), lambda _: None)
+        shared.gather(jobs, lambda _: counted, lambda _: None)
         for result in shared.results:
-            summarizer.merge(result)
+            counted.merge(result)
         yield shared
 
 
-def _closed(summarizer: Summarizer, query: Query, run: Run) -> Summary:
-    totals = run.totals
-    return summarizer.close(query.paths, totals.counts, totals.skipped)
-
-
-def _write(run: Run, document: Summary, max_rows: int | None, color: str, *, as_json: bool) -> None:
-    from kdissect.phrases import json_writer
-    from kdissect.stats.views import limited
-    from kdissect.tables.values import json_document
+def _write(run: Run, first: PageSection, document: Summary, max_rows: int | None, color: str) -> None:
     from kdissect.text import page, summary_page
 
-    if as_json:
-        json_writer(run.out)(json_document(limited(document, max_rows)))
-        return
     columns = width(run.out)
     sections = summary_page.sections(
         document, limit=max_rows or ROWS, narrow=columns is not None and columns < WIDE
     )
-    page.write(run.out, sections, width=columns, style=style_of(run.out, color))
+    page.write(run.out, (first, *sections), width=columns, style=style_of(run.out, color))
 
 
 def _sketch(path: Path, summarizer: Summarizer, by: str | None) -> None:

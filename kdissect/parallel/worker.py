@@ -41,13 +41,11 @@ _PLACES = 100_000  # per batch: without rows too, or the other workers would wai
 
 
 class Work(Protocol):
-    """A worker's processing of exchanges; those of each connection come in order, with topic names.
+    """A worker's processing of exchanges; those of each connection come in order, with topic names."""
 
-    Attributes:
-        observer: of the connections; None: there is none.
-    """
-
-    observer: ConnectionFeed | None
+    @property
+    def observer(self) -> ConnectionFeed | None:
+        """Of the connections; None: there is none."""
 
     def feed(self, exchange: Exchange) -> Any:
         """The exchange's output, to be sent to the parent; None: nothing."""
@@ -454,38 +452,43 @@ _COUNTED = (1, b"")
 
 
 class Sums(Selected):
-    """Counts exchanges in the worker; sends the summary at the end, and no rows.
+    """Counts exchanges in the worker; sends the summary and the survey at the end, and no rows.
 
     Args:
         selects: whether an exchange is selected; called for every exchange.
         summarizer: counts the selected ones.
-        observer: passes the connections on to the summarizer, if it takes them.
+        observer: counts all of them, and passes the connections on to the summarizer.
     """
+
+    observer: ConnectionFeed
 
     def __init__(
         self,
         selects: Callable[[Exchange], bool],
         summarizer: Summarizer,
-        observer: ConnectionFeed | None = None,
+        observer: ConnectionFeed,
     ) -> None:
         super().__init__(selects)
-        self._summarizer = summarizer
+        self.summarizer = summarizer
         self.observer = observer
 
     def feed(self, exchange: Exchange) -> Any:
         """Count an exchange if it is selected."""
         output = super().feed(exchange)
-        if self.observer is not None:
-            self.observer.exchange(exchange, is_selected=output is not None)
+        self.observer.exchange(exchange, is_selected=output is not None)
         return output
 
     def make(self, exchange: Exchange) -> tuple[int, bytes]:
         """Count an exchange."""
-        self._summarizer.feed(exchange)
+        self.summarizer.feed(exchange)
         return _COUNTED
 
-    def end(self) -> Summarizer:
-        """The summary."""
-        if self.observer is not None:
-            self.observer.close()
-        return self._summarizer
+    def end(self) -> tuple[Summarizer, ConnectionFeed]:
+        """The summary and the survey."""
+        self.observer.close()
+        return self.summarizer, self.observer
+
+    def merge(self, other: tuple[Summarizer, ConnectionFeed]) -> None:
+        """Add what another worker has counted: what its ``end`` returned."""
+        self.summarizer.merge(other[0])
+        self.observer.merge(other[1])

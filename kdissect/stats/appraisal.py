@@ -8,9 +8,11 @@ from kdissect.anomalies import CATALOGUE, ERROR, NOTE, WARNING
 from kdissect.capture.source import InterfaceStatistics
 from kdissect.kafka import apis
 from kdissect.limits import SECOND_NS
-from kdissect.model import ANSWERED, ORPHAN, UNACKNOWLEDGED, UNANSWERED
+from kdissect.model import ANSWERED, ORPHAN, PENDING, UNACKNOWLEDGED, UNANSWERED
+from kdissect.phrases import span
 from kdissect.stats import quality
 from kdissect.stats.document import SCHEMA_VERSION
+from kdissect.stats.health import NO_VERDICT
 from kdissect.stats.quality import Finding
 from kdissect.stats.rows import moment, row_of
 from kdissect.stats.survey import InterfaceCount
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
     from kdissect.capture.source import Source
     from kdissect.model import Interface
+    from kdissect.stats.document import Verdict
     from kdissect.stats.survey import Census, Survey
 
 
@@ -45,6 +48,7 @@ def appraise(
     skipped: Mapping[str, int],
     warnings: Sequence[str],
     notices: Sequence[str] = (),
+    health: Verdict | None = None,
 ) -> quality.Check:
     """Assemble the document at the end of a run.
 
@@ -55,9 +59,10 @@ def appraise(
         skipped: ``Dissection.skipped``.
         warnings: problems of the files; damage that ended the reading comes last.
         notices: ``Dissection.notices``.
+        health: the verdict on the traffic; None: there is none.
     """
     census = observer.census
-    span = census.span_ns
+    span_ns = census.span_ns
     parts: dict[str, Any] = {
         "packets": sum(file.packets for file in census.files.values()),
         "files": [_file(source, census) for source in sources],
@@ -74,15 +79,20 @@ def appraise(
     return quality.Check(
         schema_version=SCHEMA_VERSION,
         verdict=verdict,
-        message=completeness(parts["exchanges"]),
+        message=f"{completeness(parts['exchanges'])}{_duration(span_ns)}",
+        health=health or NO_VERDICT,
         findings=all_findings,
-        first=None if span is None else moment(span[0]),
-        last=None if span is None else moment(span[1]),
-        seconds=0.0 if span is None else (span[1] - span[0]) / SECOND_NS,
+        first=None if span_ns is None else moment(span_ns[0]),
+        last=None if span_ns is None else moment(span_ns[1]),
+        seconds=0.0 if span_ns is None else (span_ns[1] - span_ns[0]) / SECOND_NS,
         counts=dict(sorted(counts.items())),
         notices=list(notices),
         **parts,
     )
+
+
+def _duration(span_ns: tuple[int, int] | None) -> str:
+    return "" if span_ns is None else f" over {span(span_ns[1] - span_ns[0])}"
 
 
 def _file(source: Source, census: Census) -> quality.FilePart:
@@ -169,9 +179,12 @@ def _exchanges(observer: Survey, counts: Mapping[str, int]) -> quality.Exchanges
     return quality.ExchangesPart(
         total=observer.kinds.total(),
         complete=observer.complete,
+        whole=observer.whole,
         answered=observer.kinds[ANSWERED],
         unacknowledged=observer.kinds[UNACKNOWLEDGED],
         unanswered=observer.kinds[UNANSWERED],
+        no_answer=observer.outcomes[UNANSWERED],
+        pending=observer.outcomes[PENDING],
         orphans=observer.kinds[ORPHAN],
         lost=counts.get("exchanges_lost", 0),
         incomplete=counts.get("exchanges_incomplete", 0),
@@ -212,6 +225,7 @@ _COVERED = frozenset(
         "times_reached",
         "one_direction",
         "partial_frame",
+        "tls_alert",
         "uncaptured_body",
         "unknown_api",
         "unknown_version",
@@ -219,14 +233,20 @@ _COVERED = frozenset(
 )
 
 
+_MISSING = 20  # one exchange in so many that was not captured whole makes a capture incomplete
+
+
 def completeness(exchanges: quality.ExchangesPart) -> str:
-    """How many exchanges are complete, as a sentence; rounds down, so 100% means all."""
-    total, complete = exchanges.total, exchanges.complete
+    """How many exchanges were captured whole; rounds down, so 100% means all."""
+    total, whole = exchanges.total, exchanges.whole
     if not total:
         return "no exchanges"
-    verb = "is" if total == 1 else "are"
-    percent = f"{complete * 1000 // total / 10:.1f}".removesuffix(".0")
-    return f"{complete:,} of {_plural(total, 'exchange')} {verb} complete ({percent}%)"
+    if whole == total:
+        return (
+            f"all {_plural(total, 'exchange')} captured whole" if total > 1 else "1 exchange captured whole"
+        )
+    percent = f"{whole * 1000 // total / 10:.1f}".removesuffix(".0")
+    return f"{whole:,} of {_plural(total, 'exchange')} captured whole ({percent}%)"
 
 
 def findings(
@@ -248,7 +268,7 @@ def findings(
         *_files(files, warnings),
         *_loss_findings(files, counts, exchanges, tcp),
         *_connection_findings(connections),
-        *_messages(exchanges, anomalies, unknown),
+        *_messages(exchanges, connections, anomalies, unknown),
         *_limits(counts),
     ]
     return sorted(results, key=lambda each: quality.VERDICTS.index(each.verdict))
@@ -363,13 +383,23 @@ def _connection_findings(connections: quality.ConnectionsPart) -> Iterator[Findi
 
 def _messages(
     exchanges: quality.ExchangesPart,
+    connections: quality.ConnectionsPart,
     anomalies: list[quality.AnomalyPart],
     unknown: list[quality.UnknownPart],
 ) -> Iterator[Finding]:
-    if exchanges.unanswered:
-        finding = f"{_plural(exchanges.unanswered, 'request')} without response"
-        why = "the connection or the capture ended first, or the response was not captured"
-        yield _finding(quality.GOOD, f"{finding}: {why}.", None)
+    if missing := exchanges.total - exchanges.whole:
+        unclear = exchanges.unanswered - exchanges.no_answer - exchanges.pending
+        halved = ((unclear, "request", "response"), (exchanges.orphans, "response", "request"))
+        excused = exchanges.orphans if connections.kafka_mid_stream else 0  # their requests came before
+        halves = [f"{_plural(count, one)} without {other}" for count, one, other in halved if count]
+        yield _finding(
+            quality.INCOMPLETE if (missing - excused) * _MISSING > exchanges.total else quality.GOOD,
+            f"{_plural(missing, 'exchange')} not captured whole{': ' if halves else ''}{', '.join(halves)}.",
+            None,
+        )
+    if exchanges.pending:
+        waiting = _plural(exchanges.pending, "request")
+        yield _finding(quality.GOOD, f"{waiting} still without response when the capture ended.", None)
     if unknown:
         names = ", ".join(f"{each.api or f'API {each.api_key}'} v{each.api_version}" for each in unknown[:3])
         yield _finding(

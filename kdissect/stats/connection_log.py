@@ -317,6 +317,8 @@ class ConnectionLog(Survey):
     def _finish(self, row: ConnectionLogRow) -> None:
         assert row.exchanges_total is not None
         if row.exchanges >= row.exchanges_total:
+            if row.from_start and not row.gaps and not row.resyncs:  # their requests are not missing
+                self.whole += row.kinds[ORPHAN]
             self._pass_on(row)
             self._finished.append(self._rows.pop(row.id))
 

@@ -26,6 +26,19 @@ def described(sentence: str) -> Any:
     return field(metadata={"sentence": sentence})
 
 
+@dataclass(slots=True, kw_only=True)
+class Verdict:
+    """A judgment in one word."""
+
+    verdict: str = described(
+        "Of a capture: as `verdict` in `kdissect check`. Of the traffic: failing (a finding that is an "
+        "error, or half of the requests without answer or with errors), degraded (a warning, or one in 20), "
+        "good, or unknown (no requests, or one side of the traffic was not captured)."
+    )
+    message: str = described("The figures behind it.")
+    reason: str | None = described("The worst finding that led to it; null if it is good, or there is none.")
+
+
 # ------------------------------------------------------------------------------------------------------------
 # ``summary --groups`` as typed values: one ``GroupHistory`` for each group.
 #
@@ -133,6 +146,8 @@ class GroupHistory:
     )
     protocol_type: str | None = described("Protocol type of a classic group: consumer, connect.")
     protocols: list[str] = described("Assignors chosen.")
+    state: str = described("At the end: stable, rebalancing, empty; unknown if no member was captured.")
+    present: int = described("Members at the end.")
     members: list[MemberRow] = described("All members, in order of appearance.")
     rebalances: list[RebalanceRow] = described("In order of time.")
     storms: list[StormRow] = described(
@@ -657,6 +672,8 @@ class Summary:
     """The summary. Parts that were not requested are null."""
 
     schema_version: int = described("Version of this schema: raised when a key is renamed or removed.")
+    quality: Verdict | None = described("Of the capture; null if only its exchanges are known.")
+    health: Verdict | None = described("Of the traffic; null if findings were not looked for.")
     capture: CaptureRow = described("Totals.")
     apis: list[ApiRow] | None = described("By API.")
     brokers: list[BrokerRow] | None = described("By broker.")

@@ -290,10 +290,13 @@ def _story(
     name: str, group: Group, members: dict[str, Member], committed: dict[tuple[str, int], Committed]
 ) -> GroupHistory:
     timeline = _timeline(group, members)
+    state, present = _state(members, timeline)
     return row_of(
         GroupHistory,
         group,
         group=name,
+        state=state,
+        present=present,
         kind=group.latest_value("kind"),
         protocol_type=group.latest_value("protocol_type"),
         protocols=sorted({each.protocol for each in timeline if each.protocol}),
@@ -305,6 +308,22 @@ def _story(
         ],
         events_dropped=group.left_out,
     )
+
+
+def _state(members: Mapping[str, Member], timeline: Sequence[Rebalance]) -> tuple[str, int]:
+    """The state at the end, and the number of members: those that did not leave, and were seen after the last
+    rebalance had started.
+    """
+    last = timeline[-1] if timeline else None
+    accepted = [member for member in members.values() if member.alive_ns is not None]
+    present = sum(
+        1
+        for member in accepted
+        if not _has_left(member) and (last is None or (member.alive_ns or 0) >= last.start_ns)
+    )
+    if not present:
+        return "empty" if accepted else "unknown", 0
+    return "stable" if last is None or last.end_ns is not None else "rebalancing", present
 
 
 def storms(timeline: Sequence[Rebalance]) -> list[list[Rebalance]]:
@@ -344,14 +363,13 @@ def _members(members: dict[str, Member]) -> list[MemberRow]:
 def _member(member_id: str, member: Member) -> MemberRow:
     assert member.alive_ns is not None
     assignment, subscribed = member.latest_value("assignment"), member.latest_value("subscribed")
-    has_left = member.left_ns is not None and member.left_ns >= (member.rejoined_ns or 0)
     return MemberRow(
         member_id=member_id,
         group_instance_id=member.latest_value("instance"),
         client=member.latest_value("client"),
         address=member.latest_value("address"),
         joined=None if member.joined_ns is None else moment(member.joined_ns),
-        left=moment(member.left_ns) if has_left and member.left_ns is not None else None,
+        left=moment(member.left_ns) if _has_left(member) and member.left_ns is not None else None,
         last=moment(member.alive_ns),
         heartbeats=member.heartbeats,
         generation=member.latest_value("generation"),
@@ -360,6 +378,10 @@ def _member(member_id: str, member: Member) -> MemberRow:
         else {topic: list(partitions) for topic, partitions in assignment},
         subscribed=None if subscribed is None else list(subscribed),
     )
+
+
+def _has_left(member: Member) -> bool:
+    return member.left_ns is not None and member.left_ns >= (member.rejoined_ns or 0)
 
 
 def _rebalance(each: Rebalance) -> RebalanceRow:

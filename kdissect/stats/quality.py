@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from datetime import datetime  # noqa: TC003  (the JSON Schema is made from the annotations)
 
 from kdissect.limits import MOST_COUNT
-from kdissect.stats.document import described
+from kdissect.stats.document import Verdict, described
 
 # Verdicts, the worst first: the first that applies is reported.
-EMPTY, NO_KAFKA, LOSSY, CUT, ONE_SIDED, DAMAGED, UNREAD, GOOD = (
-    *("empty", "no Kafka", "lossy", "cut", "one-sided", "damaged", "partly unread"),
+EMPTY, NO_KAFKA, LOSSY, CUT, ONE_SIDED, DAMAGED, UNREAD, INCOMPLETE, GOOD = (
+    *("empty", "no Kafka", "lossy", "cut", "one-sided", "damaged", "partly unread", "incomplete"),
     "good",
 )
-VERDICTS = (EMPTY, NO_KAFKA, LOSSY, CUT, ONE_SIDED, DAMAGED, UNREAD, GOOD)
+VERDICTS = (EMPTY, NO_KAFKA, LOSSY, CUT, ONE_SIDED, DAMAGED, UNREAD, INCOMPLETE, GOOD)
 
 
 def total(*counts: int | None) -> int | None:
@@ -133,7 +133,10 @@ class ExchangesPart:
     complete: int = described("Complete exchanges: whole, fully decoded, without errors.")
     answered: int = described("Exchanges with request and response.")
     unacknowledged: int = described("Requests that expect no response: acks=0.")
+    whole: int = described("Exchanges of which nothing is missing from the capture, answered or not.")
     unanswered: int = described("Requests whose response never came or was not captured.")
+    no_answer: int = described("Those that the broker did not answer: `outcome` in `read --json`.")
+    pending: int = described("Those that were still waiting when the capture ended.")
     orphans: int = described("Responses whose request was not captured.")
     lost: int = described("Exchanges with at least one message in a gap; some are inferred.")
     incomplete: int = described("Exchanges with a gap inside a message.")
@@ -165,8 +168,11 @@ class Check:
     """The quality and the content of a capture."""
 
     schema_version: int = described("Version of this schema: raised when a key is renamed or removed.")
-    verdict: str = described("empty, no Kafka, lossy, cut, one-sided, damaged, partly unread or good.")
-    message: str = described("The verdict as a sentence.")
+    verdict: str = described(
+        "Of the capture: empty, no Kafka, lossy, cut, one-sided, damaged, partly unread, incomplete or good."
+    )
+    message: str = described("How many exchanges were captured whole.")
+    health: Verdict = described("Of the traffic, as in `kdissect summary`.")
     findings: list[Finding] = described("Reasons and remedies, the worst first.")
     packets: int = described("In all files.")
     first: datetime | None = described("Time of the earliest packet.")
@@ -182,3 +188,9 @@ class Check:
     warnings: list[str] = described("Warnings about the files.")
     notices: list[str] = described("Anomalies on connections, outside exchanges.")
     counts: dict[str, int] = described("All internal counters; their names may change.")
+
+    @property
+    def quality(self) -> Verdict:
+        """The verdict on the capture, with its first reason."""
+        reason = None if self.verdict == GOOD else self.findings[0].message
+        return Verdict(verdict=self.verdict, message=self.message, reason=reason)

@@ -12,6 +12,7 @@
                     transactions.py transactions, fenced producers, sequence numbers
                     findings/       likely problems: rules.py lists the rules
               ->  rows.py         counts to rows
+                  health.py       the verdict on the traffic
               ->  document.py     the typed result
 
 Every part has ``feed``, ``merge`` (sums.py) and bounded tables (quantiles.py): summaries of parts of a
@@ -31,6 +32,7 @@ from kdissect.stats.document import SCHEMA_VERSION, CaptureRow, Summary
 from kdissect.stats.facts import Facts
 from kdissect.stats.findings.rules import Findings
 from kdissect.stats.groups import Groups
+from kdissect.stats.health import health
 from kdissect.stats.intervals import Intervals
 from kdissect.stats.lag import Lag
 from kdissect.stats.quantiles import other_counts
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from kdissect.model import Exchange
     from kdissect.net.dns import Resolved
     from kdissect.stats.connection_log import ConnectionLogRow
+    from kdissect.stats.document import Verdict
 
     class Dissected(Protocol):
         """Exchanges and other counts: a ``Dissection``."""
@@ -124,15 +127,13 @@ class Summarizer(Summed):
         """Whether ``connect`` must be called with each connection that has ended."""
         return not OF_CONNECTIONS.isdisjoint(self.parts)
 
-    def connection_feed(self, limits: Limits, *, filtered: bool) -> ConnectionFeed | None:
-        """What passes connections on to ``connect``, as observer of a dissection; None: not needed.
+    def connection_feed(self, limits: Limits, *, filtered: bool) -> ConnectionFeed:
+        """What passes connections on to ``connect``, as observer of a dissection.
 
         Args:
             limits: of the feed.
             filtered: as for ``ConnectionFeed``.
         """
-        if not self.takes_connections:
-            return None
         feed = ConnectionFeed(limits, self.connect, filtered=filtered)
         feed.name_takers.append(self.resolved)
         return feed
@@ -148,7 +149,11 @@ class Summarizer(Summed):
             findings.resolved(response)
 
     def close(
-        self, captures: Sequence[str], counts: Mapping[str, int], skipped: Mapping[str, int]
+        self,
+        captures: Sequence[str],
+        counts: Mapping[str, int],
+        skipped: Mapping[str, int],
+        quality: Verdict | None = None,
     ) -> Summary:
         """Return the summary.
 
@@ -156,11 +161,16 @@ class Summarizer(Summed):
             captures: names of the captures.
             counts: ``Dissection.counts``.
             skipped: ``Dissection.skipped``.
+            quality: the verdict on the capture.
         """
         traffic, records, by = self.traffic, self.records, self._by
         seconds = self._seconds()
+        parts = {name: self.parts[name].rows() if name in self.parts else None for name in PARTS}
+        findings = parts["findings"]
         return Summary(
             schema_version=SCHEMA_VERSION,
+            quality=quality,
+            health=None if findings is None else health(findings, traffic.tables.all),
             capture=self._capture(captures, counts, skipped, seconds),
             apis=rows.apis(traffic, seconds),
             brokers=rows.brokers(traffic, self.cluster, seconds),
@@ -174,7 +184,7 @@ class Summarizer(Summed):
             slowest=rows.slowest(traffic),
             waits=rows.waits(traffic),
             intervals=None if self.intervals is None else self.intervals.rows(),
-            **{name: self.parts[name].rows() if name in self.parts else None for name in PARTS},
+            **parts,
             other=self._other_counts(),
         )
 
@@ -251,7 +261,8 @@ def summarize(
         interval_ns=round(interval_s * SECOND_NS),
         slowest=slowest,
     )
-    connections = summarizer.connection_feed(limits, filtered=False)
+    takes_connections = summarizer.takes_connections
+    connections = summarizer.connection_feed(limits, filtered=False) if takes_connections else None
     observe = getattr(exchanges, "observe", None)
     if connections is not None and observe is not None:
         observe(connections)

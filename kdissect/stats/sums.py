@@ -41,10 +41,7 @@ class Summed:
     declared: ClassVar[tuple[tuple[str, Join, Make | None], ...]] = ()
 
     def __init__(self) -> None:
-        declared = vars(type(self))["declared"]  # not inherited: a class that is not ``summed`` fails
-        for name, _, make in declared:
-            if make is not None:
-                setattr(self, name, make())
+        initialize(self, type(self))
 
     def merge(self, other: Self) -> None:
         """Add the counts of another; the other is not used afterward."""
@@ -69,6 +66,13 @@ def summed(cls: type[Sum]) -> type[Sum]:
             raise TypeError(f"{cls.__name__}.{each.name} does not declare how two of it join")
     cls.declared = tuple((each.name, *each.metadata.values()) for each in fields(cls))  # type: ignore[arg-type]
     return cls
+
+
+def initialize(one: Sum, of: type[Sum]) -> None:
+    """Set the attributes that ``of`` declares: its class, or a base of it."""
+    for name, _, make in vars(of)["declared"]:  # not inherited: a class that is not ``summed`` fails
+        if make is not None:
+            setattr(one, name, make())
 
 
 def join(one: Sum, other: Sum, of: type[Sum]) -> None:

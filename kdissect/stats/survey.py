@@ -1,7 +1,7 @@
 """Connections and exchanges, as they are dissected -> how much of each was captured and decoded.
 
 Holds one count for each protocol, kind of anomaly, unknown version and endpoint that is not Kafka; of the
-last two at most ``limits.surveyed_ends`` each.
+last two at most ``limits.surveyed_ends`` each, and as many more when surveys are merged.
 """
 
 from __future__ import annotations
@@ -11,8 +11,21 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from kdissect.anomalies import CATALOGUE, NOTE
 from kdissect.exchanges.learned import Listeners
-from kdissect.model import ANSWERED, UNACKNOWLEDGED, IdleTick, Packet, PacketBlock
-from kdissect.stats.sums import Summed, earliest, largest, latest, summed, total
+from kdissect.exchanges.outcomes import outcome
+from kdissect.model import ANSWERED, NOT_EXPECTED, ORPHAN, IdleTick, Packet, PacketBlock
+from kdissect.stats.sums import (
+    Summed,
+    earliest,
+    initialize,
+    join,
+    joined,
+    largest,
+    latest,
+    merged,
+    own,
+    summed,
+    total,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -29,14 +42,31 @@ KAFKA, UNRECOGNIZED = "Kafka", "not recognized"
 _UNKNOWN = ("unknown_api", "unknown_version")
 
 
+_LOST = frozenset({"gap", "partial_frame", "uncaptured_body", "one_direction", "not_a_frame"})
+"""Anomalies of an exchange that was not captured whole."""
+
+
 class AnomalyCount(NamedTuple):
-    """An anomaly: number of exchanges that have it, and the first of them, for ``read --exchange``."""
+    """An anomaly: number of exchanges that have it, and the first of them, for ``read --exchange``.
+
+    ``order`` is that of the first.
+    """
 
     exchanges: int
     example: str
+    order: tuple[int, int]
 
 
-class Survey:
+def _count_both(one: dict[str, AnomalyCount], other: dict[str, AnomalyCount]) -> dict[str, AnomalyCount]:
+    for kind, count in other.items():
+        first = min(one.get(kind, count), count, key=lambda each: each.order)
+        both = count.exchanges + (one[kind].exchanges if kind in one else 0)
+        one[kind] = first._replace(exchanges=both)
+    return one
+
+
+@summed
+class Survey(Summed):
     """Counts connections and exchanges.
 
     Attributes:
@@ -50,25 +80,41 @@ class Survey:
         unopened: connections that never opened, by far end, at most ``limits.unopened_connections`` ends.
         unread: connections that are not Kafka, by protocol and answering endpoint.
         kinds: exchanges by kind.
-        complete: exchanges with nothing missing.
+        outcomes: exchanges by outcome; None: the response may not have been captured.
+        complete: exchanges with request, response if one is expected, and nothing missing.
+        whole: exchanges of which nothing is missing from the capture, answered or not.
         anomalies: by kind.
         unknown: exchanges with an unknown API or version, by API key and version.
     """
 
+    census: Census = merged()
+    protocols: Counter[str] = total(Counter)
+    ends: Counter[str] = total(Counter)
+    ipv6: int = total()
+    from_start: int = total()
+    one_sided: int = total()
+    unread: Counter[tuple[str, str]] = total(Counter)
+    kinds: Counter[str] = total(Counter)
+    outcomes: Counter[str | None] = total(Counter)
+    complete: int = total()
+    whole: int = total()
+    anomalies: dict[str, AnomalyCount] = joined(_count_both, dict)
+    unknown: Counter[tuple[int, int | None]] = total(Counter)
+    listeners: Listeners = merged()
+    unopened: Counter[Endpoint] = total(Counter)
+    _max: int = own()
+    _max_unopened: int = own()
+
     def __init__(self, limits: Limits) -> None:
+        initialize(self, Survey)
         self.census = Census(limits)
-        self.protocols: Counter[str] = Counter()
-        self.ends: Counter[str] = Counter()
-        self.ipv6 = self.from_start = self.one_sided = 0
-        self.unread: Counter[tuple[str, str]] = Counter()
-        self.kinds: Counter[str] = Counter()
-        self.complete = 0
-        self.anomalies: dict[str, AnomalyCount] = {}
-        self.unknown: Counter[tuple[int, int | None]] = Counter()
         self.listeners = Listeners(limits)
-        self.unopened: Counter[Endpoint] = Counter()
         self._max = limits.surveyed_ends
         self._max_unopened = limits.unopened_connections
+
+    def merge(self, other: Survey) -> None:
+        """Add the counts of other connections and packets. Both may be of a class derived from this one."""
+        join(self, other, Survey)
 
     def watch(self, packets: Iterable[Packets]) -> Iterator[Packets]:
         """Count packets while passing them on."""
@@ -102,12 +148,16 @@ class Survey:
         self.listeners.learn(exchange)
         self.kinds[exchange.kind] += 1
         kinds = {anomaly.kind for anomaly in exchange.anomalies}
-        is_settled = exchange.kind in (ANSWERED, UNACKNOWLEDGED)
+        result = outcome(exchange)
+        self.outcomes[result] += 1
+        is_settled = result in (ANSWERED, NOT_EXPECTED)
         self.complete += is_settled and all(CATALOGUE[kind].severity == NOTE for kind in kinds)
+        self.whole += result is not None and result != ORPHAN and kinds.isdisjoint(_LOST)
         for kind in kinds:
-            before = self.anomalies.get(kind) or AnomalyCount(
-                0, f"{exchange.connection.id}/{exchange.number}"
-            )
+            before = self.anomalies.get(kind)
+            if before is None:
+                example = f"{exchange.connection.id}/{exchange.number}"
+                before = AnomalyCount(0, example, exchange.order)
             self.anomalies[kind] = before._replace(exchanges=before.exchanges + 1)
         if exchange.api_key is not None and not kinds.isdisjoint(_UNKNOWN):
             _count(self.unknown, (exchange.api_key, exchange.api_version), self._max)

@@ -6,6 +6,7 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from kdissect.stats.document import LoadRow, Summary, TopicRow
+from kdissect.stats.summarizer import PARTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -21,11 +22,16 @@ _TABLES = {
 }
 
 
+_ALWAYS = frozenset({"schema_version", "quality", "health", "capture", "intervals", "other"})
+
+
 def viewed(summary: Summary, by: str | None, parts: Collection[str] = ()) -> Summary:
-    """Keep only one table or some parts, with capture and time series; everything if none is selected."""
-    if by is None and not parts:
-        return summary
-    kept = {"capture", "other", "schema_version", "intervals", *parts, *([_TABLES[by]] if by else ())}
+    """Keep only one table or some parts, with capture and time series; all tables if none is selected."""
+    kept = {*_ALWAYS, *parts}
+    if by is not None:
+        kept.add(_TABLES[by])
+    elif not parts:
+        kept.update(each.name for each in fields(summary) if each.name not in PARTS)
     left_out: dict[str, Any] = {each.name: None for each in fields(summary) if each.name not in kept}
     return replace(summary, **left_out)
 

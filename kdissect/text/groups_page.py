@@ -69,6 +69,12 @@ def cause(row: CauseRow) -> str:
     return f'{text}, "{row.reason}"' if row.reason else text
 
 
+def counted_causes(causes: Mapping[str, int]) -> str:
+    """``5 joined, 4 left, 1 timed out``: the most frequent first."""
+    ordered = sorted(causes.items(), key=lambda item: -item[1])
+    return listed([f"{count:,} {_CAUSES.get(name, name)}" for name, count in ordered])
+
+
 def _storm(storm: StormRow) -> str:
     return (
         f"storm: {many(storm.rebalances, 'rebalance')} from {_clock(storm.start)} to {_clock(storm.end)}, "
@@ -110,7 +116,8 @@ def _counted(counts: Mapping[str, int]) -> str:
 
 _GROUPS = (
     View("GROUP", lambda row: row.group, keep=True, shrinks=True),
-    View("KIND", lambda row: row.kind or ABSENT, keep=True),
+    View("STATE", lambda row: row.state, keep=True),
+    View("KIND", lambda row: row.kind or ABSENT),
     View(
         "PROTOCOL",
         lambda row: listed(list(filter(None, (row.protocol_type, *row.protocols)))) or ABSENT,

@@ -50,6 +50,7 @@ class PageSection(NamedTuple):
         notes: lines below the heading.
         left_out: number of rows that are not shown because of a limit.
         is_dim: whether it is less important than the rest of the page.
+        styles: of each note, a name in ``Style.looks``; may be empty.
     """
 
     title: str
@@ -58,6 +59,7 @@ class PageSection(NamedTuple):
     notes: tuple[str, ...] = ()
     left_out: int = 0
     is_dim: bool = False
+    styles: tuple[str, ...] = ()
 
 
 def table(
@@ -136,9 +138,10 @@ def write(out: TextIO, sections: Iterable[PageSection], *, width: int | None, st
         if section.title:
             for line in wrapped(style.named(printable(section.title)), width):
                 console.print(Text(cut(line, width or _UNBOUNDED), style=style.heading), soft_wrap=True)
-        for note in section.notes:
+        looks = section.styles or ["faint" if section.is_dim else ""] * len(section.notes)
+        for note, look in zip(section.notes, looks, strict=True):
             for line in wrapped(style.named(printable(note)), width, "  " if note.startswith("- ") else ""):
-                console.print(Text(line, style=style.faint if section.is_dim else ""), soft_wrap=True)
+                console.print(Text(line, style=style.looks[look]), soft_wrap=True)
         if section.rows:
             row_style = style.faint if section.is_dim else ""
             grid = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=style.faint)

@@ -156,6 +156,10 @@ class Style:
         is_colored: whether there are escape sequences.
         colors: other colors than the usual ones: words of ``CODES`` by what has the color.
         hosts: names to show for addresses, with or without a port.
+
+    Attributes:
+        looks: words of rich's styles, by what has the color.
+        heading, faint: two of them.
     """
 
     def __init__(
@@ -165,12 +169,12 @@ class Style:
         hosts: Mapping[str, str] | None = None,
     ) -> None:
         self.is_colored = is_colored
-        self.heading, self.faint = "bold", "dim"
+        usual = {"": "", "error": "red", "warning": "yellow", "heading": "bold", "faint": "dim"}
+        self.looks: Mapping[str, str] = {**usual, **(colors or {})}
+        self.heading, self.faint = self.looks["heading"], self.looks["faint"]
         self._codes: dict[str, str] = {}
         for name, words in (colors or {}).items():
             self._codes[COLORS[name]] = ";".join(CODES[word] for word in words.split())
-        if colors is not None:
-            self.heading, self.faint = colors.get("heading", self.heading), colors.get("faint", self.faint)
         self._hosts = {**(hosts or {}), **{f"[{ip}]": name for ip, name in (hosts or {}).items()}}
         longest_first = "|".join(map(re.escape, sorted(self._hosts, key=len, reverse=True)))
         self._addresses = re.compile(rf"(?<![\w.:])(?:{longest_first})(?!\w|\.\d)") if hosts else None

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from kdissect.capture.inputs import STDIN
-from kdissect.phrases import ABSENT, absent, duration, listed, many, size, some
+from kdissect.phrases import ABSENT, absent, duration, listed, many, size, some, span
 from kdissect.tables.values import json_bytes, timestamp
 from kdissect.text import groups_page, transactions_page
 from kdissect.text.page import PageSection, View, between, number, seconds, table
@@ -91,7 +91,7 @@ def capture(row: document.CaptureRow) -> PageSection:
         f"{many(exchanges, 'exchange')}{rate}, {volume}",
     ]
     if row.first is not None and row.last is not None:
-        lines.append(f"{between(row.first, row.last, digits=3)} ({_span(row.seconds)})")
+        lines.append(f"{between(row.first, row.last, digits=3)} ({span(round(row.seconds * 1e9))})")
     if row.gaps:
         lines.append(f"{size(row.lost_bytes)} lost in {many(row.gaps, 'gap')}; details: kdissect check")
     if row.anomalies:
@@ -115,10 +115,6 @@ def _throttled(row: document.LoadRow) -> str:
 
 def _versions(versions: Sequence[int]) -> str:
     return ",".join(map(str, versions)) or ABSENT
-
-
-def _span(seconds: float) -> str:
-    return duration(round(seconds * 1e9)) if seconds < 120 else f"{seconds / 60:,.1f} minutes"
 
 
 def _bytes(per_second: float | None) -> str:

@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     Capsys = pytest.CaptureFixture[str]
 
 PAGE = """\
-good: 3 of 4 exchanges are complete (75%)
-- 1 request without response: the connection or the capture ended first, or the response was not captured.
+capture good: all 4 exchanges captured whole over 6.00ms
+- 1 request still without response when the capture ended.
+
+traffic good: 4 requests, 0 unanswered, 1 pending, 0 with errors
 
 {path}
 pcap, little endian, 812 B
@@ -107,7 +109,7 @@ def test_a_damaged_file_is_reported(tmp_path: Path, capsys: Capsys) -> None:
     assert verdict(capsys, str(path)) == "damaged"
     path.write_bytes(capture_bytes(talk())[:-1])
     page = run(capsys, "check", str(path)).out
-    assert page.startswith("good: ")
+    assert page.startswith("capture good: ")
     assert "ends in the middle of packet 7" in page
     path.write_bytes(gzipped(capture_bytes(talk()))[:-9])
     assert "gzip data is truncated" in run(capsys, "check", str(path)).out

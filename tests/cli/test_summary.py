@@ -16,7 +16,7 @@ BASICS = "samples/kafka-4-basics.pcap"
 def test_the_page(capsys: pytest.CaptureFixture[str]) -> None:
     done = run(capsys, "summary", BASICS)
     assert (done.status, done.err) == (0, "")
-    titles = [line for line, before in zip(done.lines, ["", *done.lines], strict=False) if not before]
+    _, *titles = [line for line, before in zip(done.lines, ["", *done.lines], strict=False) if not before]
     tables = ("APIs", "Brokers", "Clients", "Topics", "Unanswered", "Errors", "Slowest exchanges", "Waits")
     assert titles == ["Capture", *tables, "Expected errors"]
 
@@ -48,7 +48,7 @@ def test_json_has_every_row_unless_limited(capsys: pytest.CaptureFixture[str]) -
 
 def test_parts_stand_alone(capsys: pytest.CaptureFixture[str]) -> None:
     done = run(capsys, "summary", "--lag", BASICS)
-    titles = [line for line, before in zip(done.lines, ["", *done.lines], strict=False) if not before]
+    _, *titles = [line for line, before in zip(done.lines, ["", *done.lines], strict=False) if not before]
     assert titles == ["Capture", "Lag"]
     done = run(capsys, "summary", "--groups", "--versions", BASICS)
     assert {"Groups", "Rejected by a newer Kafka"} < set(done.lines)
@@ -124,7 +124,7 @@ def test_rules_are_explained_without_a_file(capsys: pytest.CaptureFixture[str]) 
 
 def test_transactions(capsys: pytest.CaptureFixture[str]) -> None:
     done = run(capsys, "summary", "--transactions", "samples/kafka-4-transactions.pcap")
-    titles = [line for line, before in zip(done.lines, ["", *done.lines], strict=False) if not before]
+    _, *titles = [line for line, before in zip(done.lines, ["", *done.lines], strict=False) if not before]
     assert titles == ["Capture", "Producers", "Transactions", "Sequence numbers"]
     assert "5 producers, 10 transactions, 0 never ended" in done.lines
 

@@ -31,7 +31,10 @@ def test_a_capture_without_fault() -> None:
     traffic = talk()
     traffic.broker_sends(b"")
     result = check(capture_bytes(traffic))
-    assert (result.verdict, result.message) == ("damaged", "3 of 4 exchanges are complete (75%)")
+    assert (result.verdict, result.message) == (
+        "damaged",
+        "all 4 exchanges captured whole over 6.00ms",
+    )
     assert (result.packets, result.seconds) == (7, 0.006)
     exchanges = result.exchanges
     assert (exchanges.total, exchanges.answered, exchanges.unanswered, exchanges.lost) == (4, 3, 1, 0)

@@ -149,12 +149,19 @@ def test_nothing_to_say() -> None:
             "Fully captured messages could not be fully decoded: 3 truncated_body.",
         ),
         (
-            {"exchanges": replace(NOTHING.exchanges, unanswered=1)},
+            {"exchanges": replace(NOTHING.exchanges, total=9, whole=9, unanswered=2, no_answer=1, pending=1)},
             "good",
-            (
-                "1 request without response: the connection or the capture ended first, or the response was "
-                "not captured."
-            ),
+            "1 request still without response when the capture ended.",
+        ),
+        (
+            {"exchanges": replace(NOTHING.exchanges, total=20, whole=19, unanswered=1)},
+            "good",
+            "1 exchange not captured whole: 1 request without response.",
+        ),
+        (
+            {"exchanges": replace(NOTHING.exchanges, total=20, whole=17, unanswered=1, orphans=2)},
+            "incomplete",
+            "3 exchanges not captured whole: 1 request without response, 2 responses without request.",
         ),
         (
             {"counts": {"closed_evicted": 1, "shed": 1}},
@@ -177,10 +184,10 @@ def test_the_worst_comes_first() -> None:
 
 
 def test_what_is_not_all_is_not_called_a_hundred_percent() -> None:
-    def of(complete: int, total: int) -> str:
-        return completeness(replace(NOTHING.exchanges, complete=complete, total=total))
+    def of(whole: int, total: int) -> str:
+        return completeness(replace(NOTHING.exchanges, whole=whole, total=total))
 
     assert of(0, 0) == "no exchanges"
-    assert of(1, 1) == "1 of 1 exchange is complete (100%)"
-    assert of(9999, 10_000) == "9,999 of 10,000 exchanges are complete (99.9%)"
-    assert of(1, 3) == "1 of 3 exchanges are complete (33.3%)"
+    assert (of(1, 1), of(2, 2)) == ("1 exchange captured whole", "all 2 exchanges captured whole")
+    assert of(9999, 10_000) == "9,999 of 10,000 exchanges captured whole (99.9%)"
+    assert of(1, 3) == "1 of 3 exchanges captured whole (33.3%)"

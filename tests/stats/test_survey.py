@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pickle
 from typing import TYPE_CHECKING
 
 from kdissect.limits import DEFAULT, Limits
@@ -88,10 +89,21 @@ def test_complete_exchanges_lack_nothing() -> None:
 
 def test_anomalies_are_counted_by_exchange_with_the_first_as_example() -> None:
     observer = observed(odd("gap", "gap", "left_over", number=7), odd("gap", number=8))
+    order = odd(number=7).order
     assert observer.anomalies == {
-        "gap": AnomalyCount(2, "c0ffee/7"),
-        "left_over": AnomalyCount(1, "c0ffee/7"),
+        "gap": AnomalyCount(2, "c0ffee/7", order),
+        "left_over": AnomalyCount(1, "c0ffee/7", order),
     }
+
+
+def test_surveys_of_parts_add_up() -> None:
+    connections = [talk(client=("10.0.0.1", 40_000 + number)) for number in range(4)]
+    whole, parts = surveyed(*connections), Survey(DEFAULT)
+    for part in (surveyed(*connections[2:]), surveyed(*connections[:2])):
+        parts.merge(pickle.loads(pickle.dumps(part)))
+    for name in ("protocols", "ends", "kinds", "outcomes", "complete", "whole", "anomalies", "from_start"):
+        assert getattr(parts, name) == getattr(whole, name), name
+    assert set(parts.listeners) == set(whole.listeners)
 
 
 def test_unknown_versions() -> None:

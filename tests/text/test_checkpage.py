@@ -11,6 +11,7 @@ import pytest
 from kdissect.limits import DEFAULT
 from kdissect.stats import quality
 from kdissect.stats.appraisal import appraise
+from kdissect.stats.document import Verdict
 from kdissect.stats.survey import Survey
 from kdissect.text import check_page, page
 from kdissect.text.style import PLAIN
@@ -34,7 +35,12 @@ FILE = quality.FilePart(
 FULL = replace(
     NOTHING,
     verdict="lossy",
-    message="1 of 3 exchanges are complete (33.3%)",
+    message="1 of 3 exchanges captured whole (33.3%)",
+    health=Verdict(
+        verdict="failing",
+        message="3 requests, 0 unanswered, 2 with errors",
+        reason="some-rule: it failed (client a)",
+    ),
     findings=[
         quality.Finding(verdict="lossy", message="Something is missing.", advice="Look."),
         quality.Finding(verdict="good", message="Something is odd.", advice=None),
@@ -70,9 +76,13 @@ FULL = replace(
     unknown=[quality.UnknownPart(api_key=3, api="Metadata", api_version=99, exchanges=1)],
 )
 PAGE = """\
-lossy: 1 of 3 exchanges are complete (33.3%)
+capture lossy: 1 of 3 exchanges captured whole (33.3%)
 - Something is missing. Look.
 - Something is odd.
+
+traffic failing: 3 requests, 0 unanswered, 2 with errors
+- some-rule: it failed (client a)
+details: kdissect summary
 
 a.pcapng
 pcapng, little endian, zstd, 12.3 KB, written by dumpcap
@@ -123,7 +133,8 @@ def test_a_page_with_every_part() -> None:
 
 def test_empty_parts_are_left_out() -> None:
     assert printed(NOTHING).split("\n\n") == [
-        f"empty: no exchanges\n- {NOTHING.findings[0].message} {NOTHING.findings[0].advice}",
+        f"capture empty: no exchanges\n- {NOTHING.findings[0].message} {NOTHING.findings[0].advice}",
+        "traffic unknown: no requests",
         "Packets\n0 packets\nTCP: 0 gaps\n",
     ]
 

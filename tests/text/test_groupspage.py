@@ -32,7 +32,19 @@ def group_sections(limit: int | None = None, **limits: int) -> list[page.PageSec
 def test_sections() -> None:
     groups, members, rebalances, committed = group_sections()
     assert groups.rows[0] == [
-        *("g", "classic", "consumer, range", "1", "8", "3.00s", "1", "2", "3", "1 UNKNOWN_MEMBER_ID"),
+        *(
+            "g",
+            "empty",
+            "classic",
+            "consumer, range",
+            "1",
+            "8",
+            "3.00s",
+            "1",
+            "2",
+            "3",
+            "1 UNKNOWN_MEMBER_ID",
+        ),
     ]
     assert members.title == "g: 1 member"
     assert members.rows[0][-1] == "t (5), u-7,9"
@@ -71,7 +83,7 @@ def test_the_page_fits(width: int, narrow: bool) -> None:
     page.write(out, sections(rows, limit=10, narrow=narrow), width=width, style=PLAIN)
     lines = out.getvalue().splitlines()
     assert max(map(len, lines)) <= width
-    for text in ("GROUP", "KIND", "REBALANCES", "CAUSE", "first member"):
+    for text in ("GROUP", "STATE", "REBALANCES", "CAUSE", "first member"):
         assert any(text in line for line in lines), text
 
 

@@ -40,9 +40,6 @@ class ConnectionRule(Rule):
 
     __slots__ = ()
 
-    def feed(self, facts: Facts) -> None:
-        """Do nothing: exchanges do not matter here."""
-
     @abstractmethod
     def connect(self, row: ConnectionLogRow) -> None:
         """Add a connection that has ended."""

@@ -265,7 +265,7 @@ class TinyBatches(Rule):
     """Each batch costs 61 bytes, a request, and work on all replicas, and tiny ones do not compress."""
 
     name = "tiny-batches"
-    severity = WARNING
+    severity = NOTE
     title = "A producer sends nearly every record in its own batch."
     when = (
         f"{_MOST} batches to a topic in 10 seconds averaging fewer than {_RECORDS} records and "

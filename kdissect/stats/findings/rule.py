@@ -146,9 +146,8 @@ class Rule(Summed, ABC):
         """Its description."""
         return row_of(RuleRow, cls, rule=cls.name)
 
-    @abstractmethod
     def feed(self, facts: Facts) -> None:
-        """Add an exchange."""
+        """Add an exchange; rules about connections need none."""
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Add a connection that has ended; most rules do not need them."""

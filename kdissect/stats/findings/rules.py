@@ -58,7 +58,8 @@ from kdissect.stats.findings.producers import (
     RequestsTooLarge,
     TinyBatches,
 )
-from kdissect.stats.sums import Summed, merged_by_name, summed
+from kdissect.stats.findings.rule import Rule
+from kdissect.stats.sums import Summed, merged_by_name, own, summed
 
 if TYPE_CHECKING:
     from kdissect.limits import Limits
@@ -66,7 +67,6 @@ if TYPE_CHECKING:
     from kdissect.stats.connection_log import ConnectionLogRow
     from kdissect.stats.document import FindingRow
     from kdissect.stats.facts import Facts
-    from kdissect.stats.findings.rule import Rule
 
 RULES: tuple[type[Rule], ...] = (
     *(BrokerSilent, BrokerResets, BrokerCloses, ConnectionRefused, ConnectTimeout, AdvertisedUnreachable),
@@ -88,15 +88,22 @@ class Findings(Summed):
     """All rules over the same facts, by name."""
 
     rules: dict[str, Rule] = merged_by_name()
+    _by_api: dict[str, list[Rule]] = own()
+    _of_any_api: list[Rule] = own()
 
     def __init__(self, limits: Limits) -> None:
         self.rules = {rule.name: rule(limits) for rule in RULES}
+        feeding = [rule for rule in self.rules.values() if type(rule).feed is not Rule.feed]
+        self._of_any_api = [rule for rule in feeding if not rule.apis]
+        self._by_api = {
+            api: [rule for rule in feeding if not rule.apis or api in rule.apis]
+            for api in frozenset().union(*(rule.apis for rule in feeding))
+        }
 
     def feed(self, facts: Facts) -> None:
         """Pass an exchange to the rules for its API."""
-        for rule in self.rules.values():
-            if not rule.apis or facts.api in rule.apis:
-                rule.feed(facts)
+        for rule in self._by_api.get(facts.api, self._of_any_api):
+            rule.feed(facts)
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Pass a connection that has ended to all rules."""

@@ -99,7 +99,7 @@ def test_the_worst_stands_first() -> None:
         findings.feed(produce(10 + number / 50, error=10 if number == 5 else 0))
     assert [(row.severity, row.rule) for row in findings.rows()] == [
         ("error", "oversized-messages"),
-        ("warning", "tiny-batches"),
+        ("note", "tiny-batches"),
     ]
 
 

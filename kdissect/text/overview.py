@@ -1,0 +1,212 @@
+"""``Summary`` -> its first screen: what an on-call engineer asks first, on at most 24 lines of a terminal.
+
+    capture     good: all 233 exchanges captured whole over 11.18s
+    traffic     degraded: 233 requests, 0 unanswered, 0 with errors
+    findings    warning rebalance-storm: 10 rebalances within 8 s, ... (group restless)
+    groups      restless: empty, 11 rebalances, 1 storm: 5 joined, 4 left, 1 timed out and 1 more
+    more        kdissect summary --findings (1), --groups (2, 1 storm), --lag (8, 2 lagging)
+
+The worst of each kind come first, and the rest is counted. An item takes up to three lines, or fewer if not
+all items would fit. What there is none of has no line.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+from kdissect.anomalies import ERROR, WARNING
+from kdissect.phrases import columns_of, cut, duration, facts, listed, many, printable, wrapped
+from kdissect.stats.health import DEGRADED, FAILING, headline
+from kdissect.stats.quality import EMPTY, GOOD, INCOMPLETE, NO_KAFKA
+from kdissect.text.groups_page import cause, counted_causes
+from kdissect.text.page import PageSection, seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from kdissect.stats.document import GroupHistory, LagRow, Summary
+
+LINES = 24
+"""Of a terminal without options: 80 columns, 24 lines."""
+
+_LABEL = 12  # columns
+_RED, _YELLOW, _FAINT = "error", "warning", "faint"
+_STYLES = {ERROR: _RED, WARNING: _YELLOW, FAILING: _RED, DEGRADED: _YELLOW, INCOMPLETE: _YELLOW}
+
+
+class _ScreenBlock(NamedTuple):
+    """Items of one kind, the worst first, each with its style; ``left_out``: number of those not here."""
+
+    label: str
+    items: Sequence[tuple[str, str]]
+    left_out: int = 0
+
+
+def overview(summary: Summary, width: int | None) -> PageSection:
+    """The first screen.
+
+    Args:
+        summary: with all parts.
+        width: of the terminal; None: lines are not cut.
+    """
+    blocks = [*_verdicts(summary), *filter(None, (_findings(summary), _groups(summary), _errors(summary)))]
+    blocks += filter(None, (_unanswered(summary), _more(summary)))
+    return _section(blocks, width)
+
+
+def verdicts(summary: Summary, width: int | None) -> PageSection:
+    """The verdicts on capture and traffic only."""
+    return _section([*_verdicts(summary)], width)
+
+
+def _section(blocks: Sequence[_ScreenBlock], width: int | None) -> PageSection:
+    for most in (3, 2, 1):
+        lines = _lines(blocks, width, most)
+        if width is None or len(lines) <= LINES:
+            break
+    return PageSection("", notes=tuple(text for text, _ in lines), styles=tuple(style for _, style in lines))
+
+
+def _lines(blocks: Sequence[_ScreenBlock], width: int | None, most: int) -> list[tuple[str, str]]:
+    """Lines with their styles; ``most``: lines of an item."""
+    lines: list[tuple[str, str]] = []
+    for label, items, left_out in blocks:
+        heading = label
+        for text, style in (*items, *([(f"{left_out:,} more", _FAINT)] if left_out else [])):
+            for piece in _pieces(printable(text), width, 2 if label == _MORE else most):
+                lines.append((f"{heading:<{_LABEL}}{piece}", style))
+                heading = ""
+    return lines
+
+
+def _pieces(text: str, width: int | None, most: int) -> list[str]:
+    """A text on at most so many lines; what does not fit is cut."""
+    if width is None or columns_of(text) <= width - _LABEL:
+        return [text]
+    room = width - _LABEL
+    if most == 1:
+        return [cut(text, room)]
+    lines = wrapped(text, room, "  ")
+    rest = (
+        " ".join([lines[most - 1], *(line.lstrip() for line in lines[most:])]) if len(lines) >= most else ""
+    )
+    return [cut(line, room) for line in (*lines[: most - 1], *([rest] if rest else []))]
+
+
+# ------------------------------------------------------------------------------------------------------------
+# The blocks: None if there is nothing to show.
+# ------------------------------------------------------------------------------------------------------------
+
+
+_MORE = "more"
+_FINDINGS, _GROUPS, _ERRORS, _UNANSWERED = 6, 3, 4, 2  # items at most; one line each, they fit with the rest
+
+
+def _verdicts(summary: Summary) -> Iterator[_ScreenBlock]:
+    quality, health = summary.quality, summary.health
+    if quality is not None:
+        style = "" if quality.verdict == GOOD else _STYLES.get(quality.verdict, _RED)
+        texts = [f"{quality.verdict}: {quality.message}", *filter(None, (quality.reason,))]
+        is_void = quality.verdict in (EMPTY, NO_KAFKA)  # there are no figures
+        yield _ScreenBlock("capture", [(text, style) for text in texts[is_void:]])
+    if health is not None:
+        yield _ScreenBlock(
+            "traffic", [(f"{health.verdict}: {health.message}", _STYLES.get(health.verdict, ""))]
+        )
+
+
+def _findings(summary: Summary) -> _ScreenBlock | None:
+    rows = summary.findings or ()
+    items = [(f"{row.severity} {headline(row)}", _STYLES.get(row.severity, "")) for row in rows[:_FINDINGS]]
+    return _ScreenBlock("findings", items, len(rows) - len(items)) if items else None
+
+
+def _groups(summary: Summary) -> _ScreenBlock | None:
+    lags: dict[str, list[LagRow]] = {}
+    for row in summary.lag or ():
+        if row.kind == "group":
+            lags.setdefault(row.name, []).append(row)
+
+    def badness(group: GroupHistory) -> tuple[int, ...]:
+        return (
+            -len(group.storms),
+            -(group.state == "rebalancing"),
+            -sum(row.lag or 0 for row in lags.get(group.group, ())),
+            -len(group.rebalances),
+        )
+
+    rows = sorted(summary.group_history or (), key=badness)
+    items = [(_group(row, lags.get(row.group, [])), _YELLOW if row.storms else "") for row in rows[:_GROUPS]]
+    return _ScreenBlock("groups", items, len(rows) - len(items)) if items else None
+
+
+_STATES = {"unknown": "no member captured"}
+
+
+def _group(group: GroupHistory, lags: Sequence[LagRow]) -> str:
+    known = [row.lag for row in lags if row.lag is not None]
+    behind = max((row.seconds for row in lags if row.seconds is not None), default=None)
+    rebalances = group.rebalances
+    text = facts(
+        f"{group.state}, {many(group.present, 'member')}"
+        if group.present
+        else _STATES.get(group.state, group.state),
+        f"lag {sum(known):,}{f' ({seconds(behind)})' if behind else ''}" if known else "",
+        many(len(rebalances), "rebalance") if rebalances else "",
+        many(len(group.storms), "storm") if group.storms else "",
+    )
+    if len(rebalances) == 1:
+        causes = cause(rebalances[0].causes[0]) if rebalances[0].causes else ""
+    else:
+        causes = counted_causes(Counter(row.causes[0].cause for row in rebalances if row.causes))
+    return f"{group.group}: {text}{f': {causes}' if causes else ''}"
+
+
+def _errors(summary: Summary) -> _ScreenBlock | None:
+    rows = [row for row in summary.errors or () if row.expected < row.count]
+    items = [
+        (
+            f"{row.count - row.expected:,} {row.error}: "
+            + facts(row.api, f"topic {row.topic}" if row.topic else "", f"client {row.client}"),
+            "",
+        )
+        for row in rows[:_ERRORS]
+    ]
+    return _ScreenBlock("errors", items, len(rows) - len(items)) if items else None
+
+
+def _unanswered(summary: Summary) -> _ScreenBlock | None:
+    rows = summary.unanswered or ()
+    count = sum(row.no_answer for row in summary.apis or ())
+    items = []
+    for row in rows[:_UNANSWERED]:
+        topics = f" of {listed(row.topics)}" if row.topics else ""
+        age = duration(row.age_us * 1000)
+        items.append((f"{age}: {row.api}{topics} from {row.client} to {row.broker} ({row.exchange})", ""))
+    return _ScreenBlock("unanswered", items, max(0, count - len(items))) if items else None
+
+
+def _more(summary: Summary) -> _ScreenBlock | None:
+    """Options that show more, each with its count."""
+    groups, lag, versions = summary.group_history or (), summary.lag or (), summary.versions
+    producers = summary.transactions.producers if summary.transactions else ()
+    clients = summary.client_connections or ()
+    storms = sum(len(row.storms) for row in groups)
+    lagging = sum(1 for row in lag if row.lag)
+    is_open = sum(row.open for row in producers)
+    unopened = sum(row.refused + row.unanswered for row in clients)
+    rejected = versions.rejected if versions else 0
+    counts = (
+        ("--findings", len(summary.findings or ()), ""),
+        ("--groups", len(groups), many(storms, "storm") if storms else ""),
+        ("--lag", len(lag), f"{lagging:,} lagging" if lagging else ""),
+        ("--transactions", len(producers), f"{is_open:,} open" if is_open else ""),
+        ("--connections", len(clients), f"{unopened:,} not opened" if unopened else ""),
+        ("--versions", len(versions.used) if versions else 0, f"{rejected:,} rejected" if rejected else ""),
+    )
+    options = ", ".join(f"{option} ({facts(f'{count:,}', text)})" for option, count, text in counts if count)
+    commands = [f"kdissect summary {options}"] if options else []
+    if summary.quality is not None and summary.quality.verdict != GOOD:
+        commands.append("kdissect check")
+    return _ScreenBlock(_MORE, [("; ".join(commands), _FAINT)]) if commands else None

@@ -1,0 +1,106 @@
+"""The first screen of ``summary``: what it names, that it fits, and is the same however it is run."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kdissect.phrases import columns_of
+from kdissect.stats.document import FindingRow
+from kdissect.stats.summarizer import summarize
+from kdissect.text.overview import LINES, overview
+from samples.pages import shown
+from tests.exchange_factory import exchange
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SAMPLES = Path("samples")
+TROUBLES = sorted((SAMPLES / "troubles").glob("*.pcap.gz"))
+STORM = SAMPLES / "kafka-4-storm.pcap.gz"
+
+
+def first_screen(arguments: Sequence[str], width: int = 80, stdin: Path = STORM) -> list[str]:
+    text = shown(arguments, width, stdin)
+    return text[text.index("capture  ") :].split("\n\n")[0].splitlines()
+
+
+@pytest.mark.parametrize("path", TROUBLES, ids=lambda path: path.name)
+def test_the_cause_of_a_trouble_is_named(path: Path) -> None:
+    truth = json.loads(path.with_name(path.name.replace(".pcap.gz", ".truth.json")).read_text())
+    forced = [option for port in truth.get("decode_as", ()) for option in ("-d", f"tcp.port=={port},kafka")]
+    lines = first_screen(["summary", *forced, str(path)])
+    assert len(lines) <= LINES
+    assert all(columns_of(line) <= 80 for line in lines)
+    assert lines[0].startswith(("capture     good: ", "capture     No Kafka")), "the capture is not to blame"
+    verdict = lines[1].removeprefix("traffic").split(":")[0].strip()
+    assert (verdict == "good") == (not truth["findings"])
+    for rule in truth["findings"]:
+        assert any(f" {rule}: " in line for line in lines), truth["what"]
+
+
+@pytest.mark.parametrize("name", ["quickstart.pcap", "kafka-4-streams.pcap.gz", "mock-rebalance.pcapng"])
+def test_healthy_traffic_is_good(name: str) -> None:
+    lines = first_screen(["summary", str(SAMPLES / name)])
+    assert lines[0].startswith("capture     good: all ")
+    assert lines[1].startswith("traffic     good: ")
+    assert not any(line.startswith("findings") for line in lines)
+
+
+def test_every_way_of_running_shows_the_same() -> None:
+    expected = first_screen(["summary", str(STORM)])
+    for arguments in (["summary", "-j", "3", str(STORM)], ["summary", "-"], ["live", "-q", "--summary", "-"]):
+        assert first_screen(arguments) == expected, arguments
+
+
+def test_causes_of_rebalances() -> None:
+    lines = first_screen(["summary", str(STORM)], 200)
+    assert lines[3:5] == [
+        "groups      restless: empty, 11 rebalances, 1 storm: 5 joined, 4 left, 1 first member and 1 more",
+        "            calm: empty, 1 rebalance: first member (calm)",
+    ]
+
+
+def test_what_cannot_be_read() -> None:
+    assert first_screen(["summary", "samples/tls.pcap"]) == [
+        "capture     No Kafka traffic (connections: 6 TLS).",
+        "traffic     unknown: no requests",
+        "more        kdissect check",
+    ]
+
+
+def finding(number: int) -> FindingRow:
+    at = datetime(2026, 11, 22, tzinfo=UTC)
+    return FindingRow(
+        rule=f"rule-{number}", severity="error", subject="client a", message="it failed " * 20, advice="",
+        count=1, first=at, last=at, evidence=[],
+    )  # fmt: skip
+
+
+def test_what_does_not_fit_is_counted() -> None:
+    summary = summarize([exchange(response={})], parts=["findings"])
+    summary.findings = [finding(number) for number in range(2)]
+    lines = overview(summary, 80).notes
+    assert [line.split(":")[0] for line in lines if "rule-" in line] == [
+        "findings    error rule-0",
+        "            error rule-1",
+    ]
+    assert len(lines) == 1 + 2 * 3 + 1, "an item takes three lines, and its rest is cut"
+    assert lines[3].endswith("…")
+    summary.findings = [finding(number) for number in range(30)]
+    lines = overview(summary, 80).notes
+    assert len(lines) <= LINES
+    assert "            24 more" in lines
+    assert overview(summary, None).notes[1].endswith("it failed  (client a)"), "in a pipe nothing is cut"
+
+
+def test_names_from_the_wire_are_safe() -> None:
+    summary = summarize([exchange(client_id="evil\x1b]0;x\x07", request={})], parts=["findings"])
+    row = finding(0)
+    row.subject = "client evil\x1b]0;x\x07"
+    summary.findings = [row]
+    assert all(line.isprintable() for line in overview(summary, 80).notes)
