@@ -49,6 +49,36 @@ def span(ns: int) -> str:
     return duration(ns) if ns < 120 * 10**9 else f"{ns / 60e9:,.1f} minutes"
 
 
+class TopicId(str):
+    """The ID of a topic whose name is not known, where there is a name otherwise."""
+
+    __slots__ = ()
+
+
+def topic_label(topic: str) -> str:
+    """Write a topic: its name, or ``<id ...>``, which cannot be a name."""
+    return f"<id {topic}>" if isinstance(topic, TopicId) else topic
+
+
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+_ASCII_BARS = str.maketrans("▏▎▍▌▋▊▉█", "...#####")
+
+
+def bar(fraction: float, width: int) -> str:
+    """A horizontal bar: of ``width`` blocks for 1, and never empty for more than 0."""
+    full, eighths = divmod(max(1, round(fraction * width * 8)) if fraction else 0, 8)
+    return "█" * full + _EIGHTHS[eighths].strip()
+
+
+def encodable_bars(text: str, encoding: str | None) -> str:
+    """The text with bars of ASCII characters if the encoding does not have these blocks."""
+    try:
+        "█".encode(encoding or "utf-8")
+    except UnicodeEncodeError:
+        return text.translate(_ASCII_BARS)
+    return text
+
+
 def absent(value: Any) -> str:
     """Write a value, or a dash if it is unknown."""
     return ABSENT if value is None or value == "" else str(value)

@@ -54,6 +54,7 @@ COMMANDS = {
     "records-midstream": "records -c 5 samples/midstream.pcap",
     "summary": f"summary {_BASICS}",
     "summary-unanswered": "summary samples/unanswered.pcap",
+    "summary-by-api": f"summary --by api {_STORM}",
     "summary-by-topic": f"summary --by topic {_CLUSTER}",
     "summary-by-partition": f"summary --by partition --max-rows 5 {_CLUSTER}",
     "summary-by-group": f"summary --by group {_STORM}",

@@ -2,7 +2,21 @@ from __future__ import annotations
 
 import pytest
 
-from kdissect.phrases import duration, facts, listed, many, named, numbered, size, some, wrapped
+from kdissect.phrases import (
+    TopicId,
+    bar,
+    duration,
+    encodable_bars,
+    facts,
+    listed,
+    many,
+    named,
+    numbered,
+    size,
+    some,
+    topic_label,
+    wrapped,
+)
 
 
 @pytest.mark.parametrize(
@@ -35,6 +49,16 @@ def test_sizes(count: int, text: str) -> None:
 )
 def test_durations(ns: int, text: str) -> None:
     assert duration(ns) == text
+
+
+def test_bars() -> None:
+    assert [bar(share, 4) for share in (0, 0.001, 0.5, 0.53, 1)] == ["", "▏", "██", "██▏", "████"]
+    assert encodable_bars("a ██▏", "utf-8") == "a ██▏"
+    assert encodable_bars("a ██▏", "ascii") == "a ##."
+
+
+def test_topics() -> None:
+    assert (topic_label("orders"), topic_label(TopicId("x1"))) == ("orders", "<id x1>")
 
 
 def test_words() -> None:

@@ -20,15 +20,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kdissect.parallel.worker import Sums
-    from kdissect.stats.document import Summary
     from kdissect.stats.summarizer import Summarizer
-    from kdissect.text.page import PageSection
 
 ORDERS = ("count", "bytes", "latency", "errors", "throttle", "name")
 FINDINGS = "findings"
 HAS_FINDINGS = 1  # exit status
 ROWS = 10  # of each table on the page, without --max-rows
-WIDE = 160  # a terminal narrower than this gets fewer columns
+WIDE = 168  # a terminal narrower than this gets fewer columns
 
 EXAMPLES = """\b
 Examples:
@@ -140,6 +138,7 @@ def summary(
     from kdissect.stats.summarizer import PARTS
     from kdissect.stats.views import limited, ordered, viewed
     from kdissect.tables.values import json_document
+    from kdissect.text import page, summary_page
     from kdissect.text.overview import overview, verdicts
 
     parts = frozenset(name for name in PARTS if options.pop(name))
@@ -166,8 +165,16 @@ def summary(
         if as_json:
             json_writer(run.out)(json_document(limited(document, max_rows)))
         else:
-            first = (overview if shows_overview else verdicts)(summary, width(run.out))
-            _write(run, first, document, max_rows, color)
+            columns = width(run.out)
+            first = (overview if shows_overview else verdicts)(summary, columns)
+            tables = summary_page.sections(
+                document,
+                limit=max_rows or ROWS,
+                narrow=columns is not None and columns < WIDE,
+                order=order,
+                has_histogram=by == "api",
+            )
+            page.write(run.out, (first, *tables), width=columns, style=style_of(run.out, color))
         if sketches is not None:
             _sketch(sketches, counted.summarizer, by)
     run.report(run.shown)
@@ -202,16 +209,6 @@ def _counted_run(query: Query, counted: Sums, jobs: int) -> Iterator[Run]:
         for result in shared.results:
             counted.merge(result)
         yield shared
-
-
-def _write(run: Run, first: PageSection, document: Summary, max_rows: int | None, color: str) -> None:
-    from kdissect.text import page, summary_page
-
-    columns = width(run.out)
-    sections = summary_page.sections(
-        document, limit=max_rows or ROWS, narrow=columns is not None and columns < WIDE
-    )
-    page.write(run.out, (first, *sections), width=columns, style=style_of(run.out, color))
 
 
 def _sketch(path: Path, summarizer: Summarizer, by: str | None) -> None:

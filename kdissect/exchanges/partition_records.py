@@ -22,6 +22,7 @@ from kdissect.kafka.records import TIMESTAMP_TYPES, RecordData
 from kdissect.kafka.traces import KEY_HEADER, VALUE_HEADER, schema_id, trace_of
 from kdissect.limits import DEFAULT
 from kdissect.model import Anomaly, Embedded, Withheld
+from kdissect.phrases import TopicId, topic_label
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -129,7 +130,7 @@ class PartitionRecords(NamedTuple):
         """Topic and partition as in Kafka's own tools: ``orders-1``; ``<id ...>-1`` if only the topic's ID is
         known. Empty if neither is known.
         """
-        topic = self.topic or (f"<id {self.topic_id}>" if self.topic_id else "")
+        topic = self.topic or (topic_label(TopicId(self.topic_id)) if self.topic_id else "")
         return "-".join(filter(None, [topic, "" if self.partition is None else str(self.partition)]))
 
     def timestamp_type(self, batch: Batch) -> str | None:

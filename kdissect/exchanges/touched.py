@@ -18,6 +18,7 @@ from kdissect.kafka.layout import layout as layout_of
 from kdissect.kafka.layout import present
 from kdissect.kafka.records import RecordData
 from kdissect.model import Body
+from kdissect.phrases import TopicId
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -126,7 +127,7 @@ def _gather(
         topic = struct.get(plan.topic) or topic
     if plan.topic_id is not None and (struct_id := struct.get(plan.topic_id)) is not None:
         topic_id = struct_id
-        topic = names.get(struct_id, topic or struct_id)
+        topic = names.get(struct_id) or topic or TopicId(struct_id)
     if plan.group is not None:
         group = struct.get(plan.group) or group
     if plan.partition is not None and topic is not None and plan.partition in struct:

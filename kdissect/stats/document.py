@@ -485,6 +485,10 @@ class ApiRow(LoadRow):
 
     api: str = described("API name.")
     versions: list[int] = described("Versions used.")
+    service_histogram: list[int] = described(
+        "Service times below 100 us, then below 1 ms, 10 ms, 100 ms, 1 s and 10 s, and "
+        "longer ones: 7 counts. Approximate for many values, like percentiles."
+    )
 
 
 @dataclass(slots=True, kw_only=True)

@@ -8,7 +8,7 @@ and quantiles are exact.
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
 from math import ceil
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -75,6 +75,16 @@ class Quantiles:
             return [ordered[max(0, ceil(fraction * len(ordered)) - 1)] for fraction in fractions]
         self._flush()
         return [round(value) for value in self._sketch.get_quantiles(list(fractions))]
+
+    def histogram(self, bounds: Sequence[int]) -> list[int]:
+        """How many numbers are below the first bound, then below each next one, and how many are not."""
+        if self._sketch is None:
+            ordered = sorted(self._buffer)
+            below = [bisect_left(ordered, bound) for bound in bounds]
+        else:
+            self._flush()
+            below = [round(self._sketch.get_rank(bound) * self.count) for bound in bounds]
+        return [after - before for before, after in zip([0, *below], [*below, self.count], strict=True)]
 
     def serialize(self) -> bytes:
         """The sketch of doubles in DataSketches' portable form."""

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 NAMES = 20
 """Maximum number of clients or addresses in a row."""
 
+DECADES_US = tuple(10**power for power in range(2, 8))
+"""Bounds of ``service_histogram``: 100 us to 10 s."""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -121,7 +124,14 @@ def _direction(name: str, counted: RecordTotals, seconds: float) -> dict[str, An
 def apis(traffic: Traffic, seconds: float) -> list[document.ApiRow]:
     """By api."""
     return [
-        row_of(document.ApiRow, each, api=name, versions=sorted(each.versions), **load(each, seconds))
+        row_of(
+            document.ApiRow,
+            each,
+            api=name,
+            versions=sorted(each.versions),
+            service_histogram=each.service_us.histogram(DECADES_US),
+            **load(each, seconds),
+        )
         for name, each in _busiest(traffic.tables.apis)
     ]
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kdissect.stats.document import LoadRow, Summary, TopicRow
+from kdissect.stats.document import LoadRow, Spread, Summary, TopicRow
 from kdissect.stats.summarizer import PARTS
 
 if TYPE_CHECKING:
@@ -44,7 +45,10 @@ def ordered(summary: Summary, order: str | None) -> Summary:
     for each in fields(summary):
         rows = getattr(summary, each.name)
         if isinstance(rows, list) and each.name in _TABLES.values():
-            change[each.name] = sorted(rows, key=_KEYS[order])
+            by_number = partial(ranked, order=order)
+            change[each.name] = (
+                sorted(rows, key=_name) if order == "name" else sorted(rows, key=by_number, reverse=True)
+            )
     return replace(summary, **change)
 
 
@@ -57,30 +61,50 @@ def limited(summary: Summary, limit: int | None) -> Summary:
     return replace(summary, **change)
 
 
-def _count(row: Any) -> Any:
+def ranked(row: Any, order: str | None) -> float:
+    """The number by which a row is ranked: by default exchanges, or bytes of records."""
+    if order not in _NUMBERS:
+        return _count(row) if isinstance(row, LoadRow) else _bytes(row)
+    return _NUMBERS[order](row)
+
+
+def shared(row: Any, order: str | None) -> float:
+    """The same where numbers add up; if percentiles rank the row, the sum of its service times."""
+    if order == "latency" and (spread := _service(row)) is not None:
+        return (spread.mean or 0) * spread.count
+    return ranked(row, None if order == "latency" else order)
+
+
+def _count(row: Any) -> float:
     if isinstance(row, LoadRow):
-        return -row.exchanges
-    return -(row.produced_records or 0) - (row.fetched_records or 0)
+        return row.exchanges
+    return (row.produced_records or 0) + (row.fetched_records or 0)
 
 
-def _bytes(row: Any) -> Any:
+def _bytes(row: Any) -> float:
     if isinstance(row, LoadRow):
-        return -row.request_bytes - row.response_bytes
-    return -row.produced_bytes - row.fetched_bytes - row.replicated_bytes
+        return row.request_bytes + row.response_bytes
+    moved: int = row.produced_bytes + row.fetched_bytes + row.replicated_bytes
+    return moved
 
 
-def _latency(row: Any) -> Any:
+def _service(row: Any) -> Spread | None:
     if isinstance(row, LoadRow):
-        return -(row.service_us.p99 or 0)
-    return -(row.produce_service_us.p99 or 0) if isinstance(row, TopicRow) else 0
+        return row.service_us
+    return row.produce_service_us if isinstance(row, TopicRow) else None
 
 
-def _errors(row: Any) -> Any:
-    return -row.errors if isinstance(row, LoadRow) else -sum(row.errors.values())
+def _latency(row: Any) -> float:
+    spread = _service(row)
+    return 0 if spread is None else spread.p99 or 0
 
 
-def _throttle(row: Any) -> Any:
-    return -row.throttle_time_ms if isinstance(row, LoadRow) else 0
+def _errors(row: Any) -> float:
+    return row.errors if isinstance(row, LoadRow) else sum(row.errors.values())
+
+
+def _throttle(row: Any) -> float:
+    return row.throttle_time_ms if isinstance(row, LoadRow) else 0
 
 
 def _name(row: Any) -> str:
@@ -91,11 +115,10 @@ def _name(row: Any) -> str:
     return ""
 
 
-_KEYS: dict[str, Callable[[Any], Any]] = {
+_NUMBERS: dict[str | None, Callable[[Any], float]] = {
     "count": _count,
     "bytes": _bytes,
     "latency": _latency,
     "errors": _errors,
     "throttle": _throttle,
-    "name": _name,
 }

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kdissect.kafka import apis, codes
 from kdissect.kafka.records import RecordData
 from kdissect.model import Embedded, Withheld
-from kdissect.phrases import NAMES, duration, facts, listed, many, named, numbered, size
+from kdissect.phrases import NAMES, TopicId, duration, facts, listed, many, named, numbered, size, topic_label
 from kdissect.text.style import iso_ms
 
 if TYPE_CHECKING:
@@ -513,7 +513,7 @@ def topic_name(exchange: Exchange, struct: Body) -> str:
         if name := struct.get(key):
             return str(name)
     topic_id = struct.get("topic_id")
-    return exchange.topic_names.get(topic_id, f"<id {topic_id}>") if topic_id else ""
+    return topic_label(exchange.topic_names.get(topic_id) or TopicId(topic_id)) if topic_id else ""
 
 
 def array_of(topic: Body) -> list[Any]:

@@ -16,7 +16,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.anomalies import ERROR, WARNING
-from kdissect.phrases import columns_of, cut, duration, facts, listed, many, printable, wrapped
+from kdissect.phrases import columns_of, cut, duration, facts, listed, many, printable, topic_label, wrapped
 from kdissect.stats.health import DEGRADED, FAILING, headline
 from kdissect.stats.quality import EMPTY, GOOD, INCOMPLETE, NO_KAFKA
 from kdissect.text.groups_page import cause, counted_causes
@@ -168,7 +168,7 @@ def _errors(summary: Summary) -> _ScreenBlock | None:
     items = [
         (
             f"{row.count - row.expected:,} {row.error}: "
-            + facts(row.api, f"topic {row.topic}" if row.topic else "", f"client {row.client}"),
+            + facts(row.api, f"topic {topic_label(row.topic)}" if row.topic else "", f"client {row.client}"),
             "",
         )
         for row in rows[:_ERRORS]
@@ -181,7 +181,7 @@ def _unanswered(summary: Summary) -> _ScreenBlock | None:
     count = sum(row.no_answer for row in summary.apis or ())
     items = []
     for row in rows[:_UNANSWERED]:
-        topics = f" of {listed(row.topics)}" if row.topics else ""
+        topics = f" of {listed([topic_label(topic) for topic in row.topics])}" if row.topics else ""
         age = duration(row.age_us * 1000)
         items.append((f"{age}: {row.api}{topics} from {row.client} to {row.broker} ({row.exchange})", ""))
     return _ScreenBlock("unanswered", items, max(0, count - len(items))) if items else None

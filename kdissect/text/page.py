@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 from io import StringIO
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kdissect.phrases import ABSENT, cut, duration, printable, wrapped
+from kdissect.phrases import ABSENT, cut, duration, encodable_bars, printable, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -162,4 +162,4 @@ def write(out: TextIO, sections: Iterable[PageSection], *, width: int | None, st
             console.print(grid)
         if section.left_out:
             console.print(Text(f"{section.left_out:,} more; use --max-rows to show them", style=style.faint))
-    out.write(_BLANKS.sub("", page.getvalue()))
+    out.write(encodable_bars(_BLANKS.sub("", page.getvalue()), out.encoding))

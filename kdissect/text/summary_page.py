@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from dataclasses import replace
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kdissect.capture.inputs import STDIN
-from kdissect.phrases import ABSENT, absent, duration, listed, many, size, some, span
+from kdissect.phrases import ABSENT, absent, bar, duration, listed, many, size, some, span, topic_label
+from kdissect.stats.document import LoadRow
+from kdissect.stats.views import ranked, shared
 from kdissect.tables.values import json_bytes, timestamp
 from kdissect.text import groups_page, transactions_page
 from kdissect.text.page import PageSection, View, between, number, seconds, table
@@ -21,13 +24,22 @@ if TYPE_CHECKING:
     from kdissect.stats.traffic import Load
 
 
-def sections(summary: document.Summary, *, limit: int | None, narrow: bool = False) -> Iterator[PageSection]:
+def sections(
+    summary: document.Summary,
+    *,
+    limit: int | None,
+    narrow: bool = False,
+    order: str | None = None,
+    has_histogram: bool = False,
+) -> Iterator[PageSection]:
     """Yield the page.
 
     Args:
         summary: a part that is None is left out.
         limit: rows of each table; None: all.
         narrow: leave out columns that do not fit in 80.
+        order: by which the tables are ordered, see ``views.ordered``.
+        has_histogram: whether to show how the service times of each API are distributed.
     """
     yield capture(summary.capture)
     for title, views, rows in (
@@ -45,7 +57,14 @@ def sections(summary: document.Summary, *, limit: int | None, narrow: bool = Fal
         ("Waits", _WAITS, summary.waits),
     ):
         if rows:
-            yield table(title, views, rows, limit=limit, narrow=narrow, notes=_NOTES.get(title, ()))
+            notes: tuple[str, ...] = _NOTES.get(title, ())
+            if title in _RANKED:
+                views, more = ranked_views(views, rows, order)
+                notes += more
+            yield table(title, views, rows, limit=limit, narrow=narrow, notes=notes)
+    if has_histogram and summary.apis:
+        rows = [row for row in summary.apis if row.service_us.count]
+        yield table("Distribution of service times", _HISTOGRAM, rows, limit=limit)
     expected = [row for row in summary.errors or () if row.expected == row.count]
     if expected:
         notes = ("normal steps of the protocol, not counted as errors above",)
@@ -77,6 +96,51 @@ _NOTES = {
     "Waits": ("not in the service times above; UNKNOWN: exchanges that may have waited",),
 }
 """What to know about a table."""
+_RANKING: dict[tuple[str | None, bool], str] = {
+    ("count", False): "RECORDS",
+    ("bytes", True): "BYTES",
+    ("throttle", True): "THROTTLED",
+    **{("latency", of_load): "P99" for of_load in (False, True)},
+    **{("errors", of_load): "ERRORS" for of_load in (False, True)},
+}
+"""Headings of the numbers by which rows are ranked, by order and whether they are about exchanges; otherwise
+COUNT, or BYTES of records."""
+_SUMS = frozenset({"BYTES", "RECORDS"})
+"""Only shown if they rank the rows; of exchanges instead of these:"""
+_SUMMANDS = frozenset({"REQUESTS", "RESPONSES"})
+_RANKED = frozenset({"APIs", "Brokers", "Clients", "Topics", "Partitions", "Groups", "Connections"})
+
+
+def ranked_views(
+    views: Sequence[View], rows: Sequence[Any], order: str | None
+) -> tuple[tuple[View, ...], tuple[str, ...]]:
+    """The columns of a table whose first numbers are the one that ranks its rows, and each row's share of the
+    total; and notes.
+    """
+    of_load = isinstance(rows[0], LoadRow)
+    usual = "COUNT" if of_load else "BYTES"
+    by_heading = {view.heading: view for view in (*views, *([_BYTES_MOVED] if of_load else []))}
+    heading = _RANKING.get((order, of_load), usual)
+    if heading not in by_heading:
+        heading, order = usual, None
+    total = sum(shared(row, order) for row in rows)
+
+    def share(row: Any) -> str:
+        return f"{100 * shared(row, order) / total:.1f}%" if total else ABSENT
+
+    first = [replace(by_heading[heading], keep=True), View("SHARE", share, right=True, keep=True)]
+    hidden = {heading, *_SUMS} | (_SUMMANDS if heading == "BYTES" and of_load else set())
+    rest = [view for view in views if view.heading not in hidden]
+    place = next(at for at, view in enumerate(views) if view.heading == usual)
+    notes = tuple(
+        note
+        for note, applies in (
+            ("ordered by P99; SHARE: of the sum of service times", order == "latency"),
+            ("BYTES: in, out, and replicated to other brokers", heading == "BYTES" and not of_load),
+        )
+        if applies
+    )
+    return (*rest[:place], *first, *rest[place:]), notes
 
 
 def capture(row: document.CaptureRow) -> PageSection:
@@ -111,6 +175,14 @@ def rate(value: float | None) -> str:
 
 def _throttled(row: document.LoadRow) -> str:
     return f"{row.throttled:,} ({duration(row.throttle_time_ms * 1_000_000)})" if row.throttled else ABSENT
+
+
+def _partition(row: document.PartitionRow | LagRow) -> str:
+    return f"{topic_label(row.topic)}:{row.partition}"
+
+
+def _topics(row: document.SlowRow | document.UnansweredRow) -> str:
+    return listed([topic_label(topic) for topic in row.topics]) or ABSENT
 
 
 def _versions(versions: Sequence[int]) -> str:
@@ -158,11 +230,29 @@ _LOAD = (
 )
 """Columns of a load; those to keep are the count, two percentiles of N service times, errors and missing
 answers."""
+_DECADES = ("<100us", "<1ms", "<10ms", "<100ms", "<1s", "<10s", ">=10s")
+_BAR = 6  # columns
+
+
+def _decade(place: int, heading: str) -> View:
+    """A column of a histogram: a bar for the share of the values."""
+    return View(
+        heading, lambda row: bar(row.service_histogram[place] / row.service_us.count, _BAR), keep=True
+    )
+
+
+_HISTOGRAM = (
+    View("API", lambda row: row.api, keep=True, shrinks=True),
+    View("N", lambda row: some(row.service_us.count), right=True, keep=True),
+    *(_decade(place, heading) for place, heading in enumerate(_DECADES)),
+)
 _APIS = (
     View("API", lambda row: row.api, keep=True),
     View("VERSIONS", lambda row: _versions(row.versions), shrinks=True),
     *_LOAD,
 )
+_BYTES_MOVED = View("BYTES", lambda row: size(row.request_bytes + row.response_bytes), right=True)
+"""Replaces two columns of a load, if rows are ranked by it."""
 _BROKERS = (
     View("BROKER", lambda row: row.broker, keep=True),
     View("ID", lambda row: absent(row.id), right=True, keep=True),
@@ -198,6 +288,8 @@ _INTERVALS = (
     *_LOAD,
 )
 _VOLUME = (
+    View("BYTES", lambda row: size(round(ranked(row, "bytes"))), right=True, keep=True),
+    View("RECORDS", lambda row: f"{ranked(row, 'count'):,}", right=True),
     View("RECORDS IN", lambda row: number(row.produced_records), right=True, keep=True),
     View("IN", lambda row: size(row.produced_bytes), right=True, keep=True),
     View("IN/s", lambda row: _bytes(row.produced_bytes_per_second), right=True),
@@ -214,7 +306,7 @@ _VOLUME = (
     View("ERRORS", lambda row: some(sum(row.errors.values())), right=True, keep=True),
 )
 _TOPICS = (
-    View("TOPIC", lambda row: row.topic, keep=True, shrinks=True),
+    View("TOPIC", lambda row: topic_label(row.topic), keep=True, shrinks=True),
     View("PARTITIONS", lambda row: f"{row.partitions:,}", right=True),
     View("PRODUCERS", lambda row: listed(row.producers) or ABSENT, shrinks=True),
     View("CONSUMERS", lambda row: listed(row.consumers) or ABSENT, shrinks=True),
@@ -223,14 +315,14 @@ _TOPICS = (
     View("P99", lambda row: us(row.produce_service_us.p99), right=True),
 )
 _PARTITIONS = (
-    View("PARTITION", lambda row: f"{row.topic}:{row.partition}", keep=True, shrinks=True),
+    View("PARTITION", _partition, keep=True, shrinks=True),
     *_VOLUME,
 )
 _ERRORS = (
     View("COUNT", lambda row: f"{row.count:,}", right=True, keep=True),
     View("ERROR", lambda row: row.error, keep=True),
     View("API", lambda row: row.api, keep=True),
-    View("TOPIC", lambda row: absent(row.topic), shrinks=True),
+    View("TOPIC", lambda row: absent(row.topic and topic_label(row.topic)), shrinks=True),
     View("CLIENT", lambda row: row.client, shrinks=True),
     View("FIRST", lambda row: f"{row.first:%H:%M:%S}"),
     View("LAST", lambda row: f"{row.last:%H:%M:%S}"),
@@ -241,7 +333,7 @@ _UNANSWERED = (
     View("API", lambda row: row.api, keep=True),
     View("CLIENT", lambda row: row.client, keep=True, shrinks=True),
     View("BROKER", lambda row: row.broker, shrinks=True),
-    View("TOPICS", lambda row: listed(row.topics) or ABSENT, shrinks=True),
+    View("TOPICS", _topics, shrinks=True),
     View("TIME", lambda row: f"{row.time:%H:%M:%S.%f}"),
     View("EXCHANGE", lambda row: row.exchange, keep=True),
 )
@@ -251,7 +343,7 @@ _SLOWEST = (
     View("API", lambda row: row.api, keep=True),
     View("CLIENT", lambda row: row.client, keep=True, shrinks=True),
     View("BROKER", lambda row: row.broker, shrinks=True),
-    View("TOPICS", lambda row: listed(row.topics) or ABSENT, shrinks=True),
+    View("TOPICS", _topics, shrinks=True),
     View("THROTTLE", lambda row: _throttle(row.throttle_time_ms), right=True),
     View("TIME", lambda row: f"{row.time:%H:%M:%S.%f}"),
     View("EXCHANGE", lambda row: row.exchange, keep=True),
@@ -272,7 +364,7 @@ _WAITS = (
 
 _LAG = (
     View("READER", lambda row: f"{row.kind} {row.name}", keep=True, shrinks=True),
-    View("PARTITION", lambda row: f"{row.topic}:{row.partition}", keep=True, shrinks=True),
+    View("PARTITION", _partition, keep=True, shrinks=True),
     View("LAG", lambda row: number(row.lag), right=True, keep=True),
     View("FIRST", lambda row: number(row.lag_first), right=True, keep=True),
     View("WORST", lambda row: number(row.lag_worst), right=True, keep=True),

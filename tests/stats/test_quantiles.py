@@ -72,6 +72,18 @@ def test_the_bytes_are_those_of_a_sketch_of_doubles() -> None:
     assert (read.n, read.get_min_value(), read.get_max_value()) == (1000, 0.0, 999.0)
 
 
+@pytest.mark.parametrize("count", [10, 200, 5000])
+def test_a_histogram_has_all_numbers(count: int) -> None:
+    numbers = Quantiles()
+    for value in range(count):
+        numbers.add(value)
+    counts = numbers.histogram((1, count // 2, count))
+    assert (len(counts), sum(counts)) == (4, count)
+    exact = [1, count // 2 - 1, count - count // 2, 0]
+    for counted, true in zip(counts, exact, strict=True):
+        assert abs(counted - true) <= (0 if count <= 256 else 2 * RANK_ERROR * count)
+
+
 def test_the_largest_are_kept_and_of_equals_the_earlier() -> None:
     result = Largest(3)
     for time, number in enumerate([5, 9, 5, 1, 7, 5]):

@@ -6,7 +6,8 @@ from functools import cache
 import pytest
 
 from kdissect import Summary, dissect, open_capture, summarize
-from kdissect.phrases import absent
+from kdissect.phrases import TopicId, absent
+from kdissect.stats.views import ordered, viewed
 from kdissect.text.summary_page import rate, sections, us
 
 
@@ -41,6 +42,57 @@ def test_waits_say_what_for_and_how_long() -> None:
     rows = {row[0]: dict(zip(names, row, strict=True)) for row in waits.rows}
     assert rows.keys() == {"Fetch", "JoinGroup", "SyncGroup", "previous response", "quota"}
     assert (rows["Fetch"]["N"], rows["Fetch"]["UNKNOWN"]) == ("5", "4")
+
+
+@pytest.mark.parametrize(
+    ("title", "order", "heading"),
+    [
+        ("APIs", None, "COUNT"),
+        ("APIs", "bytes", "BYTES"),
+        ("APIs", "latency", "P99"),
+        ("Clients", "errors", "ERRORS"),
+        ("Clients", "throttle", "THROTTLED"),
+        ("Clients", "name", "COUNT"),
+        ("Topics", None, "BYTES"),
+        ("Topics", "count", "RECORDS"),
+        ("Topics", "latency", "P99"),
+        ("Partitions", "latency", "BYTES"),
+        ("Partitions", "errors", "ERRORS"),
+    ],
+)
+@pytest.mark.parametrize("narrow", [False, True])
+def test_the_number_that_ranks_is_shown_with_shares(
+    title: str, order: str | None, heading: str, narrow: bool
+) -> None:
+    page = sections(ordered(summary(), order), limit=None, narrow=narrow, order=order)
+    table = next(section for section in page if section.title == title)
+    headings = [view.heading for view in table.views]
+    place = headings.index("SHARE")
+    assert headings[place - 1] == heading
+    assert headings.count(heading) == 1
+    shares = [float(row[place].rstrip("%")) for row in table.rows]
+    assert sum(shares) == pytest.approx(100, abs=0.05 * len(shares))
+
+
+def test_bars_show_how_service_times_are_distributed() -> None:
+    page = list(sections(viewed(summary(), "api"), limit=None, has_histogram=True))
+    bars = next(section for section in page if section.title == "Distribution of service times")
+    rows = {row[0]: row[1:] for row in bars.rows}
+    apis = {row.api: row for row in summary().apis or () if row.service_us.count}
+    assert rows.keys() == apis.keys()
+    for api, (count, *cells) in rows.items():
+        assert count == f"{apis[api].service_us.count:,}"
+        assert [bool(cell) for cell in cells] == [bool(number) for number in apis[api].service_histogram]
+        assert sum(apis[api].service_histogram) == apis[api].service_us.count
+
+
+def test_a_topic_without_a_name_is_shown_as_its_id() -> None:
+    with open_capture("samples/midstream.pcap") as packets:
+        document = summarize(dissect(packets))
+    unnamed = [row.topic for row in document.topics or () if isinstance(row.topic, TopicId)]
+    assert len(unnamed) == 1
+    topics = next(section for section in sections(document, limit=None) if section.title == "Topics")
+    assert [row[0] for row in topics.rows if "id" in row[0]] == [f"<id {unnamed[0]}>"]
 
 
 def test_rows_that_are_left_out_are_counted() -> None:
