@@ -202,6 +202,7 @@ class ExchangeOutput(NamedTuple):
                 style=style,
                 show_bytes=self.show_bytes,
                 full=self.full,
+                width=width(out),
                 show_secrets=query.options.show_secrets,
                 opener=opener,
             )

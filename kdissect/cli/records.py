@@ -404,7 +404,7 @@ def _sink(output: RecordOutput, out: TextIO, times: Times) -> RecordSink:
         from kdissect.text.tree import RecordTree
 
         dump_row = 0 if not output.show_bytes else 16 if (width(out) or 80) >= 80 else 8
-        return RecordTree(out, times, style=style, full=output.full, dump_row=dump_row)
+        return RecordTree(out, times, style=style, full=output.full, width=width(out), dump_row=dump_row)
     return RecordTable(out, times, width=width(out), style=style, heading=output.heading)
 
 

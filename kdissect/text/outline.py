@@ -18,6 +18,7 @@ from kdissect.kafka.records import RecordData
 from kdissect.model import Embedded
 from kdissect.phrases import ELLIPSIS, facts, many, printable
 from kdissect.tables.values import json_bytes
+from kdissect.text.style import BOLD, PLAIN, RED, Style, unpainted
 from kdissect.text.value_labels import (
     batch_text,
     decoded_batch_text,
@@ -45,6 +46,8 @@ MAX_LINE_COLUMNS = 100  # of such a line
 MAX_DUMPED = 512  # bytes of a key or value in a hex dump
 INDENT = "  "
 
+_DEFAULTS = (None, 0, -1, False, "", b"", "A" * 22)
+"""Of types; -1 also stands for null, and the zero UUID for none."""
 _FORWARDED_KEYS = {"header", "body"}  # of the request in an Envelope: no schema describes it as one message
 
 _DISPLAY_NAMES = {
@@ -67,6 +70,7 @@ class BodyContext(NamedTuple):
         full: whether nothing is truncated.
         decoded_records: the message's record data, if its records are to be shown.
         forwarded: API key and version of the request in an Envelope.
+        style: its colors show errors, and values that are not defaults.
     """
 
     message: Message | None
@@ -75,10 +79,15 @@ class BodyContext(NamedTuple):
     full: bool = False
     decoded_records: DecodedRecords | None = None
     forwarded: tuple[int, int] | None = None
+    style: Style = PLAIN
 
     def text(self, path: str, field: Field | None, value: Any) -> str:
         """A value that is not a container, as text."""
-        return described(self.message, path, field, value, self.topic_names, full=self.full)
+        text = described(self.message, path, field, value, self.topic_names, full=self.full)
+        if not self.style.is_colored or value in _DEFAULTS:
+            return text
+        is_error = field is not None and field.role == "error"
+        return self.style.paint(text, f"{BOLD};{RED}" if is_error else BOLD)
 
     def max_shown(self, elements: Sequence[Any]) -> int:
         """How many elements of an array to show."""
@@ -303,7 +312,7 @@ def _elements(
     for index, element in enumerate(elements[:max_shown]):
         start = f"{INDENT * depth}[{index}]"
         lines = list(outline(view, element, fields, path)) if _is_flat(element) else []
-        if lines and len(line := f"{start} {', '.join(lines)}") <= MAX_LINE_COLUMNS:
+        if lines and len(unpainted(line := f"{start} {', '.join(lines)}")) <= MAX_LINE_COLUMNS:
             yield line
         else:
             yield start

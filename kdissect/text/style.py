@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from kdissect.anomalies import CATALOGUE, ERROR, NOTE, WARNING
+from kdissect.phrases import columns_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -134,6 +135,9 @@ BOLD = "1"
 FAINT = "2"
 _NAMES = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
 
+_SEQUENCE = re.compile("(\x1b\\[[0-9;]*m)")
+_START = re.compile(r"(?:[0-9a-f]{6}  (?:(?:[0-9a-f]{2} )+|not shown) *)? *")
+
 
 COLORS = {"error": RED, "warning": YELLOW, "mark": CYAN, "heading": BOLD, "faint": FAINT}
 """What can have another color, and the code it has by default."""
@@ -199,6 +203,40 @@ class Style:
 
 
 PLAIN, COLORED = Style(), Style(True)
+
+
+def unpainted(text: str) -> str:
+    """Remove what ``paint`` added."""
+    return _SEQUENCE.sub("", text)
+
+
+def folded(line: str, max_width: int) -> list[str]:
+    """Break a line, in color or not, between words if possible. What follows is indented more than the line,
+    or than the text of a field after offset and bytes.
+    """
+    if columns_of(unpainted(line)) <= max_width:
+        return [line]
+    start = _START.match(unpainted(line))
+    indent = min(start.end() if start else 0, max_width // 2) + 2
+    lines: list[str] = []
+    current: list[str] = []
+    used, last_blank = 0, 0
+    for piece in _SEQUENCE.split(line):
+        if piece.startswith("\x1b"):
+            current.append(piece)
+            continue
+        for character in piece:
+            columns = columns_of(character)
+            if used + columns > max_width:
+                cut_at = last_blank or len(current)
+                lines.append("".join(current[:cut_at]).rstrip(" "))
+                current = [" " * indent, *current[cut_at:]]
+                used, last_blank = columns_of(unpainted("".join(current))), 0
+            current.append(character)
+            used += columns
+            if character == " " and used > 2 * indent:
+                last_blank = len(current)
+    return [*lines, "".join(current)]
 
 
 def severity(kind: str) -> int:

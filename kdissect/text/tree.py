@@ -24,7 +24,7 @@ from kdissect.text.outline import (
     outline,
     record_details,
 )
-from kdissect.text.style import BOLD, CYAN, PLAIN, RED, Style, of_anomaly
+from kdissect.text.style import BOLD, CYAN, PLAIN, RED, Style, folded, of_anomaly
 from kdissect.text.table import api, no_response
 from kdissect.text.value_labels import MAX_BYTES, decoded_batch_text, offset_text, rejection_text
 
@@ -54,13 +54,23 @@ class Tree(Generic[Row]):
         times: writes the time of the exchange.
         style: colors, and names of hosts.
         full: whether to cut nothing: no array, string, bytes or list of headers.
+        width: columns of the terminal, at which lines are broken; None if ``out`` is not a terminal.
     """
 
-    def __init__(self, out: TextIO, times: Times, *, style: Style = PLAIN, full: bool = False) -> None:
+    def __init__(
+        self,
+        out: TextIO,
+        times: Times,
+        *,
+        style: Style = PLAIN,
+        full: bool = False,
+        width: int | None = None,
+    ) -> None:
         self._write = out.write
         self._times = times
         self._style = style
         self._full = full
+        self._max_width = width
         self.is_first = True
 
     def feed(self, row: Row) -> None:
@@ -69,7 +79,8 @@ class Tree(Generic[Row]):
             self._write("\n")
         self.is_first = False
         for line in self._lines(row):
-            self._write(line + "\n")
+            for part in (line,) if self._max_width is None else folded(line, self._max_width):
+                self._write(part + "\n")
 
     def close(self) -> None:
         """Do nothing: every tree is complete."""
@@ -85,7 +96,7 @@ class ExchangeTree(Tree["Exchange"]):
     """Writes exchanges.
 
     Args:
-        out, times, style, full: see ``Tree``.
+        out, times, style, full, width: see ``Tree``.
         show_bytes: write offset and bytes before each field.
         show_secrets: show credentials.
         opener: decodes record data, to show its records; None: they are not shown.
@@ -98,11 +109,12 @@ class ExchangeTree(Tree["Exchange"]):
         *,
         style: Style = PLAIN,
         full: bool = False,
+        width: int | None = None,
         show_bytes: bool = False,
         show_secrets: bool = False,
         opener: Opener | None = None,
     ) -> None:
-        super().__init__(out, times, style=style, full=full)
+        super().__init__(out, times, style=style, full=full, width=width)
         self._show_bytes = show_bytes
         self._show_secrets = show_secrets
         self._opener = opener
@@ -149,7 +161,7 @@ class ExchangeTree(Tree["Exchange"]):
     def _header(self, name: str, version: int, exchange: Exchange, frame: Frame) -> Iterator[str]:
         message = schema.header(name)
         walked = walk(message, version, frame.data)
-        view = BodyContext(message, version, exchange.topic_names, self._full)
+        view = BodyContext(message, version, exchange.topic_names, self._full, style=self._style)
         if self._show_bytes:
             yield from offsets(view, walked, frame.data)
         else:
@@ -165,7 +177,7 @@ class ExchangeTree(Tree["Exchange"]):
         decoded_records: DecodedRecords | None,
     ) -> Iterator[str]:
         if layout is None:
-            view = BodyContext(None, 0, exchange.topic_names, self._full)
+            view = BodyContext(None, 0, exchange.topic_names, self._full, style=self._style)
             yield from _indented(outline(view, body or {}))
             return
         view = BodyContext(
@@ -175,6 +187,7 @@ class ExchangeTree(Tree["Exchange"]):
             self._full,
             decoded_records,
             _forwarded(exchange),
+            self._style,
         )
         if walked is None:
             yield from _indented(outline(view, body or {}, layout_of(*layout).fields))
@@ -241,14 +254,21 @@ class RecordTree(Tree["CarriedRecord"]):
     """Writes records.
 
     Args:
-        out, times, style, full: see ``Tree``.
+        out, times, style, full, width: see ``Tree``.
         dump_row: bytes in a line of the hex dumps of key and value; 0: without these.
     """
 
     def __init__(
-        self, out: TextIO, times: Times, *, style: Style = PLAIN, full: bool = False, dump_row: int = 0
+        self,
+        out: TextIO,
+        times: Times,
+        *,
+        style: Style = PLAIN,
+        full: bool = False,
+        width: int | None = None,
+        dump_row: int = 0,
     ) -> None:
-        super().__init__(out, times, style=style, full=full)
+        super().__init__(out, times, style=style, full=full, width=width)
         self._dump_row = dump_row
 
     def _lines(self, record: CarriedRecord) -> Iterator[str]:
@@ -274,7 +294,7 @@ class RecordTree(Tree["CarriedRecord"]):
         for anomaly in record.batch.anomalies:
             text = f"! {anomaly.kind}: {printable(anomaly.detail)}"
             yield INDENT + self._paint(text, of_anomaly(anomaly.kind))
-        view = BodyContext(None, 0, exchange.topic_names, self._full)
+        view = BodyContext(None, 0, exchange.topic_names, self._full, style=self._style)
         yield from record_details(view, record, 1, self._dump_row)
 
 

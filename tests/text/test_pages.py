@@ -10,8 +10,8 @@ from kdissect.phrases import columns_of
 from samples.pages import COMMANDS, REFRESH, WIDTHS, golden, names, page
 
 NAMES = names()
-UNWRAPPED = ("read-V", "read-x", "read-e", "records-V", "error-", "story-record-mermaid")
-"""Trees and values of ``-e`` are not wrapped: they can be of any length. Errors point to columns. Lines of
+UNWRAPPED = ("read-e", "error-", "story-record-mermaid")
+"""Values of ``-e`` are not wrapped: they can be of any length. Errors point to columns. Lines of
 Mermaid's language are statements."""
 ZONED_TIME = re.compile(r"^[\d:T.-]+Z", re.MULTILINE)
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,8 +10,9 @@ from kdissect.kafka.bodies import decode_exchange
 from kdissect.kafka.headers import read_request_header
 from kdissect.kafka.internal.payloads import open_payloads
 from kdissect.model import ANSWERED, ORPHAN, Anomaly, Exchange, Frame, Interface
+from kdissect.phrases import columns_of
 from kdissect.tables.record_bodies import Opener
-from kdissect.text.style import COLORED, Times
+from kdissect.text.style import BOLD, COLORED, Times, folded, unpainted
 from kdissect.text.tree import ExchangeTree
 from tests.exchange_factory import START_NS, connection, exchange
 from tests.frames import request_payload, response_payload
@@ -201,3 +203,35 @@ def test_records_are_shown_on_request() -> None:
             shown = tree(exchange, show_bytes=show_bytes, opener=Opener())
             assert len([line for line in shown if line.endswith(f"value: {value}")]) == 1
             assert "value: " not in "".join(tree(exchange, show_bytes=show_bytes))
+
+
+def test_long_lines_are_broken_at_the_width_of_the_terminal() -> None:
+    words = " ".join(f"word{number}" for number in range(30))
+    lines = folded(f"    name: {words}", 60)
+    assert max(map(columns_of, lines)) <= 60
+    assert [line[:6].strip() for line in lines[1:]] == [""] * (len(lines) - 1)
+    assert " ".join(" ".join(lines).split()) == f"name: {words}"
+    assert folded("short", 60) == ["short"]
+    dump = "0000a0  00 01 02 03              key: " + "x" * 80
+    first, *rest = folded(dump, 70)
+    assert (first, rest[0][:35], max(map(columns_of, rest)) <= 70) == (dump[:70], " " * 35, True)
+
+
+def test_color_does_not_change_where_lines_break() -> None:
+    plain = "  a: " + ", ".join(f"field{number}: {number}" for number in range(20))
+    colored = re.sub(
+        r"(?<=: )(\d+)", lambda match: COLORED.paint(match[1], BOLD), plain.replace("  a: ", "  a: ", 1)
+    )
+    assert [unpainted(line) for line in folded(colored, 50)] == folded(plain, 50)
+
+
+def test_errors_and_values_that_are_no_defaults_are_in_color() -> None:
+    out = io.StringIO()
+    body = {"throttle_time_ms": 0, "error_code": 27}
+    tree = ExchangeTree(out, Times(), style=COLORED)
+    tree.feed(exchange("Heartbeat", 3, {"group_id": "g", "generation_id": 7, "member_id": ""}, body))
+    text = out.getvalue()
+    assert "error_code: \x1b[1;31m27 (REBALANCE_IN_PROGRESS)\x1b[0m\n" in text
+    assert "generation_id: \x1b[1m7\x1b[0m\n" in text
+    assert "throttle_time_ms: 0\n" in text
+    assert 'member_id: ""\n' in text
