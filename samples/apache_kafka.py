@@ -37,7 +37,7 @@ PLAIN, SASL, CONTROLLER = 19291, 19491, 19391
 BROKER_HEARTBEAT = 63
 BESIDE = "4.3.1"  # of 4.4.0 Maven Central has neither kafka-streams nor kafka-tools
 
-# Few partitions, long waits, no heartbeats in the metadata log: little traffic that no client asked for.
+# Few partitions, long waits, no heartbeats in the metadata log: little traffic that no client caused.
 SETTINGS = {
     "process.roles": "broker,controller",
     "controller.listener.names": "CONTROLLER",
@@ -241,7 +241,7 @@ def listens(port: int) -> bool:
 
 
 def run_java(*command: str, log: IO[bytes] | int | None = None) -> subprocess.Popen[bytes]:
-    """Start a Java machine; whose output is read may also be told something on its stdin."""
+    """Start a Java machine. If its output is read, lines can also be written to its stdin."""
     options = ["-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     options += [f"-Dlog4j2.configurationFile={(JAVA / 'log4j2.properties').as_uri()}"]
     stdin = subprocess.PIPE if log == subprocess.PIPE else subprocess.DEVNULL
@@ -249,7 +249,7 @@ def run_java(*command: str, log: IO[bytes] | int | None = None) -> subprocess.Po
 
 
 def console(name: str, *arguments: str, lines: Iterable[str] = ()) -> str:
-    """What one of Kafka's command line tools says, a class of org.apache.kafka.tools; told these lines."""
+    """What one of Kafka's command line tools prints (a class of org.apache.kafka.tools), given these lines."""
     java = run_java(
         "-cp", f"{jars(BESIDE)}/*", f"org.apache.kafka.tools.{name}", *arguments, log=subprocess.PIPE
     )

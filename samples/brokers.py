@@ -57,7 +57,7 @@ def wait_for_port(host: str, port: int) -> None:
 
 
 class MockCluster:
-    """librdkafka's mock cluster by its C interface, which also tells how often each API was asked for."""
+    """librdkafka's mock cluster by its C interface, which also counts the requests of each API."""
 
     def __init__(self, brokers: int) -> None:
         self._lib = lib = _librdkafka()

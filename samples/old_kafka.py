@@ -77,7 +77,7 @@ class WithZooKeeper(Cluster):
             time.sleep(0.2)
 
     def settled(self) -> dict[int, int]:
-        """Where the logs end once nothing has come for two seconds: the controller has told all."""
+        """Where the logs end once nothing has come for two seconds: the controller is done."""
         positions, since = self.positions(), time.monotonic()
         while time.monotonic() - since < 2:
             time.sleep(0.1)

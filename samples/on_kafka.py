@@ -238,9 +238,7 @@ def kafka_4_sasl(folder: Path) -> None:
             )
             step = {"do": "produce", "config": config, "topic": "plain", "count": 1}
             cluster.clients(truth, step, where=where)
-        truth.note(
-            "A Java client's logins (ApiVersions, SaslHandshake, SaslAuthenticate) are told by nobody."
-        )
+        truth.note("A Java client's logins (ApiVersions, SaslHandshake, SaslAuthenticate) are in no log.")
 
 
 def sasl_logins(truth: Truth, where: str, mechanism: str, user: str, password: str) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 LIBRDKAFKA = f"librdkafka {confluent_kafka.libversion()[0]}"
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
-# Kafka's error codes that the mock cluster is told to answer with.
+# Kafka's error codes that the mock cluster is configured to return.
 NOT_LEADER_OR_FOLLOWER, REQUEST_TIMED_OUT, COORDINATOR_NOT_AVAILABLE, NOT_ENOUGH_REPLICAS = 6, 7, 15, 19
 PRODUCE, FETCH, METADATA, FIND_COORDINATOR = 0, 1, 3, 10
 
@@ -130,7 +130,7 @@ def pipelined(truth: Truth, where: str) -> None:
 
 
 def refused(truth: Truth, cluster: MockCluster) -> None:
-    """Errors that the mock cluster was told to answer, and a topic that is not there."""
+    """Errors that the mock cluster was configured to return, and a topic that does not exist."""
     push_errors(cluster, PRODUCE, [NOT_LEADER_OR_FOLLOWER, REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS])
     config = rd.settings(cluster.bootstrap, "refused", retry_backoff_ms=20, retries=5)
     rd.produce(truth, config, assorted("plain", 1))

@@ -110,9 +110,7 @@ def logins(cluster: Cluster, truth: Truth) -> None:
         login("SCRAM-SHA-256", "bob", "wrong-pass-2"),
     ]
     cluster.clients(truth, *steps, where=cluster.sasl_bootstrap)
-    truth.note(
-        "Logins (ApiVersions before them, SaslHandshake, SaslAuthenticate, tokens) are told by nobody."
-    )
+    truth.note("Logins (ApiVersions before them, SaslHandshake, SaslAuthenticate, tokens) are in no log.")
 
 
 def moving_leader(cluster: Cluster, truth: Truth, elect: Callable[[], object]) -> None:

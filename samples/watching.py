@@ -118,7 +118,7 @@ def watch_aiokafka(truth: Truth) -> Iterator[None]:
         handle(connection, frame)
         sent = waiting.pop((id(connection), correlation_id), None)
         if sent is None:
-            return  # an answer to a request that wanted none
+            return  # a response to a request with acks=0
         sent.response_bytes = LENGTH_BYTES + len(frame)
         if future.done() and not future.cancelled() and future.exception() is None:
             sent.errors = error_codes(future.result().to_object())

@@ -209,7 +209,7 @@ def transaction(truth: Truth, where: str, **more: Any) -> None:
 
 
 def old(truth: Truth, where: str, release: tuple[int, ...], records: list[dict[str, Any]]) -> None:
-    """Produce and consume as kafka-python does when told that the broker is of this release."""
+    """Produce and consume as kafka-python does with a broker that is said to be of this release."""
     name = "kp-" + ".".join(str(number) for number in release)
     if release < (0, 11):
         records = [{**record, "headers": []} for record in records]

@@ -16,7 +16,7 @@ QUIET = {"enable.metrics.push": False}
 
 
 def settings(bootstrap: str, client_id: str, **more: Any) -> dict[str, Any]:
-    """A configuration whose every request is told on file descriptor 2; `a_b=1` means a.b = 1."""
+    """A configuration that logs every request on file descriptor 2; `a_b=1` means a.b = 1."""
     named = {key.replace("_", "."): value for key, value in more.items()}
     return {"bootstrap.servers": bootstrap, "client.id": client_id, "debug": "protocol", **QUIET, **named}
 

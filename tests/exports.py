@@ -98,7 +98,7 @@ def export_packets(
 
 
 class _Several:
-    """Tells several logs what one is told."""
+    """Passes on to several logs what one gets."""
 
     def __init__(self, first: ConnectionLog, others: Sequence[ConnectionLog]) -> None:
         self._logs = (first, *others)

@@ -150,7 +150,7 @@ def gaps(count: int) -> Iterator[SegmentSpec]:
 
 
 def topics(count: int) -> Iterator[SegmentSpec]:
-    """One connection that teaches a new topic id with each exchange, and asks for one that nobody knows."""
+    """One connection that names a new topic ID in each exchange, and requests one without a name."""
     yield from handshake(0)
     for number in range(count):
         yield from sent(0, 0, request(METADATA, 12, {}, correlation_id=2 * number))

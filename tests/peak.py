@@ -1,6 +1,6 @@
 """The largest resident memory of this process so far, in KiB, of the program that it runs now.
 
-Linux tells two numbers. ``ru_maxrss`` also counts what stood here before exec: of a child of a large pytest,
+Linux has two numbers. ``ru_maxrss`` also counts what stood here before exec: of a child of a large pytest,
 that of pytest. ``VmHWM`` begins anew with each program.
 """
 

@@ -60,7 +60,7 @@ def lz4_of_magic_0(data: bytes) -> bytes:
 
 
 def streamed_zstd(data: bytes) -> bytes:
-    """As a stream, whose frame does not tell the size of its content."""
+    """As a stream, whose frame does not have the size of its content."""
     return zstandard.ZstdCompressor(write_content_size=False).compress(data)
 
 

@@ -1,5 +1,5 @@
 """Captures as they really are. Where nothing was lost, whatever carried it and whatever wrote it down, the
-same is told; where something was lost, cut or came late, no exchange is told that did not happen, and nearly
+same is shown; where something was lost, cut or came late, no exchange is invented, and nearly
 all of those are whose bytes are there.
 """
 
@@ -37,7 +37,7 @@ SEGMENTS = (None, 1448, 300, 40) if IS_DEEP else (300,)  # bytes at most, None: 
 LEAST_MATCHED = 0.95
 LEAST_OF_SEVERAL = LEAST_MESSAGES = 0.9
 LEAST_MESSAGES_OF_SEVERAL = 0.8
-# Of responses alone three in a row are asked for, with correlation ids one apart.
+# Responses alone are shown if three in a row have consecutive correlation IDs.
 LEAST_RESPONSES = 0.4
 SNAPLENS = ("snaplen 68", "snaplen 96", "snaplen 200")
 HARMLESS = ("shuffled", "shuffled far", "duplicated", "duplicated, shuffled")
@@ -61,7 +61,7 @@ def packets_of(path: Path, mss: int | None) -> list[Packet]:
 
 def check(path: Path, mss: int | None, damages: Iterable[str], seeds: int) -> Matched:
     """For each damage: how many exchanges and how many messages have all their bytes in what is left, and how
-    many of them were told.
+    many of them were shown.
     """
     packets = from_the_start(packets_of(path, mss))
     truth = Truth(packets)
@@ -92,7 +92,7 @@ def rows(reported: Rows, connections: set[frozenset[Endpoint]], damage: str) -> 
     """Rows of some connections."""
     left_out = {"capture"}
     if damage not in HARMLESS:
-        left_out.add("topics")  # whose names may have been taught in what was lost
+        left_out.add("topics")  # whose names may have been in what was lost
     if "shuffled" in damage:
         # of a retransmission, where that now comes first, and whether its end came in time
         left_out |= {"packet", "time", "latency_us", "outcome"}
@@ -135,7 +135,7 @@ def test_nothing_is_invented_and_nearly_nothing_missed_in_any_sample(
 
 
 def headers(path: Path, mss: int | None, name: str) -> Counter[str]:
-    """Of the requests of which api, version and correlation id were captured, how many were told with them;
+    """Of the requests of which api, version and correlation id were captured, how many were shown with them;
     and of their answers, how many with the right latency.
     """
     packets = from_the_start(packets_of(path, mss))

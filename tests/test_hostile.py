@@ -198,7 +198,7 @@ COMMANDS = [
     *(("summary", *LINES, f"--{part}") for part in ("groups", "lag", "versions", "transactions", "findings")),
     ("check", "--colour", "always"),
 ]
-SILENT = ("-q",)  # tell no names
+SILENT = ("-q",)  # shows no names
 
 
 def assert_harmless(text: str) -> None:

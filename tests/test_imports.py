@@ -15,7 +15,7 @@ PIPELINE = "from kdissect import open_capture, dissect"
 HELP = "from kdissect.cli.main import main; main(['--help'])"
 VERSION = "from kdissect.cli.main import main; main(['--version'])"
 
-# Whatever else comes to use these, none is needed before somebody asks for live capture, Spark, Parquet or
+# Whatever else comes to use these, none is needed before the user runs live capture, Spark, Parquet or
 # --where with a regular expression.
 HEAVY = {"scapy", "pyspark", "pyarrow", "pandas", "numpy", "rich", "re2", "confluent_kafka"}
 

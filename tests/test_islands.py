@@ -54,7 +54,7 @@ def end_of(packets: Sequence[Packet]) -> IdleTick:
 
 
 def rows(exchanges: Iterable[Exchange]) -> Rows:
-    """All that each connection's exchanges say but the names of topics, which others teach."""
+    """All that each connection's exchanges say but the names of topics, which other connections have."""
     result: Rows = {}
     for each in exchanges:
         frames = each.request_frame, each.response_frame

@@ -167,7 +167,7 @@ def test_what_waits_without_packets_is_given_up_when_time_goes_on() -> None:
 
     exchanges: list[Exchange] = []
     for exchange in dissect(live(), limits=LIVE):
-        exchanges.append(exchange)  # noqa: PERF402  (its length is asked for meanwhile)
+        exchanges.append(exchange)  # noqa: PERF402  (its length is read meanwhile)
     assert met == [0, 1, len(exchanges) - 1]
     assert exchanges[-1].kind == UNANSWERED
     assert rows_of(exchanges) == rows_of(dissect(packets))

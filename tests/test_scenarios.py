@@ -43,7 +43,7 @@ def truth(sample: str) -> dict[str, Any]:
 
 
 def rows_of(rows: Sequence[Any] | None) -> Sequence[Any]:
-    """A part that was asked for."""
+    """A requested part."""
     assert rows is not None
     return rows
 
@@ -320,7 +320,7 @@ def test_habits_that_cost() -> None:
     "sample", ["kafka-4-cluster", "kafka-3.9", "kafka-3.9-zookeeper", "kafka-2.8", "kafka-1.1"]
 )
 def test_a_leader_that_moves_and_who_wrote_meanwhile(sample: str) -> None:
-    """The writer is told so as often as the brokers logged that they did."""
+    """The writer gets that error as often as the brokers logged it."""
     (row,) = findings(sample, "leaders-moving")
     assert row.subject == "topic spread"
     refused = sum(

@@ -1,4 +1,4 @@
-"""No output shows a credential unless asked: every way in which one travels, against every way in which
+"""No output shows a credential by default: every way in which one travels, against every way in which
 kdissect prints."""
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SALT, SALTED = b"hunter2-salt", b"hunter2-salted-password"
 HMAC = b"hunter2-token-hmac"
 JAAS = "hunter2-jaas"
 KEYSTORE = "hunter2-keystore"
-HIDDEN = "hunter2-told-sensitive"
+HIDDEN = "hunter2-reported-sensitive"
 CREATED = "hunter2-at-creation"
 ENVELOPED = "hunter2-in-an-envelope"
 METADATA_RECORD = b"hunter2-scram-record"

@@ -379,7 +379,7 @@ def test_both_find_the_same_messages(capture: Path) -> None:
     result = compared(capture)
     assert result.only_kdissect == []
     assert result.headers == []
-    # Responses to what was asked before the capture began: nothing can be said of them, kdissect counts their
+    # Responses to requests before the capture began: nothing is known of them, kdissect counts their
     # bytes.
     assert all(message.complaints == [NO_REQUEST] for message in result.only_tshark)
     assert sum(message.size + SIZE_BYTES for message in result.only_tshark) <= result.skipped_bytes

@@ -1,4 +1,4 @@
-"""What the first pass skips teaches nothing: it learns what all exchanges teach, whatever was lost."""
+"""What the first pass skips has no names: it learns as much as from all exchanges, whatever was lost."""
 
 from __future__ import annotations
 

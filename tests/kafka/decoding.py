@@ -65,7 +65,7 @@ LONGEST_PREFIX = 15  # a tag, a size and a count, each a varint
 
 
 def check_spans(walked: Walk, start: int) -> None:
-    """Every byte is told: spans follow each other without a hole, in containers behind a length at most."""
+    """Every byte is in a span: no holes, except in containers, behind a length."""
     open_spans: list[Span] = []
     expected: list[int | None] = [
         start

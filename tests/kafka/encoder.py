@@ -36,7 +36,7 @@ _INT32 = Struct(">i")
 
 
 class EncodeError(KdissectError):
-    """A body that cannot be written in the layout asked for; the text names message, version and field."""
+    """A body that cannot be written in this layout; the text names message, version and field."""
 
 
 @cache

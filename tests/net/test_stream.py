@@ -207,7 +207,7 @@ def test_like_a_naive_byte_map(first: int, steps: list[tuple[str, int, int, int,
         if step[0] == "put":
             _, place, length, conflict, cut = step
             payload = truth[place : place + length]
-            if conflict == 3:  # a sender, or somebody else, who tells something else this time
+            if conflict == 3:  # a sender, or somebody else, that sends something else this time
                 payload = bytes(255 - byte for byte in payload)
             payload = payload[: max(0, length - cut)]
             stream.put(piece(first + place, payload, wire=length), counts)

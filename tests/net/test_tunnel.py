@@ -81,7 +81,7 @@ def test_tshark_finds_the_same(tmp_path: Path) -> None:
     path = tmp_path / "tunnels.pcapng"
     path.write_bytes(b"".join(blocks))
     fields = [part for field in ("tcp.srcport", "tcp.seq_raw", "tcp.len") for part in ("-e", field)]
-    decode_rules = (  # what no header tells, and tshark would only guess
+    decode_rules = (  # what no header has, and tshark would only guess
         "udp.port==8472,vxlan",
         f"mpls.label=={ETHERNET_LABEL},pwethnocw",
         f"mpls.label=={CONTROL_WORD_LABEL},pwethcw",

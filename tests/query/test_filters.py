@@ -267,7 +267,7 @@ def test_clock_times_are_of_the_first_exchanges_day() -> None:
     assert chosen.matches(FETCH)
     assert not chosen.matches(exchange(time_ns=START_NS + 24 * 3600 * SECOND_NS))
     later = filters.build(since=["00:00"], kind=["orphan"])
-    assert not later.matches(FETCH), "an exchange that another criterion refuses tells the day, too"
+    assert not later.matches(FETCH), "an exchange that another criterion excludes also sets the day"
     assert not later.matches(exchange(None, response={}, time_ns=START_NS - 24 * 3600 * SECOND_NS))
 
 

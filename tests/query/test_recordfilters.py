@@ -116,7 +116,7 @@ def test_unique() -> None:
     assert len(kept_by(chosen)) == 5
     assert kept_by(chosen) == []
     assert len(kept_by(chosen, topic="others")) == 5
-    assert len(kept_by(chosen, produced=True)) == 5  # of unknown offset: nobody can tell
+    assert len(kept_by(chosen, produced=True)) == 5  # of unknown offset: cannot be known
 
 
 def test_unique_forgets_what_is_long_ago() -> None:

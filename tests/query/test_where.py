@@ -348,7 +348,7 @@ def test_a_pattern_that_is_refused(
     message, shown, carets = str(caught.value).split("\n")
     assert message == f"--where: {reason}"
     assert shown[carets.index("^") : len(carets)] == marked
-    assert capfd.readouterr() == ("", "")  # RE2 writes to stderr unless told otherwise
+    assert capfd.readouterr() == ("", "")  # RE2 writes to stderr by default
 
 
 def test_a_pattern_that_is_too_long() -> None:

@@ -137,9 +137,9 @@ from kdissect.spark.options import parse
 from kdissect.spark.planning import plan
 from kdissect.spark.reading import read
 from tests.peak import peak_kib
-asked = parse({"path": sys.argv[1], "batchRows": "1000"})
+options = parse({"path": sys.argv[1], "batchRows": "1000"})
 columns = ["time", "request", "response", "topics"]
-batches = (batch for part in plan(asked, columns) for batch in read(part, asked, columns))
+batches = (batch for part in plan(options, columns) for batch in read(part, options, columns))
 print(sum(batch.num_rows for batch in batches), peak_kib())
 """
 

@@ -133,7 +133,7 @@ def test_a_rewritten_file_is_reported_by_its_task(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["quickstart.pcap", "mock-rebalance.pcapng"])
 def test_its_micro_batches_together_have_the_rows_of_a_batch(name: str, tmp_path: Path) -> None:
-    """But for what still waits at the end, and for what was told at a connection's start: the file before a
+    """But for what still waits at the end, and for what was sent at a connection's start: the file before a
     file does not always have it.
     """
     held_back = hold_back(*pieces(packets_of(ROOT / "samples" / name), tmp_path, 5))

@@ -64,7 +64,7 @@ def test_what_was_counted_of_two_parts_of_a_file_adds_up() -> None:
     packets = (ETH, 10, 1, 1), (OTHER, 5, 1, 1), (LO, 7, 1, 3), (ETH, 9, 8, 9), (ETH, 12, 1, 1), (LO, 1, 4, 9)
     one, two, everything = counted(*packets[:3]), counted(*packets[3:]), counted(*packets)
     behind = two.files["a.pcap"]
-    # Who reads the second part has been told how far time had come.
+    # The reader of the second part knows how far packet time had come.
     behind.backward, behind.furthest_back_ns = 2, 11
     one.merge(two)
     for name, file in everything.files.items():

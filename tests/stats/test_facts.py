@@ -42,7 +42,7 @@ def test_what_has_no_name_is_called_something() -> None:
 
 def test_a_response_without_its_request_is_of_an_unknown_api() -> None:
     assert Facts(exchange(None, response={})).api == "unknown"
-    assert Facts(exchange("Produce", response={})).api == "Produce"  # as told by a request with acks 0
+    assert Facts(exchange("Produce", response={})).api == "Produce"  # of a request with acks=0
     assert Facts(exchange(None, response={}, correlation_id=None)).api == "SASL token"
 
 

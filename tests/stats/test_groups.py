@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 NOT_READABLE = {"tls", "http-on-9092"}
 SAMPLES = [path for path in captures() if name_of(path) not in NOT_READABLE]
-# Its client was closed before it could tell its program what it had been given last.
+# Its client was closed before its program got the last assignment.
 REPORTED_LESS = {("tansu-kafka-python", "kp-group-1")}
 
 
@@ -100,7 +100,7 @@ def test_no_other_sample_has_a_storm(path: Path) -> None:
 
 
 def test_the_rebalances_of_the_samples() -> None:
-    """As the scripts that made them tell their groups to do."""
+    """As the scripts that recorded them have their groups do."""
     expected = {
         ("mock-rebalance", "workers-range"): ["first", "join"],
         ("mock-rebalance", "workers-cooperative-sticky"): ["first", "join", "revocation"],

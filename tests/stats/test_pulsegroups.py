@@ -91,7 +91,7 @@ def test_a_group_that_only_knows_heartbeats() -> None:
     assert only(fed(joined, alive), 2.5).state == STABLE
     second = consumer("b", 3, 0, 2, {}, topics=["t"])
     assigned = consumer("a", 4, 1, 2, {"t": [0]})
-    late = consumer("b", 4.5, 1, 1)  # the older epoch, told late: nothing new
+    late = consumer("b", 4.5, 1, 1)  # the older epoch, reported late: nothing new
     groups = fed(joined, alive, second, assigned, late, consumer("a", 5, 2, 2))
     row = only(groups, 5)
     assert (row.kind, row.state, row.members, row.generation, row.rebalances) == ("consumer", STABLE, 2, 2, 2)

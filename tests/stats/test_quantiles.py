@@ -21,7 +21,7 @@ def of(numbers: list[int]) -> Quantiles:
 
 
 def assert_ranks(result: Quantiles, numbers: list[int], error: float) -> None:
-    """The true rank of each answer is near the one that was asked for."""
+    """The true rank of each value is near the requested one."""
     ordered = sorted(numbers)
     for fraction, answer in zip(FRACTIONS, result.at(FRACTIONS), strict=True):
         assert answer is not None

@@ -1,4 +1,4 @@
-"""Stories of classic groups, each told from the exchanges that its members would make."""
+"""Histories of classic groups, each from the exchanges that its members would make."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_the_first_member() -> None:
     assert (row.generation_before, row.generation_after) == (None, 1)
     assert (row.members_before, row.members_after) == (0, 1)
     assert (row.joins, row.protocol, row.leader, row.exchange) == (2, "range", "a", "of-a/1")
-    assert row.seconds == 3.101  # from the JoinGroup that was only told its member id
+    assert row.seconds == 3.101  # from the JoinGroup that only got its member ID
 
 
 def test_a_second_member() -> None:
@@ -84,7 +84,7 @@ def test_a_member_that_leaves_and_says_why() -> None:
 
 
 def test_a_member_that_falls_silent() -> None:
-    """Its session is over ten seconds after its last heartbeat; then the other one is told to join again."""
+    """Its session is over ten seconds after its last heartbeat; then the other one has to join again."""
     group = history(
         *alone(),
         *second_comes(),

@@ -80,7 +80,7 @@ def jars(artifact: str, release: str) -> Path:
 
 
 def store(name: str, parts: list[bytes]) -> None:
-    """Write one file and tell what is in it."""
+    """Write one file and return what is in it."""
     lines = b"".join(parts)
     packed = lzma.compress(lines, preset=9 | lzma.PRESET_EXTREME)
     (HERE / name).write_bytes(packed)

@@ -34,7 +34,7 @@ GROUP_KEYS = [key for key in schema.family("group_coordinator") if key.name.ends
 """Until 4.0 the record type was the version of such a key."""
 
 RENAMED = {
-    ("VoteRequest", "replica_epoch"): "candidate_epoch",  # until KIP-996 only candidates asked
+    ("VoteRequest", "replica_epoch"): "candidate_epoch",  # until KIP-996 only candidates sent it
     ("VoteRequest", "replica_id"): "candidate_id",
     ("VoteRequest", "replica_directory_id"): "candidate_directory_id",
     ("ListConfigResourcesResponse", "config_resources"): "client_metrics_resources",  # all there was in 3.9

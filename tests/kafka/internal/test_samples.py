@@ -93,7 +93,7 @@ def test_assignments_are_those_that_the_members_say_they_got(capture: Path) -> N
     for who, seen in assigned(decoded_exchanges(capture)[0]).items():
         rest = iter(seen)
         assert all(partitions in rest for partitions in subscribed[who]), who
-        # A member that left, or joined again, before it told of the last one.
+        # A member that left, or joined again, before it reported the last one.
         assert len(seen) - len(subscribed[who]) <= 1, who
 
 

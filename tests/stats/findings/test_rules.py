@@ -47,7 +47,7 @@ EXPECTED: dict[str, dict[str, int]] = {
     "kafka-4-habits": {"tiny-batches": 1, "connection-per-request": 1},
     "mock-acks0": {"acks": 1},
     "mock-aiokafka": {"acks": 1},
-    # Errors that the mock cluster was told to return.
+    # Errors that the mock cluster was configured to return.
     "mock-librdkafka": {"acks": 1, "authorization-denied": 1, "not-enough-replicas": 1},
     # kafka-python 3 cannot read how the mock cluster refuses ApiVersions, and tries again and again.
     "mock-kafka-python": {"unsupported-version-loop": 1},
