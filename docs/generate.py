@@ -71,20 +71,20 @@ is null, and then so is `service_us`. Percentiles, rankings and metrics use `ser
 
 Captured at the broker, `service_us` is the time in the broker, as its request log splits it: request queue,
 local and remote time (with acks=all, a Produce waits for replicas), response queue. Captured at the client,
-it also contains a round trip of the network, unless the request was queued, and the delay of a request or
-response that was lost on the way and captured once.
+it also includes one network round trip (unless the request was queued), and the delay caused by a request or
+response that was lost in transit and captured only once.
 
-The time to transmit a large request or response is in no column: the latency begins with the last byte of
+No column includes the time to transmit a large request or response: the latency begins with the last byte of
 the request and ends with the first byte of the response. If both ends were captured, times are those of the
 first copy.
 
 A consumer's Fetch has a `service_us` if it returned at least `min_bytes` that were already available: batches
 below the last high watermark (with `read_committed`: last stable offset) that the broker had reported on the
 same connection. It has a `wait_us` if it returned less than that, or nothing. Neither is known if the
-connection had not seen the high watermark of a partition that returned records, for errors of partitions, for
-records that a quota held back, and for share groups, whose responses have no high watermark. So a consumer
-that keeps up with its producers has few service times, and one that lags has many. A Fetch of a replica or of
-KRaft has no `service_us`: it reads past the high watermark.
+high watermark of a partition with records had not yet appeared on the connection, if a partition has an
+error, if a quota held records back, or for share groups, whose responses have no high watermark. So a
+consumer that keeps up with its producers has few service times, and one that lags has many. A Fetch of a
+replica or of KRaft has no `service_us`: it reads past the high watermark.
 """
 
 BODIES = """\
@@ -113,7 +113,8 @@ EXPORTS = """\
 # Tables of an export
 
 `kdissect export` writes these tables. All have `date`, and join on `connection` and `number`. Every column
-can be null; names differ even if case is ignored. Columns have the types in `_kdissect/schema.json`, which is
+can be null; names are unique
+even when compared case-insensitively. Columns have the types in `_kdissect/schema.json`, which is
 a Spark schema. A time before the year 1 or after 9999 (a damaged capture can claim any) is null; the numbers
 `time_ns` and `timestamp_ms` still have it, as far as 64 bits allow.
 

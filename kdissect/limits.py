@@ -248,8 +248,7 @@ class Limits:
     pending_age_ns: int = _bound(
         10 * MINUTE_NS,
         "exchanges, pairing",
-        "Any client has timed out a request that is outstanding for longer (delivery.timeout.ms is 2 "
-        "minutes).",
+        "After this, any client has timed out the request (delivery.timeout.ms is 2 minutes).",
     )
     held_bytes_in_all: int = _bound(
         32 * MIB,
@@ -261,8 +260,8 @@ class Limits:
     watermarks: int = _bound(
         2000,
         "exchanges, latency",
-        "Partitions that the consumers of one connection fetch, about 250 bytes each: a broker rarely leads "
-        "more of one consumer's. Without the last high watermark it is unknown whether a fetch waited.",
+        "Partitions fetched on one connection, about 250 bytes each: a broker rarely leads more of those "
+        "that one consumer reads. Without the last high watermark it is unknown whether a fetch waited.",
     )
 
     order_rows: int = _bound(
@@ -287,8 +286,8 @@ class Limits:
     naming_window_ns: int = _bound(
         2 * SECOND_NS,
         "exchanges, names",
-        "How long a row waits for a topic's name, with `--names window`. Clients that meet a new topic ask "
-        "for its metadata within milliseconds.",
+        "How long a row waits for a topic's name, with `--names window`. Clients request the "
+        "metadata of a new topic within milliseconds.",
     )
     naming_rows: int = _bound(10_000, "exchanges, names", "Rows waiting for a name.")
     naming_bytes: int = _bound(48 * MIB, "exchanges, names", "Frames and decoded size of the waiting rows.")
@@ -297,7 +296,7 @@ class Limits:
         100_000,
         "exchanges, end-to-end latency",
         "Produced batches whose time is remembered until they are fetched, about 300 bytes each. The oldest "
-        "are forgotten first; where a first pass gathers them (Spark, `export -j`), it keeps the first.",
+        "are forgotten first. With Spark or `export -j`, the earliest are kept instead.",
     )
     produce_window_ns: int = _bound(
         1 * SECOND_NS,

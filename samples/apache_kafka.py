@@ -249,7 +249,7 @@ def run_java(*command: str, log: IO[bytes] | int | None = None) -> subprocess.Po
 
 
 def console(name: str, *arguments: str, lines: Iterable[str] = ()) -> str:
-    """What one of Kafka's command line tools prints (a class of org.apache.kafka.tools), given these lines."""
+    """What a command line tool of Kafka prints (of org.apache.kafka.tools), given these lines."""
     java = run_java(
         "-cp", f"{jars(BESIDE)}/*", f"org.apache.kafka.tools.{name}", *arguments, log=subprocess.PIPE
     )

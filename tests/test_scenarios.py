@@ -274,7 +274,7 @@ def test_throttle_times_are_those_that_the_clients_received() -> None:
         assert (row.throttled, row.throttle_time_ms) == (counts[row.client], times[row.client])
     rows = findings("kafka-4-quota", "throttled")
     assert {row.subject.partition(",")[0].removeprefix("client "): row.message for row in rows} == {
-        name: f"throttled in {counts[name]} responses, for {time:,} ms in total and {most[name]:,} ms at most"
+        name: f"throttled in {counts[name]} responses: {time:,} ms in total, {most[name]:,} ms maximum"
         for name, time in times.items()
     }
 

@@ -165,7 +165,7 @@ def export_options(form: str = JSONL) -> Callable[[Command], Command]:
             "--records",
             "with_records",
             is_flag=True,
-            help="Also write the table records, which decodes all batches.",
+            help="Also write the records table (decodes all batches).",
         ),
         table_options(form=form),
         mode_option,

@@ -192,7 +192,7 @@ class HelpfulCommand(click.Command):
             kept: dict[str, Any] = {"metavar": metavar, "envvar": variable, "help": text, "callback": _keep}
             self.params.append(click.Option([f"--{name}"], **kept, **eager))
         flag: dict[str, Any] = {"is_flag": True, "expose_value": False}
-        debug = f"Show the traceback of a bug; same as {DEBUG}=1."
+        debug = f"Show a traceback after a crash; same as {DEBUG}=1."
         self.params.append(click.Option(["--debug"], callback=_debug, help=debug, **flag))
         flag |= {"is_eager": True, "help": "Show all options and examples."}
         self.params.append(click.Option(["--help-all"], callback=_help_all, **flag))

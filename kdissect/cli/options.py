@@ -330,7 +330,7 @@ filter_options = combine(
     _criterion(
         "error",
         "ERROR",
-        "Error name, code or glob: NOT_LEADER_OR_FOLLOWER, 6, '*' for any error, or serious.",
+        "Error name, code or glob: NOT_LEADER_OR_FOLLOWER, 6, '*' (any error), 'serious' (no expected ones).",
         codes.error_names,
     ),
     _criterion("kind", "KIND", f"One of {', '.join(KINDS)}.", lambda: KINDS),

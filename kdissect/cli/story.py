@@ -81,8 +81,8 @@ def story(
 ) -> None:
     """Show what happened to one group, client, transaction, topic or record.
 
-    SUBJECT is group:G, client:C, txn:ID, topic:T or record:T:P@OFFSET. Shows all exchanges about it, of all
-    connections, in order of time; filters leave out the others.
+    SUBJECT is group:G, client:C, txn:ID, topic:T or record:T:P@OFFSET. Shows all exchanges that
+    involve it, on any connection, in order of time. Filters narrow the list.
     """
     from kdissect.text.story import Story
 

@@ -226,7 +226,7 @@ class ClientConnectionsRow:
     broker_round_trips: RoundTripsRow = described("Round trips to the broker.")
     client_segments: int = described("Segments with new payload from the client.")
     broker_segments: int = described("The same from the broker.")
-    client_retransmissions: int = described("Segments that the client retransmitted, without SYNs.")
+    client_retransmissions: int = described("Segments that the client retransmitted, excluding SYNs.")
     broker_retransmissions: int = described("The same of the broker.")
     client_spurious: int = described("Unnecessary retransmissions of the client, as the broker reported.")
     broker_spurious: int = described("The same of the broker.")

@@ -262,13 +262,13 @@ EXCHANGE: tuple[Column, ...] = (
     ),
     _part(
         "wait_us",
-        "The rest of the latency where the broker waited on purpose: for JoinGroup, SyncGroup, and a Fetch "
+        "The rest of the latency, if the broker waited on purpose: for JoinGroup, SyncGroup, and a Fetch "
         "or ShareFetch that returned no records, or only records past the last high watermark that the "
         "connection had seen. Otherwise 0. Null if this cannot be known.",
     ),
     _part(
         "service_us",
-        "The rest of the latency where the broker did not wait: the time to serve the request. Null if the "
+        "The rest of the latency, if the broker did not wait: the time to serve the request. Null if the "
         "broker waited, or if one of the other parts is null.",
     ),
     Column("client_ip", STRING, attrgetter("connection.client.ip"), "Client address."),

@@ -210,7 +210,7 @@ _TCP_COLUMNS = (
     *_sides(
         "retransmissions",
         lambda tcp, _, side: tcp.retransmitted(side),
-        "Segments that the client retransmitted, without SYNs.",
+        "Segments that the client retransmitted, excluding SYNs.",
     ),
     *_sides(
         "spurious_retransmissions",
@@ -295,7 +295,7 @@ CONNECTIONS = Table(
         _gap("lost_bytes", "kafka_lost_bytes", "Bytes missing from the capture.", "bytes"),
         _gap("cut_bytes", "kafka_cut_bytes", "Bytes not captured because of the snaplen.", "bytes"),
         _plain("repeated_bytes", INT64, "Repeated bytes: retransmitted, or captured twice; null if still "
-               "open, as are the next four.", unit="bytes"),
+               "open, as are `out_of_order`, `resyncs`, `skipped_bytes` and `unread_bytes`.", unit="bytes"),
         _plain("out_of_order", INT64, "Segments captured after a later one."),
         *_TCP_COLUMNS,
         _plain("resyncs", INT64, "Number of searches for the next frame boundary."),

@@ -117,7 +117,7 @@ def _connections(check: quality.Check) -> Iterator[str]:
             f"Kafka: {part.kafka_from_start:,} from the start",
             f"{part.kafka_mid_stream:,} from mid-stream",
             f"{part.kafka_one_sided:,} one-sided" if part.kafka_one_sided else None,
-            f"skipped {many(skipped, 'byte')} outside whole messages" if skipped else None,
+            f"skipped {many(skipped, 'byte')} of partial messages" if skipped else None,
         )
     if part.close_reasons:
         yield ", ".join(f"{count:,} {_ENDS[end]}" for end, count in part.close_reasons.items())

@@ -258,8 +258,8 @@ def _help(room: int) -> list[Line]:
     explanation = (
         "Rates are per second, over the last ten seconds. IN: sent by clients; OUT: by",
         "brokers. P50, P95, P99: from the last byte of a request to the first byte of its",
-        "response, without long polls. POLLS/s: long polls, Fetches that waited for data",
-        "until their max_wait_ms expired. FAIL/s, FAILED: exchanges with an error code.",
+        "response, without waits. WAITS/s: requests that the broker held by design: long",
+        "polls, JoinGroup, SyncGroup. FAIL/s, FAILED: exchanges with an error code.",
         "CONN: connections active in the last minute. REPLICATED/s: fetched by other",
         "brokers. LAG: records from the committed offsets to the ends of the partitions;",
         "WORST: the partition with the most. REBAL: rebalances seen.",

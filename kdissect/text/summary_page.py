@@ -90,7 +90,7 @@ def sections(
 
 
 _NOTES = {
-    "APIs": ("N to MAX: service times, without queues, quotas and waits; see Waits",),
+    "APIs": ("N, percentiles and MAX: service times, without time in queues, quotas and waits",),
     "Unanswered": ("details: kdissect read -V --exchange ID FILE",),
     "Slowest exchanges": ("by service time; details: kdissect read -V --exchange ID FILE",),
     "Waits": ("not in the service times above; UNKNOWN: exchanges that may have waited",),

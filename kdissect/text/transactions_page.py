@@ -24,7 +24,7 @@ def sections(part: TransactionsPart, *, limit: int | None, narrow: bool = False)
     started = sum(row.started for row in part.producers)
     left_open = sum(row.open for row in part.producers)
     note = (
-        f"{many(len(part.producers), 'producer')}, {many(started, 'transaction')}, {left_open:,} never ended"
+        f"{many(len(part.producers), 'producer')}, {many(started, 'transaction')}, {left_open:,} still open"
     )
     yield table("Producers", _PRODUCERS, part.producers, limit=limit, narrow=narrow, notes=(note,))
     if part.transactions:

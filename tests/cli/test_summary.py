@@ -126,7 +126,7 @@ def test_transactions(capsys: pytest.CaptureFixture[str]) -> None:
     done = run(capsys, "summary", "--transactions", "samples/kafka-4-transactions.pcap")
     _, *titles = [line for line, before in zip(done.lines, ["", *done.lines], strict=False) if not before]
     assert titles == ["Capture", "Producers", "Transactions", "Sequence numbers"]
-    assert "5 producers, 10 transactions, 0 never ended" in done.lines
+    assert "5 producers, 10 transactions, 0 still open" in done.lines
 
 
 def test_sketches(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

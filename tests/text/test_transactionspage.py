@@ -39,7 +39,7 @@ def test_the_page(narrow: bool) -> None:
         "Fenced producers",
         "Sequence numbers",
     ]
-    assert page[0].notes == ("1 producer, 2 transactions, 1 never ended",)
+    assert page[0].notes == ("1 producer, 2 transactions, 1 still open",)
     assert page[1].left_out == 1
     assert page[3].notes == ("1 partition written with sequence numbers, 1 with gaps",)
     assert all(len(row) == len(section.views) for section in page for row in section.rows)
@@ -52,4 +52,4 @@ def test_fenced_producers() -> None:
 
 def test_a_capture_without_producers() -> None:
     (section,) = sections(Transactions(DEFAULT).rows(), limit=3)
-    assert section.notes == ("0 producers, 0 transactions, 0 never ended",)
+    assert section.notes == ("0 producers, 0 transactions, 0 still open",)

@@ -109,8 +109,8 @@ def _to_reports(text: str) -> tuple[str, ...]:
 def report(folder: str, **options: Any) -> None:
     """Analyze tables: latency, throughput, errors, lag, rebalances and more.
 
-    DIR was written by kdissect export or kdissect spark decode. The numbers match kdissect summary, for more
-    captures than one machine can read.
+    DIR was written by kdissect export or kdissect spark decode. The numbers are those of kdissect summary,
+    but the captures can be more than one machine can read.
     """
     spark_target, log = target_options.take(options)
     target, as_json = options["target"], options["as_json"]

@@ -257,7 +257,7 @@ class Sasl(Rule):
     name = "sasl-failures"
     severity = WARNING
     title = "A client fails to authenticate."
-    when = f"Any failure; {_LOOP} failures make it an error."
+    when = f"Any failure; error at {_LOOP} failures."
     advice = (
         "Compare the client's user, password and sasl.mechanism with the configuration of the broker's "
         "listener."
@@ -330,8 +330,8 @@ class Throttled(Rule):
             if each.count >= _MOST_THROTTLED or each.sum_ms >= _MOST_MS:
                 yield self.finding(
                     f"client {client}, broker {broker}",
-                    f"throttled in {each.count:,} response{'s' if each.count > 1 else ''}, for "
-                    f"{each.sum_ms:,} ms in total and {each.most_ms:,} ms at most",
+                    f"throttled in {each.count:,} response{'s' if each.count > 1 else ''}: "
+                    f"{each.sum_ms:,} ms in total, {each.most_ms:,} ms maximum",
                     each,
                 )
 
@@ -370,9 +370,8 @@ class UnsupportedVersions(Rule):
     severity = ERROR
     title = "A client keeps using a version that the broker rejects."
     when = (
-        f"{_MOST_UNSUPPORTED} rejected requests; or {_MOST_UNSUPPORTED} connections that end with a request "
-        "in a removed version that the broker never accepted, or on which nothing follows a rejected "
-        "ApiVersions."
+        f"{_MOST_UNSUPPORTED} rejected requests; or {_MOST_UNSUPPORTED} connections that end right after a "
+        "request in a removed version never accepted by the broker, or right after a rejected ApiVersions."
     )
     advice = (
         "Upgrade the client library, or set the broker's release in the client if it has an option for that."
@@ -498,7 +497,7 @@ class ClientIds(Rule):
     severity = NOTE
     title = "Two applications use the same client ID."
     when = "Clients with the same ID but different libraries or principals, active at the same time."
-    advice = "Give each application a separate client.id; its replicas can share it."
+    advice = "Give each application a separate client.id; its instances can share it."
 
     def feed(self, facts: Facts) -> None:
         """Note when an application was active."""

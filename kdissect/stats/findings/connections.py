@@ -85,13 +85,13 @@ class BrokerSilent(ConnectionRule):
     title = "A broker acknowledges requests at the TCP level but does not respond."
     when = (
         f"For {_SILENT_NS // SECOND_NS} s ({_NEVER_NS // SECOND_NS} s if the connection had no response at "
-        "all) there was no response to an acknowledged request, or only one after the client had closed the "
+        "all) an acknowledged request got no response, or got it only after the client had closed the "
         "connection. Requests that wait by design and connections that the broker ended are not counted. "
-        f"{_OFTEN} connections make it an error."
+        f"The severity rises to error at {_OFTEN} connections."
     )
     advice = (
         "Check the broker process: garbage collection pauses, disk stalls, request handler idle ratio. "
-        "The network is fine."
+        "The network path is probably fine, unless a proxy acknowledges for the broker."
     )
     counts = Waits
 
@@ -138,8 +138,7 @@ class BrokerResets(ConnectionRule):
     severity = WARNING
     title = "A broker resets connections (RST) with requests outstanding."
     when = (
-        f"Any occurrence; {_OFTEN} connections make it an error. A broker restart resets each open "
-        "connection once."
+        f"Any occurrence; error at {_OFTEN} connections. A broker restart resets each open connection once."
     )
     advice = (
         "Look for broker restarts, connection limits (max.connections, max.connections.per.ip), proxies, and "
@@ -177,8 +176,8 @@ class BrokerCloses(ConnectionRule):
     severity = WARNING
     title = "A broker closes connections (FIN) right after a request, without a response."
     when = (
-        f"Within {_RIGHT_AFTER_NS // SECOND_NS} s of a request that does not wait by design; {_OFTEN} "
-        "connections make it an error."
+        f"Within {_RIGHT_AFTER_NS // SECOND_NS} s of a request that does not wait by design; error at "
+        f"{_OFTEN} connections."
     )
     advice = (
         "See the broker's log for the reason: an unsupported version, a request larger than "
@@ -305,7 +304,7 @@ class ConnectionRefused(Unreachable):
     title = "Connections to a Kafka listener are refused."
     when = (
         "Any attempt to reach an endpoint that is decoded as Kafka by -d, or where a broker responds in the "
-        f"capture; {_OFTEN} attempts make it an error if no later one succeeds. Scans and floods are not "
+        f"capture; error at {_OFTEN} attempts if no later one succeeds. Scans and floods are not "
         "reported."
     )
     advice = (
@@ -336,7 +335,7 @@ class ConnectTimeout(Unreachable):
     title = "Attempts to connect to a Kafka listener get no answer."
     when = (
         "Any attempt whose SYN was retransmitted without an answer, to the same endpoints as for "
-        f"connection-refused; {_OFTEN} attempts make it an error if no later one succeeds."
+        f"connection-refused; error at {_OFTEN} attempts if no later one succeeds."
     )
     advice = (
         "Check firewalls, security groups and routes between client and broker, and that the broker's host "
@@ -593,7 +592,7 @@ class ClosedInHandshake(ConnectionRule):
     when = (
         "Any ClientHello after which the broker ends the connection without sending a byte, on a listener "
         "where no client uses plaintext and that is decoded as Kafka by -d or advertised in the capture; "
-        f"{_OFTEN} connections make it an error."
+        f"error at {_OFTEN} connections."
     )
     advice = (
         "Check that the listener uses TLS, and check its certificates. Behind a load balancer, check that it "

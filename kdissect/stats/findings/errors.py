@@ -47,11 +47,11 @@ class ProduceRefused(Rule):
     title = "A broker rejects records with a permanent error."
     when = (
         "Any Produce error that producers do not retry and that no other rule covers: UNKNOWN_SERVER_ERROR, "
-        "CORRUPT_MESSAGE, INVALID_RECORD ..."
+        "INVALID_RECORD, INVALID_TIMESTAMP ..."
     )
     advice = (
-        "Check the broker's log for the cause, and that the application handles failed sends: these records "
-        "were not stored."
+        "Check the broker's log for the cause, and that the application handles failed sends: the records "
+        "are lost unless it sends them again."
     )
     apis = frozenset({"Produce"})
 

@@ -42,7 +42,7 @@ class Acks(Rule):
     name = "acks"
     severity = WARNING
     title = "A producer with acks=0 or 1 writes to a replicated topic."
-    when = "Any occurrence, because acks is a deliberate setting; acks=1 is a note."
+    when = "Any occurrence: acks=0 is a warning, acks=1 a note."
     advice = "Set acks=all and enable.idempotence=true, unless losing records is acceptable."
     apis = frozenset({"Produce"}) | APIS
     counts = Writes
@@ -271,7 +271,10 @@ class TinyBatches(Rule):
         f"{_MOST} batches to a topic in 10 seconds averaging fewer than {_RECORDS} records and "
         f"{_BYTES:,} bytes; low-traffic topics are not reported."
     )
-    advice = "Let the producer fill batches: set linger.ms to 5 to 100, and do not flush after each record."
+    advice = (
+        "Let the producer fill batches: set linger.ms to between 5 and 100, and do not flush after each "
+        "record."
+    )
     apis = frozenset({"Produce"})
     counts = BatchBursts
 
