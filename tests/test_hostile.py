@@ -7,6 +7,7 @@ import io
 import json
 import re
 import sys
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +17,7 @@ from prometheus_client import generate_latest
 from kdissect import dissect, open_capture
 from kdissect.cli.live import LiveSummary
 from kdissect.cli.main import main
+from kdissect.cli.run import Totals
 from kdissect.cli.terminal import USAGE
 from kdissect.kafka import apis, schema
 from kdissect.kafka.layout import layout, split
@@ -23,6 +25,7 @@ from kdissect.limits import DEFAULT
 from kdissect.phrases import printable
 from kdissect.stats.facts import Facts
 from kdissect.stats.pulse import Pulse
+from kdissect.stats.survey import Survey
 from kdissect.stats.traffic import BY
 from kdissect.text.dashboard import StatusBar, UiState, draw
 from kdissect.text.dashboard_panes import PANES
@@ -321,7 +324,8 @@ def test_nor_does_what_live_says_at_the_end(
     for each in facts:
         recap.feed(each.exchange)
     with open_capture(str(capture)) as packets:
-        recap.write([HOSTILE], dissect(packets), "always")
+        totals = Totals(Counter(), Counter(), [], [HOSTILE], packets.sources, HOSTILE)
+        recap.write([HOSTILE], totals, Survey(DEFAULT), "always")
     output = capsys.readouterr().err
     assert_harmless(output)
     assert r"\x1b]0;PWNED" in output
