@@ -124,11 +124,14 @@ def _connections(check: quality.Check) -> Iterator[str]:
 
 
 def _exchanges(part: quality.ExchangesPart) -> Iterator[str]:
+    unclear = part.unanswered - part.no_answer - part.pending
     yield facts(
         many(part.total, "exchange"),
         f"{part.answered:,} answered" if part.answered else None,
         f"{part.unacknowledged:,} with acks=0" if part.unacknowledged else None,
-        f"{part.unanswered:,} unanswered" if part.unanswered else None,
+        f"{part.no_answer:,} unanswered" if part.no_answer else None,
+        f"{part.pending:,} pending" if part.pending else None,
+        f"{unclear:,} whose response may not have been captured" if unclear else None,
         f"{many(part.orphans, 'response')} without request" if part.orphans else None,
     )
     if part.lost or part.incomplete:

@@ -57,7 +57,7 @@ def overview(summary: Summary, width: int | None) -> PageSection:
 
 def verdicts(summary: Summary, width: int | None) -> PageSection:
     """The verdicts on capture and traffic only."""
-    return _section([*_verdicts(summary)], width)
+    return _section([*_verdicts(summary, shows_reason=True)], width)
 
 
 def _section(blocks: Sequence[_ScreenBlock], width: int | None) -> PageSection:
@@ -103,7 +103,8 @@ _MORE = "more"
 _FINDINGS, _GROUPS, _ERRORS, _UNANSWERED = 6, 3, 4, 2  # items at most; one line each, they fit with the rest
 
 
-def _verdicts(summary: Summary) -> Iterator[_ScreenBlock]:
+def _verdicts(summary: Summary, *, shows_reason: bool = False) -> Iterator[_ScreenBlock]:
+    """``shows_reason``: of the verdict on the traffic. It is the first finding."""
     quality, health = summary.quality, summary.health
     if quality is not None:
         style = "" if quality.verdict == GOOD else _STYLES.get(quality.verdict, _RED)
@@ -111,9 +112,11 @@ def _verdicts(summary: Summary) -> Iterator[_ScreenBlock]:
         is_void = quality.verdict in (EMPTY, NO_KAFKA)  # there are no figures
         yield _ScreenBlock("capture", [(text, style) for text in texts[is_void:]])
     if health is not None:
-        yield _ScreenBlock(
-            "traffic", [(f"{health.verdict}: {health.message}", _STYLES.get(health.verdict, ""))]
-        )
+        style = _STYLES.get(health.verdict, "")
+        texts = [f"{health.verdict}: {health.message}"]
+        if health.reason and shows_reason:
+            texts.append(health.reason)
+        yield _ScreenBlock("traffic", [(text, style) for text in texts])
 
 
 def _findings(summary: Summary) -> _ScreenBlock | None:
@@ -181,7 +184,7 @@ def _unanswered(summary: Summary) -> _ScreenBlock | None:
     count = sum(row.no_answer for row in summary.apis or ())
     items = []
     for row in rows[:_UNANSWERED]:
-        topics = f" of {listed([topic_label(topic) for topic in row.topics])}" if row.topics else ""
+        topics = f" ({listed([topic_label(topic) for topic in row.topics], 'topic')})" if row.topics else ""
         age = duration(row.age_us * 1000)
         items.append((f"{age}: {row.api}{topics} from {row.client} to {row.broker} ({row.exchange})", ""))
     return _ScreenBlock("unanswered", items, max(0, count - len(items))) if items else None

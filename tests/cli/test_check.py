@@ -41,7 +41,7 @@ Kafka: 1 from the start, 0 from mid-stream
 1 still open at the end
 
 Exchanges
-4 exchanges, 3 answered, 1 unanswered
+4 exchanges, 3 answered, 1 pending
 """
 
 
