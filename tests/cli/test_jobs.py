@@ -31,7 +31,7 @@ def test_large_captures_use_all_cores_by_default(tmp_path: Path, monkeypatch: py
 
     def jobs(*paths: Path | str, requested: int | None = None, **settings: Any) -> int:
         options: Any = {"files": [str(path) for path in paths], "also_files": (), "no_progress": True}
-        options |= {"ports": (), "decode_as": (), "show_secrets": False}
+        options |= {"ports": (), "decode_as": (), "show_secrets": False, "tls_keylog": ()}
         return processes(Query.take(options), requested, **settings)
 
     assert (jobs(small), jobs(large), jobs(small, large)) == (1, 3, 3)

@@ -20,6 +20,7 @@ from kdissect.pipeline import Dissection
 from kdissect.stats.cluster import Cluster
 from kdissect.stats.connection_log import ConnectionFeed
 from kdissect.stats.findings.brokers import Leaders
+from kdissect.stats.findings.connections import ResolvedNames
 from kdissect.stats.lag import Samples
 from kdissect.stats.quantiles import Bounded, Distinct, Largest, Quantiles
 from kdissect.stats.summarizer import PARTS, Summarizer
@@ -142,6 +143,8 @@ def state(value: Any) -> Any:
         return value.terms
     if isinstance(value, Listeners):
         return sorted(value)
+    if isinstance(value, ResolvedNames):
+        return value.addresses
     if isinstance(value, Bounded):
         return state(dict(value)), state(value.other)
     if isinstance(value, dict):
