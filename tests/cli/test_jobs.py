@@ -40,4 +40,4 @@ def test_large_captures_use_all_cores_by_default(tmp_path: Path, monkeypatch: py
     assert jobs(large, by_default=False) == 1
     assert jobs(large, by_default=False, requested=2) == 2
     assert jobs(large, requested=2, allowed=False) == 1
-    assert jobs(tmp_path, large, requested=2) == 1
+    assert jobs(tmp_path, requested=2) == 2
