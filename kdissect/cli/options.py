@@ -168,7 +168,7 @@ def take_options(options: dict[str, Any]) -> Options:
         ports=frozenset().union(*options.pop("ports")),
         kafka_ports=frozenset().union(*options.pop("decode_as")),
         show_secrets=options.pop("show_secrets"),
-        key_logs=key_logs(options.pop("tls_keylog")),
+        key_logs=key_logs(options.pop("tls_keylog", ())),
         criteria={name: texts for name in CRITERIA if (texts := options.pop(name, ()))},
         where=options.pop("where", None),
         exchanges=frozenset(options.pop("exchanges", ())),
