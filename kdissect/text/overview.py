@@ -1,4 +1,4 @@
-"""``Summary`` -> its first screen: what an on-call engineer asks first, on at most 24 lines of a terminal.
+"""``Summary`` -> its first screen: what an on-call engineer checks first, on at most 24 lines of a terminal.
 
     capture     good: all 233 exchanges captured whole over 11.18s
     traffic     degraded: 233 requests, 0 unanswered, 0 with errors

@@ -168,11 +168,6 @@ class TlsConnection:
             return []
         return self._give_up(self.reason or _NOT_OPENED)
 
-    @property
-    def waiting_since_ns(self) -> int | None:
-        """Time of the first item held; None if nothing is held."""
-        return self._held[0][1].time_ns if self._held else None
-
     def _hold(self, side: int, item: Data | Gap) -> Items:
         is_first = not any(isinstance(held, Data) for _, held in self._held)
         self._held.append((side, item))

@@ -59,7 +59,7 @@ class Hello:
         session_id: of a ServerHello: of the session that is opened or resumed.
         version: of a ServerHello: the version of the session.
         cipher: of a ServerHello: number of the cipher suite.
-        server_name: of a ClientHello: which server the client asks for; None if it names none.
+        server_name: of a ClientHello: of the server that the client requests; None if it names none.
         ticket: of a ClientHello: with which it wants to resume a session before TLS 1.3; empty: none.
         encrypt_then_mac, extended_master_secret: of a ServerHello: whether these were negotiated.
         is_retry: of a ServerHello: whether it is a HelloRetryRequest.

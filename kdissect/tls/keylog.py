@@ -99,10 +99,6 @@ class KeyLog:
         entry = self._by_random.get(client_random, ())
         return [secret for name, secret in zip(entry[::2], entry[1::2], strict=True) if name == label][::-1]
 
-    def knows(self, client_random: bytes) -> bool:
-        """Whether a key log has any secret of this session by its client random."""
-        return client_random in self._by_random
-
     def learn(self, session_id: bytes, master: bytes) -> None:
         """Note the master secret of a session that was opened, by its session ID or its ticket: clients that
         resume a session do not always write a line for it.
