@@ -57,7 +57,7 @@ def test_parquet(report: Reporting, spark: SparkSession, tmp_path: Path) -> None
     ("options", "message"),
     [
         (["--report", "latencies"], 'unknown report "latencies"; did you mean "latency"?'),
-        (["--report", "nix"], 'unknown report "nix"; known: latency, throughput'),
+        (["--report", "nix"], 'unknown report "nix"; known: latency, waits, throughput'),
         (["--json", "-o", "x"], "--json and -o are mutually exclusive"),
         (["--master", "local[2]", "--remote", "sc://h"], "--master and --remote are mutually exclusive"),
         (["--remote", "spark://h"], 'invalid Spark Connect server "spark://h": use sc://HOST:PORT'),
