@@ -57,7 +57,7 @@ class Evidence(Summed):
 
     def add(self, facts: Facts, count: int = 1) -> None:
         """Add an exchange with ``count`` occurrences."""
-        self.take(facts.exchange.time_ns, facts.id, count)
+        self.take(facts.time_ns, facts.id, count)
 
     def take(self, time_ns: int, exchange: str, count: int = 1) -> None:
         """Add occurrences by time and the ID of an exchange or connection."""
