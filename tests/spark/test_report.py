@@ -49,7 +49,9 @@ def test_columns_are_those_that_the_docstring_promises(spark: SparkSession, fold
         if column not in keys:
             assert columns[column][0] == kind, column
     optional = {
-        name for name, (_, sentence) in columns.items() if sentence.startswith(("with a window", "with ``sketches``"))
+        name
+        for name, (_, sentence) in columns.items()
+        if sentence.startswith(("with a window", "with ``sketches``"))
     }
     assert {name for name in columns if name != "..."} - optional == {
         column for column, _ in frame.dtypes
