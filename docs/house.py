@@ -61,6 +61,16 @@ def code_lines(text: str) -> int:
     return len(lines - documents)
 
 
+def texts_of(root: Path) -> dict[str, str]:
+    """Module -> its source."""
+    return {
+        ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): path.read_text(
+            "utf-8"
+        )
+        for path in sorted(root.glob("kdissect/**/*.py"))
+    }
+
+
 def imports(trees: dict[str, ast.Module]) -> dict[str, set[str]]:
     """Module -> the modules of the package that it imports."""
     result: dict[str, set[str]] = {}
@@ -100,12 +110,7 @@ def cycles(graph: dict[str, set[str]]) -> list[list[str]]:
 def main() -> None:
     """Print the numbers."""
     root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent).resolve()
-    texts = {
-        ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): path.read_text(
-            "utf-8"
-        )
-        for path in sorted(root.glob("kdissect/**/*.py"))
-    }
+    texts = texts_of(root)
     trees = {name: ast.parse(text) for name, text in texts.items()}
     graph = imports(trees)
     classes = Counter(

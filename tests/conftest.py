@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
-from kdissect.cli.help import CONFIG_VARIABLE, PROFILE_VARIABLE
+from kdissect.cli.config_file import CONFIG_VARIABLE, PROFILE_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator

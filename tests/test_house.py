@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
@@ -12,7 +13,7 @@ from pathlib import Path
 import click
 
 import kdissect
-from docs import generate
+from docs import generate, house
 from kdissect.cli.main import kdissect as command_line
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -81,6 +82,11 @@ def test_every_decision_is_listed() -> None:
     page = (folder / "README.md").read_text(encoding="utf-8")
     pages = {path.name for path in folder.glob("*.md")} - {"README.md"}
     assert [name for name in pages if f"]({name})" not in page] == []
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    trees = {name: ast.parse(text) for name, text in house.texts_of(ROOT).items()}
+    assert house.cycles(house.imports(trees)) == []
 
 
 def test_every_room_is_on_the_map() -> None:

@@ -23,7 +23,7 @@ HEAVY = {"scapy", "pyspark", "pyarrow", "pandas", "numpy", "rich", "re2", "confl
 ROOMS = ("capture", "exchanges", "kafka", "net", "query", "spark", "stats", "tables", "text", "pipeline")
 WORK = tuple(f"kdissect.{name}" for name in (*ROOMS, *(f"cli.{command}" for command in COMMANDS)))
 # But an error message may have text of somebody else in it, and goes through kdissect.phrases.
-SAFE_TEXT = {"kdissect.phrases", "kdissect.cli.help"}
+SAFE_TEXT = {"kdissect.phrases", "kdissect.cli.help", "kdissect.cli.config_file"}
 
 _LIST_MODULES = "\nimport json, sys\nsys.stderr.write(json.dumps(sorted(sys.modules)))"
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kdissect.cli.config_file import COLORS, DEFAULTS, HOSTS, PROFILES, is_defaults, key_of
-from kdissect.cli.help import command, configuration, name_of, options_of
+from kdissect.cli.config_file import COLORS, DEFAULTS, HOSTS, PROFILES, configuration, is_defaults, key_of
+from kdissect.cli.help import command
+from kdissect.cli.option_names import name_of, options_of
 from kdissect.cli.options import color_option
 from kdissect.cli.terminal import output, use_color, width
 from kdissect.phrases import ABSENT, absent

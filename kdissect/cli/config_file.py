@@ -12,15 +12,24 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from kdissect.cli.help import GROUPS, flag_of, name_of, options_of
+from kdissect.cli.option_names import GROUPS, flag_of, name_of, options_of
 from kdissect.errors import UsageError
-from kdissect.query.nearest import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
 DEFAULTS, PROFILES = "defaults", "profiles"
 COLORS, HOSTS = "colors", "hosts"
+CONFIG_VARIABLE, PROFILE_VARIABLE = "KDISSECT_CONFIG", "KDISSECT_PROFILE"
+_OPTIONS = {
+    "config": (
+        "FILE",
+        CONFIG_VARIABLE,
+        f"Configuration file; same as {CONFIG_VARIABLE}=FILE. See docs/config.md.",
+    ),
+    "profile": ("NAME", PROFILE_VARIABLE, f"Profile of that file; same as {PROFILE_VARIABLE}=NAME."),
+}
+_LOADED = f"{__name__}.loaded"  # in the context: the file
 
 
 class Setting(NamedTuple):
@@ -100,7 +109,7 @@ class ConfigFile(NamedTuple):
                 values[option.name] = self._value(key, value, table, option)
             elif not is_defaults(table) or key not in KEYS:
                 long = [name for name, each in known.items() if f"-{key}" in each.opts]
-                hint = did_you_mean(long[0] if long else key, KEYS if is_defaults(table) else known)
+                hint = _hint(long[0] if long else key, KEYS if is_defaults(table) else known)
                 raise self.error(table, f'unknown key "{key}"{hint}')
         return {name: value for name, value in values.items() if value is not None}
 
@@ -122,17 +131,17 @@ class ConfigFile(NamedTuple):
                     "", f"{prefix}{name} is not a table; keys belong into tables such as [defaults]"
                 )
             if name not in known:
-                raise self.error("", f"unknown table [{prefix}{name}]{did_you_mean(name, known)}")
+                raise self.error("", f"unknown table [{prefix}{name}]{_hint(name, known)}")
 
     def _color(self, key: str, setting: Setting) -> str:
         from kdissect.text import style
 
         if key not in style.COLORS:
-            raise self.error(setting.table, f'unknown key "{key}"{did_you_mean(key, style.COLORS)}')
+            raise self.error(setting.table, f'unknown key "{key}"{_hint(key, style.COLORS)}')
         words = setting.value.split() if isinstance(setting.value, str) else [str(setting.value)]
         for word in words:
             if word not in style.CODES:
-                hint = did_you_mean(word, style.CODES)
+                hint = _hint(word, style.CODES)
                 raise self.error(setting.table, f'{key}: unknown color "{word}"{hint}')
         return " ".join(words)
 
@@ -171,6 +180,39 @@ def key_of(option: click.Option) -> str:
 
 KEYS = frozenset(flag.lstrip("-") for group, flags in GROUPS.items() if group != "Help" for flag in flags)
 """All options of all commands, for ``[defaults]``."""
+
+
+def config_options() -> list[click.Option]:
+    """``--config`` and ``--profile``: parsed before all others."""
+    return [
+        click.Option(
+            [f"--{name}"],
+            metavar=metavar,
+            envvar=variable,
+            help=text,
+            callback=_keep,
+            is_eager=True,
+            expose_value=False,
+        )
+        for name, (metavar, variable, text) in _OPTIONS.items()
+    ]
+
+
+def _keep(context: click.Context, option: click.Parameter, value: str | None) -> None:
+    context.meta[f"{__name__}.{option.name}"] = value
+
+
+def configuration(context: click.Context) -> ConfigFile | None:
+    """The configuration file of a command whose --config and --profile are parsed; None for others.
+
+    Raises:
+        UsageError: it cannot be read, or has a mistake.
+    """
+    names = [f"{__name__}.{name}" for name in _OPTIONS]
+    meta = context.meta
+    if _LOADED not in meta and not context.resilient_parsing and all(name in meta for name in names):
+        meta[_LOADED] = load(context, *(meta[name] for name in names))
+    return meta.get(_LOADED)
 
 
 def usual_path() -> Path:
@@ -212,7 +254,7 @@ def load(context: click.Context, name: str | None, profile: str | None) -> Confi
     for each, its_tables in profiles.items():
         config.check_tables(f"{PROFILES}.{each}.", its_tables, known)
     if profile is not None and profile not in profiles:
-        raise config.error("", f'no profile "{profile}"{did_you_mean(profile, profiles)}')
+        raise config.error("", f'no profile "{profile}"{_hint(profile, profiles)}')
     config.colors()
     config.hosts()
     return config
@@ -221,6 +263,12 @@ def load(context: click.Context, name: str | None, profile: str | None) -> Confi
 def is_defaults(table: str) -> bool:
     """Whether a table has settings for all commands."""
     return table.rpartition(".")[2] == DEFAULTS
+
+
+def _hint(name: str, known: Collection[str]) -> str:
+    from kdissect.query.nearest import did_you_mean  # needed only here
+
+    return did_you_mean(name, known)
 
 
 def _table(tables: Mapping[str, Any], name: str) -> Mapping[str, Any]:

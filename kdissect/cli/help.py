@@ -1,6 +1,6 @@
 """Help: the common options of a command by default, all of them with ``--help-all``; and ``kdissect help``.
 
-Options are listed in groups. ``GROUPS`` and ``COMMON`` name them by their first long form, or their only one.
+Options are listed in groups (option_names.py).
 """
 
 from __future__ import annotations
@@ -9,45 +9,19 @@ import os
 import re
 from copy import copy
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from kdissect.cli.config_file import config_options, configuration
+from kdissect.cli.option_names import GROUPS, flag_of, group_of, name_of
 from kdissect.cli.terminal import output
 from kdissect.errors import DEBUG, UsageError
 from kdissect.phrases import wrapped
 
-if TYPE_CHECKING:
-    from kdissect.cli.config_file import ConfigFile
-
 MAX_EXAMPLES = 3
 """Lines of examples in the short help."""
 
-_INPUT = (
-    "-r -d --port --names --tls-keylog --show-secrets -i -f -s -B --no-promiscuous --follow -D --master "
-    "--remote --conf"
-)
-_FILTER = (
-    "--api --topic --partition --client --group --error --kind --slower-than --bigger-than --since --until "
-    "--connection --where --exchange --key --header --trace --schema --offset --control --produced --fetched "
-    "--grep --unique --count"
-)
-_OUTPUT = (
-    "-V -x --full --records --json --csv --fields --heading --order --quiet -t --color -w --mode "
-    "--check-crcs --template --schemas --output -b -a --format --compress --tables --bodies --rotate "
-    "--partition-by --lines --summary --top --prometheus --by --order-by --max-rows --interval "
-    "--groups --lag --versions --transactions --connections --findings --list --fail --sketches "
-    "--diagram --mermaid --overwrite --report --ddl --sql --pyspark --location --start --source"
-)
-_PERFORMANCE = "--jobs --limits --no-progress -l --split --log"
-_OTHER = "--config --profile --debug --version --help --help-all"
-GROUPS: dict[str, frozenset[str]] = {
-    "Input": frozenset(_INPUT.split()),
-    "Filter": frozenset(_FILTER.split()),
-    "Output": frozenset(_OUTPUT.split()),
-    "Performance": frozenset(_PERFORMANCE.split()),
-    "Help": frozenset(_OTHER.split()),
-}
 COMMON = {
     name: frozenset(options.split())
     for name, options in {
@@ -85,39 +59,7 @@ Examples:
   kdissect help spark decode
 """
 
-CONFIG_VARIABLE = "KDISSECT_CONFIG"
-PROFILE_VARIABLE = "KDISSECT_PROFILE"
-_CONFIG_OPTIONS = {
-    "config": (
-        "FILE",
-        CONFIG_VARIABLE,
-        f"Configuration file; same as {CONFIG_VARIABLE}=FILE. See docs/config.md.",
-    ),
-    "profile": ("NAME", PROFILE_VARIABLE, f"Profile of that file; same as {PROFILE_VARIABLE}=NAME."),
-}
-
-# in the context:
-_ALL = f"{__name__}.all"  # whether all options are shown
-_CONFIG = f"{__name__}.loaded"  # the configuration file
-
-
-def _keep(context: click.Context, option: click.Parameter, value: str | None) -> None:
-    context.meta[f"{__name__}.{option.name}"] = value
-
-
-def configuration(context: click.Context) -> ConfigFile | None:
-    """The configuration file of a command whose --config and --profile are parsed; None for others.
-
-    Raises:
-        UsageError: it cannot be read, or has a mistake.
-    """
-    names = [f"{__name__}.{name}" for name in _CONFIG_OPTIONS]
-    meta = context.meta
-    if _CONFIG not in meta and not context.resilient_parsing and all(name in meta for name in names):
-        from kdissect.cli.config_file import load
-
-        meta[_CONFIG] = load(context, *(meta[name] for name in names))
-    return meta.get(_CONFIG)
+_ALL = f"{__name__}.all"  # in the context: whether all options are shown
 
 
 def _debug(_context: click.Context, _option: click.Parameter, is_set: bool) -> None:
@@ -187,10 +129,7 @@ class HelpfulCommand(click.Command):
 
     def __init__(self, *arguments: Any, **attributes: Any) -> None:
         super().__init__(*arguments, **attributes)
-        eager: dict[str, Any] = {"is_eager": True, "expose_value": False}
-        for name, (metavar, variable, text) in _CONFIG_OPTIONS.items():
-            kept: dict[str, Any] = {"metavar": metavar, "envvar": variable, "help": text, "callback": _keep}
-            self.params.append(click.Option([f"--{name}"], **kept, **eager))
+        self.params += config_options()
         flag: dict[str, Any] = {"is_flag": True, "expose_value": False}
         debug = f"Show a traceback after a crash; same as {DEBUG}=1."
         self.params.append(click.Option(["--debug"], callback=_debug, help=debug, **flag))
@@ -232,14 +171,8 @@ def option_groups(command: click.Command, context: click.Context) -> dict[str, l
         flag, record = flag_of(option), option.get_help_record(context)
         if record is not None and (shown is None or flag in shown):
             names, text = record
-            groups[_group(flag)].append(record if shown is None else (names, _first_sentence(text)))
+            groups[group_of(flag)].append(record if shown is None else (names, _first_sentence(text)))
     return {group: records for group, records in groups.items() if records}
-
-
-def options_of(context: click.Context) -> list[click.Option]:
-    """The options that a command passes on: not --help and the like, nor hidden ones."""
-    options = (each for each in context.command.params if isinstance(each, click.Option))
-    return [each for each in options if each.expose_value and not each.hidden]
 
 
 class NoFileError(click.UsageError):
@@ -266,20 +199,6 @@ def _shown(context: click.Context) -> frozenset[str] | None:
     if context.meta.get(_ALL):
         return None
     return COMMON.get(name_of(context))
-
-
-def name_of(context: click.Context) -> str:
-    """The command as it is called: "spark report"."""
-    return context.command_path.partition(" ")[2]
-
-
-def flag_of(option: click.Parameter) -> str:
-    """The first long form of an option, or its only one."""
-    return next((each for each in option.opts if each.startswith("--")), option.opts[0])
-
-
-def _group(flag: str) -> str:
-    return next(group for group, flags in GROUPS.items() if flag in flags)
 
 
 def _first_sentence(text: str) -> str:

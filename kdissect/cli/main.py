@@ -10,7 +10,8 @@ import click
 from click.core import ParameterSource
 
 from kdissect import __version__
-from kdissect.cli.help import HelpContext, NoFileError, configuration
+from kdissect.cli.config_file import configuration
+from kdissect.cli.help import HelpContext, NoFileError
 from kdissect.cli.terminal import FAILED, INTERRUPTED, OK, USAGE, output, warn
 from kdissect.errors import CaptureError, KdissectError, OutputError, UnexpectedError
 from kdissect.native import core

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from kdissect.cli.config_file import configuration
 from kdissect.phrases import printable, wrapped
 
 if TYPE_CHECKING:
@@ -54,7 +55,6 @@ def use_color(stream: TextIO, choice: str) -> bool:
 
 def style_of(stream: TextIO, choice: str) -> Style:
     """Return how text for people looks on a stream, by ``--color`` and the configuration file."""
-    from kdissect.cli.help import configuration  # which imports this module
     from kdissect.text.style import Style
 
     context = click.get_current_context(silent=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kdissect.cli.help import CONFIG_VARIABLE, PROFILE_VARIABLE
+from kdissect.cli.config_file import CONFIG_VARIABLE, PROFILE_VARIABLE
 from kdissect.cli.terminal import OK, USAGE
 from tests.cli.commands import run, spawn, talk, write
 

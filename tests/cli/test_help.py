@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import click
 import pytest
 
-from kdissect.cli.help import COMMON, GROUPS, OLD_SPELLINGS, flag_of
+from kdissect.cli.help import COMMON, OLD_SPELLINGS
 from kdissect.cli.main import kdissect
+from kdissect.cli.option_names import GROUPS, flag_of
 from kdissect.cli.terminal import OK, USAGE
 from tests.cli.commands import run
 
