@@ -82,10 +82,14 @@ class FetchSessions:
         session = self._take(connection, requested_id) if requested_id != _NO_SESSION else {}
         if not is_incremental:
             session = {}
+        names = exchange.topic_names
+        if not names.keys().isdisjoint(topic for topic, _ in session):  # named since
+            session = {
+                (names.get(topic, topic), partition): position._replace(topic=names.get(topic, topic))
+                for (topic, partition), position in session.items()
+            }
         for topic in request.get("forgotten_topics_data") or ():
-            name = topic.get("topic") or exchange.topic_names.get(
-                topic.get("topic_id", ""), topic.get("topic_id")
-            )
+            name = topic.get("topic") or names.get(topic.get("topic_id", ""), topic.get("topic_id"))
             for partition in topic.get("partitions") or ():
                 session.pop((name, partition), None)
         if exchange.response is None or exchange.response.get("error_code"):

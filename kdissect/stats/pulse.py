@@ -231,6 +231,8 @@ class Pulse:
             api.no_answer += 1
             client.no_answer += 1
         self._connect(exchange.connection.id, facts.client, now_ns)
+        if not self._topics.keys().isdisjoint(exchange.topic_names):  # named since
+            self._topics.rename(exchange.topic_names)
         self._count_records(facts, now_ns)
         self._groups.feed(facts, now_ns)
 

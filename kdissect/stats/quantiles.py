@@ -13,7 +13,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Hashable, Mapping, Sequence
 
     from kdissect.stats.sums import Mergeable
 
@@ -280,6 +280,24 @@ class Bounded(dict[Key, Value]):
             if self.other is None:
                 self.other = self._make()
             self.other.merge(other.other)
+
+    def rename(self, names: Mapping[str, str]) -> None:
+        """Add the values of keys with a topic ID to those with the topic's name, where that is known."""
+        for key in list(self):
+            if (renamed := _renamed(key, names)) != key:
+                value = self.pop(key)
+                self[renamed].merge(value) if renamed in self else self.setdefault(renamed, value)
+
+
+def _renamed(key: Any, names: Mapping[str, str]) -> Any:
+    """A key, or tuple of keys, with the name in place of an ID; also in ``topic:partition``."""
+    if isinstance(key, tuple):
+        parts = [_renamed(part, names) for part in key]
+        return key._make(parts) if hasattr(key, "_make") else tuple(parts)
+    if not isinstance(key, str):
+        return key
+    topic, colon, partition = key.partition(":")
+    return names.get(topic, topic) + colon + partition
 
 
 def other_counts(**tables: tuple[Bounded[Any, Any], str]) -> dict[str, int]:

@@ -12,7 +12,7 @@ from kdissect.stats import document, releases
 from kdissect.stats.quantiles import Distinct, Quantiles
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from dataclasses import Field
 
     from _typeshed import DataclassInstance
@@ -204,10 +204,11 @@ def errors(traffic: Traffic) -> list[document.ErrorRow]:
     return [row_of(document.ErrorRow, each, **failure._asdict()) for failure, each in ordered]
 
 
-def unanswered(traffic: Traffic) -> list[document.UnansweredRow]:
-    """Requests that were not answered, the oldest first."""
+def unanswered(traffic: Traffic, names: Mapping[str, str]) -> list[document.UnansweredRow]:
+    """Requests that were not answered, the oldest first. ``names``: of topic IDs."""
     return [
-        row_of(document.UnansweredRow, each, topics=list(each.topics)) for each in traffic.unanswered.all()
+        row_of(document.UnansweredRow, each, topics=_named(each.topics, names))
+        for each in traffic.unanswered.all()
     ]
 
 
@@ -222,18 +223,22 @@ def waits(traffic: Traffic) -> list[document.WaitRow]:
     return sorted(rows, key=lambda row: (-row.total_us, row.kind))
 
 
-def slowest(traffic: Traffic) -> list[document.SlowRow]:
-    """The exchanges with the longest service times, the longest first."""
+def slowest(traffic: Traffic, names: Mapping[str, str]) -> list[document.SlowRow]:
+    """The exchanges with the longest service times, the longest first. ``names``: of topic IDs."""
     return [
         row_of(
             document.SlowRow,
             slow,
-            topics=list(slow.topics),
+            topics=_named(slow.topics, names),
             throttle_time_ms=slow.throttle_ms,
             **{name: us for name, us in slow.parts._asdict().items() if name != "wait_us"},
         )
         for slow in traffic.slowest.all()
     ]
+
+
+def _named(topics: Iterable[str], names: Mapping[str, str]) -> list[str]:
+    return list(dict.fromkeys(names.get(topic, topic) for topic in topics))
 
 
 def _busiest(table: Mapping[str, Any]) -> list[tuple[str, Any]]:

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+from kdissect.exchanges.learned import LearnedFacts
 from kdissect.limits import DEFAULT, Limits
 from kdissect.stats import rows
 from kdissect.stats.client_connections import ClientConnections
@@ -35,9 +36,9 @@ from kdissect.stats.groups import Groups
 from kdissect.stats.health import health
 from kdissect.stats.intervals import Intervals
 from kdissect.stats.lag import Lag
-from kdissect.stats.quantiles import other_counts
+from kdissect.stats.quantiles import Bounded, other_counts
 from kdissect.stats.record_counts import RecordCounts
-from kdissect.stats.sums import Summed, merged, merged_by_name, own, summed
+from kdissect.stats.sums import Summed, merged, merged_by_name, own, summed, values_of
 from kdissect.stats.traffic import Traffic
 from kdissect.stats.transactions import Transactions
 from kdissect.stats.versions import VersionUse
@@ -93,6 +94,7 @@ class Summarizer(Summed):
     cluster: Cluster = merged()
     intervals: Intervals | None = merged()
     parts: dict[str, Any] = merged_by_name()
+    learned: LearnedFacts = merged()
     _by: frozenset[str] = own()
 
     def __init__(
@@ -109,6 +111,7 @@ class Summarizer(Summed):
         self.cluster = Cluster(limits)
         self.intervals = Intervals(limits, interval_ns, by) if interval_ns else None
         self.parts = {name: PARTS[name](limits) for name in sorted(parts)}
+        self.learned = LearnedFacts(limits)
         self._by = by
 
     def feed(self, exchange: Exchange) -> None:
@@ -121,6 +124,8 @@ class Summarizer(Summed):
             self.intervals.feed(facts)
         for part in self.parts.values():
             part.feed(facts)
+        for topic_id, name in exchange.topic_names.items():
+            self.learned.learn_topic(topic_id, name, exchange.completed_ns)
 
     @property
     def takes_connections(self) -> bool:
@@ -163,6 +168,10 @@ class Summarizer(Summed):
             skipped: ``Dissection.skipped``.
             quality: the verdict on the capture.
         """
+        names = {topic_id: name for topic_id, (name, _) in self.learned.topics.items()}
+        for value in values_of(self):
+            if isinstance(value, Bounded):
+                value.rename(names)  # counted before a name was seen
         traffic, records, by = self.traffic, self.records, self._by
         seconds = self._seconds()
         parts = {name: self.parts[name].rows() if name in self.parts else None for name in PARTS}
@@ -180,8 +189,8 @@ class Summarizer(Summed):
             groups=rows.groups(traffic, seconds) if "group" in by else None,
             connections=rows.connections(traffic, seconds) if "connection" in by else None,
             errors=rows.errors(traffic),
-            unanswered=rows.unanswered(traffic),
-            slowest=rows.slowest(traffic),
+            unanswered=rows.unanswered(traffic, names),
+            slowest=rows.slowest(traffic, names),
             waits=rows.waits(traffic),
             intervals=None if self.intervals is None else self.intervals.rows(),
             **parts,

@@ -20,7 +20,7 @@ from operator import iadd
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     Join = Callable[[Any, Any], Any]
     Make = Callable[[], Any]
@@ -79,6 +79,14 @@ def join(one: Sum, other: Sum, of: type[Sum]) -> None:
     """Add the counts of another, of those attributes that ``of`` declares: their class, or a base of both."""
     for name, two, _ in vars(of)["declared"]:
         setattr(one, name, two(getattr(one, name), getattr(other, name)))
+
+
+def values_of(part: Any) -> Iterator[Any]:
+    """A declared value and those inside it: attributes of ``Summed``, values ``merged_by_name``."""
+    yield part
+    inside = [getattr(part, name) for name, *_ in part.declared] if isinstance(part, Summed) else []
+    for each in part.values() if type(part) is dict else inside:
+        yield from values_of(each)
 
 
 # ------------------------------------------------------------------------------------------------------------

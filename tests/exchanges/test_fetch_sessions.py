@@ -119,6 +119,22 @@ def test_too_many_partitions_and_the_silent_session_goes() -> None:
     assert set(fetch(sessions, [], [], session=(SESSION, 1), on="b")) == {0, 1}
 
 
+def test_a_topic_that_is_named_during_the_session() -> None:
+    sessions = FetchSessions(DEFAULT)
+    topic_id = "mnHtnV_yStC7CRPZo2r6bw"
+
+    def positions(epoch: int, names: dict[str, str], **ends: int) -> list[tuple[str, int, int | None]]:
+        responses = [{**topic, "topic_id": topic_id, "topic": None} for topic in returned(**ends)]
+        topics = [{**topic, "topic_id": topic_id, "topic": None} for topic in requested(**ends)]
+        request = {"session_id": SESSION * (epoch > 0), "session_epoch": epoch, "topics": topics}
+        response = {"error_code": 0, "session_id": SESSION, "responses": responses}
+        fetched = exchange("Fetch", 13, request, response, topic_names=names)
+        return [(each.topic, each.partition, each.lag) for each in sessions.feed(fetched, touched(fetched))]
+
+    assert positions(0, {}, p0=5, p1=5) == [(topic_id, 0, 0), (topic_id, 1, 0)]
+    assert positions(1, {topic_id: "orders"}, p0=7) == [("orders", 0, 0), ("orders", 1, 0)]
+
+
 def test_bodies_that_end_early() -> None:
     sessions = FetchSessions(DEFAULT)
     cut = exchange("Fetch", 11, {"session_id": 5}, {"session_id": 5})

@@ -14,6 +14,7 @@ from kdissect.stats.pulse import OTHER, Now, Pulse
 from kdissect.stats.traffic import Failure
 from tests.exchange_factory import connection
 from tests.frames import heartbeat_answers, heartbeats
+from tests.late import late_packets
 from tests.producers import facts_of
 from tests.pulses import BATCH, NOT_LEADER, at, beat, busy, fed, fetch, produce
 from tests.segments import ACK, RST, SYN, Talk
@@ -69,6 +70,14 @@ def test_rates_go_to_zero_where_nothing_comes_and_the_row_goes_later() -> None:
     pulse.feed(beat(76, "new"))
     back = now(pulse, 76)
     assert ([row.name for row in back.clients], back.topics, back.connections) == (["new"], [], 1)
+
+
+def test_a_topic_is_one_row_when_its_name_comes() -> None:
+    pulse, shown = Pulse(), {}
+    for exchange in dissect(late_packets(), limits=replace(DEFAULT, naming_window_ns=0)):
+        pulse.feed(Facts(exchange))
+        shown[tuple(topic.name for topic in pulse.now().topics)] = exchange.topic_names
+    assert list(shown) == [tuple(shown["orders",]), ("orders",)]  # its ID, then its name
 
 
 def test_connections_that_do_not_open_and_that_brokers_cut_off() -> None:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kdissect import dissect, open_capture, summarize
-from kdissect.exchanges.learned import Listeners
+from kdissect.exchanges.learned import LearnedFacts, Listeners
 from kdissect.limits import DEFAULT, Limits
 from kdissect.pipeline import Dissection
 from kdissect.stats.cluster import Cluster
@@ -141,6 +141,8 @@ def state(value: Any) -> Any:
         return value.nodes, value.clusters, value.offers
     if isinstance(value, Leaders):
         return value.terms
+    if isinstance(value, LearnedFacts):
+        return value.topics
     if isinstance(value, Listeners):
         return sorted(value)
     if isinstance(value, ResolvedNames):
