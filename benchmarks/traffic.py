@@ -240,26 +240,34 @@ class Wire:
             self.segment(talk, side, _ACK | _FIN)
 
 
-def make(work: str, path: Path, size: int, *, codec: str = "none", connections: int = 1) -> Contents:
-    """Write a capture of at least ``size`` bytes."""
+def make(
+    work: str,
+    path: Path,
+    size: int,
+    *,
+    codec: str = "none",
+    connections: int = 1,
+    wire: Callable[[BinaryIO, int], Wire] = Wire,
+) -> Contents:
+    """Write a capture of at least ``size`` bytes. ``wire`` gets the file and the size of a segment."""
     mss, templates_of, alone = WORKS[work]
     templates = templates_of(Random(_SEED), CODECS[codec])
     random = Random(_SEED)
     exchanges = written = 0
     with path.open("wb", buffering=1 << 20) as file:
-        wire = Wire(file, mss)
-        talks = [] if alone else [wire.open(number, random) for number in range(connections)]
-        while wire.written < size:
+        network = wire(file, mss)
+        talks = [] if alone else [network.open(number, random) for number in range(connections)]
+        while network.written < size:
             template = templates[exchanges % len(templates)]
-            talk = wire.open(exchanges, random) if alone else talks[exchanges % connections]
-            wire.exchange(talk, template, struct.pack(">i", exchanges // connections & 0x7FFF_FFFF))
+            talk = network.open(exchanges, random) if alone else talks[exchanges % connections]
+            network.exchange(talk, template, struct.pack(">i", exchanges // connections & 0x7FFF_FFFF))
             if alone:
-                wire.close(talk)
+                network.close(talk)
             exchanges += 1
             written += template.records
         for talk in talks:
-            wire.close(talk)
-    return Contents(wire.packets, exchanges, written)
+            network.close(talk)
+    return Contents(network.packets, exchanges, written)
 
 
 def make_apart(work: str, path: Path, size: int, *, codec: str = "none", connections: int = 1) -> Contents:

@@ -147,7 +147,7 @@ class Dissection:
         self._ports = ports | kafka_ports if ports else ports
         self._kafka_ports = kafka_ports
         self._show_secrets = options.show_secrets
-        self._decryption = _decryption(options.key_logs) if options.key_logs else None
+        self._decryption = _decryption(options, learned) if options.key_logs else None
         self._split_latency = split_latency
         self._shard = shard
         self._segments = Segments(limits)
@@ -208,7 +208,10 @@ class Dissection:
             learners.append(learn_produced)
             self._connection_type = SkimmedForProduces
         needed_apis = self._connection_type.needed_apis
-        self._connections = SkimmedConnections(self._limits, self._shard, facts.listeners, needed_apis)
+        if self._decryption is not None:
+            self._decryption.sessions = facts.tls_sessions
+        else:  # the packets of short connections show their requests
+            self._connections = SkimmedConnections(self._limits, self._shard, facts.listeners, needed_apis)
         skimmed = cast("dict[Connection, SkimmedConnection | None]", self._kafka_connections)
         for events in self._plaintext(chain(self._events(), self._last_events())):
             for connection, side, item in events:
@@ -245,11 +248,12 @@ class Dissection:
             yield events, [item for event in events for item in self._dissect(*event)], None
         self.counts.update(connections.counts)
         if self._decryption is not None:
+            self._decryption.close()
             self.counts.update(self._decryption.counts)
 
     def _plaintext(self, events: Iterable[list[Event]]) -> Iterable[list[Event]]:
         """The same events, with TLS decrypted if there are secrets."""
-        return events if self._decryption is None else map(self._decryption.feed, events)
+        return events if self._decryption is None else self._decryption.plaintext(events)
 
     def _events(self) -> Iterator[list[Event]]:
         """Events on connections, packet by packet.
@@ -441,12 +445,15 @@ class Dissection:
             noticed.append((place, f"{first} - {second}: {text}"))
 
 
-def _decryption(key_logs: Sequence[str]) -> Decryption:
+def _decryption(options: Options, learned: LearnedFacts | None) -> Decryption:
     """A stage that decrypts. Loads the ciphers: few runs need them."""
     from kdissect.tls.decryption import Decryption
-    from kdissect.tls.keylog import read_key_logs
+    from kdissect.tls.keylog import follow_key_logs, read_key_logs
 
-    return Decryption(read_key_logs(key_logs))
+    read = follow_key_logs if options.follows_key_logs else read_key_logs
+    return Decryption(
+        read(options.key_logs), options.limits, None if learned is None else learned.tls_sessions
+    )
 
 
 def learned_from(

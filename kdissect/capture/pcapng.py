@@ -439,7 +439,9 @@ def packet_blocks(
 
 
 def is_pcapng(path: str) -> bool:
-    """Whether a file is an uncompressed pcapng file. False if it cannot be read."""
+    """Whether a file is an uncompressed pcapng file. False if it cannot be read. A pipe is not read."""
+    if not Path(path).is_file():
+        return False
     try:
         with open(path, "rb") as file:  # noqa: PTH123 - names of captures are strings
             return recognized(file.read(HEAD_BYTES))
@@ -448,10 +450,8 @@ def is_pcapng(path: str) -> bool:
 
 
 def has_secrets(path: str) -> bool:
-    """Whether an uncompressed pcapng file has a TLS key log before its first packet. A pipe is not read."""
-    if not Path(path).is_file() or not is_pcapng(path):
-        return False
-    return any(True for _ in secrets_in(path, before_packets=True))
+    """Whether an uncompressed pcapng file has a TLS key log before its first packet."""
+    return is_pcapng(path) and any(True for _ in secrets_in(path, before_packets=True))
 
 
 def secrets_in(path: str, *, before_packets: bool = False) -> Iterator[bytes]:

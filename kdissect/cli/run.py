@@ -93,6 +93,10 @@ class Query:
             check_stdin()
         query = cls.live(options, paths, names, no_progress=options.pop("no_progress"))
         key_logs = query.options.key_logs + key_logs_inside(path for path in paths if path != STDIN)
+        if key_logs and query.are_files:
+            from kdissect.tls.keylog import read_key_logs
+
+            read_key_logs(key_logs)  # once, before worker processes are forked
         return replace(query, options=replace(query.options, key_logs=key_logs))
 
     @classmethod
@@ -118,7 +122,8 @@ class Query:
             names = WINDOW
         elif filter_.is_about_topics:
             names = WHOLE
-        return replace(query, options=replace(own, names=chosen or names)).with_fields(())
+        own = replace(own, names=chosen or names, follows_key_logs=not query.are_files)
+        return replace(query, options=own).with_fields(())
 
     @property
     def are_files(self) -> bool:

@@ -1,6 +1,6 @@
 """Facts learned on one connection that others need: the only ones that cross connections. Names and batches
 have the packet time at which they were learned. Holds at most ``Limits.topic_names`` names of topic IDs,
-``listeners``, and ``produced_batches``.
+``listeners``, ``produced_batches``, and ``tls_sessions``.
 
 Connections are independent (docs/decisions/connections-are-islands.md). The parts of a capture can therefore
 be dissected separately, if their facts are first collected and merged. The order of merging does not matter:
@@ -13,6 +13,7 @@ capture is read once, from beginning to end. Known listeners are used only with 
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from kdissect.limits import DEFAULT
@@ -92,10 +93,12 @@ class LearnedFacts:
         produced: batch -> when it was produced, and when its offset was learned. None if these were not
             gathered.
         dropped_batches: how many were not kept because of the limit.
+        tls_sessions: hash of a session ID or ticket -> client random of the TLS session, see
+            tls/connection.py. It has no secrets.
         names: as given.
     """
 
-    __slots__ = ("_limits", "dropped_batches", "listeners", "names", "produced", "topics")
+    __slots__ = ("_limits", "dropped_batches", "listeners", "names", "produced", "tls_sessions", "topics")
 
     def __init__(self, limits: Limits = DEFAULT, names: str = WINDOW) -> None:
         self._limits = limits
@@ -104,6 +107,7 @@ class LearnedFacts:
         self.listeners = Listeners(limits)
         self.produced: dict[ProducedBatch, tuple[int, int]] | None = None
         self.dropped_batches = 0
+        self.tls_sessions: dict[bytes, bytes] = {}
 
     def learn_topic(self, topic_id: str, name: str, time_ns: int) -> None:
         before = self.topics.get(topic_id)
@@ -132,6 +136,8 @@ class LearnedFacts:
             self.learn_topic(topic_id, name, time_ns)
         self.listeners.merge(other.listeners)
         self.dropped_batches += other.dropped_batches
+        room = self._limits.tls_sessions - len(self.tls_sessions)
+        self.tls_sessions.update(islice(other.tls_sessions.items(), max(0, room)))
         if other.produced is not None:
             self.gathered_batches()
             for batch, (sent_ns, time_ns) in other.produced.items():

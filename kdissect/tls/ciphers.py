@@ -168,6 +168,9 @@ _BLOCK = 16
 Opened = tuple[int, bytes]
 """Content type and content of a record."""
 
+Bytes = bytes | memoryview
+"""Of a record: a view of what was captured, because a copy would be one too many."""
+
 
 class RecordOpener(Protocol):
     """Opens the records of one direction with one key.
@@ -178,7 +181,7 @@ class RecordOpener(Protocol):
 
     sequence: int
 
-    def open(self, content_type: int, version: int, fragment: bytes) -> Opened | None:
+    def open(self, content_type: int, version: int, fragment: Bytes) -> Opened | None:
         """Decrypt a record. None, and no change, if it is not the next record under this key."""
 
     def plaintext_bytes(self, fragment_bytes: int) -> int:
@@ -186,7 +189,7 @@ class RecordOpener(Protocol):
         the length does not decide.
         """
 
-    def sequence_of(self, fragment: bytes) -> int | None:
+    def sequence_of(self, fragment: Bytes) -> int | None:
         """Number of a record, if the record shows it."""
 
 
@@ -218,7 +221,7 @@ class Opener13:
         self._iv = int.from_bytes(expand_label(secret, b"iv", 12, suite.hash), "big")
         self._overhead = _tag_bytes(suite) + 1  # and the content type
 
-    def open(self, content_type: int, version: int, fragment: bytes) -> Opened | None:  # noqa: ARG002
+    def open(self, content_type: int, version: int, fragment: Bytes) -> Opened | None:  # noqa: ARG002
         """See ``RecordOpener``."""
         if content_type != APPLICATION_DATA or len(fragment) < self._overhead:
             return None
@@ -243,7 +246,7 @@ class Opener13:
         """See ``RecordOpener``. Padding is taken for content."""
         return max(0, fragment_bytes - self._overhead)
 
-    def sequence_of(self, fragment: bytes) -> int | None:  # noqa: ARG002
+    def sequence_of(self, fragment: Bytes) -> int | None:  # noqa: ARG002
         """See ``RecordOpener``."""
         return None
 
@@ -261,7 +264,7 @@ class OpenerAead:
         self._first_nonce: int | None = None  # that of record 0; senders count from there
         self.sequence = 0
 
-    def open(self, content_type: int, version: int, fragment: bytes) -> Opened | None:
+    def open(self, content_type: int, version: int, fragment: Bytes) -> Opened | None:
         """See ``RecordOpener``."""
         length = len(fragment) - self._explicit - self._tag
         if length < 0:
@@ -285,7 +288,7 @@ class OpenerAead:
         """See ``RecordOpener``."""
         return max(0, fragment_bytes - self._explicit - self._tag)
 
-    def sequence_of(self, fragment: bytes) -> int | None:
+    def sequence_of(self, fragment: Bytes) -> int | None:
         """See ``RecordOpener``. All senders met add one to the explicit nonce for each record."""
         if self._first_nonce is None or len(fragment) < self._explicit:
             return None
@@ -309,10 +312,11 @@ class OpenerCbc:
         self._version = version
         self.sequence = 0
 
-    def open(self, content_type: int, version: int, fragment: bytes) -> Opened | None:
+    def open(self, content_type: int, version: int, fragment: Bytes) -> Opened | None:
         """See ``RecordOpener``."""
         mac_bytes = _HASH_BYTES[self._mac]
-        encrypted, mac = fragment, b""
+        encrypted: Bytes = fragment
+        mac: Bytes = b""
         if not self._mac_first:
             encrypted, mac = fragment[:-mac_bytes], fragment[-mac_bytes:]
             if not self._is_right(mac, content_type, version, encrypted):
@@ -332,11 +336,11 @@ class OpenerCbc:
             if not self._is_right(mac, content_type, version, content):
                 return None
         if self._iv is not None:
-            self._iv = blocks[-_BLOCK:]
+            self._iv = bytes(blocks[-_BLOCK:])
         self.sequence += 1
         return content_type, content
 
-    def _is_right(self, mac: bytes, content_type: int, version: int, content: bytes) -> bool:
+    def _is_right(self, mac: Bytes, content_type: int, version: int, content: Bytes) -> bool:
         header = _SEQUENCE_AND_HEADER.pack(self.sequence, content_type, version, len(content))
         return hmac.compare_digest(mac, hmac.digest(self._mac_key, header + content, self._mac))
 
@@ -345,7 +349,7 @@ class OpenerCbc:
         explicit_iv = 0 if self._iv is not None else _BLOCK
         return max(0, fragment_bytes - explicit_iv - _HASH_BYTES[self._mac] - 1)
 
-    def sequence_of(self, fragment: bytes) -> int | None:  # noqa: ARG002
+    def sequence_of(self, fragment: Bytes) -> int | None:  # noqa: ARG002
         """See ``RecordOpener``."""
         return None
 

@@ -3,9 +3,11 @@
     side --Data, Gap--> records --> handshake: randoms, cipher, session     -> keys
                                 --> application data, opened with the keys  -> Data, Gap
 
-Until a record of application data has been opened, all items are held: if none can be opened, they are passed
-on as they came, and later ones too. So a connection that is not TLS, or whose secrets are missing, is what it
-would be without this stage. The plaintext of a record has the time and packet of the record's last byte.
+Until a record has been opened with the keys for application data, all items are held: if none can be opened,
+they are passed on as they came, and later ones too. If the key log is still being written, its lines may come
+after the records, and the held items are tried again. So a connection that is not TLS, or whose secrets are
+missing, is what it would be without this stage. The plaintext of a record has the time and packet of the
+record's last byte.
 
 A record that is missing, or does not open, becomes a gap. After a gap that hides where records begin, the
 next record is found by its header and by opening it with one of the sequence numbers that follow.
@@ -17,10 +19,11 @@ bytes and ``_MOST_BUFFERED`` bytes.
 from __future__ import annotations
 
 import re
-from hashlib import md5, new, sha1
+from hashlib import blake2b, md5, new, sha1
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
+from kdissect.limits import DEFAULT
 from kdissect.model import Data, Gap
 from kdissect.tls import handshake
 from kdissect.tls.ciphers import (
@@ -41,7 +44,8 @@ from kdissect.tls.keylog import MASTER, PREMASTER, TRAFFIC
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from kdissect.tls.ciphers import Opened, RecordOpener, Suite
+    from kdissect.limits import Limits
+    from kdissect.tls.ciphers import Bytes, Opened, RecordOpener, Suite
     from kdissect.tls.keylog import KeyLog
 
 _HEADER_BYTES = 5
@@ -103,11 +107,12 @@ class _Direction:
 
 class _Candidate(NamedTuple):
     """One way to open records: of a session with this master secret, or with a secret for application
-    data.
+    data. ``origin`` is the client random or the session ID under which the key log has the master secret.
     """
 
     opener: RecordOpener
     master: bytes = b""
+    origin: bytes = b""
     is_traffic: bool = True
     client_random: bytes = b""
 
@@ -119,24 +124,38 @@ class TlsConnection:
         log: the secrets.
         initiator: the side that opened the connection; None if unknown.
         from_start: by side, whether its first byte is the first of the stream.
+        sessions: hash of a session ID or ticket -> ``origin`` of the master secret, of the sessions opened so
+            far. Clients that resume a session do not always write a line for it.
+        limits: to respect.
 
     Attributes:
-        is_open: whether a record was opened.
+        is_open: whether a record was opened with the keys for application data.
+        held_bytes: bytes of the items that are held.
         is_passing: whether items are passed on unchanged: it is not TLS, or cannot be decrypted.
         reason: why it cannot be decrypted; None if it can, or if it is not TLS.
         version, cipher, server_name: of the session; None while unknown.
+        content_expected: by side, how many of the next bytes of content its reader cannot use in part.
     """
 
-    def __init__(self, log: KeyLog, initiator: int | None, from_start: tuple[bool, bool]) -> None:
+    def __init__(
+        self,
+        log: KeyLog,
+        initiator: int | None,
+        from_start: tuple[bool, bool],
+        sessions: dict[bytes, bytes] | None = None,
+        limits: Limits = DEFAULT,
+    ) -> None:
         self._log = log
-        self._log_version = log.version
+        self._sessions = {} if sessions is None else sessions
+        self._most_sessions = limits.tls_sessions
         self._initiator = initiator
         self._from_start = from_start
         self._held: Items = []
-        self._held_bytes = self._passed_bytes = 0
+        self.held_bytes = self._passed_bytes = 0
         self._tries = _MOST_TRIES
-        self.is_open = self.is_passing = False
+        self.is_open = self.is_passing = self._opened_handshake = False
         self.server_name: str | None = None
+        self.content_expected = [0, 0]
         self._restart()
 
     def _restart(self) -> None:
@@ -162,11 +181,24 @@ class TlsConnection:
         self._process(side, item, out)
         return out
 
+    def bytes_expected(self, side: int) -> int:
+        """How many of the next bytes of a side cannot be used in part, see ``content_expected``."""
+        direction, content_bytes = self._directions[side], self.content_expected[side]
+        if direction.opener is None or direction.hidden is not None:
+            return 0
+        buffered, needed = len(direction.buffer), direction.needed
+        if buffered < _HEADER_BYTES:
+            return content_bytes and needed - buffered + content_bytes
+        in_record = direction.opener.plaintext_bytes(needed - _HEADER_BYTES)
+        return needed - buffered + max(0, content_bytes - in_record)
+
     def close(self) -> Items:
         """Nothing more will come: pass on what is held."""
         if self.is_open or self.is_passing:
             return []
-        return self._give_up(self.reason or _NOT_OPENED)
+        if not self._opened_handshake or self._tries < _MOST_TRIES:
+            self.reason = self.reason or _NOT_OPENED
+        return self.give_up()
 
     def _hold(self, side: int, item: Data | Gap) -> Items:
         is_first = not any(isinstance(held, Data) for _, held in self._held)
@@ -178,25 +210,41 @@ class TlsConnection:
                     self.is_passing = True
                 passed, self._held = self._held, []
                 return passed
-            self._held_bytes += len(item.payload)
+            self.held_bytes += len(item.payload)
         out: Items = []
-        if self._log_version != self._log.version:
-            self._log_version = self._log.version
+        self._process(side, item, out)
+        return self._settled(out)
+
+    @property
+    def waits(self) -> bool:
+        """Whether a secret is missing that the key log may still get."""
+        return self.reason is not None and not self.is_open and not self.is_passing
+
+    def try_again(self) -> Items:
+        """The key log has new secrets: try them on what is held."""
+        hello = self._client_hello
+        out: Items = []
+        if hello is None or self._log.has_secrets(hello.random, self._names()):
             self._restart()
-            for held_side, held in self._held:
-                self._process(held_side, held, out)
-        else:
-            self._process(side, item, out)
+            for side, item in self._held:
+                self._process(side, item, out)
+        return self._settled(out)
+
+    def give_up(self) -> Items:
+        """Stop trying, and pass on what is held."""
+        held, self._held = self._held, []
+        self.held_bytes = 0
+        self.is_passing = True
+        return held
+
+    def _settled(self, out: Items) -> Items:
         if self.is_open:
             self._held = []
-        elif self._held_bytes > _MOST_HELD or (self.reason is not None and not self._log.can_grow):
-            return self._give_up(self.reason or _NOT_OPENED)
+            self.held_bytes = 0
+        elif self.held_bytes > _MOST_HELD or (self.reason is not None and not self._log.can_grow):
+            self.reason = self.reason or _NOT_OPENED
+            return self.give_up()
         return out
-
-    def _give_up(self, reason: str | None) -> Items:
-        held, self._held = self._held, []
-        self.is_passing, self.reason = True, reason
-        return held
 
     def _is_tls(self, side: int, payload: bytes) -> bool:
         """Whether these bytes look like TLS. In mid-stream, a record must begin here, or end here."""
@@ -226,17 +274,21 @@ class TlsConnection:
             ):
                 buffer += bytes(item.length)  # in the middle of a record: the next one begins where expected
                 direction.is_damaged = True
+                if len(buffer) < direction.needed:
+                    return
+                data = bytes(buffer)
+                buffer.clear()
             else:
                 _hide(direction, item.length)
                 return
         elif buffer:
-            buffer += item.payload
-        data = item.payload if isinstance(item, Data) and not buffer else b""
-        if buffer and len(buffer) >= direction.needed:
-            data = bytes(buffer)
+            if len(buffer) + len(item.payload) < direction.needed:
+                buffer += item.payload
+                return
+            data = b"".join((buffer, item.payload))
             buffer.clear()
-        if not data:
-            return
+        else:
+            data = item.payload
         if direction.hidden is not None:
             data = self._find_record(direction, side, data, item, out)
         if direction.hidden is None:
@@ -246,20 +298,21 @@ class TlsConnection:
         self, direction: _Direction, side: int, data: bytes, item: Data | Gap, out: Items
     ) -> None:
         pos, end = 0, len(data)
+        view = memoryview(data)  # a slice of it is no copy
         direction.needed = _HEADER_BYTES
         while end - pos >= _HEADER_BYTES:
             content_type, version, length = _HEADER.unpack_from(data, pos)
             if not _is_header(content_type, version, length):
-                direction.buffer += data[pos:]
+                direction.buffer += view[pos:]
                 _hide(direction, 0)
                 return
             if end - pos < _HEADER_BYTES + length:
                 direction.needed = _HEADER_BYTES + length
                 break
             start, pos = pos + _HEADER_BYTES, pos + _HEADER_BYTES + length
-            self._record(direction, side, content_type, version, data[start:pos], item, out)
+            self._record(direction, side, content_type, version, view[start:pos], item, out)
             direction.is_damaged = False
-        direction.buffer += data[pos:]
+        direction.buffer += view[pos:]
 
     def _find_record(
         self, direction: _Direction, side: int, data: bytes, item: Data | Gap, out: Items
@@ -311,11 +364,11 @@ class TlsConnection:
         return _HEADER_BYTES + fragment_bytes - direction.opener.plaintext_bytes(fragment_bytes)
 
     def _search(
-        self, direction: _Direction, side: int, content_type: int, version: int, fragment: bytes
+        self, direction: _Direction, side: int, content_type: int, version: int, fragment: Bytes
     ) -> tuple[int, Opened] | None:
         """Open a record after an unknown number of others. Returns that number, and the content."""
         if direction.opener is None and not self._is_encrypted(direction, content_type):
-            return 0, (content_type, fragment)
+            return 0, (content_type, bytes(fragment))
         if direction.opener is not None:
             before = direction.opener.sequence
             shown = direction.opener.sequence_of(fragment)
@@ -340,7 +393,7 @@ class TlsConnection:
         return None
 
     def _try(
-        self, opener: RecordOpener, numbers: Iterable[int], content_type: int, version: int, fragment: bytes
+        self, opener: RecordOpener, numbers: Iterable[int], content_type: int, version: int, fragment: Bytes
     ) -> Opened | None:
         before = opener.sequence
         for number in numbers:
@@ -386,7 +439,7 @@ class TlsConnection:
         side: int,
         content_type: int,
         version: int,
-        fragment: bytes,
+        fragment: Bytes,
         item: Data | Gap,
         out: Items,
     ) -> None:
@@ -394,7 +447,7 @@ class TlsConnection:
             if direction.is_damaged:
                 direction.messages.clear()
             else:
-                self._content(direction, side, content_type, fragment, item, out)
+                self._content(direction, side, content_type, bytes(fragment), item, out)
             return
         opened = None
         if not direction.is_damaged:
@@ -402,7 +455,7 @@ class TlsConnection:
         if opened is not None:
             self._content(direction, side, *opened, item, out)
             return
-        if direction.opener is None:
+        if direction.opener is None or self._is_in_handshake(direction):
             if self._session is None or self._session.version == TLS_1_3:
                 self._count_unopened(direction, side, content_type, version, fragment)
             elif direction.is_damaged:
@@ -416,8 +469,13 @@ class TlsConnection:
         if direction.carries_data and content_type == APPLICATION_DATA and length:
             out.append((side, Gap(item.packet, item.time_ns, item.interface, length, "lost")))
 
+    @staticmethod
+    def _is_in_handshake(direction: _Direction) -> bool:
+        """Whether its last record was opened with the handshake secrets of TLS 1.3."""
+        return isinstance(direction.opener, Opener13) and not direction.carries_data
+
     def _count_unopened(
-        self, direction: _Direction, side: int, content_type: int, version: int, fragment: bytes
+        self, direction: _Direction, side: int, content_type: int, version: int, fragment: Bytes
     ) -> None:
         """An encrypted record of TLS 1.3 before the first one that can be opened: of the handshake, whose
         secrets key logs need not have, or of a session whose hello was not captured.
@@ -426,13 +484,15 @@ class TlsConnection:
             located = self._search(direction, side, content_type, version, fragment)
             if located is None and self._tries <= 0:
                 self.reason = self.reason or _NO_HANDSHAKE
+        elif not any(each.candidates for each in self._directions):
+            self.reason = self.reason or _NO_SECRET  # at most those of the handshake
         else:
             self._tries -= _MOST_TRIES // _MOST_UNOPENED
             if self._tries <= 0:
                 self.reason = self.reason or _WRONG_SECRET
 
     def _open(
-        self, direction: _Direction, side: int, content_type: int, version: int, fragment: bytes
+        self, direction: _Direction, side: int, content_type: int, version: int, fragment: Bytes
     ) -> Opened | None:
         opener = direction.opener
         opened = None if opener is None else opener.open(content_type, version, fragment)
@@ -453,11 +513,16 @@ class TlsConnection:
             direction.candidates = []
         else:
             direction.candidates = [each for each in direction.candidates if each.is_traffic]
+        if not candidate.is_traffic:
+            self._opened_handshake = True
+            return
         self.is_open, self.reason = True, None
-        if candidate.master and self._session is not None:
-            for name in (self._session.session_id, self._ticket):
-                if name:
-                    self._log.learn(name, candidate.master)
+        if candidate.master and self._session is not None and self._client_hello is not None:
+            if not self._log.has_secrets(candidate.origin, (candidate.origin,)):
+                self._log.learn(candidate.origin, candidate.master)
+            for name in filter(None, (self._session.session_id, self._ticket)):
+                if len(self._sessions) < self._most_sessions:
+                    self._sessions.setdefault(_hash(name), candidate.origin)
         if candidate.client_random and isinstance(candidate.opener, Opener13):
             self._opened_without_hello(side, candidate.client_random, candidate.opener.suite)
 
@@ -567,10 +632,14 @@ class TlsConnection:
             return
         if self._session.version == TLS_1_3:
             return
-        masters = self._log.labelled(self._client_hello.random, MASTER) + self._premasters
-        for name in (self._session.session_id, self._client_hello.session_id, self._client_hello.ticket):
-            if name:
-                masters += self._log.of_session(name)
+        masters = dict.fromkeys(
+            self._log.labelled(self._client_hello.random, MASTER) + self._premasters,
+            self._client_hello.random,
+        )
+        for name in self._names():
+            for origin in filter(None, (name, self._sessions.get(_hash(name)))):
+                for master in self._log.of_session(origin) + self._log.labelled(origin, MASTER):
+                    masters.setdefault(master, origin)
         if not masters:
             self.reason = _NO_SECRET
         randoms = self._client_hello.random + self._session.random
@@ -587,9 +656,21 @@ class TlsConnection:
                     encrypt_then_mac=self._session.encrypt_then_mac,
                 )[role],
                 master,
+                origin,
             )
-            for master in dict.fromkeys(masters)
+            for master, origin in masters.items()
         ]
+
+    def _names(self) -> list[bytes]:
+        """The session IDs and the ticket under which the key log may have the master secret."""
+        hello, session = self._client_hello, self._session
+        names = () if hello is None else (hello.session_id, hello.ticket)
+        return [name for name in (*names, b"" if session is None else session.session_id) if name]
+
+
+def _hash(name: bytes) -> bytes:
+    """Of a session ID or ticket: tickets are long, and 16 bytes tell them apart."""
+    return blake2b(name, digest_size=16).digest()
 
 
 def _hide(direction: _Direction, length: int) -> None:

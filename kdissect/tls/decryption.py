@@ -1,17 +1,23 @@
 """Events on connections -> the same events, with plaintext in place of TLS records that can be decrypted.
 
-Holds a ``TlsConnection`` for each connection that is TLS, or not known not to be.
+Holds a ``TlsConnection`` for each connection that is TLS, or not known not to be, and at most
+``Limits.tls_bytes_in_all`` of bytes of those that are not decrypted yet.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from itertools import chain
 from typing import TYPE_CHECKING
 
+from kdissect.limits import DEFAULT
 from kdissect.model import Closed, Data, Gap
 from kdissect.tls.connection import TlsConnection
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from kdissect.limits import Limits
     from kdissect.net.connection import Connection, Event
     from kdissect.tls.keylog import KeyLog
 
@@ -23,33 +29,71 @@ class Decryption:
 
     Args:
         log: the secrets.
+        limits: to respect.
+        sessions: see ``TlsConnection``; those learned beforehand.
 
     Attributes:
+        sessions: those learned so far.
         counts: TLS connections that have ended, by whether they were decrypted, and why not.
     """
 
-    def __init__(self, log: KeyLog) -> None:
+    def __init__(
+        self, log: KeyLog, limits: Limits = DEFAULT, sessions: dict[bytes, bytes] | None = None
+    ) -> None:
         self._log = log
+        self._limits = limits
+        self.sessions = {} if sessions is None else sessions
         self._connections: dict[Connection, TlsConnection] = {}
+        self._holding: dict[Connection, int] = {}  # bytes held, in order of when they began to hold any
+        self._held_in_all = 0
+        self._waiting: dict[Connection, int] = {}  # since when; only while the key log can grow
+        self._now_ns = 0
         self.counts: Counter[str] = Counter()
 
-    def feed(self, events: list[Event]) -> list[Event]:
-        """Decrypt what these events carry. Events of other connections are passed on as they are."""
+    def plaintext(self, packets: Iterable[list[Event]]) -> Iterator[list[Event]]:
+        """Decrypt what these events carry. Events of other connections are passed on as they are.
+
+        The reader calls ``Connection.expect`` with a number of bytes of content. The records with them are
+        longer, and the first of them may have begun.
+        """
+        for events in packets:
+            opened = self._decrypted(events)
+            if self._waiting:
+                opened += self._tried_again()
+            yield opened
+            for connection, side, _ in opened:
+                if (tls := self._connections.get(connection)) is not None:
+                    tls.content_expected[side] = connection.streams[side].expected
+            for connection, side, _ in chain(opened, events):
+                if (tls := self._connections.get(connection)) is not None and tls.is_open:
+                    connection.expect(side, tls.bytes_expected(side))
+
+    def close(self) -> None:
+        """Nothing more will come."""
+        self._log.close()
+
+    def _decrypted(self, events: list[Event]) -> list[Event]:
         out: list[Event] = []
         for event in events:
             connection, side, item = event
             tls = self._connections.get(connection)
             if isinstance(item, Data | Gap):
                 if tls is None:
-                    tls = TlsConnection(self._log, connection.initiator, connection.from_start)
-                    self._connections[connection] = tls
+                    tls = self._open(connection)
                 elif tls.is_passing:
                     out.append(event)
                     continue
+                elif tls.is_open:
+                    connection.expect(side, 0)
+                    out += [(connection, *opened) for opened in tls.feed(side, item)]
+                    continue
+                self._now_ns = max(self._now_ns, item.time_ns)
                 out += [(connection, *opened) for opened in tls.feed(side, item)]
+                out += self._account(connection, tls)
             elif isinstance(item, Closed):
                 if tls is not None:
                     out += [(connection, *held) for held in tls.close()]
+                    self._account(connection, tls)
                     if tls.is_open:
                         self.counts[DECRYPTED] += 1
                     elif tls.reason is not None:
@@ -58,4 +102,47 @@ class Decryption:
                 out.append(event)
             elif tls is None or not tls.is_open:
                 out.append(event)  # positions of retransmitted bytes mean nothing in plaintext
+        return out
+
+    def _open(self, connection: Connection) -> TlsConnection:
+        tls = TlsConnection(
+            self._log, connection.initiator, connection.from_start, self.sessions, self._limits
+        )
+        self._connections[connection] = tls
+        return tls
+
+    def _account(self, connection: Connection, tls: TlsConnection) -> list[Event]:
+        """Update what a connection holds and whether it waits. Returns what others must release."""
+        self._held_in_all += tls.held_bytes - self._holding.get(connection, 0)
+        if tls.held_bytes:
+            self._holding[connection] = tls.held_bytes
+        else:
+            self._holding.pop(connection, None)
+        if not tls.waits:
+            self._waiting.pop(connection, None)
+        elif self._log.can_grow:
+            self._waiting.setdefault(connection, self._now_ns)
+        out: list[Event] = []
+        while self._held_in_all > self._limits.tls_bytes_in_all:
+            out += self._give_up(next(iter(self._holding)))
+        return out
+
+    def _give_up(self, connection: Connection) -> list[Event]:
+        tls = self._connections[connection]
+        out: list[Event] = [(connection, *held) for held in tls.give_up()]
+        return out + self._account(connection, tls)
+
+    def _tried_again(self) -> list[Event]:
+        """What can be decrypted since the key log has grown, or has been waited for too long."""
+        out: list[Event] = []
+        if self._log.poll():
+            for connection in list(self._waiting):
+                tls = self._connections[connection]
+                out += [(connection, *opened) for opened in tls.try_again()]
+                out += self._account(connection, tls)
+        while self._waiting:
+            connection, since_ns = next(iter(self._waiting.items()))
+            if self._now_ns - since_ns <= self._limits.tls_patience_ns:
+                break
+            out += self._give_up(connection)
         return out

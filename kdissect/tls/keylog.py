@@ -16,14 +16,20 @@ Secrets are in no ``repr``. Holds them all, of at most ``_MOST_SESSIONS`` sessio
 
 from __future__ import annotations
 
+import os
 import re
-from typing import TYPE_CHECKING
+import stat
+from binascii import unhexlify
+from functools import lru_cache
+from typing import TYPE_CHECKING, TypeVar
 
 from kdissect.capture.pcapng import is_pcapng, secrets_in
 from kdissect.errors import CaptureError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+_Result = TypeVar("_Result")
 
 _MOST_SESSIONS = 1_000_000
 _MOST_SECRETS = 32  # of one session
@@ -51,20 +57,26 @@ TRAFFIC = b"CLIENT_TRAFFIC_SECRET_0", b"SERVER_TRAFFIC_SECRET_0"
 class KeyLog:
     """The secrets of sessions.
 
+    Args:
+        growing: key logs that are still being written, see ``poll``.
+
     Attributes:
         can_grow: whether more secrets may come.
         version: changes with each secret that is added.
         dropped: secrets that were not kept because of the limits.
     """
 
-    __slots__ = ("_by_encrypted", "_by_random", "_by_session", "_labels", "can_grow", "dropped", "version")
+    __slots__ = (
+        "_by_encrypted", "_by_random", "_by_session", "_growing", "_labels", "can_grow", "dropped", "version",
+    )  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, growing: Iterable[GrowingFile] = ()) -> None:
+        self._growing = list(growing)
         self._by_random: dict[bytes, tuple[bytes, ...]] = {}  # label, secret, label, secret, ...
         self._by_session: dict[bytes, tuple[bytes, ...]] = {}
         self._by_encrypted: dict[bytes, tuple[bytes, ...]] = {}
         self._labels: dict[bytes, bytes] = {}  # each once: there are millions of lines
-        self.can_grow = False
+        self.can_grow = bool(self._growing)
         self.version = self.dropped = 0
 
     def __len__(self) -> int:
@@ -72,21 +84,23 @@ class KeyLog:
 
     def add(self, text: bytes) -> None:
         """Add the secrets in these lines."""
-        for match in _LINE.finditer(text):
-            label, client_random, secret, session_id, master, encrypted, premaster = match.groups()
-            if label is not None:
-                if len(self._labels) < _MOST_LABELS:
-                    label = self._labels.setdefault(label, label)
-                self._add(self._by_random, _bytes(client_random), (label, _bytes(secret)))
-            elif session_id is not None:
-                self._add(self._by_session, _bytes(session_id), (_bytes(master),))
-            else:
-                self._add(self._by_encrypted, _bytes(encrypted), (_bytes(premaster),))
+        labels = self._labels
+        for label, client_random, secret, session_id, master, encrypted, premaster in _LINE.findall(text):
+            if label:
+                if label not in labels and len(labels) < _MOST_LABELS:
+                    labels[label] = label
+                if not len(secret) % 2:
+                    entry = labels.get(label, label), unhexlify(secret)
+                    self._add(self._by_random, unhexlify(client_random), entry)
+            elif encrypted:
+                self._add(self._by_encrypted, unhexlify(encrypted), (unhexlify(premaster),))
+            elif not len(session_id) % 2:
+                self._add(self._by_session, unhexlify(session_id), (unhexlify(master),))
 
     def _add(self, known: dict[bytes, tuple[bytes, ...]], key: bytes, entry: tuple[bytes, ...]) -> None:
         before = known.get(key, ())
         length = len(entry)
-        if any(before[at : at + length] == entry for at in range(0, len(before), length)):
+        if entry[-1] in before and entry in zip(*[iter(before)] * length, strict=True):
             return
         if len(before) >= 2 * _MOST_SECRETS or (not before and len(self) >= _MOST_SESSIONS):
             self.dropped += 1
@@ -99,14 +113,30 @@ class KeyLog:
         entry = self._by_random.get(client_random, ())
         return [secret for name, secret in zip(entry[::2], entry[1::2], strict=True) if name == label][::-1]
 
-    def learn(self, session_id: bytes, master: bytes) -> None:
-        """Note the master secret of a session that was opened, by its session ID or its ticket: clients that
-        resume a session do not always write a line for it.
-        """
-        self._add(self._by_session, session_id, (master,))
+    def learn(self, client_random: bytes, master: bytes) -> None:
+        """Note the master secret of a session that was opened in another way than by its own line."""
+        self._add(self._by_random, client_random, (MASTER, master))
+
+    def poll(self) -> bool:
+        """Read what was added to the key logs. Returns whether it has new secrets. Does not wait."""
+        before = self.version
+        for file in self._growing:
+            self.add(file.read())
+        return self.version != before
+
+    def close(self) -> None:
+        """Stop reading key logs that are still being written."""
+        for file in self._growing:
+            file.close()
+        self._growing.clear()
+        self.can_grow = False
+
+    def has_secrets(self, client_random: bytes, names: Iterable[bytes] = ()) -> bool:
+        """Whether there are secrets of a session, by its client random or by one of its session IDs."""
+        return client_random in self._by_random or any(name in self._by_session for name in names)
 
     def of_session(self, session_id: bytes) -> list[bytes]:
-        """The master secrets of a session ID or of a ticket, the latest first."""
+        """The master secrets of a session ID, the latest first."""
         return list(self._by_session.get(session_id, ()))[::-1]
 
     def of_encrypted(self, beginning: bytes) -> list[bytes]:
@@ -122,24 +152,97 @@ class KeyLog:
                     yield client_random, secret
 
 
-def _bytes(digits: bytes) -> bytes:
-    return bytes.fromhex(digits.decode())
+class GrowingFile:
+    """A file to which lines are still being added. Holds an incomplete line.
+
+    Args:
+        path: of a regular file or a pipe. It is opened now.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._file = open(path, "rb", buffering=0, opener=_without_waiting)  # noqa: SIM115
+        self._pos = 0
+        self._rest = b""
+
+    def read(self) -> bytes:
+        """Lines that were added, not necessarily all of them. Begins anew if the file was truncated."""
+        try:
+            status = os.fstat(self._file.fileno())
+            if stat.S_ISREG(status.st_mode) and status.st_size < self._pos:
+                self._file.seek(0)
+                self._pos, self._rest = 0, b""
+            piece = self._file.read(_PIECE_BYTES)
+        except OSError:  # the file system went away
+            return b""
+        if not piece:
+            return b""
+        self._pos += len(piece)
+        lines, newline, self._rest = (self._rest[-_LONGEST_LINE:] + piece).rpartition(b"\n")
+        return lines + newline
+
+    def close(self) -> None:
+        self._file.close()
 
 
-def read_key_logs(paths: Iterable[str]) -> KeyLog:
-    """Read key logs, and the secrets in pcapng files.
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def read_key_logs(paths: Sequence[str]) -> KeyLog:
+    """Read key logs, and the secrets in pcapng files. The same files are read only once in a row: a first
+    pass and the dissection share their secrets.
 
     Raises:
         CaptureError: a file cannot be read.
     """
-    log = KeyLog()
-    for path in paths:
-        try:
-            for text in secrets_in(path) if is_pcapng(path) else _pieces(path):
-                log.add(text)
-        except OSError as error:
-            raise CaptureError(f"{path}: {error.strerror or error}") from error
+    return _read(tuple((path, _fingerprint(path)) for path in paths))
+
+
+def follow_key_logs(paths: Sequence[str]) -> KeyLog:
+    """Read key logs that are still being written, and go on with ``KeyLog.poll``.
+
+    Raises:
+        CaptureError: a file cannot be read.
+    """
+    log = KeyLog([_readable(path, GrowingFile) for path in paths if not is_pcapng(path)])
+    for path in filter(is_pcapng, paths):
+        _add_secrets(log, path)
+    while log.poll():
+        pass
     return log
+
+
+@lru_cache(maxsize=1)
+def _read(files: tuple[tuple[str, tuple[int, ...]], ...]) -> KeyLog:
+    log = KeyLog()
+    for path, _ in files:
+        _add_secrets(log, path)
+    return log
+
+
+def _fingerprint(path: str) -> tuple[int, ...]:
+    status = _readable(path, os.stat)
+    if not stat.S_ISREG(status.st_mode):
+        return status.st_dev, status.st_ino  # a pipe, which can be read only once
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _add_secrets(log: KeyLog, path: str) -> None:
+    def add(path: str) -> None:
+        for text in secrets_in(path) if is_pcapng(path) else _pieces(path):
+            log.add(text)
+
+    _readable(path, add)
+
+
+def _readable(path: str, read: Callable[[str], _Result]) -> _Result:
+    try:
+        return read(path)
+    except OSError as error:
+        raise CaptureError(f"{path}: {error.strerror or error}") from error
 
 
 def _pieces(path: str) -> Iterator[bytes]:

@@ -44,12 +44,13 @@ class Decrypted(NamedTuple):
 def decrypted(packets: Iterable[Packet], log: KeyLog) -> Decrypted:
     segments, connections = Segments(DEFAULT), Connections(DEFAULT)
     known: dict[object, TlsConnection] = {}
+    sessions: dict[bytes, bytes] = {}
     items: tuple[list[Data | Gap], list[Data | Gap]] = ([], [])
     batches = [connections.feed(segment) for packet in packets if (segment := segments.feed(packet))]
     for connection, side, item in [event for events in (*batches, connections.close(0)) for event in events]:
         if isinstance(item, Data | Gap):
             if connection not in known:
-                known[connection] = TlsConnection(log, connection.initiator, connection.from_start)
+                known[connection] = TlsConnection(log, connection.initiator, connection.from_start, sessions)
             for opened_side, opened in known[connection].feed(side, item):
                 items[opened_side].append(opened)
     return Decrypted(items, list(known.values()))
