@@ -72,8 +72,12 @@ def enum_name(message_name: str, path: str, value: int) -> str | None:
 
     ``enum_name("DescribeAclsRequest", "operation", 3)`` is ``READ``. ``path`` is dotted, without indexes.
     """
-    values = _enum_fields().get((message_name, path))
-    return None if values is None else values.get(value)
+    return enum_names(message_name, path).get(value)
+
+
+def enum_names(message_name: str, path: str) -> dict[int, str]:
+    """The names of an enumerated field's values; empty if it is not enumerated."""
+    return _enum_fields().get((message_name, path), {})
 
 
 @cache

@@ -1,18 +1,23 @@
 from __future__ import annotations
 
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kdissect.errors import SchemaError
 from kdissect.kafka import apis, schema
 from kdissect.kafka.records import RecordData
 from kdissect.kafka.walker import walk
 from kdissect.model import Body, Withheld
-from kdissect.text.about import _WORDS, about
+from kdissect.text.about import about
+from kdissect.text.about_template import Call, Path, Scope, described_apis, fitted, parse, templates
 from tests.exchange_factory import connection, exchange, frame
 from tests.kafka.encoder import encoder
 from tests.kafka.random_bodies import Case, random_body
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 BATCH = RecordData(
     bytes.fromhex("0000000000000007 0000003d 00000000 02 00000000 0000 00000000")
@@ -291,7 +296,7 @@ CASES: list[tuple[str, int, Body, Body | None, str]] = [
         {"error_code": 0, "mechanisms": ["PLAIN"]},
         "mechanism PLAIN",
     ),
-    # APIs without a function of their own
+    # APIs without templates
     (
         "BrokerHeartbeat",
         0,
@@ -349,8 +354,41 @@ def test_bytes_that_no_layout_describes() -> None:
     assert about(unknown) == "40 B not decoded"
 
 
-def test_words_are_for_apis_that_exist() -> None:
-    assert set(_WORDS) <= {api.name for api in apis.all_apis()}
+def test_templates_are_for_apis_that_exist() -> None:
+    assert described_apis() <= {api.name for api in apis.all_apis()}
+
+
+def test_every_field_in_a_template_exists_in_an_api_that_has_the_template() -> None:
+    written: set[Path] = set()
+    existing: set[Path] = set()
+    for name in described_apis():
+        both, key = templates(name), apis.find(name).key
+        messages = schema.request(key), schema.response(key)
+        assert both is not None
+        assert messages[0] is not None
+        request = Scope("", messages[0], messages[0].fields)
+        for template, message in zip(both, messages, strict=True):
+            assert message is not None
+            scope = Scope("", message, message.fields, request=request)
+            written |= set(_paths(template))
+            existing |= set(_paths(fitted(template, scope)))
+    assert existing == written
+
+
+def _paths(node: Any) -> Iterator[Path]:
+    if isinstance(node, Path):
+        yield node
+    elif isinstance(node, tuple):
+        for each in node.arguments if isinstance(node, Call) else node:
+            yield from _paths(each)
+
+
+@pytest.mark.parametrize(
+    "text", ["a {b", "a [b", "a } b", "a {b unless}", "a if b is", "{each a b}", "<no end"]
+)
+def test_a_mistake_in_a_template_is_reported(text: str) -> None:
+    with pytest.raises(SchemaError, match=r"about\.txt: not a template"):
+        parse(text)
 
 
 @pytest.mark.parametrize("api", apis.all_apis(), ids=lambda api: api.name)

@@ -3,8 +3,6 @@ from __future__ import annotations
 from kdissect.kafka.records import RecordData
 from kdissect.text.about import (
     no_records,
-    only_number,
-    only_partition,
     partitions_of,
     partitions_with_records,
     topics_text,
@@ -42,10 +40,6 @@ def test_a_topic_named_for_each_partition_is_named_once() -> None:
 def test_partial_structs() -> None:
     assert partitions_of({"name": "orders", "partitions": [{"index": 1}, {}]}) == [1, "?"]
     assert topics_text(exchange(), [{}]) == ""
-    assert only_partition([{"name": "orders"}]) is None
-    assert only_number([{"partitions": [{"offset": -1}]}], "offset") is None
-    assert only_number([{"partitions": [{"offset": 5}]}], "offset") == 5
-    assert only_number([{"partitions": [{"offset": 5}, {"offset": 6}]}], "offset") is None
 
 
 def test_partitions_that_carry_records() -> None:
