@@ -15,7 +15,6 @@ import socket
 import struct
 import sys
 import time
-from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -42,8 +41,8 @@ _SOL_PACKET, _STATISTICS, _AUXDATA = 263, 6, 8
 _SO_RCVBUFFORCE, _SO_ATTACH_FILTER, _SO_TIMESTAMPNS = 33, 26, 35
 _VLAN_VALID, _VLAN_TPID_VALID = 0x10, 0x40
 _EVERY_PROTOCOL = 3
-_MOST_UNFILTERED = 10_000  # packets that may be in the buffer before the filter is attached
-_SIOCGIFFLAGS = 0x8913
+_ADD_MEMBERSHIP, _PROMISCUOUS = 1, 1
+_SIOCGIFFLAGS, _SIOCGIFHWADDR = 0x8913, 0x8927
 _UP, _LOOPBACK = 0x1, 0x8
 _DOWN = frozenset((errno.ENETDOWN, errno.ENODEV, errno.ENXIO))
 
@@ -62,6 +61,7 @@ class CaptureSettings(NamedTuple):
         snaplen: most bytes kept of each packet.
         buffer_bytes: size of the kernel's buffer for each interface.
         promiscuous: whether to capture packets addressed to other machines.
+        user: whom to become once the interfaces are open; None: the one who ran sudo.
     """
 
     names: tuple[str, ...]
@@ -69,6 +69,7 @@ class CaptureSettings(NamedTuple):
     snaplen: int = DEFAULT_SNAPLEN
     buffer_bytes: int = DEFAULT_BUFFER_BYTES
     promiscuous: bool = True
+    user: str | None = None
 
 
 class Listed(NamedTuple):
@@ -84,7 +85,7 @@ class WentDown(Exception):
 
 
 class Listener:
-    """A socket that captures the packets of an interface.
+    """A socket that captures the packets of an interface. Opening it needs privileges, ``attach`` needs none.
 
     Args:
         name: of the interface, or ``any``.
@@ -96,23 +97,19 @@ class Listener:
         notes: how the capture differs from the settings, as sentences.
 
     Raises:
-        WentDown: the interface is down.
         CaptureError: the interface cannot be captured.
     """
 
     def __init__(self, name: str, number: int, settings: CaptureSettings) -> None:
-        if not is_up(name):
-            raise WentDown
         self.notes: list[str] = []
-        self._owner: Any = None  # scapy's object, which closes the socket when garbage-collected
+        self._name, self._promiscuous = name, settings.promiscuous and name != ANY
+        link_type = _link_type(name)
         try:
-            link_type = self._open(name, settings)
+            self._socket = self._open(settings, link_type)
         except PermissionError:
             raise CaptureError(_not_permitted(name)) from None
         except OSError as error:
-            if error.errno in _DOWN:
-                raise WentDown from None
-            raise CaptureError(f"{name}: {(error.strerror or str(error)).lower()}") from None
+            raise _failed(name, error) from None
         snaplen = settings.snaplen if settings.snaplen < DEFAULT_SNAPLEN else 0
         self.interface = Interface(name, number, link_type, snaplen, name)
         self._header_bytes = 20 if link_type == _COOKED else 0
@@ -121,7 +118,29 @@ class Listener:
         self._view = memoryview(self._buffer)
         self._indexes: dict[str, int] = {}
         self._accepted = self._dropped = 0
-        self._discard_unfiltered()
+
+    def attach(self) -> None:
+        """Start capturing; also after the interface was down, or removed and created again.
+
+        Raises:
+            WentDown: the interface is down.
+            CaptureError: it cannot be captured.
+        """
+        name = self._name
+        if not is_up(name):
+            raise WentDown
+        if _link_type(name) != self.interface.link_type:
+            raise CaptureError(f"{name} is another kind of interface now; start kdissect again to capture it")
+        try:
+            index = 0 if name == ANY else socket.if_nametoindex(name)
+            _bind(self._socket, index)
+            if self._promiscuous:
+                membership = struct.pack("=IHH8x", index, _PROMISCUOUS, 0)
+                self._socket.setsockopt(_SOL_PACKET, _ADD_MEMBERSHIP, membership)
+        except OSError as error:
+            if error.errno in _DOWN:
+                raise WentDown from None
+            raise _failed(name, error) from None
 
     def fileno(self) -> int:
         """File descriptor to poll for packets."""
@@ -172,31 +191,19 @@ class Listener:
         self._dropped += dropped
         return InterfaceStatistics(None, None, self._dropped, self._accepted)
 
-    def _discard_unfiltered(self) -> None:
-        """Discard packets that arrived before the filter was attached, and reset the counters."""
-        with suppress(OSError):  # none are left; take() reports any other error
-            for _ in range(_MOST_UNFILTERED):
-                self._socket.recv_into(self._buffer, 0, socket.MSG_DONTWAIT)
-        self._socket.getsockopt(_SOL_PACKET, _STATISTICS, 8)
-
-    def _open(self, name: str, settings: CaptureSettings) -> int:
-        """Open the socket; return the link type of its packets."""
-        link_type = _COOKED
-        if name != ANY:
-            self._owner = _scapy_socket(name, promiscuous=settings.promiscuous)
-            self._socket: socket.socket = self._owner.ins
-            link_type = _link_type(self._socket.getsockname()[3])
-        if link_type == _COOKED:
-            self._owner = None
-            every = socket.htons(_EVERY_PROTOCOL)
-            self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, every)
-            if name != ANY:
-                self._socket.bind((name, _EVERY_PROTOCOL))
-            self._socket.setsockopt(_SOL_PACKET, _AUXDATA, 1)
-            self._socket.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
-        _attach(self._socket, self._program(settings, link_type))
-        self._enlarge(settings.buffer_bytes)
-        return link_type
+    def _open(self, settings: CaptureSettings, link_type: int) -> socket.socket:
+        """Open the socket. It captures nothing before it is bound, thus nothing that the filter rejects."""
+        kind = socket.SOCK_DGRAM if link_type == _COOKED else socket.SOCK_RAW
+        opened = socket.socket(socket.AF_PACKET, kind, 0)
+        try:
+            opened.setsockopt(_SOL_PACKET, _AUXDATA, 1)
+            opened.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+            _attach_filter(opened, self._program(settings, link_type))
+            self._enlarge(opened, settings.buffer_bytes)
+        except BaseException:
+            opened.close()
+            raise
+        return opened
 
     def _program(self, settings: CaptureSettings, link_type: int) -> list[_Instruction]:
         # The filter sees packets before they get a cooked header: they begin with IP.
@@ -212,12 +219,12 @@ class Listener:
             program = _compiled("", dlt, settings.snaplen)
         return [*_without_echo(), *program]
 
-    def _enlarge(self, buffer_bytes: int) -> None:
+    def _enlarge(self, opened: socket.socket, buffer_bytes: int) -> None:
         try:
-            self._socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, buffer_bytes)
+            opened.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, buffer_bytes)
         except PermissionError:
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
-            got = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2  # Linux doubles it
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
+            got = opened.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2  # Linux doubles it
             if got < buffer_bytes:
                 self.notes.append(
                     f"the kernel's buffer is {got // KIB} KiB instead of {buffer_bytes // KIB}: "
@@ -264,15 +271,16 @@ def is_there(name: str) -> bool:
 
 
 def is_up(name: str) -> bool:
-    return name == ANY or bool(_flags(name) & _UP)
+    return name == ANY or bool(_of_interface(name, _SIOCGIFFLAGS) & _UP)
 
 
-def _flags(name: str) -> int:
+def _of_interface(name: str, request: int) -> int:
+    """A number that the kernel knows about an interface; 0 if there is no such interface."""
     import fcntl
 
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         try:
-            reply = fcntl.ioctl(any_socket, _SIOCGIFFLAGS, struct.pack("16s16x", name.encode()))
+            reply = fcntl.ioctl(any_socket, request, struct.pack("16s24x", name.encode()))
         except OSError:
             return 0
     return int.from_bytes(reply[16:18], sys.byteorder)
@@ -293,7 +301,14 @@ def _not_permitted(name: str) -> str:
     )
 
 
-def _link_type(hardware: int) -> int:
+def _failed(name: str, error: OSError) -> CaptureError:
+    return CaptureError(f"{name}: {(error.strerror or str(error)).lower()}")
+
+
+def _link_type(name: str) -> int:
+    if name == ANY:
+        return _COOKED
+    hardware = _of_interface(name, _SIOCGIFHWADDR)
     if hardware in _WITH_ETHERNET:
         return _ETHERNET
     return _IP if hardware in _WITHOUT_HEADER else _COOKED
@@ -316,13 +331,14 @@ def _load_scapy() -> None:
         import scapy.arch.linux  # noqa: F401
 
 
-def _scapy_socket(name: str, *, promiscuous: bool) -> Any:
-    _load_scapy()
-    from scapy.arch.linux import L2ListenSocket
-    from scapy.config import conf
+def _bind(to: socket.socket, index: int) -> None:
+    """Let an interface's packets arrive; index 0: those of all interfaces, which Python cannot bind to."""
+    import ctypes
 
-    conf.ifaces.reload()  # an interface that was recreated has another index
-    return L2ListenSocket(iface=name, promisc=promiscuous, nofilter=1)
+    address = struct.pack("=HHiHBB8x", socket.AF_PACKET, socket.htons(_EVERY_PROTOCOL), index, 0, 0, 0)
+    if ctypes.CDLL(None, use_errno=True).bind(to.fileno(), address, len(address)):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
 
 
 # Filters: programs of classic BPF, which the kernel runs
@@ -371,7 +387,7 @@ def _without_echo() -> list[_Instruction]:
     """Instructions that drop outgoing packets of a loopback interface: each of them is captured again when
     it arrives.
     """
-    own = [index for index, name in socket.if_nameindex() if _flags(name) & _LOOPBACK]
+    own = [index for index, name in socket.if_nameindex() if _of_interface(name, _SIOCGIFFLAGS) & _LOOPBACK]
     if len(own) != 1:
         return []
     return [
@@ -383,7 +399,7 @@ def _without_echo() -> list[_Instruction]:
     ]
 
 
-def _attach(to: socket.socket, program: list[_Instruction]) -> None:
+def _attach_filter(to: socket.socket, program: list[_Instruction]) -> None:
     from ctypes import addressof, create_string_buffer
 
     code = create_string_buffer(b"".join(struct.pack("=HBBI", *each) for each in program))

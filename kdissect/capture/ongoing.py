@@ -19,6 +19,7 @@ import time
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Self
 
+from kdissect.capture.live import check_names
 from kdissect.capture.reader import packets_of
 from kdissect.capture.relay import REFUSAL
 from kdissect.capture.source import BLOCK_BYTES, Source
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from kdissect.capture.live import CaptureSettings
+    from kdissect.capture.privileges import User
     from kdissect.capture.source import InterfaceStatistics
     from kdissect.model import IdleTick, Interface, Packet
 
@@ -124,11 +126,22 @@ class Listening(Piped):
         settings: which interfaces, and what to capture.
         limits: on packets that were captured but not read yet.
         report: is called with each message for the user, one line.
+        user: the one whom the relay becomes after opening the interfaces; None: it stays.
+
+    Raises:
+        CaptureError: an interface does not exist, or the relay cannot be started.
     """
 
-    def __init__(self, settings: CaptureSettings, limits: Limits, report: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        settings: CaptureSettings,
+        limits: Limits,
+        report: Callable[[str], None],
+        user: User | None = None,
+    ) -> None:
+        check_names(settings.names)
         bounds = {"bytes": limits.live_bytes, "packets": limits.live_packets}
-        arguments = json.dumps({**settings._asdict(), "bounds": bounds})
+        arguments = json.dumps({**settings._asdict(), "bounds": bounds, "user": user})
         # In its own process group: Ctrl-C reaches only this process, which then ends the relay.
         try:
             self._relay = subprocess.Popen(

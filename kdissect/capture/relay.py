@@ -23,7 +23,8 @@ from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from kdissect.capture.live import CaptureSettings, Listener, WentDown, check_names, is_there, is_up
+from kdissect.capture.live import CaptureSettings, Listener, WentDown, is_there, is_up
+from kdissect.capture.privileges import User, drop_privileges
 from kdissect.capture.source import InterfaceStatistics
 from kdissect.capture.write import PcapngWriter
 from kdissect.errors import CaptureError, UnexpectedError
@@ -93,96 +94,81 @@ class Queue:
 
 
 class InterfaceReader:
-    """One of the interfaces to capture, whether it is up or not, and its counters."""
+    """One of the interfaces to capture, whether it is up or not.
+
+    Raises:
+        CaptureError: it cannot be captured.
+    """
 
     def __init__(self, name: str, number: int, settings: CaptureSettings) -> None:
-        self.listener: Listener | None = None
+        self.listener = Listener(name, number, settings)
+        self.is_up = False
         self.dropped = 0  # by us
         self._taken = 0
-        self._name, self._number, self._settings = name, number, settings
-        self._accepted = self._dropped_by_system = 0  # before the interface went down for the last time
-        self._reported_down = self._reported_gone = False
-        self._interface: Interface | None = None
-        self.open()
+        self._name, self._filter = name, settings.filter
+        self._was_up = self._reported_down = self._reported_gone = False
+        self._attach()
 
-    def open(self) -> None:
-        """Start capturing if the interface is up.
-
-        Raises:
-            CaptureError: it cannot be captured.
-        """
+    def _attach(self) -> None:
+        """Start capturing if the interface is up."""
         try:
-            listener = self.listener = Listener(self._name, self._number, self._settings)
+            self.listener.attach()
         except WentDown:
             if not self._reported_down:
                 self._reported_down = True
                 _report(f"{self._name} is down; waiting until it is up")
             return
-        self._interface = listener.interface
-        text = f'listening on {self._name}, filter "{self._settings.filter}"'
+        text = f'listening on {self._name}, filter "{self._filter}"'
         _report(f"{self._name} is up again" if self._reported_down else text)
+        if not self._was_up:
+            for note in self.listener.notes:
+                _report(f"{self._name}: {note}")
+        self.is_up = self._was_up = True
         self._reported_down = self._reported_gone = False
-        for note in listener.notes:
-            _report(f"{self._name}: {note}")
 
-    def reopen_if_up(self) -> None:
-        """Open an interface that was down and is up now; report one that disappeared."""
-        if self.listener is not None:
+    def attach_if_up(self) -> None:
+        """Capture on an interface that was down and is up now; report one that disappeared."""
+        if self.is_up:
             return
         if is_up(self._name):
             try:
-                self.open()
+                self._attach()
             except CaptureError as error:
-                _report(str(error))
+                if not self._reported_gone:
+                    self._reported_gone = True
+                    _report(str(error))
         elif not self._reported_gone and not is_there(self._name):
             self._reported_gone = True
             _report(f"{self._name} disappeared; waiting for it to come back")
 
     def take(self) -> list[Packet]:
         """Some of the packets that have arrived."""
-        listener, packets = self.listener, []
-        if listener is not None:
-            try:
-                for packet in listener.take(_TAKEN_AT_ONCE):
-                    packets.append(packet)  # noqa: PERF402  (those before the interface goes down are kept)
-            except WentDown:
-                packets += self._on_down(listener)
+        packets: list[Packet] = []
+        try:
+            for packet in self.listener.take(_TAKEN_AT_ONCE):
+                packets.append(packet)  # noqa: PERF402  (those before the interface goes down are kept)
+        except WentDown:
+            with suppress(WentDown):
+                while more := list(self.listener.take(_TAKEN_AT_ONCE)):
+                    packets += more
+            self.is_up = False
+            self._reported_down = True
+            _report(f"{self._name} went down; waiting until it is up again")
         self._taken += len(packets)
         return packets
 
     def backlog(self) -> int:
         """Number of packets that the kernel has and that were not taken yet."""
-        if self.listener is None or (statistics := self.statistics()) is None:
-            return 0
-        now = statistics[1]
+        now = self.listener.statistics()
         return (now.accepted or 0) - (now.dropped_by_system or 0) - self._taken
 
     def statistics(self) -> tuple[Interface, InterfaceStatistics] | None:
         """Its counters so far; None if it was never up."""
-        if self._interface is None:
+        if not self._was_up:
             return None
-        accepted, by_system = self._accepted, self._dropped_by_system
-        if self.listener is not None:
-            now = self.listener.statistics()
-            accepted += now.accepted or 0
-            by_system += now.dropped_by_system or 0
-        delivered = accepted - by_system - self.dropped
-        return self._interface, InterfaceStatistics(None, None, by_system, accepted, delivered)
-
-    def _on_down(self, listener: Listener) -> list[Packet]:
-        """The interface went down: close it, and return the packets that arrived before."""
-        packets: list[Packet] = []
-        with suppress(WentDown):
-            while more := list(listener.take(_TAKEN_AT_ONCE)):
-                packets += more
-        now = listener.statistics()
-        self._accepted += now.accepted or 0
-        self._dropped_by_system += now.dropped_by_system or 0
-        listener.close()
-        self.listener = None
-        self._reported_down = True
-        _report(f"{self._name} went down; waiting until it is up again")
-        return packets
+        _, _, by_system, accepted, *_ = self.listener.statistics()
+        delivered = (accepted or 0) - (by_system or 0) - self.dropped
+        return self.listener.interface, InterfaceStatistics(None, None, by_system, accepted, delivered)
 
 
 class Relay:
@@ -204,9 +190,7 @@ class Relay:
         while True:
             poller = select.poll()
             poller.register(until, select.POLLIN)
-            listening = {
-                reader.listener.fileno(): reader for reader in self._readers if reader.listener is not None
-            }
+            listening = {reader.listener.fileno(): reader for reader in self._readers if reader.is_up}
             for number in listening:
                 poller.register(number, select.POLLIN)
             if self._queue:
@@ -226,8 +210,13 @@ class Relay:
             if now >= next_reopen:
                 next_reopen = now + _REOPEN_EVERY_S
                 for reader in self._readers:
-                    reader.reopen_if_up()
+                    reader.attach_if_up()
         self._finish()
+
+    def close(self) -> None:
+        """Close the interfaces."""
+        for reader in self._readers:
+            reader.listener.close()
 
     def _take(self, arrived: Iterable[Packet]) -> None:
         packets = list(arrived)
@@ -285,15 +274,18 @@ def _enlarge(pipe: int) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Capture as specified by the one argument: ``CaptureSettings`` with ``bounds``, as JSON."""
+    """Capture as specified by the one argument: ``CaptureSettings`` with ``bounds`` and ``user``, as JSON."""
     request = json.loads(arguments[0])
-    bounds = Bounds(**request.pop("bounds"))
+    bounds, user = Bounds(**request.pop("bounds")), request.pop("user")
     settings = CaptureSettings(**{**request, "names": tuple(request["names"])})
     try:
-        check_names(settings.names)
         _enlarge(_STDOUT)
         os.set_blocking(_STDOUT, False)
-        Relay(settings, bounds, _STDOUT).run(until=_STDIN)
+        relay = Relay(settings, bounds, _STDOUT)
+        if user is None and os.geteuid() == 0:
+            _report("warning: running as root, but without capabilities; use -Z USER to run as another user")
+        drop_privileges(None if user is None else User(*user))
+        relay.run(until=_STDIN)
     except CaptureError as error:
         _report(f"{REFUSAL}{error}")
         return 2

@@ -271,6 +271,9 @@ Dropped packets are reported immediately and at the end. Ctrl-C or SIGTERM stops
 captured is still shown, with a summary on stderr. A second Ctrl-C exits immediately. If an interface goes
 down or disappears, kdissect waits for it and resumes.
 
+As root, only opening the interfaces is done with privileges. Then all capabilities are dropped, and with sudo
+or -Z the user changes: packets are dissected and files written as that user.
+
 -o: tables as in kdissect export. Restarting with the same DIR adds files, and removes unfinished ones
 left by a killed run. manifest.json lists all files but the newest, and whether the run ended normally.
 
@@ -321,11 +324,13 @@ def live(count: int | None, lists: bool, summary: bool | None, **options: Any) -
     tally = ExchangeTally(tally_text)
     live_summary = LiveSummary(query.limits) if shows_summary(summary, quiet=output.quiet) else None
     with (
+        source.open(query, None if tables is None else tables.folder) as ongoing,
         open_live_export(tables, query, source.names) as export,
         open_monitor(monitor_choice, query.limits, source.names, output.color) as monitor,
         open_live_run(
             query,
             source,
+            ongoing,
             log := _log(query, export, live_summary, monitor),
             None if export is None else export.defer,
         ) as run,

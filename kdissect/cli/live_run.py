@@ -29,6 +29,7 @@ from kdissect.capture.live import (
     listed,
 )
 from kdissect.capture.ongoing import Listening, Ongoing, Piped
+from kdissect.capture.privileges import check_output, chosen_user, drop_privileges
 from kdissect.capture.recording import NEVER, Recording, Thresholds
 from kdissect.cli.options import combine, to_local
 from kdissect.cli.run import Selection, SingleRun, faults_named
@@ -118,6 +119,13 @@ interface_options = combine(
         "--no-promiscuous",
         is_flag=True,
         help="Disable promiscuous mode: capture only packets to or from this machine.",
+    ),
+    click.option(
+        "-Z",
+        "user",
+        metavar="USER",
+        help="As root: become this user once the interfaces are open. Output files belong to USER. "
+        "[default: the user who ran sudo]",
     ),
 )
 """Which interfaces to capture on, and how."""
@@ -214,14 +222,32 @@ class LiveOptions:
         """Names of the interfaces or of the input."""
         return self.settings.names if self.settings is not None else (self.follow or _STDIN,)
 
-    def open(self, query: Query) -> Ongoing:
-        """Start the capture.
+    @contextmanager
+    def open(self, query: Query, directory: Path | None = None) -> Iterator[Ongoing]:
+        """Start the capture. On interfaces: then drop all privileges, in this process too.
+
+        Args:
+            query: for its limits.
+            directory: where other files than ``target`` will be written.
 
         Raises:
             CaptureError: it cannot be started.
+            UsageError: the user without privileges cannot write the files.
         """
-        if self.settings is not None:
-            return Ongoing([Listening(self.settings, query.limits, warn)])
+        if self.settings is None:
+            with self._waiting(query) as ongoing:
+                yield ongoing
+            return
+        user = chosen_user(self.settings.user)
+        with Ongoing([Listening(self.settings, query.limits, warn, user)]) as ongoing:
+            drop_privileges(user)
+            if self.target is not None:
+                check_output(self.target, user, is_directory=False)
+            if directory is not None:
+                check_output(directory, user, is_directory=True)
+            yield ongoing
+
+    def _waiting(self, query: Query) -> Ongoing:
         if self.follow is not None:
             files = Following(self.follow, query.limits)
             return Ongoing(files, files.stop)
@@ -240,15 +266,17 @@ def take_capture_settings(options: dict[str, Any]) -> CaptureSettings | None:
         "-s": options.pop("snaplen"),
         "-B": options.pop("buffer_bytes"),
         "--no-promiscuous": options.pop("no_promiscuous") or None,
+        "-Z": options.pop("user"),
     }
     if interfaces:
-        bpf, snaplen, buffer_bytes, no_promiscuous = settings.values()
+        bpf, snaplen, buffer_bytes, no_promiscuous, user = settings.values()
         return CaptureSettings(
             tuple(dict.fromkeys(interfaces)) if ANY not in interfaces else (ANY,),
             DEFAULT_FILTER if bpf is None else bpf,
             snaplen or DEFAULT_SNAPLEN,
             buffer_bytes or DEFAULT_BUFFER_BYTES,
             not no_promiscuous,
+            user,
         )
     for name, value in settings.items():
         if value is not None:
@@ -340,17 +368,22 @@ class LiveRun(SingleRun):
 
 @contextmanager
 def open_live_run(
-    query: Query, options: LiveOptions, observer: Survey | None = None, defer: DeferInterrupt | None = None
+    query: Query,
+    options: LiveOptions,
+    ongoing: Ongoing,
+    observer: Survey | None = None,
+    defer: DeferInterrupt | None = None,
 ) -> Iterator[LiveRun]:
-    """Start the capture, and wait for the first packet.
+    """Wait for the first packet of a capture.
 
     Args:
         query: what to select.
         options: what to capture.
+        ongoing: the capture, from ``options.open``.
         observer: sees each connection at its end.
         defer: functions wrapped by it are not interrupted by a second Ctrl-C.
     """
-    with options.open(query) as ongoing, output() as out:
+    with output() as out:
         stop_signals = StopSignals(ongoing) if defer is None else StopSignals(ongoing, defer.press)
         with stop_signals.installed(options.stop.duration_ns):
             run = LiveRun(query, options, ongoing, stop_signals, out, observer)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import click
 
 _INPUT = (
-    "-r -d --port --names --tls-keylog --show-secrets -i -f -s -B --no-promiscuous --follow -D --master "
+    "-r -d --port --names --tls-keylog --show-secrets -i -f -s -B --no-promiscuous -Z --follow -D --master "
     "--remote --conf"
 )
 _FILTER = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -45,9 +46,11 @@ from kdissect.text.table import RecordTable, RecordTally
 from kdissect.text.template import Template
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from typing import Protocol, TextIO
 
+    from kdissect.capture.live import CaptureSettings
+    from kdissect.cli.live_run import LiveRun
     from kdissect.cli.parallel_run import ParallelRun
     from kdissect.exchanges.partition_records import CarriedRecord
     from kdissect.exchanges.registered import RegisteredSchemas
@@ -228,7 +231,7 @@ def records(count: int | None, jobs: int | None, registry: str | None, **options
         shared.end("record")
         return
     run_context = (
-        open_live_run(query, LiveOptions(settings))
+        _open_interfaces(query, settings, output)
         if settings is not None
         else open_run(query, bar=lambda out: output.is_silent or not out.isatty())
     )
@@ -379,6 +382,14 @@ class RecordOutput(NamedTuple):
             selected(self.fields, RECORD_NAMES.values())  # fails here rather than while reading
         if self.mode is not None and self.folder is None:
             raise click.UsageError("--mode needs -o DIR")
+
+
+@contextmanager
+def _open_interfaces(query: Query, settings: CaptureSettings, output: RecordOutput) -> Iterator[LiveRun]:
+    options = LiveOptions(settings)
+    directory = None if output.folder is None else Path(output.folder)
+    with options.open(query, directory) as ongoing, open_live_run(query, options, ongoing) as run:
+        yield run
 
 
 def _sink(output: RecordOutput, out: TextIO, times: Times) -> RecordSink:

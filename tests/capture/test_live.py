@@ -3,6 +3,7 @@ from __future__ import annotations
 import select
 import socket
 import time
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,6 +22,7 @@ HOUR_NS = 3_600_000_000_000  # clocks of virtual machines are set now and then
 def received(name: str, port: int, beats: int, snaplen: int = 262_144) -> list[Packet]:
     """Packets that a listener captures of some heartbeats: as many segments as these take."""
     listener = Listener(name, 0, CaptureSettings((name,), f"tcp port {port}", snaplen))
+    listener.attach()
     packets: list[Packet] = []
     try:
         with Client(port) as client:
@@ -72,6 +74,7 @@ def test_large_packets_are_complete() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = server.getsockname()
         listener = Listener("lo", 0, CaptureSettings(("lo",), f"tcp port {address[1]}"))
+        listener.attach()
         with socket.create_connection(address) as client, server.accept()[0] as other:
             client.sendall(bytes(500_000))
             got = 0
@@ -91,8 +94,9 @@ def test_an_invalid_filter_is_an_error() -> None:
 
 @listens
 def test_an_interface_that_is_not_there_is_down() -> None:
-    with pytest.raises(WentDown):
-        Listener("nowhere0", 0, CaptureSettings(("nowhere0",)))
+    listener = Listener("nowhere0", 0, CaptureSettings(("nowhere0",)))
+    with closing(listener), pytest.raises(WentDown):
+        listener.attach()
 
 
 def test_interfaces_are_listed_with_their_addresses() -> None:

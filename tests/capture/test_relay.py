@@ -34,6 +34,7 @@ def relayed(bounds: Bounds, beats: int) -> tuple[list[Packet], int]:
         os.close(into)
         reading.join()
     os.close(until)
+    relay.close()
     with open_capture(io.BytesIO(reader[0])) as capture:
         packets = list(capture)
         (counted,) = capture.statistics.values()

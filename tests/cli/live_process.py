@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import threading
@@ -19,6 +20,8 @@ COUNTED = re.compile(
     r"kdissect: ([\d,]+) packets?, ([\d,]+) dropped by the kernel, ([\d,]+) by kdissect; "
     r"(\d+) exchange"
 )
+STAYS_ROOT = ("-Z", "root") if os.geteuid() == 0 else ()
+"""Then there is no warning about root."""
 
 
 class Live:
@@ -79,7 +82,9 @@ class Live:
 
 @contextmanager
 def live(*arguments: str, timeout_s: float = WAIT_S, **options: int) -> Iterator[Live]:
-    """Run the command; it is killed after ``timeout_s`` seconds."""
+    """Run the command, without the warning that it runs as root; it is killed after ``timeout_s`` seconds."""
+    if "-i" in arguments:
+        arguments = (*arguments, *STAYS_ROOT)
     process = Live(spawn("live", *arguments, **options), timeout_s)
     try:
         yield process

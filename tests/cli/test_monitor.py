@@ -20,6 +20,7 @@ from tests.loopback import WAIT_S, Client, broker, listens
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 _SERVED = re.compile(r"kdissect: serving metrics on (http://127\.0\.0\.1:\d+/metrics)\n")
 
@@ -108,10 +109,10 @@ def test_metrics_of_an_interface() -> None:
         assert match["kdissect_packets_dropped_total", "kernel"] == 0
 
 
-def test_a_port_that_is_in_use(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_port_that_is_in_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as other:
         port = other.getsockname()[1]
-        done = run(capsys, "live", "--follow", "nowhere", "--prometheus", f":{port}")
+        done = run(capsys, "live", "--follow", str(tmp_path), "--prometheus", f":{port}")
     assert (done.status, done.out) == (USAGE, "")
     assert done.err == f"kdissect: --prometheus: cannot serve on 127.0.0.1:{port}: address already in use\n"
 

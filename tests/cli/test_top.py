@@ -16,6 +16,7 @@ import pytest
 from kdissect.cli.terminal import INTERRUPTED, OK, USAGE
 from kdissect.cli.top import StderrBuffer, Top, memory_bytes
 from tests.cli.commands import run
+from tests.cli.live_process import STAYS_ROOT
 from tests.loopback import Client, broker, listens
 from tests.terminal import Terminal
 
@@ -191,7 +192,7 @@ def test_a_file_that_is_followed(tmp_path: Path) -> None:
 def test_an_interface() -> None:
     with (
         broker() as port,
-        Terminal("live", "-i", "lo", "-f", f"tcp port {port}", "--top", size=SMALL) as screen,
+        Terminal("live", "-i", "lo", "-f", f"tcp port {port}", "--top", *STAYS_ROOT, size=SMALL) as screen,
         Client(port) as client,
     ):
         screen.shows("listening on lo")
