@@ -32,6 +32,7 @@ HELD_BYTES = 2 * 1024 * 1024
 """Bytes of a batch's records that are held at once. Larger batches are processed in pieces."""
 
 _INPUT_BYTES = 64 * 1024
+_FIRST_INPUT_BYTES = 512  # of each gzip member: what remains is copied when the member ends
 _PIECE_BYTES = 256 * 1024
 # python-zstandard has no limit on the output of one call. It gets one block at a time, which decompresses to
 # at most 128 KiB (RFC 8878, section 3.1.1.2).
@@ -58,6 +59,11 @@ _LZ4_CONTENT_CHECKSUM, _LZ4_DICTIONARY = 0x04, 0x01
 _LZ4_UNCOMPRESSED = 0x80000000
 _LZ4_WINDOW_BYTES = 64 * 1024
 _LZ4_EXPANSION = 255
+
+# Producers fill blocks of 32 KiB and more, and write one member or frame. Data of millions of tiny or empty ones
+# takes time and holds nothing.
+_ALWAYS_BLOCKS = 1000
+_BYTES_PER_BLOCK = 64
 
 
 class Pieces:
@@ -179,6 +185,23 @@ def _pieces(codec: int, data: bytes, max_bytes: int) -> Iterator[bytes]:
     raise Unsupported(f"codec {codec}")
 
 
+class _Blocks:
+    """Counts the blocks, members and frames of compressed data.
+
+    Raises:
+        Malformed: there are too many for its size.
+    """
+
+    def __init__(self, codec: str, data: bytes) -> None:
+        self._codec = codec
+        self._left = self._most = _ALWAYS_BLOCKS + len(data) // _BYTES_PER_BLOCK
+
+    def add(self, pos: int) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise Malformed(f"{self._codec}: more than {self._most} blocks", pos=pos)
+
+
 # --- at once ------------------------------------------------------------------------------------------------
 
 
@@ -238,14 +261,17 @@ def _lz4_at_once(data: bytes, max_bytes: int) -> bytes | None:
 
 
 def _gzip(data: bytes) -> Iterator[bytes]:
-    pos = 0
+    pos, blocks = 0, _Blocks("gzip", data)
     while pos < len(data) or not pos:
+        blocks.add(pos)
+        input_bytes = _FIRST_INPUT_BYTES
         member = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
         block = b""
         while not member.eof:
             if not block:
-                block = data[pos : pos + _INPUT_BYTES]
+                block = data[pos : pos + input_bytes]
                 pos += len(block)
+                input_bytes = _INPUT_BYTES
             try:
                 piece = member.decompress(block, _PIECE_BYTES)
             except zlib.error as error:
@@ -262,8 +288,9 @@ def _snappy(data: bytes, max_bytes: int) -> Iterator[bytes]:
     if not data.startswith(_JAVA_SNAPPY):
         yield _snappy_block(data, max_bytes)
         return
-    pos = 0
+    pos, blocks = 0, _Blocks("snappy", data)
     while pos < len(data):
+        blocks.add(pos)
         # Concatenated streams: no block is as long as the magic would say.
         if data.startswith(_JAVA_SNAPPY, pos):
             pos += _JAVA_SNAPPY_HEADER_BYTES
@@ -301,8 +328,9 @@ def _lz4(data: bytes) -> Iterator[bytes]:
     """Block by block, because clients of magic 0 wrote another header checksum than the format requires
     (KAFKA-3160), which the library's frame decoder would reject.
     """
-    pos = 0
+    pos, blocks = 0, _Blocks("lz4", data)
     while pos < len(data) or not pos:
+        blocks.add(pos)
         magic, flags, code = data[pos : pos + 4], data[pos + 4 : pos + 5], data[pos + 5 : pos + 6]
         if not code:
             raise Truncated("lz4: truncated frame header", pos=pos)
@@ -310,18 +338,21 @@ def _lz4(data: bytes) -> Iterator[bytes]:
             raise Malformed("lz4: not a frame", pos=pos)
         block_bytes = 1 << 8 + 2 * (code[0] >> 4 & 7)  # 64 KiB, 256 KiB, 1 MiB or 4 MiB: codes 4 to 7
         optional = 8 * bool(flags[0] & _LZ4_CONTENT_SIZE) + 4 * bool(flags[0] & _LZ4_DICTIONARY)
-        pos = yield from _lz4_blocks(data, pos + 7 + optional, flags[0], block_bytes)
+        pos = yield from _lz4_blocks(data, pos + 7 + optional, flags[0], block_bytes, blocks)
         if pos > len(data):
             raise Truncated("lz4: truncated checksum", pos=len(data))
 
 
-def _lz4_blocks(data: bytes, pos: int, flags: int, block_bytes: int) -> Generator[bytes, None, int]:
+def _lz4_blocks(
+    data: bytes, pos: int, flags: int, block_bytes: int, blocks: _Blocks
+) -> Generator[bytes, None, int]:
     """The blocks of one frame. Returns its end."""
     import lz4.block
 
     checksum_bytes = 4 * bool(flags & _LZ4_BLOCK_CHECKSUM)
-    window = b""
+    window = bytearray()
     while True:
+        blocks.add(pos)
         start = pos + 4
         if start > len(data):
             raise Truncated("lz4: truncated frame", pos=pos)
@@ -340,7 +371,9 @@ def _lz4_blocks(data: bytes, pos: int, flags: int, block_bytes: int) -> Generato
                 raise Malformed(f"lz4: {error}", pos=start) from None
         yield block
         if not flags & _LZ4_INDEPENDENT:
-            window = (window + block[-_LZ4_WINDOW_BYTES:])[-_LZ4_WINDOW_BYTES:]
+            window += block
+            if len(window) > 2 * _LZ4_WINDOW_BYTES:  # not after every block: they may be tiny
+                del window[:-_LZ4_WINDOW_BYTES]
         pos += checksum_bytes
 
 
@@ -362,8 +395,9 @@ def _zstd(data: bytes) -> Iterator[bytes]:
     import zstandard
 
     new_frame = _ZSTD().new_frame
-    pos = 0
+    pos, blocks = 0, _Blocks("zstd", data)
     while pos < len(data) or not pos:
+        blocks.add(pos)
         if len(data) - pos < _ZSTD_MAGIC_AND_DESCRIPTOR_BYTES:
             raise Truncated("zstd: truncated frame header", pos=pos)
         try:
@@ -376,6 +410,7 @@ def _zstd(data: bytes) -> Iterator[bytes]:
                 stop += _ZSTD_BLOCK_HEADER_BYTES
                 stop += 1 if header >> 1 & 3 == _ZSTD_REPEATED else header >> 3
                 block = data[pos:stop]
+                blocks.add(pos)
                 if not block:
                     raise Truncated("zstd: truncated data", pos=pos)
                 pos += len(block)

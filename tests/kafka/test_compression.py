@@ -272,3 +272,40 @@ def test_what_the_libraries_allocate_themselves_is_no_more_either(
         [sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=True
     )
     assert int(done.stdout) < 32 * 1024, f"{done.stdout} KiB"
+
+
+def tiny_lz4(flags: int, count: int) -> bytes:
+    """A frame of blocks of one byte each, not compressed."""
+    block = (1 | 1 << 31).to_bytes(4, "little") + b"a"
+    return b"\x04\x22\x4d\x18" + bytes([flags, 0x40, 0]) + block * count + bytes(4)
+
+
+def flushed_zstd(count: int) -> bytes:
+    compressor = zstandard.ZstdCompressor().compressobj()
+    blocks = [
+        compressor.compress(b"a") + compressor.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK) for _ in range(count)
+    ]
+    return b"".join(blocks) + compressor.flush()
+
+
+TINY: dict[str, tuple[int, Callable[[int], bytes]]] = {
+    "lz4 blocks that depend on the last": (LZ4, lambda count: tiny_lz4(0x40, count)),
+    "lz4 independent blocks": (LZ4, lambda count: tiny_lz4(0x60, count)),
+    "empty lz4 frames": (LZ4, lambda count: tiny_lz4(0x60, 0) * count),
+    "empty snappy blocks": (SNAPPY, lambda count: java_snappy(b"")[:16] + b"\0\0\0\x01\0" * count),
+    "empty gzip members": (GZIP, lambda count: gzip.compress(b"", mtime=0) * count),
+    "empty zstd frames": (ZSTD, lambda count: zstandard.ZstdCompressor().compress(b"") * count),
+    "zstd blocks": (ZSTD, flushed_zstd),
+}
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_millions_of_tiny_blocks_are_not_read_to_the_end(name: str) -> None:
+    codec, make = TINY[name]
+    few, many = make(400), make(10_000)
+    assert inflate(codec, few, MOST).fault is None
+    plain, fault = inflate(codec, many, MOST)
+    assert isinstance(fault, Malformed)
+    most = 1000 + len(many) // 64
+    assert len(plain) <= most
+    assert f"more than {most} blocks" in str(fault)
