@@ -12,8 +12,9 @@ The dissecting thread updates the counts. The threads that draw and serve read t
 from __future__ import annotations
 
 import sys
-from contextlib import ExitStack, contextmanager
-from threading import Lock
+from contextlib import ExitStack, contextmanager, suppress
+from socket import SHUT_RDWR
+from threading import BoundedSemaphore, Lock, Thread, Timer
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -24,6 +25,7 @@ from kdissect.errors import CaptureError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from socket import socket
 
     from kdissect.cli.live_run import LiveRun
     from kdissect.cli.top import Top
@@ -41,6 +43,10 @@ if TYPE_CHECKING:
 
 LOOPBACK = "127.0.0.1"
 _PORTS = 1 << 16
+_CONNECTIONS = 16
+"""That the endpoint serves at once. Prometheus keeps one open for each server that scrapes."""
+_CONNECTION_S = 10.0
+"""After which one is closed. A scrape takes milliseconds, and Prometheus gives up after 10 s."""
 
 Address = tuple[str, int]
 
@@ -59,29 +65,71 @@ def to_address(text: str) -> Address:
 
 
 @contextmanager
-def serve_metrics(metrics: Metrics, address: Address) -> Iterator[int]:
+def serve_metrics(
+    metrics: Metrics, address: Address, certificate: str | None = None, key: str | None = None
+) -> Iterator[int]:
     """Serve metrics; returns the port, and reports it on stderr.
 
+    Args:
+        metrics: to serve.
+        address: where.
+        certificate: a PEM file, to serve them over TLS.
+        key: a PEM file with its private key; None: that is in the same file.
+
     Raises:
-        click.ClickException: the address cannot be used.
+        click.ClickException: the address or the certificate cannot be used.
     """
     from prometheus_client import start_http_server
 
     host, port = address
     shown = f"[{host}]" if ":" in host else host
     try:
-        server, thread = start_http_server(port, host, metrics.registry)
-    except OSError as error:
+        server, thread = start_http_server(port, host, metrics.registry, certificate, key or certificate)
+    except OSError as error:  # ssl.SSLError is one
         reason = (error.strerror or str(error)).lower()
-        raise click.ClickException(f"--prometheus: cannot serve on {shown}:{port}: {reason}") from None
+        where = f"cannot serve on {shown}:{port}" if certificate is None else f"{shown}:{port}, {certificate}"
+        raise click.ClickException(f"--prometheus: {where}: {reason}") from None
+    _limit_connections(server)
     port = server.server_port
-    warn(f"serving metrics on http://{shown}:{port}/metrics")
+    warn(f"serving metrics on {'http' if certificate is None else 'https'}://{shown}:{port}/metrics")
     try:
         yield port
     finally:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def _limit_connections(server: Any) -> None:
+    """Bound the connections of a threading server and their time: otherwise each half of a request holds a
+    thread for as long as its sender likes.
+    """
+    free = BoundedSemaphore(_CONNECTIONS)
+    serve = server.process_request_thread
+
+    def end(connection: socket) -> None:
+        with suppress(OSError):  # it has ended by itself
+            connection.shutdown(SHUT_RDWR)
+
+    def serve_for_a_while(connection: socket, address: Any) -> None:
+        timer = Timer(_CONNECTION_S, end, (connection,))
+        timer.start()
+        try:
+            serve(connection, address)
+        finally:
+            timer.cancel()
+            free.release()
+
+    def take(connection: socket, address: Any) -> None:
+        if free.acquire(blocking=False):
+            Thread(target=serve_for_a_while, args=(connection, address), daemon=True).start()
+        else:
+            server.shutdown_request(connection)
+
+    server.process_request = take
+    server.handle_error = lambda *_: None  # it would write a traceback for a client that hangs up
+    if hasattr(server.socket, "do_handshake_on_connect"):
+        server.socket.do_handshake_on_connect = False  # but in the thread of the connection
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -102,6 +150,18 @@ monitor_options = combine(
         help="Serve the numbers of --top as Prometheus metrics (docs/metrics.md); without HOST, on "
         "loopback only.",
     ),
+    click.option(
+        "--prometheus-cert",
+        "certificate",
+        metavar="FILE",
+        help="With --prometheus: serve over TLS, with the certificate in this PEM file.",
+    ),
+    click.option(
+        "--prometheus-key",
+        "key",
+        metavar="FILE",
+        help="The private key of that certificate. [default: in the same file]",
+    ),
 )
 """How to monitor live traffic."""
 
@@ -111,15 +171,21 @@ class MonitorOptions(NamedTuple):
 
     top: bool
     address: Address | None
+    certificate: str | None = None
+    key: str | None = None
 
     @classmethod
     def take(cls, options: dict[str, Any]) -> MonitorOptions:
         """Remove these options from a command's options and return their values.
 
         Raises:
-            ClickException: --top without a terminal.
+            ClickException: --top without a terminal, or an option without the one that it needs.
         """
-        own = cls(options.pop("top"), options.pop("address"))
+        own = cls(**{name: options.pop(name) for name in cls._fields})
+        if own.certificate is not None and own.address is None:
+            raise click.UsageError("--prometheus-cert needs --prometheus")
+        if own.key is not None and own.certificate is None:
+            raise click.UsageError("--prometheus-key needs --prometheus-cert")
         if own.top:
             from kdissect.cli.top import check_terminal
 
@@ -223,7 +289,9 @@ def open_monitor(
             from kdissect.text.metrics import Metrics  # imports prometheus_client, which is optional
 
             monitor.metrics = Metrics(limits, monitor.now, monitor.drops)
-            stack.enter_context(serve_metrics(monitor.metrics, options.address))
+            stack.enter_context(
+                serve_metrics(monitor.metrics, options.address, options.certificate, options.key)
+            )
         if options.top:
             from kdissect.cli.top import Top  # imports rich
             from kdissect.stats.quantiles import library

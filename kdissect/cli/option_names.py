@@ -19,7 +19,8 @@ _FILTER = (
 _OUTPUT = (
     "-V -x --full --records --json --csv --fields --heading --order --quiet -t --color -w --mode "
     "--check-crcs --template --schemas --output -b -a --format --compress --tables --bodies --rotate "
-    "--partition-by --lines --summary --top --prometheus --by --order-by --max-rows --interval "
+    "--partition-by --lines --summary --top --prometheus --prometheus-cert --prometheus-key "
+    "--by --order-by --max-rows --interval "
     "--groups --lag --versions --transactions --connections --findings --list --fail --sketches "
     "--diagram --mermaid --overwrite --report --ddl --sql --pyspark --location --start --source"
 )

@@ -60,8 +60,8 @@ _LZ4_UNCOMPRESSED = 0x80000000
 _LZ4_WINDOW_BYTES = 64 * 1024
 _LZ4_EXPANSION = 255
 
-# Producers fill blocks of 32 KiB and more, and write one member or frame. Data of millions of tiny or empty ones
-# takes time and holds nothing.
+# Producers fill blocks of 32 KiB and more, and write one member or frame. Data of millions of tiny or empty
+# ones takes time and holds nothing.
 _ALWAYS_BLOCKS = 1000
 _BYTES_PER_BLOCK = 64
 
