@@ -12,8 +12,8 @@ from kdissect.cli.help import command
 from kdissect.cli.option_names import name_of, options_of
 from kdissect.cli.options import color_option
 from kdissect.cli.terminal import output, use_color, width
+from kdissect.nearest import did_you_mean
 from kdissect.phrases import ABSENT, absent
-from kdissect.query.nearest import did_you_mean
 from kdissect.text import page
 from kdissect.text.page import View, table
 from kdissect.text.style import Style

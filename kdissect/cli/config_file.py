@@ -14,6 +14,7 @@ import click
 
 from kdissect.cli.option_names import GROUPS, flag_of, name_of, options_of
 from kdissect.errors import UsageError
+from kdissect.nearest import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -109,7 +110,7 @@ class ConfigFile(NamedTuple):
                 values[option.name] = self._value(key, value, table, option)
             elif not is_defaults(table) or key not in KEYS:
                 long = [name for name, each in known.items() if f"-{key}" in each.opts]
-                hint = _hint(long[0] if long else key, KEYS if is_defaults(table) else known)
+                hint = did_you_mean(long[0] if long else key, KEYS if is_defaults(table) else known)
                 raise self.error(table, f'unknown key "{key}"{hint}')
         return {name: value for name, value in values.items() if value is not None}
 
@@ -131,17 +132,17 @@ class ConfigFile(NamedTuple):
                     "", f"{prefix}{name} is not a table; keys belong into tables such as [defaults]"
                 )
             if name not in known:
-                raise self.error("", f"unknown table [{prefix}{name}]{_hint(name, known)}")
+                raise self.error("", f"unknown table [{prefix}{name}]{did_you_mean(name, known)}")
 
     def _color(self, key: str, setting: Setting) -> str:
         from kdissect.text import style
 
         if key not in style.COLORS:
-            raise self.error(setting.table, f'unknown key "{key}"{_hint(key, style.COLORS)}')
+            raise self.error(setting.table, f'unknown key "{key}"{did_you_mean(key, style.COLORS)}')
         words = setting.value.split() if isinstance(setting.value, str) else [str(setting.value)]
         for word in words:
             if word not in style.CODES:
-                hint = _hint(word, style.CODES)
+                hint = did_you_mean(word, style.CODES)
                 raise self.error(setting.table, f'{key}: unknown color "{word}"{hint}')
         return " ".join(words)
 
@@ -254,7 +255,7 @@ def load(context: click.Context, name: str | None, profile: str | None) -> Confi
     for each, its_tables in profiles.items():
         config.check_tables(f"{PROFILES}.{each}.", its_tables, known)
     if profile is not None and profile not in profiles:
-        raise config.error("", f'no profile "{profile}"{_hint(profile, profiles)}')
+        raise config.error("", f'no profile "{profile}"{did_you_mean(profile, profiles)}')
     config.colors()
     config.hosts()
     return config
@@ -263,12 +264,6 @@ def load(context: click.Context, name: str | None, profile: str | None) -> Confi
 def is_defaults(table: str) -> bool:
     """Whether a table has settings for all commands."""
     return table.rpartition(".")[2] == DEFAULTS
-
-
-def _hint(name: str, known: Collection[str]) -> str:
-    from kdissect.query.nearest import did_you_mean  # needed only here
-
-    return did_you_mean(name, known)
 
 
 def _table(tables: Mapping[str, Any], name: str) -> Mapping[str, Any]:

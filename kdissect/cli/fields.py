@@ -13,7 +13,7 @@ from kdissect.cli.help import command
 from kdissect.cli.terminal import output, width
 from kdissect.errors import UsageError
 from kdissect.kafka import apis, schema
-from kdissect.query.nearest import did_you_mean
+from kdissect.nearest import did_you_mean
 from kdissect.tables.columns import ALIASES, EXCHANGE, OBJECT, RECORD, TCP_STREAM
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from kdissect.cli.help import HelpContext, NoFileError
 from kdissect.cli.terminal import FAILED, INTERRUPTED, OK, USAGE, output, warn
 from kdissect.errors import CaptureError, KdissectError, OutputError, UnexpectedError
 from kdissect.native import core
+from kdissect.nearest import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -78,7 +79,8 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command that was called."""
         if args[0] not in self._summaries:
-            ctx.fail(f'unknown command "{args[0]}"; known: {", ".join(self._summaries)}')
+            hint = did_you_mean(args[0], self._summaries) or f"; known: {', '.join(self._summaries)}"
+            ctx.fail(f'unknown command "{args[0]}"{hint}')
         return super().resolve_command(ctx, args)
 
 
@@ -120,6 +122,8 @@ def format_error(error: click.UsageError) -> str:
         return error.format_message()
     if isinstance(error, click.BadParameter) and (path_of_config := _config_path(error)) is not None:
         return f"{path_of_config}: {error.format_message().rstrip('.')}"
+    if isinstance(error, click.BadParameter) and error.message.startswith(_SELF_EXPLANATORY):
+        return f"{_name(error)}{error.message}"
     if not isinstance(error, click.NoSuchOption):
         return f"{error.format_message().rstrip('.')} (see {path} --help)"
     message = f"no such option {error.option_name}"
@@ -130,6 +134,15 @@ def format_error(error: click.UsageError) -> str:
     if error.possibilities:
         return f"{message}; did you mean {' or '.join(error.possibilities)}?"
     return f"{message} (see {path} --help)"
+
+
+_SELF_EXPLANATORY = ("invalid ", "unknown ", "no ")
+
+
+def _name(error: click.BadParameter) -> str:
+    """The option that an error is about, before a colon."""
+    option = error.param
+    return f"{option.opts[-1]}: " if isinstance(option, click.Option) else ""
 
 
 def _config_path(error: click.BadParameter) -> Path | None:

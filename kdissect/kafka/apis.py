@@ -8,6 +8,7 @@ from functools import cache
 from kdissect.errors import UsageError
 from kdissect.kafka.codes import rows
 from kdissect.kafka.schema import Versions
+from kdissect.nearest import did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +66,9 @@ def find(text: str) -> Api:
     query = _plain(text)
     names = _by_name()
     if query not in names or text.startswith("-"):  # -1 is not a key; inside names dashes are ignored
-        raise UsageError(f"unknown API {text!r}{_hint(query, names)}")
+        hint = "" if query.isdecimal() else did_you_mean(text, [api.name for api in all_apis()])
+        raise UsageError(f'unknown API "{text}"{hint or f"; keys are 0 to {max(_rows())}"}')
     return names[query]
-
-
-def _hint(query: str, names: dict[str, Api]) -> str:
-    from difflib import get_close_matches
-
-    matches = [] if query.isdecimal() else get_close_matches(query, names, n=1, cutoff=0.5)
-    return f", did you mean {names[matches[0]].name}?" if matches else f"; keys are 0 to {max(_rows())}"
 
 
 @cache

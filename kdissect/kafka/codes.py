@@ -8,6 +8,7 @@ from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 from kdissect.errors import UsageError
+from kdissect.nearest import did_you_mean
 
 UNNAMED_ERROR = "UNKNOWN_ERROR_"
 """Name of an error code newer than kdissect, followed by its number."""
@@ -59,11 +60,7 @@ def error_code(name: str) -> int:
     query = query.replace("-", "_")
     names = _codes_by_name()
     if query not in names:
-        from difflib import get_close_matches
-
-        matches = get_close_matches(query, names, n=1, cutoff=0.5)
-        hint = f", did you mean {error_name(names[matches[0]])}?" if matches else ""
-        raise UsageError(f"unknown error code {name!r}{hint}")
+        raise UsageError(f'unknown error "{name}"{did_you_mean(query, names)}')
     return names[query]
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from kdissect.errors import UsageError
 from kdissect.limits import DEFAULT, MILLISECOND_NS, MINUTE_NS, SECOND_NS, Limits
+from kdissect.nearest import did_you_mean
 from kdissect.query.filters import parse_duration, parse_size
-from kdissect.query.nearest import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,6 +23,10 @@ _UNITS = {
 _MAX_VALUE = 1 << 62  # C libraries add such values in 64 bits
 
 
+OLD_NAMES = {"patience": "reorder_window"}
+"""Names of limits in earlier releases, and their names now."""
+
+
 def parse_limits(texts: Iterable[str], defaults: Limits = DEFAULT) -> Limits:
     """``connections=50000,stream_bytes=16MiB`` -> the defaults with these values replaced.
 
@@ -34,6 +38,7 @@ def parse_limits(texts: Iterable[str], defaults: Limits = DEFAULT) -> Limits:
     for text in (part for option in texts for part in option.split(",")):
         name, equals, value = text.partition("=")
         plain = name.strip().lower().replace("-", "_").removesuffix("_ns")
+        plain = OLD_NAMES.get(plain, plain)
         if not equals:
             raise UsageError(f'invalid limit "{text}": use NAME=VALUE; --limits alone lists the names')
         if plain not in known:

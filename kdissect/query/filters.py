@@ -33,8 +33,8 @@ from kdissect.exchanges import content
 from kdissect.exchanges.topic_names import topic_refs
 from kdissect.kafka import apis, codes
 from kdissect.model import KINDS
+from kdissect.nearest import did_you_mean
 from kdissect.phrases import many
-from kdissect.query.nearest import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

@@ -19,6 +19,7 @@ from kdissect.errors import UsageError
 from kdissect.exchanges import content
 from kdissect.exchanges.partition_records import partition_records
 from kdissect.exchanges.touched import touched
+from kdissect.nearest import did_you_mean
 from kdissect.query.filters import (
     Filter,
     NameKind,
@@ -28,7 +29,6 @@ from kdissect.query.filters import (
     named_topics,
     partition_test,
 )
-from kdissect.query.nearest import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -42,7 +42,7 @@ from kdissect.errors import UsageError
 from kdissect.kafka import apis, schema
 from kdissect.kafka.records import RecordData
 from kdissect.model import Embedded
-from kdissect.query.nearest import nearest
+from kdissect.nearest import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

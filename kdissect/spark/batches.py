@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kdissect.errors import UsageError
 from kdissect.exchanges.partition_records import DecodedBatch
 from kdissect.limits import DEFAULT, MIB, Limits
-from kdissect.query.nearest import did_you_mean
+from kdissect.nearest import did_you_mean
 from kdissect.query.record_filters import RecordCriteria, RecordFilter
 from kdissect.query.records import Records
 from kdissect.stats.connection_log import ConnectionLog

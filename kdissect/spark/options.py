@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from kdissect.capture.inputs import local
 from kdissect.errors import UsageError
+from kdissect.nearest import did_you_mean
 from kdissect.options import BOTH, WHOLE, WINDOW, Options
 from kdissect.query.bounds import parse_limits
 from kdissect.query.filters import DAY_NS, parse_duration, parse_port_rule, parse_ports, parse_size
-from kdissect.query.nearest import did_you_mean
 from kdissect.query.where import compile_where
 from kdissect.spark.batches import BYTES, ROWS
 from kdissect.tables import columns

@@ -9,8 +9,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from kdissect.errors import UsageError
+from kdissect.nearest import did_you_mean
 from kdissect.phrases import ABSENT, duration, listed, many, size
-from kdissect.query.nearest import did_you_mean
 from kdissect.spark.tables import as_json
 from kdissect.text import page
 from kdissect.text.page import PageSection, View, table

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from kdissect.errors import UsageError
-from kdissect.query.nearest import did_you_mean
+from kdissect.nearest import did_you_mean
 from kdissect.tables import spark_schema
 from kdissect.tables.manifest import FOLDER, MANIFEST
 from kdissect.tables.rows import TABLES

@@ -21,9 +21,9 @@ from kdissect.exchanges import content
 from kdissect.exchanges.outcomes import outcome
 from kdissect.kafka import apis, codes
 from kdissect.model import KINDS, OUTCOMES, Embedded
+from kdissect.nearest import did_you_mean
 from kdissect.query import where
 from kdissect.query.filters import build, client_names, convert_amount, named_topics
-from kdissect.query.nearest import did_you_mean
 from kdissect.query.where import Reference
 from kdissect.tables.values import json_bytes, text_and_encoding, timestamp
 

@@ -89,7 +89,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["Fetsch"], "did you mean Fetch?"),
+        (["Fetsch"], 'did you mean "Fetch"?'),
         (["Fetch", "19"], 'Fetch has versions 0-18, not "19"'),
         (["Fetch", "-1"], "no such option"),
         (["Fetch", "new"], 'not "new"'),

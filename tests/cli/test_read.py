@@ -154,7 +154,7 @@ def test_one_exchange_by_its_key(read: Reader) -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        (["--api", "Fetsch"], "did you mean Fetch?"),
+        (["--api", "Fetsch"], 'did you mean "Fetch"?'),
         (["--error", "NOT_LEADER"], "did you mean"),
         (["--slower-than", "5"], 'invalid duration "5": use '),
         (["--where", "api = 3"], "  api = 3\n      ^\n"),

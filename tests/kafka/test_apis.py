@@ -46,11 +46,11 @@ def test_find_takes_every_name_and_former_name() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("fethc", "unknown API 'fethc', did you mean Fetch?"),
-        ("TopicMetadta", "unknown API 'TopicMetadta', did you mean Metadata?"),
-        ("95", "unknown API '95'; keys are 0 to 94"),
-        ("-1", "unknown API '-1'; keys are 0 to 94"),
-        ("", "unknown API ''; keys are 0 to 94"),
+        ("fethc", 'unknown API "fethc"; did you mean "Fetch"?'),
+        ("TopicMetadta", 'unknown API "TopicMetadta"; did you mean "Metadata"?'),
+        ("95", 'unknown API "95"; keys are 0 to 94'),
+        ("-1", 'unknown API "-1"; keys are 0 to 94'),
+        ("", 'unknown API ""; keys are 0 to 94'),
     ],
 )
 def test_find_names_the_nearest(text: str, message: str) -> None:

@@ -51,7 +51,7 @@ def test_unknown_error_name_names_the_nearest() -> None:
     with pytest.raises(UsageError) as caught:
         error_code("NOT_LEADER_OR_FOLOWER")
     assert str(caught.value) == (
-        "unknown error code 'NOT_LEADER_OR_FOLOWER', did you mean NOT_LEADER_OR_FOLLOWER?"
+        'unknown error "NOT_LEADER_OR_FOLOWER"; did you mean "NOT_LEADER_OR_FOLLOWER"?'
     )
 
 

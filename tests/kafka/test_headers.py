@@ -16,11 +16,11 @@ from tests.frames import request_payload
 @pytest.mark.parametrize(
     ("api_key", "version", "header"),
     [
-        (7, 0, "00070000 00000001"),  # ControlledShutdown v0: no client id
+        (7, 0, "00070000 00000001"),  # ControlledShutdown v0: no client ID
         (7, 1, "00070001 00000001 0001 63"),
         (17, 1, "00110001 00000001 0001 63"),  # SaslHandshake is never flexible
         (12, 3, "000c0003 00000001 0001 63"),
-        (12, 4, "000c0004 00000001 0001 63 00"),  # flexible: a tag buffer behind the client id
+        (12, 4, "000c0004 00000001 0001 63 00"),  # flexible: a tag buffer behind the client ID
         (18, 3, "00120003 00000001 0001 63 00"),
     ],
 )

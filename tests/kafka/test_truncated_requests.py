@@ -53,7 +53,7 @@ def test_a_letter_of_two_bytes_may_be_cut() -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        (5, HEARTBEAT, 4, 1, 27),  # too small for its client id
+        (5, HEARTBEAT, 4, 1, 27),  # too small for its client ID
         (20_000, HEARTBEAT, 4, 1, 27),
         (60, 700, 4, 1, 27),
         (60, HEARTBEAT, 99, 1, 27),

@@ -175,7 +175,7 @@ def test_lists_globs_negation_and_escapes(text: str, matching: list[str], others
 
 
 def test_a_list_with_an_unknown_name() -> None:
-    with pytest.raises(UsageError, match="unknown API 'Fecth', did you mean Fetch"):
+    with pytest.raises(UsageError, match='unknown API "Fecth"; did you mean "Fetch"'):
         filters.build(api=["Produce,Fecth"])
     with pytest.raises(UsageError, match='no API name matches "x\\*"'):
         filters.build(api=["!x*"])
@@ -334,8 +334,8 @@ def test_matches_header_needs_no_body() -> None:
 @pytest.mark.parametrize(
     ("criteria", "text"),
     [
-        ({"api": ["Fetsh"]}, "did you mean Fetch?"),
-        ({"error": ["NOT_LEADER"]}, "unknown error code 'NOT_LEADER', did you mean NOT_"),
+        ({"api": ["Fetsh"]}, 'did you mean "Fetch"?'),
+        ({"error": ["NOT_LEADER"]}, 'unknown error "NOT_LEADER"; did you mean "NOT_'),
         ({"error": ["QQQ*"]}, 'no error name matches "QQQ*"'),
         (
             {"kind": ["orphans"]},

@@ -14,8 +14,8 @@ from kdissect.cli.options import color_option
 from kdissect.cli.spark import target_options
 from kdissect.cli.terminal import output, style_of, warn, width
 from kdissect.errors import UsageError
+from kdissect.nearest import did_you_mean
 from kdissect.phrases import json_writer, listed
-from kdissect.query.nearest import did_you_mean
 from kdissect.spark import report as reporting
 from kdissect.spark.report import JOBS, ROWS
 from kdissect.spark.session import packages, require, session

@@ -10,7 +10,7 @@ import click
 
 from kdissect.cli.help import command
 from kdissect.cli.terminal import output
-from kdissect.query.nearest import did_you_mean
+from kdissect.nearest import did_you_mean
 from kdissect.tables import spark_schema
 from kdissect.tables.rows import TABLES
 

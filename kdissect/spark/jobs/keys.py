@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812  (the usual name)
 
 from kdissect.errors import UsageError
+from kdissect.nearest import did_you_mean
 from kdissect.query.filters import parse_duration
-from kdissect.query.nearest import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -59,7 +59,7 @@ def places(assignment: Body) -> Places:
 
 
 def assigned(exchanges: list[Exchange]) -> dict[tuple[str, str], list[Places]]:
-    """(client id, group) -> the assignments that SyncGroup handed out, in order."""
+    """(client ID, group) -> the assignments that SyncGroup handed out, in order."""
     result = defaultdict(list)
     for exchange in exchanges:
         request, response = exchange.request, exchange.response
@@ -73,7 +73,7 @@ def assigned(exchanges: list[Exchange]) -> dict[tuple[str, str], list[Places]]:
 
 
 def held(truth: dict[str, Any]) -> dict[tuple[str, str], list[Places]]:
-    """(client id, group) -> what the client said it had after each assignment, whole or incremental."""
+    """(client ID, group) -> what the client said it had after each assignment, whole or incremental."""
     now: dict[tuple[str, str], Places] = defaultdict(set)
     result = defaultdict(list)
     for event in truth["groups"]:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kdissect.query.nearest import did_you_mean, nearest
+from kdissect.nearest import did_you_mean, nearest
 
 KNOWN = ("latency_us", "topics", "client_id")
 
