@@ -20,9 +20,9 @@ MOST_COUNT = (1 << 63) - 1
 """Largest integer in a column of a table; counters in pcapng files, and their sums, can be larger."""
 
 
-def _bound(default: int, stage: str, reason: str) -> Any:
-    """Declare a limit: its default, the stage it applies to, and the reason for the default."""
-    return field(default=default, metadata={"stage": stage, "reason": reason})
+def _bound(default: int, subject: str, reason: str) -> Any:
+    """Declare a limit: its default, what it limits, and the reason for the default."""
+    return field(default=default, metadata={"subject": subject, "reason": reason})
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,115 +33,115 @@ class Limits:
 
     packet_bytes: int = _bound(
         16 * MIB,
-        "capture",
+        "reading captures",
         "A length field in a damaged file must not make kdissect allocate gigabytes; the largest snaplen "
         "in use is 256 KiB, and offloaded loopback packets reach 64 KiB plus headers.",
     )
     interfaces: int = _bound(
         4096,
-        "capture",
+        "reading captures",
         "Interfaces of one pcapng section, and interfaces with drop counters.",
     )
 
     live_bytes: int = _bound(
         64 * MIB,
-        "capture, live",
+        "live capture",
         "Captured but not yet dissected: a one-second burst at 500 Mbit/s. Packets beyond it are dropped "
         "and counted.",
     )
     live_packets: int = _bound(
         500_000,
-        "capture, live",
+        "live capture",
         "The same, in packets: each takes about 60 bytes in addition to its data.",
     )
 
     fragment_datagrams: int = _bound(
         1024,
-        "net, fragments",
+        "IP fragments",
         "Datagrams with missing fragments, as many as a router keeps; more suggest an attack or a broken "
         "capture.",
     )
-    fragment_bytes: int = _bound(4 * MIB, "net, fragments", "Fragments of all datagrams together.")
+    fragment_bytes: int = _bound(4 * MIB, "IP fragments", "Fragments of all datagrams together.")
     fragment_age_ns: int = _bound(
         30 * SECOND_NS,
-        "net, fragments",
+        "IP fragments",
         "Time to wait for missing fragments, as on Linux (net.ipv4.ipfrag_time).",
     )
 
     tunnels: int = _bound(
         8,
-        "net, tunnels",
+        "tunnels",
         "Nested tunnels and rare link layers; clouds use two or three.",
     )
     skip_reasons: int = _bound(
         1000,
-        "net, tunnels",
+        "tunnels",
         "Distinct reasons for skipping packets, each with its own count; random data can produce any "
         "number of them.",
     )
 
     stream_holes: int = _bound(
         64,
-        "net, streams",
+        "TCP reassembly",
         "Missing segments per direction; fast retransmission fills a few at a time.",
     )
     stream_bytes: int = _bound(
         8 * MIB,
-        "net, streams",
+        "TCP reassembly",
         "Data buffered after a missing segment. No more than a receive window can be in flight, and that "
         "rarely exceeds 6 MiB.",
     )
     stream_bytes_in_all: int = _bound(
         64 * MIB,
-        "net, streams",
+        "TCP reassembly",
         "The same for all connections together; the data that has waited longest is dropped first.",
     )
-    patience_ns: int = _bound(
+    reorder_window_ns: int = _bound(
         250 * MILLISECOND_NS,
-        "net, deadlines",
+        "late and missing segments",
         "How late a segment may appear in a capture, in packet time. Network card queues and `-i any` "
         "reorder packets by milliseconds; a first retransmission takes at least 200 ms.",
     )
     hole_age_ns: int = _bound(
         10 * SECOND_NS,
-        "net, deadlines",
+        "late and missing segments",
         "How long a missing segment that was not acknowledged may still arrive: a sender retries for "
         "several seconds.",
     )
 
     tcp_streams: int = _bound(
         500_000,
-        "net, connections",
+        "TCP connections",
         "TCP connections whose number (the field tcp_stream) is remembered, 300 bytes each; counted only "
         "where the field is used.",
     )
     connections: int = _bound(
         20_000,
-        "net, connections",
+        "TCP connections",
         "Open connections. A broker has thousands, and each takes a few KB even when idle. The least "
         "recently used is evicted first.",
     )
     connection_idle_ns: int = _bound(
         15 * MINUTE_NS,
-        "net, connections",
+        "TCP connections",
         "A connection idle for longer than connections.max.idle.ms (10 minutes) was closed by the broker, "
         "even if the capture missed it.",
     )
     ended_connections: int = _bound(
         10_000,
-        "net, connections",
+        "TCP connections",
         "Closed connections that are remembered, about 500 bytes each, to recognize their duplicate packets.",
     )
     ended_age_ns: int = _bound(
         1 * MINUTE_NS,
-        "net, connections",
+        "TCP connections",
         "How long they are remembered: the most by which clocks of merged captures may differ, and the "
         "length of TIME_WAIT on Linux.",
     )
 
     resync_bytes: int = _bound(
         1 * MIB,
-        "kafka, search for frames",
+        "finding message boundaries",
         (
             "Bytes buffered per direction while its frame boundaries are unknown; beyond this they "
             "are dropped and counted as part of the gap."
@@ -149,247 +149,247 @@ class Limits:
     )
     search_bytes: int = _bound(
         1 * MIB,
-        "kafka, search for frames",
+        "finding message boundaries",
         "Bytes of a stream that are searched for a Kafka frame at every position. After that, only packet "
         "starts are tried, because traffic without a match by then is rarely Kafka.",
     )
     frame_max_bytes: int = _bound(
         1024 * MIB,
-        "kafka, framing",
+        "message sizes",
         "A size prefix above this does not start a frame: socket.request.max.bytes is 100 MiB by default.",
     )
     frame_bytes: int = _bound(
-        16 * MIB, "kafka, framing", "Bytes kept of a frame; the rest of a larger one is not decoded."
+        16 * MIB, "message sizes", "Bytes kept of a frame; the rest of a larger one is not decoded."
     )
 
     decoded_bytes: int = _bound(
         192 * MIB,
-        "kafka, bodies",
+        "decoding messages",
         "Estimated memory for the decoded messages of one exchange: three bytes can become a struct of "
         "300. A Metadata response with 200,000 partitions takes 180 MiB.",
     )
     oversized_bytes: int = _bound(
         8 * MIB,
-        "kafka, bodies",
+        "decoding messages",
         "The same for the first fields of a message that exceeds `decoded_bytes`: about 20,000 structs, "
         "enough to identify it. These are decoded a second time, slowly.",
     )
     walk_spans: int = _bound(
         200_000,
-        "kafka, walker",
+        "fields with their bytes (-x)",
         "Fields of one message shown with their bytes, about 250 bytes each.",
     )
 
     inflated_bytes: int = _bound(
         128 * MIB,
-        "kafka, records",
+        "record batches",
         "Decompressed size of the records of one batch. Producers keep a batch below max.request.size "
         "before compression: 1 MiB by default, rarely more than tens of MiB.",
     )
     inflated_always_bytes: int = _bound(
         2 * MIB,
-        "kafka, records",
+        "record batches",
         "Decompressed size up to which no batch is treated as a decompression bomb, at any ratio.",
     )
     inflated_ratio: int = _bound(
         250,
-        "kafka, records",
+        "record batches",
         "A higher compression ratio is treated as a decompression bomb. Text compresses about 10:1; only "
         "constant test payloads reach 1000:1 or more. Also applies to all batches of a frame together.",
     )
     batch_items: int = _bound(
         1_000_000,
-        "kafka, records",
+        "record batches",
         "Records and headers of one batch. A batch of 1 MiB holds up to 150,000.",
     )
     record_bytes: int = _bound(
         16 * MIB,
-        "kafka, records",
+        "record batches",
         "One record of a compressed batch. Without compression a longer one exceeds `frame_bytes`.",
     )
     record_headers: int = _bound(
-        50_000, "kafka, records", "Headers of one record, about 400 bytes each when shown. Clients add a few."
+        50_000, "record batches", "Headers of one record, about 400 bytes each when shown. Clients add a few."
     )
 
     schemas: int = _bound(
         1000,
-        "exchanges, records",
+        "schemas (--schemas)",
         "Registered schemas of one run (--schemas), each a file or a request to the registry. The topics of "
         "an organization have hundreds.",
     )
     schema_bytes: int = _bound(
-        4 * MIB, "exchanges, records", "One registered schema with its references; most have a few KiB."
+        4 * MIB, "schemas (--schemas)", "One registered schema with its references; most have a few KiB."
     )
 
     group_protocols: int = _bound(
         10_000,
-        "kafka, payloads",
+        "embedded messages",
         "Groups whose protocol type is remembered; a coordinator has a few thousand.",
     )
     telemetry_bytes: int = _bound(
         4 * MIB,
-        "kafka, payloads",
+        "embedded messages",
         "Decompressed metrics of one push: brokers accept 1 MiB compressed (telemetry.max.bytes), clients "
         "push about 100 KiB, and two bytes can become a value that takes 100 bytes in memory.",
     )
 
     pending_requests: int = _bound(
         4096,
-        "exchanges, pairing",
+        "outstanding requests",
         "Outstanding requests of one connection: max.in.flight.requests.per.connection is 5 by default "
         "and rarely above 1000.",
     )
     pending_bytes: int = _bound(
         24 * MIB,
-        "exchanges, pairing",
+        "outstanding requests",
         "Frame bytes of the outstanding requests of one connection. Above it, the oldest are kept without "
         "their bodies. Usually five of max.request.size (1 MiB by default) are in flight.",
     )
     pending_age_ns: int = _bound(
         10 * MINUTE_NS,
-        "exchanges, pairing",
+        "outstanding requests",
         "After this, any client has timed out the request (delivery.timeout.ms is 2 minutes).",
     )
     held_bytes_in_all: int = _bound(
         32 * MIB,
-        "exchanges, pairing",
+        "outstanding requests",
         "All connections together: incomplete frames, searches, outstanding requests. Above it, the "
         "longest-idle connection loses bodies first, then outstanding requests.",
     )
 
     watermarks: int = _bound(
         2000,
-        "exchanges, latency",
+        "service times and waits",
         "Partitions fetched on one connection, about 250 bytes each: a broker rarely leads more of those "
         "that one consumer reads. Without the last high watermark it is unknown whether a fetch waited.",
     )
 
     order_rows: int = _bound(
         20_000,
-        "exchanges, ordering",
+        "order of rows",
         "Exchanges held back to keep the order while a connection waits for a late segment, usually for "
         "250 ms.",
     )
-    order_bytes: int = _bound(16 * MIB, "exchanges, ordering", "Frames of the exchanges held back.")
+    order_bytes: int = _bound(16 * MIB, "order of rows", "Frames of the exchanges held back.")
     order_age_ns: int = _bound(
         10 * MINUTE_NS,
-        "exchanges, ordering",
+        "order of rows",
         "How long an exchange is held back. In a file the wait ends sooner; in a live capture low delay "
         "matters more than order.",
     )
 
     topic_names: int = _bound(
         200_000,
-        "exchanges, names",
+        "topic names",
         "Topic IDs with a name. 200,000 partitions was the most that ZooKeeper clusters could handle.",
     )
     naming_window_ns: int = _bound(
         2 * SECOND_NS,
-        "exchanges, names",
+        "topic names",
         "How long a row waits for a topic's name, with `--names window`. Clients request the "
         "metadata of a new topic within milliseconds.",
     )
-    naming_rows: int = _bound(10_000, "exchanges, names", "Rows waiting for a name.")
-    naming_bytes: int = _bound(48 * MIB, "exchanges, names", "Frames and decoded size of the waiting rows.")
+    naming_rows: int = _bound(10_000, "topic names", "Rows waiting for a name.")
+    naming_bytes: int = _bound(48 * MIB, "topic names", "Frames and decoded size of the waiting rows.")
 
     produced_batches: int = _bound(
         100_000,
-        "exchanges, end-to-end latency",
+        "end-to-end latency",
         "Produced batches whose time is remembered until they are fetched, about 300 bytes each. The oldest "
         "are forgotten first. With Spark or `export -j`, the earliest are kept instead.",
     )
     produce_window_ns: int = _bound(
         1 * SECOND_NS,
-        "exchanges, end-to-end latency",
+        "end-to-end latency",
         "How long a row with fetched records waits for the response to their Produce, which can come after "
         "them: usually milliseconds. Rows that wait share the limits of those that wait for a name.",
     )
 
     unique_records: int = _bound(
         200_000,
-        "query, records shown once",
+        "each record once (--unique)",
         "Records remembered for --unique, about 250 bytes each; a record is usually fetched soon after it "
         "was produced.",
     )
     snapshots: int = _bound(
         100,
-        "exchanges, snapshots",
+        "metadata snapshots (KRaft)",
         "Incomplete snapshots of the metadata log; a broker fetches one at a time.",
     )
     snapshot_bytes: int = _bound(
         32 * MIB,
-        "exchanges, snapshots",
+        "metadata snapshots (KRaft)",
         "Bytes of incomplete batches at the ends of their slices; a batch of that log has at most 8 MiB.",
     )
 
     summary_rows: int = _bound(
         2000,
-        "stats, summary",
+        "summaries",
         "Rows per table; everything else is counted together. A busy row takes 10 to 30 KB.",
     )
     summary_alike: int = _bound(
         4096,
-        "stats, summary",
+        "summaries",
         "Groups of similar exchanges that are counted together before they are added to rows, about 10 MB "
         "at most.",
     )
     fetch_session_partitions: int = _bound(
         200_000,
-        "stats, summary",
+        "summaries",
         "Partitions of all fetch sessions (KIP-227): a broker keeps 1,000 sessions, each with a few to "
         "thousands of partitions.",
     )
     summary_group_events: int = _bound(
         5000,
-        "stats, summary",
+        "summaries",
         "Events of one group. A rebalance has two per member; a heartbeat with a normal response is not an "
         "event.",
     )
     summary_group_events_in_all: int = _bound(
-        100_000, "stats, summary", "Events of all groups together, about 500 bytes each."
+        100_000, "summaries", "Events of all groups together, about 500 bytes each."
     )
     summary_group_members: int = _bound(
         20_000,
-        "stats, summary",
+        "summaries",
         "Member IDs of all groups together; each client gets one when it starts.",
     )
     summary_group_partitions: int = _bound(
-        100_000, "stats, summary", "Partitions with offsets committed by groups, about 300 bytes each."
+        100_000, "summaries", "Partitions with offsets committed by groups, about 300 bytes each."
     )
     summary_transaction_events: int = _bound(
         5000,
-        "stats, summary",
+        "summaries",
         "Events of one transactional ID, about 400 bytes each. Above it, the older half is summarized.",
     )
-    summary_intervals: int = _bound(10_000, "stats, summary", "Intervals of --interval: a week of minutes.")
+    summary_intervals: int = _bound(10_000, "summaries", "Intervals of --interval: a week of minutes.")
 
     pulse_rows: int = _bound(
         500,
-        "stats, pulse",
+        "dashboard and metrics",
         "Rows per table of the dashboard, a few KB each; idle rows are removed within a minute.",
     )
     pulse_group_events: int = _bound(
         100,
-        "stats, pulse",
+        "dashboard and metrics",
         "Events of one group, kept to determine what started its last rebalance, about 500 bytes each: two "
         "per member.",
     )
     pulse_partitions: int = _bound(
         20_000,
-        "stats, pulse",
+        "dashboard and metrics",
         "End offsets of partitions, committed offsets, group members, 200 bytes each; the most recently "
         "seen are kept.",
     )
     metric_labels: int = _bound(
         500,
-        "stats, pulse",
+        "dashboard and metrics",
         "Topics, clients and groups with separate metrics. Each is a time series that Prometheus keeps for "
         "weeks; everything else is counted together.",
     )
 
     listeners: int = _bound(
         10_000,
-        "exchanges, learned",
+        "Kafka listeners",
         "Endpoints of brokers, about 200 bytes each: the largest clusters have a thousand brokers with a few "
         "listeners each.",
     )
@@ -412,48 +412,48 @@ class Limits:
     )
     resolved_names: int = _bound(
         5000,
-        "stats, findings",
+        "DNS responses",
         "Names in DNS responses, about 500 bytes each; those not seen for longest are forgotten.",
     )
     unopened_connections: int = _bound(
         10_000,
-        "stats, connections",
+        "connections that never opened",
         "Connections that never opened, about 800 bytes each, until it is known whether their far end is a "
         "Kafka listener; scans and floods have any number of them.",
     )
     surveyed_ends: int = _bound(
         1000,
-        "stats, check",
+        "lists of check",
         "Rows of the lists of non-Kafka endpoints and of unknown versions.",
     )
     export_rows: int = _bound(
         20_000,
-        "tables, export",
+        "tables",
         "Rows per Parquet row group, the unit that readers skip and distribute. A row takes from 100 bytes "
         "to several MB.",
     )
     export_bytes: int = _bound(
         16 * MIB,
-        "tables, export",
+        "tables",
         "Bytes of a row group held in memory; above it, a smaller row group is written.",
     )
     export_files: int = _bound(
         32,
-        "tables, export",
+        "tables",
         "Open files per table when partitioned by date and API. Above it, the longest-idle file is "
         "finished, and a new one started if needed.",
     )
 
     export_listed: int = _bound(
         20_000,
-        "tables, export",
+        "tables",
         "Latest files of one table listed in its manifest: ten weeks of a live export with five minutes "
         "per file. Older files appear only in the totals of files, rows and bytes.",
     )
 
     seen_files: int = _bound(
         10_000,
-        "spark, streams",
+        "Spark streams",
         "Captures that a stream remembers as read, 40 bytes each in every offset of its checkpoint: five "
         "weeks of one file every five minutes. The oldest are forgotten first. Also the maximum number of "
         "files in a micro-batch.",
@@ -461,12 +461,12 @@ class Limits:
 
     story_entries: int = _bound(
         200,
-        "text, story",
+        "stories",
         "Entries of a story: half of them its beginning, half its end; a reader needs no more.",
     )
 
     notices: int = _bound(
-        1000, "everywhere", "Notices kept for the end of a run; further ones are only counted."
+        1000, "notices", "Notices kept for the end of a run; further ones are only counted."
     )
 
 

@@ -259,7 +259,7 @@ class Dissection:
         """Events on connections, packet by packet.
 
         Deadlines are checked after every ``_TICK_PACKETS`` packets, as of the earliest of their times less
-        ``patience_ns``: packets may be out of order by that much.
+        ``reorder_window_ns``: packets may be out of order by that much.
         """
         connections, segments, index = self._connections, self._segments, self._index
         numbers = self._numbers
@@ -296,7 +296,7 @@ class Dissection:
             self._earliest_since_tick_ns = min(self._earliest_since_tick_ns, min(places)[0])
             self._packets_since_tick += len(places)
             if self._packets_since_tick >= _TICK_PACKETS:
-                yield self._tick(self._earliest_since_tick_ns - self._limits.patience_ns)
+                yield self._tick(self._earliest_since_tick_ns - self._limits.reorder_window_ns)
 
     def _last_events(self) -> Iterator[list[Event]]:
         """Events at the end of the input."""

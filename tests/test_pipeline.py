@@ -152,17 +152,17 @@ def test_what_waits_without_packets_is_given_up_when_time_goes_on() -> None:
     conversation = talk()
     packets = conversation.packets[3:]
     last_ns = packets[-1].time_ns
-    patience_ns = LIVE.patience_ns
+    reorder_window_ns = LIVE.reorder_window_ns
     met: list[int] = []
 
     def live() -> Iterator[Packet | IdleTick]:
         yield from packets[:2]
-        yield IdleTick(packets[1].time_ns + patience_ns // 2)
+        yield IdleTick(packets[1].time_ns + reorder_window_ns // 2)
         met.append(len(exchanges))
-        yield IdleTick(packets[1].time_ns + patience_ns)
+        yield IdleTick(packets[1].time_ns + reorder_window_ns)
         met.append(len(exchanges))
         yield from packets[2:]
-        yield IdleTick(last_ns + patience_ns)
+        yield IdleTick(last_ns + reorder_window_ns)
         met.append(len(exchanges))
 
     exchanges: list[Exchange] = []

@@ -84,16 +84,16 @@ def to_limits(texts: Iterable[str], defaults: Limits = DEFAULT) -> Limits:
 
 
 def table(limits: Limits = DEFAULT, max_width: int = _WIDTH) -> str:
-    """Every limit with its value and its reason, by stage."""
+    """Every limit with its value and its reason, by subject."""
     from textwrap import fill  # needed only here
 
     names = {limit: name_of(limit) for limit in fields(Limits)}
     longest = max(map(len, names.values()))
-    lines, stage = [fill(TABLE_HEAD, max_width) + "\n"], None
+    lines, subject = [fill(TABLE_HEAD, max_width) + "\n"], None
     for limit, name in names.items():
-        if limit.metadata["stage"] != stage:
-            stage = limit.metadata["stage"]
-            lines.append(f"{stage}:\n")
+        if limit.metadata["subject"] != subject:
+            subject = limit.metadata["subject"]
+            lines.append(f"{subject}:\n")
         beginning = f"  {name:{longest}}  {value_text(limit, limits):>9}  "
         reason = fill(
             limit.metadata["reason"],

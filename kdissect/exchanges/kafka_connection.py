@@ -780,7 +780,7 @@ class KafkaConnection:
 
     def _note_orphan(self, exchange: Exchange) -> None:
         late_ns = self.last_ns - exchange.completed_ns
-        if late_ns > self._limits.patience_ns:
+        if late_ns > self._limits.reorder_window_ns:
             detail = f"recognized {duration(late_ns)} later, by what followed"
             exchange.anomalies.append(Anomaly("late", "response", detail))
 

@@ -433,7 +433,7 @@ class Connections:
                 return
         if self._is_idle(duplex, time_ns):
             self._close_idle(duplex, out)
-        elif duplex.now_ns - time_ns > self._limits.patience_ns and flow.stream.is_ahead(segment):
+        elif duplex.now_ns - time_ns > self._limits.reorder_window_ns and flow.stream.is_ahead(segment):
             # The clock of the capturing machine was set back: waiting times can no longer be measured.
             while duplex.due_ns != NEVER_NS:
                 if self._expire(duplex, out):

@@ -5,7 +5,7 @@ after everything they acknowledge was passed on in the other direction: a respon
 request, however late the request is in the capture. Whatever the order of the segments, the two streams are
 the same.
 
-Three things may never arrive. Each has a deadline in packet time, ``Limits.patience_ns`` after the
+Three things may never arrive. Each has a deadline in packet time, ``Limits.reorder_window_ns`` after the
 connection's own clock, which is the latest time of its own segments:
 
 * The beginning. Segments are kept until both SYNs are there. If the deadline passes without them, a stream
@@ -238,7 +238,7 @@ class Duplex:
             stream.overdue = stream.acked if stream.misses_bytes else None
             waits = waits or stream.misses_bytes
         if waits:
-            self.due_ns = self.now_ns + self._limits.patience_ns
+            self.due_ns = self.now_ns + self._limits.reorder_window_ns
         else:
             self.due_ns = min(
                 (self._hole_deadline_ns(stream) for stream in self.streams if stream.pieces), default=NEVER_NS

@@ -187,7 +187,10 @@ class Fragments:
         partial = self._partials.get(key)
         if partial is None:
             completed_ns = self._completed_ns.get(key)
-            if completed_ns is not None and abs(packet.time_ns - completed_ns) <= self._limits.patience_ns:
+            if (
+                completed_ns is not None
+                and abs(packet.time_ns - completed_ns) <= self._limits.reorder_window_ns
+            ):
                 return "repeated IP fragment"
             partial = self._partials[key] = _Partial(packet.time_ns)
         end = offset + part.length

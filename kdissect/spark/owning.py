@@ -73,7 +73,7 @@ class OwnExchanges:
                     latest_ns = max(latest_ns, max(block.places)[0])
                     yield block
             # Every task that reads this file notices the deadlines that have passed by its end here.
-            yield IdleTick(latest_ns - limits.patience_ns)
+            yield IdleTick(latest_ns - limits.reorder_window_ns)
         if not self._part.is_last:
             self._capture = None
 

@@ -70,7 +70,7 @@ def _dropped(counts: Mapping[str, int]) -> list[str]:
         lines.append(f"{text}; --limits produced_batches=N keeps more for e2e_latency_us")
     if late := counts.get("late_segments", 0):
         text = f"{many(late, 'TCP segment')} captured too late to fill a gap"
-        lines.append(f"{text}; --limits patience=TIME waits longer")
+        lines.append(f"{text}; --limits reorder_window=TIME waits longer")
     if shed := counts.get("shed", 0):
         text = f"data held for a connection was dropped {many(shed, 'time')}"
         lines.append(f"{text}; --limits held_bytes_in_all=SIZE keeps more")

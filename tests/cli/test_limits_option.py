@@ -32,7 +32,11 @@ def test_values_with_units_in_one_option_or_several() -> None:
     limits = to_limits(
         ["connections=50000,stream-bytes=2MiB", "PATIENCE=1s,connection_idle_ns=2m,notices=1_000"]
     )
-    assert (limits.connections, limits.stream_bytes, limits.patience_ns) == (50_000, 2 * MIB, 1_000_000_000)
+    assert (limits.connections, limits.stream_bytes, limits.reorder_window_ns) == (
+        50_000,
+        2 * MIB,
+        1_000_000_000,
+    )
     assert (limits.connection_idle_ns, limits.notices) == (120_000_000_000, 1000)
     assert to_limits(["connections=1,connections=2"]).connections == 2
 
@@ -49,7 +53,7 @@ def test_values_with_units_in_one_option_or_several() -> None:
         ("frame_bytes=1s", 'invalid size "1s": use 1000'),
         ("frame_bytes=0", "too small"),
         ("frame_bytes=9999999999TB", "too large"),
-        ("patience=16", 'invalid duration "16": use a number and a unit'),
+        ("reorder_window=16", 'invalid duration "16": use a number and a unit'),
     ],
 )
 def test_invalid_limits_are_refused(text: str, message: str) -> None:

@@ -168,7 +168,7 @@ def test_idle_connections_are_closed_by_packet_time() -> None:
     assert lines == ["40000 >ask", "40000 <answer", "40000 idle", "50000 end"]
 
 
-PATIENCE_NS = Limits().patience_ns
+PATIENCE_NS = Limits().reorder_window_ns
 
 
 def test_a_deadline_passes_by_the_connections_own_clock() -> None:
@@ -332,7 +332,7 @@ def test_any_disorder_at_all_gives_the_same_within_the_limits(
     talk, sent_bytes = conversation(messages, mss=mss, starts=starts)
     packets = duplicated(talk.packets, Random(seed))
     Random(seed).shuffle(packets)
-    events = run(packets, Limits(patience_ns=10**18, hole_age_ns=10**18, stream_holes=10**6))
+    events = run(packets, Limits(reorder_window_ns=10**18, hole_age_ns=10**18, stream_holes=10**6))
     assert received(events) == sent_bytes
 
 
@@ -419,7 +419,7 @@ def test_mutated_packets_raise_nothing(
         stream_holes=1,
         stream_bytes=600,
         stream_bytes_in_all=900,
-        patience_ns=1,
+        reorder_window_ns=1,
     )
     connections = Connections(tiny if small else Limits())
     closed: Counter[Connection] = Counter()

@@ -49,7 +49,7 @@ class Player:
             self.duplex.cause = segment
         return script(out)
 
-    def expires(self, after_ns: int = Limits().patience_ns) -> str:
+    def expires(self, after_ns: int = Limits().reorder_window_ns) -> str:
         """Let the current deadline pass."""
         assert self.duplex is not None
         out: list[Event] = []

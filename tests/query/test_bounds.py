@@ -11,7 +11,11 @@ from kdissect.query.bounds import name_of, parse_limits, value_text
 
 def test_values_with_units() -> None:
     output = parse_limits(["connections=50000,stream-bytes=2MiB", "PATIENCE=1s"])
-    assert (output.connections, output.stream_bytes, output.patience_ns) == (50_000, 2 * MIB, 1_000_000_000)
+    assert (output.connections, output.stream_bytes, output.reorder_window_ns) == (
+        50_000,
+        2 * MIB,
+        1_000_000_000,
+    )
 
 
 def test_every_value_round_trips() -> None:
