@@ -102,7 +102,7 @@ def test_a_storm_is_reported() -> None:
         storm.start,
         storm.end,
     )
-    assert row.message.endswith("causes: 5 join, 4 leave, 1 timeout; clients: restless (8), mortal (2)")
+    assert row.message.endswith("(5 join, 4 leave, 1 timeout); triggered by restless (8), mortal (2)")
 
 
 def test_a_calm_group_beside_it_is_not_reported() -> None:

@@ -92,7 +92,7 @@ def appraise(
 
 
 def _duration(span_ns: tuple[int, int] | None) -> str:
-    return "" if span_ns is None else f" over {span(span_ns[1] - span_ns[0])}"
+    return "" if span_ns is None else f"; packets span {span(span_ns[1] - span_ns[0])}"
 
 
 def _file(source: Source, census: Census) -> quality.FilePart:
@@ -389,12 +389,16 @@ def _messages(
 ) -> Iterator[Finding]:
     if missing := exchanges.total - exchanges.whole:
         unclear = exchanges.unanswered - exchanges.no_answer - exchanges.pending
-        halved = ((unclear, "request", "response"), (exchanges.orphans, "response", "request"))
         excused = exchanges.orphans if connections.kafka_mid_stream else 0  # their requests came before
-        halves = [f"{_plural(count, one)} without {other}" for count, one, other in halved if count]
+        parts = (
+            (exchanges.orphans, "without request"),
+            (unclear, "without response"),
+            (missing - exchanges.orphans - unclear, "with a part missing"),
+        )
+        counted = ", ".join(f"{count:,} {text}" for count, text in parts if count)
         yield _finding(
             quality.INCOMPLETE if (missing - excused) * _MISSING > exchanges.total else quality.GOOD,
-            f"{_plural(missing, 'exchange')} not captured whole{': ' if halves else ''}{', '.join(halves)}.",
+            f"{_plural(missing, 'exchange')} not captured whole: {counted}.",
             None,
         )
     if exchanges.pending:

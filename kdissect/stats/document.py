@@ -338,9 +338,7 @@ class ProducerRow:
     started: int = described("Transactions; the sum of the next five numbers.")
     committed: int = described("Ended by EndTxn, commit.")
     aborted: int = described("Ended by EndTxn, abort.")
-    superseded: int = described(
-        "Ended by another InitProducerId: the coordinator aborts the open transaction."
-    )
+    superseded: int = described("Aborted by an InitProducerId while they were open.")
     timed_out: int = described("Ended by the coordinator, which wrote abort markers after the timeout.")
     open: int = described("Still open at the end of the capture.")
     longest_us: int | None = described("Duration of the longest, in microseconds.")

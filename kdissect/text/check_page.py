@@ -108,10 +108,15 @@ def _connections(check: quality.Check) -> Iterator[str]:
         f"{many(part.total, 'connection')}: {_counted(part.protocols)}" if part.total else None,
         f"{part.ipv4:,} over IPv4" if part.ipv4 and part.ipv6 else None,
         f"{part.ipv6:,} over IPv6" if part.ipv6 else None,
-        f"{part.without_data:,} without data" if part.without_data else None,
-        f"{part.unopened:,} to Kafka listeners did not open" if part.unopened else None,
-        f"{part.unopened_others:,} to other endpoints did not open" if part.unopened_others else None,
     )
+    unopened = part.unopened + part.unopened_others
+    to_listeners = f" ({part.unopened:,} to Kafka listeners)" if part.unopened else ""
+    others = facts(
+        f"{part.without_data:,} without data" if part.without_data else None,
+        f"{unopened:,} that did not open{to_listeners}" if unopened else None,
+    )
+    if others:
+        yield f"plus {others}"
     if part.protocols.get("Kafka"):
         yield facts(
             f"Kafka: {part.kafka_from_start:,} from the start",

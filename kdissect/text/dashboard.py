@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
-from kdissect.phrases import columns_of, cut, many, printable, size
+from kdissect.phrases import columns_of, cut, many, printable, size, wrapped
 from kdissect.stats.pulse_groups import REBALANCING
 from kdissect.text.dashboard_panes import ALARM, FAINT, NEWS, PANES, WARNING, amount, clock, latency, rate
 
@@ -67,7 +67,7 @@ def draw(now: Now, state: UiState, status: StatusBar, width: int, height: int) -
     """The screen, line by line, each as wide as the terminal."""
     lines = [_title(now, state, status, width), _headline(now, width), _tabs(state)]
     room = max(0, height - _FIXED - bool(status.message))
-    lines += _help(room) if state.is_help else _body(now, state, width, room)
+    lines += _help(width, room) if state.is_help else _body(now, state, width, room)
     lines += [[(status.message, WARNING)]] if status.message else []
     lines += [_counters(now, status, width), _keys(status)]
     return [_text(line, width) for line in lines[:height]]
@@ -253,19 +253,9 @@ def _keys(status: StatusBar) -> Line:
     return [("Tab pane  ←→ sort  r reverse  ↑↓ scroll  p pause  h help  q quit", FAINT)]
 
 
-def _help(room: int) -> list[Line]:
+def _help(width: int, room: int) -> list[Line]:
     lines: list[Line] = [[], *([(f"  {keys:28}", "bold"), (meaning, "")] for keys, meaning in KEYS), []]
-    explanation = (
-        "Rates are per second, over the last ten seconds. IN: sent by clients; OUT: by",
-        "brokers. P50, P95, P99: from the last byte of a request to the first byte of its",
-        "response, without waits. WAITS/s: requests that the broker held by design: long",
-        "polls, JoinGroup, SyncGroup. FAIL/s, FAILED: exchanges with an error code.",
-        "CONN: connections active in the last minute. REPLICATED/s: fetched by other",
-        "brokers. LAG: records from the committed offsets to the ends of the partitions;",
-        "WORST: the partition with the most. REBAL: rebalances seen.",
-        "Dimmed rows are idle; they disappear after a minute, unless all are idle.",
-    )
-    lines += [[(f"  {line}", "")] for line in explanation]
+    lines += [[(line, "")] for line in wrapped(_EXPLANATION, min(width, BESIDE // 2), "  ")]
     lines += [[] for _ in range(room - len(lines))]
     return lines[:room]
 
@@ -297,6 +287,14 @@ KEYS = (
     ("q, Ctrl-C", "quit"),
 )
 """Keys and what they do, for the help."""
+_EXPLANATION = (
+    "  Rates are per second, over the last ten seconds. IN: sent by clients; OUT: by brokers. P50, P95, P99: "
+    "of N service times, without waits. WAITS/s: requests that the broker held by design: long polls, "
+    "JoinGroup, SyncGroup. FAIL/s, FAILED: exchanges with an error that is not expected. CONN: connections "
+    "active in the last minute. REPLICATED/s: fetched by other brokers. LAG: records from the committed "
+    "offsets to the ends of the partitions; WORST: the partition with the most. REBAL: rebalances. Dimmed "
+    "rows are idle; they disappear after a minute, unless all are idle."
+)
 
 
 @dataclass(slots=True)

@@ -23,10 +23,16 @@ _CAUSES = {
     "subscription": "subscription changed",
     "revocation": "partitions revoked",
     "protocol": "assignor changed",
-    "metadata": "leader rejoined: topics changed",
+    "metadata": "leader rejoined after topics changed",
     "rejoin": "rejoined",
     "unknown": "not captured",
 }
+_CAUSED_BY = {
+    "first": "first member {}",
+    "protocol": "assignor changed by {}",
+    "metadata": "leader {} rejoined after topics changed",
+}
+"""Causes with a client that does not come first."""
 
 
 def sections(
@@ -62,10 +68,8 @@ def cause(row: CauseRow) -> str:
     """The cause of a rebalance: ``reader-2 left, "the consumer is being closed"``."""
     who = row.client or row.member_id
     text = _CAUSES.get(row.cause, row.cause)
-    if who and row.cause in ("first", "protocol", "metadata"):
-        text = f"{text} ({who})"
-    elif who:
-        text = f"{who} {text}"
+    if who:
+        text = _CAUSED_BY.get(row.cause, f"{{}} {text}").format(who)
     return f'{text}, "{row.reason}"' if row.reason else text
 
 
@@ -77,8 +81,8 @@ def counted_causes(causes: Mapping[str, int]) -> str:
 
 def _storm(storm: StormRow) -> str:
     return (
-        f"storm: {many(storm.rebalances, 'rebalance')} from {_clock(storm.start)} to {_clock(storm.end)}, "
-        f"causes: {_counted(storm.causes)}"
+        f"storm: {many(storm.rebalances, 'rebalance')} from {_clock(storm.start)} to {_clock(storm.end)} "
+        f"({_counted(storm.causes)})"
     )
 
 

@@ -1,10 +1,11 @@
 """``Summary`` -> its first screen: what an on-call engineer checks first, on at most 24 lines of a terminal.
 
-    capture     good: all 233 exchanges captured whole over 11.18s
+    capture     good: all 233 exchanges captured whole; packets span 11.18s
     traffic     degraded: 233 requests, 0 unanswered, 0 with errors
-    findings    warning rebalance-storm: 10 rebalances within 8 s, ... (group restless)
-    groups      restless: empty, 11 rebalances, 1 storm: 5 joined, 4 left, 1 timed out and 1 more
-    more        kdissect summary --findings (1), --groups (2, 1 storm), --lag (8, 2 lagging)
+    findings    warning rebalance-storm: 10 rebalances within 8 s (5 join, ... (group restless)
+    groups      restless: empty, 1 storm, 11 rebalances (5 joined, 4 left, 1 timed out and 1 more)
+    more        1 finding, 2 groups, 8 positions
+                kdissect summary --findings --groups --lag FILE
 
 The worst of each kind come first, and the rest is counted. An item takes up to three lines, or fewer if not
 all items would fit. What there is none of has no line.
@@ -74,7 +75,7 @@ def _lines(blocks: Sequence[_ScreenBlock], width: int | None, most: int) -> list
     for label, items, left_out in blocks:
         heading = label
         for text, style in (*items, *([(f"{left_out:,} more", _FAINT)] if left_out else [])):
-            for piece in _pieces(printable(text), width, 2 if label == _MORE else most):
+            for piece in _pieces(printable(text), width, 2 if text.startswith(_COMMAND) else most):
                 lines.append((f"{heading:<{_LABEL}}{piece}", style))
                 heading = ""
     return lines
@@ -99,7 +100,7 @@ def _pieces(text: str, width: int | None, most: int) -> list[str]:
 # ------------------------------------------------------------------------------------------------------------
 
 
-_MORE = "more"
+_COMMAND = "kdissect "  # not cut
 _FINDINGS, _GROUPS, _ERRORS, _UNANSWERED = 6, 3, 4, 2  # items at most; one line each, they fit with the rest
 
 
@@ -156,14 +157,14 @@ def _group(group: GroupHistory, lags: Sequence[LagRow]) -> str:
         if group.present
         else _STATES.get(group.state, group.state),
         f"lag {sum(known):,}{f' ({seconds(behind)})' if behind else ''}" if known else "",
-        many(len(rebalances), "rebalance") if rebalances else "",
         many(len(group.storms), "storm") if group.storms else "",
+        many(len(rebalances), "rebalance") if rebalances else "",
     )
     if len(rebalances) == 1:
         causes = cause(rebalances[0].causes[0]) if rebalances[0].causes else ""
     else:
         causes = counted_causes(Counter(row.causes[0].cause for row in rebalances if row.causes))
-    return f"{group.group}: {text}{f': {causes}' if causes else ''}"
+    return f"{group.group}: {text}{f' ({causes})' if causes else ''}"
 
 
 def _errors(summary: Summary) -> _ScreenBlock | None:
@@ -191,25 +192,29 @@ def _unanswered(summary: Summary) -> _ScreenBlock | None:
 
 
 def _more(summary: Summary) -> _ScreenBlock | None:
-    """Options that show more, each with its count."""
+    """What else there is, and the command that shows it."""
     groups, lag, versions = summary.group_history or (), summary.lag or (), summary.versions
     producers = summary.transactions.producers if summary.transactions else ()
-    clients = summary.client_connections or ()
-    storms = sum(len(row.storms) for row in groups)
-    lagging = sum(1 for row in lag if row.lag)
     is_open = sum(row.open for row in producers)
-    unopened = sum(row.refused + row.unanswered for row in clients)
     rejected = versions.rejected if versions else 0
     counts = (
-        ("--findings", len(summary.findings or ()), ""),
-        ("--groups", len(groups), many(storms, "storm") if storms else ""),
-        ("--lag", len(lag), f"{lagging:,} lagging" if lagging else ""),
-        ("--transactions", len(producers), f"{is_open:,} open" if is_open else ""),
-        ("--connections", len(clients), f"{unopened:,} not opened" if unopened else ""),
-        ("--versions", len(versions.used) if versions else 0, f"{rejected:,} rejected" if rejected else ""),
+        ("--findings", len(summary.findings or ()), "finding", ""),
+        ("--groups", len(groups), "group", ""),
+        ("--lag", len(lag), "position", ""),
+        ("--transactions", len(producers), "producer", f" ({is_open:,} open)" if is_open else ""),
+        ("--connections", len(summary.client_connections or ()), "client-broker pair", ""),
+        (
+            "--versions",
+            len(versions.used) if versions else 0,
+            "API version",
+            f" ({rejected:,} rejected)" * bool(rejected),
+        ),
     )
-    options = ", ".join(f"{option} ({facts(f'{count:,}', text)})" for option, count, text in counts if count)
-    commands = [f"kdissect summary {options}"] if options else []
+    shown = [each for each in counts if each[1]]
+    commands, items = [], []
+    if shown:
+        items.append((", ".join(f"{many(count, noun)}{note}" for _, count, noun, note in shown), _FAINT))
+        commands.append(f"{_COMMAND}summary {' '.join(option for option, *_ in shown)} FILE")
     if summary.quality is not None and summary.quality.verdict != GOOD:
-        commands.append("kdissect check")
-    return _ScreenBlock(_MORE, [("; ".join(commands), _FAINT)]) if commands else None
+        commands.append(f"{_COMMAND}check FILE")
+    return _ScreenBlock("more", [*items, ("; ".join(commands), _FAINT)]) if commands else None

@@ -34,6 +34,7 @@ from kdissect.text.about import about
 from kdissect.text.groups_page import cause
 from kdissect.text.style import BOLD, CYAN, PLAIN, RED, Style
 from kdissect.text.table import LineTable, LineView, api, is_narrow, latency
+from kdissect.text.transactions_page import outcome_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -311,7 +312,7 @@ def _rebalance(each: Rebalance) -> Note:
 def _transaction(row: TransactionRow) -> Note:
     """``transaction committed after 1.20s: 3 records, 2 partitions``."""
     length = duration(row.duration_us * 1000)
-    state = f"open for {length}" if row.outcome == OPEN else f"{row.outcome.replace('_', ' ')} after {length}"
+    state = f"open for {length}" if row.outcome == OPEN else f"{outcome_text(row.outcome)} after {length}"
     amounts = facts(
         many(row.records, "record"),
         many(row.partitions, "partition"),

@@ -155,7 +155,9 @@ def capture(row: document.CaptureRow) -> PageSection:
         f"{many(exchanges, 'exchange')}{rate}, {volume}",
     ]
     if row.first is not None and row.last is not None:
-        lines.append(f"{between(row.first, row.last, digits=3)} ({span(round(row.seconds * 1e9))})")
+        lines.append(
+            f"exchanges from {between(row.first, row.last, digits=3)} ({span(round(row.seconds * 1e9))})"
+        )
     if row.gaps:
         lines.append(f"{size(row.lost_bytes)} lost in {many(row.gaps, 'gap')}; details: kdissect check")
     if row.anomalies:

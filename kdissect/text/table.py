@@ -359,7 +359,7 @@ class ExchangeTable(LineTable["Exchange"]):
 #
 # Bytes that are not UTF-8 become backslash escapes. Null is NULL, an empty string "", and a string that looks
 # like one of these is in quotes. Marks are the record's schemas and trace, the error with
-# which the broker rejected it, ``aborted``, and ``!`` before each kind of anomaly of its batch.
+# which the broker rejected it, ``[aborted]``, and ``!`` before each kind of anomaly of its batch.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -415,9 +415,9 @@ class RecordTable(LineTable["CarriedRecord"]):
             marks.append((f"trace {printable(self._trace(trace.id))}", _NAME))
         batch = record.batch
         if (rejection := rejection_text(record.source)) is not None:
-            marks.append((rejection, f"{BOLD};{RED}"))
+            marks.append((f"[{rejection}]", f"{BOLD};{RED}"))
         if batch.aborted:
-            marks.append(("aborted", YELLOW))
+            marks.append(("[aborted]", YELLOW))
         if batch.anomalies:
             kinds = dict.fromkeys(anomaly.kind for anomaly in batch.anomalies)
             marks += ((f"! {kind}", f"{BOLD};{of_anomaly(kind)}") for kind in kinds)
@@ -518,14 +518,16 @@ class ExchangeTally(Tally["Exchange"]):
         if len(self._kinds) == 1:
             yield f"{'all ' if self._rows > 1 else ''}{next(iter(self._kinds))}"
         else:
-            yield from (f"{self._kinds[kind]:,} {kind}" for kind in (*KINDS, PENDING) if self._kinds[kind])
+            kinds = [kind for kind in (*KINDS, PENDING) if self._kinds[kind] and kind != ORPHAN]
+            yield from (f"{self._kinds[kind]:,} {kind}" for kind in kinds)
+            yield many(self._kinds[ORPHAN], ORPHAN) if self._kinds[ORPHAN] else None
         yield f"{self._with_anomalies:,} with anomalies" if self._with_anomalies else None
+        yield many(self._expected, "expected error") if self._expected else None
         counts = +self._errors  # without those that were always expected
         errors = [f"{count:,} {name}" for name, count in counts.most_common(_ERRORS)]
         yield f"errors: {', '.join(errors)}" if errors else None
         more = len(counts) - _ERRORS
-        yield many(more, "more error") if more > 0 else None
-        yield many(self._expected, "expected error") if self._expected else None
+        yield f"{more:,} more kinds" if more > 0 else None
 
 
 class RecordTally(Tally["CarriedRecord"]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kdissect.phrases import ABSENT, absent, duration, listed, many, some
+from kdissect.stats.transactions import SUPERSEDED
 from kdissect.text.page import PageSection, View, table
 
 if TYPE_CHECKING:
@@ -63,6 +64,11 @@ def _errors(row: SequenceRow) -> str:
     return listed([f"{count:,} {error}" for error, count in row.errors.items()]) or ABSENT
 
 
+def outcome_text(outcome: str) -> str:
+    """What became of a transaction."""
+    return "aborted by InitProducerId" if outcome == SUPERSEDED else outcome.replace("_", " ")
+
+
 def _longest(row: ProducerRow) -> str:
     return ABSENT if row.longest_us is None else duration(row.longest_us * 1000)
 
@@ -86,7 +92,7 @@ _PRODUCERS = (
     View("MARKERS", lambda row: some(row.commit_markers + row.abort_markers), right=True),
 )
 _TRANSACTIONS = (
-    View("OUTCOME", lambda row: row.outcome.replace("_", " "), keep=True),
+    View("OUTCOME", lambda row: outcome_text(row.outcome), keep=True),
     View("OPEN FOR", _open_for, right=True, keep=True),
     View("TRANSACTIONAL ID", lambda row: row.transactional_id, keep=True, shrinks=True),
     View("PRODUCER ID", lambda row: str(row.producer_id), right=True),

@@ -101,7 +101,7 @@ def batch_text(batch: Body) -> str:
         words.append(
             f"offset {batch['offset']}, {many(batch['message_size'] + 12, 'byte')}, magic {batch['magic']}"
         )
-    words.append(batch["compression"])
+    words.append(_compression(batch["compression"]))
     if (moment := iso_ms(stamp)) is not None:
         words.append(f"{batch['timestamp_type']} {moment}")
     words += _of_producer(
@@ -112,6 +112,10 @@ def batch_text(batch: Body) -> str:
         [flag for flag in ("transactional", "control", "delete_horizon") if batch.get(flag)],
     )
     return ", ".join(words)
+
+
+def _compression(codec: str) -> str:
+    return "uncompressed" if codec == "none" else codec
 
 
 def _of_producer(
@@ -137,7 +141,7 @@ def decoded_batch_text(source: PartitionRecords, batch: Batch) -> str:
         many(batch.number, "record"),
         many(batch.size, "byte"),
         *([] if batch.magic == 2 else [f"magic {batch.magic}"]),
-        batch.compression,
+        _compression(batch.compression),
         *([timestamp_type] if timestamp_type else []),
     ]
     flags = {"transactional": batch.transactional, "control": batch.control, "aborted": batch.aborted}

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Capsys = pytest.CaptureFixture[str]
 
 PAGE = """\
-capture good: all 4 exchanges captured whole over 6.00ms
+capture good: all 4 exchanges captured whole; packets span 6.00ms
 - 1 request still without response when the capture ended.
 
 traffic good: 4 requests, 0 unanswered, 1 pending, 0 with errors

@@ -71,7 +71,7 @@ def test_drop_counters_beyond_64_bits(
 
 
 def names(folder: Path) -> list[str]:
-    """All files with rows in a folder and its subfolders."""
+    """All files with rows in a directory and its subdirectories."""
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*part-*"))
 
 

@@ -1,4 +1,4 @@
-"""``--names``: of a topic id whose name is learned late, and the same with all ways to read a file."""
+"""``--names``: of a topic ID whose name is learned late, and the same with all ways to read a file."""
 
 from __future__ import annotations
 

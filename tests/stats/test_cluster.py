@@ -56,7 +56,7 @@ def test_brokers_with_host_names_are_identified_by_a_unique_port() -> None:
 
 
 def of(cluster_id: str, address: str, *brokers: dict[str, Any], time_ns: int = 0) -> Facts:
-    """A response with a cluster id, of the broker at an address."""
+    """A response with a cluster ID, of the broker at an address."""
     answer = {"brokers": list(brokers), "cluster_id": cluster_id, "topics": []}
     answered = exchange("Metadata", 9, {"topics": []}, answer, connection=connection(broker=address))
     answered.completed_ns = time_ns

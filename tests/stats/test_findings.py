@@ -156,12 +156,12 @@ def test_nothing_to_say() -> None:
         (
             {"exchanges": replace(NOTHING.exchanges, total=20, whole=19, unanswered=1)},
             "good",
-            "1 exchange not captured whole: 1 request without response.",
+            "1 exchange not captured whole: 1 without response.",
         ),
         (
             {"exchanges": replace(NOTHING.exchanges, total=20, whole=17, unanswered=1, orphans=2)},
             "incomplete",
-            "3 exchanges not captured whole: 1 request without response, 2 responses without request.",
+            "3 exchanges not captured whole: 2 without request, 1 without response.",
         ),
         (
             {"counts": {"closed_evicted": 1, "shed": 1}},

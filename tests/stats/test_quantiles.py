@@ -45,7 +45,7 @@ def test_few_are_exact() -> None:
 @pytest.mark.parametrize("count", [256, 257, 5000, 100_000])
 def test_many_are_within_the_stated_error(count: int) -> None:
     numbers = [(number * 7919) % count for number in range(count)]
-    # The error holds with 99 % of probability: three times of it is as good as sure.
+    # The error holds with 99% of probability: three times of it is as good as sure.
     assert_ranks(of(numbers), numbers, 3 * RANK_ERROR)
 
 

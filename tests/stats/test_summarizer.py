@@ -126,7 +126,7 @@ def state(value: Any) -> Any:
     if isinstance(value, Summed):
         declared = type(value).declared
         counted = {name: getattr(value, name) for name, join, _ in declared if join is not OWN}
-        if isinstance(value, Transactions):  # one part knows the name of a producer id, another does not
+        if isinstance(value, Transactions):  # one part knows the name of a producer ID, another does not
             counted["producers"] = value._merged_by_name()
         return state(counted)
     if isinstance(value, Quantiles):

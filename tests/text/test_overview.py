@@ -60,8 +60,8 @@ def test_every_way_of_running_shows_the_same() -> None:
 def test_causes_of_rebalances() -> None:
     lines = first_screen(["summary", str(STORM)], 200)
     assert lines[3:5] == [
-        "groups      restless: empty, 11 rebalances, 1 storm: 5 joined, 4 left, 1 first member and 1 more",
-        "            calm: empty, 1 rebalance: first member (calm)",
+        "groups      restless: empty, 1 storm, 11 rebalances (5 joined, 4 left, 1 first member and 1 more)",
+        "            calm: empty, 1 rebalance (first member calm)",
     ]
 
 
@@ -69,7 +69,7 @@ def test_what_cannot_be_read() -> None:
     assert first_screen(["summary", "samples/tls.pcap"]) == [
         "capture     No Kafka traffic (connections: 6 TLS).",
         "traffic     unknown: no requests",
-        "more        kdissect check",
+        "more        kdissect check FILE",
     ]
 
 
@@ -89,7 +89,7 @@ def test_what_does_not_fit_is_counted() -> None:
         "findings    error rule-0",
         "            error rule-1",
     ]
-    assert len(lines) == 1 + 2 * 3 + 1, "an item takes three lines, and its rest is cut"
+    assert len(lines) == 1 + 2 * 3 + 2, "an item takes three lines, and its rest is cut"
     assert lines[3].endswith("…")
     summary.findings = [finding(number) for number in range(30)]
     lines = overview(summary, 80).notes

@@ -88,8 +88,8 @@ def test_rejected_records() -> None:
         return out.getvalue().removesuffix("\n").partition("v")[2]
 
     assert end(0) == ""
-    assert end(-1) == "  rejected: UNKNOWN_SERVER_ERROR"
-    assert end(20) == "  unconfirmed: NOT_ENOUGH_REPLICAS_AFTER_APPEND"
+    assert end(-1) == "  [rejected: UNKNOWN_SERVER_ERROR]"
+    assert end(20) == "  [unconfirmed: NOT_ENOUGH_REPLICAS_AFTER_APPEND]"
 
 
 def test_control_records_have_names() -> None:
@@ -98,8 +98,8 @@ def test_control_records_have_names() -> None:
 
 def test_aborted_records_are_marked() -> None:
     raw = batch([Item(b"k", b"v" * 100)], producer_id=9, flags=0x10)
-    assert lines(raw, aborted=True)[0].endswith("v  aborted")
-    assert lines(raw, aborted=True, width=80)[1].endswith("v… aborted")
+    assert lines(raw, aborted=True)[0].endswith("v  [aborted]")
+    assert lines(raw, aborted=True, width=80)[1].endswith("v… [aborted]")
 
 
 def test_nothing_from_the_wire_moves_the_cursor() -> None:

@@ -90,7 +90,7 @@ class ConnectionChurn(Rule):
                 yield self.finding(
                     f"client {client} at {ip}, broker {broker}",
                     f"{short.count:,} of {len(connected):,} connections carried at most {_REQUESTS} "
-                    f"requests, {short.busiest:,} of them within a minute",
+                    f"requests, {short.peak}",
                     short,
                 )
 
@@ -236,8 +236,7 @@ class NotLeader(Rule):
             if each.busiest >= _STORM:
                 yield self.finding(
                     f"client {client}, topic {topic}",
-                    f"{each.count:,} responses from brokers that do not lead the partition, "
-                    f"{each.busiest:,} of them within 10 seconds",
+                    f"{each.count:,} responses from brokers that do not lead the partition, {each.peak}",
                     each,
                 )
 
@@ -591,8 +590,8 @@ class MetadataPolling(Rule):
             if each.busiest >= (_MOST_LARGE if mean >= _LARGE_BYTES else _MOST_POLLING):
                 yield self.finding(
                     f"client {client}",
-                    f"{each.count:,} Metadata requests, {each.busiest:,} of them within a minute and "
-                    f"{each.for_all_topics:,} for all topics; responses average {mean:,} bytes",
+                    f"{each.count:,} Metadata requests, {each.peak}, {each.for_all_topics:,} for all topics; "
+                    f"responses average {mean:,} bytes",
                     each,
                 )
 

@@ -423,11 +423,10 @@ class AdvertisedUnreachable(Unreachable):
     severity = ERROR
     title = "A broker advertises an address that clients cannot connect to."
     when = (
-        "Attempts to connect to an advertised address were refused or not answered, and none succeeded. DNS "
-        "responses in the capture decide which addresses a host name has, or that it does not exist. Without "
-        "these the finding is a warning: at most "
-        f"{_SOON_NS // SECOND_NS} s after receiving the name, the client failed to connect to that port at "
-        "an address that is not known to be a broker's."
+        "All attempts to connect to an advertised address failed, or DNS says that its host name does not "
+        "exist. Addresses of host names are taken from DNS responses in the capture; without them, the "
+        f"finding is a warning about a failed attempt on that port within {_SOON_NS // SECOND_NS} s, at an "
+        "address that is not known to be a broker's."
     )
     advice = (
         "Set the broker's advertised.listeners to an address that its clients can resolve and reach, with a "
@@ -719,7 +718,7 @@ class ReconnectLoop(ConnectionRule):
                 yield self.finding(
                     f"client {client} at {ip}, broker {broker}",
                     f"no request served on {each.count:,} of {many(each.all, 'connection')}, "
-                    f"{each.busiest:,} of them within a minute; ended by "
+                    f"{each.peak}; ended by "
                     f"{', '.join(each.ends.first(_OFTEN))}",
                     each,
                 )
@@ -775,11 +774,10 @@ class NetworkLoss(ConnectionRule):
     severity = WARNING
     title = "Packets between a client and a broker are lost."
     when = (
-        f"{_LOST} retransmissions that make up {_LOST_SHARE:.0%} or more of the segments; {_LATE_OPENINGS} "
-        f"connections that opened only after a repeated SYN; or {_DELAYED} requests that make up "
-        f"{_DELAYED_SHARE:.1%} or more of those answered, each delayed {_DELAY_US // 1000} ms or more, and "
-        "for most of its latency, by a retransmission. Retransmissions that the receiver reported as "
-        "unnecessary (D-SACK) are not counted: tail loss probes cause some in healthy networks."
+        f"{_LOST} retransmissions ({_LOST_SHARE:.0%} of the segments or more), {_LATE_OPENINGS} connections "
+        f"that opened only after a repeated SYN, or {_DELAYED} requests ({_DELAYED_SHARE:.1%} of those "
+        f"answered or more) that spent {_DELAY_US // 1000} ms or more, and most of their latency, waiting "
+        "for a retransmission. Unnecessary retransmissions (D-SACK) are not counted."
     )
     advice = (
         "Look for drops on interfaces, switches and virtual NICs between the two (ethtool -S, nstat), and "

@@ -71,8 +71,8 @@ class EmptyPolls(Rule):
             if each.busiest >= _MOST and each.count >= _SHARE * each.responses:
                 yield self.finding(
                     f"client {client}, connection {connection}",
-                    f"{each.count:,} of {each.responses:,} fetches returned nothing, {each.busiest:,} of "
-                    f"them within 10 seconds; max_wait_ms is {each.max_wait_ms:,} at most",
+                    f"{each.count:,} of {each.responses:,} fetches returned nothing, {each.peak}; "
+                    f"max_wait_ms is {each.max_wait_ms:,} at most",
                     each,
                 )
 
@@ -304,7 +304,7 @@ class RebalanceStorm(Rule):
                 counted = ", ".join(f"{count:,} {cause}" for cause, count in causes(storm).items())
                 yield self.finding(
                     f"group {group}",
-                    f"{len(storm):,} rebalances within {seconds:.0f} s; causes: {counted}{_by(storm)}",
+                    f"{len(storm):,} rebalances within {seconds:.0f} s ({counted}){_by(storm)}",
                     evidence,
                 )
 
@@ -314,4 +314,4 @@ def _by(storm: Sequence[Rebalance]) -> str:
     clients = Counter(each.causes[0].client_id for each in storm if each.causes)
     named = [f"{client} ({count:,})" for client, count in clients.most_common() if client]
     more = f" and {len(named) - _CLIENTS:,} more" if len(named) > _CLIENTS else ""
-    return f"; clients: {', '.join(named[:_CLIENTS])}{more}" if named else ""
+    return f"; triggered by {', '.join(named[:_CLIENTS])}{more}" if named else ""

@@ -204,6 +204,6 @@ class CoordinatorUnavailable(Rule):
             if each.busiest >= _LASTING:
                 yield self.finding(
                     f"client {client}",
-                    f"{many(each.count, 'response')} with {error}, {each.busiest:,} of them within a minute",
+                    f"{many(each.count, 'response')} with {error}, {each.peak}",
                     each,
                 )

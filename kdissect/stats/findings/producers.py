@@ -298,6 +298,6 @@ class TinyBatches(Rule):
                 yield self.finding(
                     f"client {client}, topic {topic}",
                     f"{each.count:,} batches averaging {each.records / each.count:.1f} records and "
-                    f"{each.bytes // each.count:,} bytes, {each.busiest:,} of them within 10 seconds",
+                    f"{each.bytes // each.count:,} bytes, {each.peak}",
                     each,
                 )

@@ -92,6 +92,12 @@ class Bursts(Evidence):
         """Occurrences in the busiest interval."""
         return max(self.pieces.values(), default=0)
 
+    @property
+    def peak(self) -> str:
+        """``all within 10 seconds``, or ``240 of them within a minute``."""
+        number = "all" if self.busiest == self.count else f"{self.busiest:,} of them"
+        return f"{number} within {'a minute' if self.piece_ns == 60 * SECOND_NS else '10 seconds'}"
+
     def take(self, time_ns: int, exchange: str, count: int = 1) -> None:
         """Add occurrences by time and exchange ID."""
         Evidence.take(self, time_ns, exchange, count)

@@ -87,6 +87,6 @@ def heartbeats(error: str, times: int, every_s: float) -> list[Facts]:
 def test_a_coordinator_that_is_missing_for_long(error: str) -> None:
     (row,) = findings_of(CoordinatorUnavailable, heartbeats(error, 12, 1))
     assert (row.severity, row.subject, row.count) == ("error", "client payments", 12)
-    assert row.message.startswith(f"12 responses with {error}, 12 of them within a minute")
+    assert row.message.startswith(f"12 responses with {error}, all within a minute")
     assert findings_of(CoordinatorUnavailable, heartbeats(error, 5, 1)) == []
     assert findings_of(CoordinatorUnavailable, heartbeats(error, 30, 20)) == []

@@ -35,7 +35,7 @@ def test_a_member_that_comes_and_leaves() -> None:
     (row,) = findings_of(RebalanceStorm, restless(3, 5))
     assert (row.severity, row.subject, row.count) == ("warning", "group g", 6)
     assert row.message == (
-        "6 rebalances within 11 s; causes: 3 join, 3 leave; clients: comes-0 (2), comes-1 (2), comes-2 (2)"
+        "6 rebalances within 11 s (3 join, 3 leave); triggered by comes-0 (2), comes-1 (2), comes-2 (2)"
     )
     assert len(row.evidence) == 5
 

@@ -375,7 +375,7 @@ def test_lost_packets_that_explain_latencies() -> None:
 
 
 def test_tail_loss_probes_are_no_loss() -> None:
-    """Up to 0.35 % of the packets between healthy hosts, and for a few requests a larger share."""
+    """Up to 0.35% of the packets between healthy hosts, and for a few requests a larger share."""
     assert rules(lossy(0, 14, of=2000, after_s=0.02, d_sack=True)) == []
     assert rules(lossy(0, 12, after_s=0.2, d_sack=True)) == []
     assert rules(lossy(0, 12, after_s=0.2)) == ["network-loss"]
