@@ -40,7 +40,7 @@ def text_end(data: bytes, at: int) -> int:
 def batches_of(request: tuple[int, int] | None, data: bytes) -> Iterator[bytes]:
     """The batch of a Produce request, or the batch of each partition of a Fetch response."""
     if request == _PRODUCE_8:
-        at = text_end(data, text_end(data, 8)) + 6 + 4  # client id, transactional id, acks, timeout; topics
+        at = text_end(data, text_end(data, 8)) + 6 + 4  # client ID, transactional ID, acks, timeout; topics
         at = text_end(data, at) + 4 + 4  # partitions, index
         yield data[at + 4 : at + 4 + int.from_bytes(data[at : at + 4], "big")]
     elif request == _FETCH_11:

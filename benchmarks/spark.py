@@ -57,7 +57,7 @@ class Way(NamedTuple):
     Attributes:
         command: arguments of ``kdissect``, before the captures.
         cores: number of cores and processes.
-        tables: the folder that it writes; None: it writes lines to stdout.
+        tables: the directory that it writes; None: it writes lines to stdout.
     """
 
     name: str
@@ -156,7 +156,7 @@ def size(tables: Path) -> int:
 
 
 def queries(folders: Sequence[Path]) -> dict[Path, list[float]]:
-    """Seconds that Spark takes for latencies by API, for each folder in turn, in a warm session."""
+    """Seconds that Spark takes for latencies by API, for each directory in turn, in a warm session."""
     from kdissect.spark.jobs.latency import latency
     from kdissect.spark.session import SparkTarget, session
     from kdissect.spark.tables import tables

@@ -1,8 +1,8 @@
 """A release of Apache Kafka from Maven Central -> its brokers on loopback, their log, its own clients.
 
 Needs a JDK (17 or later) and mvn. The jars, some 45 MB a release, stay in $KDISSECT_KAFKA_JARS, by default a
-folder among the system's temporary files. Each broker is a controller too (KRaft; old_kafka.py has those of
-ZooKeeper), has 400 MB of heap and keeps its data in DATA, which is emptied before and after.
+directory among the system's temporary files. Each broker is a controller too (KRaft; old_kafka.py has
+those of ZooKeeper), has 400 MB of heap and keeps its data in DATA, which is emptied before and after.
 """
 
 from __future__ import annotations
@@ -260,7 +260,7 @@ def console(name: str, *arguments: str, lines: Iterable[str] = ()) -> str:
 
 
 def jars(release: str) -> Path:
-    """The folder with the jars of a release; Maven brings them once."""
+    """The directory with the jars of a release; Maven brings them once."""
     folder = JARS / release
     if not folder.exists():
         build = RELEASES[release]
@@ -273,7 +273,7 @@ def jars(release: str) -> Path:
 
 
 def compiled(release: str, folder: Path) -> Path:
-    """Our Java files for a release as classes in this folder."""
+    """Our Java files for a release as classes in this directory."""
     if not folder.exists():
         sources = [str(JAVA / source) for source in ("Told.java", *RELEASES[release].sources)]
         command = ["javac", "-XDsuppressNotes", "-proc:none", "-cp", f"{jars(release)}/*", "-d", str(folder)]

@@ -120,7 +120,7 @@ def mock_cluster(brokers: int = 3) -> Iterator[MockCluster]:
 
 
 def _librdkafka() -> Any:
-    """The very library that confluent-kafka has loaded; its wheel keeps it in a folder beside the package."""
+    """The library that confluent-kafka has loaded; its wheel keeps it in a directory beside the package."""
     (folder,) = confluent_kafka.__path__
     (path,) = Path(f"{folder}.libs").glob("librdkafka-*")
     lib = ctypes.CDLL(path)

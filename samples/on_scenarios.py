@@ -223,7 +223,7 @@ def kafka_4_quota(folder: Path) -> None:
 
 
 def kafka_4_fenced(folder: Path) -> None:
-    """Two producers with one transactional id: the second ends the first; and one that is alone."""
+    """Two producers with one transactional ID: the second ends the first; and one that is alone."""
     with on_kafka(folder, "kafka-4-fenced", clients=LIBRDKAFKA) as (cluster, truth):
         where = cluster.bootstrap
         make_topics(truth, where, {"payments": 2})

@@ -196,7 +196,7 @@ def send_requests(
 
 
 def certificate_and_key(place: str) -> tuple[str, str]:
-    """Make a certificate for this machine and its key, in a folder."""
+    """Make a certificate for this machine and its key, in a directory."""
     certificate, key = f"{place}/cert.pem", f"{place}/key.pem"
     make = [
         "openssl",
@@ -264,7 +264,7 @@ def tls(folder: Path) -> None:
 
 
 def tls_listener(place: str) -> dict[str, str]:
-    """Settings of Apache Kafka for TLS on the port of SASL; the certificate is written into a folder."""
+    """Settings of Apache Kafka for TLS on the port of SASL; the certificate is written into a directory."""
     certificate, key = certificate_and_key(place)
     keystore = Path(place, "keystore.pem")
     keystore.write_bytes(Path(key).read_bytes() + Path(certificate).read_bytes())

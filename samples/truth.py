@@ -40,7 +40,7 @@ class Request:
     software: str
     broker: str
     client_port: int | None
-    api: str | None  # null, as client id, version and correlation id: a SASL token without a header
+    api: str | None  # null, as client ID, version and correlation id: a SASL token without a header
     version: int | None
     correlation_id: int | None
     request_bytes: int | None

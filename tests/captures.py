@@ -24,7 +24,7 @@ SECOND_NS = 1_000_000_000
 
 
 def open_in(folder: Path) -> int:
-    """How many file descriptors this process has for files in a folder. How many it has at all may change
+    """How many file descriptors this process has for files in a directory. How many it has at all may change
     meanwhile: those of earlier tests are closed when the collector comes to them.
     """
     own = {(status.st_dev, status.st_ino) for status in (path.stat() for path in folder.iterdir())}

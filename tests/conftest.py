@@ -6,7 +6,7 @@
   installs both. Those marked ``live`` may be skipped where no packet socket can be opened, those marked
   ``spark`` where pyspark or Java is missing; not in CI as root. Those marked ``core`` may be skipped where
   kdissect is installed without its native core; not in CI.
-* Nothing reads the configuration file of whoever runs the tests, nor do child processes.
+* Nothing reads the configuration file of the user, nor do child processes.
 * With ``-n`` several processes run the units of tests/workers.py.
 """
 

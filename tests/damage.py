@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kdissect.model import Exchange, Frame, Packet, Segment
 
 
-HEADER_BYTES = 14  # of a request: up to the client id's length
+HEADER_BYTES = 14  # of a request: up to the client ID's length
 CORRELATION_BYTES = 8
 
 
@@ -298,7 +298,7 @@ class Truth:
         for exchange in exchanges:
             request, response = request_of(exchange), response_of(exchange)
             if request is not None and exchange.request_header and exchange.request_header.body_pos < 0:
-                # The client id was not captured.
+                # The client ID was not captured.
                 likely = [one for one in requests if one and one._replace(client_id=None) == request]
                 request = likely[0] if likely else request
             if request is None and response is not None:

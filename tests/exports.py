@@ -55,7 +55,7 @@ def table_files(folder: Path, table: Table, form: Format, **options: Any) -> Tab
 def exports(
     folder: Path, forms: Sequence[str], tables: Sequence[str] = tuple(TABLES), limits: Limits = DEFAULT
 ) -> tuple[ConnectionLog, dict[str, Export]]:
-    """An export in each of these formats, in a folder of its own; the log belongs to the first."""
+    """An export in each of these formats, in a separate directory; the log belongs to the first."""
     logs = [ConnectionLog(limits) for _ in forms]
     writers = {}
     for name, log in zip(forms, logs, strict=True):

@@ -36,14 +36,14 @@ class Installed(NamedTuple):
 
 
 def link(folder: Path) -> Path:
-    """Put kdissect into a folder, under a path of its own."""
+    """Put kdissect into a directory, under a path of its own."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "kdissect").symlink_to(ROOT / "kdissect")
     return folder
 
 
 def with_others(folder: Path, *paths: Path) -> None:
-    """Make a folder of packages that also has ours, and these paths."""
+    """Make a directory of packages that also has ours, and these paths."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "others.pth").write_text("\n".join([*map(str, paths), *site.getsitepackages()]))
 
@@ -78,7 +78,7 @@ def by_pythonpath(tmp_path: Path) -> Installed:
 
 @pytest.fixture
 def planted(tmp_path: Path) -> Path:
-    """A folder whose modules leave a file behind when they are run."""
+    """A directory whose modules leave a file behind when they are run."""
     folder = tmp_path / "planted"
     (folder / "kdissect").mkdir(parents=True)
     for name in ("json.py", "select.py", "kdissect/__init__.py"):
@@ -87,7 +87,7 @@ def planted(tmp_path: Path) -> Path:
 
 
 def run(installed: Installed, folder: Path, code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run code as a console script runs: the current folder is not on its path."""
+    """Run code as a console script runs: the current directory is not on its path."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     return subprocess.run(
         [installed.python, "-P", "-c", code, *arguments],

@@ -33,7 +33,7 @@ def mode(path: Path) -> int:
 
 
 def modes(folder: Path) -> tuple[set[int], set[int]]:
-    """Of all files in a folder, and of all folders."""
+    """Of all files in a directory, and of all directories."""
     below = [folder, *folder.rglob("*")]
     return {mode(path) for path in below if path.is_file()}, {mode(path) for path in below if path.is_dir()}
 

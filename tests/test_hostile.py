@@ -191,7 +191,7 @@ def capture(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return path
 
 
-AS_KAFKA = ("-d", "tcp.port==9092,kafka")  # nobody's client id looks like these
+AS_KAFKA = ("-d", "tcp.port==9092,kafka")  # nobody's client ID looks like these
 LINES, DETAILS = ("--colour", "always"), ("--full", "--colour", "always")
 COMMANDS = [
     *(("read", *options) for options in (LINES, ("-V", *DETAILS), ("-x", *DETAILS), ("-q",))),
@@ -201,7 +201,7 @@ COMMANDS = [
     *(("summary", *LINES, f"--{part}") for part in ("groups", "lag", "versions", "transactions", "findings")),
     ("check", "--colour", "always"),
 ]
-SILENT = ("-q",)  # shows no names
+QUIET = ("-q",)  # shows no names
 
 
 def assert_harmless(text: str) -> None:
@@ -220,7 +220,7 @@ def test_no_text_speaks_to_the_terminal(
     assert done.status == 0
     assert_harmless(done.out)
     assert_harmless(done.err)
-    assert r"\x1b]0;PWNED" in done.out + done.err or command[-1:] == SILENT
+    assert r"\x1b]0;PWNED" in done.out + done.err or command[-1:] == QUIET
 
 
 @pytest.mark.parametrize("is_there", [True, False])

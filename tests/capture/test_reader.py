@@ -348,7 +348,7 @@ def test_is_capture_decompresses(tmp_path: Path) -> None:
 
 
 def test_a_bug_in_recognition_is_reported_by_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that the other captures of a folder are read, and this one is reported."""
+    """So that the other captures of a directory are read, and this one is reported."""
 
     def fail(*_: object) -> None:
         raise ZeroDivisionError

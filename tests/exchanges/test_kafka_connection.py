@@ -559,7 +559,7 @@ def cut_to(length: int, side: int, payload: bytes) -> list[tuple[int, bytes | Ga
 def test_a_first_request_cut_in_its_client_id_is_believed_by_its_answer(length: int) -> None:
     beat, answer = heartbeats(1)[0], heartbeat_answers(1)[0]
     exchanges, kafka = play(*cut_to(length, CLIENT, beat), (BROKER, answer))
-    if length == 30:  # the client id is whole
+    if length == 30:  # the client ID is whole
         assert kinds(exchanges) == ANSWERED[:1]
     long = request(HEARTBEAT, 4, {"group_id": "group"}, client_id="a-client-whose-name-is-long")
     exchanges, kafka = play(*cut_to(length, CLIENT, long), (BROKER, answer))

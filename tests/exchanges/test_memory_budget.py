@@ -14,7 +14,7 @@ class Held:
 
 
 def shed(budget: MemoryBudget, *fed: Held) -> list[Held]:
-    """Feed until it is time to look; who had to let go."""
+    """Feed until the budget is checked; return the connections that had to shed."""
     out: list[Held] = []
     for number in range(64):
         if budget.note(fed[number % len(fed)]):  # type: ignore[arg-type]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 
 def without(name: str, folder: Path) -> Path:
-    """Make a folder of links to all installed packages whose names do not begin so; for ``python -S``, which
-    knows no others.
+    """Make a directory of links to all installed packages whose names do not begin so; for ``python -S``,
+    which knows no others.
     """
     folder.mkdir()
     for place in site.getsitepackages():

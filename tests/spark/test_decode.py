@@ -48,7 +48,7 @@ def packets_of(name: str) -> list[Packet]:
 
 
 def parquet(folder: Path) -> ExportOptions:
-    """Options for all tables except records, in folders by date."""
+    """Options for all tables except records, in directories by date."""
     return ExportOptions(folder, "parquet", partition_by=("date",))
 
 
@@ -185,7 +185,7 @@ def test_a_folder_that_workers_do_not_see_is_reported_before_work_starts(tmp_pat
 
 @pytest.mark.parametrize("lost", ["all", "one file", "the end of one"])
 def test_an_export_with_missing_files_is_incomplete(tmp_path: Path, lost: str) -> None:
-    """A worker that was added later does not share the folder, or a file was lost."""
+    """A worker that was added later does not share the directory, or a file was lost."""
     out, on_worker = tmp_path / "out", tmp_path / "on_worker"
     on_worker.mkdir()
 

@@ -1,7 +1,7 @@
 """All ways to produce tables give the same rows: for all samples, and with packets lost or files damaged.
 
-Many captures are in one folder, complete and divided into several files, and are read together, so that a few
-runs of Spark cover all of them. test_parts.py and test_reading.py test each of them without Spark.
+Many captures are in one directory, complete and divided into several files, and are read together, so that a
+few runs of Spark cover all of them. test_parts.py and test_reading.py test each of them without Spark.
 """
 
 from __future__ import annotations

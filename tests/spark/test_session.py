@@ -90,7 +90,7 @@ def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
 
 @pytest.fixture
 def tables(tmp_path: Path) -> str:
-    """A folder of tables with nothing but a manifest, which is read before Spark is started."""
+    """A directory of tables with nothing but a manifest, which is read before Spark is started."""
     beside = tmp_path / "tables" / "groups" / "_kdissect"
     beside.mkdir(parents=True)
     (beside / "manifest.json").write_text(

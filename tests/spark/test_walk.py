@@ -1,4 +1,4 @@
-"""The code blocks of docs/spark.md work: they are run in order, in a folder with captures."""
+"""The code blocks of docs/spark.md work: they are run in order, in a directory with captures."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def blocks() -> list[Block]:
 
 
 def capture_folder(folder: Path) -> Path:
-    """A folder with captures named as on the page."""
+    """A directory with captures named as on the page."""
     if (reason := why_not()) is not None:
         pytest.skip(reason)
     captures = folder / "captures"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def written(folder: Path, *exchanges: Exchange, show_secrets: bool = False) -> tuple[dict[str, bytes], str]:
-    """Every file below the folder, and the summary line."""
+    """Every file below the directory, and the summary line."""
     sink = RecordFiles(folder)
     for exchange in exchanges:
         for record in opened(exchange, show_secrets=show_secrets):

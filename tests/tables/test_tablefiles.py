@@ -126,7 +126,7 @@ def test_a_file_and_its_folder_are_on_disk_before_it_is_listed(
     monkeypatch.setattr("kdissect.files.os.fsync", sync)
     output = files(tmp_path / "new", partition_by=("api",))
     output.feed({"n": 1, "api": "a"})
-    assert sorted(synced) == sorted([str(tmp_path), "new"])  # the parents of the two new folders
+    assert sorted(synced) == sorted([str(tmp_path), "new"])  # the parents of the two new directories
     output.close()
     assert synced[2:] == ["new/api=a/.part-00000.jsonl.unfinished", "new/api=a"]
 

@@ -3,7 +3,7 @@
     python tests/vectors/make.py
 
 Needs java (17 or later) and mvn. The jars, some 400 MB for all releases, stay in $KDISSECT_KAFKA_JARS, by
-default a folder among the system's temporary files. The same jars and the same JDK make the same files.
+default a directory among the system's temporary files. The same jars and the same JDK make the same files.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def run(program: str, artifacts: tuple[str, ...], release: str, *arguments: str)
 
 
 def jars(artifact: str, release: str) -> Path:
-    """The folder with the jars of a release; Maven brings them once."""
+    """The directory with the jars of a release; Maven brings them once."""
     folder = JARS / f"{artifact}-{release}"
     if not folder.exists():
         command = ["mvn", "-q", "-B", "-f", str(HERE / "pom.xml"), "dependency:copy-dependencies"]

@@ -64,7 +64,7 @@ def lagging(tmp_path_factory: pytest.TempPathFactory) -> Exported:
 
 @pytest.fixture(scope="session")
 def run_job(spark: SparkSession) -> Callable[..., list[Row]]:
-    """Run a job on a folder; results are cached."""
+    """Run a job on a directory; results are cached."""
     known: dict[str, list[Row]] = {}
 
     def run(exported: Exported, job: str, **options: Any) -> list[Row]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-SURE = 3 * RANK_ERROR  # the stated error holds with a probability of 99 %
+SURE = 3 * RANK_ERROR  # the stated error holds with a probability of 99%
 MERGED = """
     with of_both as (
         select key as api, sketch from summary where by = 'api' and quantity = 'service_us' and start is null
