@@ -182,7 +182,7 @@ def test_what_was_rejected(sample: str, records: Records) -> None:
             (row["key"], row["value"]) for row in failed
         ]
         (line,) = records("--topic", topic, "--produced", capture).lines
-        assert line.endswith("  rejected: TOPIC_AUTHORIZATION_FAILED")
+        assert line.endswith("  [rejected: TOPIC_AUTHORIZATION_FAILED]")
 
 
 # Formats and filters
@@ -357,7 +357,7 @@ def test_transactions(records: Records) -> None:
     selected = rows(records("--json", "--no-control", "--fetched", TRANSACTIONS))
     assert {row["aborted"] for row in selected} == {True, False, None}
     assert {row["transactional"] for row in selected} == {True, False}
-    assert "  aborted" in records("--fetched", TRANSACTIONS).out
+    assert "  [aborted]" in records("--fetched", TRANSACTIONS).out
 
 
 def test_internal_topics_are_decoded(records: Records) -> None:
@@ -398,7 +398,7 @@ def test_counts_alone(records: Records) -> None:
 
 
 def test_colors(records: Records) -> None:
-    assert "\x1b[33maborted\x1b[0m" in records("--fetched", "--colour", "always", TRANSACTIONS).out
+    assert "\x1b[33m[aborted]\x1b[0m" in records("--fetched", "--colour", "always", TRANSACTIONS).out
     assert "\x1b" not in records("--fetched", TRANSACTIONS).out
 
 

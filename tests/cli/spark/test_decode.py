@@ -91,7 +91,7 @@ def test_a_file_that_is_not_a_capture(decode: Decoding, spark: object, tmp_path:
         (["nix-*.pcap"], "no file matches nix-*.pcap"),
         (["x.pcap", "--rotate", "5min"], "--rotate takes a size here, not a time"),
         (["x.pcap", "--split", "file"], "'file' is not one of 'auto', 'single', 'shards', 'shuffle'"),
-        (["x.pcap", "--api", "Fetsch"], "did you mean Fetch?"),
+        (["x.pcap", "--api", "Fetsch"], 'did you mean "Fetch"?'),
     ],
 )
 def test_invalid_options(decode: Decoding, tmp_path: Path, options: list[str], message: str) -> None:
