@@ -395,18 +395,18 @@ class Limits:
     )
     tls_sessions: int = _bound(
         100_000,
-        "tls, learned",
+        "TLS",
         "Session IDs and tickets of TLS sessions before TLS 1.3, about 200 bytes each. Clients that resume "
         "such a session may not write a line to the key log.",
     )
     tls_bytes_in_all: int = _bound(
         64 * MIB,
-        "tls",
+        "TLS",
         "Bytes of all TLS connections of which no record has been decrypted yet.",
     )
-    tls_patience_ns: int = _bound(
+    tls_keylog_window_ns: int = _bound(
         2 * SECOND_NS,
-        "tls, live",
+        "TLS",
         "How long to wait for a secret of a connection while the key log is being written. Lines come up to "
         "60 ms after the ClientHello.",
     )

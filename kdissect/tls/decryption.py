@@ -142,7 +142,7 @@ class Decryption:
                 out += self._account(connection, tls)
         while self._waiting:
             connection, since_ns = next(iter(self._waiting.items()))
-            if self._now_ns - since_ns <= self._limits.tls_patience_ns:
+            if self._now_ns - since_ns <= self._limits.tls_keylog_window_ns:
                 break
             out += self._give_up(connection)
         return out
