@@ -29,6 +29,7 @@ from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Protocol, TypeAlias, cast, runtime_checkable
 
+from kdissect import native
 from kdissect.capture.reader import Readable, open_capture
 from kdissect.errors import CaptureError
 from kdissect.exchanges.content import errors
@@ -37,6 +38,7 @@ from kdissect.exchanges.expected import expected_errors
 from kdissect.exchanges.kafka_connection import KafkaConnection, MemoryBudget
 from kdissect.exchanges.latency import split_latency
 from kdissect.exchanges.learned import LearnedFacts, Listeners
+from kdissect.exchanges.offload import Offload
 from kdissect.exchanges.ordering import Ordering
 from kdissect.exchanges.overdue import Overdue
 from kdissect.exchanges.skimming import SkimmedConnection, SkimmedConnections, SkimmedForProduces
@@ -95,7 +97,7 @@ Source: TypeAlias = PacketBlock | Packet | Segment | IdleTick
 
 _DEFAULT = Options()
 
-_RARE = Closed, Retransmitted
+_RARE = Closed, Retransmitted, Exchange
 
 _TICK_PACKETS = 1000
 """Packets between two checks for expired deadlines. The interval does not affect the results."""
@@ -263,6 +265,7 @@ class Dissection:
         """
         connections, segments, index = self._connections, self._segments, self._index
         numbers = self._numbers
+        feed_block = self._block_stage()
         for packet in self._packets:
             if isinstance(packet, IdleTick):
                 self.now_ns = max(self.now_ns, packet.time_ns)
@@ -278,7 +281,7 @@ class Dissection:
             self.counts["packets"] += len(places)
             self.now_ns = max(self.now_ns, max(places)[0])
             if index is None and numbers is None:
-                for events in connections.feed_block(block, segments.feed):
+                for events in feed_block(block, segments.feed):
                     self.place = 2 * (before + connections.place)
                     yield events
             else:
@@ -297,6 +300,21 @@ class Dissection:
             self._packets_since_tick += len(places)
             if self._packets_since_tick >= _TICK_PACKETS:
                 yield self._tick(self._earliest_since_tick_ns - self._limits.reorder_window_ns)
+
+    def _block_stage(
+        self,
+    ) -> Callable[[PacketBlock, Callable[[Packet], Segment | None]], Iterator[list[Event]]]:
+        """What turns blocks into events: the native core, unless something here needs every packet."""
+        connections = self._connections
+        if (
+            native.core is None
+            or connections.analyzes
+            or self._learning is not None
+            or self._decryption is not None
+            or self._overdue is not None
+        ):
+            return connections.feed_block
+        return Offload(connections, self._kafka_connections, self._memory, self._limits).feed_block
 
     def _last_events(self) -> Iterator[list[Event]]:
         """Events at the end of the input."""
@@ -341,9 +359,11 @@ class Dissection:
         return max(waiting_since_ns, self._ticked_ns - self._limits.order_age_ns)
 
     def _dissect(
-        self, connection: Connection, side: int, item: Data | Gap | Retransmitted | Closed
+        self, connection: Connection, side: int, item: Data | Gap | Retransmitted | Closed | Exchange
     ) -> list[Exchange]:
         if isinstance(item, _RARE):
+            if isinstance(item, Exchange):
+                return [item]
             if isinstance(item, Closed):
                 return self._close(connection, item)
             if (known := self._kafka_connections.get(connection)) is not None:

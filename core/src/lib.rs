@@ -6,8 +6,13 @@
 #![deny(unsafe_code)]
 
 pub mod body;
+pub mod connection;
+pub mod packet;
+pub mod stage;
 pub mod wire;
 
+#[cfg(feature = "python")]
+mod offload;
 #[cfg(feature = "python")]
 mod python;
 

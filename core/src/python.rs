@@ -12,7 +12,7 @@ use crate::wire::Reader;
 use crate::{guarded, Odd};
 
 /// Raised by one whenever kdissect/native.py and this module must change together.
-const INTERFACE: u32 = 1;
+const INTERFACE: u32 = 2;
 
 type Name = Py<PyString>;
 
@@ -219,5 +219,6 @@ fn report_panics() {
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     report_panics();
     module.add("INTERFACE", INTERFACE)?;
-    module.add_class::<Decoder>()
+    module.add_class::<Decoder>()?;
+    module.add_class::<crate::offload::Offload>()
 }

@@ -17,7 +17,7 @@ import binascii
 from collections import Counter
 from functools import partial
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from kdissect.errors import DecodeError
 from kdissect.exchanges.outcomes import PATIENCE_NS
@@ -50,6 +50,8 @@ from kdissect.phrases import duration
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from kdissect.exchanges.pairing import LentPairing
+    from kdissect.kafka.framing import PartialFrame
     from kdissect.kafka.resync import Search
     from kdissect.limits import Limits
     from kdissect.model import Body, Closed, Retransmitted
@@ -273,6 +275,11 @@ class GapLosses:
             self._counts[LOST] += max(0, len(hidden) - self._orphans)
 
     @property
+    def is_settled(self) -> bool:
+        """Whether no exchange that is answered from now on was affected by a gap."""
+        return not self._waited and self._id_before is None
+
+    @property
     def awaits_request(self) -> bool:
         """Whether the next request must be passed to ``request``."""
         return self._id_before is not None
@@ -346,6 +353,10 @@ class MemoryBudget:
         self._changed[kafka] = None
         self._due -= 1
         return not self._due
+
+    def restored(self, kafka: KafkaConnection) -> None:
+        """Count what a connection holds that comes back from the native core."""
+        self._account(kafka)
 
     def excess(self) -> Iterator[KafkaConnection]:
         """The connections that must free memory, one after another, until the sum is within the limit."""
@@ -510,6 +521,41 @@ class KafkaConnection:
                 now_ns, "the limit on bytes held for all connections was reached"
             )
         )
+
+    def lend(self, now_ns: int) -> tuple[LentPairing, list[PartialFrame]] | None:
+        """Pairing and partial frames (the client's first), for the native core to continue. None unless the
+        connection is Kafka, and nothing about it is unusual or unknown.
+        """
+        if (
+            self._pairing is None
+            or self._client is None
+            or self._identity is None
+            or self._identity.raw_tokens
+            or self._alert is not None
+            or self._pending_anomalies
+            or not all(self._seen)
+            or not (self._losses is None or self._losses.is_settled)
+            or any(
+                each.api_key in IDENTIFYING_APIS or not each.first_frame.complete
+                for each in self._pairing.waiting
+            )
+        ):
+            return None
+        partial = [self._framings[side].lend() for side in (self._client, 1 - self._client)]
+        if None in partial or (pairing := self._pairing.lend(now_ns)) is None:
+            return None
+        return pairing, cast("list[PartialFrame]", partial)
+
+    def restore(
+        self, pairing: tuple[int, int | None, int, list[Exchange]], partial: Sequence[PartialFrame]
+    ) -> None:
+        """Continue from the state that the native core has reached; see ``lend`` and ``Pairing.restore``."""
+        assert self._pairing is not None
+        assert self._client is not None
+        self._pairing.restore(*pairing)
+        for side, each in zip((self._client, 1 - self._client), partial, strict=True):
+            self._framings[side].restore(each)
+            self._connection.expect(side, 0)
 
     @property
     def held(self) -> int:

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from collections import deque
 from functools import cache
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.errors import Malformed, Truncated
 from kdissect.kafka import apis
@@ -28,7 +29,7 @@ from kdissect.kafka.headers import (
 from kdissect.model import ANSWERED, ORPHAN, UNACKNOWLEDGED, UNANSWERED, Anomaly, Exchange
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from kdissect.limits import Limits
     from kdissect.model import ConnectionInfo, Frame
@@ -40,6 +41,24 @@ _STEADY = 2
 _TELLING_BYTES = 64  # shorter responses of different APIs can look the same
 _MOST_COMPARED = 16  # outstanding requests
 _EXCHANGE_COST = 1024  # approximate overhead in bytes of an outstanding request
+
+
+class LentPairing(NamedTuple):
+    """What the native core needs to continue the pairing of a connection.
+
+    Attributes:
+        info: shared by its exchanges.
+        completed: number of completed exchanges.
+        last_id: as in ``Pairing``.
+        steady: requests in a row whose correlation ID rose by one.
+        waiting: outstanding requests, oldest first.
+    """
+
+    info: ConnectionInfo
+    completed: int
+    last_id: int | None
+    steady: int
+    waiting: list[Exchange]
 
 
 class Pairing:
@@ -212,6 +231,34 @@ class Pairing:
         exchange.response_frame = frame
         done.append(self._complete(exchange, ANSWERED, frame.end_ns))
         return done
+
+    def lend(self, now_ns: int) -> LentPairing | None:
+        """The state, for the native core to continue. None unless the next response should answer the oldest
+        request, and correlation IDs rise.
+        """
+        waiting = self._waiting
+        ids = [each.correlation_id for each in waiting if each.correlation_id is not None]
+        if (
+            self.doubts
+            or self.repeats
+            or self._stale
+            or self._short
+            or self.first_id is None
+            or self._orphan_ns > now_ns
+            or any(two <= one for one, two in pairwise(ids))
+        ):
+            return None
+        lent = LentPairing(self._info, self._number, self.last_id, self._steady, waiting)
+        self._waiting, self._by_id, self._bytes = [], {}, 0
+        return lent
+
+    def restore(self, completed: int, last_id: int | None, steady: int, waiting: Iterable[Exchange]) -> None:
+        """Continue from the state that the native core has reached."""
+        self._number, self.last_id, self._steady = completed, last_id, steady
+        for exchange in waiting:
+            self._waiting.append(exchange)
+            self._by_id.setdefault(exchange.correlation_id, []).append(exchange)
+            self._bytes += len(exchange.first_frame.data)
 
     def retransmitted(self, time_ns: int, back: int) -> None:
         """Requests were retransmitted, from ``back`` bytes before the end of the latest one."""

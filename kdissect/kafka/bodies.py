@@ -80,7 +80,11 @@ class _Plain(NamedTuple):
 
 
 def decode_exchange(
-    exchange: Exchange, *, show_secrets: bool = False, budget: DecodeBudget | None = None
+    exchange: Exchange,
+    *,
+    show_secrets: bool = False,
+    budget: DecodeBudget | None = None,
+    only_request: bool = False,
 ) -> None:
     """Set ``request`` and ``response`` with their layouts and anomalies, unless already done.
 
@@ -88,6 +92,7 @@ def decode_exchange(
         exchange: with its frames.
         show_secrets: do not redact credentials.
         budget: memory for both bodies. None: the default.
+        only_request: whether to leave the response for later.
     """
     if budget is None:
         budget = DecodeBudget()
@@ -110,7 +115,7 @@ def decode_exchange(
             exchange.request, exchange.request_layout = decoded.value, decoded.layout
             exchange.anomalies += decoded.anomalies
     frame = exchange.response_frame
-    if exchange.response is None and frame is not None:
+    if exchange.response is None and frame is not None and not only_request:
         if plain_response is not None and frame.data.startswith(plain_response.tags, CORRELATION_ID_BYTES):
             exchange.response_layout = plain_response.layout
             exchange.response = _decode_plainly(plain_response, frame, plain_response.response_pos, budget)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.kafka.resync import Lost, Search
 from kdissect.model import Data, Frame, Gap
@@ -34,6 +34,22 @@ _LARGE_PIECE_BYTES = 256  # smaller ones are joined: as objects they would cost 
 
 SHED_BYTES = 512
 """Bytes kept of a frame that is dropped: enough for its header, and usually for its topic or group."""
+
+
+class PartialFrame(NamedTuple):
+    """The bytes of a direction after its last complete frame, none of them lost.
+
+    Attributes:
+        prefix: the first bytes of a size field.
+        data: the first bytes of a frame.
+        size: of that frame; 0 if none has begun.
+        start_ns: time of the first byte of its size field.
+    """
+
+    prefix: bytes
+    data: bytes
+    size: int
+    start_ns: int
 
 
 class Framing:
@@ -146,6 +162,19 @@ class Framing:
             self._pieces = [b"".join(self._pieces)[:SHED_BYTES]]
             self._kept = SHED_BYTES
             self._has_gap = True
+
+    def lend(self) -> PartialFrame | None:
+        """The partial frame, for the native core to continue. None if there is anything else to know."""
+        if self._search is not None or self._has_gap or self._size > self._limits.frame_bytes:
+            return None
+        return PartialFrame(self._prefix, b"".join(self._pieces), self._size, self._start_ns)
+
+    def restore(self, partial: PartialFrame) -> None:
+        """Continue from a partial frame."""
+        self._prefix, data, self._size, self._start_ns = partial
+        self._pieces = [data] if data else []
+        self._kept = len(data)
+        self._need = self._size - len(data)
 
     def _search_and_read(
         self, todo: deque[Data | Gap], out: list[Frame | Lost], *, final: bool = False

@@ -30,7 +30,7 @@ from collections import Counter, OrderedDict
 from heapq import heapify, heappop, heappush
 from itertools import islice
 from struct import Struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kdissect.limits import DEFAULT, Limits
 from kdissect.model import Closed, Data, Packet, PacketBlock, Segment
@@ -105,7 +105,17 @@ def _window(data: bytes, header: int, end: int, acknowledgment: int) -> tuple[in
     return window, has_more and is_d_sack(data[header + _OPTIONS : end], acknowledgment)
 
 
-class _Flow(NamedTuple):
+class Lender(Protocol):
+    """What has lent connections to the native core."""
+
+    def update(self) -> None:
+        """Set the clocks of the connections that are lent, and their place among the recently used."""
+
+    def closing(self, duplex: Duplex) -> None:
+        """Recall a connection that is about to be closed, if it is lent."""
+
+
+class FlowEntry(NamedTuple):
     """One direction of a connection: an entry of the table that maps the ends of a segment to it."""
 
     duplex: Duplex
@@ -152,7 +162,7 @@ class _TimeQueue:
 
 
 _NO_STREAM = Stream()
-_NO_FLOW = _Flow(Duplex(b"", 0, DEFAULT, Counter()), 0, _NO_STREAM, _NO_STREAM)
+_NO_FLOW = FlowEntry(Duplex(b"", 0, DEFAULT, Counter()), 0, _NO_STREAM, _NO_STREAM)
 """Stands for the flow of unknown ends; its connection is never ``plain``."""
 
 
@@ -168,6 +178,7 @@ class Connections:
         analyzes: the same; it may change before the first packet.
         number: of the next segment's connection, see ``tcp.StreamNumbers``; None if they are not counted.
         place: number within its block, from 1, of the packet that caused the latest events.
+        lender: of connections to the native core, if any are.
         counts: ``connections``, ``retransmitted_bytes``, ``overlapping_bytes``, ``conflicting_bytes``
             (overlapping ones that differ from those captured first), ``out_of_order`` segments, ``gaps``,
             ``lost_bytes``, ``cut_bytes``, ``stray_segments`` (from too far ahead), ``bytes_after_fin``,
@@ -188,7 +199,7 @@ class Connections:
         self.analyzes = analyzes
         self._shard = shard
         self._foreign: set[bytes] = set()  # ends of connections in other shards
-        self._flows: dict[bytes, _Flow] = {}
+        self._flows: dict[bytes, FlowEntry] = {}
         self._order: OrderedDict[Duplex, None] = OrderedDict()  # least recently used first
         self._held: dict[Duplex, int] = {}  # connection -> bytes held, in order of when it began to hold any
         self._held_in_all = 0
@@ -197,8 +208,9 @@ class Connections:
         self._deadlines = _TimeQueue()
         self._idle = _TimeQueue()  # when each becomes idle, at the earliest
         self._ticked_ns = -NEVER_NS
-        self._gathering: dict[Stream, _Flow] = {}
+        self._gathering: dict[Stream, FlowEntry] = {}
         self._refused = 0
+        self.lender: Lender | None = None
 
     @property
     def remembered(self) -> int:
@@ -300,7 +312,7 @@ class Connections:
                 elif events := self._gather(flows[ends], connection, item, size):
                     yield events
                 continue
-            if ends in foreign or not self._is_ours(ends):
+            if ends in foreign or not self.is_ours(ends):
                 continue
             if is_usual:
                 window, d_sack = (
@@ -321,6 +333,8 @@ class Connections:
     def tick(self, time_ns: int) -> list[Event]:
         """Every segment up to this time has been delivered: expire deadlines and idle connections."""
         out: list[Event] = []
+        if self.lender is not None and (self._idle.earliest_ns() or 0) < time_ns:
+            self.lender.update()
         for duplex in self._deadlines.until(time_ns):
             self._expire(duplex, out)
         for duplex in self._idle.until(time_ns - 1):
@@ -334,6 +348,8 @@ class Connections:
 
     def close(self, time_ns: int) -> list[Event]:
         """The capture has ended: close every connection. ``time_ns`` is the latest time of a packet."""
+        if self.lender is not None:
+            self.lender.update()
         out = self.tick(time_ns)
         for duplex in list(self._order):
             if self._is_idle(duplex, time_ns):
@@ -342,7 +358,23 @@ class Connections:
                 self._close(duplex, "end", time_ns, out)
         return out
 
-    def _is_ours(self, ends: bytes) -> bool:
+    def flow(self, ends: bytes) -> FlowEntry | None:
+        """The direction of the current connection between these ends; None if there is none."""
+        return self._flows.get(ends)
+
+    def flush(self, duplex: Duplex) -> list[Event]:
+        """Pass on what a connection has gathered."""
+        out: list[Event] = []
+        self._flush_both(duplex, out)
+        return out
+
+    def use(self, duplex: Duplex, now_ns: int) -> None:
+        """A connection had a segment at this time, the latest of all."""
+        duplex.now_ns = now_ns
+        self._order.move_to_end(duplex)
+
+    def is_ours(self, ends: bytes) -> bool:
+        """Whether to track a connection between these ends."""
         if self._shard is None or ends in self._flows or self._shard.owns(ends):
             return True
         if len(self._foreign) >= _FOREIGN_ENDS:
@@ -350,7 +382,7 @@ class Connections:
         self._foreign.add(ends)
         return False
 
-    def _gather(self, flow: _Flow, connection: Connection, item: Data, size: int) -> list[Event]:
+    def _gather(self, flow: FlowEntry, connection: Connection, item: Data, size: int) -> list[Event]:
         """Gather the next bytes of a stream whose reader expects many, until there are enough. ``size`` is
         the payload size of one packet.
         """
@@ -375,7 +407,7 @@ class Connections:
         self._flush_gathered(flow, out)
         return out
 
-    def _flush_gathered(self, flow: _Flow, out: list[Event]) -> None:
+    def _flush_gathered(self, flow: FlowEntry, out: list[Event]) -> None:
         """Pass on what one direction has gathered, as if its last packet had carried all of it."""
         duplex, side, stream, _ = flow
         assert duplex.connection is not None
@@ -425,7 +457,7 @@ class Connections:
         self._enforce_limit(out)
         return out
 
-    def _advance(self, flow: _Flow, segment: Segment, out: list[Event]) -> None:
+    def _advance(self, flow: FlowEntry, segment: Segment, out: list[Event]) -> None:
         """Advance a connection's clock to its next segment, expiring the deadlines in between."""
         duplex, time_ns = flow.duplex, segment.time_ns
         while duplex.due_ns <= time_ns:
@@ -442,7 +474,7 @@ class Connections:
         else:
             duplex.now_ns = max(duplex.now_ns, time_ns)
 
-    def _is_repeated(self, segment: Segment, flow: _Flow | None) -> bool:
+    def _is_repeated(self, segment: Segment, flow: FlowEntry | None) -> bool:
         """Whether a segment belongs to a closed connection. If the ends are in use again, this is checked
         only for segments that would open or close the current connection and are not next in its stream.
         """
@@ -452,7 +484,7 @@ class Connections:
             return False
         return self._ended.covers(segment)
 
-    def _open(self, segment: Segment, out: list[Event]) -> _Flow:
+    def _open(self, segment: Segment, out: list[Event]) -> FlowEntry:
         while len(self._order) >= max(1, self._limits.connections):
             self._close(next(iter(self._order)), "evicted", segment.time_ns, out)
         self.counts["connections"] += 1
@@ -461,8 +493,8 @@ class Connections:
         if self.analyzes:
             duplex.tcp = TcpAnalysis()
         one, two = duplex.streams
-        self._flows[reversed_ends(segment.ends)] = _Flow(duplex, 1, two, one)
-        flow = self._flows[segment.ends] = _Flow(duplex, 0, one, two)
+        self._flows[reversed_ends(segment.ends)] = FlowEntry(duplex, 1, two, one)
+        flow = self._flows[segment.ends] = FlowEntry(duplex, 0, one, two)
         self._order[duplex] = None
         self._idle.set(duplex, duplex.now_ns + self._limits.connection_idle_ns)
         return flow
@@ -475,6 +507,8 @@ class Connections:
 
     def _close(self, duplex: Duplex, reason: str, time_ns: int, out: list[Event]) -> None:
         """Pass on what is held, report the end unless it was reported, and remove the connection."""
+        if self.lender is not None:
+            self.lender.closing(duplex)
         self._flush_both(duplex, out)
         duplex.flush(out)
         if duplex.is_finished:

@@ -1,0 +1,230 @@
+//! A packet -> its TCP segment: the common headers of kdissect/net/link.py, ip.py and tcp.py.
+//!
+//! Everything else is odd: fragments, options of IPv4 and extension headers of IPv6, tunnels, bytes that were
+//! not captured, and whatever is not TCP.
+
+use crate::Odd;
+
+const NULL: u32 = 0;
+const ETHERNET: u32 = 1;
+const LOOP: u32 = 108;
+const RAW: [u32; 3] = [101, 12, 14];
+const COOKED: u32 = 113;
+const IPV4_ONLY: u32 = 228;
+const IPV6_ONLY: u32 = 229;
+const COOKED_V2: u32 = 276;
+
+const IPV4: u16 = 0x0800;
+const IPV6: u16 = 0x86DD;
+const VLAN_TAGS: [u16; 3] = [0x8100, 0x88A8, 0x9100];
+
+const TCP: u8 = 6;
+const TCP_HEADER: usize = 20;
+const FRAGMENTED: u16 = 0x3FFF; // more fragments, or an offset
+
+pub const ACK: u8 = 0x10;
+/// FIN, SYN, RST and ACK.
+pub const CONTROL: u8 = 0x17;
+
+/// As in kdissect/model.py.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Segment<'a> {
+    /// Source address, destination address, source port, destination port: 12 bytes, for IPv6 36.
+    pub ends: &'a [u8],
+    pub sequence: u32,
+    pub acknowledgment: u32,
+    pub flags: u8,
+    pub payload: &'a [u8],
+}
+
+/// The segment in a packet of this link type.
+pub fn segment(link_type: u32, packet: &[u8]) -> Result<Segment<'_>, Odd> {
+    let (ethertype, internet) = match link_type {
+        ETHERNET => follow(packet, 12)?,
+        COOKED => follow(packet, 14)?,
+        COOKED_V2 => (u16_at(packet, 0)?, 20),
+        NULL | LOOP => (family(packet)?, 4),
+        IPV4_ONLY => (IPV4, 0),
+        IPV6_ONLY => (IPV6, 0),
+        _ if RAW.contains(&link_type) => match packet.first().ok_or(Odd)? >> 4 {
+            4 => (IPV4, 0),
+            6 => (IPV6, 0),
+            _ => return Err(Odd),
+        },
+        _ => return Err(Odd),
+    };
+    let header = packet.get(internet..).ok_or(Odd)?;
+    // Where the addresses begin, the TCP header and the end of the datagram.
+    let (addresses, transport, end) = match ethertype {
+        IPV4 => {
+            let fixed: &[u8; 20] = header.first_chunk().ok_or(Odd)?;
+            let fragment = u16::from_be_bytes([fixed[6], fixed[7]]);
+            if fixed[0] != 0x45 || fragment & FRAGMENTED != 0 || fixed[9] != TCP {
+                return Err(Odd);
+            }
+            (12, 20, usize::from(u16::from_be_bytes([fixed[2], fixed[3]])))
+        }
+        IPV6 => {
+            let fixed: &[u8; 40] = header.first_chunk().ok_or(Odd)?;
+            if fixed[0] >> 4 != 6 || fixed[6] != TCP {
+                return Err(Odd);
+            }
+            (8, 40, 40 + usize::from(u16::from_be_bytes([fixed[4], fixed[5]])))
+        }
+        _ => return Err(Odd),
+    };
+    let tcp = header.get(transport..end).ok_or(Odd)?; // so the packet was not truncated
+    let fixed: &[u8; TCP_HEADER] = tcp.first_chunk().ok_or(Odd)?;
+    let size = usize::from(fixed[12] >> 4) * 4;
+    if size < TCP_HEADER {
+        return Err(Odd);
+    }
+    Ok(Segment {
+        ends: &header[addresses..transport + 4],
+        sequence: u32::from_be_bytes([fixed[4], fixed[5], fixed[6], fixed[7]]),
+        acknowledgment: u32::from_be_bytes([fixed[8], fixed[9], fixed[10], fixed[11]]),
+        flags: fixed[13],
+        payload: tcp.get(size..).ok_or(Odd)?,
+    })
+}
+
+fn u16_at(packet: &[u8], pos: usize) -> Result<u16, Odd> {
+    match packet.get(pos..pos + 2) {
+        Some(&[high, low]) => Ok(u16::from_be_bytes([high, low])),
+        _ => Err(Odd),
+    }
+}
+
+/// The ethertype at `pos`, or the one after one or two VLAN tags, and where its header begins.
+fn follow(packet: &[u8], pos: usize) -> Result<(u16, usize), Odd> {
+    for pos in [pos, pos + 4, pos + 8] {
+        let ethertype = u16_at(packet, pos)?;
+        if !VLAN_TAGS.contains(&ethertype) {
+            return Ok((ethertype, pos + 2));
+        }
+    }
+    Err(Odd)
+}
+
+/// The ethertype for the address family of a BSD null header, in either byte order.
+fn family(packet: &[u8]) -> Result<u16, Odd> {
+    let bytes: &[u8; 4] = packet.first_chunk().ok_or(Odd)?;
+    let known = |family: u32| match family {
+        2 => Some(IPV4),
+        24 | 28 | 30 => Some(IPV6),
+        _ => None,
+    };
+    known(u32::from_be_bytes(*bytes))
+        .or_else(|| known(u32::from_le_bytes(*bytes)))
+        .ok_or(Odd)
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// A segment from either of two ends.
+    pub fn tcp_over_ipv4(
+        side: usize,
+        sequence: u32,
+        acknowledgment: u32,
+        flags: u8,
+        payload: &[u8],
+    ) -> Vec<u8> {
+        let mut bytes = ipv4(payload);
+        if side == 1 {
+            bytes[12..20].rotate_left(4);
+            bytes[20..24].rotate_left(2);
+        }
+        bytes[24..28].copy_from_slice(&sequence.to_be_bytes());
+        bytes[28..32].copy_from_slice(&acknowledgment.to_be_bytes());
+        bytes[33] = flags;
+        bytes
+    }
+
+    fn tcp(payload: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![0x80, 0x00, 0x23, 0x84]; // ports
+        bytes.extend([0, 0, 0, 5, 0, 0, 0, 9, 0x50, 0x18, 1, 0, 0, 0, 0, 0]);
+        bytes.extend(payload);
+        bytes
+    }
+
+    fn ipv4(payload: &[u8]) -> Vec<u8> {
+        let segment = tcp(payload);
+        let [high, low] = (20 + segment.len() as u16).to_be_bytes();
+        let mut bytes = vec![0x45, 0, high, low, 0, 0, 0x40, 0, 64, 6, 0, 0];
+        bytes.extend([10, 0, 0, 1, 10, 0, 0, 2]);
+        bytes.extend(segment);
+        bytes
+    }
+
+    fn ipv6(payload: &[u8]) -> Vec<u8> {
+        let segment = tcp(payload);
+        let mut bytes = vec![0x60, 0, 0, 0, 0, segment.len() as u8, 6, 64];
+        bytes.extend([7; 32]);
+        bytes.extend(segment);
+        bytes
+    }
+
+    fn after(header: &[u8], packet: &[u8]) -> Vec<u8> {
+        [header, packet].concat()
+    }
+
+    #[test]
+    fn usual_link_layers() {
+        let ethernet = [0; 12];
+        for (link_type, header) in [
+            (ETHERNET, after(&ethernet, &[8, 0])),
+            (ETHERNET, after(&ethernet, &[0x81, 0, 0, 7, 8, 0])),
+            (
+                ETHERNET,
+                after(&ethernet, &[0x88, 0xA8, 0, 7, 0x81, 0, 0, 7, 8, 0]),
+            ),
+            (COOKED, after(&[0; 14], &[8, 0])),
+            (COOKED_V2, after(&[8, 0], &[0; 18])),
+            (NULL, vec![2, 0, 0, 0]),
+            (LOOP, vec![0, 0, 0, 2]),
+            (101, vec![]),
+            (IPV4_ONLY, vec![]),
+        ] {
+            let mut packet = after(&header, &ipv4(b"abc"));
+            packet.extend([0; 7]); // padding
+            let found = segment(link_type, &packet).unwrap();
+            assert_eq!(found.ends, [10, 0, 0, 1, 10, 0, 0, 2, 0x80, 0, 0x23, 0x84]);
+            assert_eq!((found.sequence, found.acknowledgment, found.flags), (5, 9, 0x18));
+            assert_eq!(found.payload, b"abc");
+        }
+        let packet = ipv6(b"abc");
+        let found = segment(IPV6_ONLY, &packet).unwrap();
+        assert_eq!((found.ends.len(), found.payload), (36, &b"abc"[..]));
+        assert_eq!(segment(101, &packet), Ok(found));
+    }
+
+    #[test]
+    fn whatever_is_cut_is_odd() {
+        for packet in [ipv4(b"abc"), ipv6(b"abc")] {
+            for end in 0..packet.len() {
+                assert_eq!(segment(101, &packet[..end]), Err(Odd));
+            }
+        }
+    }
+
+    #[test]
+    fn whatever_is_not_plain_tcp_is_odd() {
+        for (place, value) in [
+            (0, 0x46),
+            (0, 0x55),
+            (6, 0x20),
+            (7, 1),
+            (9, 17),
+            (3, 19),
+            (32, 0x40),
+            (32, 0xF0),
+        ] {
+            let mut packet = ipv4(b"abc");
+            packet[place] = value;
+            assert_eq!(segment(101, &packet), Err(Odd), "{place}");
+        }
+        assert_eq!(segment(147, &ipv4(b"abc")), Err(Odd));
+    }
+}

@@ -1,0 +1,264 @@
+"""Packets -> exchanges by the native core, as long as everything about them is usual.
+
+    packets --core--> exchanges of lent connections
+       |
+       +--> all others, as ever: net/connection.py -> KafkaConnection
+
+A connection is lent to the core once it is recognized as Kafka, nothing is held or waited for, and both
+directions were seen. The core takes its packets until one is unusual: lost, repeated or late; a SYN, FIN or
+RST; a frame or header that does not fit; an API that identifies the client; a response that does not answer
+the oldest request. It stops before that packet, which has had no effect. The connection is recalled, its
+state goes back into the objects here, and the packet takes its usual way. Packets that belong to no lent
+connection take it in runs.
+
+Holds nothing but which connections are lent; what the core holds for them counts as theirs.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from kdissect.exchanges.kafka_connection import IDENTIFYING_APIS
+from kdissect.exchanges.pairing import PRODUCE
+from kdissect.kafka import apis, schema
+from kdissect.kafka.bodies import decode_exchange
+from kdissect.kafka.framing import PartialFrame
+from kdissect.kafka.headers import MAX_API_KEY, MAX_API_VERSION, RequestHeader, request_header_version
+from kdissect.kafka.layout import layout
+from kdissect.model import ANSWERED, Exchange, Frame, Packet, PacketBlock
+from kdissect.native import core
+from kdissect.net.tcp import reversed_ends
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from kdissect.exchanges.kafka_connection import KafkaConnection, MemoryBudget
+    from kdissect.limits import Limits
+    from kdissect.model import Segment
+    from kdissect.net.connection import Connection, Connections, Event
+    from kdissect.net.duplex import Duplex
+
+_FOREIGN, _ODD, _FULL, _BROKEN = (
+    1,
+    2,
+    3,
+    4,
+)  # why the core stopped; 0: it has taken as much as it may at a time
+
+_MOST_NS = 1 << 62  # the core's times have 64 bits
+_YOUNG = 4
+"""Exchanges after which a connection can be lent: most that have fewer soon end."""
+_BRIEF = 32
+_MOST_MISSED = 64
+"""A connection that is recalled after fewer than ``_BRIEF`` packets misses twice as many chances to be lent
+again as before, up to ``_MOST_MISSED``."""
+
+
+class Offload:
+    """Takes blocks of packets in place of ``Connections``.
+
+    Args:
+        connections: all connections.
+        kafka: the dissection of each; None if it is excluded.
+        memory: of all connections.
+        limits: to respect.
+    """
+
+    def __init__(
+        self,
+        connections: Connections,
+        kafka: Mapping[Connection, KafkaConnection | None],
+        memory: MemoryBudget,
+        limits: Limits,
+    ) -> None:
+        assert core is not None
+        self._connections = connections
+        self._kafka = kafka
+        self._memory = memory
+        self._most_held = limits.held_bytes_in_all
+        numbers = (
+            min(limits.frame_max_bytes, limits.frame_bytes),
+            limits.pending_requests,
+            limits.pending_bytes,
+            limits.pending_age_ns,
+            limits.connection_idle_ns,
+        )
+        classes = Exchange, Frame, RequestHeader, tuple.__new__
+        self._core: Any = core.Offload(numbers, _usual, classes, ANSWERED)
+        self._slots: dict[Duplex, int] = {}  # of those that are lent
+        self._missing: dict[Duplex, tuple[int, int]] = {}  # chances to be lent that each misses: all, left
+        self._is_broken = False
+        connections.lender = self
+
+    def feed_block(
+        self, block: PacketBlock, segment_of: Callable[[Packet], Segment | None]
+    ) -> Iterator[list[Event]]:
+        """As ``Connections.feed_block``; an exchange that the core completes is an event of its own."""
+        connections, lent = self._connections, self._core
+        number, interface, data, places = block
+        at, end = 0, len(places)
+        while at < end and not self._is_broken:
+            room = max(0, self._most_held - self._memory.held)
+            done, at, reason, following, candidates = lent.run(block, interface.link_type, at, room)
+            for connection, exchange in done:
+                if exchange.api_key == PRODUCE and exchange.request is None:
+                    decode_exchange(exchange, only_request=True)  # as when it was sent, see pairing.py
+                connections.place = exchange.response_frame.packet + 1 - number
+                yield [(connection, 0, exchange)]
+            if not reason:
+                continue
+            self.update()
+            if reason == _ODD:
+                time_ns, begin, stop, on_wire = places[at]
+                segment = segment_of(Packet(number + at, time_ns, interface, data[begin:stop], on_wire))
+                if segment is not None:
+                    if (flow := connections.flow(segment.ends)) is not None:
+                        self._recall(flow.duplex)
+                    events = connections.feed(segment)
+                    connections.place = at + 1
+                    if events:
+                        yield events
+                    candidates = [segment.ends]
+            elif reason == _FOREIGN:
+                run = PacketBlock(number + at, interface, data, places[at:following])
+                for events in connections.feed_block(run, segment_of):
+                    connections.place += at
+                    yield events
+            else:
+                for duplex in list(self._slots):
+                    self._recall(duplex)
+                self._is_broken = reason == _BROKEN
+            for ends in candidates:
+                if (flow := connections.flow(ends)) is not None and (
+                    events := connections.flush(flow.duplex)
+                ):
+                    connections.place = following
+                    yield events
+                self._lend(ends)
+            at = following
+        if at < end:
+            for events in connections.feed_block(
+                PacketBlock(number + at, interface, data, places[at:]), segment_of
+            ):
+                connections.place += at
+                yield events
+
+    def update(self) -> None:
+        """See ``net.connection.Lender``."""
+        for duplex, now_ns in self._core.take_touched():
+            self._connections.use(duplex, now_ns)
+
+    def closing(self, duplex: Duplex) -> None:
+        """See ``net.connection.Lender``."""
+        self._recall(duplex)
+        self._missing.pop(duplex, None)
+        self._core.heed(duplex.ends)
+        self._core.heed(reversed_ends(duplex.ends))
+
+    def _lend(self, ends: bytes) -> None:
+        """Lend the connection between these ends to the core, if it is plain."""
+        flow = self._connections.flow(ends)
+        if flow is None:
+            if not self._connections.is_ours(ends):
+                self._core.ignore(ends)
+            return
+        duplex, connection = flow.duplex, flow.duplex.connection
+        one, two = duplex.streams
+        if not duplex.plain or connection not in self._kafka or one.fin is not None or two.fin is not None:
+            return
+        assert connection is not None
+        kafka = self._kafka[connection]
+        both = duplex.ends, reversed_ends(duplex.ends)
+        if kafka is None or kafka.protocol not in (None, "Kafka"):
+            for each in both:
+                self._core.ignore(each)
+            return
+        if duplex in self._missing:
+            missed, left = self._missing[duplex]
+            self._missing[duplex] = missed, left - 1
+            if left > 0:
+                return
+        if (
+            kafka.client is None
+            or kafka.exchanges < _YOUNG
+            or duplex in self._slots
+            or 2 * (self._memory.held + self._core.held) > self._most_held
+            or not -_MOST_NS < duplex.now_ns < _MOST_NS
+        ):
+            return
+        state = kafka.lend(duplex.now_ns)
+        if state is None:
+            return
+        (info, completed, last_id, steady, waiting), partial = state
+        identity = (
+            info.client_software_name,
+            info.client_software_version,
+            info.principal,
+            info.sasl_mechanism,
+        )
+        requests = [(each.correlation_id, each.time_ns, len(each.first_frame.data), each) for each in waiting]
+        client, broker = (both[side] for side in (kafka.client, 1 - kafka.client))
+        self._slots[duplex] = self._core.admit(
+            (duplex, connection, info, identity),
+            (client, broker),
+            [
+                (stream.next, stream.acknowledged)
+                for stream in (duplex.streams[kafka.client], duplex.streams[1 - kafka.client])
+            ],
+            (duplex.now_ns, kafka.last_ns),
+            (completed, last_id, steady, requests),
+            partial,
+        )
+        self._memory.forget(kafka)
+
+    def _recall(self, duplex: Duplex) -> None:
+        """Put the state of a connection that is lent back into its objects."""
+        slot = self._slots.pop(duplex, None)
+        if slot is None:
+            return
+        assert duplex.connection is not None
+        kafka = self._kafka[duplex.connection]
+        assert kafka is not None
+        assert kafka.client is not None
+        streams, (duplex.now_ns, kafka.last_ns), pairing, partial, taken = self._core.release(slot)
+        for side, (following, acknowledged) in zip((kafka.client, 1 - kafka.client), streams, strict=True):
+            stream = duplex.streams[side]
+            stream.next, stream.acknowledged = following, acknowledged
+        for exchange in pairing[-1]:
+            if exchange.api_key == PRODUCE and exchange.request is None:
+                decode_exchange(exchange)
+        kafka.restore(pairing, [PartialFrame(bytes(prefix), *rest) for prefix, *rest in partial])
+        self._memory.restored(kafka)
+        if taken < _BRIEF:
+            missed = min(_MOST_MISSED, 2 * self._missing.get(duplex, (0, 0))[0] + 1)
+            self._missing[duplex] = missed, missed
+        else:
+            self._missing.pop(duplex, None)
+
+
+@cache
+def _usual(api_key: int, api_version: int) -> tuple[str | None, bool, int] | None:
+    """What the core must know about requests of this API and version: name; whether the header has tags; and
+    for Produce, what comes before ``acks`` (0: nothing, 1: a string, 2: a compact string). None: they are not
+    its business.
+    """
+    is_possible = 0 <= api_key <= MAX_API_KEY and 0 <= api_version <= MAX_API_VERSION
+    if not is_possible or api_key in IDENTIFYING_APIS:
+        return None
+    header_version = request_header_version(api_key, api_version)
+    if not header_version:
+        return None
+    before_acks = 0
+    if api_key == PRODUCE:
+        message = schema.request(PRODUCE)
+        if message is None or api_version not in message.versions:
+            return None
+        fields = [field.name for field in layout(message, api_version).fields if field.tag is None]
+        before = fields[: fields.index("acks")]
+        if before not in ([], ["transactional_id"]):
+            return None
+        if before:
+            before_acks = 2 if message.is_flexible(api_version) else 1
+    api = apis.by_key(api_key)
+    return api.name if api else None, header_version == 2, before_acks

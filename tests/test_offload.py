@@ -1,0 +1,282 @@
+"""The native core takes packets, and all is as if Python had taken them: with and without the core, over
+samples, whole and damaged, in any interleaving, as pcap and as pcapng, within any limits.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import fields
+from random import Random
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kdissect import native
+from kdissect.capture.reader import open_capture
+from kdissect.exchanges import offload
+from kdissect.exchanges.kafka_connection import KafkaConnection
+from kdissect.limits import DEFAULT, Limits
+from kdissect.model import ConnectionInfo, Exchange, PacketBlock
+from kdissect.net.tcp import Shard
+from kdissect.options import Options
+from kdissect.pipeline import Dissection
+from samples.golden import ROOT, captures, name_of
+from tests.captures import pcap, pcapng
+from tests.disguises import other_family
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from kdissect.pipeline import Step
+
+pytestmark = [
+    pytest.mark.core,
+    pytest.mark.skipif(
+        native.core is None, reason="installed without the native core, or KDISSECT_PURE is set"
+    ),
+]
+
+IS_DEEP = os.environ.get("KDISSECT_HYPOTHESIS") == "deep"
+SEEDS = 100 if IS_DEEP else 2
+SAMPLES = {name_of(path): ROOT / path for path in captures()}
+BUSY = [
+    "kafka-4-basics",
+    "kafka-4-transactions",
+    "kafka-4-storm",
+    "kafka-4-cluster",
+    "midstream",
+    "quickstart",
+]
+RATES = [0.0005, 0.003, 0.02]
+_INFO = [field.name for field in fields(ConnectionInfo) if field.name != "splitter"]
+_EXCHANGE = [field.name for field in fields(Exchange) if field.name != "connection"]
+
+Timed = list[tuple[int, bytes]]
+
+
+def values_of(exchange: Exchange) -> list[Any]:
+    """All there is to know about an exchange and its connection."""
+    info = exchange.connection
+    return [repr(getattr(info, name)) for name in _INFO] + [
+        repr(getattr(exchange, name)) for name in _EXCHANGE
+    ]
+
+
+def facts(
+    blocks: Iterable[PacketBlock], *, limits: Limits = DEFAULT, shard: Shard | None = None
+) -> list[Any]:
+    """What a dissection makes of packets: exchanges, in which order and at which place; counts; notices."""
+    dissection = Dissection(blocks, Options(limits=limits), shard=shard)
+    places = []
+
+    def watched() -> Iterator[Step]:
+        for step in dissection.steps():
+            places.extend((dissection.place, step[2], each.connection_id, each.number) for each in step[1])
+            yield step
+
+    exchanges = [values_of(exchange) for exchange in dissection.in_order(watched())]
+    return [exchanges, places, dissection.counts, dissection.skipped, dissection.noticed, dissection.now_ns]
+
+
+def blocks_of(capture: bytes, tmp_path: Path) -> list[Any]:
+    path = tmp_path / "capture"
+    path.write_bytes(capture)
+    with open_capture(str(path)) as opened:
+        return list(opened.packet_blocks())
+
+
+def timed(path: Path) -> Timed:
+    with open_capture(str(path)) as opened:
+        return [
+            (each.time_ns, each.data)
+            for block in opened.packet_blocks()
+            if isinstance(block, PacketBlock)
+            for each in block.packets
+        ]
+
+
+def mixed(names: Sequence[str], random: Random) -> Timed:
+    """The packets of several samples in turn, each in its order, from ends of its own."""
+    queues = []
+    for number, name in enumerate(names):
+        packets = timed(SAMPLES[name])
+        changed = [
+            (time_ns, data.replace(b"\x7f\0\0\x01", bytes((10, 0, number, 1)))) for time_ns, data in packets
+        ]
+        queues.append(changed[::-1])
+    result: Timed = []
+    now_ns = 1_700_000_000_000_000_000
+    while queues := [queue for queue in queues if queue]:
+        queue = random.choice(queues)
+        for _ in range(min(len(queue), random.choice((1, 1, 2, 30)))):
+            now_ns += random.randrange(100_000)
+            result.append((now_ns, queue.pop()[1]))
+    return result
+
+
+def damaged(packets: Timed, random: Random) -> Timed:
+    """Drop, repeat, swap, cut and flip some."""
+    rate = random.choice(RATES)
+    result: Timed = []
+    for time_ns, data in packets:
+        kind = (
+            random.choice(("drop", "repeat", "swap", "cut", "flip", "flip")) if random.random() < rate else ""
+        )
+        if kind == "drop":
+            continue
+        if kind == "flip" and len(data) > 14:
+            flipped = bytearray(data)
+            flipped[random.randrange(14, len(data))] ^= 1 << random.randrange(8)
+            data = bytes(flipped)
+        if kind == "cut":
+            data = data[: random.randrange(20, len(data) + 1)]
+        result.append((time_ns, data))
+        if kind == "repeat":
+            result.append((time_ns, data))
+        if kind == "swap" and len(result) > 3:
+            (one_ns, one), (two_ns, two) = result[-2:]
+            result[-2:] = [(one_ns, two), (two_ns, one)]
+    return result
+
+
+@pytest.fixture
+def compare(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Compares the facts with and without the core. Returns how many exchanges the core completed."""
+
+    def check(blocks: list[Any], **how: Any) -> int:
+        completed = 0
+        plain = KafkaConnection.restore
+
+        def restore(self: KafkaConnection, *state: Any) -> None:
+            nonlocal completed
+            before = self.exchanges
+            plain(self, *state)
+            completed += self.exchanges - before
+
+        with monkeypatch.context() as counted:
+            counted.setattr(KafkaConnection, "restore", restore)
+            with_core = facts(blocks, **how)
+        with monkeypatch.context() as without:
+            without.setattr(native, "core", None)
+            pure = facts(blocks, **how)
+        for own, expected in zip(with_core, pure, strict=True):
+            assert own == expected
+        return completed
+
+    return check
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_samples(name: str, compare: Any, tmp_path: Path) -> None:
+    compare(blocks_of(pcap(timed(SAMPLES[name])), tmp_path))
+
+
+def test_the_core_completes_most_exchanges(compare: Any, tmp_path: Path) -> None:
+    for name in ("kafka-4-basics", "quickstart"):
+        blocks = blocks_of(pcap(timed(SAMPLES[name])), tmp_path)
+        every = len(list(Dissection(blocks)))
+        assert compare(blocks) > every / 4
+
+
+@pytest.mark.parametrize("name", BUSY)
+def test_damage(name: str, compare: Any, tmp_path: Path) -> None:
+    for seed in range(SEEDS):
+        random = Random(f"{name} {seed}")
+        packets = damaged(timed(SAMPLES[name]), random)
+        compare(blocks_of(random.choice((pcap, pcapng))(packets), tmp_path))
+
+
+def test_many_connections(compare: Any, tmp_path: Path) -> None:
+    completed = 0
+    for seed in range(SEEDS):
+        random = Random(seed)
+        packets = damaged(mixed(BUSY, random), random)
+        completed += compare(blocks_of(random.choice((pcap, pcapng))(packets), tmp_path))
+    assert completed > 100 * SEEDS
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"connections": 4},
+        {"connection_idle_ns": 2_000_000},
+        {"pending_requests": 1},
+        {"pending_bytes": 300},
+        {"pending_age_ns": 1_000_000},
+        {"frame_bytes": 150},
+        {"stream_bytes": 2000, "stream_holes": 1},
+        {"order_rows": 3},
+    ],
+    ids=str,
+)
+def test_limits(limits: dict[str, int], compare: Any, tmp_path: Path) -> None:
+    random = Random(1)
+    blocks = blocks_of(pcap(damaged(mixed(BUSY[:3], random), random)), tmp_path)
+    compare(blocks, limits=Limits(**limits))
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_shards(number: int, compare: Any, tmp_path: Path) -> None:
+    random = Random(2)
+    blocks = blocks_of(pcap(damaged(mixed(BUSY, random), random)), tmp_path)
+    assert compare(blocks, shard=Shard(number, 2))
+
+
+@pytest.mark.parametrize(
+    ("link_type", "change"),
+    [
+        (1, lambda data: data[:12] + b"\x81\0\0\x07" + data[12:]),
+        (113, lambda data: bytes(14) + data[12:]),
+        (276, lambda data: data[12:14] + bytes(18) + data[14:]),
+        (101, lambda data: data[14:]),
+        (0, lambda data: (b"\x02\0\0\0" if data[12:14] == b"\x08\0" else b"\x1e\0\0\0") + data[14:]),
+        (1, lambda data: other_family(data[14:])),
+    ],
+    ids=["VLAN", "cooked", "cooked v2", "raw", "null", "other family"],
+)
+def test_link_layers(link_type: int, change: Any, compare: Any, tmp_path: Path) -> None:
+    packets = [(time_ns, change(data)) for time_ns, data in timed(SAMPLES["kafka-4-basics"])]
+    random = Random(3)
+    for each in (packets, damaged(packets, random)):
+        assert compare(blocks_of(pcap(each, link_type=link_type), tmp_path))
+
+
+def test_a_packet_at_a_time(compare: Any, tmp_path: Path) -> None:
+    blocks = blocks_of(pcap(timed(SAMPLES["kafka-4-basics"])), tmp_path)
+    packets = [packet for block in blocks for packet in block.packets]
+    assert compare(packets)
+
+
+def test_the_memory_of_all_connections_has_a_limit(tmp_path: Path) -> None:
+    """What the core holds counts too. With it, other connections may lose what they hold."""
+    blocks = blocks_of(pcap(mixed(BUSY, Random(4))), tmp_path)
+    dissection = Dissection(blocks, Options(limits=Limits(held_bytes_in_all=3000)))
+    list(dissection)
+    assert dissection.counts["shed"]
+
+
+def test_a_panic_costs_only_speed(compare: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever run of the core breaks: the packets from there on take the other way."""
+    blocks = blocks_of(pcap(timed(SAMPLES["kafka-4-basics"])), tmp_path)
+    assert native.core is not None
+    plain = native.core.Offload
+
+    for breaks_at in (1, 10, 200):
+
+        class Breaking:
+            def __init__(self, *arguments: Any, breaks_at: int = breaks_at) -> None:
+                self._core, self._left = plain(*arguments), breaks_at
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(self._core, name)
+
+            def run(self, block: PacketBlock, link_type: int, at: int, room: int) -> Any:
+                self._left -= 1
+                if not self._left:
+                    return [], at, offload._BROKEN, at, []
+                return self._core.run(block, link_type, at, room)
+
+        monkeypatch.setattr(offload, "core", SimpleNamespace(Offload=Breaking))
+        compare(blocks)
