@@ -79,11 +79,15 @@ def serve_metrics(
     Raises:
         click.ClickException: the address or the certificate cannot be used.
     """
+    from ssl import Purpose, create_default_context
+
     from prometheus_client import start_http_server
 
     host, port = address
     shown = f"[{host}]" if ":" in host else host
     try:
+        if certificate is not None:  # before the server opens its socket, which it would not close
+            create_default_context(Purpose.CLIENT_AUTH).load_cert_chain(certificate, key)
         server, thread = start_http_server(port, host, metrics.registry, certificate, key or certificate)
     except OSError as error:  # ssl.SSLError is one
         reason = (error.strerror or str(error)).lower()
