@@ -79,7 +79,7 @@ def serve_metrics(
     Raises:
         click.ClickException: the address or the certificate cannot be used.
     """
-    from ssl import Purpose, create_default_context
+    from ssl import Purpose, SSLError, create_default_context
 
     from prometheus_client import start_http_server
 
@@ -88,11 +88,16 @@ def serve_metrics(
     try:
         if certificate is not None:  # before the server opens its socket, which it would not close
             create_default_context(Purpose.CLIENT_AUTH).load_cert_chain(certificate, key)
-        server, thread = start_http_server(port, host, metrics.registry, certificate, key or certificate)
-    except OSError as error:  # ssl.SSLError is one
+    except SSLError:
+        raise click.ClickException(f"--prometheus-cert: {certificate}: no certificate with its key") from None
+    except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        where = f"cannot serve on {shown}:{port}" if certificate is None else f"{shown}:{port}, {certificate}"
-        raise click.ClickException(f"--prometheus: {where}: {reason}") from None
+        raise click.ClickException(f"--prometheus-cert: {certificate}: {reason}") from None
+    try:
+        server, thread = start_http_server(port, host, metrics.registry, certificate, key or certificate)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise click.ClickException(f"--prometheus: cannot serve on {shown}:{port}: {reason}") from None
     _limit_connections(server)
     port = server.server_port
     warn(f"serving metrics on {'http' if certificate is None else 'https'}://{shown}:{port}/metrics")
