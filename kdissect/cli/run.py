@@ -255,17 +255,7 @@ class Run:
         if totals.fault is not None:
             warn(f"warning: {totals.fault}; the rest was not read")
         report_totals(totals, shown=exchanges, complete=self.complete, unmet=self._query.filter.missing_names)
-        if unnamed := self._query.filter.unnamed_topics():
-            warn(f"{unnamed}; {self._remedy}")
-
-    @property
-    def _remedy(self) -> str:
-        """Text about topics without a name, with advice."""
-        if self._query.options.names == WHOLE:
-            return "no message in the input has the name; filter by topic ID"
-        if self._query.are_files:
-            return "--names whole searches the whole input for the name"
-        return "read a file, with --names whole, to search all of it for the name"
+        report_unnamed(self._query)
 
     def end(self, noun: str) -> None:
         """End the command with the exit status of an interrupted or failed run, if it is one.
@@ -516,6 +506,18 @@ def report_totals(totals: Reported, *, shown: int, complete: bool, unmet: Callab
     if complete and not shown:
         exchanges = totals.counts["exchanges"]
         warn(_no_match_line(exchanges, unmet()) if exchanges else _no_exchange_line(totals))
+
+
+def report_unnamed(query: Query) -> None:
+    """Write how many exchanges the filters of a run could not check, because topics have no name."""
+    if unnamed := query.filter.unnamed_topics():
+        if query.options.names == WHOLE:
+            remedy = "no message in the input has the name; filter by topic ID"
+        elif query.are_files:
+            remedy = "--names whole searches the whole input for the name"
+        else:
+            remedy = "read a file, with --names whole, to search all of it for the name"
+        warn(f"{unnamed}; {remedy}")
 
 
 def _no_match_line(exchanges: int, unmet: str) -> str:

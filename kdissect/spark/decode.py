@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 
     from kdissect.capture.source import Source
     from kdissect.options import ExportOptions
+    from kdissect.query.filters import FilterNotes
     from kdissect.spark.parts import WorkerPart
     from kdissect.spark.ranges import CaptureRanges
     from kdissect.spark.shuffle import RangeStats
@@ -88,6 +89,7 @@ class DecodeResult(NamedTuple):
         notices: messages about connections, for people.
         counts: ``Dissection.counts`` of all tasks, and ``unresolved topic IDs``.
         skipped: number of packets not dissected, by reason.
+        notes: of the filters of all tasks.
     """
 
     split: str
@@ -100,6 +102,7 @@ class DecodeResult(NamedTuple):
     notices: list[str]
     counts: Counter[str]
     skipped: Counter[str]
+    notes: FilterNotes
 
 
 def decode(
@@ -144,14 +147,14 @@ def decode(
         split = SINGLE
     folder, tables = folder.absolute(), tables_of(export)
     options = replace(options, end_to_end=RECORDS in tables)
-    filter_of(options)  # fails here rather than in every task
+    notes = filter_of(options).notes  # fails here rather than in every task
     if options.where is not None:
         check_where(options.where)
     manifest_job = manifest.job_of(filter(os.path.isfile, names), options, export)
     with locked(folder, export.mode):
         missing = manifest.missing(folder, tables, manifest_job, overwrite=overwrite)
         if not missing:
-            return DecodeResult(split, 0, {}, 0, 0, 0, divided.faults, [], Counter(), Counter())
+            return DecodeResult(split, 0, {}, 0, 0, 0, divided.faults, [], Counter(), Counter(), notes)
         cores = _cores(session, folder)
         own = replace(export, folder=folder, tables=tuple(missing))
         job = ExportJob(options, own, tuple(divided.paths), divided.first_ns)
@@ -290,6 +293,9 @@ def _finished(
     counts["packets"] = packets
     ids, named = (set().union(*(each.ids[place] for each in results)) for place in (0, 1))
     counts["unresolved topic IDs"] = len(ids - named)
+    notes = job.filter().notes
+    for part in written:
+        notes.merge(part.notes)
     notices = [notice for each in results for notice in each.notices]
     return DecodeResult(
         split,
@@ -302,6 +308,7 @@ def _finished(
         notices[: job.options.limits.notices],
         counts,
         read.skipped,
+        notes,
     )
 
 

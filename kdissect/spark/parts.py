@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kdissect.capture.source import Source
+    from kdissect.query.filters import FilterNotes
     from kdissect.spark.ranges import Fingerprint
     from kdissect.stats.survey import Census
     from kdissect.tables.export import ExportJob
@@ -50,11 +51,13 @@ class WorkerPart(NamedTuple):
     Attributes:
         host: name of the worker's machine.
         result: the files and counts of the part.
+        notes: of its filter.
         read: the captures and their warnings, from the first shard; otherwise None.
     """
 
     host: str
     result: PartResult
+    notes: FilterNotes
     read: ReadResult | None = None
 
 
@@ -110,13 +113,13 @@ def write_shard(
             dissection = Dissection(
                 watched, job.options, observer=log, learned=learned, shard=Shard(number, shards)
             )
-            result = _written(job, number, [dissection], log)
+            written = _written(job, number, [dissection], log)
             if number:
-                yield _pickled(WorkerPart(gethostname(), result))
+                yield _pickled(written)
                 continue
             warnings = [*capture.warnings, *([] if packets.fault is None else [packets.fault])]
             read = ReadResult(capture.sources, log.census, warnings, Counter(dissection.skipped))
-            yield _pickled(WorkerPart(gethostname(), result, read))
+            yield _pickled(written._replace(read=read))
 
 
 def learn_shuffled(job: ExportJob, end_ns: int, batches: Iterable[Any]) -> Iterator[Any]:
@@ -145,8 +148,7 @@ def write_shuffled(
     part = first.column("part")[0].as_py()
     log = ConnectionLog(job.options.limits)
     rows = SortedRows(chain((first,), rest), job.paths)
-    result = _written(job, part, _alone(job, rows, end_ns, observer=log, learned=learned), log)
-    yield _pickled(WorkerPart(gethostname(), result))
+    yield _pickled(_written(job, part, _alone(job, rows, end_ns, observer=log, learned=learned), log))
 
 
 def _numbers(batches: Iterable[Any]) -> Iterator[int]:
@@ -160,11 +162,13 @@ def _alone(job: ExportJob, rows: SortedRows, end_ns: int, **parts: Any) -> Itera
         yield Dissection(chain(segments, [IdleTick(end_ns)]), job.options, **parts)
 
 
-def _written(job: ExportJob, part: int, dissections: Iterable[Dissection], log: ConnectionLog) -> PartResult:
+def _written(job: ExportJob, part: int, dissections: Iterable[Dissection], log: ConnectionLog) -> WorkerPart:
     task = TaskContext.get()
     attempt = 0 if task is None else task.attemptNumber()
     first = (part + 1) * FILES_OF_PART + attempt * FILES_OF_ATTEMPT
-    return write_part(job, part, dissections, log, job.filter().matches, first)
+    filter_ = job.filter()
+    result = write_part(job, part, dissections, log, filter_.matches, first)
+    return WorkerPart(gethostname(), result, filter_.notes)
 
 
 def _pickled(value: Any) -> Any:

@@ -4,6 +4,7 @@ hold.
 
 from __future__ import annotations
 
+import warnings
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
@@ -112,3 +113,5 @@ def _selected(
     for exchange in exchanges:
         is_selected = (own is None or own.has(exchange)) and criteria.matches(exchange)
         yield from (batches.feed if is_selected else batches.skip)(exchange)
+    if unnamed := criteria.unnamed_topics():
+        warnings.warn(unnamed, stacklevel=1)  # on the worker's stderr

@@ -19,6 +19,7 @@ from tests.damage import DAMAGES, resegmented
 from tests.disguises import FILES, NETWORKS, in_two_files
 from tests.exports import json_rows
 from tests.frames import heartbeats
+from tests.late import late
 from tests.segments import MILLISECOND, START_NS, Talk
 from tests.shuffling import alone, counted, cut_up, decoded, in_shards, job_of, numbers
 from tests.sources import rows
@@ -150,6 +151,16 @@ def test_filters_are_those_of_export(tmp_path: Path) -> None:
     assert {row.split(b'"api":')[1][:7] for row in counted(tmp_path / "one")["exchanges"]} == {b'"Fetch"'}
     with pytest.raises(UsageError, match="unknown API"):
         job_of([], tmp_path, criteria={"api": ("Fetsch",)}).filter()
+
+
+def test_a_filter_says_what_no_part_could_check(tmp_path: Path) -> None:
+    capture = str(late(tmp_path / "late.pcapng"))
+    criteria = {"topic": ("orders",)}
+    for result in (
+        decoded([capture], tmp_path / "shuffle", size=20_000, criteria=criteria),
+        in_shards([capture], tmp_path / "shards", 3, criteria=criteria),
+    ):
+        assert (result.notes.unnamed, len(result.notes.unnamed_ids)) == (193, 1)
 
 
 def test_a_task_that_fails_leaves_no_unfinished_files(

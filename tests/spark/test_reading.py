@@ -55,6 +55,13 @@ def test_so_has_one_whose_names_are_learned_late(names: str, tmp_path: Path) -> 
     assert topics == ({"'orders'"} if names == WHOLE else {"'orders'", "None"})
 
 
+def test_a_filter_says_what_it_could_not_check(tmp_path: Path) -> None:
+    capture = late(tmp_path / "late.pcapng")
+    with pytest.warns(UserWarning, match=r"^the filter could not check 193 exchanges: name of 1 topic ID"):
+        rows(capture, "exchanges", names=WINDOW, topic="orders")
+    assert rows(capture, "exchanges", names=WHOLE, topic="orders")
+
+
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_so_has_what_is_left_of_one(damage: str, tmp_path: Path) -> None:
     packets = packets_of(ROOT / "samples" / "quickstart.pcap")

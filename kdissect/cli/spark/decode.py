@@ -14,7 +14,7 @@ from kdissect.capture.inputs import STDIN
 from kdissect.cli.export_options import export_options, take_export
 from kdissect.cli.help import command
 from kdissect.cli.options import filter_options, input_options, names_option
-from kdissect.cli.run import Query, report_totals
+from kdissect.cli.run import Query, report_totals, report_unnamed
 from kdissect.cli.spark import target_options
 from kdissect.cli.terminal import warn
 from kdissect.options import PARQUET, WHOLE
@@ -89,7 +89,8 @@ def decode(**options: Any) -> None:
             split=split,
             overwrite=overwrite,
         )
-    _report(result, export.folder)
+    query.filter.notes.merge(result.notes)
+    _report(result, export.folder, query)
 
 
 def _paths(names: Sequence[str], spark_target: SparkTarget) -> list[str]:
@@ -97,11 +98,12 @@ def _paths(names: Sequence[str], spark_target: SparkTarget) -> list[str]:
     return [str(Path(name).absolute()) for name in names] if not spark_target.is_embedded else list(names)
 
 
-def _report(result: DecodeResult, folder: Path) -> None:
+def _report(result: DecodeResult, folder: Path, query: Query) -> None:
     if not result.rows:
         warn(f"{folder} already has this export; use --overwrite to redo it")
         return
     report_totals(result, shown=result.rows.get("exchanges", result.counts["exchanges"]), complete=True)
+    report_unnamed(query)
     if unresolved := result.counts["unresolved topic IDs"]:
         warn(f"{many(unresolved, 'topic ID')} whose name is in none of the captures")
     rows = facts(*(f"{name} {count:,}" for name, count in result.rows.items()))
