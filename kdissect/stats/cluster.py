@@ -100,20 +100,31 @@ class Cluster:
             self._take_node(key[0], node, other._nodes_reported[key])
 
     def node(self, broker: str) -> Node | None:
-        """The node at an address and port; None if unknown."""
+        """The node at an address and port, as it was reported last; None if unknown."""
+        keys = self._at(broker)
+        if not keys:
+            return None
+        latest = self.nodes[keys[0]]
+        racks = (self.nodes[key].rack for key in keys if key[1] == latest.id)
+        return latest._replace(rack=next(filter(None, racks), None))
+
+    def earlier_ids(self, broker: str) -> list[int]:
+        """IDs that an address and port had before, according to reports; the first one first."""
+        ids = dict.fromkeys(node_id for _, node_id in self._at(broker))
+        return list(ids)[:0:-1]
+
+    def _at(self, broker: str) -> list[tuple[str, int]]:
+        """Keys of the nodes at an address and port, the one reported last first."""
         ip, _, port = broker.rpartition(":")
-        ip = ip.strip("[]")
-        at_port = {key: node for key, node in self.nodes.items() if node.port == int(port)}
-        keys = [key for key, node in at_port.items() if node.host == ip]
+        at_port = [key for key, node in self.nodes.items() if node.port == int(port)]
+        keys = [key for key in at_port if self.nodes[key].host == ip.strip("[]")]
         if not keys:
             cluster_id = self.clusters.get(broker)
-            keys = [key for key in at_port if cluster_id in (None, key[0])] or list(at_port)
-            if len({(at_port[key].id, at_port[key].host) for key in keys}) != 1:
-                return None
-        keys.sort(key=self._nodes_reported.__getitem__, reverse=True)
-        latest = at_port[keys[0]]
-        racks = (at_port[key].rack for key in keys if at_port[key].id == latest.id)
-        return latest._replace(rack=next(filter(None, racks), None))
+            keys = [key for key in at_port if cluster_id in (None, key[0])] or at_port
+            hosts, clusters = {self.nodes[key].host for key in keys}, {key[0] for key in keys if key[0]}
+            if len(hosts) > 1 or len(clusters) > 1:
+                return []
+        return sorted(keys, key=self._nodes_reported.__getitem__, reverse=True)
 
     def _take_cluster(self, broker: str, cluster_id: str, reported: Reported) -> None:
         if broker not in self.clusters and len(self.clusters) >= self._max_rows:

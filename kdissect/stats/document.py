@@ -494,7 +494,10 @@ class BrokerRow(LoadRow):
     """Exchanges with a broker, or with another endpoint at its address, such as a proxy."""
 
     broker: str = described("Address and port.")
-    id: int | None = described("Node ID, if reported by Metadata, FindCoordinator or the like.")
+    id: int | None = described("Node ID that Metadata, FindCoordinator or the like reported last.")
+    earlier_ids: list[int] = described(
+        "Node IDs that were reported for this address before, the first one first: the broker was replaced."
+    )
     rack: str | None = described("Its rack, if reported.")
     release: str | None = described("Kafka release, inferred from the versions it advertises in ApiVersions.")
     connections: int = described("Number of connections clients had to it.")

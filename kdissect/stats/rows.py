@@ -147,6 +147,7 @@ def brokers(traffic: Traffic, cluster: Cluster, seconds: float) -> list[document
                 each,
                 broker=name,
                 id=None if node is None else node.id,
+                earlier_ids=cluster.earlier_ids(name),
                 rack=None if node is None else node.rack,
                 release=None if offers is None else releases.guess(offers),
                 **load(each, seconds),

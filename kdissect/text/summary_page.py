@@ -257,7 +257,7 @@ _BYTES_MOVED = View("BYTES", lambda row: size(row.request_bytes + row.response_b
 """Replaces two columns of a load, if rows are ranked by it."""
 _BROKERS = (
     View("BROKER", lambda row: row.broker, keep=True),
-    View("ID", lambda row: absent(row.id), right=True, keep=True),
+    View("ID", lambda row: ", ".join(map(str, [*row.earlier_ids, absent(row.id)])), right=True, keep=True),
     View("RACK", lambda row: absent(row.rack), shrinks=True),
     View("RELEASE", lambda row: absent(row.release), shrinks=True),
     View("CONNECTIONS", lambda row: f"{row.connections:,}", right=True, shrinks=True),

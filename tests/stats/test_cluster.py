@@ -88,6 +88,17 @@ def test_an_address_belongs_to_the_node_that_was_reported_there_last() -> None:
     assert result.node("10.0.0.1:9092") == Node(2, "10.0.0.1", 9092, None)
 
 
+def test_a_broker_that_was_replaced() -> None:
+    for host in ("10.0.0.1", "kafka-1"):
+        reports = [of("one", "10.0.0.1", broker(number, host), time_ns=number) for number in (1, 4, 5)]
+        for order in (reports, reports[::-1]):
+            result = cluster(*order)
+            node = result.node("10.0.0.1:9092")
+            assert node is not None
+            assert (node.id, result.earlier_ids("10.0.0.1:9092")) == (5, [1, 4])
+    assert result.earlier_ids("10.0.0.1:1") == []
+
+
 def test_find_coordinator_does_not_remove_a_rack() -> None:
     result = cluster(metadata(broker(1, "10.0.0.1", rack="a")), coordinator(1, "10.0.0.1"))
     assert result.nodes["", 1].rack == "a"
