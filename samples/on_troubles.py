@@ -35,7 +35,7 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
-from on_kafka import NEWEST, start_all
+from on_kafka import JAAS, NEWEST, start_all
 from on_mock import LIBRDKAFKA
 from others import tls_listener
 from recording import recording
@@ -163,9 +163,18 @@ def loss(folder: Path) -> None:
 
 
 def healthy(folder: Path) -> None:
-    what = "The same without drops: nothing is to be found."
+    what = "A producer batches 300 records; a member of a group reads them. Nothing is to be found."
     with trouble(folder, "healthy", what, []) as cluster:
-        write(producer(cluster.bootstrap, "writer"), 300)
+        reader = member(cluster.bootstrap, "reader")
+        polled(reader, until=lambda: bool(reader.assignment()))
+        writer = producer(cluster.bootstrap, "writer", linger_ms=50)
+        for number in range(300):
+            writer.produce("orders", bytes(20), str(number))
+            polled(reader, seconds=0.01)
+        writer.flush(20)
+        polled(reader, seconds=1)
+        reader.commit(asynchronous=False)
+        reader.close()
 
 
 def process_of(node: Node) -> subprocess.Popen[bytes]:
@@ -293,6 +302,17 @@ def mismatch(folder: Path) -> None:
         lambda data: data[:4] + bytes(3) + b"\x63" + data[8:],
         PROXY + 1,
     )
+
+
+def login(folder: Path) -> None:
+    what = (
+        "A producer that does not log in connects to a listener that expects a login, again and again: the "
+        "broker closes each connection behind its first request. Another producer uses the plaintext one."
+    )
+    findings = ["broker-closes", "reconnect-loop"]
+    with running(sasl=JAAS) as cluster, recorded(folder, cluster, "login", what, findings, SASL):
+        write(producer(cluster.bootstrap, "writer"), 5)
+        write(producer(cluster.sasl_bootstrap, "anonymous", reconnect_backoff_max_ms=300), 1, timeout=6)
 
 
 def consumer(where: str, client_id: str, **settings: Any) -> Consumer:
@@ -584,6 +604,6 @@ SCENARIOS = {
     f"trouble-{scenario.__name__}": scenario
     for scenario in (
         *(healthy, loss, silent, gone, firewall, advertised, tls, stalled, closes, mismatch),
-        *(waits, refusals, brokers, forgotten, handshake, outcomes, expected),
+        *(login, waits, refusals, brokers, forgotten, handshake, outcomes, expected),
     )
 }

@@ -86,6 +86,10 @@ def test_troubles_give_their_findings(path: Path) -> None:
     assert rules - HABITS == set(truth["findings"]), truth["what"]
 
 
+def test_nothing_is_found_in_healthy_traffic() -> None:
+    assert located_in(Path("samples/troubles/healthy.pcap.gz")) == []
+
+
 @pytest.mark.parametrize("path", [*captures(), *TROUBLES], ids=name_of)
 def test_the_command_says_the_same(path: Path) -> None:
     command = ["summary", "--findings", "--json", "--names", "window", str(path)]
