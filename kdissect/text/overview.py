@@ -7,8 +7,9 @@
     more        1 finding, 2 groups, 8 positions
                 kdissect summary --findings --groups --lag FILE
 
-The worst of each kind come first, and the rest is counted. An item takes up to three lines, or fewer if not
-all items would fit. What there is none of has no line.
+The worst of each kind come first, and the rest is counted. An item takes up to three lines, as long as all
+items fit: what does not fit is cut, from the last item on; the options that show more are not. What there is
+none of has no line.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ LINES = 24
 """Of a terminal without options: 80 columns, 24 lines."""
 
 _LABEL = 12  # columns
+_MOST_LINES = 3  # of an item
 _RED, _YELLOW, _FAINT = "error", "warning", "faint"
 _STYLES = {ERROR: _RED, WARNING: _YELLOW, FAILING: _RED, DEGRADED: _YELLOW, INCOMPLETE: _YELLOW}
 
@@ -62,30 +64,30 @@ def verdicts(summary: Summary, width: int | None) -> PageSection:
 
 
 def _section(blocks: Sequence[_ScreenBlock], width: int | None) -> PageSection:
-    for most in (3, 2, 1):
-        lines = _lines(blocks, width, most)
-        if width is None or len(lines) <= LINES:
-            break
+    room = None if width is None else width - _LABEL
+    rows: list[tuple[str, str, str]] = []
+    for label, items, left_out in blocks:
+        rows += ((label, printable(text), style) for text, style in items)
+        rows += [(label, f"{left_out:,} more", _FAINT)] if left_out else []
+    most = [1] * len(rows)
+    spare = LINES - len(rows)
+    for number in sorted(range(len(rows)), key=lambda number: rows[number][0] != _MORE):
+        extra = min(len(_pieces(rows[number][1], room, _MOST_LINES)) - 1, max(0, spare))
+        most[number] += extra
+        spare -= extra
+    lines: list[tuple[str, str]] = []
+    heading = ""
+    for (label, text, style), pieces in zip(rows, most, strict=True):
+        for piece in _pieces(text, room, pieces):
+            lines.append((f"{'' if label == heading else label:<{_LABEL}}{piece}", style))
+            heading = label
     return PageSection("", notes=tuple(text for text, _ in lines), styles=tuple(style for _, style in lines))
 
 
-def _lines(blocks: Sequence[_ScreenBlock], width: int | None, most: int) -> list[tuple[str, str]]:
-    """Lines with their styles; ``most``: lines of an item."""
-    lines: list[tuple[str, str]] = []
-    for label, items, left_out in blocks:
-        heading = label
-        for text, style in (*items, *([(f"{left_out:,} more", _FAINT)] if left_out else [])):
-            for piece in _pieces(printable(text), width, 2 if text.startswith(_COMMAND) else most):
-                lines.append((f"{heading:<{_LABEL}}{piece}", style))
-                heading = ""
-    return lines
-
-
-def _pieces(text: str, width: int | None, most: int) -> list[str]:
-    """A text on at most so many lines; what does not fit is cut."""
-    if width is None or columns_of(text) <= width - _LABEL:
+def _pieces(text: str, room: int | None, most: int) -> list[str]:
+    """A text on at most so many lines of ``room`` columns; what does not fit is cut."""
+    if room is None or columns_of(text) <= room:
         return [text]
-    room = width - _LABEL
     if most == 1:
         return [cut(text, room)]
     lines = wrapped(text, room, "  ")
@@ -100,8 +102,8 @@ def _pieces(text: str, width: int | None, most: int) -> list[str]:
 # ------------------------------------------------------------------------------------------------------------
 
 
-_COMMAND = "kdissect "  # not cut
-_FINDINGS, _GROUPS, _ERRORS, _UNANSWERED = 6, 3, 4, 2  # items at most; one line each, they fit with the rest
+_MORE, _COMMAND = "more", "kdissect "
+_FINDINGS, _GROUPS, _ERRORS, _UNANSWERED = 5, 3, 3, 2  # items at most; one line each, they fit with the rest
 
 
 def _verdicts(summary: Summary, *, shows_reason: bool = False) -> Iterator[_ScreenBlock]:
@@ -217,4 +219,4 @@ def _more(summary: Summary) -> _ScreenBlock | None:
         commands.append(f"{_COMMAND}summary {' '.join(option for option, *_ in shown)} FILE")
     if summary.quality is not None and summary.quality.verdict != GOOD:
         commands.append(f"{_COMMAND}check FILE")
-    return _ScreenBlock("more", [*items, ("; ".join(commands), _FAINT)]) if commands else None
+    return _ScreenBlock(_MORE, [*items, ("; ".join(commands), _FAINT)]) if commands else None

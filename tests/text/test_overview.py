@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from kdissect.phrases import columns_of
-from kdissect.stats.document import FindingRow
+from kdissect.stats.document import ErrorRow, FindingRow
 from kdissect.stats.summarizer import summarize
 from kdissect.text.overview import LINES, overview
+from samples.golden import captures
 from samples.pages import shown
 from tests.exchange_factory import exchange
 
@@ -27,6 +29,15 @@ STORM = SAMPLES / "kafka-4-storm.pcap.gz"
 def first_screen(arguments: Sequence[str], width: int = 80, stdin: Path = STORM) -> list[str]:
     text = shown(arguments, width, stdin)
     return text[text.index("capture  ") :].split("\n\n")[0].splitlines()
+
+
+@pytest.mark.parametrize("path", captures(), ids=lambda path: path.name)
+def test_it_fits_on_a_terminal_and_the_options_are_not_cut(path: Path) -> None:
+    lines = first_screen(["summary", str(path)])
+    assert len(lines) <= LINES
+    assert all(columns_of(line) <= 80 for line in lines)
+    first = next(number for number, line in enumerate(lines) if line.startswith("more "))
+    assert "…" not in "".join(lines[first:])
 
 
 @pytest.mark.parametrize("path", TROUBLES, ids=lambda path: path.name)
@@ -81,6 +92,14 @@ def finding(number: int) -> FindingRow:
     )  # fmt: skip
 
 
+def error(number: int) -> ErrorRow:
+    at = datetime(2026, 11, 22, tzinfo=UTC)
+    return ErrorRow(
+        error="UNKNOWN_SERVER_ERROR", api="Produce", topic="orders" * 20, client=f"client-{number}", count=1,
+        expected=0, first=at, last=at, example="c1/1",
+    )  # fmt: skip
+
+
 def test_what_does_not_fit_is_counted() -> None:
     summary = summarize([exchange(response={})], parts=["findings"])
     summary.findings = [finding(number) for number in range(2)]
@@ -93,8 +112,15 @@ def test_what_does_not_fit_is_counted() -> None:
     assert lines[3].endswith("…")
     summary.findings = [finding(number) for number in range(30)]
     lines = overview(summary, 80).notes
-    assert len(lines) <= LINES
-    assert "            24 more" in lines
+    assert len(lines) == 1 + 5 * 3 + 1 + 2, "there is room for all"
+    summary.errors = [error(number) for number in range(30)]
+    lines = overview(summary, 80).notes
+    assert len(lines) == LINES
+    heads = [number for number, line in enumerate(lines) if "rule-" in line or " more" in line]
+    assert [after - before for before, after in pairwise(heads)][:5] == [3] * 5, "the first ones are whole"
+    assert "            25 more" in lines
+    assert "            27 more" in lines
+    assert sum(line.endswith("…") for line in lines) == 5 + 3, "five findings were too long, and all errors"
     assert overview(summary, None).notes[1].endswith("it failed  (client a)"), "in a pipe nothing is cut"
 
 
