@@ -185,6 +185,16 @@ class TcpAnalysis:
         counts = self._histograms >> side * BUCKETS * _BITS
         return [counts >> _BITS * bucket & _FULL for bucket in range(BUCKETS)]
 
+    def shortest_round_trip_ns(self, side: int) -> int | None:
+        """At most this long was the shortest time from a side's payload to its acknowledgment: the handshake
+        took no less, and nor did the shortest ones of the histogram. None if neither was captured.
+        """
+        measured = [bucket for bucket, count in enumerate(self.round_trips(side)) if count]
+        bounds = [1000 << measured[0]] if measured else []
+        if self.connect_ns is not None and not self.syn_retransmissions:
+            bounds.append(self.connect_ns)
+        return min(bounds, default=None)
+
     # --------------------------------------------------------------------------------------------------------
 
     def _of(self, side: int, number: int) -> int:

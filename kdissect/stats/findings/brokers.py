@@ -621,11 +621,18 @@ class SlowBroker(Rule):
     severity = WARNING
     title = "One broker responds much more slowly than its peers."
     when = (
-        f"The median service time of an API is {_TIMES_SLOWER} times that of the next slowest broker and "
-        f"{_SLOWER_US // 1000} ms longer, with {_MEASURED} requests or more on each."
+        f"The median service time of an API, without the round trip to the broker, is {_TIMES_SLOWER} times "
+        f"that of the next slowest broker and {_SLOWER_US // 1000} ms longer, with {_MEASURED} requests or "
+        "more on each."
     )
     advice = "Compare its disks, garbage collection, network and number of leaders with those of its peers."
     counts = Speed
+
+    round_trips: Bounded[str, Quantiles] = merged()  # the shortest of each connection to a broker
+
+    def __init__(self, limits: Limits) -> None:
+        Rule.__init__(self, limits)
+        self.round_trips = Bounded(limits.summary_rows, Quantiles)
 
     def feed(self, facts: Facts) -> None:
         """Note how long a broker took."""
@@ -634,20 +641,52 @@ class SlowBroker(Rule):
             kept.service_us.add(facts.service_us)
             kept.add(facts)
 
+    def connect(self, row: ConnectionLogRow) -> None:
+        """Note how far away the broker is: seen from a client, service times include a round trip."""
+        round_trip_ns = None if row.tcp is None else row.tcp.shortest_round_trip_ns(row.client_side)
+        if round_trip_ns is not None and row.kinds[ANSWERED]:
+            self.round_trips[str(row.broker)].add(round_trip_ns // 1000)
+
     def findings(self) -> Iterator[FindingRow]:
         """Brokers that are slower than all others, by API."""
         apis: dict[str, list[tuple[int, str, Speed]]] = {}
         for (api, broker), each in self.kept.items():
-            (median,) = each.service_us.at((0.5,))
-            if median is not None and each.count >= _MEASURED:
-                apis.setdefault(api, []).append((median, broker, each))
+            (median_us,) = each.service_us.at((0.5,))
+            if median_us is not None and each.count >= _MEASURED:
+                apis.setdefault(api, []).append((median_us, broker, each))
         for api, speeds in apis.items():
             if len(speeds) > 1:
-                (slow_us, broker, each), (next_us, *_) = sorted(speeds, key=lambda speed: -speed[0])[:2]
-                if slow_us >= _TIMES_SLOWER * next_us and slow_us - next_us >= _SLOWER_US:
-                    yield self.finding(
-                        f"broker {broker}, {api}",
-                        f"median {duration(slow_us * 1000)} in {many(each.count, 'exchange')}; next slowest "
-                        f"broker: {duration(next_us * 1000)}",
-                        each,
-                    )
+                slowest = max(speeds, key=self._at_least_us)
+                peer = max((each for each in speeds if each is not slowest), key=self._at_most_us)
+                yield from self._slow(api, slowest, peer)
+
+    def _slow(
+        self, api: str, slowest: tuple[int, str, Speed], peer: tuple[int, str, Speed]
+    ) -> Iterator[FindingRow]:
+        slow_us, broker, each = slowest
+        least_us, most_us = self._at_least_us(slowest), self._at_most_us(peer)
+        if least_us >= _TIMES_SLOWER * most_us and least_us - most_us >= _SLOWER_US:
+            round_trip = (
+                f", {duration((slow_us - least_us) * 1000)} of it round trip"
+                if broker in self.round_trips
+                else " (round trip not captured)"
+            )
+            yield self.finding(
+                f"broker {broker}, {api}",
+                f"median {duration(slow_us * 1000)} in {many(each.count, 'exchange')}{round_trip}; next "
+                f"slowest broker: {duration(peer[0] * 1000)}",
+                each,
+            )
+
+    def _at_least_us(self, speed: tuple[int, str, Speed]) -> int:
+        """A broker's median service time without the longest round trip of its connections."""
+        median_us, broker, _ = speed
+        return max(0, median_us - (self._round_trips(broker).most or 0))
+
+    def _at_most_us(self, speed: tuple[int, str, Speed]) -> int:
+        """The same without the shortest."""
+        median_us, broker, _ = speed
+        return max(0, median_us - (self._round_trips(broker).least or 0))
+
+    def _round_trips(self, broker: str) -> Quantiles:
+        return self.round_trips.get(broker, Quantiles())
