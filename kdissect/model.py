@@ -168,15 +168,18 @@ class Gap(NamedTuple):
 
 
 class Retransmitted(NamedTuple):
-    """Bytes that had been passed on were retransmitted, or bytes arrived behind later ones.
+    """Bytes that had been passed on were retransmitted, or bytes arrived behind later ones. Or the receiver
+    reported that it already had the bytes that were retransmitted last (D-SACK, RFC 2883).
 
     Attributes:
-        time_ns: of the packet that carried them.
-        back: bytes from the first of them to the end of what was passed on.
+        time_ns: of the packet that carried them, or the report.
+        back: bytes from the first of them to the end of what was passed on; 0 for a report.
+        is_spurious: whether it is such a report.
     """
 
     time_ns: int
     back: int
+    is_spurious: bool = False
 
 
 class Closed(NamedTuple):

@@ -478,7 +478,11 @@ class KafkaConnection:
 
     def retransmitted(self, side: int, item: Retransmitted) -> None:
         """Note the outstanding requests that the broker cannot have read before these bytes."""
-        if side == self._client and self._pairing is not None:
+        if side != self._client or self._pairing is None:
+            return
+        if item.is_spurious:
+            self._pairing.retransmission_was_spurious()
+        else:
             framing = self._framings[side]
             partial_bytes = framing.partial_bytes + (SIZE_BYTES if framing.bytes_expected else 0)
             self._pairing.retransmitted(item.time_ns, item.back - partial_bytes)

@@ -2,9 +2,11 @@
 
     queued      until the last byte of the previous response: brokers serve a connection one request at a time
     throttled   until the throttle time of the previous response is over. Since 2.0 a broker responds
-    immediately and then stops reading from the connection (KIP-219); before, it delayed the response network
-       until bytes of the request were last retransmitted, if the original was captured too wait        the
-       rest, if the broker waited for records, or for other members of a group
+                immediately and then stops reading from the connection (KIP-219); before, it delayed the
+                response
+    network     until bytes of the request were last retransmitted, if the original was captured too, and
+                unless the broker reported before its response that it had them already (D-SACK)
+    wait        the rest, if the broker waited for records, or for other members of a group
     service     the rest, if it did not
 
 A part that cannot be known is None, and then so is the service time: after a gap, after a throttle time that

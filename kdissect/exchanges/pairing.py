@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from kdissect.model import ConnectionInfo, Frame
 
 PRODUCE = 0
+_RETRANSMISSIONS_KEPT = 15
 _UNACKNOWLEDGED_KEPT = 16  # a broker that responds to acks=0 at all does so immediately
 _COPY_NS = 1_000_000  # bytes repeated this soon were captured twice: no sender retransmits earlier
 _STEADY = 2
@@ -78,7 +79,7 @@ class Pairing:
     """
 
     __slots__ = (
-        "_by_id", "_bytes", "_info", "_limits", "_number", "_orphan_ns", "_short",
+        "_by_id", "_bytes", "_info", "_limits", "_number", "_orphan_ns", "_retransmissions", "_short",
         "_stale", "_steady", "_unacknowledged", "_waiting", "doubts",
         "first_id", "last_id", "repeats",
     )  # fmt: skip
@@ -94,6 +95,8 @@ class Pairing:
         self._orphan_ns = 0  # time of the latest orphan
         self.repeats = False
         self._unacknowledged: deque[tuple[int, int, int]] | None = None
+        # The latest before the next response: the requests in each, and when they were sent again before.
+        self._retransmissions: Sequence[list[tuple[Exchange, int | None]]] = ()
         self._number = 0
         self.doubts = False
         self.first_id: int | None = None
@@ -262,12 +265,22 @@ class Pairing:
 
     def retransmitted(self, time_ns: int, back: int) -> None:
         """Requests were retransmitted, from ``back`` bytes before the end of the latest one."""
+        before: list[tuple[Exchange, int | None]] = []
         for exchange in reversed(self._waiting):
             if back <= 0:
                 break
             if time_ns - exchange.time_ns > _COPY_NS:
+                before.append((exchange, exchange.retransmitted_ns))
                 exchange.retransmitted_ns = time_ns
             back -= exchange.first_frame.wire_bytes
+        self._retransmissions = [*self._retransmissions[-_RETRANSMISSIONS_KEPT:], before]
+
+    def retransmission_was_spurious(self) -> None:
+        """The broker already had the requests that were retransmitted last."""
+        if self._retransmissions:
+            *self._retransmissions, before = self._retransmissions
+            for exchange, retransmitted_ns in before:
+                exchange.retransmitted_ns = retransmitted_ns
 
     def shorten(self) -> bool:
         """Drop the bodies of outstanding requests. Returns whether there were any."""
@@ -372,6 +385,7 @@ class Pairing:
             orphan.api = _name(fitting[0][0])
 
     def _pop(self) -> Exchange:
+        self._retransmissions = ()
         exchange = self._waiting.pop(0)  # the list is short, and a deque takes 600 bytes for each connection
         same_id = self._by_id[exchange.correlation_id]
         del same_id[0]

@@ -43,9 +43,11 @@ from kdissect.net.tcp import (
     ACK,
     CONTROL,
     FIN,
+    FIRST_OPTION,
     FLAGS,
     RST,
     SYN,
+    TIMESTAMPS,
     USUAL_HEADER_SIZE,
     connection_key,
     is_d_sack,
@@ -101,7 +103,10 @@ _new = tuple.__new__  # takes half the time of calling a named tuple's class
 def _window(data: bytes, header: int, end: int, acknowledgment: int) -> tuple[int, bool]:
     """Window and D-SACK of the segment whose TCP header is ``data[header:end]``."""
     window = data[header + _WINDOW] << 8 | data[header + _WINDOW + 1]
-    has_more = end - header > USUAL_HEADER_SIZE
+    size = end - header
+    has_more = size > USUAL_HEADER_SIZE or (
+        size == USUAL_HEADER_SIZE and data[header + FIRST_OPTION] != TIMESTAMPS
+    )
     return window, has_more and is_d_sack(data[header + _OPTIONS : end], acknowledgment)
 
 
@@ -316,7 +321,9 @@ class Connections:
                 continue
             if is_usual:
                 window, d_sack = (
-                    _window(data, begin + transport, start, acknowledgment) if analyzes else (0, False)
+                    _window(data, begin + transport, start, acknowledgment)
+                    if analyzes or other.doubted
+                    else (0, False)
                 )
                 sent = ends, sequence, acknowledgment, control & FLAGS, data[start:end], size, window, d_sack
                 segment = _new(Segment, (packet, time_ns, interface, *sent))

@@ -93,8 +93,8 @@ class Duplex:
         connection: None until the beginning is known.
         tcp: its TCP analysis; None if the command needs none.
         streams: by side.
-        plain: whether it is open, and nothing is held or waited for: the next segment in order can be passed
-            on directly.
+        plain: whether it is open, nothing is held or waited for, and no retransmission may be reported as
+            spurious: the next segment in order can be passed on directly.
         is_finished: everything up to the FIN of both sides was passed on.
         is_close_reported: whether ``Closed`` was passed on.
         reset_ns: time of the first RST.
@@ -187,6 +187,8 @@ class Duplex:
             if all(stream.syn for stream in self.streams) or self._early_held > self._limits.stream_bytes:
                 self.begin(out)
             return
+        if (other := self.streams[1 - side]).doubted:
+            self._settle_doubt(side, segment, other, out)
         repeated = self._take(side, segment)
         self._release(out)
         if repeated is not None:
@@ -243,7 +245,8 @@ class Duplex:
             self.due_ns = min(
                 (self._hole_deadline_ns(stream) for stream in self.streams if stream.pieces), default=NEVER_NS
             )
-        self.plain = self.due_ns == NEVER_NS and one.is_drained and two.is_drained
+        is_certain = not (one.doubted or two.doubted)
+        self.plain = self.due_ns == NEVER_NS and is_certain and one.is_drained and two.is_drained
 
     def _hole_deadline_ns(self, stream: Stream) -> int:
         """When the hole before the first piece becomes a gap, acknowledged or not."""
@@ -342,6 +345,15 @@ class Duplex:
         if is_needed and (repeated or back > length):
             assert self.connection is not None
             out.append((self.connection, side, Retransmitted(segment.time_ns, back)))
+            stream.doubted = True
+
+    def _settle_doubt(self, side: int, segment: Segment, other: Stream, out: list[Event]) -> None:
+        """Pass on the report of a side that a retransmission was spurious; its next payload is a response."""
+        if segment.d_sack:
+            assert self.connection is not None
+            out.append((self.connection, 1 - side, Retransmitted(segment.time_ns, 0, is_spurious=True)))
+        if segment.length:
+            other.doubted = False
 
     def _take(self, side: int, segment: Segment) -> int | None:
         """Take a segment. Returns how far before the end of the passed-on bytes it begins; 0 if it may fill a

@@ -77,6 +77,8 @@ class Stream:
         ended: everything up to the FIN was passed on.
         acked: highest acknowledgment by the other side, of bytes that were not passed on at the time.
         acknowledged: latest acknowledgment by the other side in a segment without payload.
+        doubted: whether bytes were retransmitted that the other side may report as spurious, before it
+            responds.
         overdue: ``acked`` as of when the deadline for the holes before it was set; None if nothing is waited
             for.
         pieces: bytes that are held.
@@ -91,8 +93,9 @@ class Stream:
     """
 
     __slots__ = (
-        "acked", "acknowledged", "ended", "exact", "expected", "fin", "fin_ns", "first", "gathered", "held",
-        "next", "out_of_order", "overdue", "pieces", "repeated_bytes", "runs", "seen", "stray", "syn",
+        "acked", "acknowledged", "doubted", "ended", "exact", "expected", "fin", "fin_ns", "first",
+        "gathered", "held", "next", "out_of_order", "overdue", "pieces", "repeated_bytes", "runs", "seen",
+        "stray", "syn",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -105,6 +108,7 @@ class Stream:
         self.ended = False
         self.acked: int | None = None
         self.acknowledged: int | None = None
+        self.doubted = False
         self.overdue: int | None = None
         self.pieces: list[Piece] = []
         self.runs = 0

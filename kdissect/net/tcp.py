@@ -42,9 +42,14 @@ _new = tuple.__new__
 _HEADER = Struct(">4sIIBBH")
 _HEADER_SIZE = 20
 USUAL_HEADER_SIZE = 32
-"""With a timestamp as its only option."""
+"""With one option, after two bytes of padding: usually timestamps."""
 
-_NO_OPERATION, _SACK = 1, 5  # kinds of options
+FIRST_OPTION = 22
+"""Where that option is."""
+
+TIMESTAMPS = 8
+_TIMESTAMPS = bytes([TIMESTAMPS])
+_NO_OPERATION, _SACK = 1, 5  # other kinds of options
 _ONE_BLOCK, _TWO_BLOCKS = 10, 18  # least lengths of a SACK option
 
 
@@ -151,7 +156,10 @@ def _segment(packet: Packet, datagram: Datagram) -> Segment | str:
         return "malformed TCP header"
     number, time_ns, interface, _, _ = packet
     ends, data = addresses + ports, payload[header:]
-    d_sack = header > USUAL_HEADER_SIZE and is_d_sack(payload[_HEADER_SIZE:header], acknowledgment)
+    has_more = header > USUAL_HEADER_SIZE or (
+        header == USUAL_HEADER_SIZE and payload[FIRST_OPTION : FIRST_OPTION + 1] != _TIMESTAMPS
+    )
+    d_sack = has_more and is_d_sack(payload[_HEADER_SIZE:header], acknowledgment)
     sent = ends, sequence, acknowledgment, flags, data, length - header, window, d_sack
     values = number, time_ns, interface, *sent
     return _new(Segment, values)  # takes half the time of calling the class

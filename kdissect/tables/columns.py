@@ -258,7 +258,8 @@ EXCHANGE: tuple[Column, ...] = (
     _part(
         "network_us",
         "Time lost to retransmissions, after `queued_us` and `throttled_us`: until bytes of the request were "
-        "last retransmitted. 0 unless the capture has both the original and the retransmission.",
+        "last retransmitted. 0 unless the capture has both the original and the retransmission, and if the "
+        "broker reported before its response that it was unnecessary (D-SACK).",
     ),
     _part(
         "wait_us",

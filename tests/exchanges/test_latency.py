@@ -361,6 +361,44 @@ def test_a_retransmission_after_the_response_delays_nothing() -> None:
     assert network_ms(resent(talk, request(1), after_ms=200)) == [0]
 
 
+def reported(talk: Talk, data: bytes, payload: bytes = b"") -> Talk:
+    """The broker reports that it already had the end of the client's stream (D-SACK), or says so beside a
+    response.
+    """
+    end = talk._next[0]
+    block = pack(">BBBBII", 1, 1, 5, 10, end - len(data), end)
+    return talk.put(1, 0x18 if payload else 0x10, payload, options=block)
+
+
+def test_a_spurious_retransmission_delays_nothing() -> None:
+    """The broker had the request all the time, and worked on it: for 402 ms."""
+    talk = resent(Talk().handshake().client_sends(request(1)), request(1), after_ms=200)
+    reported(talk, request(1)).waits(0.2).broker_sends(response(1))
+    assert network_ms(talk) == [0]
+    ((parts,),) = [[each.parts for each in dissect(talk.packets, kafka_ports=[9092])]]
+    assert parts is not None
+    assert parts.service_us == 402_000
+    beside = resent(Talk().handshake().client_sends(request(1)), request(1), after_ms=200)
+    assert network_ms(reported(beside, request(1), response(1))) == [0]
+
+
+def test_only_the_spurious_one_of_two_retransmissions_is_left_out() -> None:
+    talk = resent(Talk().handshake().client_sends(request(1)), request(1), after_ms=200)
+    resent(talk, request(1), after_ms=400)
+    assert network_ms(reported(talk, request(1)).broker_sends(response(1))) == [200]
+    both = resent(Talk().handshake().client_sends(request(1)), request(1), after_ms=200)
+    resent(both, request(1), after_ms=9)
+    reported(reported(both, request(1)), request(1)).broker_sends(response(1))
+    assert network_ms(both) == [0]
+
+
+def test_a_report_is_about_the_request_before_it() -> None:
+    talk = resent(Talk().handshake().client_sends(request(1)), request(1), after_ms=200)
+    talk.broker_sends(response(1)).client_sends(request(2))
+    resent(talk, request(2), after_ms=300)
+    assert network_ms(reported(talk, request(2)).broker_sends(response(2))) == [200, 0]
+
+
 def test_it_delays_the_requests_behind_it_too_but_none_before_it() -> None:
     talk = Talk().handshake()
     for number in (1, 2, 3):
