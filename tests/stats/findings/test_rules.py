@@ -86,7 +86,7 @@ def test_troubles_give_their_findings(path: Path) -> None:
     assert rules - HABITS == set(truth["findings"]), truth["what"]
 
 
-def test_nothing_is_found_in_healthy_traffic() -> None:
+def test_healthy_traffic_has_no_findings() -> None:
     assert located_in(Path("samples/troubles/healthy.pcap.gz")) == []
 
 
