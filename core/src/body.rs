@@ -3,7 +3,7 @@
 //! Schemas are finite trees, so the recursion is bounded; the bytes decide only how often elements repeat,
 //! and every repetition is subtracted from the budget before it happens.
 
-use crate::wire::{uuid_text, Reader, LONGEST_STRING};
+use crate::wire::{Reader, LONGEST_STRING};
 use crate::Odd;
 
 /// How a value is on the wire.
@@ -75,14 +75,16 @@ pub trait Build<'a> {
     fn bool(&self, value: bool) -> Self::Value;
     fn int(&self, value: i64) -> Result<Self::Value, Odd>;
     fn float(&self, value: f64) -> Self::Value;
-    fn text(&self, value: &str) -> Self::Value;
+    fn text(&self, value: &'a str) -> Self::Value;
+    fn uuid(&self, raw: [u8; 16]) -> Result<Self::Value, Odd>;
     fn bytes(&self, value: &'a [u8]) -> Self::Value;
     fn records(&self, start: usize, end: usize) -> Result<Self::Value, Odd>;
     fn list(&self, values: Vec<Self::Value>) -> Result<Self::Value, Odd>;
 
-    fn begin(&self) -> Self::Struct;
-    fn set(&self, object: &Self::Struct, name: &Self::Name, value: Self::Value) -> Result<(), Odd>;
-    fn set_unknown(&self, object: &Self::Struct, tags: Vec<(u64, &'a [u8])>) -> Result<(), Odd>;
+    /// A struct for about so many fields.
+    fn begin(&self, fields: usize) -> Self::Struct;
+    fn set(&self, object: &mut Self::Struct, name: &Self::Name, value: Self::Value) -> Result<(), Odd>;
+    fn set_unknown(&self, object: &mut Self::Struct, tags: Vec<(u64, &'a [u8])>) -> Result<(), Odd>;
     fn end(&self, object: Self::Struct) -> Self::Value;
 }
 
@@ -98,18 +100,18 @@ pub struct Decoding<'a, 'b, B: Build<'a>> {
 
 impl<'a, B: Build<'a>> Decoding<'a, '_, B> {
     pub fn structure(&mut self, shape: &Struct<B::Name>) -> Result<B::Struct, Odd> {
-        let object = self.builder.begin();
+        let mut object = self.builder.begin(shape.positional.len());
         for field in &shape.positional {
             let value = self.field(field)?;
-            self.builder.set(&object, &field.name, value)?;
+            self.builder.set(&mut object, &field.name, value)?;
         }
         if let Some(each) = shape.tag_bytes {
-            self.tags(shape, each, &object)?;
+            self.tags(shape, each, &mut object)?;
         }
         Ok(object)
     }
 
-    fn tags(&mut self, shape: &Struct<B::Name>, each: i64, object: &B::Struct) -> Result<(), Odd> {
+    fn tags(&mut self, shape: &Struct<B::Name>, each: i64, object: &mut B::Struct) -> Result<(), Odd> {
         let count = self.reader.uvarint()?;
         if count == 0 {
             return Ok(());
@@ -189,11 +191,7 @@ impl<'a, B: Build<'a>> Decoding<'a, '_, B> {
                 let value = f64::from_be_bytes(reader.array()?);
                 return Ok(self.builder.float(value));
             }
-            Kind::Uuid => {
-                let text = uuid_text(reader.array()?);
-                let text = std::str::from_utf8(&text).map_err(|_| Odd)?;
-                return Ok(self.builder.text(text));
-            }
+            Kind::Uuid => return self.builder.uuid(reader.array()?),
             Kind::Int8 => i64::from(reader.i8()?),
             Kind::Int16 => i64::from(reader.i16()?),
             Kind::Uint16 => i64::from(u16::from_be_bytes(reader.array()?)),
@@ -289,7 +287,7 @@ mod tests {
     impl<'a> Build<'a> for Counting {
         type Name = &'static str;
         type Value = usize;
-        type Struct = std::cell::Cell<usize>;
+        type Struct = usize;
 
         fn null(&self) -> usize {
             1
@@ -303,8 +301,11 @@ mod tests {
         fn float(&self, _: f64) -> usize {
             1
         }
-        fn text(&self, _: &str) -> usize {
+        fn text(&self, _: &'a str) -> usize {
             1
+        }
+        fn uuid(&self, _: [u8; 16]) -> Result<usize, Odd> {
+            Ok(1)
         }
         fn bytes(&self, _: &'a [u8]) -> usize {
             1
@@ -316,19 +317,19 @@ mod tests {
         fn list(&self, values: Vec<usize>) -> Result<usize, Odd> {
             Ok(values.iter().sum())
         }
-        fn begin(&self) -> Self::Struct {
-            Self::Struct::new(0)
+        fn begin(&self, _: usize) -> usize {
+            0
         }
-        fn set(&self, object: &Self::Struct, _: &&'static str, value: usize) -> Result<(), Odd> {
-            object.set(object.get() + value);
+        fn set(&self, object: &mut usize, _: &&'static str, value: usize) -> Result<(), Odd> {
+            *object += value;
             Ok(())
         }
-        fn set_unknown(&self, object: &Self::Struct, tags: Vec<(u64, &'a [u8])>) -> Result<(), Odd> {
-            object.set(object.get() + tags.len());
+        fn set_unknown(&self, object: &mut usize, tags: Vec<(u64, &'a [u8])>) -> Result<(), Odd> {
+            *object += tags.len();
             Ok(())
         }
-        fn end(&self, object: Self::Struct) -> usize {
-            object.get()
+        fn end(&self, object: usize) -> usize {
+            object
         }
     }
 
@@ -393,7 +394,7 @@ mod tests {
         let object = decoding.structure(shape)?;
         assert!(decoding.reader.pos() <= data.len());
         assert!((0..=budget).contains(&decoding.budget));
-        Ok(object.get())
+        Ok(object)
     }
 
     #[test]

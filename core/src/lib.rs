@@ -7,10 +7,13 @@
 
 pub mod body;
 pub mod connection;
+pub mod line;
 pub mod packet;
 pub mod stage;
 pub mod wire;
 
+#[cfg(feature = "python")]
+mod line_class;
 #[cfg(feature = "python")]
 mod offload;
 #[cfg(feature = "python")]

@@ -3,16 +3,17 @@
 use std::panic;
 use std::sync::Once;
 
+use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyList, PyString, PyTuple};
 
 use crate::body::{Build, Decoding, Field, Kind, Struct};
-use crate::wire::Reader;
+use crate::wire::{uuid_text, Reader};
 use crate::{guarded, Odd};
 
 /// Raised by one whenever kdissect/native.py and this module must change together.
-const INTERFACE: u32 = 2;
+const INTERFACE: u32 = 3;
 
 type Name = Py<PyString>;
 
@@ -37,7 +38,7 @@ impl Decoder {
         python: Py<PyAny>,
     ) -> PyResult<Self> {
         Ok(Decoder {
-            shape: structure(shape)?,
+            shape: structure(shape, &interned)?,
             charges_text,
             records,
             python,
@@ -92,6 +93,12 @@ impl Decoder {
     }
 }
 
+type ToName<'a, N> = dyn Fn(&Bound<'_, PyAny>) -> PyResult<N> + 'a;
+
+fn interned(name: &Bound<'_, PyAny>) -> PyResult<Name> {
+    Ok(PyString::intern(name.py(), name.cast::<PyString>()?.to_str()?).unbind())
+}
+
 /// Whatever Python has against an object, it says once more when it makes the object itself.
 fn odd(_: PyErr) -> Odd {
     Odd
@@ -128,8 +135,13 @@ impl<'a, 'py> Build<'a> for Objects<'a, 'py> {
         PyFloat::new(self.py, value).into_any()
     }
 
-    fn text(&self, value: &str) -> Self::Value {
+    fn text(&self, value: &'a str) -> Self::Value {
         PyString::new(self.py, value).into_any()
+    }
+
+    fn uuid(&self, raw: [u8; 16]) -> Result<Self::Value, Odd> {
+        let text = uuid_text(raw);
+        Ok(PyString::new(self.py, std::str::from_utf8(&text).map_err(|_| Odd)?).into_any())
     }
 
     fn bytes(&self, value: &'a [u8]) -> Self::Value {
@@ -144,15 +156,15 @@ impl<'a, 'py> Build<'a> for Objects<'a, 'py> {
         Ok(PyList::new(self.py, values).map_err(odd)?.into_any())
     }
 
-    fn begin(&self) -> Self::Struct {
+    fn begin(&self, _: usize) -> Self::Struct {
         PyDict::new(self.py)
     }
 
-    fn set(&self, object: &Self::Struct, name: &Name, value: Self::Value) -> Result<(), Odd> {
+    fn set(&self, object: &mut Self::Struct, name: &Name, value: Self::Value) -> Result<(), Odd> {
         object.set_item(name.bind(self.py), value).map_err(odd)
     }
 
-    fn set_unknown(&self, object: &Self::Struct, tags: Vec<(u64, &'a [u8])>) -> Result<(), Odd> {
+    fn set_unknown(&self, object: &mut Self::Struct, tags: Vec<(u64, &'a [u8])>) -> Result<(), Odd> {
         let unknown = PyDict::new(self.py);
         for (tag, value) in tags {
             unknown.set_item(tag, self.bytes(value)).map_err(odd)?;
@@ -167,41 +179,49 @@ impl<'a, 'py> Build<'a> for Objects<'a, 'py> {
 
 /// Reads a struct from the tuples of kdissect/kafka/compiler.py: positional fields, tagged fields, and in
 /// flexible versions the memory of a tag.
-fn structure(shape: &Bound<'_, PyTuple>) -> PyResult<Struct<Name>> {
+///
+/// `name` makes a field's name from what is there in its place.
+pub fn structure<N>(shape: &Bound<'_, PyTuple>, name: &ToName<'_, N>) -> PyResult<Struct<N>> {
     let (positional, tagged, tag_bytes): (Vec<Bound<'_, PyTuple>>, Vec<Bound<'_, PyTuple>>, Option<i64>) =
         shape.extract()?;
     Ok(Struct {
-        positional: positional.iter().map(field).collect::<PyResult<_>>()?,
-        tagged: tagged.iter().map(field).collect::<PyResult<_>>()?,
+        positional: positional
+            .iter()
+            .map(|each| field(each, name))
+            .collect::<PyResult<_>>()?,
+        tagged: tagged
+            .iter()
+            .map(|each| field(each, name))
+            .collect::<PyResult<_>>()?,
         tag_bytes,
     })
 }
 
 /// Reads a field: name; type, or a tuple for a struct; of an array the memory of an element; whether it is
 /// nullable; of a tagged field the tag.
-fn field(field: &Bound<'_, PyTuple>) -> PyResult<Field<Name>> {
+fn field<N>(field: &Bound<'_, PyTuple>, to_name: &ToName<'_, N>) -> PyResult<Field<N>> {
     let (name, kind, element_bytes, nullable, tag): (
-        Bound<'_, PyString>,
+        Bound<'_, PyAny>,
         Bound<'_, PyAny>,
         Option<i64>,
         bool,
         Option<u64>,
     ) = field.extract()?;
     Ok(Field {
-        name: PyString::intern(field.py(), name.to_str()?).unbind(),
-        kind: self::kind(&kind)?,
+        name: to_name(&name)?,
+        kind: self::kind(&kind, to_name)?,
         element_bytes,
         nullable,
         tag,
     })
 }
 
-fn kind(kind: &Bound<'_, PyAny>) -> PyResult<Kind<Name>> {
+fn kind<N>(kind: &Bound<'_, PyAny>, name: &ToName<'_, N>) -> PyResult<Kind<N>> {
     if let Ok(shape) = kind.cast::<PyTuple>() {
-        return structure(shape).map(Kind::Struct);
+        return structure(shape, name).map(Kind::Struct);
     }
-    let name = kind.cast::<PyString>()?.to_str()?;
-    Kind::scalar(name).ok_or_else(|| pyo3::exceptions::PyValueError::new_err(format!("no type {name}")))
+    let kind = kind.cast::<PyString>()?.to_str()?;
+    Kind::scalar(kind).ok_or_else(|| PyValueError::new_err(format!("no type {kind}")))
 }
 
 /// One line about the first panic, without its message, which might quote the capture.
@@ -220,5 +240,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     report_panics();
     module.add("INTERFACE", INTERFACE)?;
     module.add_class::<Decoder>()?;
-    module.add_class::<crate::offload::Offload>()
+    module.add_class::<crate::offload::Offload>()?;
+    module.add_class::<crate::line_class::Line>()
 }

@@ -8,6 +8,7 @@ takes the place of the generated one, which then decodes only what the core leav
 from __future__ import annotations
 
 from functools import cache
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from kdissect.kafka import decoder as decoders
@@ -27,9 +28,10 @@ if TYPE_CHECKING:
     Decoder = Callable[[bytes, int, DecodeBudget], tuple[Body, int]]
     Collector = Callable[[Mapping[str, Any]], list[Any]]
 
-    # Layouts as the core takes them. Field: name, type, memory of an array's element, nullable, tag. Struct:
-    # positional fields in wire order, tagged fields, in flexible versions the memory of a tag.
-    CoreField = tuple[str, "str | CoreStruct", int | None, bool, int | None]
+    # Layouts as the core takes them. Field: what stands for its name, type, memory of an array's element,
+    # nullable, tag. Struct: positional fields in wire order, tagged fields, in flexible versions the memory
+    # of a tag.
+    CoreField = tuple[object, "str | CoreStruct", int | None, bool, int | None]
     CoreStruct = tuple[tuple[CoreField, ...], tuple[CoreField, ...], int | None]
 
 
@@ -79,14 +81,18 @@ def native_decoder(shape: Layout, generated: Decoder, *, large: bool = False) ->
     """The same by the native core, which leaves bodies that are in any way unusual to ``generated``. None if
     there is no core, or if the layout has a type that it leaves to Python.
     """
-    if core is None or _has_rare_types(shape.fields, shape.version):
+    if core is None or has_rare_types(shape):
         return None
-    decode: Decoder = core.Decoder(_core_struct(shape.fields, shape), large, RecordData, generated).decode
+    decode: Decoder = core.Decoder(core_struct(shape), large, RecordData, generated).decode
     return decode
 
 
+def has_rare_types(shape: Layout) -> bool:
+    """Whether any field has a type that the core leaves to Python."""
+    return _has_rare_types(shape.fields, shape.version)
+
+
 def _has_rare_types(fields: Iterable[Field], version: int) -> bool:
-    """Whether any field has a type that occurs in one message of Kafka Streams only."""
     return any(
         field.type in ("jutf", "utf16") or _has_rare_types(field.fields, version)
         for field in fields
@@ -94,19 +100,24 @@ def _has_rare_types(fields: Iterable[Field], version: int) -> bool:
     )
 
 
-def _core_struct(fields: tuple[Field, ...], shape: Layout) -> CoreStruct:
+def core_struct(shape: Layout, name: Callable[[Field], object] = attrgetter("name")) -> CoreStruct:
+    """The layout as the core takes it; ``name`` returns what stands for the name of a field."""
+    return _core_struct(shape.fields, shape, name)
+
+
+def _core_struct(fields: tuple[Field, ...], shape: Layout, name: Callable[[Field], object]) -> CoreStruct:
     positional, tagged = split(fields, shape.version)
     return (
-        tuple(_core_field(field, shape) for field in positional),
-        tuple(_core_field(field, shape) for field in tagged),
+        tuple(_core_field(field, shape, name) for field in positional),
+        tuple(_core_field(field, shape, name) for field in tagged),
         tag_bytes(fields, shape) if shape.flexible else None,
     )
 
 
-def _core_field(field: Field, shape: Layout) -> CoreField:
+def _core_field(field: Field, shape: Layout, name: Callable[[Field], object]) -> CoreField:
     return (
-        field.name,
-        _core_struct(field.fields, shape) if field.type == "struct" else field.type,
+        name(field),
+        _core_struct(field.fields, shape, name) if field.type == "struct" else field.type,
         element_bytes(field, shape) if field.array else None,
         is_nullable(field, shape.version),
         field.tag if is_tagged(field, shape.version) else None,

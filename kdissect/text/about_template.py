@@ -1,4 +1,5 @@
-"""The templates of about.txt -> functions that describe an exchange. Caches the parsed file.
+"""The templates of about.txt -> functions that describe an exchange. Caches the parsed templates, and the
+core's form of them for each version.
 
 A template looks like the line that it makes. Facts are separated by commas; a fact without a value vanishes::
 
@@ -43,8 +44,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kdissect.errors import SchemaError
 from kdissect.kafka import schema
 from kdissect.kafka.codes import enum_names
+from kdissect.kafka.compiler import core_struct, has_rare_types
 from kdissect.kafka.decoder import FunctionSource
+from kdissect.kafka.internal.payloads import carries_payloads
+from kdissect.kafka.layout import layout
+from kdissect.kafka.secrets import carries_secrets
 from kdissect.model import Embedded
+from kdissect.native import core
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -55,6 +61,7 @@ if TYPE_CHECKING:
     Describe = Callable[[Exchange, Body, Body], tuple[str, str]]
     """Exchange, request, response -> text about the request, text about the response."""
 
+_BEYOND_DECODING = frozenset({18, 58})  # ApiVersions and Envelope, see bodies.py
 _ZERO_UUID = "A" * 22  # sixteen zero bytes, as Kafka prints them
 
 
@@ -75,6 +82,8 @@ class Call(NamedTuple):
 
 
 Value = Path | Call | int
+
+_API_VERSION = Path("exchange", ("api_version",))
 
 
 class Hole(NamedTuple):
@@ -250,25 +259,29 @@ class _TemplateParser:
 
 
 class Scope(NamedTuple):
-    """What paths start from: a variable with a struct, and its fields, in the versions that matter."""
+    """What paths start from: a variable with a struct, and its fields; ``version``: only those of one."""
 
     variable: str
     message: Message
     fields: tuple[Field, ...]
     path: tuple[str, ...] = ()
     request: Scope | None = None
+    version: int | None = None
 
     def steps(self, path: Path) -> list[tuple[Field, ...]]:
         """The fields that a path leads through: of each step all of that name, none if there is none."""
         fields = self.request.fields if path.root and self.request else self.fields
         steps = []
         for name in path.names:
-            named = tuple(field for field in fields if field.name == name)
+            named = tuple(field for field in fields if field.name == name and self.has(field))
             steps.append(named)
             if named and named[0].type == "bytes":  # what is in them, another schema says
                 break
             fields = tuple(inner for field in named for inner in field.fields)
         return steps
+
+    def has(self, field: Field) -> bool:
+        return self.version is None or self.version in field.versions
 
     def element(self, path: Path, variable: str = "") -> Scope:
         """The scope of an array's elements."""
@@ -304,6 +317,8 @@ def _fact(fact: Fact, scope: Scope) -> Fact | None:
 def _value(value: Any, scope: Scope) -> Any:
     """None if it is absent."""
     if isinstance(value, Path):
+        if value == _API_VERSION and scope.version is not None:
+            return scope.version
         return value if value.root == "exchange" or all(scope.steps(value)) else None
     if not isinstance(value, Call):
         return value
@@ -318,7 +333,7 @@ def _value(value: Any, scope: Scope) -> Any:
     if function == "each":
         others = [fitted(others[0], scope.element(fit))]
     elif function in ("enum", "offset_time"):
-        others = [_names(fit, scope)]
+        others = [_names(first, scope)]
     else:
         others = [_value(each, scope) for each in others]
     return Call(function, (fit, *others))
@@ -331,6 +346,37 @@ def _names(value: Any, scope: Scope) -> tuple[tuple[int, str], ...]:
         return ()
     names = enum_names(scope.message.name, ".".join([*scope.path, *path.names]))
     return tuple((number, name.lower().replace("_", " ")) for number, name in names.items())
+
+
+# Templates -> the native core
+
+
+@cache
+def native_line(api_key: int, version: int) -> Any:
+    """The core's ``Line``, which describes exchanges without making bodies of them. None if that is left to
+    Python: there is no core, no template, or more to a message than its layout.
+    """
+    request, response = schema.request(api_key), schema.response(api_key)
+    if core is None or request is None or response is None or api_key in _BEYOND_DECODING:
+        return None
+    both = templates(request.name.removesuffix("Request"))
+    if both is None or version not in request.versions or version not in response.versions:
+        return None
+    if any(carries_secrets(message) or carries_payloads(message) for message in (request, response)):
+        return None
+    layouts = layout(request, version), layout(response, version)
+    if any(map(has_rare_types, layouts)):
+        return None
+    scope = Scope("", request, request.fields, version=version)
+    try:
+        return core.Line(
+            core_struct(layouts[0], lambda field: (field.name, False)),
+            core_struct(layouts[1], lambda field: (field.name, field.role == "error")),
+            fitted(both[0], scope),
+            fitted(both[1], scope._replace(message=response, fields=response.fields, request=scope)),
+        )
+    except ValueError:
+        return None
 
 
 # Templates -> a function

@@ -76,16 +76,17 @@ def cases(messages: Sequence[Message]) -> list[Case]:
     return result
 
 
-def random_body(shape: Layout, random: Random, *, unknown_tags: bool = True) -> Body:
+def random_body(shape: Layout, random: Random, *, unknown_tags: bool = True, letters: str = _LETTERS) -> Body:
     """A body with nulls, empty and long arrays and strings, tags set and unset."""
-    return _Maker(shape, random, unknown_tags).struct(shape.fields, 0)
+    return _Maker(shape, random, unknown_tags, letters).struct(shape.fields, 0)
 
 
 class _Maker:
-    def __init__(self, shape: Layout, random: Random, unknown_tags: bool) -> None:
+    def __init__(self, shape: Layout, random: Random, unknown_tags: bool, letters: str) -> None:
         self.shape = shape
         self.random = random
         self.unknown_tags = unknown_tags
+        self.letters = letters
 
     def chance(self, percent: int) -> bool:
         return self.random.random() * 100 < percent
@@ -136,7 +137,7 @@ class _Maker:
         if kind == "records":
             raw = random.randbytes(self.size())
             return RecordData(raw, 0, len(raw))
-        return "".join(random.choices(_LETTERS, k=self.size()))
+        return "".join(random.choices(self.letters, k=self.size()))
 
     def size(self) -> int:
         return self.random.choice([127, 128, 5000]) if self.chance(2) else self.random.choice([0, 1, 5, 12])
