@@ -11,6 +11,7 @@ import tomllib
 from pathlib import Path
 
 import click
+from packaging.requirements import Requirement
 
 import kdissect
 from docs import generate, house
@@ -47,6 +48,22 @@ def test_the_version_is_the_same_everywhere() -> None:
 
 def test_generated_documents_are_up_to_date() -> None:
     assert "\n".join(generate.differences()) == "", "run: python docs/generate.py"
+
+
+def test_constraints_pin_what_pyproject_allows() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    allowed = [*project["dependencies"]]
+    for extra in ("metrics", "parquet", "schemas", "telemetry", "tls"):
+        allowed += extras[extra]
+    pinned: dict[str, str] = {}
+    for text in (ROOT / "constraints.txt").read_text(encoding="utf-8").replace("\\\n", " ").splitlines():
+        if "==" in text and not text.lstrip().startswith("#"):
+            name, version = text.split()[0].split("==")
+            pinned[name] = version
+            assert "--hash=sha256:" in text
+    for each in map(Requirement, allowed):
+        assert each.specifier.contains(pinned[each.name]), each
 
 
 def test_every_command_is_documented() -> None:
