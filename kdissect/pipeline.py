@@ -203,6 +203,7 @@ class Dissection:
         messages cannot contain such facts and are skipped after their first bytes.
         """
         learners = [learn]
+        self._numbers = None
         self._connection_type = SkimmedConnection
         self._learning = facts
         if self._end_to_end is not None:

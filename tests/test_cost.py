@@ -31,6 +31,7 @@ MOST = {  # command, traffic, for each: instructions; docs/decisions/answers-bef
     ("read", "loopback", "exchanges"): 5000,
     ("read", "large", "packets"): 210,
     ("read", "chatty", "exchanges"): 3600,
+    ("read --names whole", "chatty", "exchanges"): 4300,
     ("read --json", "chatty", "exchanges"): 4900,
     ("records --json", "loopback", "records"): 325,
     ("summary", "chatty", "exchanges"): 9300,
