@@ -110,7 +110,7 @@ class Entry:
 
 
 class Note(NamedTuple):
-    """A line between entries: a rebalance, a transaction, a pause, omitted entries."""
+    """A line between entries: a rebalance or transaction begins or ends, a pause, omitted entries."""
 
     time_ns: int
     end_ns: int
@@ -225,12 +225,13 @@ class Story:
     def _rebalances(self) -> Iterator[Note]:
         for name, rebalances in () if self._groups is None else timelines(self._groups):
             if self._is_name(name):
-                yield from map(_rebalance, rebalances)
+                for each in rebalances:
+                    yield from _rebalance(each)
 
     def _transactions_seen(self) -> Iterator[Note]:
         for row in () if self._transactions is None else self._transactions.rows().transactions:
             if self._is_name(row.transactional_id):
-                yield _transaction(row)
+                yield from _transaction(row)
 
 
 class _LeftOut:
@@ -300,18 +301,20 @@ def _is_routine(exchange: Exchange) -> bool:
     return exchange.api in _REPEATED
 
 
-def _rebalance(each: Rebalance) -> Note:
-    """``rebalance to generation 4 in 3.01s, 2 -> 3 members: reader-2 joined``."""
-    members = "" if each.members_after is None else many(each.members_after, "member")
-    length = "" if each.end_ns is None else f"took {duration(each.end_ns - each.start_ns)}"
+def _rebalance(each: Rebalance) -> Iterator[Note]:
+    """``rebalance to generation 4 begins: reader-2 joined``, and ``... ends after 3.01s: 3 members``."""
+    name = f"rebalance to generation {each.generation_after}"
     causes = ", ".join(cause(cause_row(every)) for every in each.causes)
-    text = facts(f"rebalance to generation {each.generation_after}", members, length)
-    return Note(each.start_ns, each.end_ns or each.start_ns, f"{text}: {causes}" if causes else text)
+    yield Note(each.start_ns, each.end_ns or each.start_ns, f"{name} begins{f': {causes}' if causes else ''}")
+    if each.end_ns is not None:
+        members = "" if each.members_after is None else f": {many(each.members_after, 'member')}"
+        length = duration(each.end_ns - each.start_ns)
+        yield Note(each.end_ns, each.end_ns, f"{name} ends after {length}{members}")
 
 
-def _transaction(row: TransactionRow) -> Note:
-    """``transaction committed after 1.20s: 3 records, 2 partitions``."""
-    length = duration(row.duration_us * 1000)
+def _transaction(row: TransactionRow) -> Iterator[Note]:
+    """``transaction pay-1 begins``, and ``transaction pay-1 committed after 1.20s: 3 records``."""
+    name, length = named("transaction", row.transactional_id), duration(row.duration_us * 1000)
     state = f"open for {length}" if row.outcome == OPEN else f"{outcome_text(row.outcome)} after {length}"
     amounts = facts(
         many(row.records, "record"),
@@ -320,7 +323,10 @@ def _transaction(row: TransactionRow) -> Note:
         "" if row.start_captured else "start not captured",
     )
     start_ns = (row.start - _EPOCH) // timedelta(microseconds=1) * 1000
-    return Note(start_ns, start_ns, f"{named('transaction', row.transactional_id)} {state}: {amounts}")
+    end_ns = start_ns + row.duration_us * 1000
+    if row.start_captured:
+        yield Note(start_ns, start_ns, f"{name} begins")
+    yield Note(end_ns, end_ns, f"{name} {state}: {amounts}")
 
 
 def _with_gaps(rows: Iterable[Entry | Note]) -> Iterator[Entry | Note]:

@@ -62,7 +62,9 @@ def test_a_group_has_all_that_its_members_sent_and_why_it_rebalanced() -> None:
             sent[entry.client.name, entry.name] += entry.count
     logged = ((each["client_id"], each["api"]) for each in truth("kafka-4-storm")["requests"])
     assert sent == Counter(each for each in logged if each[0] != "calm" and each[1] in GROUP_APIS)
-    causes = [text.rpartition(": ")[2] for text in notes(rows) if text.startswith("rebalance")]
+    about = [text for text in notes(rows) if text.startswith("rebalance")]
+    causes = [text.rpartition(": ")[2] for text in about if " begins: " in text]
+    assert [" begins: " in text for text in about] == [True, False] * len(causes), "each ends where it did"
     did = [(who, what) for group, who, what in truth("kafka-4-storm")["facts"]["did"] if group == "restless"]
     words = {"joins": "joined", "leaves": "left", "dies": "timed out"}
     assert causes == ["first member steady", *(f"{who} {words[what]}" for who, what in did[1:])]
@@ -84,10 +86,18 @@ def test_transactions_end_as_their_producers_saw_them() -> None:
     (fenced,) = (each for each in entries(shared) if each.client.name == "first" and each.errors)
     assert (fenced.name, fenced.errors) == ("EndTxn", ("INVALID_PRODUCER_EPOCH",))
     assert len([each for each in entries(shared) if each.name == "WriteTxnMarkers"]) == 3
-    alone = [
-        text for text in notes(story("txn:pay-alone", "kafka-4-fenced")) if text.startswith("transaction")
-    ]
+    alone = [text for text in notes(story("txn:pay-alone", "kafka-4-fenced")) if " after " in text]
     assert [text.split()[2] for text in alone] == outcomes["alone"]
+
+
+def test_the_outcome_of_a_transaction_is_shown_where_it_ended() -> None:
+    rows = story("txn:pay-alone", "kafka-4-fenced")
+    begins = [row.time_ns for row in rows if isinstance(row, Note) and row.text.endswith(" begins")]
+    ended = [row.time_ns for row in rows if isinstance(row, Note) and " after " in row.text]
+    ends = [row.end_ns // 1000 for row in entries(rows) if row.name == "EndTxn"]
+    assert len(begins) == len(ended) >= 2
+    assert all(before < after for before, after in zip(begins, ended, strict=True))
+    assert {time_ns // 1000 for time_ns in ended} <= set(ends)
 
 
 def test_a_record_goes_from_its_producer_to_replicas_consumers_and_a_commit() -> None:
