@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect.kafka.codes import error_name
 from kdissect.model import Body, Embedded
+from kdissect.phrases import TopicId
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -288,7 +289,8 @@ def _assignment(topics: list[Body] | None, key: str, names: Mapping[str, str]) -
     assigned: dict[str, set[int]] = {}
     for topic in topics:
         if (name := topic.get(key)) is not None:
-            assigned.setdefault(names.get(name, name), set()).update(topic.get("partitions") or ())
+            topic_name = names.get(name) or (TopicId(name) if key == "topic_id" else name)
+            assigned.setdefault(topic_name, set()).update(topic.get("partitions") or ())
     return tuple(sorted((name, tuple(sorted(partitions))) for name, partitions in assigned.items()))
 
 

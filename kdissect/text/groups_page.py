@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kdissect.phrases import ABSENT, listed, many, some
+from kdissect.phrases import ABSENT, listed, many, some, topic_label
 from kdissect.text.page import PageSection, View, number, seconds, table
 
 if TYPE_CHECKING:
@@ -91,9 +91,9 @@ def _assigned(assignment: dict[str, list[int]] | None) -> str:
     if assignment is None:
         return ABSENT
     topics = [
-        f"{topic}-{','.join(map(str, numbers))}"
+        f"{topic_label(topic)}-{','.join(map(str, numbers))}"
         if len(numbers) <= _OFFSETS
-        else f"{topic} ({len(numbers):,})"
+        else f"{topic_label(topic)} ({len(numbers):,})"
         for topic, numbers in assignment.items()
         if numbers
     ]
@@ -159,7 +159,7 @@ _REBALANCES = (
     View("CAUSE", lambda row: "; ".join(map(cause, row.causes)), keep=True, shrinks=True, width=20),
 )
 _COMMITTED = (
-    View("PARTITION", lambda row: f"{row.topic}:{row.partition}", keep=True, shrinks=True),
+    View("PARTITION", lambda row: f"{topic_label(row.topic)}:{row.partition}", keep=True, shrinks=True),
     View("COMMITS", lambda row: f"{row.commits:,}", right=True, keep=True),
     View("FAILED", lambda row: some(row.failed), right=True, keep=True),
     View("FIRST", lambda row: number(row.first_offset), right=True, keep=True),

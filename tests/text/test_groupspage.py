@@ -7,9 +7,11 @@ import pytest
 from kdissect.limits import Limits
 from kdissect.stats.document import CauseRow
 from kdissect.stats.groups import histories
+from kdissect.stats.summarizer import summarize
 from kdissect.text import page
-from kdissect.text.groups_page import cause, sections
+from kdissect.text.groups_page import _assigned, cause, sections
 from kdissect.text.style import PLAIN
+from tests.exchange_factory import exchange
 from tests.groups import commit, counted, heartbeat, history, join, leave, sync
 
 
@@ -99,3 +101,17 @@ def test_the_page_fits(width: int, narrow: bool) -> None:
 def test_causes(row: tuple[str, str | None, str | None, str | None], text: str) -> None:
     name, client, member_id, reason = row
     assert cause(CauseRow(cause=name, time=None, member_id=member_id, client=client, reason=reason)) == text
+
+
+def test_an_assigned_topic_without_a_name_is_shown_by_its_id() -> None:
+    topic = {"topic_id": "bszCrAwKQTKvoijoHlrRoA", "partitions": [0, 1]}
+    request = {"group_id": "g", "member_id": "a", "member_epoch": 1}
+    response = {
+        "error_code": 0,
+        "member_id": "a",
+        "member_epoch": 2,
+        "assignment": {"topic_partitions": [topic]},
+    }
+    summary = summarize([exchange("ConsumerGroupHeartbeat", 0, request, response)], parts=["group_history"])
+    (row,) = (summary.group_history or ())[0].members
+    assert _assigned(row.assignment) == "<id bszCrAwKQTKvoijoHlrRoA>-0,1"

@@ -9,7 +9,7 @@ from kdissect.anomalies import ERROR, NOTE, WARNING
 from kdissect.exchanges.outcomes import outstanding_ns, overdue_ns
 from kdissect.kafka.codes import error_code
 from kdissect.model import ANSWERED, UNANSWERED
-from kdissect.phrases import duration, many
+from kdissect.phrases import duration, many, topic_label
 from kdissect.stats.connection_log import BROKER, HANDSHAKE_APIS
 from kdissect.stats.findings.rule import APIS, SECOND_NS, Bursts, Evidence, Minutes, Rule
 from kdissect.stats.quantiles import Bounded, Distinct, Quantiles
@@ -182,7 +182,7 @@ class LeadersMoving(Rule):
             )
             more = f" and {len(partitions) - _PLACES:,} more" if len(partitions) > _PLACES else ""
             yield self.finding(
-                f"topic {topic}",
+                f"topic {topic_label(topic)}",
                 f"{many(evidence.count, 'leader change')}: partition {named}{more}",
                 evidence,
                 WARNING if max(map(len, partitions.values())) > _OFTEN else NOTE,
@@ -235,7 +235,7 @@ class NotLeader(Rule):
         for (client, topic), each in self.kept.items():
             if each.busiest >= _STORM:
                 yield self.finding(
-                    f"client {client}, topic {topic}",
+                    f"client {client}, topic {topic_label(topic)}",
                     f"{each.count:,} responses from brokers that do not lead the partition, {each.peak}",
                     each,
                 )

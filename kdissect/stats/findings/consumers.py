@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from kdissect.anomalies import ERROR, WARNING
 from kdissect.exchanges.fetch_sessions import FetchSessions
 from kdissect.kafka.codes import error_code
+from kdissect.phrases import topic_label
 from kdissect.stats.findings.rule import SECOND_NS, Bursts, Evidence, Rule
 from kdissect.stats.groups import STORM, STORM_NS, Groups, causes, storms, timelines
 from kdissect.stats.lag import ClientLag
@@ -161,7 +162,7 @@ class FallingBehind(Rule):
             for each in partitions:
                 evidence.merge(each)
             yield self.finding(
-                f"client {client}, topic {topic}",
+                f"client {client}, topic {topic_label(topic)}",
                 f"{last:,} records behind at the end, {first:,} when first seen; it reads {pace:,.0f} "
                 "records/s",
                 evidence,
@@ -248,7 +249,9 @@ class OutOfRange(Rule):
         for (client, topic), each in self.kept.items():
             times = "once" if each.count == 1 else f"{each.count:,} times"
             yield self.finding(
-                f"client {client}, topic {topic}", f"requested an out-of-range offset {times}", each
+                f"client {client}, topic {topic_label(topic)}",
+                f"requested an out-of-range offset {times}",
+                each,
             )
 
 

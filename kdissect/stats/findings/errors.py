@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kdissect.anomalies import ERROR, WARNING
 from kdissect.kafka.codes import error_name
-from kdissect.phrases import many
+from kdissect.phrases import many, topic_label
 from kdissect.stats.findings.rule import Evidence, Minutes, Rule
 from kdissect.stats.quantiles import Distinct
 from kdissect.stats.sums import merged, summed
@@ -67,7 +67,7 @@ class ProduceRefused(Rule):
         """Clients whose records are rejected."""
         for (client, topic, error), each in self.kept.items():
             yield self.finding(
-                f"client {client}, topic {topic}",
+                f"client {client}, topic {topic_label(topic)}",
                 f"{many(each.count, 'batch', 'batches')} rejected: {error}",
                 each,
             )
@@ -93,7 +93,13 @@ class AuthorizationDenied(Rule):
                 topics = {
                     each.topic for each in facts.touched if each.error and error_name(each.error) == error
                 }
-                name = f"topic {min(topics)}" if topics else f"group {facts.group}" if facts.group else ""
+                name = (
+                    f"topic {topic_label(min(topics))}"
+                    if topics
+                    else f"group {facts.group}"
+                    if facts.group
+                    else ""
+                )
                 key = facts.client, facts.exchange.principal, facts.api, error, name
                 self.kept[key].add(facts)
 
@@ -133,7 +139,9 @@ class NotEnoughReplicas(Rule):
         """Topics that cannot be written."""
         for (topic, error), each in self.kept.items():
             yield self.finding(
-                f"topic {topic}", f"{many(each.count, 'batch', 'batches')} rejected: {error}", each
+                f"topic {topic_label(topic)}",
+                f"{many(each.count, 'batch', 'batches')} rejected: {error}",
+                each,
             )
 
 
@@ -167,7 +175,9 @@ class StorageError(Rule):
     def findings(self) -> Iterator[FindingRow]:
         """Brokers with such errors."""
         for (broker, error), each in self.kept.items():
-            topics = f", topics {', '.join(each.topics.first(3))}" if len(each.topics) else ""
+            topics = (
+                f", topics {', '.join(map(topic_label, each.topics.first(3)))}" if len(each.topics) else ""
+            )
             yield self.finding(
                 f"broker {broker}", f"{many(each.count, 'response')} with {error}{topics}", each
             )

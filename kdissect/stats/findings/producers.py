@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from kdissect.anomalies import ERROR, NOTE, WARNING
 from kdissect.exchanges import content
 from kdissect.kafka.codes import error_code
+from kdissect.phrases import topic_label
 from kdissect.stats.findings.rule import APIS, Bursts, Evidence, Rule, Topics
 from kdissect.stats.quantiles import Distinct
 from kdissect.stats.sums import largest, merged, summed, total
@@ -75,7 +76,7 @@ class Acks(Rule):
                     f" and {more:,} more" if more > 0 else ""
                 )
                 yield self.finding(
-                    f"topic {topic}",
+                    f"topic {topic_label(topic)}",
                     f"{each.count:,} Produce request{'s' if each.count > 1 else ''} with acks={acks} by "
                     f"{clients}, to {replicas} replicas: {_MEANS[acks]}",
                     each,
@@ -181,7 +182,7 @@ class HotPartitions(Rule):
             fraction = partitions[hottest].bytes / max(1, total)
             if number >= _PARTITIONS and batches >= _BATCHES and fraction >= max(_SHARE, _TIMES / number):
                 yield self.finding(
-                    f"topic {topic}, partition {hottest}",
+                    f"topic {topic_label(topic)}, partition {hottest}",
                     f"{fraction:.0%} of the {total:,} bytes written to {number:,} partitions",
                     partitions[hottest],
                 )
@@ -239,7 +240,9 @@ class RequestsTooLarge(Rule):
                 if refused
                 else f"{each.count:,} batch{plural} with a single record of up to {each.most_bytes:,} bytes"
             )
-            yield self.finding(f"client {client}, topic {topic}", sentence, each, ERROR if refused else NOTE)
+            yield self.finding(
+                f"client {client}, topic {topic_label(topic)}", sentence, each, ERROR if refused else NOTE
+            )
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -296,7 +299,7 @@ class TinyBatches(Rule):
                 continue
             if each.bytes < _BYTES * each.count:
                 yield self.finding(
-                    f"client {client}, topic {topic}",
+                    f"client {client}, topic {topic_label(topic)}",
                     f"{each.count:,} batches averaging {each.records / each.count:.1f} records and "
                     f"{each.bytes // each.count:,} bytes, {each.peak}",
                     each,

@@ -90,3 +90,19 @@ def test_a_coordinator_that_is_missing_for_long(error: str) -> None:
     assert row.message.startswith(f"12 responses with {error}, all within a minute")
     assert findings_of(CoordinatorUnavailable, heartbeats(error, 5, 1)) == []
     assert findings_of(CoordinatorUnavailable, heartbeats(error, 30, 20)) == []
+
+
+@pytest.mark.parametrize("rule", [ProduceRefused, AuthorizationDenied, NotEnoughReplicas, StorageError])
+def test_a_topic_without_a_name_is_shown_by_its_id(rule: type[Rule]) -> None:
+    code = {
+        ProduceRefused: "INVALID_RECORD",
+        AuthorizationDenied: "TOPIC_AUTHORIZATION_FAILED",
+        NotEnoughReplicas: "NOT_ENOUGH_REPLICAS",
+        StorageError: "KAFKA_STORAGE_ERROR",
+    }[rule]
+    topic = {"topic_id": "bszCrAwKQTKvoijoHlrRoA"}
+    request = {"acks": -1, "topic_data": [{**topic, "partition_data": [{"index": 0}]}]}
+    result = {"index": 0, "error_code": error_code(code)}
+    response = {"responses": [{**topic, "partition_responses": [result]}]}
+    (row,) = findings_of(rule, [facts_of("Produce", 13, 1, request, response)])
+    assert "<id bszCrAwKQTKvoijoHlrRoA>" in row.subject + row.message
