@@ -14,6 +14,7 @@ import pytest
 
 from kdissect import dissect, open_capture, summarize
 from kdissect.stats.summarizer import PARTS
+from kdissect.stats.views import ordered
 from samples.golden import captures, name_of
 
 if TYPE_CHECKING:
@@ -131,6 +132,8 @@ def test_a_consumer_that_keeps_up_ranks_no_slower_than_one_that_lags() -> None:
     assert quick.wait_us.count > slow.wait_us.count
     assert (quick.wait_us.p99 or 0) > (slow.service_us.p99 or 0) > 0
     assert (quick.service_us.p99 or 0) <= (slow.service_us.p99 or 0)
+    ranking = [row.client for row in ordered(summary_of("kafka-4-lag"), "latency").clients or ()]
+    assert ranking.index("quick") > ranking.index("slow")
 
 
 def test_offsets_and_lag_are_those_of_kafka_consumer_groups() -> None:

@@ -100,7 +100,7 @@ _RANKING: dict[tuple[str | None, bool], str] = {
     ("count", False): "RECORDS",
     ("bytes", True): "BYTES",
     ("throttle", True): "THROTTLED",
-    **{("latency", of_load): "P99" for of_load in (False, True)},
+    **{("latency", of_load): "P95" for of_load in (False, True)},
     **{("errors", of_load): "ERRORS" for of_load in (False, True)},
 }
 """Headings of the numbers by which rows are ranked, by order and whether they are about exchanges; otherwise
@@ -135,7 +135,7 @@ def ranked_views(
     notes = tuple(
         note
         for note, applies in (
-            ("ordered by P99; SHARE: of the sum of service times", order == "latency"),
+            ("ordered by P95; SHARE: of the sum of service times", order == "latency"),
             ("BYTES: in, out, and replicated to other brokers", heading == "BYTES" and not of_load),
         )
         if applies
@@ -314,7 +314,7 @@ _TOPICS = (
     View("CONSUMERS", lambda row: listed(row.consumers) or ABSENT, shrinks=True),
     *_VOLUME,
     View("N", lambda row: some(row.produce_service_us.count), right=True),
-    View("P99", lambda row: us(row.produce_service_us.p99), right=True),
+    View("P95", lambda row: us(row.produce_service_us.p95), right=True),
 )
 _PARTITIONS = (
     View("PARTITION", _partition, keep=True, shrinks=True),
