@@ -164,6 +164,10 @@ class TcpAnalysis:
         """How many of those the other side had already received, as it reported (D-SACK, RFC 2883)."""
         return self._of(1 - side, _SPURIOUS)
 
+    def lost(self, side: int) -> int:
+        """How many were necessary: the segment, or one like it, had been lost."""
+        return max(0, self.retransmitted(side) - self.spurious(side))
+
     def duplicate_acks(self, side: int) -> int:
         """Duplicate acknowledgments that a side sent."""
         return self._of(side, _DUPLICATE_ACKS)

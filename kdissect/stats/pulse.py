@@ -26,6 +26,7 @@ from kdissect.stats.pulse_groups import PulseGroups
 from kdissect.stats.quantiles import Bounded
 from kdissect.stats.record_counts import RecordTotals
 from kdissect.stats.sums import Mergeable, Summed, either, latest, merged, summed, total
+from kdissect.stats.survey import KAFKA
 from kdissect.stats.traffic import Failure, Load, failures_of
 
 if TYPE_CHECKING:
@@ -155,6 +156,8 @@ class Now(NamedTuple):
         connections: those active in the last minute.
         not_opened: connections to Kafka listeners that were refused or not answered, so far.
         cut_off: connections that brokers ended while requests were outstanding, so far.
+        segments, lost: TCP segments with payload of the connections that ended so far, and how many of those
+            were lost and retransmitted.
     """
 
     now_ns: int | None
@@ -172,6 +175,8 @@ class Now(NamedTuple):
     exchanges: int
     packets: int
     packets_per_second: float
+    segments: int = 0
+    lost: int = 0
     not_opened: int = 0
     cut_off: int = 0
 
@@ -198,6 +203,7 @@ class Pulse:
         self._max_connections = limits.connections
         self._overdue: list[tuple[Exchange, PulseRow[Load], PulseRow[Load]]] = []  # with API and client
         self._failed = self._no_answer = self._not_opened = self._cut_off = 0
+        self._segments = self._lost = 0
         self._listeners = Listeners(limits)
         self._since_ns = self._last_packet_ns = self._last_exchange_ns = self._pruned_ns = 0
         self._arrivals: deque[tuple[int, int]] = deque()  # times, packets until then
@@ -252,6 +258,9 @@ class Pulse:
             self._not_opened += 1
         elif row.outstanding_calls and row.ended_by == BROKER:
             self._cut_off += 1
+        if row.tcp is not None and row.protocol == KAFKA:
+            self._segments += row.tcp.segments(0) + row.tcp.segments(1)
+            self._lost += row.tcp.lost(0) + row.tcp.lost(1)
 
     def did_not_open(self, row: ConnectionLogRow) -> bool:
         """Whether a connection to a Kafka listener was refused or not answered."""
@@ -295,6 +304,8 @@ class Pulse:
             packets=self.packets,
             packets_per_second=self._packet_rate(now_ns),
             not_opened=self._not_opened,
+            segments=self._segments,
+            lost=self._lost,
             cut_off=self._cut_off,
         )
 

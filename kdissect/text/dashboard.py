@@ -39,6 +39,7 @@ _TALL = 40
 _FIXED = 5  # title, headline, tabs, counters, keys
 _GAP = "  "
 _NO_PACKET_S, _NO_EXCHANGE_S = 2.0, 5.0
+_LOST, _LOST_SHARE = 10, 0.01  # segments: as for the finding network-loss
 _HEADING, _SORTED, _TAB, _SELECTED = "dim", "bold", "", "reverse"
 
 
@@ -108,11 +109,17 @@ def _headline(now: Now, width: int) -> Line:
         (failed, ALARM) if every.failed_per_second else ("0 fail", "green"),
         (f"{now.not_opened:,} not opened", ALARM) if now.not_opened else None,
         (f"{now.cut_off:,} cut off", ALARM) if now.cut_off else None,
+        (f"{100 * now.lost / now.segments:.1f}% of segments lost", WARNING) if _loses(now) else None,
         (f"{rebalancing:,} rebalancing", WARNING) if rebalancing else None,
         (latencies, "bold"),
         (f"{rate(every.throttled)} throttled/s", WARNING) if every.throttled else None,
         (f"in {amount(every.request_bytes)}/s  out {amount(every.response_bytes)}/s", ""),
     )
+
+
+def _loses(now: Now) -> bool:
+    """Whether more is lost than usual."""
+    return now.lost >= _LOST and now.lost >= _LOST_SHARE * now.segments
 
 
 def _tabs(state: UiState) -> Line:

@@ -191,7 +191,7 @@ class Metrics:
             self._connect.observe(tcp.connect_ns / 1e9)
         for end, side in ((CLIENT, row.client_side), (BROKER, 1 - row.client_side)):
             self._segments.labels(end).inc(tcp.segments(side))
-            self._retransmissions.labels(end).inc(max(0, tcp.retransmitted(side) - tcp.spurious(side)))
+            self._retransmissions.labels(end).inc(tcp.lost(side))
             self._zero_window.labels(end).inc(tcp.zero_window_ns(side, row.closed_ns or 0) / 1e9)
 
     def collect(self) -> Iterator[Metric]:

@@ -95,6 +95,16 @@ def test_connections_that_do_not_open_and_that_brokers_cut_off() -> None:
     assert (pulse.now().not_opened, pulse.now().cut_off) == (1, 1)
 
 
+def test_lost_segments() -> None:
+    pulse = Pulse()
+    feed = ConnectionFeed(DEFAULT, pulse.connect, filtered=False)
+    with open_capture("samples/troubles/loss.pcap.gz") as packets:
+        for exchange in Dissection(packets, observer=feed):
+            pulse.feed(Facts(exchange))
+            feed.exchange(exchange)
+    assert (pulse.now().lost, pulse.now().segments) == (22, 626), "as in the finding network-loss"
+
+
 def test_silence_is_reported() -> None:
     pulse = fed(beat(0))
     assert now(pulse, 1, 5).silent_s == 0

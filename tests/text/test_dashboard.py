@@ -67,6 +67,13 @@ def test_panes_at_80x24(key: str, headings: list[str], first: str) -> None:
     assert lines[4].split()[0] == first
 
 
+def test_lost_segments_are_shown_if_they_are_more_than_usual() -> None:
+    current = busy().now()
+    assert "3.5% of segments lost" in screen(current._replace(segments=626, lost=22))[1]
+    assert "lost" not in screen(current._replace(segments=6260, lost=22))[1]
+    assert "lost" not in screen(current._replace(segments=20, lost=9))[1]
+
+
 def test_a_group_and_its_lag() -> None:
     assert screen(None, "4")[4].split() == ["g", "stable", "1", "510", "orders:0", "510", "1"]
 

@@ -806,7 +806,7 @@ class NetworkLoss(ConnectionRule):
         tcp = row.tcp
         if tcp is None or not is_kafka(row) or tcp.opening not in (OPENED, None):
             return
-        lost = [max(0, tcp.retransmitted(side) - tcp.spurious(side)) for side in (0, 1)]
+        lost = [tcp.lost(side) for side in (0, 1)]
         kept = self.kept[row.client_id or row.client.ip, row.client.ip, str(row.broker)]
         kept.segments += tcp.segments(0) + tcp.segments(1)
         kept.syns += tcp.syn_retransmissions > 0
