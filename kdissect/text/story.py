@@ -175,9 +175,10 @@ class Story:
     def close(self) -> list[Entry | Note]:
         """The entries and the notes between them, in order of time."""
         self._end_folds()
-        notes, left_out = [*self._rebalances(), *self._transactions_seen()], self._left_out
+        events, left_out = [*self._rebalances(), *self._transactions_seen()], self._left_out
         if self.hidden:
-            notes = [note for note in notes if self._is_among_entries(note)]
+            events = [event for event in events if self._is_among_entries(event)]
+        notes = [note for event in events for note in event]
         shown = [note for note in notes if not left_out.begin_ns <= note.time_ns <= left_out.end_ns]
         if left_out.exchanges:
             shown.append(left_out.note(len(notes) - len(shown)))
@@ -185,11 +186,11 @@ class Story:
         rows.sort(key=attrgetter("time_ns"))  # a note comes before the first exchange that it covers
         return list(_with_gaps(rows))
 
-    def _is_among_entries(self, note: Note) -> bool:
-        """Whether a note is about the time of the entries."""
+    def _is_among_entries(self, event: Sequence[Note]) -> bool:
+        """Whether an event happened in the time of the entries."""
         entries = [*self._first, *self._latest]
-        return any(entry.time_ns <= note.end_ns for entry in entries) and any(
-            note.time_ns <= entry.end_ns for entry in entries
+        return any(entry.time_ns <= event[-1].end_ns for entry in entries) and any(
+            event[0].time_ns <= entry.end_ns for entry in entries
         )
 
     def _fold(self, entry: Entry) -> None:
@@ -222,16 +223,15 @@ class Story:
         if len(self._latest) > self._half:
             self._left_out.add(self._latest.popleft())
 
-    def _rebalances(self) -> Iterator[Note]:
+    def _rebalances(self) -> Iterator[list[Note]]:
         for name, rebalances in () if self._groups is None else timelines(self._groups):
             if self._is_name(name):
-                for each in rebalances:
-                    yield from _rebalance(each)
+                yield from map(_rebalance, rebalances)
 
-    def _transactions_seen(self) -> Iterator[Note]:
+    def _transactions_seen(self) -> Iterator[list[Note]]:
         for row in () if self._transactions is None else self._transactions.rows().transactions:
             if self._is_name(row.transactional_id):
-                yield from _transaction(row)
+                yield _transaction(row)
 
 
 class _LeftOut:
@@ -301,18 +301,22 @@ def _is_routine(exchange: Exchange) -> bool:
     return exchange.api in _REPEATED
 
 
-def _rebalance(each: Rebalance) -> Iterator[Note]:
+def _rebalance(each: Rebalance) -> list[Note]:
     """``rebalance to generation 4 begins: reader-2 joined``, and ``... ends after 3.01s: 3 members``."""
     name = f"rebalance to generation {each.generation_after}"
     causes = ", ".join(cause(cause_row(every)) for every in each.causes)
-    yield Note(each.start_ns, each.end_ns or each.start_ns, f"{name} begins{f': {causes}' if causes else ''}")
-    if each.end_ns is not None:
-        members = "" if each.members_after is None else f": {many(each.members_after, 'member')}"
-        length = duration(each.end_ns - each.start_ns)
-        yield Note(each.end_ns, each.end_ns, f"{name} ends after {length}{members}")
+    text = f"{name} begins{f': {causes}' if causes else ''}"
+    if each.end_ns is None:
+        return [Note(each.start_ns, each.start_ns, text)]
+    members = "" if each.members_after is None else f": {many(each.members_after, 'member')}"
+    length = duration(each.end_ns - each.start_ns)
+    return [
+        Note(each.start_ns, each.end_ns, text),
+        Note(each.end_ns, each.end_ns, f"{name} ends after {length}{members}"),
+    ]
 
 
-def _transaction(row: TransactionRow) -> Iterator[Note]:
+def _transaction(row: TransactionRow) -> list[Note]:
     """``transaction pay-1 begins``, and ``transaction pay-1 committed after 1.20s: 3 records``."""
     name, length = named("transaction", row.transactional_id), duration(row.duration_us * 1000)
     state = f"open for {length}" if row.outcome == OPEN else f"{outcome_text(row.outcome)} after {length}"
@@ -324,9 +328,8 @@ def _transaction(row: TransactionRow) -> Iterator[Note]:
     )
     start_ns = (row.start - _EPOCH) // timedelta(microseconds=1) * 1000
     end_ns = start_ns + row.duration_us * 1000
-    if row.start_captured:
-        yield Note(start_ns, start_ns, f"{name} begins")
-    yield Note(end_ns, end_ns, f"{name} {state}: {amounts}")
+    end = Note(end_ns, end_ns, f"{name} {state}: {amounts}")
+    return [Note(start_ns, start_ns, f"{name} begins"), end] if row.start_captured else [end]
 
 
 def _with_gaps(rows: Iterable[Entry | Note]) -> Iterator[Entry | Note]:
