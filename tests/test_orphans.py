@@ -37,7 +37,7 @@ def capture(tmp_path_factory: pytest.TempPathFactory) -> Path:
         sent_ns
         for times in of_connections.values()
         for (sent_ns, answered_ns), (next_ns, _) in pairwise(times)
-        if next_ns - answered_ns > DEFAULT.patience_ns
+        if next_ns - answered_ns > DEFAULT.reorder_window_ns
     )
     path = tmp_path_factory.mktemp("orphans") / "cut.pcapng"
     return write(path, [packet for packet in packets if packet.time_ns > begin_ns])
