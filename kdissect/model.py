@@ -182,6 +182,24 @@ class Retransmitted(NamedTuple):
     is_spurious: bool = False
 
 
+class TlsSession(NamedTuple):
+    """The TLS session of a connection, as far as it was captured.
+
+    Attributes:
+        version: ``TLS 1.3``.
+        cipher: cipher suite, as IANA registers it.
+        server_name: that the client requested (SNI).
+        principal: the subject of the client's certificate, as Kafka names it: ``User:CN=alice,O=Example``.
+        client_randoms: of the sessions that were decrypted; key logs name sessions by them.
+    """
+
+    version: str | None = None
+    cipher: str | None = None
+    server_name: str | None = None
+    principal: str | None = None
+    client_randoms: tuple[bytes, ...] = ()
+
+
 class Closed(NamedTuple):
     """The end of a connection.
 
@@ -190,10 +208,12 @@ class Closed(NamedTuple):
             (the limit on connections was reached), ``idle``, or ``end`` (of the capture).
         time_ns: packet time of the end: of the last segment, of the deadline, or of the segment that began
             the next connection.
+        tls: its TLS session; None if it is not TLS, or there is no key log.
     """
 
     reason: str
     time_ns: int = 0
+    tls: TlsSession | None = None
 
 
 class Endpoint(NamedTuple):
@@ -282,6 +302,7 @@ class ConnectionInfo:
         from_start: whether the beginning of the broker's stream was captured.
         splitter: state for splitting the next latency (exchanges/latency.py); None until needed.
         ended_ns: time of the first FIN, once the connection has ended; None if there was none.
+        is_decrypted: whether it was TLS.
     """
 
     id: str
@@ -297,6 +318,7 @@ class ConnectionInfo:
     from_start: bool = False
     splitter: Any = None
     ended_ns: int | None = None
+    is_decrypted: bool = False
 
 
 class LatencyParts(NamedTuple):

@@ -216,7 +216,7 @@ class Dissection:
         else:  # the packets of short connections show their requests
             self._connections = SkimmedConnections(self._limits, self._shard, facts.listeners, needed_apis)
         skimmed = cast("dict[Connection, SkimmedConnection | None]", self._kafka_connections)
-        for events in self._plaintext(chain(self._events(), self._last_events())):
+        for events in self.streams():
             for connection, side, item in events:
                 kafka = skimmed.get(connection)
                 if kafka is not None and kafka.skims(side, item):
@@ -224,6 +224,14 @@ class Dissection:
                 for exchange in self._dissect(connection, side, item):
                     for learn_from in learners:
                         learn_from(exchange, facts)
+
+    def streams(self) -> Iterator[list[Event]]:
+        """The bytes of connections in order, with TLS decrypted, instead of the exchanges in them."""
+        return iter(self._plaintext(chain(self._events(), self._last_events())))
+
+    def key_log(self, client_randoms: Iterable[bytes]) -> bytes:
+        """Lines of a key log for these TLS sessions."""
+        return b"" if self._decryption is None else self._decryption.key_log(client_randoms)
 
     def watch_overdue(self, take: Callable[[Exchange, Exchange], object]) -> None:
         """Call ``take`` with each request that becomes overdue while it is outstanding; see ``Overdue``."""
@@ -398,6 +406,7 @@ class Dissection:
             forced[0] if len(forced) == 1 else None,
             self.counts,
             known[0] if len(known) == 1 else None,
+            None if self._decryption is None else self._decryption.session(connection),
         )
 
     def _close(self, connection: Connection, end: Closed) -> list[Exchange]:

@@ -123,11 +123,15 @@ class ConnectionIndex:
 
     def select_packets(self, packets: Iterable[Packet]) -> Iterator[Packet]:
         """Yield packets of selected connections. ``packets`` are those of the first pass, in that order."""
-        marks, packets = self._marks, iter(packets)
+        packets = iter(packets)
         for numbers in self._blocks():
             for connection, packet in zip(numbers, packets, strict=False):
-                if connection < len(marks) and marks[connection] == SELECTED:
+                if self.is_selected(connection):
                     yield packet
+
+    def is_selected(self, connection: int) -> bool:
+        """Whether a connection is selected and not excluded."""
+        return connection < len(self._marks) and self._marks[connection] == SELECTED
 
     def _mark(self, connection: int, mark: int) -> None:
         missing = connection + 1 - len(self._marks)

@@ -59,7 +59,7 @@ _EARLIEST_NS, _LATEST_NS = -(1 << 63), (1 << 63) - 1
 _ORDERS = {struct.pack(order + "I", BYTE_ORDER_MAGIC): order for order in "<>"}
 # Blocks that Wireshark numbers like packets: systemd journal entries, custom blocks of both kinds.
 _NUMBERED = (9, 0xBAD, 0x40000BAD)
-_TLS_KEY_LOG = 0x544C534B
+TLS_KEY_LOG = 0x544C534B
 _MOST_SECRETS_BYTES = 256 * MIB  # of one block
 _PACKET_KINDS = (ENHANCED_PACKET, SIMPLE_PACKET, OBSOLETE_PACKET)
 
@@ -473,7 +473,7 @@ def secrets_in(path: str, *, before_packets: bool = False) -> Iterator[bytes]:
             kind, total, secrets_type = struct.unpack(order + "3I", head)
             if total < HEAD_BYTES or (before_packets and kind in _PACKET_KINDS):
                 return
-            if kind == SECRETS and secrets_type == _TLS_KEY_LOG and total <= _MOST_SECRETS_BYTES:
+            if kind == SECRETS and secrets_type == TLS_KEY_LOG and total <= _MOST_SECRETS_BYTES:
                 (length,) = struct.unpack(order + "I", file.read(4).ljust(4, b"\0"))
                 yield file.read(min(length, total))
                 file.seek(total - HEAD_BYTES - 4 - min(length, total), 1)

@@ -17,8 +17,10 @@ from kdissect.capture.pcapng import (
     INTERFACE_NAME,
     INTERFACE_RESOLUTION,
     RECEIVED,
+    SECRETS,
     SECTION,
     STATISTICS,
+    TLS_KEY_LOG,
 )
 from kdissect.limits import DEFAULT
 
@@ -56,6 +58,10 @@ class PcapngWriter:
         high, low = _ticks(packet.time_ns)
         head = struct.pack("<5I", index, high, low, len(packet.data), packet.length)
         self._file.write(block(ENHANCED_PACKET, head + packet.data))
+
+    def add_key_log(self, lines: bytes) -> None:
+        """Append a TLS key log, as a Decryption Secrets Block."""
+        self._file.write(block(SECRETS, struct.pack("<II", TLS_KEY_LOG, len(lines)) + lines))
 
     def count(self, interface: Interface, statistics: InterfaceStatistics, time_ns: int) -> None:
         """Append the counters of an interface as of this time."""

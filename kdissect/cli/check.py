@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kdissect.cli.help import command
-from kdissect.cli.options import color_option, input_options, names_option
+from kdissect.cli.options import color_option, input_options, names_option, preference_option
 from kdissect.cli.run import Query, open_run
 from kdissect.cli.terminal import style_of, width
 from kdissect.stats.quality import GOOD
@@ -39,6 +39,7 @@ one side of the traffic was not captured. kdissect summary shows what led to it.
 
 @command(epilog=EXAMPLES)
 @input_options
+@preference_option
 @names_option()
 @click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON document (schema: docs/check.schema.json)."

@@ -103,7 +103,6 @@ OPTION_HINTS = {
     "-n": "not needed: kdissect does not resolve names",
     "-nn": "not needed: kdissect does not resolve names",
     "-N": "not needed: kdissect does not resolve names",
-    "-o": "there are no preferences; -d tcp.port==PORT,kafka decodes a port as Kafka",
     "-O": "-V shows all fields of an exchange",
     "-R": "--where, or -Y, selects the exchanges to show",
     "-s": "the snapshot length was set when the capture was recorded (tcpdump -s)",

@@ -8,8 +8,8 @@ from __future__ import annotations
 import click
 
 _INPUT = (
-    "-r -d --port --names --tls-keylog --show-secrets -i -f -s -B --no-promiscuous -Z --follow -D --master "
-    "--remote --conf"
+    "-r -d --port --names --tls-keylog -o --show-secrets -i -f -s -B --no-promiscuous -Z --follow -D "
+    "--master --remote --conf"
 )
 _FILTER = (
     "--api --topic --partition --client --group --error --kind --slower-than --bigger-than --since --until "
@@ -18,9 +18,9 @@ _FILTER = (
 )
 _OUTPUT = (
     "-V -x --full --records --json --csv --fields --heading --order --quiet -t --color -w --mode "
-    "--check-crcs --template --schemas --output -b -a --format --compress --tables --bodies --rotate "
-    "--partition-by --lines --summary --top --prometheus --prometheus-cert --prometheus-key "
-    "--by --order-by --max-rows --interval "
+    "--with-keys --decrypted --check-crcs --template --schemas --output -b -a --format --compress "
+    "--tables --bodies --rotate --partition-by --lines --summary --top --prometheus "
+    "--prometheus-cert --prometheus-key --by --order-by --max-rows --interval "
     "--groups --lag --versions --transactions --connections --findings --list --fail --sketches "
     "--diagram --mermaid --overwrite --report --ddl --sql --pyspark --location --start --source"
 )

@@ -130,6 +130,21 @@ def to_kafka_ports(text: str) -> frozenset[int]:
     return _parse_parameter(parse_port_rule, text)
 
 
+_KEY_LOG_PREFERENCE = "tls.keylog_file"
+
+
+def to_key_log(text: str) -> str:
+    """``tls.keylog_file:FILE`` -> the file.
+
+    Raises:
+        click.BadParameter: it is another of tshark's preferences.
+    """
+    name, _, path = text.partition(":")
+    if name != _KEY_LOG_PREFERENCE or not path:
+        raise click.BadParameter(f'"{text}": the only preference is {_KEY_LOG_PREFERENCE}:FILE')
+    return path
+
+
 def _parse_parameter(parse: Callable[[str], frozenset[int]], text: str) -> frozenset[int]:
     try:
         return parse(text)
@@ -168,7 +183,7 @@ def take_options(options: dict[str, Any]) -> Options:
         ports=frozenset().union(*options.pop("ports")),
         kafka_ports=frozenset().union(*options.pop("decode_as")),
         show_secrets=options.pop("show_secrets"),
-        key_logs=key_logs(options.pop("tls_keylog", ())),
+        key_logs=key_logs((*options.pop("tls_keylog", ()), *options.pop("preferences", ()))),
         criteria={name: texts for name in CRITERIA if (texts := options.pop(name, ()))},
         where=options.pop("where", None),
         exchanges=frozenset(options.pop("exchanges", ())),
@@ -305,6 +320,16 @@ input_options = combine(
     click.option("--no-progress", is_flag=True, help="No progress bar on stderr."),
 )
 """Which captures to read and which connections to decode as Kafka."""
+
+preference_option = click.option(
+    "-o",
+    "preferences",
+    multiple=True,
+    type=to_key_log,
+    metavar=f"{_KEY_LOG_PREFERENCE}:FILE",
+    help="Same as --tls-keylog FILE.",
+)
+"""As in tshark, for commands whose -o has no other meaning."""
 
 live_options = combine(_traffic_options, limits_option(LIVE))
 """The same for live traffic, without input files."""

@@ -2,7 +2,8 @@
 
 Whether a connection is selected is known only after its first packets. So a capture is read twice: to find
 the connections, then to copy their packets. Input that can be read only once is buffered in a temporary file.
-Connections that carry credentials are omitted unless --show-secrets is set.
+Connections that carry credentials are omitted unless --show-secrets is set, those inside TLS only if the file
+shows what is inside: --with-keys writes the secrets of their sessions, --decrypted the plaintext.
 """
 
 from __future__ import annotations
@@ -23,17 +24,19 @@ from kdissect.capture.write import PcapngWriter
 from kdissect.cli.run import open_run
 from kdissect.cli.terminal import reading, warn
 from kdissect.files import replacing
+from kdissect.net.packets import PacketMaker
 from kdissect.phrases import many
+from kdissect.pipeline import Dissection
 from kdissect.stats.credentials import may_carry_credentials, may_hide_credentials
 from kdissect.stats.survey import Survey
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from typing import BinaryIO
+    from typing import Any, BinaryIO
 
     from kdissect.cli.run import Query, SingleRun
     from kdissect.exchanges.kafka_connection import KafkaConnection
-    from kdissect.model import Closed, Exchange
+    from kdissect.model import Closed, Exchange, Packet
     from kdissect.net.connection import Connection
     from kdissect.stats.survey import Packets
 
@@ -41,20 +44,40 @@ STDIN = STDOUT = "-"
 _COMPRESSED = frozenset({".gz", ".zst", ".lz4"})
 
 
-class CredentialObserver(Survey):
-    """Excludes connections with bytes that were not dissected and may hide credentials."""
+AS_CAPTURED, WITH_KEYS, DECRYPTED = "as captured", "with keys", "decrypted"
+"""What is written of TLS connections."""
 
-    def __init__(self, query: Query, index: ConnectionIndex) -> None:
+
+class CredentialObserver(Survey):
+    """Excludes connections with bytes that were not dissected and may hide credentials.
+
+    Args:
+        query: what to read.
+        index: of connections.
+        of_tls: what is written of TLS connections.
+
+    Attributes:
+        client_randoms: of the TLS sessions of each connection, if their secrets are written.
+    """
+
+    def __init__(self, query: Query, index: ConnectionIndex, of_tls: str) -> None:
         super().__init__(query.limits)
         self._index = index
+        self._of_tls = of_tls
         self._with_secrets = query.options.show_secrets
+        self.client_randoms: dict[int, tuple[bytes, ...]] = {}
 
     def watch(self, packets: Iterable[Packets]) -> Iterator[Packets]:
         """Return the packets unchanged."""
         return iter(packets)
 
-    def connection(self, connection: Connection, kafka: KafkaConnection, end: Closed) -> None:  # noqa: ARG002
+    def connection(self, connection: Connection, kafka: KafkaConnection, end: Closed) -> None:
         """Check a connection that has ended."""
+        sessions = end.tls.client_randoms if end.tls is not None else ()
+        if sessions and self._of_tls == WITH_KEYS:
+            self.client_randoms[connection.ordinal] = sessions
+        if sessions and self._of_tls == AS_CAPTURED:
+            return
         if not self._with_secrets and may_hide_credentials(kafka.unattached):
             self._index.exclude(connection.ordinal)
 
@@ -62,7 +85,7 @@ class CredentialObserver(Survey):
         """Nothing: it has no bytes."""
 
 
-def write(query: Query, target: str, mode: int, max_exchanges: int | None) -> None:
+def write(query: Query, target: str, mode: int, max_exchanges: int | None, of_tls: str = AS_CAPTURED) -> None:
     """Find the connections, copy their packets, and report on stderr what was written.
 
     Args:
@@ -70,6 +93,7 @@ def write(query: Query, target: str, mode: int, max_exchanges: int | None) -> No
         target: path of the file, ``-`` for stdout.
         mode: its permissions.
         max_exchanges: copy only the connections of the first ones; None: of all.
+        of_tls: what to write of TLS connections.
 
     Raises:
         UsageError: the target is one of the inputs, or a terminal.
@@ -79,16 +103,22 @@ def write(query: Query, target: str, mode: int, max_exchanges: int | None) -> No
     with ExitStack() as stack:
         rereadable = all(path != STDIN and Path(path).is_file() for path in query.paths)
         index = stack.enter_context(ConnectionIndex(keeps_packets=not rereadable, limits=query.limits))
-        observer = CredentialObserver(query, index)
+        observer = CredentialObserver(query, index, of_tls)
         with open_run(query, bar=lambda _: True, index=index, observer=observer) as run:
             file = stack.enter_context(_open_target(target, mode, run))
             run.show(
-                _matching_exchanges(run, index, max_exchanges, with_secrets=query.options.show_secrets),
+                _matching_exchanges(run, index, max_exchanges, query, of_tls),
                 lambda _: None,
             )
             # After an interruption, an unfinished message may have been a credential.
             is_known = query.options.show_secrets or not run.interrupted
-            written = _copy(query, index, file, target) if is_known else None
+            secrets = run.dissection.key_log(
+                client_random
+                for connection, sessions in observer.client_randoms.items()
+                if index.is_selected(connection)
+                for client_random in sessions
+            )
+            written = _copy(query, index, file, target, of_tls, secrets) if is_known else None
     run.report(run.shown)
     _report(index, written, target)
     run.end("exchange")
@@ -149,12 +179,14 @@ def _unwritable(target: str, error: OSError) -> click.ClickException:
 
 
 def _matching_exchanges(
-    run: SingleRun, index: ConnectionIndex, max_exchanges: int | None, *, with_secrets: bool
+    run: SingleRun, index: ConnectionIndex, max_exchanges: int | None, query: Query, of_tls: str
 ) -> Iterator[Exchange]:
     """Yield the selected exchanges, select their connections, and read the capture to its end."""
 
     def exclude_credentials(exchange: Exchange) -> None:
-        if not with_secrets and may_carry_credentials(exchange):
+        if query.options.show_secrets or (of_tls == AS_CAPTURED and exchange.connection.is_decrypted):
+            return
+        if may_carry_credentials(exchange):
             index.exclude(exchange.connection.ordinal)
 
     for number, exchange in enumerate(run.selected(exclude_credentials)):
@@ -164,22 +196,38 @@ def _matching_exchanges(
             yield exchange
 
 
-def _copy(query: Query, index: ConnectionIndex, file: BinaryIO, target: str) -> int:
+def _copy(
+    query: Query, index: ConnectionIndex, file: BinaryIO, target: str, of_tls: str, secrets: bytes
+) -> int:
     try:
-        return _copy_packets(query, index, file, bar=target != STDOUT)
+        return _copy_packets(query, index, file, of_tls, secrets, bar=target != STDOUT)
     except OSError as error:
         if target == STDOUT:
             raise  # a closed pipe ends every command the same way
         raise _unwritable(target, error) from None
 
 
-def _copy_packets(query: Query, index: ConnectionIndex, file: BinaryIO, *, bar: bool) -> int:
+def _copy_packets(
+    query: Query, index: ConnectionIndex, file: BinaryIO, of_tls: str, secrets: bytes, *, bar: bool
+) -> int:
     written = 0
     writer = PcapngWriter(file, f"kdissect {__version__}", interfaces=query.limits.interfaces)
+    if secrets:
+        writer.add_key_log(secrets)
     capture = index.kept_packets() or open_capture(*query.paths, limits=query.limits)
     with capture, reading(capture, enabled=bar and not query.no_progress) as packets:
-        for packet in index.select_packets(one_by_one(packets)):
+        selected = _decrypted(query, index, packets) if of_tls == DECRYPTED else None
+        for packet in selected or index.select_packets(one_by_one(packets)):
             writer.write(packet)
             written += 1
     file.flush()
     return written
+
+
+def _decrypted(query: Query, index: ConnectionIndex, packets: Iterable[Any]) -> Iterator[Packet]:
+    """New packets with the bytes of the selected connections. Another dissection finds the same ones."""
+    maker = PacketMaker()
+    for events in Dissection(packets, query.options).streams():
+        for connection, side, item in events:
+            if index.is_selected(connection.ordinal):
+                yield from maker.feed(connection, side, item)

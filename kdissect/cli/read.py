@@ -14,6 +14,7 @@ from kdissect.cli.options import (
     input_options,
     mode_option,
     names_option,
+    preference_option,
     to_local,
 )
 from kdissect.cli.output_options import ExchangeOutput, output_options
@@ -53,6 +54,7 @@ anomalies after "!". On a narrow terminal some columns are omitted; files and pi
 
 @command(epilog=EXAMPLES)
 @input_options
+@preference_option
 @names_option(f"{WINDOW}; {WHOLE} if a filter names topics of a file")
 @filter_options
 @exchange_option("Show only this exchange.")
@@ -68,6 +70,17 @@ anomalies after "!". On a narrow terminal some columns are omitted; files and pi
     help="Write the packets of the selected connections to a pcapng file. An existing file is replaced; - is "
     "stdout. Input from a pipe is buffered in a temporary file. Connections that carry, or may carry, "
     "credentials are omitted unless --show-secrets is given.",
+)
+@click.option(
+    "--with-keys",
+    is_flag=True,
+    help="With -w, also write the TLS secrets of these connections: Wireshark and kdissect can then decrypt "
+    "the file.",
+)
+@click.option(
+    "--decrypted",
+    is_flag=True,
+    help="With -w, write the bytes of these connections without TLS, in new packets.",
 )
 @mode_option
 @click.option(
@@ -88,6 +101,8 @@ anomalies after "!". On a narrow terminal some columns are omitted; files and pi
 def read(
     count: int | None,
     target: str | None,
+    with_keys: bool,
+    decrypted: bool,
     mode: int | None,
     check_crcs: bool,
     order: str | None,
@@ -106,10 +121,17 @@ def read(
     if not (output.as_json or output.as_csv or output.fields):
         query = query.without_latency_parts()
     if target is not None:
-        from kdissect.cli.pcapng_output import write
+        from kdissect.cli.pcapng_output import AS_CAPTURED, DECRYPTED, WITH_KEYS, write
 
-        write(query, target, mode or PRIVATE, count)
+        if with_keys and decrypted:
+            raise click.UsageError("use either --with-keys or --decrypted")
+        if (with_keys or decrypted) and not query.options.key_logs:
+            raise click.UsageError("--with-keys and --decrypted need a key log (--tls-keylog)")
+        of_tls = WITH_KEYS if with_keys else DECRYPTED if decrypted else AS_CAPTURED
+        write(query, target, mode or PRIVATE, count, of_tls)
         return
+    if with_keys or decrypted:
+        raise click.UsageError("--with-keys and --decrypted need -w FILE")
     if mode is not None:
         raise click.UsageError("--mode needs -w FILE")
     if order == TIME and not query.are_files:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kdissect.cli.help import command
-from kdissect.cli.options import color_option, filter_options, input_options, names_option
+from kdissect.cli.options import color_option, filter_options, input_options, names_option, preference_option
 from kdissect.cli.parallel_run import jobs_option, processes
 from kdissect.cli.run import Query, Run, Selection, open_run
 from kdissect.cli.terminal import output, style_of, width
@@ -59,6 +59,7 @@ def _to_interval(text: str) -> int:
 
 @command(epilog=EXAMPLES)
 @input_options
+@preference_option
 @names_option()
 @filter_options
 @click.option("--by", type=click.Choice(BY), metavar="COLUMN", help=f"Show only one table: {', '.join(BY)}.")

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from kdissect.kafka.framing import PartialFrame
     from kdissect.kafka.resync import Search
     from kdissect.limits import Limits
-    from kdissect.model import Body, Closed, Retransmitted
+    from kdissect.model import Body, Closed, Retransmitted, TlsSession
     from kdissect.net.connection import Connection
 
 
@@ -411,7 +411,7 @@ class KafkaConnection:
     __slots__ = (
         "_alert", "_answered", "_broker_side", "_client", "_completed_before", "_connection", "_counts",
         "_framings", "_gaps", "_identity", "_limits", "_listener_side", "_losses", "_pairing",
-        "_pending_anomalies", "_refused", "_seen",
+        "_pending_anomalies", "_refused", "_seen", "_tls",
         "last_ns", "protocol", "resyncs", "skipped_bytes", "unread_bytes",
     )  # fmt: skip
 
@@ -422,8 +422,10 @@ class KafkaConnection:
         broker_side: int | None = None,
         counts: Counter[str] | None = None,
         listener_side: int | None = None,
+        tls: TlsSession | None = None,
     ) -> None:
         self._connection = connection
+        self._tls = tls
         self._limits = limits
         self._broker_side = broker_side
         self._listener_side = listener_side if broker_side is None else broker_side
@@ -712,9 +714,11 @@ class KafkaConnection:
             self._connection.id,
             ends[client],
             ends[1 - client],
+            principal=self._tls and self._tls.principal,
             ordinal=self._connection.ordinal,
             number=self._connection.number,
             from_start=self._connection.from_start[1 - client],
+            is_decrypted=self._tls is not None,
         )
         self._client = client
         self._answered = None

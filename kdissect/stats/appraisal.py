@@ -168,6 +168,12 @@ def _connections(observer: Survey, counts: Mapping[str, int]) -> quality.Connect
         ),
         unopened=unopened,
         unopened_others=observer.unopened.total() - unopened,
+        tls_decrypted=counts.get(_TLS_DECRYPTED, 0),
+        tls_not_decrypted={
+            name.removeprefix(_TLS_NOT_DECRYPTED): count
+            for name, count in sorted(counts.items())
+            if name.startswith(_TLS_NOT_DECRYPTED)
+        },
         not_kafka=[
             quality.EndpointPart(protocol=protocol, endpoint=endpoint, connections=count)
             for (protocol, endpoint), count in observer.unread.most_common(_MAX_ROWS)
@@ -215,6 +221,7 @@ def _unknown(observer: Survey) -> Iterable[quality.UnknownPart]:
 
 
 _KAFKA, _TLS = "Kafka", "TLS"
+_TLS_DECRYPTED, _TLS_NOT_DECRYPTED = "TLS decrypted", "TLS not decrypted: "  # counts of tls/decryption.py
 _NAME_PORT = "If one of them carries Kafka, decode its port as Kafka: -d tcp.port==PORT,kafka."
 _REFUSED = "Clients may have been refused; check that the broker is listening."
 _CUT_SHORT = "ends in the middle"
@@ -366,11 +373,16 @@ def _connection_findings(connections: quality.ConnectionsPart) -> Iterator[Findi
             "the capture started: client details, and the requests of the first responses, may be missing.",
             "If you need them, start the capture before the clients, or restart the clients.",
         )
+    if connections.tls_decrypted:
+        decrypted = _plural(connections.tls_decrypted, "TLS connection")
+        yield _finding(quality.GOOD, f"{decrypted} decrypted with the key log.", None)
     if tls := connections.protocols.get(_TLS):
+        reasons = connections.tls_not_decrypted.items()
+        why = "; ".join(f"{count:,}: {reason}" for reason, count in reasons)
         yield _finding(
             quality.GOOD,
-            f"{_plural(tls, 'TLS connection')} cannot be read.",
-            "Decrypt with a key log (--tls-keylog), or capture behind the TLS terminator.",
+            f"{_plural(tls, 'TLS connection')} cannot be read{f' ({why})' if why else ''}.",
+            None if why else "Decrypt with a key log (--tls-keylog), or capture behind the TLS terminator.",
         )
     others = sum(n for name, n in connections.protocols.items() if name not in (_KAFKA, _TLS))
     if kafka and others:

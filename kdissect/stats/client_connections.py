@@ -68,6 +68,7 @@ class ConnectionCounts(Summed):
     broker: SideCounts = merged(SideCounts)
     ends: Counter[str] = total(Counter)
     outstanding: int = total()
+    tls: Counter[str] = total(Counter)
 
     def add(self, row: ConnectionLogRow) -> None:
         """Add a connection."""
@@ -76,6 +77,8 @@ class ConnectionCounts(Summed):
         self.connections += 1
         self.syn_retransmissions += tcp.syn_retransmissions
         self.outstanding += row.outstanding
+        if row.tls.cipher is not None:
+            self.tls[f"{row.tls.version} {row.tls.cipher}"] += 1
         if tcp.opening is not None:
             self.openings[tcp.opening] += 1
         if tcp.connect_ns is not None:

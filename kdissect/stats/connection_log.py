@@ -13,7 +13,7 @@ from collections import Counter, OrderedDict
 from typing import TYPE_CHECKING
 
 from kdissect.exchanges.outcomes import outcome
-from kdissect.model import ANSWERED, ORPHAN, UNANSWERED
+from kdissect.model import ANSWERED, ORPHAN, UNANSWERED, TlsSession
 from kdissect.stats.survey import KAFKA, Survey
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ TLS_ALERT = "tls_alert"
 """The anomaly of a request that was rejected with a TLS alert."""
 HANDSHAKE_APIS = frozenset({"ApiVersions", "SaslHandshake", "SaslAuthenticate"})
 WAITING_APIS = frozenset({"Fetch", "ShareFetch", "JoinGroup", "SyncGroup"})  # brokers delay their responses
+_NO_TLS = TlsSession()
 _NO_GAPS: Mapping[str, int] = {}
 
 
@@ -67,6 +68,7 @@ class ConnectionLogRow:
             and version of the last one.
         last_call: when the last answered request was sent and when its response came; not of calls that wait
             by design.
+        tls: its TLS session; empty if it is not TLS, or there is no key log.
         tls_alerts: requests that the broker rejected with a TLS alert.
         served: answered requests after the handshake.
         is_listener: whether its far end was known as a Kafka listener when it ended, or did not open.
@@ -112,6 +114,7 @@ class ConnectionLogRow:
         "served",
         "skipped_bytes",
         "tcp",
+        "tls",
         "tls_alerts",
         "unattached",
         "unread_bytes",
@@ -143,6 +146,7 @@ class ConnectionLogRow:
         self.outstanding = self.outstanding_calls = self.served = self.tls_alerts = 0
         self.outstanding_ns: int | None = None
         self.outstanding_api: str | None = None
+        self.tls = _NO_TLS
         self.last_call: tuple[int, int] | None = None
         self.out_of_order: int | None = None
         self.resyncs: int | None = None
@@ -375,6 +379,8 @@ def _close(row: ConnectionLogRow, connection: Connection, client_side: int | Non
     row.first_ns, row.closed_ns, row.close_reason = connection.first_time_ns, end.time_ns, end.reason
     row.client_side = connection.initiator or 0 if client_side is None else client_side
     row.tcp = connection.tcp
+    row.tls = end.tls or _NO_TLS
+    row.principal = row.principal or row.tls.principal
     row.end = None if connection.tcp is None else connection.tcp.end
     row.repeated, row.seen = (one.repeated_bytes, two.repeated_bytes), (one.seen, two.seen)
     row.out_of_order = one.out_of_order + two.out_of_order

@@ -238,6 +238,7 @@ class ClientConnectionsRow:
         "How they ended: client FIN, client RST, broker FIN, broker RST, open (no FIN or RST captured)."
     )
     outstanding: int = described("Requests without a response when their connection ended.")
+    tls: dict[str, int] = described("Decrypted connections by TLS version and cipher suite.")
 
 
 # ------------------------------------------------------------------------------------------------------------

@@ -120,6 +120,8 @@ class ConnectionsPart:
     without_data: int = described("Connections that opened, but without data; not counted above.")
     unopened: int = described("Connections to known Kafka listeners that were refused or not answered.")
     unopened_others: int = described("The same to other endpoints, as of a port scan.")
+    tls_decrypted: int = described("TLS connections that were decrypted with a key log.")
+    tls_not_decrypted: dict[str, int] = described("Those that were not, by reason; empty without a key log.")
     not_kafka: list[EndpointPart] = described(
         "The most frequent endpoints of connections that are not Kafka."
     )

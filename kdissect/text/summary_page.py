@@ -427,6 +427,7 @@ _TCP = (
     View(
         "ENDED BY", lambda row: ", ".join(f"{count:,} {end}" for end, count in row.ends.items()), shrinks=True
     ),
+    View("TLS", lambda row: ", ".join(f"{count:,} {name}" for name, count in row.tls.items()), shrinks=True),
 )
 
 
@@ -440,7 +441,8 @@ def connection_sections(
         f"{many(total, 'connection')} to Kafka listeners, {unopened:,} of them did not open",
         "RTT: P50 and P99 from the place of capture to that end; NOT READING: its receive window was zero",
     )
-    yield table("TCP connections", _TCP, rows, limit=limit, narrow=narrow, notes=notes)
+    views = _TCP if any(row.tls for row in rows) else _TCP[:-1]
+    yield table("TCP connections", views, rows, limit=limit, narrow=narrow, notes=notes)
 
 
 # ------------------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.limits import DEFAULT
-from kdissect.model import Data, Gap
+from kdissect.model import Data, Gap, TlsSession
 from kdissect.tls import handshake
 from kdissect.tls.ciphers import (
     ALERT,
@@ -55,6 +55,7 @@ _MOST_PASSED = 256 * 1024  # bytes of a connection in mid-stream without a sign 
 _MOST_BUFFERED = 128 * 1024
 _MOST_HANDSHAKE = 256 * 1024  # bytes of one handshake message, and of a transcript
 _MOST_MISSING = 3000  # records lost in one gap
+_MOST_OPENED = 16  # sessions of a connection to note
 _MOST_TRIES = 40_000  # per connection: with no handshake, secrets and sequence numbers can only be tried
 _MOST_UNGUESSED = 8  # encrypted records for which there is no secret to try
 _MOST_UNOPENED = 50  # encrypted records of a handshake whose secrets the key log does not have
@@ -133,7 +134,7 @@ class TlsConnection:
         held_bytes: bytes of the items that are held.
         is_passing: whether items are passed on unchanged: it is not TLS, or cannot be decrypted.
         reason: why it cannot be decrypted; None if it can, or if it is not TLS.
-        version, cipher, server_name: of the session; None while unknown.
+        version, cipher, server_name, principal: of the session, see ``TlsSession``; None while unknown.
         content_expected: by side, how many of the next bytes of content its reader cannot use in part.
     """
 
@@ -155,6 +156,8 @@ class TlsConnection:
         self._tries = _MOST_TRIES
         self.is_open = self.is_passing = self._opened_handshake = False
         self.server_name: str | None = None
+        self.principal: str | None = None
+        self._opened: dict[bytes, None] = {}
         self.content_expected = [0, 0]
         self._restart()
 
@@ -214,6 +217,12 @@ class TlsConnection:
         out: Items = []
         self._process(side, item, out)
         return self._settled(out)
+
+    @property
+    def session(self) -> TlsSession | None:
+        """The session, if any of it is known."""
+        session = TlsSession(self.version, self.cipher, self.server_name, self.principal, tuple(self._opened))
+        return session if any(session) else None
 
     @property
     def waits(self) -> bool:
@@ -517,9 +526,12 @@ class TlsConnection:
             self._opened_handshake = True
             return
         self.is_open, self.reason = True, None
+        client_random = candidate.client_random or (self._client_hello and self._client_hello.random)
+        if client_random and len(self._opened) < _MOST_OPENED:
+            self._opened[client_random] = None
         if candidate.master and self._session is not None and self._client_hello is not None:
-            if not self._log.has_secrets(candidate.origin, (candidate.origin,)):
-                self._log.learn(candidate.origin, candidate.master)
+            if candidate.master not in self._log.labelled(self._client_hello.random, MASTER):
+                self._log.learn(self._client_hello.random, candidate.master)
             for name in filter(None, (self._session.session_id, self._ticket)):
                 if len(self._sessions) < self._most_sessions:
                     self._sessions.setdefault(_hash(name), candidate.origin)
@@ -586,6 +598,9 @@ class TlsConnection:
                 self._begin_session(side, hello)
         elif kind == handshake.CLIENT_KEY_EXCHANGE:
             self._premasters = self._masters_of_premaster(handshake.encrypted_premaster(body))
+        elif kind == handshake.CERTIFICATE and side == self._client and self._session is not None:
+            certificate = handshake.first_certificate(body, self._session.version)
+            self.principal = handshake.principal_of(certificate) if certificate else None
         elif kind == handshake.NEW_SESSION_TICKET and not isinstance(direction.opener, Opener13):
             self._ticket = handshake.new_session_ticket(body)
         elif kind == handshake.KEY_UPDATE and isinstance(direction.opener, Opener13):

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from kdissect.limits import Limits
+    from kdissect.model import TlsSession
     from kdissect.net.connection import Connection, Event
     from kdissect.tls.keylog import KeyLog
 
@@ -99,10 +100,20 @@ class Decryption:
                     elif tls.reason is not None:
                         self.counts[NOT_DECRYPTED + tls.reason] += 1
                     del self._connections[connection]
-                out.append(event)
+                    item = item._replace(tls=tls.session)
+                out.append((connection, side, item))
             elif tls is None or not tls.is_open:
                 out.append(event)  # positions of retransmitted bytes mean nothing in plaintext
         return out
+
+    def session(self, connection: Connection) -> TlsSession | None:
+        """The TLS session of a connection that is decrypted."""
+        tls = self._connections.get(connection)
+        return tls.session if tls is not None and tls.is_open else None
+
+    def key_log(self, client_randoms: Iterable[bytes]) -> bytes:
+        """Lines of a key log for these sessions."""
+        return b"".join(map(self._log.lines, client_randoms))
 
     def _open(self, connection: Connection) -> TlsConnection:
         tls = TlsConnection(

@@ -13,7 +13,14 @@ from kdissect.tls.ciphers import TLS_1_3
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-CLIENT_HELLO, SERVER_HELLO, NEW_SESSION_TICKET, CLIENT_KEY_EXCHANGE, KEY_UPDATE = 1, 2, 4, 16, 24
+CLIENT_HELLO, SERVER_HELLO, NEW_SESSION_TICKET, CERTIFICATE, CLIENT_KEY_EXCHANGE, KEY_UPDATE = (
+    1,
+    2,
+    4,
+    11,
+    16,
+    24,
+)
 HEADER_BYTES = 4
 RANDOM_BYTES = 32
 
@@ -145,6 +152,28 @@ def new_session_ticket(body: bytes) -> bytes:
         return reader.vector(2)
     except _EndOfMessage:
         return b""
+
+
+def first_certificate(body: bytes, version: int) -> bytes:
+    """The sender's own certificate in a Certificate message; empty if it has none."""
+    reader = _Reader(body)
+    try:
+        if version == TLS_1_3:
+            reader.vector(1)
+        certificates = _Reader(reader.vector(3))
+        return b"" if certificates.is_at_end else certificates.vector(3)
+    except _EndOfMessage:
+        return b""
+
+
+def principal_of(certificate: bytes) -> str | None:
+    """The principal that Kafka derives from a certificate without mapping rules. None if it is malformed."""
+    from cryptography import x509  # few connections have one
+
+    try:
+        return f"User:{x509.load_der_x509_certificate(certificate).subject.rfc4514_string()}"
+    except ValueError:
+        return None
 
 
 def encrypted_premaster(body: bytes) -> bytes:

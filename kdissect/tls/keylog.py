@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from binascii import unhexlify
+from binascii import hexlify, unhexlify
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar
 
@@ -123,6 +123,13 @@ class KeyLog:
         for file in self._growing:
             self.add(file.read())
         return self.version != before
+
+    def lines(self, client_random: bytes) -> bytes:
+        """The lines of a session."""
+        entry = self._by_random.get(client_random, ())
+        name = client_random.hex().encode()
+        pairs = zip(entry[::2], entry[1::2], strict=True)
+        return b"".join(b"%b %b %b\n" % (label, name, hexlify(secret)) for label, secret in pairs)
 
     def close(self) -> None:
         """Stop reading key logs that are still being written."""

@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cli.commands import run
+from tests.frames import request, response
+from tests.rings import write
+from tests.tls.sessions import TlsSettings, TlsTalk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,6 +104,161 @@ def test_the_environment(capsys: pytest.CaptureFixture[str], monkeypatch: pytest
 def test_a_directory_of_key_logs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "one.keys").write_bytes(KEYS.read_bytes())
     assert len(run(capsys, "read", "--tls-keylog", str(tmp_path), CAPTURE).lines) == 8
+
+
+def test_check_says_what_was_decrypted(capsys: pytest.CaptureFixture[str]) -> None:
+    done = run(capsys, "check", "--json", "--tls-keylog", str(KEYS), CAPTURE)
+    connections = json.loads(done.out)["connections"]
+    no_secret = "the key log has no secret for this client random"
+    assert connections["tls_decrypted"] == 4
+    assert connections["tls_not_decrypted"] == {no_secret: 2}
+    text = run(capsys, "check", "--tls-keylog", str(KEYS), CAPTURE).out
+    assert "4 TLS connections decrypted with the key log." in text
+    assert f"2 TLS connections cannot be read (2: {no_secret})." in text
+
+
+@pytest.mark.parametrize("options", [[], ["-j", "2"]])
+def test_the_sessions_of_connections(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, options: list[str]
+) -> None:
+    arguments = [*options, "--tls-keylog", str(KEYS), CAPTURE]
+    run(
+        capsys,
+        "export",
+        "--tables",
+        "connections",
+        "--format",
+        "jsonl",
+        *arguments,
+        "-o",
+        str(tmp_path / "out"),
+    )
+    lines = [
+        line
+        for path in (tmp_path / "out" / "connections").glob("*.jsonl")
+        for line in path.read_text().splitlines()
+    ]
+    rows = list(map(json.loads, lines))
+    assert {(row["protocol"], row["tls_version"]) for row in rows} == {
+        ("Kafka", "TLS 1.3"),
+        ("TLS", "TLS 1.3"),
+    }
+    document = json.loads(run(capsys, "summary", "--connections", "--json", *arguments).out)
+    assert {name for row in document["client_connections"] for name in row["tls"]} == {
+        f"{row['tls_version']} {row['tls_cipher']}" for row in rows if row["protocol"] == "Kafka"
+    }
+
+
+KEYED = ("--tls-keylog", str(KEYS), CAPTURE)
+
+
+def exchanges(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[tuple[object, ...]]:
+    rows = map(json.loads, run(capsys, "read", "--json", *arguments).lines)
+    return sorted(
+        (row["client_id"], row["client_port"], row["api"], row["correlation_id"], row["response_bytes"])
+        for row in rows
+    )
+
+
+@pytest.mark.parametrize("option", ["--with-keys", "--decrypted"])
+def test_a_file_that_can_be_read_without_the_key_log(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, option: str
+) -> None:
+    written = str(tmp_path / "out.pcapng")
+    done = run(capsys, "read", "-w", written, option, *KEYED)
+    assert "4 connections written" in done.err
+    assert exchanges(capsys, written) == exchanges(capsys, *KEYED)
+
+
+def test_only_the_secrets_of_selected_connections(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    written = tmp_path / "out.pcapng"
+    run(capsys, "read", "--client", "kp-tls", "-w", str(written), "--with-keys", *KEYED)
+    content = written.read_bytes()
+    count = sum(secret.encode() in content for secret in secrets())
+    assert 0 < count < len(list(secrets()))
+    assert {row[0] for row in exchanges(capsys, str(written))} == {"kp-tls"}
+
+
+def test_the_secrets_of_the_input_are_not_copied(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path, written = pcapng_with_secrets(tmp_path / "tls.pcapng"), tmp_path / "out.pcapng"
+    run(capsys, "read", "-w", str(written), path)
+    content = written.read_bytes()
+    assert len(content) > 10_000
+    assert not any(secret.encode() in content for secret in secrets())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--with-keys", *KEYED], "--with-keys and --decrypted need -w FILE"),
+        (["-w", "-", "--with-keys", CAPTURE], "--with-keys and --decrypted need a key log (--tls-keylog)"),
+        (["-w", "-", "--with-keys", "--decrypted", *KEYED], "use either --with-keys or --decrypted"),
+    ],
+)
+def test_options_that_do_not_fit(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    done = run(capsys, "read", *arguments)
+    assert done.status == 2
+    assert message in done.err
+
+
+@pytest.mark.tshark
+@pytest.mark.parametrize("option", ["--with-keys", "--decrypted"])
+def test_tshark_reads_what_was_written(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, option: str
+) -> None:
+    written = str(tmp_path / "out.pcapng")
+    run(capsys, "read", "-w", written, option, *KEYED)
+    decode_as = "tls.port==9093,kafka" if option == "--with-keys" else "tcp.port==9093,kafka"
+    fields = ["-Y", "kafka.correlation_id", "-T", "fields", "-e", "kafka.correlation_id"]
+    command = ["tshark", "-r", written, "-d", decode_as, *fields]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert len(done.stdout.split()) == 2 * len(exchanges(capsys, *KEYED))
+
+
+PASSWORD = b"extremely-secret"
+
+
+@pytest.mark.parametrize(
+    ("options", "is_written"),
+    [
+        ([], True),
+        (["--with-keys"], False),
+        (["--decrypted"], False),
+        (["--with-keys", "--show-secrets"], True),
+        (["--decrypted", "--show-secrets"], True),
+    ],
+)
+def test_credentials_inside_tls(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, options: list[str], is_written: bool
+) -> None:
+    """They are as secret as the keys with which they can be read."""
+    settings = TlsSettings()
+    talk = TlsTalk(settings).opens()
+    talk.says(0, request(17, 1, {"mechanism": "PLAIN"}))
+    talk.says(1, response(17, 1, {"mechanisms": ["PLAIN"]}))
+    talk.says(0, request(36, 2, {"auth_bytes": b"\0alice\0" + PASSWORD}, correlation_id=2))
+    talk.says(1, response(36, 2, correlation_id=2)).finish()
+    keys, capture, written = tmp_path / "keys", tmp_path / "in.pcapng", tmp_path / "out.pcapng"
+    keys.write_bytes(b"".join(settings.key_log))
+    write(capture, talk.packets)
+    done = run(capsys, "read", "-w", str(written), "--tls-keylog", str(keys), *options, str(capture))
+    assert ("1 connection omitted" in done.err) != is_written
+    assert (written.stat().st_size > 500) == is_written
+    content = written.read_bytes()
+    assert (PASSWORD in content) == (is_written and "--decrypted" in options)
+    secret = settings.key_log[-1].split()[2]
+    assert (secret in content) == (is_written and "--with-keys" in options)
+
+
+@pytest.mark.parametrize("command", ["read", "summary", "check"])
+def test_the_preference_of_tshark(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    preference = run(capsys, command, "-o", f"tls.keylog_file:{KEYS}", CAPTURE)
+    assert preference == run(capsys, command, *KEYED)
+    done = run(capsys, command, "-o", "kafka.tcp.port:9093", CAPTURE)
+    assert done.status == 2
+    assert "the only preference is tls.keylog_file:FILE" in done.err
 
 
 def test_without_a_key_log(capsys: pytest.CaptureFixture[str]) -> None:

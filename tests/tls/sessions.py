@@ -61,6 +61,7 @@ class TlsSettings:
         version: of all sessions.
         cipher: as OpenSSL names it; empty: any.
         certificate: ``rsa`` or ``ec``.
+        client_certificate: whether the client has one too.
         encrypt_then_mac, extended_master_secret, tickets: whether they are offered.
     """
 
@@ -73,6 +74,7 @@ class TlsSettings:
         encrypt_then_mac: bool = True,
         extended_master_secret: bool = True,
         tickets: bool = True,
+        client_certificate: bool = False,
     ) -> None:
         self.key_log: list[bytes] = []
         self.client, self.server = self._context(), self._context()
@@ -94,6 +96,10 @@ class TlsSettings:
         self.server.use_privatekey(key)
         self.server.use_certificate(self.certificate)
         self.server.set_session_id(b"kdissect")
+        if client_certificate:
+            self.client.use_privatekey(key)
+            self.client.use_certificate(self.certificate)
+            self.server.set_verify(SSL.VERIFY_PEER, lambda *_: True)
         self.client.set_keylog_callback(lambda _, line: self.key_log.append(line + b"\n"))
 
     @staticmethod

@@ -10,9 +10,10 @@ import pytest
 
 from kdissect.exchanges.learned import LearnedFacts
 from kdissect.limits import DEFAULT
-from kdissect.model import ANSWERED, IdleTick
+from kdissect.model import ANSWERED, TlsSession
 from kdissect.options import Options
 from kdissect.pipeline import Dissection
+from kdissect.stats.connection_log import ConnectionLog
 from kdissect.tls import keylog
 from tests.frames import request, response
 from tests.tls.sessions import TlsSettings, TlsTalk
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from kdissect.model import Exchange, Packet
+    from kdissect.model import Exchange, IdleTick, Packet
 
 METADATA = 3
 
@@ -150,3 +151,22 @@ def test_a_key_log_is_read_once_for_both_passes(tmp_path: Path, monkeypatch: pyt
     Dissection(talk.packets, options).learn(facts)
     monkeypatch.setattr(keylog, "_pieces", None)
     assert ids(Dissection(talk.packets, options, learned=facts)) == answered(3)
+
+
+@pytest.mark.parametrize("version", ["TLS 1.2", "TLS 1.3"])
+def test_the_session_of_a_connection(tmp_path: Path, version: str) -> None:
+    """The client's certificate gives the principal; in TLS 1.3 it is encrypted with a handshake secret."""
+    settings = TlsSettings(version, client_certificate=True)
+    talk = kafka(settings).finish()
+    log = ConnectionLog(DEFAULT)
+    exchanges = list(Dissection(talk.packets, keys_in(tmp_path, settings), observer=log))
+    assert {each.principal for each in exchanges} == {"User:CN=broker-1.example"}
+    for exchange in exchanges:
+        log.exchange(exchange)
+    (row,) = log.close()
+    cipher = row.tls.cipher or ""
+    expected = TlsSession(version, cipher, "broker-1.example", "User:CN=broker-1.example")
+    assert row.tls._replace(client_randoms=()) == expected
+    assert [each.hex().encode() for each in row.tls.client_randoms] == [settings.key_log[0].split()[1]]
+    assert "GCM" in cipher
+    assert row.principal == "User:CN=broker-1.example"
