@@ -38,7 +38,6 @@ class Options:
         where: an expression, see query/where.py.
         key_logs: files with secrets of TLS sessions: key logs, and pcapng files with Decryption Secrets
             Blocks.
-        follows_key_logs: whether lines may still be added to them, because the traffic is live.
         end_to_end: determine when fetched records were produced.
         numbers_streams: number TCP connections as tshark does, for the field ``tcp_stream``.
         exchanges: connection ID and number of each selected exchange; empty: all.
@@ -55,7 +54,6 @@ class Options:
     exchanges: frozenset[tuple[str, int]] = frozenset()
     names: str = WINDOW
     key_logs: tuple[str, ...] = ()
-    follows_key_logs: bool = False
     end_to_end: bool = False
     numbers_streams: bool = False
 

@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from kdissect.net.ip import Datagram
     from kdissect.net.tcp import Shard
     from kdissect.tls.decryption import Decryption
+    from kdissect.tls.keylog import KeyLog
 
 
 class CaptureObserver(Protocol):
@@ -115,6 +116,7 @@ class Dissection:
             wait for names.
         shard: the connections to dissect; None: all.
         split_latency: whether answered exchanges get the parts of their latency.
+        key_log: secrets of TLS sessions, which may still grow; None: those of ``options.key_logs``.
 
     Attributes:
         skipped: packets that were not dissected, by reason.
@@ -136,6 +138,7 @@ class Dissection:
         learned: LearnedFacts | None = None,
         shard: Shard | None = None,
         split_latency: bool = True,
+        key_log: KeyLog | None = None,
     ) -> None:
         limits, ports, kafka_ports = options.limits, options.ports, options.kafka_ports
         self._packets = packets
@@ -149,7 +152,9 @@ class Dissection:
         self._ports = ports | kafka_ports if ports else ports
         self._kafka_ports = kafka_ports
         self._show_secrets = options.show_secrets
-        self._decryption = _decryption(options, learned) if options.key_logs else None
+        self._decryption: Decryption | None = None
+        if key_log is not None or options.key_logs:
+            self._decryption = _decryption(options, learned, key_log)
         self._split_latency = split_latency
         self._shard = shard
         self._segments = Segments(limits)
@@ -475,15 +480,13 @@ class Dissection:
             noticed.append((place, f"{first} - {second}: {text}"))
 
 
-def _decryption(options: Options, learned: LearnedFacts | None) -> Decryption:
+def _decryption(options: Options, learned: LearnedFacts | None, key_log: KeyLog | None) -> Decryption:
     """A stage that decrypts. Loads the ciphers: few runs need them."""
     from kdissect.tls.decryption import Decryption
-    from kdissect.tls.keylog import follow_key_logs, read_key_logs
+    from kdissect.tls.keylog import read_key_logs
 
-    read = follow_key_logs if options.follows_key_logs else read_key_logs
-    return Decryption(
-        read(options.key_logs), options.limits, None if learned is None else learned.tls_sessions
-    )
+    key_log = read_key_logs(options.key_logs) if key_log is None else key_log
+    return Decryption(key_log, options.limits, None if learned is None else learned.tls_sessions)
 
 
 def learned_from(

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from kdissect.stats.document import Verdict
     from kdissect.stats.quality import Check
     from kdissect.stats.survey import Survey
+    from kdissect.tls.keylog import KeyLog
 
 
 Row = TypeVar("Row")
@@ -65,6 +66,7 @@ class Query:
         paths: the captures; empty for live traffic.
         filter: the criteria of ``options``, and which of them have matched.
         split_latency: whether the command shows the parts of latencies, or the filter may need them.
+        key_log: that of live traffic, opened while there may still be privileges; None: ``options.key_logs``.
     """
 
     paths: tuple[str, ...]
@@ -72,6 +74,7 @@ class Query:
     filter: Filter
     no_progress: bool
     split_latency: bool = True
+    key_log: KeyLog | None = None
 
     @classmethod
     def take(cls, options: dict[str, Any], names: str = WHOLE, exclude: Path | None = None) -> Query:
@@ -122,8 +125,11 @@ class Query:
             names = WINDOW
         elif filter_.is_about_topics:
             names = WHOLE
-        own = replace(own, names=chosen or names, follows_key_logs=not query.are_files)
-        return replace(query, options=own).with_fields(())
+        if own.key_logs and not query.are_files:
+            from kdissect.tls.keylog import follow_key_logs
+
+            query = replace(query, key_log=follow_key_logs(own.key_logs))
+        return replace(query, options=replace(own, names=chosen or names)).with_fields(())
 
     @property
     def are_files(self) -> bool:
@@ -305,6 +311,7 @@ class SingleRun(Run):
             observer=observer,
             learned=learned,
             split_latency=query.split_latency,
+            key_log=query.key_log,
         )
 
     @property

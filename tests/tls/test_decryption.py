@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from kdissect.model import Exchange, IdleTick, Packet
+    from kdissect.model import Exchange, Packet
 
 METADATA = 3
 
@@ -90,17 +90,21 @@ class Growing:
     def __init__(self, directory: Path, settings: TlsSettings) -> None:
         self.path = directory / "keys.log"
         self.path.touch()
-        self.options = Options(key_logs=(str(self.path),), follows_key_logs=True)
         self._lines = settings.key_log
 
-    def packets(
-        self, packets: Iterable[Packet], *, at: int, cut: bool = False
-    ) -> Iterator[Packet | IdleTick]:
+    def dissection(self, packets: Iterable[Packet], *, at: int, options: Options | None = None) -> Dissection:
+        """``at``: number of the packet before which the lines are written."""
+        key_log = keylog.follow_key_logs([str(self.path)])
+        return Dissection(self._packets(packets, at), options or Options(), key_log=key_log)
+
+    def _packets(self, packets: Iterable[Packet], at: int) -> Iterator[Packet]:
         for number, packet in enumerate(packets):
             if number == at:
                 with self.path.open("ab") as file:
                     for line in self._lines:
-                        file.write(line[:50] if cut else line)
+                        file.write(line[:50])
+                        file.flush()
+                        file.write(line[50:])
                         file.flush()
             yield packet
 
@@ -111,7 +115,7 @@ def test_lines_that_come_late(tmp_path: Path, version: str, at: int) -> None:
     settings = TlsSettings(version)
     talk = kafka(settings, mss=1448, step_ns=1000)
     growing = Growing(tmp_path, settings)
-    assert ids(Dissection(growing.packets(talk.packets, at=at), growing.options)) == answered(3)
+    assert ids(growing.dissection(talk.packets, at=at)) == answered(3)
 
 
 def test_secrets_of_the_handshake_before_the_others(tmp_path: Path) -> None:
@@ -119,7 +123,7 @@ def test_secrets_of_the_handshake_before_the_others(tmp_path: Path) -> None:
     talk = kafka(settings, mss=1448, step_ns=1000)
     growing = Growing(tmp_path, settings)
     growing.path.write_bytes(b"".join(line for line in settings.key_log if b"HANDSHAKE" in line))
-    assert ids(Dissection(growing.packets(talk.packets, at=14), growing.options)) == answered(3)
+    assert ids(growing.dissection(talk.packets, at=14)) == answered(3)
 
 
 @pytest.mark.parametrize(("version", "step_ns"), [("TLS 1.2", 10**9), ("TLS 1.3", 10**9)])
@@ -127,7 +131,7 @@ def test_lines_that_come_too_late(tmp_path: Path, version: str, step_ns: int) ->
     settings = TlsSettings(version)
     talk = kafka(settings, step_ns=step_ns)
     growing = Growing(tmp_path, settings)
-    dissection = Dissection(growing.packets(talk.packets, at=16), growing.options)
+    dissection = growing.dissection(talk.packets, at=16)
     assert ids(dissection) == []
     assert dissection.counts["TLS not decrypted: the key log has no secret for this client random"] == 1
 
@@ -137,9 +141,9 @@ def test_what_is_held_is_bounded(tmp_path: Path) -> None:
     talks = [kafka(settings, client=("10.0.0.1", 40000 + number), step_ns=1000) for number in range(5)]
     growing = Growing(tmp_path, settings)
     limits = replace(DEFAULT, tls_bytes_in_all=1_000_000)
-    options = replace(growing.options, limits=limits)
+    options = Options(limits)
     packets = [packet for talk in talks for packet in talk.packets]
-    dissection = Dissection(growing.packets(packets, at=len(packets) - 1), options)
+    dissection = growing.dissection(packets, at=len(packets) - 1, options=options)
     assert 0 < len(ids(dissection)) < 15
 
 
