@@ -14,6 +14,7 @@ import on_mock
 import on_old_kafka
 import on_scenarios
 import on_tansu
+import on_tls
 import on_troubles
 import others
 
@@ -27,6 +28,7 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     **on_kafka.SCENARIOS,
     **on_old_kafka.SCENARIOS,
     **on_scenarios.SCENARIOS,
+    **on_tls.SCENARIOS,
     **on_troubles.SCENARIOS,
     **others.SCENARIOS,
 }

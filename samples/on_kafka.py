@@ -53,12 +53,14 @@ def on_kafka(
     users: tuple[str, ...] = (),
     from_start: bool = False,
     clients: str = "",
+    options: tuple[str, ...] = (),
     **settings: str,
 ) -> Iterator[tuple[Cluster, Truth]]:
     """Brokers of one release, recorded while the block runs, or from before their start."""
     clients = clients or f"{LIBRDKAFKA}, {kp.NAME}, {aio.NAME}, Apache Kafka {release}"
     broker = f"Apache Kafka {release}" + (f", {nodes} brokers" if nodes > 1 else "")
     with kafka(release, nodes, users, **settings) as cluster:
+        cluster.options = options
         truth = Truth(name, cluster.ports, {"broker": broker, "clients": clients})
         if not from_start:
             start_all(cluster)

@@ -74,6 +74,10 @@ OPTIONS = {
     "where": "Filter expression, as for `--where`.",
     "ports": "Only connections with these ports: `9092,9192-9194`.",
     "decodeAs": "Ports to decode as Kafka: `tcp.port==9093,kafka`.",
+    "tlsKeylog": (
+        "Key logs to decrypt TLS with. Every worker must be able to read them, and needs the package "
+        "`cryptography`."
+    ),
     "showSecrets": "Show credentials, which are redacted by default. [false]",
     "limits": "Limits of each task, as for `--limits`: `connections=50000`.",
     "split": (
@@ -216,6 +220,10 @@ def _absolute(text: str) -> str:
     return os.path.abspath(local(text))  # noqa: PTH100  (may be a pattern)
 
 
+def _key_logs(text: str) -> tuple[str, ...]:
+    return tuple(map(_absolute, _texts(text)))
+
+
 def _flag(text: str) -> bool:
     if text.lower() not in ("true", "false"):
         raise UsageError(f'"{text}" is neither true nor false')
@@ -282,6 +290,7 @@ _READERS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "where": ("where", _where),
     "ports": ("ports", parse_ports),
     "decodeAs": ("kafka_ports", parse_port_rule),
+    "tlsKeylog": ("key_logs", _key_logs),
     "showSecrets": ("show_secrets", _flag),
     "limits": ("limits", _limits),
     "split": ("split", _choice(*SPLITS)),

@@ -199,7 +199,7 @@ class TlsConnection:
         """Nothing more will come: pass on what is held."""
         if self.is_open or self.is_passing:
             return []
-        if not self._opened_handshake or self._tries < _MOST_TRIES:
+        if self._held and (not self._opened_handshake or self._tries < _MOST_TRIES):
             self.reason = self.reason or _NOT_OPENED
         return self.give_up()
 

@@ -52,6 +52,21 @@ def test_the_users_schema_says_which_columns_are_read() -> None:
     assert sum(batch.num_rows for batch in batches) == 75
 
 
+@pytest.mark.parametrize("split", ["none", "connections"])
+def test_tls_is_decrypted(split: str) -> None:
+    tls = ROOT / "samples" / "tls.pcap"
+    options = {"path": str(tls), "tlsKeylog": str(tls.with_suffix(".keys")), "split": split, "parts": "2"}
+    reader = source(**options).reader(StructType().add("client_id", "string").add("api", "string"))
+    rows = [
+        row
+        for partition in reader.partitions()
+        for batch in reader.read(partition)
+        for row in batch.to_pylist()
+    ]
+    assert len(rows) == 8
+    assert {row["client_id"] for row in rows} == {"kp-tls", "aio-tls"}
+
+
 def test_a_schema_with_other_columns_is_rejected() -> None:
     with pytest.raises(UsageError, match='no column "latency" in exchanges; did you mean "latency_us"'):
         source().reader(StructType().add("latency", "long"))

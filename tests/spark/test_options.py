@@ -33,11 +33,13 @@ def test_every_option_takes_a_value() -> None:
         "split": "files", "parts": "3", "lookback": "0", "filesPerTask": "2", "batchRows": "10",
         "batchBytes": "1MiB", "pushdown": "true", "names": "ring", "maxFilesPerTrigger": "4",
         "includeLast": "true", "failOnDataLoss": "false", "ring": "^[a-z]+", "maxFileAge": "2d",
+        "tlsKeylog": "keys.log",
     }  # fmt: skip
     assert values.keys() == OPTIONS.keys()
     parsed = parse(values)
     here = Path.cwd()
     assert parsed.paths == tuple(str(here / name) for name in ("a.pcap", "b.pcap", "c"))
+    assert parsed.key_logs == (str(here / "keys.log"),)
     assert parsed.criteria["api"] == ("Fetch", "0")
     assert parsed.criteria["client"] == ("a,b",)
     assert parsed.criteria["since"] == ("2026-11-21", "2026-11-20")

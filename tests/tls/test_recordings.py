@@ -1,0 +1,123 @@
+"""Recordings of Apache Kafka's own TLS listener, judged by what its clients wrote down, and by tshark."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands import run
+
+FOLDER = Path(__file__).parents[2] / "samples" / "tls"
+CAPTURE, KEYS = str(FOLDER / "kafka-4-tls.pcap.gz"), FOLDER / "kafka-4-tls.keys"
+TRUTH = json.loads((FOLDER / "kafka-4-tls.truth.json").read_text())
+(PORT,) = TRUTH["ports"]
+ARGUMENTS = ("--port", str(PORT), "--tls-keylog", str(KEYS), CAPTURE)
+WITHOUT_LOG = "java"  # clients that do not log their requests
+
+
+def test_the_requests_of_all_clients(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [json.loads(line) for line in run(capsys, "read", "--json", *ARGUMENTS).lines]
+    shown = Counter(
+        (row["client_id"], row["api"], row["api_version"], row["correlation_id"])
+        for row in rows
+        if not row["client_id"].startswith(WITHOUT_LOG)
+    )
+    assert shown == Counter(
+        (each["client_id"], each["api"], each["version"], each["correlation_id"])
+        for each in TRUTH["requests"]
+        if each["client_id"] != "setup"  # on the port without TLS
+    )
+    assert {row["principal"] for row in rows} == {None, "User:alice", "User:bob"}
+
+
+def test_the_records(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = map(json.loads, run(capsys, "records", "--json", "--produced", *ARGUMENTS).lines)
+    shown = Counter((row["client_id"], row["topic"], row["partition"], row["offset"]) for row in rows)
+    produced = TRUTH["produced"]
+    assert shown == Counter(
+        (each["client_id"], each["topic"], each["partition"], each["offset"]) for each in produced
+    )
+
+
+def test_the_ciphers(capsys: pytest.CaptureFixture[str]) -> None:
+    document = json.loads(run(capsys, "summary", "--connections", "--json", *ARGUMENTS).out)
+    assert {row["client"]: list(row["tls"]) for row in document["client_connections"]} == {
+        "rd-tls": ["TLS 1.3 TLS_AES_256_GCM_SHA384"],
+        "rd-reader": ["TLS 1.3 TLS_AES_256_GCM_SHA384"],
+        "kp-1.2": ["TLS 1.2 TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"],
+        "aio-1.3": ["TLS 1.3 TLS_AES_256_GCM_SHA384"],
+        "java-1.3-gcm": ["TLS 1.3 TLS_AES_256_GCM_SHA384"],
+        "java-1.3-chacha": ["TLS 1.3 TLS_CHACHA20_POLY1305_SHA256"],
+        "java-1.2-gcm": ["TLS 1.2 TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"],
+        "java-1.2-cbc": ["TLS 1.2 TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA384"],
+    }
+
+
+def test_every_connection_is_decrypted(capsys: pytest.CaptureFixture[str]) -> None:
+    document = json.loads(run(capsys, "check", "--json", "--tls-keylog", str(KEYS), CAPTURE).out)
+    connections = document["connections"]
+    assert (connections["tls_decrypted"], connections["tls_not_decrypted"]) == (17, {})
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["read", "-V"],
+        ["read", "-x"],
+        ["read", "--json"],
+        ["records", "--json"],
+        ["summary", "--json"],
+        ["check"],
+    ],
+)
+def test_no_output_has_secrets_or_passwords(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    done = run(capsys, *arguments, "--tls-keylog", str(KEYS), CAPTURE)
+    written = done.out + done.err
+    for line in KEYS.read_text().splitlines():
+        secret = line.split()[-1].rpartition(":")[2]
+        assert secret.lower() not in written.lower()
+        assert bytes.fromhex(secret)[:8].hex(" ") not in written
+    for password in ("wonderland-7", "looking-glass-9"):
+        assert password not in written
+        assert password.encode()[:6].hex(" ") not in written
+
+
+@pytest.mark.parametrize("option", ["--with-keys", "--decrypted"])
+def test_what_is_written_can_be_read(capsys: pytest.CaptureFixture[str], tmp_path: Path, option: str) -> None:
+    written = str(tmp_path / "out.pcapng")
+    assert run(capsys, "read", "-w", written, option, *ARGUMENTS).err.count("omitted") == 1  # SASL inside
+    run(capsys, "read", "-w", written, option, "--show-secrets", *ARGUMENTS)
+    ours = [json.loads(line) for line in run(capsys, "read", "--json", *ARGUMENTS).lines]
+    again = [json.loads(line) for line in run(capsys, "read", "--json", written).lines]
+    keys = ("client_id", "client_port", "api", "correlation_id", "response_bytes", "principal")
+    assert Counter(tuple(row[key] for key in keys) for row in again) == Counter(
+        tuple(row[key] for key in keys) for row in ours
+    )
+
+
+@pytest.mark.tshark
+@pytest.mark.parametrize("option", [None, "--decrypted"])
+def test_the_same_as_tshark(capsys: pytest.CaptureFixture[str], tmp_path: Path, option: str | None) -> None:
+    capture, decode_as = CAPTURE, ("-d", f"tcp.port=={PORT},tls", "-d", f"tls.port=={PORT},kafka")
+    if option is not None:
+        capture, decode_as = str(tmp_path / "out.pcapng"), ("-d", f"tcp.port=={PORT},kafka")
+        run(capsys, "read", "-w", capture, option, "--show-secrets", *ARGUMENTS)
+    command = ["tshark", "-r", capture, "-o", f"tls.keylog_file:{KEYS}", *decode_as]
+    command += [
+        "-Y",
+        f"kafka.correlation_id && tcp.port=={PORT}",
+        "-T",
+        "fields",
+        "-e",
+        "kafka.correlation_id",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    rows = [json.loads(line) for line in run(capsys, "read", "--json", *ARGUMENTS).lines]
+    ids = [
+        str(row["correlation_id"]) for row in rows for size in ("request", "response") if row[f"{size}_bytes"]
+    ]
+    assert Counter(done.stdout.replace(",", "\n").split()) == Counter(ids)
