@@ -19,6 +19,7 @@ bytes and ``_MOST_BUFFERED`` bytes.
 from __future__ import annotations
 
 import re
+from collections import deque
 from hashlib import blake2b, md5, new, sha1
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from kdissect.limits import Limits
+    from kdissect.model import Retransmitted
     from kdissect.tls.ciphers import Bytes, Opened, RecordOpener, Suite
     from kdissect.tls.keylog import KeyLog
 
@@ -55,6 +57,7 @@ _MOST_PASSED = 256 * 1024  # bytes of a connection in mid-stream without a sign 
 _MOST_BUFFERED = 128 * 1024
 _MOST_HANDSHAKE = 256 * 1024  # bytes of one handshake message, and of a transcript
 _MOST_MISSING = 3000  # records lost in one gap
+_MOST_RECENT = 64  # records to find retransmitted bytes in
 _MOST_OPENED = 16  # sessions of a connection to note
 _MOST_TRIES = 40_000  # per connection: with no handshake, secrets and sequence numbers can only be tried
 _MOST_UNGUESSED = 8  # encrypted records for which there is no secret to try
@@ -87,11 +90,12 @@ class _Direction:
         is_encrypted: whether records are encrypted, before TLS 1.3.
         carries_data: whether ``opener`` is for application data.
         messages: the beginning of the next handshake message.
+        recent: lengths of the content of the latest records with application data.
     """
 
     __slots__ = (
         "buffer", "candidates", "carries_data", "hidden", "is_damaged", "is_encrypted", "messages", "needed",
-        "opener", "searched",
+        "opener", "recent", "searched",
     )  # fmt: skip
 
     def __init__(self, *, is_start: bool) -> None:
@@ -104,6 +108,7 @@ class _Direction:
         self.candidates: list[_Candidate] = []
         self.is_encrypted = self.carries_data = False
         self.messages = bytearray()
+        self.recent: deque[int] = deque(maxlen=_MOST_RECENT)
 
 
 class _Candidate(NamedTuple):
@@ -194,6 +199,17 @@ class TlsConnection:
             return content_bytes and needed - buffered + content_bytes
         in_record = direction.opener.plaintext_bytes(needed - _HEADER_BYTES)
         return needed - buffered + max(0, content_bytes - in_record)
+
+    def retransmitted(self, side: int, item: Retransmitted) -> Retransmitted | None:
+        """The same bytes as a position in what is inside; None if they have no part in it."""
+        direction = self._directions[side]
+        left, back = item.back - len(direction.buffer), 0
+        for length in reversed(direction.recent):
+            if left <= 0:
+                break
+            back += length
+            left -= length + self._overhead(direction, length)
+        return item._replace(back=back) if back else None
 
     def close(self) -> Items:
         """Nothing more will come: pass on what is held."""
@@ -561,6 +577,7 @@ class TlsConnection:
         if content_type == APPLICATION_DATA:
             direction.carries_data = True
             if content and direction.opener is not None:
+                direction.recent.append(len(content))
                 out.append((side, Data(item.packet, item.time_ns, item.interface, content)))
         elif content_type == HANDSHAKE:
             self._messages(direction, side, content)
@@ -623,6 +640,10 @@ class TlsConnection:
                     for label in (HANDSHAKE_LABELS[role], TRAFFIC[role])
                     for secret in self._log.labelled(client_random, label)
                 ]
+            known = [any(each.is_traffic for each in one.candidates) for one in self._directions]
+            if self._log.can_grow and not all(known):  # its lines are being written
+                for direction in self._directions:
+                    direction.candidates = []
             if not any(direction.candidates for direction in self._directions):
                 self.reason = _NO_SECRET
 

@@ -103,7 +103,9 @@ class Decryption:
                     item = item._replace(tls=tls.session)
                 out.append((connection, side, item))
             elif tls is None or not tls.is_open:
-                out.append(event)  # positions of retransmitted bytes mean nothing in plaintext
+                out.append(event)
+            elif (inside := tls.retransmitted(side, item)) is not None:
+                out.append((connection, side, inside))
         return out
 
     def session(self, connection: Connection) -> TlsSession | None:

@@ -243,7 +243,9 @@ def test_what_is_not_tls_passes_unchanged(first: bytes) -> None:
     assert [*held, *connection.close()] == [(0, item)]
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize(
+    "seed", [*range(60), *(pytest.param(n, marks=pytest.mark.deep) for n in range(60, 2000))]
+)
 def test_mutated_sessions(seed: int) -> None:
     """Nothing is invented: what is decrypted was sent."""
     random = Random(seed)

@@ -118,11 +118,12 @@ def test_lines_that_come_late(tmp_path: Path, version: str, at: int) -> None:
     assert ids(growing.dissection(talk.packets, at=at)) == answered(3)
 
 
-def test_secrets_of_the_handshake_before_the_others(tmp_path: Path) -> None:
+@pytest.mark.parametrize("early", [b"HANDSHAKE", b"SERVER", b"CLIENT"])
+def test_some_lines_before_the_others(tmp_path: Path, early: bytes) -> None:
     settings = TlsSettings("TLS 1.3")
     talk = kafka(settings, mss=1448, step_ns=1000)
     growing = Growing(tmp_path, settings)
-    growing.path.write_bytes(b"".join(line for line in settings.key_log if b"HANDSHAKE" in line))
+    growing.path.write_bytes(b"".join(line for line in settings.key_log if early in line))
     assert ids(growing.dissection(talk.packets, at=14)) == answered(3)
 
 
@@ -174,3 +175,19 @@ def test_the_session_of_a_connection(tmp_path: Path, version: str) -> None:
     assert [each.hex().encode() for each in row.tls.client_randoms] == [settings.key_log[0].split()[1]]
     assert "GCM" in cipher
     assert row.principal == "User:CN=broker-1.example"
+
+
+def test_a_retransmitted_request(tmp_path: Path) -> None:
+    """The time until the retransmission counts as time in the network, as without TLS."""
+    settings = TlsSettings()
+    talk = kafka(settings, rounds=2)
+    talk.says(0, request(METADATA, 1, {"topics": []}, correlation_id=2))
+    talk.time_ns += 300_000_000
+    talk.packets.append(talk.packets[-1]._replace(number=len(talk.packets) + 1, time_ns=talk.time_ns))
+    talk.time_ns += 1_000_000
+    talk.says(1, response(METADATA, 1, {"brokers": []}, correlation_id=2))
+    exchanges = list(Dissection(talk.packets, keys_in(tmp_path, settings)))
+    assert ids(exchanges) == answered(3)
+    parts = [each.parts.network_us for each in exchanges if each.parts is not None]
+    assert parts[:2] == [0, 0]
+    assert 250_000 < (parts[2] or 0) < 310_000

@@ -1,9 +1,15 @@
 from __future__ import annotations
 
+from random import Random
+from typing import TYPE_CHECKING
+
 import pytest
 
 from kdissect.errors import CaptureError
-from kdissect.tls.keylog import MASTER, TRAFFIC, KeyLog, read_key_logs
+from kdissect.tls.keylog import MASTER, TRAFFIC, KeyLog, follow_key_logs, read_key_logs
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 RANDOM, SECRET, OTHER = "ab" * 32, "cd" * 48, "ef" * 48
 
@@ -44,6 +50,8 @@ def test_contradictions_are_all_kept_the_latest_first() -> None:
     [
         f"CLIENT_RANDOM {RANDOM} {SECRET[:-1]}x",
         f"CLIENT_RANDOM {RANDOM[:-2]} {SECRET}",
+        f"CLIENT_RANDOM {RANDOM} {SECRET}a",  # an odd number of digits
+        f"RSA Session-ID:{RANDOM[:-1]} Master-Key:{SECRET}",
         "RSA x y",
         "\0\n\xff",
     ],
@@ -59,3 +67,54 @@ def test_no_secret_in_a_repr() -> None:
 def test_a_file_that_does_not_exist() -> None:
     with pytest.raises(CaptureError, match="no-such-file: No such file"):
         read_key_logs(["no-such-file"])
+
+
+LINES = (
+    f"CLIENT_RANDOM {RANDOM} {SECRET}\nRSA Session-ID:{RANDOM} Master-Key:{SECRET}\n"
+    f"RSA {RANDOM[:16]} {SECRET}\nCLIENT_TRAFFIC_SECRET_0 {RANDOM} {OTHER}\r\n"
+    f"# comment\nSERVER_HANDSHAKE_TRAFFIC_SECRET {RANDOM} {OTHER}\n"
+)
+
+
+@pytest.mark.parametrize("seeds", [range(500), pytest.param(range(500, 50_000), marks=pytest.mark.deep)])
+def test_garbage(seeds: range) -> None:
+    for seed in seeds:
+        random = Random(seed)
+        text = bytearray(LINES.encode())
+        for _ in range(random.randrange(1, 8)):
+            place = random.randrange(len(text))
+            if random.random() < 0.5:
+                text[place] = random.choice(b"\n\r \t0aZ:\0\xff")
+            else:
+                del text[place : place + random.randrange(1, 100)]
+            text += random.randbytes(random.randrange(20))
+        log = KeyLog()
+        log.add(bytes(text))
+        assert len(log) <= 6
+
+
+def test_lines_of_a_session() -> None:
+    """What is written can be read."""
+    log = log_of(LINES)
+    again = KeyLog()
+    again.add(log.lines(bytes.fromhex(RANDOM)))
+    assert again.lines(bytes.fromhex(RANDOM)) == log.lines(bytes.fromhex(RANDOM))
+    assert len(again) == 1
+
+
+def test_a_file_that_grows_and_is_truncated(tmp_path: Path) -> None:
+    path = tmp_path / "keys.log"
+    first, second = (f"CLIENT_RANDOM {number * 32} {SECRET}\n" for number in ("01", "02"))
+    path.write_text(first[:40])
+    log = follow_key_logs([str(path)])
+    assert not len(log)
+    path.write_text(first)
+    assert log.poll()
+    assert not log.poll()
+    path.write_text(second[:-30])  # shorter: another program has begun anew
+    assert not log.poll()
+    path.write_text(second)
+    assert log.poll()
+    assert len(log) == 2
+    log.close()
+    assert not log.can_grow
