@@ -189,6 +189,10 @@ class TlsConnection:
         self._process(side, item, out)
         return out
 
+    def is_incomplete(self, side: int) -> bool:
+        """Whether a side has begun a record."""
+        return bool(self._directions[side].buffer)
+
     def bytes_expected(self, side: int) -> int:
         """How many of the next bytes of a side cannot be used in part, see ``content_expected``."""
         direction, content_bytes = self._directions[side], self.content_expected[side]
@@ -335,6 +339,17 @@ class TlsConnection:
                 direction.needed = _HEADER_BYTES + length
                 break
             start, pos = pos + _HEADER_BYTES, pos + _HEADER_BYTES + length
+            opener = direction.opener
+            if (
+                content_type == APPLICATION_DATA
+                and direction.carries_data
+                and opener
+                and not direction.is_damaged
+            ):
+                opened = opener.open(content_type, version, view[start:pos])  # as nearly all records
+                if opened is not None:
+                    self._content(direction, side, *opened, item, out)
+                    continue
             self._record(direction, side, content_type, version, view[start:pos], item, out)
             direction.is_damaged = False
         direction.buffer += view[pos:]

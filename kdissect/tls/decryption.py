@@ -7,7 +7,6 @@ Holds a ``TlsConnection`` for each connection that is TLS, or not known not to b
 from __future__ import annotations
 
 from collections import Counter
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from kdissect.limits import DEFAULT
@@ -49,6 +48,7 @@ class Decryption:
         self._held_in_all = 0
         self._waiting: dict[Connection, int] = {}  # since when; only while the key log can grow
         self._now_ns = 0
+        self._incomplete: list[tuple[Connection, int, TlsConnection]] = []  # directions, of these packets
         self.counts: Counter[str] = Counter()
 
     def plaintext(self, packets: Iterable[list[Event]]) -> Iterator[list[Event]]:
@@ -63,11 +63,13 @@ class Decryption:
                 opened += self._tried_again()
             yield opened
             for connection, side, _ in opened:
-                if (tls := self._connections.get(connection)) is not None:
-                    tls.content_expected[side] = connection.streams[side].expected
-            for connection, side, _ in chain(opened, events):
                 if (tls := self._connections.get(connection)) is not None and tls.is_open:
-                    connection.expect(side, tls.bytes_expected(side))
+                    tls.content_expected[side] = expected = connection.streams[side].expected
+                    if expected:
+                        connection.expect(side, tls.bytes_expected(side))
+            for connection, side, tls in self._incomplete:
+                connection.expect(side, tls.bytes_expected(side))
+            self._incomplete.clear()
 
     def close(self) -> None:
         """Nothing more will come."""
@@ -86,7 +88,10 @@ class Decryption:
                     continue
                 elif tls.is_open:
                     connection.expect(side, 0)
-                    out += [(connection, *opened) for opened in tls.feed(side, item)]
+                    for opened_side, opened in tls.feed(side, item):
+                        out.append((connection, opened_side, opened))
+                    if tls.is_incomplete(side):
+                        self._incomplete.append((connection, side, tls))
                     continue
                 self._now_ns = max(self._now_ns, item.time_ns)
                 out += [(connection, *opened) for opened in tls.feed(side, item)]

@@ -36,6 +36,7 @@ _MOST_SECRETS = 32  # of one session
 _MOST_LABELS = 1000
 _LONGEST_LINE = 4096
 _PIECE_BYTES = 1 << 20
+_MOST_PIECES = 4096  # of a file: the end of a device like /dev/zero never comes
 
 _LINE = re.compile(
     rb"^(?:(CLIENT_RANDOM|PMS_CLIENT_RANDOM|(?:CLIENT|SERVER)_(?:HANDSHAKE_)?TRAFFIC_SECRET(?:_\d+)?)"
@@ -256,7 +257,9 @@ def _pieces(path: str) -> Iterator[bytes]:
     """The lines of a file, many at a time; of a longer line only a part."""
     with open(path, "rb") as file:  # noqa: PTH123 - names of captures are strings
         rest = b""
-        while piece := file.read(_PIECE_BYTES):
+        for _ in range(_MOST_PIECES):
+            if not (piece := file.read(_PIECE_BYTES)):
+                break
             lines, newline, rest = (rest[-_LONGEST_LINE:] + piece).rpartition(b"\n")
             yield lines + newline
         yield rest
