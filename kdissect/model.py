@@ -9,7 +9,10 @@ comes from this machine's clock.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 Body = dict[str, Any]
 """A decoded message: field name -> value, in wire order, names as in the protocol guide.
@@ -70,19 +73,29 @@ class PacketBlock(NamedTuple):
         number: of the first packet.
         interface: where they were captured.
         data: the buffer.
-        places: for each packet: time, start and end of its bytes in ``data``, length on the wire.
+        places: for each packet: time, start and end of its bytes in ``data``, length on the wire. A list, or
+            the native core's ``Places``.
     """
 
     number: int
     interface: Interface
     data: bytes
-    places: list[tuple[int, int, int, int]]
+    places: Sequence[tuple[int, int, int, int]]
 
     @classmethod
     def of(cls, packet: Packet) -> PacketBlock:
         """A block of one packet."""
         number, time_ns, interface, data, length = packet
         return cls(number, interface, data, [(time_ns, 0, len(data), length)])
+
+    @property
+    def times_ns(self) -> tuple[int, int]:
+        """The earliest and the latest time of a packet."""
+        places = self.places
+        if isinstance(places, list):
+            return min(places)[0], max(places)[0]
+        times_ns: tuple[int, int] = cast("Any", places).times_ns
+        return times_ns
 
     @property
     def time_ns(self) -> int:

@@ -291,9 +291,10 @@ class Dissection:
                 yield connections.feed(packet)
                 continue
             block = packet if isinstance(packet, PacketBlock) else PacketBlock.of(packet)
-            places, before = block.places, self.counts["packets"]
-            self.counts["packets"] += len(places)
-            self.now_ns = max(self.now_ns, max(places)[0])
+            count, before = len(block.places), self.counts["packets"]
+            earliest_ns, latest_ns = block.times_ns
+            self.counts["packets"] += count
+            self.now_ns = max(self.now_ns, latest_ns)
             if index is None and numbers is None:
                 for events in feed_block(block, segments.feed):
                     self.place = 2 * (before + connections.place)
@@ -310,8 +311,8 @@ class Dissection:
                             index.note(connections.ordinal(segment.ends), segments.take_parts())
                         yield events
             self.place = 2 * self.counts["packets"]
-            self._earliest_since_tick_ns = min(self._earliest_since_tick_ns, min(places)[0])
-            self._packets_since_tick += len(places)
+            self._earliest_since_tick_ns = min(self._earliest_since_tick_ns, earliest_ns)
+            self._packets_since_tick += count
             if self._packets_since_tick >= _TICK_PACKETS:
                 yield self._tick(self._earliest_since_tick_ns - self._limits.reorder_window_ns)
 

@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kdissect import native
+from kdissect.capture import pcap as pcap_reader
+from kdissect.capture import pcapng as pcapng_reader
 from kdissect.capture.reader import open_capture
+from kdissect.errors import CaptureError
 from kdissect.exchanges import offload
 from kdissect.exchanges.kafka_connection import KafkaConnection
 from kdissect.limits import DEFAULT, Limits
@@ -22,7 +25,7 @@ from kdissect.net.tcp import Shard
 from kdissect.options import Options
 from kdissect.pipeline import Dissection
 from samples.golden import ROOT, captures, name_of
-from tests.captures import pcap, pcapng
+from tests.captures import MICROSECONDS, MODIFIED, NANOSECONDS, pcap, pcapng
 from tests.disguises import other_family
 
 if TYPE_CHECKING:
@@ -280,3 +283,44 @@ def test_a_panic_costs_only_speed(compare: Any, tmp_path: Path, monkeypatch: pyt
 
         monkeypatch.setattr(offload, "core", SimpleNamespace(Offload=Breaking))
         compare(blocks)
+
+
+def outcome(path: Path) -> list[Any]:
+    """The packets of a capture with their places, and how it ends."""
+    with open_capture(str(path)) as opened:
+        found: list[Any] = []
+        try:
+            for block in opened.packet_blocks():
+                assert isinstance(block, PacketBlock)
+                places = list(block.places)
+                assert list(block.places[1:3]) == places[1:3]
+                assert block.places[-1] == places[-1]
+                assert block.times_ns == (min(places)[0], max(places)[0])
+                found += [(*each, block.interface) for each in block.packets]
+        except CaptureError as error:
+            found.append(str(error))
+        return [*found, opened.warnings]
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("form", [pcap, pcapng])
+def test_places_of_damaged_files(
+    form: Any, order: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = Random(f"{form} {order}")
+    packets = timed(SAMPLES["quickstart"])[:60]
+    if form is pcap:
+        whole = [pcap(packets, order=order, magic=magic) for magic in (MICROSECONDS, NANOSECONDS, MODIFIED)]
+    else:
+        whole = [pcapng(packets, order=order, nanoseconds=exact) for exact in (False, True)]
+    path = tmp_path / "capture"
+    for number in range(60):
+        capture = bytearray(whole[number % len(whole)])
+        for _ in range(number % 3):
+            capture[random.randrange(24, len(capture))] ^= 1 << random.randrange(8)
+        path.write_bytes(capture[: random.randrange(24, len(capture))] if number % 4 == 0 else capture)
+        with_core = outcome(path)
+        with monkeypatch.context() as without:
+            without.setattr(pcap_reader, "core", None)
+            without.setattr(pcapng_reader, "core", None)
+            assert with_core == outcome(path)

@@ -10,6 +10,7 @@ use crate::connection::{
     Apis, BeforeAcks, Connection, Direction, Finished, Frame, Header, Limits, Message, Packet, Request,
     Usual, CLIENT,
 };
+use crate::places::Places;
 use crate::stage::{Stage, Verdict};
 
 /// Most exchanges made at a time: the garbage collector looks at more of them again and again.
@@ -75,7 +76,13 @@ struct Block<'a, 'py> {
     interface: usize,
     link_type: u32,
     data: &'a [u8],
-    places: &'a Bound<'py, PyList>,
+    places: At<'a, 'py>,
+}
+
+/// Where the packets of a block are.
+enum At<'a, 'py> {
+    Here(&'a Places),
+    List(&'a Bound<'py, PyList>),
 }
 
 #[pyclass(module = "kdissect._core")]
@@ -168,7 +175,7 @@ impl Offload {
     fn run<'py>(
         &mut self,
         py: Python<'py>,
-        block: (u64, Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyList>),
+        block: (u64, Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyAny>),
         link_type: u32,
         at: usize,
         room: usize,
@@ -176,6 +183,13 @@ impl Offload {
         let (number, interface, data, places) = block;
         self.at = at;
         let Ok(data) = data.cast_exact::<PyBytes>() else {
+            return Ok((PyList::empty(py), at, ODD, at + 1, Vec::new()));
+        };
+        let places = if let Ok(places) = places.cast::<Places>() {
+            At::Here(places.get())
+        } else if let Ok(places) = places.cast::<PyList>() {
+            At::List(places)
+        } else {
             return Ok((PyList::empty(py), at, ODD, at + 1, Vec::new()));
         };
         let Some(interface) = self.interface(&interface) else {
@@ -186,7 +200,7 @@ impl Offload {
             interface,
             link_type,
             data: data.as_bytes(),
-            places: &places,
+            places,
         };
         let taking = || self.take(py, &block, room);
         let reason = catch_unwind(AssertUnwindSafe(taking)).unwrap_or(BROKEN);
@@ -353,7 +367,7 @@ impl Offload {
             apis: &mut self.apis,
             usual: self.usual.bind(py),
         };
-        while self.at < block.places.len() {
+        while self.at < block.len() {
             let Some((time_ns, bytes)) = block.packet(self.at) else {
                 return ODD;
             };
@@ -527,13 +541,26 @@ impl Link {
 }
 
 impl<'a> Block<'a, '_> {
+    fn len(&self) -> usize {
+        match self.places {
+            At::Here(places) => places.0.len(),
+            At::List(places) => places.len(),
+        }
+    }
+
     /// Time and bytes of a packet.
     fn packet(&self, index: usize) -> Option<(i64, &'a [u8])> {
-        let place = self.places.get_item(index).ok()?;
-        let place = place.cast::<PyTuple>().ok()?;
-        let time_ns = place.get_item(0).ok()?.extract().ok()?;
-        let begin: usize = place.get_item(1).ok()?.extract().ok()?;
-        let end: usize = place.get_item(2).ok()?.extract().ok()?;
+        let (time_ns, begin, end) = match self.places {
+            At::Here(places) => {
+                let &(time_ns, begin, end, _) = places.0.get(index)?;
+                (time_ns, begin, end)
+            }
+            At::List(places) => {
+                let (time_ns, begin, end, _): (i64, usize, usize, Bound<'_, PyAny>) =
+                    places.get_item(index).ok()?.extract().ok()?;
+                (time_ns, begin, end)
+            }
+        };
         Some((time_ns, self.data.get(begin..end)?))
     }
 }
@@ -544,7 +571,7 @@ fn foreign<'a>(stage: &Stage<Object>, block: &Block<'a, '_>, start: usize) -> (u
     let mut candidates: Vec<&[u8]> = Vec::new();
     let mut last: &[u8] = &[];
     let mut next = start;
-    while next < block.places.len() && (candidates.is_empty() || next - start < RUN) {
+    while next < block.len() && (candidates.is_empty() || next - start < RUN) {
         let Some((_, bytes)) = block.packet(next) else {
             break;
         };

@@ -13,7 +13,7 @@ use crate::wire::{uuid_text, Reader};
 use crate::{guarded, Odd};
 
 /// Raised by one whenever kdissect/native.py and this module must change together.
-const INTERFACE: u32 = 3;
+const INTERFACE: u32 = 4;
 
 type Name = Py<PyString>;
 
@@ -241,5 +241,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("INTERFACE", INTERFACE)?;
     module.add_class::<Decoder>()?;
     module.add_class::<crate::offload::Offload>()?;
-    module.add_class::<crate::line_class::Line>()
+    module.add_class::<crate::line_class::Line>()?;
+    module.add_class::<crate::places::Places>()?;
+    module.add_function(wrap_pyfunction!(crate::places::pcap_places, module)?)?;
+    module.add_function(wrap_pyfunction!(crate::places::pcapng_places, module)?)
 }

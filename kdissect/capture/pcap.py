@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 from kdissect.capture.source import BYTE_ORDERS, FileFormat, one_by_one
 from kdissect.errors import CaptureError
 from kdissect.model import IdleTick, Interface, PacketBlock
+from kdissect.native import core
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Generator, Iterator, Sequence
 
     from kdissect.capture.source import Source
     from kdissect.capture.window import Window
@@ -29,6 +30,7 @@ MODIFIED = 0xA1B2CD34
 
 FILE_HEADER_BYTES = 24
 _PACKET_HEADER_BYTES = {MICROSECONDS: 16, NANOSECONDS: 16, MODIFIED: 24}
+_HEADERS = struct.Struct(">4I"), struct.Struct("<4I")  # of a packet, by whether it is little-endian
 _MAJORS = 2, 2 << 8  # some programs write the version in the other byte order than the rest
 _ORDERS: dict[bytes, tuple[str, int]] = {
     struct.pack(order + "I", magic): (order, magic) for order in "<>" for magic in _PACKET_HEADER_BYTES
@@ -41,6 +43,27 @@ def recognized(head: bytes) -> bool:
 
 def packets(window: Window, source: Source) -> Generator[Packet | IdleTick, None, None]:
     return one_by_one(packet_blocks(window, source))
+
+
+def _step(
+    data: bytes, pos: int, is_little: bool, tick_ns: int, header: int, limit: int
+) -> tuple[Sequence[tuple[int, int, int, int]], int, int, int]:
+    """Step over packets. Returns their places, where the next one begins, how many bytes from there on it
+    needs, and how many it claims to have captured.
+    """
+    unpack = _HEADERS[is_little].unpack_from
+    size = len(data)
+    last = size - header
+    places: list[tuple[int, int, int, int]] = []
+    while pos <= last:
+        seconds, ticks, captured, length = unpack(data, pos)
+        start = pos + header
+        end = start + captured
+        if end > size or captured > limit:
+            return places, pos, end - pos, captured
+        places.append((seconds * 1_000_000_000 + ticks * tick_ns, start, end, length))
+        pos = end
+    return places, pos, header, 0
 
 
 def packet_blocks(window: Window, source: Source) -> Iterator[PacketBlock | IdleTick]:
@@ -62,10 +85,10 @@ def packet_blocks(window: Window, source: Source) -> Iterator[PacketBlock | Idle
     source.form = FileFormat("modified pcap" if magic == MODIFIED else "pcap", BYTE_ORDERS[order])
     source.describe(interface, 1_000_000_000 if magic == NANOSECONDS else 1_000_000)
 
-    unpack = struct.Struct(order + "4I").unpack_from
     tick_ns = 1 if magic == NANOSECONDS else 1000
     header = _PACKET_HEADER_BYTES[magic]
     limit = source.limits.packet_bytes
+    step = _step if core is None else core.pcap_places
     number = source.before
     time_ns = captured = 0
     pos, need = FILE_HEADER_BYTES, header
@@ -76,21 +99,10 @@ def packet_blocks(window: Window, source: Source) -> Iterator[PacketBlock | Idle
                     yield IdleTick(time_ns + source.idle_ns)
                 pos = 0
                 continue
-            data, pos, need = window.data, 0, header
-            size = len(data)
-            last = size - header
-            places = []
-            while pos <= last:
-                seconds, ticks, captured, length = unpack(data, pos)
-                start = pos + header
-                end = start + captured
-                if end > size or captured > limit:
-                    need = end - pos
-                    break
-                time_ns = seconds * 1_000_000_000 + ticks * tick_ns
-                places.append((time_ns, start, end, length))
-                pos = end
+            data = window.data
+            places, pos, need, captured = step(data, 0, order == "<", tick_ns, header, limit)
             if places:
+                time_ns = places[-1][0]
                 number += len(places)
                 source.packets = number
                 yield PacketBlock(number - len(places) + 1, interface, data, places)
@@ -102,7 +114,7 @@ def packet_blocks(window: Window, source: Source) -> Iterator[PacketBlock | Idle
         if window.data:
             place = window.place(0)
             if len(window.data) >= header:
-                _, _, captured, length = unpack(window.data, 0)
+                _, _, captured, length = _HEADERS[order == "<"].unpack_from(window.data, 0)
                 if captured > length:  # damaged: the last packet of a truncated file has a valid header
                     raise CaptureError(
                         f"packet {number + 1} claims {captured} captured bytes of {length}, at {place}"

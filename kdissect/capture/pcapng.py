@@ -20,6 +20,7 @@ from kdissect.capture.source import BYTE_ORDERS, FileFormat, InterfaceStatistics
 from kdissect.errors import CaptureError
 from kdissect.limits import MIB, MOST_COUNT
 from kdissect.model import IdleTick, Interface, PacketBlock
+from kdissect.native import core
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -116,6 +117,7 @@ class Section:
 
     def _set_order(self, order: str) -> None:
         self._order = order
+        self.is_little = order == "<"
         self.word = struct.Struct(order + "I").unpack_from
         self.enhanced = struct.Struct(order + "7I").unpack_from
         self._head = struct.Struct(order + "2I").unpack_from
@@ -419,6 +421,13 @@ def packet_blocks(
                     if is_odd:
                         raise section.packet_error(pos, captured)
                     clock = section.clock(index, pos)
+                if core is not None and not places and high < clock.plain_below:
+                    exact = clock.plain_below, clock.tick_ns
+                    stepped, pos = core.pcapng_places(data, pos, section.is_little, index, exact, limit)
+                    number += len(stepped)
+                    source.packets, time_ns = number - not_packets, stepped[-1][0]
+                    yield PacketBlock(number - len(stepped) + 1, clock.interface, data, stepped)
+                    continue
                 if high < clock.plain_below:
                     time_ns = (high << 32 | low) * clock.tick_ns
                 else:

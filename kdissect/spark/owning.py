@@ -70,7 +70,7 @@ class OwnExchanges:
             self._capture, latest_ns = path, 0
             with suppress(CaptureError), open_capture(path, limits=limits) as capture:
                 for block in cast("Iterator[PacketBlock]", capture.packet_blocks()):  # it is one file
-                    latest_ns = max(latest_ns, max(block.places)[0])
+                    latest_ns = max(latest_ns, block.times_ns[1])
                     yield block
             # Every task that reads this file notices the deadlines that have passed by its end here.
             yield IdleTick(latest_ns - limits.reorder_window_ns)

@@ -1,0 +1,143 @@
+//! Bytes of a capture -> where its packets are: the loops of kdissect/capture/pcap.py and pcapng.py.
+
+use pyo3::exceptions::{PyIndexError, PyTypeError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList, PySlice};
+
+/// Time, begin and end in the buffer, and length on the wire.
+type Place = (i64, usize, usize, u32);
+
+const SECOND_NS: i64 = 1_000_000_000;
+const ENHANCED_PACKET: u32 = 6;
+/// Of an enhanced packet block, without its packet and options: before and after the packet.
+const ENHANCED_BYTES: (usize, usize) = (28, 4);
+
+/// `PacketBlock.places`, as a sequence of tuples.
+#[pyclass(frozen, sequence, module = "kdissect._core")]
+pub struct Places(pub Vec<Place>);
+
+#[pymethods]
+impl Places {
+    fn __len__(&self) -> usize {
+        self.0.len()
+    }
+
+    fn __getitem__<'py>(&self, index: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let py = index.py();
+        if let Ok(slice) = index.cast::<PySlice>() {
+            let range = slice.indices(self.0.len() as isize)?;
+            if range.step != 1 {
+                return Err(PyTypeError::new_err("places are sliced without a step"));
+            }
+            let begin = range.start as usize;
+            let part = self.0[begin..begin + range.slicelength].to_vec();
+            return Ok(Places(part).into_pyobject(py)?.into_any());
+        }
+        let index: isize = index.extract()?;
+        let index = if index < 0 {
+            index + self.0.len() as isize
+        } else {
+            index
+        };
+        let place = usize::try_from(index).ok().and_then(|index| self.0.get(index));
+        let place = place.ok_or_else(|| PyIndexError::new_err("no such packet"))?;
+        Ok(place.into_pyobject(py)?.into_any())
+    }
+
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        Ok(PyList::new(py, &self.0)?.try_iter()?.into_any())
+    }
+
+    /// The earliest and the latest time. There is a packet.
+    #[getter]
+    fn times_ns(&self) -> PyResult<(i64, i64)> {
+        let times = || self.0.iter().map(|place| place.0);
+        times()
+            .min()
+            .zip(times().max())
+            .ok_or_else(|| PyIndexError::new_err("no packets"))
+    }
+}
+
+/// Reads four bytes.
+fn word(data: &[u8], pos: usize, is_little: bool) -> Option<u32> {
+    let bytes = *data.get(pos..)?.first_chunk()?;
+    Some(if is_little {
+        u32::from_le_bytes(bytes)
+    } else {
+        u32::from_be_bytes(bytes)
+    })
+}
+
+/// Steps over the packets of a pcap file, see `pcap.py`. Returns their places, where the next one begins, how
+/// many bytes from there on it needs, and how many of those it claims to have captured.
+#[pyfunction]
+pub fn pcap_places(
+    data: &Bound<'_, PyBytes>,
+    pos: usize,
+    is_little: bool,
+    tick_ns: i64,
+    header: usize,
+    limit: usize,
+) -> (Places, usize, usize, usize) {
+    let data = data.as_bytes();
+    let mut places = Vec::new();
+    let mut at = pos;
+    while data.len() >= header && at <= data.len() - header {
+        let field = |number: usize| word(data, at + 4 * number, is_little);
+        let (Some(seconds), Some(ticks), Some(captured), Some(length)) =
+            (field(0), field(1), field(2), field(3))
+        else {
+            break;
+        };
+        let begin = at + header;
+        let end = begin + captured as usize;
+        if end > data.len() || captured as usize > limit {
+            return (Places(places), at, end - at, captured as usize);
+        }
+        places.push((
+            i64::from(seconds) * SECOND_NS + i64::from(ticks) * tick_ns,
+            begin,
+            end,
+            length,
+        ));
+        at = end;
+    }
+    (Places(places), at, header, 0)
+}
+
+/// Steps over the enhanced packet blocks of one interface, see `pcapng.py`. Returns their places, and where the
+/// first block begins that is not one of them, not whole, or not usual.
+#[pyfunction]
+pub fn pcapng_places(
+    data: &Bound<'_, PyBytes>,
+    pos: usize,
+    is_little: bool,
+    interface: u32,
+    clock: (u32, i64),
+    limit: usize,
+) -> (Places, usize) {
+    let data = data.as_bytes();
+    let (before, after) = ENHANCED_BYTES;
+    let (plain_below, tick_ns) = clock;
+    let mut places = Vec::new();
+    let mut at = pos;
+    while let Some(block) = data.get(at..).filter(|rest| rest.len() >= before + after) {
+        let field = |number: usize| word(block, 4 * number, is_little).unwrap_or_default();
+        let (total, captured) = (field(1) as usize, field(5) as usize);
+        let ticks = i64::from(field(3)) << 32 | i64::from(field(4));
+        let is_usual = field(0) == ENHANCED_PACKET
+            && field(2) == interface
+            && field(3) < plain_below
+            && captured.saturating_add(before + after) <= total
+            && captured <= limit
+            && total <= block.len()
+            && word(block, total - after, is_little) == Some(field(1));
+        let Some(time_ns) = ticks.checked_mul(tick_ns).filter(|_| is_usual) else {
+            break;
+        };
+        places.push((time_ns, at + before, at + before + captured, field(6)));
+        at += total;
+    }
+    (Places(places), at)
+}
