@@ -279,7 +279,7 @@ class Dissection:
         """
         connections, segments, index = self._connections, self._segments, self._index
         numbers = self._numbers
-        feed_block = self._block_stage()
+        stage = self._stage()
         for packet in self._packets:
             if isinstance(packet, IdleTick):
                 self.now_ns = max(self.now_ns, packet.time_ns)
@@ -288,7 +288,7 @@ class Dissection:
             if isinstance(packet, Segment):
                 self.place += 2
                 self.now_ns = max(self.now_ns, packet.time_ns)
-                yield connections.feed(packet)
+                yield stage.feed(packet)
                 continue
             block = packet if isinstance(packet, PacketBlock) else PacketBlock.of(packet)
             count, before = len(block.places), self.counts["packets"]
@@ -296,7 +296,7 @@ class Dissection:
             self.counts["packets"] += count
             self.now_ns = max(self.now_ns, latest_ns)
             if index is None and numbers is None:
-                for events in feed_block(block, segments.feed):
+                for events in stage.feed_block(block, segments.feed):
                     self.place = 2 * (before + connections.place)
                     yield events
             else:
@@ -316,20 +316,20 @@ class Dissection:
             if self._packets_since_tick >= _TICK_PACKETS:
                 yield self._tick(self._earliest_since_tick_ns - self._limits.reorder_window_ns)
 
-    def _block_stage(
-        self,
-    ) -> Callable[[PacketBlock, Callable[[Packet], Segment | None]], Iterator[list[Event]]]:
-        """What turns blocks into events: the native core, unless something here needs every packet."""
+    def _stage(self) -> Connections | Offload:
+        """What turns packets into events: with the native core, unless something here needs every packet."""
         connections = self._connections
         if (
             native.core is None
             or connections.analyzes
+            or self._index is not None
+            or self._numbers is not None
             or self._learning is not None
             or self._decryption is not None
             or self._overdue is not None
         ):
-            return connections.feed_block
-        return Offload(connections, self._kafka_connections, self._memory, self._limits).feed_block
+            return connections
+        return Offload(connections, self._kafka_connections, self._memory, self._limits)
 
     def _last_events(self) -> Iterator[list[Event]]:
         """Events at the end of the input."""

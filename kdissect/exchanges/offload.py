@@ -108,24 +108,23 @@ class Offload:
                 yield [(connection, 0, exchange)]
             if not reason:
                 continue
-            self.update()
             if reason == _ODD:
                 time_ns, begin, stop, on_wire = places[at]
                 segment = segment_of(Packet(number + at, time_ns, interface, data[begin:stop], on_wire))
                 if segment is not None:
-                    if (flow := connections.flow(segment.ends)) is not None:
-                        self._recall(flow.duplex)
-                    events = connections.feed(segment)
+                    events = self.feed(segment)
                     connections.place = at + 1
                     if events:
                         yield events
                     candidates = [segment.ends]
             elif reason == _FOREIGN:
+                self.update()
                 run = PacketBlock(number + at, interface, data, places[at:following])
                 for events in connections.feed_block(run, segment_of):
                     connections.place += at
                     yield events
             else:
+                self.update()
                 for duplex in list(self._slots):
                     self._recall(duplex)
                 self._is_broken = reason == _BROKEN
@@ -143,6 +142,13 @@ class Offload:
             ):
                 connections.place += at
                 yield events
+
+    def feed(self, segment: Segment) -> list[Event]:
+        """As ``Connections.feed``."""
+        self.update()
+        if (flow := self._connections.flow(segment.ends)) is not None:
+            self._recall(flow.duplex)
+        return self._connections.feed(segment)
 
     def update(self) -> None:
         """See ``net.connection.Lender``."""
