@@ -288,7 +288,7 @@ def test_a_panic_costs_only_speed(compare: Any, tmp_path: Path, monkeypatch: pyt
 def outcome(path: Path) -> list[Any]:
     """The packets of a capture with their places, and how it ends."""
     with open_capture(str(path)) as opened:
-        found: list[Any] = []
+        packets: list[Any] = []
         try:
             for block in opened.packet_blocks():
                 assert isinstance(block, PacketBlock)
@@ -296,10 +296,10 @@ def outcome(path: Path) -> list[Any]:
                 assert list(block.places[1:3]) == places[1:3]
                 assert block.places[-1] == places[-1]
                 assert block.times_ns == (min(places)[0], max(places)[0])
-                found += [(*each, block.interface) for each in block.packets]
+                packets += [(*each, block.interface) for each in block.packets]
         except CaptureError as error:
-            found.append(str(error))
-        return [*found, opened.warnings]
+            packets.append(str(error))
+        return [*packets, opened.warnings]
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
