@@ -65,9 +65,9 @@ are names.
 LATENCY = """\
 ## Parts of the latency
 
-`latency_us` = `queued_us` + `throttled_us` + `network_us` + `wait_us` + `service_us`, in this order of time.
-An exchange either waited or was served: one of the last two columns is null or 0. A part that cannot be known
-is null, and then so is `service_us`. Percentiles, rankings and metrics use `service_us`.
+`latency_us` = `queued_us` + `throttled_us` + `network_us` + `wait_us` + `service_us`, in chronological
+order. An exchange either waited (`service_us` is null) or was served (`wait_us` is 0). A part that cannot
+be known is null, and then so is `service_us`. Percentiles, rankings and metrics use `service_us`.
 
 Captured at the broker, `service_us` is the time in the broker, as its request log splits it: request queue,
 local and remote time (with acks=all, a Produce waits for replicas), response queue. Captured at the client,

@@ -364,7 +364,7 @@ filter_options = combine(
     _criterion(
         "since",
         "WHEN",
-        "Start of the time range: 2026-11-21T09:05:00Z, 09:05 (UTC, on the first day), or seconds "
+        "Start of the time range: 2026-11-21T09:05:00Z, 09:05 (UTC, on the capture's first day), or seconds "
         "since 1970.",
     ),
     _criterion("until", "WHEN", "End of the time range (exclusive), in the same formats."),

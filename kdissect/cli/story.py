@@ -82,7 +82,7 @@ def story(
     """Show what happened to one group, client, transaction, topic or record.
 
     SUBJECT is group:G, client:C, txn:ID, topic:T or record:T:P@OFFSET. Shows all exchanges that
-    involve it, on any connection, in order of time. Filters narrow the list.
+    involve it, on any connection, in chronological order. Filters narrow the list.
     """
     from kdissect.text.story import Story
 

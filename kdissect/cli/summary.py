@@ -39,9 +39,9 @@ Examples:
   kdissect summary --sketches monday.jsonl monday.pcap
   kdissect summary --json capture.pcap | jq '.topics[] | [.topic, .producers]'
 
-Percentiles are of service times: latency without the time that a request waited behind others, for a quota,
-for a retransmission, for records or for group members. N is the number of service times. The table Waits has
-the rest. Details: docs/columns.md.
+Percentiles are computed from service times: latency without the time that a request waited behind
+others, for a quota, for a retransmission, for records or for group members. N is the number of service
+times. The table Waits has the rest. Details: docs/columns.md.
 """
 
 

@@ -207,7 +207,7 @@ class RoundTripsRow:
     p50_us: int | None = described("Upper limit of the median: a power of two, in microseconds.")
     p99_us: int | None = described("The same of the 99th percentile.")
     histogram: list[int] = described(
-        "24 counts: below 1 us, below each next power of two, and in the last one all others; empty: none."
+        "Histogram of 24 buckets: the first below 1 us, each next one up to twice that; empty: none."
     )
 
 

@@ -227,7 +227,8 @@ EXCHANGE: tuple[Column, ...] = (
         "`answered`; `unanswered`: the connection ended without a response, a later request was answered, "
         "or 30 s passed beyond the time that the request allows (`max_wait_ms` of Fetch, "
         "`rebalance_timeout_ms` of JoinGroup, `timeout_ms` of others); `pending`: the capture ended "
-        "earlier; `not_expected` (acks=0); `orphan`. Null if the response may not have been captured.",
+        "before any of these; `not_expected` (acks=0); `orphan`. Null if the response may not have been "
+        "captured.",
         needs_bodies=True,
     ),
     Column(

@@ -199,9 +199,9 @@ _TCP_COLUMNS = (
         for column in _sides(
             "round_trips",
             lambda tcp, _, side: _round_trips(tcp, side),
-            "Round-trip times between the place of capture and the client, from payload to its "
-            f"acknowledgment, as {BUCKETS} counts: below 1 us, below each next power of two, and in the last "
-            "one all others. An acknowledgment may wait up to 40 ms for a response. Null: none was measured.",
+            "Histogram of round-trip times (RTT) between the point of capture and the client, from payload "
+            f"to its ACK: {BUCKETS} buckets, the first below 1 us, each next one up to twice that, the last "
+            "one everything else. Delayed ACKs can add up to 40 ms. Null: none was measured.",
         )
     ),
     *_sides(

@@ -36,7 +36,8 @@ Examples:
   kdissect spark report --master spark://host:7077 /share/tables --report errors
 
 \b
-latency      response times, by API, client, broker ...
+latency      service times, by API, client, broker ...
+waits        time spent waiting: for records, group members, queues, quotas
 throughput   bytes and records by topic, partition, client ...
 errors       error codes, counts and error rates
 lag          consumer lag
