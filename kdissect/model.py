@@ -389,6 +389,8 @@ class Exchange:
         anomalies: of both messages.
         request_layout, response_layout: the layout that decoded the body (kafka/bodies.py BodyLayout); None
             if none did.
+        text: what a line says about it (text/about.py), if the native core wrote that instead of decoding the
+            bodies. Then they are None.
         decoded_bytes: estimated memory of the bodies; 0 until they are decoded.
         ended: of an unanswered request: whether no response can follow, because the connection ended or a
             later request was answered. None: unknown, because the response may not have been captured.
@@ -426,6 +428,7 @@ class Exchange:
     anomalies: list[Anomaly] = field(default_factory=list)
     topic_names: dict[str, str] = field(default_factory=dict)
     produced_ns: dict[tuple[str, int, int], int] | None = None
+    text: str | None = None
     decoded_bytes: int = 0
     ended: bool | None = False
     errors: list[str] | None = None

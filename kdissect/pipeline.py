@@ -38,7 +38,7 @@ from kdissect.exchanges.expected import expected_errors
 from kdissect.exchanges.kafka_connection import KafkaConnection, MemoryBudget
 from kdissect.exchanges.latency import split_latency
 from kdissect.exchanges.learned import LearnedFacts, Listeners
-from kdissect.exchanges.offload import Offload
+from kdissect.exchanges.offload import Lines, Offload
 from kdissect.exchanges.ordering import Ordering
 from kdissect.exchanges.overdue import Overdue
 from kdissect.exchanges.skimming import SkimmedConnection, SkimmedConnections, SkimmedForProduces
@@ -47,7 +47,7 @@ from kdissect.kafka.bodies import decode_exchange
 from kdissect.kafka.internal.payloads import GroupProtocols, open_payloads
 from kdissect.kafka.primitives import DecodeBudget
 from kdissect.limits import DEFAULT, Limits
-from kdissect.model import Closed, Exchange, IdleTick, Packet, PacketBlock, Retransmitted, Segment
+from kdissect.model import ANSWERED, Closed, Exchange, IdleTick, Packet, PacketBlock, Retransmitted, Segment
 from kdissect.net.analysis import OPENED
 from kdissect.net.connection import Connections
 from kdissect.net.dns import resolved
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
 
     from kdissect.capture.connection_index import ConnectionIndex
     from kdissect.capture.reader import Capture, Origin
+    from kdissect.exchanges.offload import LineForm
     from kdissect.model import Data, Gap
     from kdissect.net.connection import Connection, Event
     from kdissect.net.dns import Resolved
@@ -92,6 +93,10 @@ class NameObserver(CaptureObserver, Protocol):
 Step: TypeAlias = "tuple[list[Event], list[Exchange], int | None]"
 """Events on connections; the exchanges they complete, in order within each connection; and the earliest
 completion time that an exchange still to come may have, None if no connection waits for anything."""
+
+Describe: TypeAlias = "Callable[[Exchange, Callable[[str], str | None], int], bool]"
+"""Exchange, function from a topic ID to its name, memory for decoded bodies -> whether ``Exchange.text`` is
+set."""
 
 Source: TypeAlias = PacketBlock | Packet | Segment | IdleTick
 """Input of a dissection."""
@@ -166,6 +171,8 @@ class Dissection:
         self._connection_type: type[KafkaConnection] = KafkaConnection
         self._memory = MemoryBudget(limits)
         self._overdue: Overdue | None = None
+        self._describe: Describe | None = None
+        self._lines: Lines | None = None
         self._ordering: Ordering[Exchange] = Ordering(limits)
         self._group_protocols = GroupProtocols(limits)
         self._budget = DecodeBudget(oversized=limits.oversized_bytes)  # of the exchange being decoded
@@ -246,6 +253,35 @@ class Dissection:
             self._resolver.resolve_now(unanswered)
 
         self._overdue = Overdue(decode, take)
+
+    def describe_undecoded(self, describe: Describe) -> None:
+        """Do not decode exchanges that ``describe`` can describe without it: no more is needed of them.
+        Nothing changes without the native core.
+        """
+        if native.core is not None:
+            self._describe = describe
+
+    def write_lines(
+        self, form: Callable[[Callable[[str], str | None], int], LineForm], write: Callable[[str, int], None]
+    ) -> None:
+        """Let the native core write the lines of usual exchanges, which are then not yielded. To be called
+        before the first packet is read.
+
+        Args:
+            form: makes the form from a function from topic IDs to names, and the memory for both bodies.
+            write: takes lines and their number, in order with the exchanges that are yielded.
+        """
+
+        def counted(text: str, exchanges: int) -> None:
+            self.counts["exchanges"] += exchanges
+            write(text, exchanges)
+
+        def can_be_next() -> bool:
+            is_waiting = self._connections.waiting_since_ns is not None
+            return self._ordering.is_idle and self._resolver.is_idle and not is_waiting
+
+        form_ = form(self._resolver.name, self._limits.decoded_bytes)
+        self._lines = Lines(form_, can_be_next, counted)
 
     def steps(self) -> Iterator[Step]:
         """Dissect packets up to undecoded exchanges, not yet in order across connections. There is no step
@@ -329,7 +365,8 @@ class Dissection:
             or self._overdue is not None
         ):
             return connections
-        return Offload(connections, self._kafka_connections, self._memory, self._limits)
+        kafka, memory, limits = self._kafka_connections, self._memory, self._limits
+        return Offload(connections, kafka, memory, limits, self._lines)
 
     def _last_events(self) -> Iterator[list[Event]]:
         """Events at the end of the input."""
@@ -355,6 +392,14 @@ class Dissection:
         """Decode headers, bodies and embedded messages of an exchange, within ``limits.decoded_bytes``, and
         split its latency. The exchanges of a connection must come in order.
         """
+        if (
+            self._describe is not None
+            and exchange.kind == ANSWERED
+            and self._resolver.is_idle  # otherwise it waits behind others, and IDs are resolved later
+            and self._describe(exchange, self._resolver.name, self._limits.decoded_bytes)
+        ):
+            exchange.errors = []
+            return
         limits, budget = self._limits, self._budget
         budget.left = limit = limits.decoded_bytes
         decode_exchange(exchange, show_secrets=self._show_secrets, budget=budget)

@@ -275,11 +275,11 @@ def test_a_panic_costs_only_speed(compare: Any, tmp_path: Path, monkeypatch: pyt
             def __getattr__(self, name: str) -> Any:
                 return getattr(self._core, name)
 
-            def run(self, block: PacketBlock, link_type: int, at: int, room: int) -> Any:
+            def run(self, block: PacketBlock, link_type: int, at: int, room: int, writes: bool) -> Any:
                 self._left -= 1
                 if not self._left:
                     return [], at, offload._BROKEN, at, []
-                return self._core.run(block, link_type, at, room)
+                return self._core.run(block, link_type, at, room, writes)
 
         monkeypatch.setattr(offload, "core", SimpleNamespace(Offload=Breaking))
         compare(blocks)

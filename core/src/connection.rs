@@ -86,6 +86,13 @@ pub struct Header {
     pub body_pos: usize,
 }
 
+impl Header {
+    /// The bytes of the client ID in the frame.
+    pub fn raw_client_id<'a>(&self, frame: &'a Frame) -> Option<&'a [u8]> {
+        frame.data.get(self.client_id.clone()?)
+    }
+}
+
 #[derive(Debug, PartialEq, Eq)]
 pub enum Message<X> {
     Frame(Header, Frame),

@@ -17,6 +17,8 @@ mod line_class;
 #[cfg(feature = "python")]
 mod offload;
 #[cfg(feature = "python")]
+mod page;
+#[cfg(feature = "python")]
 mod places;
 #[cfg(feature = "python")]
 mod python;

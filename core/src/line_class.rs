@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyDict, PyInt, PyString, PyTuple};
+use pyo3::types::{PyBool, PyBytes, PyInt, PyString, PyTuple};
 
 use crate::line::{
     self, Enumerated, Expression, Fact, Label, Noun, Path, Piece, Template, Test, TestKind, TopicNames, Word,
@@ -16,7 +16,7 @@ use crate::{guarded, Odd};
 
 /// What the templates of one version of an API write.
 #[pyclass(frozen, module = "kdissect._core")]
-pub struct Line(line::Line);
+pub struct Line(pub line::Line);
 
 #[pymethods]
 impl Line {
@@ -48,13 +48,13 @@ impl Line {
     /// The text about the exchange with these bodies. None: it is left to Python.
     ///
     /// Arguments: frames and where their bodies begin, no response if there is none; the memory for both
-    /// bodies; the names of topics by ID.
+    /// bodies; a function from the ID of a topic to its name, or None.
     fn text(
         &self,
         request: (Bound<'_, PyBytes>, usize),
         response: Option<(Bound<'_, PyBytes>, usize)>,
         budget: i64,
-        topics: &Bound<'_, PyDict>,
+        topics: &Bound<'_, PyAny>,
     ) -> Option<String> {
         guarded(|| {
             let mut text = String::new();
@@ -70,9 +70,9 @@ impl Line {
     }
 }
 
-impl TopicNames for Bound<'_, PyDict> {
+impl TopicNames for Bound<'_, PyAny> {
     fn name(&self, id: &str) -> Option<String> {
-        self.get_item(id).ok()??.extract().ok()
+        self.call1((id,)).ok()?.extract().ok()
     }
 }
 

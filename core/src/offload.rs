@@ -10,6 +10,7 @@ use crate::connection::{
     Apis, BeforeAcks, Connection, Direction, Finished, Frame, Header, Limits, Message, Packet, Request,
     Usual, CLIENT,
 };
+use crate::page::{Form, Page};
 use crate::places::Places;
 use crate::stage::{Stage, Verdict};
 
@@ -17,6 +18,8 @@ use crate::stage::{Stage, Verdict};
 const BATCH: usize = 64;
 /// Packets that may bring a connection here are not kept from it for longer.
 const RUN: usize = 64;
+/// Most APIs of a connection whose cells are known.
+const CELLS: usize = 64;
 /// Interfaces known at a time.
 const INTERFACES: usize = 256;
 
@@ -50,7 +53,11 @@ struct Link {
     /// Software name and version, principal, SASL mechanism.
     identity: [Object; 4],
     client_id: Option<(Box<[u8]>, Py<PyString>)>,
+    /// By API key and version: a client ID, and the cells of lines with it, see [`Page`].
+    cells: HashMap<(i16, i16), Cells>,
 }
+
+type Cells = (Option<Box<[u8]>>, String);
 
 /// Prefix of a size field, bytes and size of a frame, time of its first byte.
 type Partial<'py> = (Vec<u8>, Bound<'py, PyBytes>, usize, i64);
@@ -97,6 +104,7 @@ pub struct Offload {
     header: Object,
     new: Object,
     answered: Object,
+    page: Option<Page>,
     at: usize,
 }
 
@@ -158,8 +166,19 @@ impl Offload {
             header,
             new,
             answered,
+            page: None,
             at: 0,
         }
+    }
+
+    /// From now on `run` can write lines.
+    fn write_lines(&mut self, form: Form) {
+        self.page = Some(Page::new(form));
+    }
+
+    /// The lines that `run` has written, and their number.
+    fn take_lines(&mut self) -> (String, usize) {
+        self.page.as_mut().map(Page::take).unwrap_or_default()
     }
 
     /// Bytes held, including overhead.
@@ -169,7 +188,8 @@ impl Offload {
     }
 
     /// Takes the packets of a block from index `at` on, until memory held reaches `room`. Returns the
-    /// exchanges that they complete, each after its connection; the index of the first packet not taken; why
+    /// exchanges that they complete, each after its connection, but (with `writes`) those of which it has
+    /// written a line, which come before all others; the index of the first packet not taken; why
     /// that is so; the index after the packets to which that applies; and ends of connections that may come
     /// here after those.
     fn run<'py>(
@@ -179,6 +199,7 @@ impl Offload {
         link_type: u32,
         at: usize,
         room: usize,
+        writes: bool,
     ) -> PyResult<Ran<'py>> {
         let (number, interface, data, places) = block;
         self.at = at;
@@ -202,7 +223,7 @@ impl Offload {
             data: data.as_bytes(),
             places,
         };
-        let taking = || self.take(py, &block, room);
+        let taking = || self.take(py, &block, room, writes);
         let reason = catch_unwind(AssertUnwindSafe(taking)).unwrap_or(BROKEN);
         let taken = self.at;
         let mut next = taken;
@@ -278,6 +299,7 @@ impl Offload {
             info,
             identity,
             client_id: None,
+            cells: HashMap::new(),
         });
         slot
     }
@@ -362,7 +384,7 @@ impl Offload {
     }
 
     /// Takes packets from `self.at` on; says why it stops there.
-    fn take(&mut self, py: Python<'_>, block: &Block<'_, '_>, room: usize) -> u8 {
+    fn take(&mut self, py: Python<'_>, block: &Block<'_, '_>, room: usize, writes: bool) -> u8 {
         let mut asking = Asking {
             apis: &mut self.apis,
             usual: self.usual.bind(py),
@@ -383,6 +405,12 @@ impl Offload {
             }
             if self.stage.held > room {
                 return FULL;
+            }
+            if let Some(page) = self.page.as_mut().filter(|_| writes) {
+                write(py, page, &self.links, &mut self.stage.finished);
+                if page.is_full() || !self.stage.finished.is_empty() {
+                    return TAKEN;
+                }
             }
             if self.stage.finished.len() >= BATCH {
                 return TAKEN;
@@ -424,10 +452,11 @@ impl Offload {
             }
             Message::Frame(header, frame) => {
                 let client_id = link.client_id(py, &header, &frame);
+                let raw_id = header.raw_client_id(&frame).map(Box::from);
                 let frame = self.frame(py, frame)?;
                 let [software, version, principal, mechanism] = &link.identity;
                 let head = self.request_header(py, &header, &client_id)?;
-                self.exchange.bind(py).call1(PyTuple::new(
+                let exchange = self.exchange.bind(py).call1(PyTuple::new(
                     py,
                     [
                         link.info.bind(py).clone(),
@@ -447,7 +476,16 @@ impl Offload {
                         mechanism.bind(py).clone(),
                         head,
                     ],
-                )?)?
+                )?)?;
+                if let Some(page) = &self.page {
+                    if link.cells.len() >= CELLS {
+                        link.cells.clear();
+                    }
+                    let cells = page.cells(py, &exchange)?;
+                    link.cells
+                        .insert((header.api_key, header.api_version), (raw_id, cells));
+                }
+                exchange
             }
         };
         let pair = (link.connection.bind(py), exchange).into_pyobject(py);
@@ -527,10 +565,9 @@ impl Offload {
 
 impl Link {
     fn client_id<'py>(&mut self, py: Python<'py>, header: &Header, frame: &Frame) -> Bound<'py, PyAny> {
-        let Some(range) = header.client_id.clone() else {
+        let Some(bytes) = header.raw_client_id(frame) else {
             return py.None().into_bound(py);
         };
-        let bytes = &frame.data[range];
         if let Some((_, text)) = self.client_id.as_ref().filter(|(known, _)| **known == *bytes) {
             return text.bind(py).clone().into_any();
         }
@@ -563,6 +600,23 @@ impl<'a> Block<'a, '_> {
         };
         Some((time_ns, self.data.get(begin..end)?))
     }
+}
+
+/// Writes lines of exchanges, up to the first that is left to Python.
+fn write(py: Python<'_>, page: &mut Page, links: &[Option<Link>], finished: &mut Vec<Finished<Object>>) {
+    let is_written = |each: &Finished<Object>| {
+        let Message::Frame(header, frame) = &each.request.message else {
+            return false;
+        };
+        let link = links.get(each.slot).and_then(Option::as_ref);
+        let known = link.and_then(|link| link.cells.get(&(header.api_key, header.api_version)));
+        known.is_some_and(|(client_id, cells)| {
+            client_id.as_deref() == header.raw_client_id(frame)
+                && page.add(py, cells, header, frame, &each.response).is_ok()
+        })
+    };
+    let written = finished.iter().map(is_written).take_while(|&each| each).count();
+    finished.drain(..written);
 }
 
 /// The index after a run of packets from `start` on that belong to no connection here, and the ends among them

@@ -23,6 +23,8 @@ from kdissect.cli.run import Query, Selection, open_run
 from kdissect.exchanges.ordering import ByRequest
 from kdissect.files import PRIVATE
 from kdissect.options import WHOLE, WINDOW
+from kdissect.text.about import describe_undecoded
+from kdissect.text.table import ExchangeTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -148,6 +150,10 @@ def read(
         by_default = output.is_table and run.out.isatty() and is_sortable and not flush
         by_request = order == TIME or (order is None and by_default)
         sink = output.sink(run.out, times, query, flush=flush, by_request=by_request)
+        if output.is_table and query.needs_no_bodies and not check_crcs:
+            run.dissection.describe_undecoded(describe_undecoded)
+            if isinstance(sink, ExchangeTable) and sink.are_plain and not (count or flush):
+                run.write_lines(sink.form, sink.write)
         selected = run.selected(lambda exchange: times.skip(exchange.time_ns))
         if by_request:
             selected = ByRequest(query.limits).sorted(selected)

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from kdissect.capture.reader import Capture
     from kdissect.capture.source import Source
     from kdissect.exchanges.learned import LearnedFacts
+    from kdissect.exchanges.offload import LineForm
     from kdissect.limits import Limits
     from kdissect.model import Exchange, IdleTick, Packet, PacketBlock
     from kdissect.options import Options
@@ -149,6 +150,11 @@ class Query:
     def limits(self) -> Limits:
         """The limits of every stage."""
         return self.options.limits
+
+    @property
+    def needs_no_bodies(self) -> bool:
+        """Whether a command that shows lines of exchanges can do with their texts."""
+        return self.filter.is_empty and not (self.split_latency or self.options.end_to_end)
 
 
 def _is_pipe(path: str) -> bool:
@@ -333,6 +339,17 @@ class SingleRun(Run):
             return iter(self.dissection)
         return filter(Selection(self._query, on_unmatched), self.dissection)
 
+    def write_lines(
+        self, form: Callable[[Callable[[str], str | None], int], LineForm], write: Callable[[str], None]
+    ) -> None:
+        """Let the native core write lines of exchanges, which are then not among the selected."""
+
+        def counted(text: str, rows: int) -> None:
+            self.shown += rows
+            write(text)
+
+        self.dissection.write_lines(form, counted)
+
     def show(
         self,
         rows: Iterable[Row],
@@ -343,7 +360,8 @@ class SingleRun(Run):
         size: Callable[[Row], int] | None = None,
     ) -> None:
         """Feed rows to a sink, then remove the progress bar. The parameters are those of ``show``."""
-        self.shown, self.interrupted = show(rows, feed, max_rows, self.out.flush, flush_each=flush, size=size)
+        shown, self.interrupted = show(rows, feed, max_rows, self.out.flush, flush_each=flush, size=size)
+        self.shown += shown
         self.complete = not self.interrupted and (max_rows is None or self.shown < max_rows)
         self._bar.close()
 

@@ -17,7 +17,7 @@ Holds nothing but which connections are lent; what the core holds for them count
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect.exchanges.kafka_connection import IDENTIFYING_APIS
 from kdissect.exchanges.pairing import PRODUCE
@@ -55,6 +55,45 @@ _MOST_MISSED = 64
 again as before, up to ``_MOST_MISSED``."""
 
 
+class Lines(NamedTuple):
+    """How to write lines of exchanges, instead of passing these on.
+
+    Attributes:
+        form: what the core must know of them (core/src/page.rs).
+        can_be_next: whether everything before them has left the pipeline.
+        write: takes lines, and their number.
+    """
+
+    form: LineForm
+    can_be_next: Callable[[], bool]
+    write: Callable[[str, int], None]
+
+
+class LineForm(NamedTuple):
+    """What the core must know to write a line of an exchange. It reads the attributes by name.
+
+    Attributes:
+        around: from a second since 1970 to the texts before and after the decimal point and its digits.
+        digits: after the decimal point.
+        gap: between columns.
+        width: of the latency.
+        cells: from an exchange to what stands between its time and latency.
+        api: from API key and version to the core's ``Line`` and the bytes expected after the correlation ID
+            of a response. None: exchanges of this API are left to Python.
+        topic_name: from a topic ID to its name; None if it is not known.
+        budget: memory for the bodies of an exchange.
+    """
+
+    around: Callable[[int], tuple[str, str]]
+    digits: int
+    gap: str
+    width: int
+    cells: Callable[[Exchange], str]
+    api: Callable[[int, int], tuple[Any, bytes] | None]
+    topic_name: Callable[[str], str | None]
+    budget: int
+
+
 class Offload:
     """Takes blocks of packets in place of ``Connections``.
 
@@ -63,6 +102,7 @@ class Offload:
         kafka: the dissection of each; None if it is excluded.
         memory: of all connections.
         limits: to respect.
+        lines: if given, the core also writes lines of exchanges, as long as nothing has to come before them.
     """
 
     def __init__(
@@ -71,6 +111,7 @@ class Offload:
         kafka: Mapping[Connection, KafkaConnection | None],
         memory: MemoryBudget,
         limits: Limits,
+        lines: Lines | None = None,
     ) -> None:
         assert core is not None
         self._connections = connections
@@ -90,17 +131,25 @@ class Offload:
         self._missing: dict[Duplex, tuple[int, int]] = {}  # chances to be lent that each misses: all, left
         self._is_broken = False
         connections.lender = self
+        self._lines = lines
+        if lines is not None:
+            self._core.write_lines(lines.form)
 
     def feed_block(
         self, block: PacketBlock, segment_of: Callable[[Packet], Segment | None]
     ) -> Iterator[list[Event]]:
         """As ``Connections.feed_block``; an exchange that the core completes is an event of its own."""
-        connections, lent = self._connections, self._core
+        connections, lent, lines = self._connections, self._core, self._lines
         number, interface, data, places = block
         at, end = 0, len(places)
         while at < end and not self._is_broken:
             room = max(0, self._most_held - self._memory.held)
-            done, at, reason, following, candidates = lent.run(block, interface.link_type, at, room)
+            writes = lines is not None and lines.can_be_next()
+            done, at, reason, following, candidates = lent.run(block, interface.link_type, at, room, writes)
+            if lines is not None and writes:
+                text, rows = lent.take_lines()
+                if rows:
+                    lines.write(text, rows)
             for connection, exchange in done:
                 if exchange.api_key == PRODUCE and exchange.request is None:
                     decode_exchange(exchange, only_request=True)  # as when it was sent, see pairing.py

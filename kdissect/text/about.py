@@ -11,15 +11,18 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from kdissect.exchanges.topic_names import may_name_topic_ids
 from kdissect.kafka import apis
+from kdissect.kafka.headers import CORRELATION_ID_BYTES, response_header_version
 from kdissect.kafka.records import RecordData
 from kdissect.model import Withheld
 from kdissect.phrases import NAMES, TopicId, duration, facts, listed, many, named, size, topic_label
 from kdissect.text import about_template
+from kdissect.text.about_template import native_line
 from kdissect.text.style import iso_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from kdissect.model import Body, Exchange
     from kdissect.text.about_template import Describe
@@ -30,6 +33,8 @@ _SUBJECTS = 3  # fields shown for an API without templates
 
 def about(exchange: Exchange) -> str:
     """Describe an exchange; empty if nothing is known."""
+    if exchange.text is not None:
+        return exchange.text
     if exchange.api_key is None:
         return _sasl_or_orphan(exchange)
     request, response = exchange.request or {}, exchange.response or {}
@@ -39,6 +44,43 @@ def about(exchange: Exchange) -> str:
     elif not request_text and "_undecoded" in request:
         request_text = _subject(exchange, "_undecoded", request["_undecoded"])
     return f"{request_text} -> {response_text}".lstrip() if response_text else request_text
+
+
+def describe_undecoded(exchange: Exchange, topic_name: Callable[[str], str | None], budget: int) -> bool:
+    """Let the native core set ``text`` of an answered exchange. Returns whether it did. It does not if
+    anything is unusual: then the bodies must be decoded.
+
+    Args:
+        exchange: whose bodies have not been decoded.
+        topic_name: returns the name of a topic ID; None if it is not known.
+        budget: memory for both bodies.
+    """
+    key, version = exchange.api_key, exchange.api_version
+    request, response, header = exchange.request_frame, exchange.response_frame, exchange.request_header
+    if key is None or version is None or header is None or request is None or response is None:
+        return False
+    undecoded = undecoded_line(key, version)
+    if undecoded is None or not (request.complete and response.complete and header.body_pos >= 0):
+        return False
+    line, tags = undecoded
+    if not response.data.startswith(tags, CORRELATION_ID_BYTES):
+        return False
+    response_pos = CORRELATION_ID_BYTES + len(tags)
+    exchange.text = line.text(
+        (request.data, header.body_pos), (response.data, response_pos), budget, topic_name
+    )
+    return exchange.text is not None
+
+
+@cache
+def undecoded_line(api_key: int, version: int) -> tuple[Any, bytes] | None:
+    """The core's ``Line``, and the bytes expected after the correlation ID of a response. None if such
+    exchanges must be decoded, for example because names of topics can be learned from them.
+    """
+    line = None if may_name_topic_ids(api_key, version) else native_line(api_key, version)
+    if line is None:
+        return None
+    return line, b"\0" if response_header_version(api_key, version) else b""
 
 
 def _topics(body: Body) -> list[Body]:

@@ -41,6 +41,7 @@ from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kdissect import native
 from kdissect.errors import SchemaError
 from kdissect.kafka import schema
 from kdissect.kafka.codes import enum_names
@@ -50,7 +51,6 @@ from kdissect.kafka.internal.payloads import carries_payloads
 from kdissect.kafka.layout import layout
 from kdissect.kafka.secrets import carries_secrets
 from kdissect.model import Embedded
-from kdissect.native import core
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -61,7 +61,6 @@ if TYPE_CHECKING:
     Describe = Callable[[Exchange, Body, Body], tuple[str, str]]
     """Exchange, request, response -> text about the request, text about the response."""
 
-_BEYOND_DECODING = frozenset({18, 58})  # ApiVersions and Envelope, see bodies.py
 _ZERO_UUID = "A" * 22  # sixteen zero bytes, as Kafka prints them
 
 
@@ -357,7 +356,7 @@ def native_line(api_key: int, version: int) -> Any:
     Python: there is no core, no template, or more to a message than its layout.
     """
     request, response = schema.request(api_key), schema.response(api_key)
-    if core is None or request is None or response is None or api_key in _BEYOND_DECODING:
+    if native.core is None or request is None or response is None:
         return None
     both = templates(request.name.removesuffix("Request"))
     if both is None or version not in request.versions or version not in response.versions:
@@ -369,7 +368,7 @@ def native_line(api_key: int, version: int) -> Any:
         return None
     scope = Scope("", request, request.fields, version=version)
     try:
-        return core.Line(
+        return native.core.Line(
             core_struct(layouts[0], lambda field: (field.name, False)),
             core_struct(layouts[1], lambda field: (field.name, field.role == "error")),
             fitted(both[0], scope),

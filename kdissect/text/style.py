@@ -81,13 +81,21 @@ class Times:
             second, rest = divmod(time_ns, _SECOND)
             if second != self._second:
                 self._second = second
-                self._prefix, self._suffix = _moment(self._name, second)
-                if self._in_column:
-                    self._suffix = ""
+                self._prefix, self._suffix = self.around(second)
             text = f"{self._prefix}.{str(_SECOND + rest)[1 : self._digits + 1]}{self._suffix}"
         self._shown_ns = time_ns
         self.skip(time_ns)
         return text.rjust(self._width)
+
+    @property
+    def digits(self) -> int | None:
+        """Digits after the decimal point. None if the text depends on other times."""
+        return None if self._name in _RELATIVE else self._digits
+
+    def around(self, second: int) -> tuple[str, str]:
+        """The text before and after the decimal point and its digits."""
+        prefix, suffix = _moment(self._name, second)
+        return prefix, "" if self._in_column else suffix
 
     def skip(self, time_ns: int) -> None:
         """Note the time of an exchange that is not shown."""

@@ -14,6 +14,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from kdissect.exchanges import content
+from kdissect.exchanges.offload import LineForm
 from kdissect.exchanges.outcomes import outcome
 from kdissect.kafka import apis
 from kdissect.model import ANSWERED, KINDS, NOT_EXPECTED, ORPHAN, PENDING, UNANSWERED, Embedded, Withheld
@@ -30,7 +31,7 @@ from kdissect.phrases import (
     wrapped,
 )
 from kdissect.tables.values import json_bytes
-from kdissect.text.about import about
+from kdissect.text.about import about, undecoded_line
 from kdissect.text.page import View
 from kdissect.text.style import BOLD, CYAN, FAINT, PLAIN, RED, YELLOW, Style, of_anomaly, severity
 from kdissect.text.value_labels import rejection_text
@@ -297,6 +298,30 @@ class ExchangeTable(LineTable["Exchange"]):
         self._prefixes: dict[_Key, str] = {}
         self._by_request = by_request
         self._latest_ns = 0
+
+    def form(self, topic_name: Callable[[str], str | None], budget: int) -> LineForm:
+        """What the native core must know to write the same lines, if they ``are_plain``."""
+        assert self._times.digits is not None
+        return LineForm(
+            self._times.around,
+            self._times.digits,
+            self._gap,
+            self._views[-1].width,
+            lambda exchange: self._cells(exchange)[0],
+            undecoded_line,
+            topic_name,
+            budget,
+        )
+
+    @property
+    def are_plain(self) -> bool:
+        """Whether a line depends on nothing but its exchange."""
+        is_free = self._width is None and not self._is_colored
+        return is_free and not self._by_request and self._times.digits is not None
+
+    def write(self, lines: str) -> None:
+        """Write lines that the native core has made."""
+        self._write(lines)
 
     def _shown(self, width: int | None) -> Sequence[LineView]:
         return _FEW if is_narrow(width) else _ALL if width is None or width >= _WIDE else _SOME

@@ -18,7 +18,7 @@ from kdissect.kafka.layout import layout, present
 from kdissect.kafka.primitives import DecodeBudget
 from kdissect.kafka.records import RecordData
 from kdissect.pipeline import dissect
-from kdissect.text.about import about
+from kdissect.text.about import about, describe_undecoded
 from kdissect.text.about_template import described_apis, native_line
 from samples.golden import captures, name_of
 from tests.exchange_factory import exchange
@@ -42,7 +42,6 @@ pytestmark = [
 
 BUDGET = 1 << 27
 LEFT_TO_PYTHON = {
-    "ApiVersions": "the version of its response can differ from that of the request",
     "SaslAuthenticate": "credentials",
     "CreateTopics": "configs can be credentials, as in the next four",
     "DescribeConfigs": "",
@@ -61,7 +60,7 @@ def line(
     """What the core writes about an exchange with these bodies."""
     describe = native_line(apis.find(api).key, version)
     text: str | None = describe.text(
-        (b"??" + request, 2), None if response is None else (b"!" + response, 1), BUDGET, names or {}
+        (b"??" + request, 2), None if response is None else (b"!" + response, 1), BUDGET, (names or {}).get
     )
     return text
 
@@ -190,6 +189,20 @@ def test_samples(capture: Path) -> None:
             assert text is None or (text, []) == (about(each), errors(each))
 
 
+@pytest.mark.parametrize("capture", [*captures()], ids=name_of)
+def test_exchanges_that_are_not_decoded(capture: Path) -> None:
+    with open_capture(str(capture)) as opened:
+        expected = [(about(each), errors(each), each.anomalies) for each in dissect(opened.packet_blocks())]
+    with open_capture(str(capture)) as opened:
+        dissection = dissect(opened.packet_blocks())
+        dissection.describe_undecoded(describe_undecoded)
+        exchanges = list(dissection)
+    assert [(about(each), errors(each), each.anomalies) for each in exchanges] == expected
+    assert all(each.response is None for each in exchanges if each.text is not None)
+    if name_of(capture) == "quickstart":
+        assert sum(each.text is not None for each in exchanges) > len(exchanges) / 2
+
+
 def line_of(each: Exchange) -> str | None:
     request, response = each.request_frame, each.response_frame
     if request is None or each.api_key is None or each.api_version is None or each.request_header is None:
@@ -200,7 +213,7 @@ def line_of(each: Exchange) -> str | None:
     if response is not None:
         answer = response.data, response_body_pos(response.data, each.api_key, each.api_version)
     text: str | None = describe.text(
-        (request.data, each.request_header.body_pos), answer, BUDGET, each.topic_names
+        (request.data, each.request_header.body_pos), answer, BUDGET, each.topic_names.get
     )
     return text
 
@@ -248,5 +261,5 @@ def test_an_id_without_a_name_is_left_to_python() -> None:
 def test_what_exceeds_the_budget_is_left_to_python() -> None:
     describe = native_line(apis.find("OffsetCommit").key, 7)
     request, response = (commit(), 0), (committed(), 0)
-    needed = next(n for n in range(9999) if describe.text(request, response, n, {}) is not None)
-    assert needed > next(n for n in range(9999) if describe.text(request, None, n, {}) is not None)
+    needed = next(n for n in range(9999) if describe.text(request, response, n, None) is not None)
+    assert needed > next(n for n in range(9999) if describe.text(request, None, n, None) is not None)

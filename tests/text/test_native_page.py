@@ -1,0 +1,104 @@
+"""The native core writes lines of exchanges in place of Python: the same, in the same order."""
+
+from __future__ import annotations
+
+import io
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from benchmarks.traffic import make
+from kdissect import native
+from kdissect.pipeline import Dissection
+from kdissect.text.about import describe_undecoded
+from kdissect.text.style import COLORED, PLAIN, Times
+from kdissect.text.table import ExchangeTable
+from tests.captures import pcap, pcapng
+from tests.test_offload import BUSY, SAMPLES, SEEDS, blocks_of, damaged, mixed, timed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+pytestmark = [
+    pytest.mark.core,
+    pytest.mark.skipif(
+        native.core is None, reason="installed without the native core, or KDISSECT_PURE is set"
+    ),
+]
+
+TIMES = ["ud", "u", "e", "a", "ad"]
+
+
+def written(blocks: Sequence[Any], times: str, *, by_core: bool) -> tuple[list[Any], int]:
+    """The lines and what else is known at the end; how many lines the core wrote."""
+    out, rows = io.StringIO(), 0
+    table = ExchangeTable(out, Times(times))
+    dissection = Dissection(blocks, split_latency=False)
+
+    def write(text: str, number: int) -> None:
+        nonlocal rows
+        assert text.count("\n") == number
+        rows += number
+        table.write(text)
+
+    if by_core:
+        dissection.describe_undecoded(describe_undecoded)
+        dissection.write_lines(table.form, write)
+    for exchange in dissection:
+        table.feed(exchange)
+    lines = out.getvalue().splitlines()
+    return [lines, dissection.counts, dissection.skipped, dissection.noticed, dissection.now_ns], rows
+
+
+@pytest.fixture
+def compare(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Compares lines with and without the core. Returns how many lines the core wrote."""
+
+    def check(blocks: Sequence[Any], times: str = "ud") -> int:
+        result, rows = written(blocks, times, by_core=True)
+        with monkeypatch.context() as without:
+            without.setattr(native, "core", None)
+            expected, none = written(blocks, times, by_core=False)
+        assert none == 0
+        for own, other in zip(result, expected, strict=True):
+            assert own == other
+        return rows
+
+    return check
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_samples(name: str, compare: Any, tmp_path: Path) -> None:
+    compare(blocks_of(pcap(timed(SAMPLES[name])), tmp_path))
+
+
+def test_damaged_samples_in_turn(compare: Any, tmp_path: Path) -> None:
+    for seed in range(SEEDS):
+        random = Random(f"page {seed}")
+        packets = damaged(mixed(BUSY, random), random)
+        compare(blocks_of(random.choice((pcap, pcapng))(packets), tmp_path), random.choice(TIMES))
+
+
+@pytest.mark.parametrize("connections", [1, 5, 30])
+def test_chatty_clients(connections: int, compare: Any, tmp_path: Path) -> None:
+    made = make("chatty", tmp_path / "chatty", 200_000, connections=connections)
+    packets = timed(tmp_path / "chatty")
+    assert compare(blocks_of(pcap(packets), tmp_path)) > made.exchanges / 2
+    for seed in range(SEEDS):
+        random = Random(f"{connections} {seed}")
+        blocks = blocks_of(random.choice((pcap, pcapng))(damaged(packets, random)), tmp_path)
+        compare(blocks, random.choice(TIMES))
+
+
+def test_only_plain_tables_are_left_to_the_core() -> None:
+    def are_plain(times: str = "ud", **settings: Any) -> bool:
+        return ExchangeTable(io.StringIO(), Times(times), **settings).are_plain
+
+    assert all(are_plain(name) for name in TIMES)
+    assert are_plain(heading=True, style=PLAIN)
+    assert not any(are_plain(name) for name in ("r", "d", "dd"))
+    assert not are_plain(width=80)
+    assert not are_plain(style=COLORED)
+    assert not are_plain(by_request=True)
