@@ -39,7 +39,7 @@ from kdissect.exchanges.kafka_connection import KafkaConnection, MemoryBudget
 from kdissect.exchanges.latency import split_latency
 from kdissect.exchanges.learned import LearnedFacts, Listeners
 from kdissect.exchanges.offload import Lines, Offload
-from kdissect.exchanges.ordering import Ordering
+from kdissect.exchanges.ordering import ByRequest, Ordering
 from kdissect.exchanges.overdue import Overdue
 from kdissect.exchanges.skimming import SkimmedConnection, SkimmedConnections, SkimmedForProduces
 from kdissect.exchanges.topic_names import TopicNameResolver, learn, topic_refs
@@ -170,7 +170,7 @@ class Dissection:
         self._kafka_connections: dict[Connection, KafkaConnection | None] = {}
         self._connection_type: type[KafkaConnection] = KafkaConnection
         self._memory = MemoryBudget(limits)
-        self._overdue: Overdue | None = None
+        self._watcher: Overdue | ByRequest | None = None
         self._describe: Describe | None = None
         self._lines: Lines | None = None
         self._ordering: Ordering[Exchange] = Ordering(limits)
@@ -245,6 +245,10 @@ class Dissection:
         """Lines of a key log for these TLS sessions."""
         return b"" if self._decryption is None else self._decryption.key_log(client_randoms)
 
+    def watch_requests(self, by_request: ByRequest) -> None:
+        """Note outstanding requests as soon as their frames are whole."""
+        self._watcher = by_request
+
     def watch_overdue(self, take: Callable[[Exchange, Exchange], object]) -> None:
         """Call ``take`` with each request that becomes overdue while it is outstanding; see ``Overdue``."""
 
@@ -252,7 +256,7 @@ class Dissection:
             self.decode(unanswered)
             self._resolver.resolve_now(unanswered)
 
-        self._overdue = Overdue(decode, take)
+        self._watcher = Overdue(decode, take)
 
     def describe_undecoded(self, describe: Describe) -> None:
         """Do not decode exchanges that ``describe`` can describe without it: no more is needed of them.
@@ -379,8 +383,8 @@ class Dissection:
         self.place |= 1
         self._ticked_ns = max(self._ticked_ns, time_ns)
         self._earliest_since_tick_ns, self._packets_since_tick = NEVER_NS, 0
-        if self._overdue is not None:
-            self._overdue.tick(time_ns)
+        if self._watcher is not None:
+            self._watcher.tick(time_ns)
         return self._connections.tick(time_ns)
 
     @property
@@ -436,8 +440,8 @@ class Dissection:
         if kafka is None:
             return []
         items = kafka.feed(side, item)
-        if self._overdue is not None:
-            self._overdue.note(kafka)
+        if self._watcher is not None:
+            self._watcher.note(kafka)
         if self._memory.note(kafka):
             for idle in self._memory.excess():
                 items += idle.shed(item.time_ns)
@@ -469,8 +473,8 @@ class Dissection:
         if kafka is None:
             return []
         self._memory.forget(kafka)
-        if self._overdue is not None:
-            self._overdue.forget(kafka)
+        if self._watcher is not None:
+            self._watcher.forget(kafka)
         exchanges = kafka.close(end)
         for observer in self._observers:
             observer.connection(connection, kafka, end)

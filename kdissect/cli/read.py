@@ -138,6 +138,10 @@ def read(
         raise click.UsageError("--mode needs -w FILE")
     if order == TIME and not query.are_files:
         raise click.UsageError("--order time needs files")
+    if order == TIME and output.times == "d" and not query.filter.is_empty:
+        raise click.UsageError(
+            "-t d with filters needs --order completion; -t dd counts from exchanges shown"
+        )
     can_run_in_parallel = order != TIME and output.can_run_in_parallel(sys.stdout)
     jobs = processes(query, jobs, by_default=not (count or flush), allowed=can_run_in_parallel)
     if jobs > 1:
@@ -152,11 +156,14 @@ def read(
         sink = output.sink(run.out, times, query, flush=flush, by_request=by_request)
         if output.is_table and query.needs_no_bodies and not check_crcs:
             run.dissection.describe_undecoded(describe_undecoded)
-            if isinstance(sink, ExchangeTable) and sink.are_plain and not (count or flush):
+            if isinstance(sink, ExchangeTable) and sink.are_plain and not (by_request or count or flush):
                 run.write_lines(sink.form, sink.write)
-        selected = run.selected(lambda exchange: times.skip(exchange.time_ns))
         if by_request:
-            selected = ByRequest(query.limits).sorted(selected)
+            in_order = ByRequest(query.limits)
+            run.dissection.watch_requests(in_order)
+            selected = in_order.sorted(run.selected(in_order.skip))
+        else:
+            selected = run.selected(lambda exchange: times.skip(exchange.time_ns))
         run.show(_checked(selected) if check_crcs else selected, sink.feed, count, flush=flush)
         sink.close()
     run.report(run.shown)

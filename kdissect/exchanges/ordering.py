@@ -10,15 +10,17 @@ not change. Usually no connection waits, and everything passes through immediate
 from __future__ import annotations
 
 from collections import deque
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from kdissect.limits import SECOND_NS
+from kdissect.net.duplex import NEVER_NS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from kdissect.exchanges.kafka_connection import KafkaConnection
     from kdissect.limits import Limits
     from kdissect.model import Exchange
 
@@ -94,17 +96,19 @@ def _is_one_connection(items: list[Item]) -> bool:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Exchanges in order of completion -> the same exchanges in order of request, for people. Holds those of the
-# last second of packet time, at most ``Limits.order_rows`` exchanges and ``order_bytes`` of frames. A request
-# that took longer comes after later ones.
+# Exchanges in order of completion -> the same exchanges in order of request, for people. Holds an exchange as
+# long as an older request is outstanding, but no longer than a second of packet time: a request that took
+# longer comes after later ones. Holds at most ``Limits.order_rows`` exchanges and ``order_bytes`` of frames,
+# and the times of outstanding requests.
 # ------------------------------------------------------------------------------------------------------------
 
 
-PATIENCE_NS = SECOND_NS
+LONGEST_NS = SECOND_NS
+_STALE = 64  # times of requests that were fed since, besides three for each other one
 
 
 class ByRequest:
-    """Holds each exchange until it has waited for older requests as long as it may."""
+    """Holds each exchange until no older request is outstanding, or it has waited as long as it may."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -113,6 +117,26 @@ class ByRequest:
         self._waiting: deque[tuple[int, int]] = deque()  # time of completion, and arrival; earliest first
         self._released: set[int] = set()  # arrivals of those still in ``_waiting``
         self._bytes = 0
+        self._outstanding: set[Exchange] = set()  # requests that were noted and not fed yet
+        self._times: list[tuple[int, int, Exchange]] = []  # of those, and of some that were fed; a heap
+
+    def note(self, kafka: KafkaConnection) -> None:
+        """Note the new outstanding requests of a connection."""
+        for exchange in reversed(kafka.outstanding):
+            if exchange in self._outstanding:
+                break
+            self._outstanding.add(exchange)
+            heappush(self._times, (exchange.time_ns, next(self._arrivals), exchange))
+
+    def forget(self, kafka: KafkaConnection) -> None:
+        """Do nothing when a connection ends: its requests are fed."""
+
+    def tick(self, time_ns: int) -> None:
+        """Do nothing as time goes on without exchanges."""
+
+    def skip(self, exchange: Exchange) -> None:
+        """Note that a request is no longer outstanding, without adding it."""
+        self._outstanding.discard(exchange)
 
     def sorted(self, exchanges: Iterable[Exchange]) -> Iterator[Exchange]:
         """Yield all exchanges."""
@@ -124,6 +148,8 @@ class ByRequest:
 
     def feed(self, exchange: Exchange) -> Iterator[Exchange]:
         """Add the next exchange, and yield those that have waited long enough."""
+        self.skip(exchange)
+        oldest_ns = self._oldest_ns()
         now_ns, arrival = exchange.order[0], next(self._arrivals)
         heappush(self._heap, (exchange.time_ns, arrival, exchange))
         self._waiting.append((now_ns, arrival))
@@ -131,7 +157,8 @@ class ByRequest:
         waiting, limits = self._waiting, self._limits
         while waiting and (
             waiting[0][1] in self._released
-            or waiting[0][0] + PATIENCE_NS <= now_ns
+            or self._heap[0][0] <= oldest_ns
+            or waiting[0][0] + LONGEST_NS <= now_ns
             or len(self._heap) > limits.order_rows
             or self._bytes > limits.order_bytes
         ):
@@ -139,6 +166,16 @@ class ByRequest:
                 self._released.discard(waiting.popleft()[1])
             else:
                 yield self._release()
+
+    def _oldest_ns(self) -> int:
+        """Time of the oldest outstanding request."""
+        times, outstanding = self._times, self._outstanding
+        if len(times) > _STALE + 4 * len(outstanding):
+            times[:] = [each for each in times if each[2] in outstanding]
+            heapify(times)
+        while times and times[0][2] not in outstanding:
+            heappop(times)
+        return times[0][0] if times else NEVER_NS
 
     def _release(self) -> Exchange:
         """The earliest request."""

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from operator import itemgetter
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from kdissect.exchanges.ordering import ByRequest, Ordering
 from kdissect.limits import DEFAULT, Limits
 from kdissect.model import Exchange
 from tests.exchange_factory import connection, exchange
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def completed(*times_ns: int) -> list[Exchange]:
@@ -70,16 +74,63 @@ MS = 1_000_000
 
 def by_request(*exchanges: tuple[int, int], limits: Limits = DEFAULT, size: int = 1) -> list[tuple[int, int]]:
     """Exchanges as times of request and completion, in ms."""
-    items = [
-        SimpleNamespace(time_ns=begin * MS, order=(end * MS, 0), held_bytes=size) for begin, end in exchanges
-    ]
-    ordered: Any = ByRequest(limits).sorted(items)
-    return [(item.time_ns // MS, item.order[0] // MS) for item in ordered]
+    return [(begin, end) for begin, end, _ in released(*exchanges, limits=limits, size=size)]
+
+
+class Item(SimpleNamespace):
+    """An exchange: time_ns, order, held_bytes."""
+
+    __hash__ = object.__hash__
+
+
+def released(
+    *exchanges: tuple[int, int], limits: Limits = DEFAULT, size: int = 1
+) -> list[tuple[int, int, int]]:
+    """Times of request, completion and release, in ms, in order of release."""
+    stage, now_ms = ByRequest(limits), 0
+    items = [Item(time_ns=begin * MS, order=(end * MS, 0), held_bytes=size) for begin, end in exchanges]
+    events = [(item.time_ns, place, item, True) for place, item in enumerate(items)]
+    events += [(item.order[0], place, item, False) for place, item in enumerate(items)]
+
+    def fed() -> Iterator[Any]:
+        nonlocal now_ms
+        for time_ns, _, item, is_request in sorted(events, key=itemgetter(0, 1)):
+            now_ms = time_ns // MS
+            if is_request:
+                stage.note(cast("Any", SimpleNamespace(outstanding=[item])))
+            else:
+                yield item
+
+    return [(item.time_ns // MS, item.order[0] // MS, now_ms) for item in stage.sorted(fed())]
 
 
 def test_requests_are_sorted() -> None:
     assert by_request((10, 20), (5, 30), (40, 50), (1, 60)) == [(1, 60), (5, 30), (10, 20), (40, 50)]
     assert by_request() == []
+
+
+def test_a_row_is_released_as_soon_as_no_older_request_is_outstanding() -> None:
+    assert released((10, 20), (5, 30), (40, 50)) == [(5, 30, 30), (10, 20, 30), (40, 50, 50)]
+    stage = ByRequest(DEFAULT)
+    one, other = (
+        Item(time_ns=begin * MS, order=(end * MS, 0), held_bytes=1) for begin, end in ((1, 9), (2, 5))
+    )
+    stage.note(cast("Any", SimpleNamespace(outstanding=[one])))
+    assert list(stage.feed(cast("Any", other))) == []
+    stage.skip(cast("Any", one))
+    later = Item(time_ns=6 * MS, order=(7 * MS, 0), held_bytes=1)
+    assert list(stage.feed(cast("Any", later))) == [other, later], "the older request is not shown"
+
+
+def test_times_of_requests_that_were_fed_are_dropped() -> None:
+    stage = ByRequest(DEFAULT)
+    oldest = Item(time_ns=0, order=(MS, 0), held_bytes=1)
+    stage.note(cast("Any", SimpleNamespace(outstanding=[oldest])))
+    for number in range(1, 1000):
+        item = Item(time_ns=number, order=(number, 0), held_bytes=1)
+        stage.note(cast("Any", SimpleNamespace(outstanding=[oldest, item])))
+        assert list(stage.feed(cast("Any", item))) == []
+    assert len(stage._times) < 100
 
 
 def test_a_row_waits_a_second_of_packet_time() -> None:
