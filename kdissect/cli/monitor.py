@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from kdissect.cli.options import combine
-from kdissect.cli.terminal import OK, use_color, warn
+from kdissect.cli.terminal import OK, style_of, warn
 from kdissect.errors import CaptureError
 
 if TYPE_CHECKING:
@@ -307,7 +307,7 @@ def open_monitor(
 
             library()  # import it now, not when the first exchange needs it
             out = sys.stdout
-            top = Top(monitor.now, monitor.drops, ", ".join(names), out, color=use_color(out, color))
+            top = Top(monitor.now, monitor.drops, ", ".join(names), out, style_of(out, color))
             monitor.top = stack.enter_context(top)
         try:
             yield monitor

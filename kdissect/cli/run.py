@@ -11,6 +11,7 @@ The first packet is read ahead, for filters whose times are relative to it.
 
 from __future__ import annotations
 
+import sys
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -24,7 +25,7 @@ from kdissect.capture.reader import Readable, open_capture
 from kdissect.capture.source import one_by_one
 from kdissect.cli.help import NoFileError
 from kdissect.cli.options import key_logs_inside, take_options
-from kdissect.cli.terminal import FAILED, INTERRUPTED, check_stdin, output, progress, reading, warn
+from kdissect.cli.terminal import FAILED, INTERRUPTED, check_stdin, output, progress, reading, style_of, warn
 from kdissect.errors import KdissectError, UnexpectedError
 from kdissect.options import WHOLE, WINDOW
 from kdissect.phrases import many
@@ -518,7 +519,8 @@ def report_totals(totals: Reported, *, shown: int, complete: bool, unmet: Callab
         warn(f"warning: {warning}")
     if totals.notices:
         count = max(totals.counts["notices"], len(totals.notices))
-        warn(f"{many(count, 'anomaly', 'anomalies')} outside exchanges ({totals.notices[0]}); {DETAILS}")
+        first = style_of(sys.stderr, "never").named(totals.notices[0])
+        warn(f"{many(count, 'anomaly', 'anomalies')} outside exchanges ({first}); {DETAILS}")
     for line in loss_lines(totals.counts):
         warn(line)
     for name, count in totals.counts.items():

@@ -106,8 +106,8 @@ def story(
         elif mermaid:
             from kdissect.text.sequence_diagram import mermaid as lines_of
 
-            run.out.writelines(f"{line}\n" for line in lines_of(rows) if rows)
-        elif not (diagram and _is_drawn(rows, run.out, form())):
+            run.out.writelines(f"{line}\n" for line in lines_of(rows, style_of(run.out, color)) if rows)
+        elif not (diagram and _is_drawn(rows, run.out, form(), color)):
             _write_lines(rows, run.out, form(), color)
     run.report(collected.exchanges + collected.hidden)
     if collected.hidden and not collected.exchanges:
@@ -125,13 +125,13 @@ def _write_json(rows: Sequence[Entry | Note], out: TextIO) -> None:
         write(json_line(json_row(row)))
 
 
-def _is_drawn(rows: Sequence[Entry | Note], out: TextIO, times: Times) -> bool:
+def _is_drawn(rows: Sequence[Entry | Note], out: TextIO, times: Times, color: str) -> bool:
     """Draw the diagram, if it fits."""
     from kdissect.text.sequence_diagram import text_diagram
     from kdissect.text.story import names_of
 
     columns = width(out)
-    lines = text_diagram(rows, times, width=columns) if rows else []
+    lines = text_diagram(rows, times, width=columns, style=style_of(out, color)) if rows else []
     if lines is None:
         participants = many(len(names_of(rows)), "participant")
         warn(f"{participants} do not fit side by side in {columns} columns; --mermaid has no limit")

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from kdissect.stats.pulse import Now
+    from kdissect.text.style import Style
 
 
 REFRESH_S = 0.5
@@ -67,7 +68,7 @@ class Top:
         drops: returns the packets dropped by the kernel and by kdissect.
         name: of the interface or input.
         out: the terminal.
-        color: whether to use colors.
+        style: colors, and names of hosts.
 
     Attributes:
         is_closed: whether the user quit it, or the terminal was closed.
@@ -79,15 +80,15 @@ class Top:
         drops: Callable[[], tuple[int, int]],
         name: str,
         out: TextIO,
-        *,
-        color: bool,
+        style: Style,
     ) -> None:
         self.is_closed = False
+        self._style = style
         self._now = now
         self._drops = drops
         self._name = name
         self._keyboard = open_keyboard()
-        self._screen = Screen(out.fileno(), self._keyboard, color=color, encoding=out.encoding)
+        self._screen = Screen(out.fileno(), self._keyboard, color=style.is_colored, encoding=out.encoding)
         self._ui = UiState()
         self._snapshot: Now | None = None
         self._capture_ended = False
@@ -177,7 +178,7 @@ class Top:
         )
         with self._drawing:
             size = self._screen.size
-            self._screen.show(draw(self._snapshot, self._ui, status_bar, *size), size)
+            self._screen.show(draw(self._snapshot, self._ui, status_bar, *size, self._style), size)
 
     def _quit(self, *, again: bool = False) -> None:
         """Stop the capture as SIGTERM does; with ``again``, end the command immediately."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kdissect.phrases import columns_of, cut, many, printable, size, wrapped
 from kdissect.stats.pulse_groups import REBALANCING
 from kdissect.text.dashboard_panes import ALARM, FAINT, NEWS, PANES, WARNING, amount, clock, latency, rate
+from kdissect.text.style import PLAIN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,11 +26,12 @@ if TYPE_CHECKING:
 
     from kdissect.stats.pulse import Now
     from kdissect.text.dashboard_panes import Pane, PaneView
+    from kdissect.text.style import Style
 
 
 if TYPE_CHECKING:
     Line = list[tuple[str, str]]
-    """Pieces of text, each with its style."""
+    """Pieces of text, each with words of rich's styles or names of ``Style.looks``."""
 
 BESIDE = 160  # terminal columns from which panes are side by side
 MIN_NAME = 22  # terminal columns kept for names: other columns are dropped first
@@ -40,7 +42,7 @@ _FIXED = 5  # title, headline, tabs, counters, keys
 _GAP = "  "
 _NO_PACKET_S, _NO_EXCHANGE_S = 2.0, 5.0
 _LOST, _LOST_SHARE = 10, 0.01  # segments: as for the finding network-loss
-_HEADING, _SORTED, _TAB, _SELECTED = "dim", "bold", "", "reverse"
+_HEADING, _SORTED, _TAB, _SELECTED = FAINT, "bold", "", "reverse"
 
 
 class StatusBar(NamedTuple):
@@ -64,19 +66,21 @@ class StatusBar(NamedTuple):
     has_keys: bool = True
 
 
-def draw(now: Now, state: UiState, status: StatusBar, width: int, height: int) -> list[Text]:
-    """The screen, line by line, each as wide as the terminal."""
+def draw(
+    now: Now, state: UiState, status: StatusBar, width: int, height: int, style: Style = PLAIN
+) -> list[Text]:
+    """The screen, line by line, each as wide as the terminal. ``style``: colors, and names of hosts."""
     lines = [_title(now, state, status, width), _headline(now, width), _tabs(state)]
     room = max(0, height - _FIXED - bool(status.message))
-    lines += _help(width, room) if state.is_help else _body(now, state, width, room)
-    lines += [[(status.message, WARNING)]] if status.message else []
+    lines += _help(width, room) if state.is_help else _body(now, state, width, room, style)
+    lines += [[(style.named(status.message), WARNING)]] if status.message else []
     lines += [_counters(now, status, width), _keys(status)]
-    return [_text(line, width) for line in lines[:height]]
+    return [_text(line, width, style) for line in lines[:height]]
 
 
 def _title(now: Now, state: UiState, status: StatusBar, width: int) -> Line:
     time = "" if now.now_ns is None else f"  {clock(now.now_ns)} UTC"
-    left = [(f"kdissect live {status.name}", "bold"), (f"{time}  rates over {ceil(now.seconds)} s", "")]
+    left = [(f"kdissect live {status.name}", "heading"), (f"{time}  rates over {ceil(now.seconds)} s", "")]
     states: Line = []
     if state.is_paused:
         states.append((" PAUSED ", f"{_SELECTED} {WARNING}"))
@@ -96,7 +100,7 @@ def _headline(now: Now, width: int) -> Line:
         )
         return [(hint, WARNING)]
     every = now.all
-    failed = f"{100 * every.failed_per_second / (every.per_second or 1):.1f}% fail"
+    failed = f"{100 * every.failed_per_second / (every.per_second or 1):.1f}% errors"
     inactivity = f"no packets for {now.silent_s:.0f} s" if now.silent_s > _NO_PACKET_S else ""
     inactivity = inactivity or (f"no exchange for {now.idle_s:.0f} s" if now.idle_s > _NO_EXCHANGE_S else "")
     rebalancing = sum(group.state == REBALANCING for group in now.groups)
@@ -106,7 +110,7 @@ def _headline(now: Now, width: int) -> Line:
         width,
         (inactivity, ALARM) if inactivity else None,
         (f"{rate(every.per_second)} exchanges/s", "bold"),
-        (failed, ALARM) if every.failed_per_second else ("0 fail", "green"),
+        (failed, ALARM) if every.failed_per_second else ("no errors", "green"),
         (f"{now.not_opened:,} not opened", ALARM) if now.not_opened else None,
         (f"{now.cut_off:,} cut off", ALARM) if now.cut_off else None,
         (f"{100 * now.lost / now.segments:.1f}% of segments lost", WARNING) if _loses(now) else None,
@@ -129,7 +133,7 @@ def _tabs(state: UiState) -> Line:
     return line
 
 
-def _body(now: Now, state: UiState, width: int, room: int) -> list[Line]:
+def _body(now: Now, state: UiState, width: int, room: int, style: Style) -> list[Line]:
     """The panes that fit, and the news below them."""
     columns = 2 if width >= BESIDE else 1
     news = 0
@@ -137,7 +141,7 @@ def _body(now: Now, state: UiState, width: int, room: int) -> list[Line]:
         news = _MORE_NEWS_ROWS if room >= _TALL - _FIXED else _NEWS_ROWS
     rows = min(max(1, (room - news) // _MIN_ROWS), NEWS // columns)
     if state.pane == NEWS and rows * columns < NEWS:
-        return _pane(NEWS, now, state, width, room, is_titled=False)
+        return _pane(NEWS, now, state, width, room, style, is_titled=False)
     first = 0 if rows * columns == NEWS else state.pane
     shown = [(first + place) % NEWS for place in range(rows * columns)]
     lines: list[Line] = []
@@ -146,7 +150,7 @@ def _body(now: Now, state: UiState, width: int, room: int) -> list[Line]:
         high = (room - news) * (row + 1) // rows - (room - news) * row // rows
         is_titled = len(shown) > 1
         beside = [
-            _pane(number, now, state, each, high, is_titled=is_titled)
+            _pane(number, now, state, each, high, style, is_titled=is_titled)
             for number in shown[row * columns : (row + 1) * columns]
         ]
         lines += (
@@ -154,10 +158,12 @@ def _body(now: Now, state: UiState, width: int, room: int) -> list[Line]:
             if columns == 1
             else [_joined(left, right, each) for left, right in zip(*beside, strict=True)]
         )
-    return lines + (_pane(NEWS, now, state, width, news, is_titled=True) if news else [])
+    return lines + (_pane(NEWS, now, state, width, news, style, is_titled=True) if news else [])
 
 
-def _pane(number: int, now: Now, state: UiState, width: int, height: int, *, is_titled: bool) -> list[Line]:
+def _pane(
+    number: int, now: Now, state: UiState, width: int, height: int, style: Style, *, is_titled: bool
+) -> list[Line]:
     """A table of exactly this size."""
     pane = PANES[number]
     sort, is_reversed = state.sorts[number], number in state.reversed
@@ -171,12 +177,15 @@ def _pane(number: int, now: Now, state: UiState, width: int, height: int, *, is_
     if is_titled:
         more = f"  {scroll + 1}-{scroll + len(shown)} of {len(rows)}" if len(rows) > below else ""
         title = f"{number + 1} {pane.title}{more} "
-        style = "bold" if number == state.pane else ""
-        lines.append([(title, style), ("─" * max(0, width - len(title)), FAINT)])
+        lines.append(
+            [(title, "heading" if number == state.pane else ""), ("─" * max(0, width - len(title)), FAINT)]
+        )
     lines.append(_headings(columns, widths, pane.columns[sort], is_reversed=is_reversed))
     for row in shown:
         is_idle = pane.is_idle(row, now)
-        cells = [(column.cell(row), FAINT if is_idle else column.style(row)) for column in columns]
+        cells = [
+            (style.named(column.cell(row)), FAINT if is_idle else column.style(row)) for column in columns
+        ]
         lines.append(_cells(columns, widths, cells))
     if not rows:
         lines.append([(pane.empty, FAINT)])
@@ -267,12 +276,12 @@ def _help(width: int, room: int) -> list[Line]:
     return lines[:room]
 
 
-def _text(line: Line, width: int) -> Text:
+def _text(line: Line, width: int, style: Style) -> Text:
     from rich.text import Text
 
     text = Text(no_wrap=True, end="")
-    for piece, style in line:
-        text.append(printable(piece), style)
+    for piece, words in line:
+        text.append(printable(piece), " ".join(style.looks.get(word, word) for word in words.split()).strip())
     text.truncate(width, overflow="crop", pad=True)
     return text
 
@@ -297,7 +306,7 @@ KEYS = (
 _EXPLANATION = (
     "  Rates are per second, over the last ten seconds. IN: sent by clients; OUT: by brokers. P50, P95, P99: "
     "of N service times, without waits. WAITS/s: requests that the broker held by design: long polls, "
-    "JoinGroup, SyncGroup. FAIL/s, FAILED: exchanges with an error that is not expected. CONN: connections "
+    "JoinGroup, SyncGroup. ERRORS: exchanges with an error that is not expected. CONN: connections "
     "active in the last minute. REPLICATED/s: fetched by other brokers. LAG: records from the committed "
     "offsets to the ends of the partitions; WORST: the partition with the most. REBAL: rebalances. Dimmed "
     "rows are idle; they disappear after a minute, unless all are idle."

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from kdissect.stats.pulse import LoadNow, Now, TopicNow
     from kdissect.stats.pulse_groups import GroupNow, RebalanceNow
 
-ALARM, WARNING, FAINT = "bold red", "yellow", "dim"
+ALARM, WARNING, FAINT = "bold error", "warning", "faint"
 _CLOCK = Times("u")
-_SOFTWARE = 24  # columns
+_SOFTWARE = 23  # columns
 _NEW_NS = 60_000_000_000
 _STYLES = {REBALANCING: WARNING, EMPTY: WARNING, SILENT: ALARM}
 
@@ -126,11 +126,11 @@ def _name(heading: str) -> PaneView:
 
 
 _FAILED = _field(
-    "FAIL/s", "failed_per_second", rate, 7, style=lambda row: ALARM if row.failed_per_second else ""
+    "ERRORS/s", "failed_per_second", rate, 8, style=lambda row: ALARM if row.failed_per_second else ""
 )
 
 
-_NO_ANSWER = _field("NO ANSWER", "no_answer", some, 9, style=lambda row: ALARM if row.no_answer else "")
+_NO_ANSWER = _field("UNANSWERED", "no_answer", some, 10, style=lambda row: ALARM if row.no_answer else "")
 
 
 def _worst(row: Any) -> str:
@@ -148,7 +148,7 @@ _APIS = (
     _field("P95", "p95_us", latency, 7, keep=False),
     _field("P99", "p99_us", latency, 7),
     _FAILED,
-    _field("FAILED", "failed", some, 8),
+    _field("ERRORS", "failed", some, 7),
     _NO_ANSWER,
     _field("WAITS/s", "waits", rate, 7),
     _field("IN/s", "request_bytes", amount, 8, keep=False),
@@ -162,7 +162,7 @@ _TOPICS = (
     _field("REC OUT/s", "records_out", rate, 9),
     _field("OUT/s", "bytes_out", amount, 8),
     _FAILED,
-    _field("FAILED", "failed", some, 8, keep=False),
+    _field("ERRORS", "failed", some, 7, keep=False),
     _field("REPLICATED/s", "replicated_bytes", amount, 12, keep=False),
 )
 _CLIENTS = (
@@ -174,7 +174,7 @@ _CLIENTS = (
     _FAILED,
     _field("LIBRARY", "software", _software, _SOFTWARE, right=False),
     _field("ADDRESS", "address", absent, 15, right=False, keep=False),
-    _field("FAILED", "failed", some, 7, keep=False),
+    _field("ERRORS", "failed", some, 7, keep=False),
     replace(_NO_ANSWER, keep=False),
     _field("IN/s", "request_bytes", amount, 8, keep=False),
     _field("OUT/s", "response_bytes", amount, 8, keep=False),

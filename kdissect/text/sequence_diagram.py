@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.phrases import columns_of, cut, facts, printable, wrapped
 from kdissect.text.story import Entry, Note, names_of
+from kdissect.text.style import CYAN, FAINT, PLAIN, RED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from kdissect.text.story import Participant
-    from kdissect.text.style import Times
+    from kdissect.text.style import Style, Times
 
 _MAX_SPACING, _GOOD_SPACING, _MIN_SPACING = 26, 12, 8  # terminal columns from one participant to the next
 _MIN_TEXT = len("123.4ms")  # shorter texts are omitted
@@ -35,6 +36,7 @@ class _Arrow(NamedTuple):
     Attributes:
         start, end: who sent it, who received it.
         label: on the arrow; ``text``: beside it.
+        is_error: whether the response has errors.
     """
 
     time_ns: int
@@ -43,6 +45,7 @@ class _Arrow(NamedTuple):
     is_response: bool
     label: str
     text: str
+    is_error: bool = False
 
 
 def _arrows(rows: Sequence[Entry | Note]) -> list[_Arrow | Note]:
@@ -55,26 +58,29 @@ def _arrows(rows: Sequence[Entry | Note]) -> list[_Arrow | Note]:
         label = row.name + (f" x{row.count:,}" if row.count > 1 else "")
         forth = row.time_ns, row.client, row.broker, False, label
         back = row.end_ns, row.broker, row.client, True, label
-        result = facts(*row.errors, row.latency)
+        result, failed = facts(*row.errors, row.latency), bool(row.errors)
         if row.carries:
-            arrows.append(_Arrow(*back, facts(*row.errors, row.text)))
+            arrows.append(_Arrow(*back, facts(*row.errors, row.text), failed))
         elif row.count == 1 and any(row.time_ns < other.time_ns < row.end_ns for other in rows):
-            arrows += [_Arrow(*forth, row.text), _Arrow(*back, result)]
+            arrows += [_Arrow(*forth, row.text), _Arrow(*back, result, failed)]
         else:
-            arrows.append(_Arrow(*forth, facts(result, row.text)))
+            arrows.append(_Arrow(*forth, facts(result, row.text), failed))
     return sorted(arrows, key=attrgetter("time_ns"))
 
 
-def text_diagram(rows: Sequence[Entry | Note], times: Times, *, width: int | None) -> list[str] | None:
+def text_diagram(
+    rows: Sequence[Entry | Note], times: Times, *, width: int | None, style: Style = PLAIN
+) -> list[str] | None:
     """The lines of the diagram. None if its participants do not fit.
 
     Args:
         rows: of the story, in order.
         times: writes the first column.
         width: of the terminal; None: no limit.
+        style: of headings, errors and notes, and names of hosts.
     """
     arrows = _arrows(rows)
-    names = {participant: printable(name) for participant, name in names_of(rows).items()}
+    names = {participant: style.named(printable(name)) for participant, name in names_of(rows).items()}
     stamps = [times.text(arrow.time_ns) for arrow in arrows]
     margin = max(map(len, stamps), default=0)
     room = (width or _UNBOUNDED) - margin - len(_GAP)
@@ -90,18 +96,22 @@ def text_diagram(rows: Sequence[Entry | Note], times: Times, *, width: int | Non
     lanes = {participant: place * spacing for place, participant in enumerate(names)}
     heading = _heading(list(names.values()), spacing, room)
     lines = [
-        f"{'' if place else times.heading:{margin}}{_GAP}{line}".rstrip()
+        style.paint(f"{'' if place else times.heading:{margin}}{_GAP}{line}".rstrip(), FAINT)
         for place, line in enumerate(heading)
     ]
     for stamp, arrow in zip(stamps, arrows, strict=True):
         if isinstance(arrow, Note):
             indent = " " * (margin + len(_GAP) + 2)
-            lines += wrapped(f"{stamp.ljust(margin)}{_GAP}* {printable(arrow.text)}", width, indent)
+            note = wrapped(
+                f"{stamp.ljust(margin)}{_GAP}* {style.named(printable(arrow.text))}", width, indent
+            )
+            lines += [style.paint(line, CYAN) for line in note]
             continue
         line = _drawn(arrow, lanes)
         left = room - len(line) - len(_GAP)
-        text = f"{_GAP}{cut(printable(arrow.text), left)}" if left >= _MIN_TEXT else ""
-        lines.append(f"{stamp.ljust(margin)}{_GAP}{line}{text}".rstrip())
+        text = cut(style.named(printable(arrow.text)), left) if left >= _MIN_TEXT else ""
+        text = style.paint(text, RED) if arrow.is_error else text
+        lines.append(f"{stamp.ljust(margin)}{_GAP}{line}{_GAP}{text}".rstrip())
     return lines
 
 
@@ -140,9 +150,9 @@ _MERMAID_NAME, _MERMAID_TEXT = 60, 100  # characters: Mermaid draws at most 50,0
 _NOT_PLAIN = re.compile(r"[^A-Za-z0-9 ,./=-]|(?<![A-Za-z0-9])-|-(?![A-Za-z0-9])|\b[Ee](?=[Nn][Dd]\b)")
 
 
-def mermaid(rows: Sequence[Entry | Note]) -> Iterator[str]:
-    """The lines of a ``sequenceDiagram``."""
-    names = names_of(rows)
+def mermaid(rows: Sequence[Entry | Note], style: Style = PLAIN) -> Iterator[str]:
+    """The lines of a ``sequenceDiagram``, with names of hosts."""
+    names = {participant: style.named(name) for participant, name in names_of(rows).items()}
     ids = {participant: f"p{number}" for number, participant in enumerate(names, 1)}
     yield "sequenceDiagram"
     for participant, name in names.items():
@@ -150,10 +160,10 @@ def mermaid(rows: Sequence[Entry | Note]) -> Iterator[str]:
     around = ",".join(dict.fromkeys((*list(ids.values())[:1], *list(ids.values())[-1:])))
     for arrow in _arrows(rows):
         if isinstance(arrow, Note):
-            yield f"    Note over {around}: {_escaped(arrow.text)}"
+            yield f"    Note over {around}: {_escaped(style.named(arrow.text))}"
         else:
             stroke = "-->>" if arrow.is_response else "->>"
-            text = _escaped(f"{arrow.label}: {arrow.text}" if arrow.text else arrow.label)
+            text = _escaped(style.named(f"{arrow.label}: {arrow.text}" if arrow.text else arrow.label))
             yield f"    {ids[arrow.start]}{stroke}{ids[arrow.end]}: {text}"
 
 

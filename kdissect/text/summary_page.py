@@ -227,7 +227,7 @@ _LOAD = (
     View("RESPONSES", lambda row: size(row.response_bytes), right=True),
     *_spread("service_us"),
     View("ERRORS", lambda row: some(row.errors), right=True, keep=True),
-    View("NO ANSWER", lambda row: some(row.no_answer), right=True, keep=True),
+    View("UNANSWERED", lambda row: some(row.no_answer), right=True, keep=True),
     View("THROTTLED", _throttled, right=True),
 )
 """Columns of a load; those to keep are the count, two percentiles of N service times, errors and missing

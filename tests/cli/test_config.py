@@ -190,6 +190,7 @@ HOSTS = """
         ("summary {file}", True),
         ("summary --connections {file}", True),
         ("story client:* {file}", True),
+        ("story client:* --diagram {file}", True),
         ("read --json {file}", False),
         ("read --csv {file}", False),
         ("read -e client_ip,broker_ip {file}", False),

@@ -15,6 +15,7 @@ import pytest
 
 from kdissect.cli.terminal import INTERRUPTED, OK, USAGE
 from kdissect.cli.top import StderrBuffer, Top, memory_bytes
+from kdissect.text.style import COLORED
 from tests.cli.commands import run
 from tests.cli.live_process import STAYS_ROOT
 from tests.loopback import Client, broker, listens
@@ -85,7 +86,7 @@ def test_a_dashboard_at_80x24(tmp_path: Path) -> None:
         screen.press("2")
         screen.until(lambda: screen.lines[3].startswith("TOPIC") and screen.lines[4].startswith("spread"))
         screen.press("\t")
-        screen.until(lambda: screen.lines[3].startswith("CLIENT") and "confluent-kafka-" in screen.text)
+        screen.until(lambda: screen.lines[3].startswith("CLIENT") and "confluent-kafka" in screen.text)
         screen.press("4")
         screen.until(lambda: screen.lines[3].startswith("GROUP") and "rebalancing" in screen.text)
         screen.press("5")
@@ -213,7 +214,7 @@ def test_a_fault_of_the_drawing_thread_is_raised_after_the_terminal_is_restored(
         before = {number: signal.getsignal(number) for number in (signal.SIGHUP, signal.SIGTSTP)}
         with (
             pytest.raises(ZeroDivisionError),
-            Top(now, lambda: (0, 0), "lo", out, color=True) as top,
+            Top(now, lambda: (0, 0), "lo", out, COLORED) as top,
         ):
             top.linger(lambda: True)
         written = b""

@@ -5,7 +5,7 @@ import pytest
 from kdissect.phrases import columns_of
 from kdissect.stats.pulse import Now, Pulse
 from kdissect.text.dashboard import StatusBar, UiState, draw
-from kdissect.text.dashboard_panes import ALARM, FAINT
+from kdissect.text.style import Style
 from tests.pulses import at, beat, busy, fed
 
 SMALL, LARGE = (80, 24), (200, 50)
@@ -25,7 +25,7 @@ def test_80x24() -> None:
     lines = screen()
     assert lines[0].startswith("kdissect live eth0  14:13:30 UTC  rates over ")
     assert lines[1].startswith("4.9 exchanges/s")
-    assert "2.3% fail" in lines[1]
+    assert "2.3% errors" in lines[1]
     assert "p50 5.00ms" in lines[1]
     assert lines[2].split("  ")[0].strip() == "1 APIs"
     assert lines[3].split() == [
@@ -34,10 +34,9 @@ def test_80x24() -> None:
         "N",
         "P50",
         "P99",
-        "FAIL/s",
-        "FAILED",
-        "NO",
-        "ANSWER",
+        "ERRORS/s",
+        "ERRORS",
+        "UNANSWERED",
         "WAITS/s",
     ]
     assert [line.split()[0] for line in lines[4:9]] == [
@@ -56,8 +55,8 @@ def test_80x24() -> None:
 @pytest.mark.parametrize(
     ("key", "headings", "first"),
     [
-        ("2", ["TOPIC", "REC", "IN/s", "IN/s▼", "REC", "OUT/s", "OUT/s", "FAIL/s", "FAILED"], "orders"),
-        ("3", ["CLIENT", "CONN", "/s▼", "N", "P99", "FAIL/s", "LIBRARY"], "app"),
+        ("2", ["TOPIC", "REC", "IN/s", "IN/s▼", "REC", "OUT/s", "OUT/s", "ERRORS/s", "ERRORS"], "orders"),
+        ("3", ["CLIENT", "CONN", "/s▼", "N", "P99", "ERRORS/s", "LIBRARY"], "app"),
         ("4", ["GROUP", "STATE", "MEMBERS", "LAG▼", "WORST", "REBAL"], "g"),
     ],
 )
@@ -142,27 +141,39 @@ def test_packets_without_exchanges_are_in_the_headline() -> None:
         pulse.tick(at(second), 1234 + second)
     assert screen(pulse.now())[1].startswith("no exchange for 10 s  - exchanges/s")
     pulse.feed(beat(20.1))
-    assert screen(pulse.now())[1].startswith("0.1 exchanges/s  0 fail")
+    assert screen(pulse.now())[1].startswith("0.1 exchanges/s  no errors")
 
 
 def test_inactivity_is_in_the_headline() -> None:
     pulse = busy()
     pulse.tick(at(20), 1234)
     lines = draw(pulse.now(), UiState(), STATUS, *SMALL)
-    assert lines[1].plain.startswith("no packets for 10 s  - exchanges/s  0 fail")
-    assert str(lines[1].spans[0].style) == ALARM
+    assert lines[1].plain.startswith("no packets for 10 s  - exchanges/s  no errors")
+    assert str(lines[1].spans[0].style) == "bold red"
     heartbeat = next(line for line in lines if line.plain.startswith("Heartbeat"))
-    assert {str(span.style) for span in heartbeat.spans} <= {FAINT, ""}
+    assert {str(span.style) for span in heartbeat.spans} <= {"dim", ""}
 
 
-@pytest.mark.parametrize(("error", "style"), [(25, ALARM), (27, "green"), (79, "green")])
+def test_colors_and_names_of_hosts() -> None:
+    pulse = busy()
+    address = pulse.now().clients[0].address
+    style = Style(True, {"error": "magenta", "faint": ""}, {address: "web-1"})
+    pulse.tick(at(20), 1234)
+    lines = draw(pulse.now(), UiState(), STATUS, *LARGE, style)
+    assert str(lines[1].spans[0].style) == "bold magenta"
+    assert any("web-1" in line.plain for line in lines)
+    assert not any(address in line.plain for line in lines)
+    assert not any("dim" in str(span.style) for line in lines for span in line.spans)
+
+
+@pytest.mark.parametrize(("error", "style"), [(25, "bold red"), (27, "green"), (79, "green")])
 def test_errors_of_normal_rebalances_are_no_alarm(error: int, style: str) -> None:
     facts = beat(0, error=error)
     if error != 25:
         facts.exchange.expected_errors, facts.serious = tuple(facts.errors), []
     now = fed(facts).now()
     (_, headline, *_) = draw(now, UiState(), STATUS, *SMALL)
-    failed = next(span for span in headline.spans if "fail" in headline.plain[span.start : span.end])
+    failed = next(span for span in headline.spans if "errors" in headline.plain[span.start : span.end])
     assert failed.style == style
     assert [failure.is_expected for failure in now.failures] == [error != 25]
 

@@ -29,7 +29,7 @@ def test_amounts_times_and_the_clock() -> None:
     [
         ("", "-"),
         ("apache-kafka-java 4.4.0", "apache-kafka-java 4.4.0"),
-        ("confluent-kafka-python 2.15.0-rdkafka-2.15.0", "confluent-kafka-… 2.15.0"),
+        ("confluent-kafka-python 2.15.0-rdkafka-2.15.0", "confluent-kafka… 2.15.0"),
         ("x" * 100, "x" * 100),
         ("name " + "9" * 100, "… " + "9" * 100),
     ],
