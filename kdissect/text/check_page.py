@@ -32,7 +32,7 @@ def sections(check: quality.Check, *, limit: int) -> Iterator[PageSection]:
     notes = tuple(f"- {each.message}{f' {each.advice}' if each.advice else ''}" for each in check.findings)
     yield PageSection(f"capture {check.verdict}: {check.message}", notes=notes)
     health = check.health
-    notes = () if health.reason is None else (f"- {health.reason}", "details: kdissect summary")
+    notes = () if health.reason is None else (f"- {health.reason}", "details: kdissect summary FILE")
     yield PageSection(f"traffic {health.verdict}: {health.message}", notes=notes)
     for file in check.files[:limit]:
         yield PageSection("stdin" if file.file == STDIN else file.file, notes=tuple(_file(file)))

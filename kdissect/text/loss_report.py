@@ -1,7 +1,7 @@
 """The counts of a run -> lines for people: what the capture is missing, and what was dropped because of a
 limit.
 
-    3 gaps in Kafka connections: 14,480 bytes not captured; 7 exchanges lost; details: kdissect check
+    3 gaps in Kafka connections: 14,480 bytes not captured; 7 exchanges lost; details: kdissect check FILE
 
 The counts are those of ``pipeline.Dissection``; exchanges/kafka_connection.py defines lost exchanges.
 """
@@ -15,7 +15,7 @@ from kdissect.phrases import facts, many
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-DETAILS = "details: kdissect check"
+DETAILS = "details: kdissect check FILE"
 
 
 def loss_lines(counts: Mapping[str, int]) -> list[str]:

@@ -159,7 +159,7 @@ def capture(row: document.CaptureRow) -> PageSection:
             f"exchanges from {between(row.first, row.last, digits=3)} ({span(round(row.seconds * 1e9))})"
         )
     if row.gaps:
-        lines.append(f"{size(row.lost_bytes)} lost in {many(row.gaps, 'gap')}; details: kdissect check")
+        lines.append(f"{size(row.lost_bytes)} lost in {many(row.gaps, 'gap')}; details: kdissect check FILE")
     if row.anomalies:
         lines.append("anomalies: " + ", ".join(f"{count:,} {kind}" for kind, count in row.anomalies.items()))
     return PageSection("Capture", notes=tuple(lines))

@@ -127,7 +127,7 @@ class LineTable(Generic[Row]):
                 return
             text, words = self._fitted(text, words, room)
         if self._is_colored:
-            cells = self._painted(row, cells)
+            cells, text = self._painted(row, cells), self._painted_text(row, text)
             words = [(self._style.paint(word, color), color) for word, color in words]
         tail = [text] if text else []
         tail += [word for word, _ in words]
@@ -188,6 +188,9 @@ class LineTable(Generic[Row]):
 
     def _painted(self, row: Row, cells: Sequence[str]) -> Sequence[str]:  # noqa: ARG002
         return cells
+
+    def _painted_text(self, row: Row, text: str) -> str:  # noqa: ARG002
+        return text
 
     def _text(self, row: Row) -> str:
         """The text after the cells, of any length."""
@@ -426,6 +429,10 @@ class RecordTable(LineTable["CarriedRecord"]):
 
     def _painted(self, record: CarriedRecord, cells: Sequence[str]) -> Sequence[str]:
         return [*cells[:-1], self._style.paint(cells[-1], FAINT)] if record.key is None else cells
+
+    def _painted_text(self, record: CarriedRecord, text: str) -> str:
+        is_null = record.value is None and not record.control
+        return self._style.paint(text, FAINT) if is_null else text
 
     def _text(self, record: CarriedRecord) -> str:
         return f"control {record.control}" if record.control else self._payload(record.value)

@@ -37,7 +37,7 @@ def test_what_the_user_can_act_on_is_reported(capsys: pytest.CaptureFixture[str]
     )
     assert messages(capsys, stub) == [
         "warning: x.pcap: ends early",
-        "25 anomalies outside exchanges (a - b: bytes); details: kdissect check",
+        "25 anomalies outside exchanges (a - b: bytes); details: kdissect check FILE",
     ]
 
 

@@ -82,7 +82,7 @@ capture lossy: 1 of 3 exchanges captured whole (33.3%)
 
 traffic failing: 3 requests, 0 unanswered, 2 with errors
 - some-rule: it failed (client a)
-details: kdissect summary
+details: kdissect summary FILE
 
 a.pcapng
 pcapng, little endian, zstd, 12.3 KB, written by dumpcap
