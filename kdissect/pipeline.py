@@ -366,7 +366,7 @@ class Dissection:
             or self._numbers is not None
             or self._learning is not None
             or self._decryption is not None
-            or self._overdue is not None
+            or self._watcher is not None
         ):
             return connections
         kafka, memory, limits = self._kafka_connections, self._memory, self._limits
