@@ -34,8 +34,8 @@ class Limits:
     packet_bytes: int = _bound(
         16 * MIB,
         "reading captures",
-        "A length field in a damaged file must not make kdissect allocate gigabytes; the largest snaplen "
-        "in use is 256 KiB, and offloaded loopback packets reach 64 KiB plus headers.",
+        "Largest packet accepted, so that a damaged length field cannot allocate gigabytes; the largest "
+        "snaplen in use is 256 KiB, and offloaded loopback packets reach 64 KiB plus headers.",
     )
     interfaces: int = _bound(
         4096,
@@ -83,7 +83,7 @@ class Limits:
     stream_holes: int = _bound(
         64,
         "TCP reassembly",
-        "Missing segments per direction; fast retransmission fills a few at a time.",
+        "Missing segments per direction; fast retransmit fills a few at a time.",
     )
     stream_bytes: int = _bound(
         8 * MIB,
@@ -236,19 +236,20 @@ class Limits:
     pending_requests: int = _bound(
         4096,
         "outstanding requests",
-        "Outstanding requests of one connection: max.in.flight.requests.per.connection is 5 by default "
-        "and rarely above 1000.",
+        "Outstanding requests of one connection. Java producers send up to 5 at once by default "
+        "(max.in.flight.requests.per.connection); others have no limit, but few have 1,000 in flight.",
     )
     pending_bytes: int = _bound(
         24 * MIB,
         "outstanding requests",
         "Frame bytes of the outstanding requests of one connection. Above it, the oldest are kept without "
-        "their bodies. Usually five of max.request.size (1 MiB by default) are in flight.",
+        "their bodies. Usually at most five requests of max.request.size (1 MiB by default) are in flight.",
     )
     pending_age_ns: int = _bound(
         10 * MINUTE_NS,
         "outstanding requests",
-        "After this, any client has timed out the request (delivery.timeout.ms is 2 minutes).",
+        "By then clients with usual settings have given up (request.timeout.ms is 30 s by default, "
+        "delivery.timeout.ms 2 minutes).",
     )
     held_bytes_in_all: int = _bound(
         32 * MIB,
@@ -260,8 +261,9 @@ class Limits:
     watermarks: int = _bound(
         2000,
         "service times and waits",
-        "Partitions fetched on one connection, about 250 bytes each: a broker rarely leads more of those "
-        "that one consumer reads. Without the last high watermark it is unknown whether a fetch waited.",
+        "Partitions fetched on one connection, about 250 bytes each: one consumer rarely reads more "
+        "from one broker. Without the last high watermark of a partition it is unknown whether a Fetch "
+        "waited.",
     )
 
     order_rows: int = _bound(
@@ -371,8 +373,8 @@ class Limits:
     pulse_group_events: int = _bound(
         100,
         "dashboard and metrics",
-        "Events of one group, kept to determine what started its last rebalance, about 500 bytes each: two "
-        "per member.",
+        "Events of one group, kept to determine what started its last rebalance, about 500 bytes each. A "
+        "rebalance has two per member.",
     )
     pulse_partitions: int = _bound(
         20_000,
@@ -418,8 +420,8 @@ class Limits:
     unopened_connections: int = _bound(
         10_000,
         "connections that never opened",
-        "Connections that never opened, about 800 bytes each, until it is known whether their far end is a "
-        "Kafka listener; scans and floods have any number of them.",
+        "Connections that never opened, about 800 bytes each, until it is known whether their destination is "
+        "a Kafka listener; scans and SYN floods can create any number of them.",
     )
     surveyed_ends: int = _bound(
         1000,
@@ -462,7 +464,7 @@ class Limits:
     story_entries: int = _bound(
         200,
         "stories",
-        "Entries of a story: half of them its beginning, half its end; a reader needs no more.",
+        "Entries of a story that are shown: half from its beginning, half from its end.",
     )
 
     notices: int = _bound(

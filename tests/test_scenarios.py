@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kdissect import dissect, open_capture, summarize
+from kdissect.phrases import duration
 from kdissect.stats.summarizer import PARTS
 from kdissect.stats.views import ordered
 from samples.golden import captures, name_of
@@ -103,7 +104,9 @@ def test_a_storm_is_reported() -> None:
         storm.start,
         storm.end,
     )
-    assert row.message.endswith("(5 join, 4 leave, 1 timeout); triggered by restless (8), mortal (2)")
+    assert row.message.endswith(
+        "(5 joins, 4 leaves, 1 timeout); triggered by clients restless (8 times), mortal (2 times)"
+    )
 
 
 def test_a_calm_group_beside_it_is_not_reported() -> None:
@@ -277,7 +280,8 @@ def test_throttle_times_are_those_that_the_clients_received() -> None:
         assert (row.throttled, row.throttle_time_ms) == (counts[row.client], times[row.client])
     rows = findings("kafka-4-quota", "throttled")
     assert {row.subject.partition(",")[0].removeprefix("client "): row.message for row in rows} == {
-        name: f"throttled in {counts[name]} responses: {time:,} ms in total, {most[name]:,} ms maximum"
+        name: f"{counts[name]} responses, {duration(time * 1_000_000)} in total, "
+        f"longest {duration(most[name] * 1_000_000)}"
         for name, time in times.items()
     }
 

@@ -28,8 +28,8 @@ Examples:
 
 The verdict on the capture is the worst that applies: empty, no Kafka, lossy, cut (Kafka messages cut by the
 snapshot length), one-sided, damaged (a file), partly unread (messages that could not be decoded), incomplete
-(more than one exchange in 20 was not captured whole), good. A request that the broker did not answer is
-captured whole.
+(more than one exchange in 20 was not fully captured), good. A request that the broker did not answer is
+fully captured.
 
 The verdict on the traffic: failing (a finding that is an error, or half of the requests without answer or
 with errors), degraded (a warning, or one request in 20), good; unknown if there are no requests, or

@@ -107,6 +107,7 @@ OPTION_HINTS = {
     "-R": "--where, or -Y, selects the exchanges to show",
     "-s": "the snapshot length was set when the capture was recorded (tcpdump -s)",
     "-T": "the formats are --json, --csv, -e NAME,... (without -T), -V (all fields), -x (their bytes)",
+    "--sort": "--order of read, and --order-by of summary",
     "-v": "-V shows all fields of an exchange",
     "-X": "-x shows the bytes of each field",
     "-z": "-q counts exchanges and errors",
@@ -131,7 +132,8 @@ def format_error(error: click.UsageError) -> str:
     if (hint := OPTION_HINTS.get(error.option_name)) is not None:
         return f"{message}; {hint}"
     if error.possibilities:
-        return f"{message}; did you mean {' or '.join(error.possibilities)}?"
+        *others, last = error.possibilities
+        return f"{message}; did you mean {', '.join(others)}{' or ' if others else ''}{last}?"
     return f"{message} (see {path} --help)"
 
 
@@ -189,7 +191,7 @@ Examples:
 """
 EXIT_STATUS = {
     0: "success, even if a capture ends in the middle of a packet",
-    1: "--fail found something to report",
+    1: "--fail or spark doctor found something to report",
     2: "usage or input error",
     3: "output is incomplete because of a bug in kdissect",
     130: "stopped by Ctrl-C",

@@ -340,8 +340,8 @@ def names_option(by_default: str = f"{WHOLE} for files, {WINDOW} for pipes") -> 
     return click.option(
         "--names",
         type=click.Choice([WHOLE, WINDOW]),
-        help="Messages that can give a topic ID its name. whole: any in the input, which is read twice; "
-        "window: earlier ones, and those at most 2 s later (--limits naming_window). "
+        help="Where names of topic IDs come from. whole: from all of the input, which is read twice; "
+        "window: from messages before, and up to 2 s after (--limits naming_window). "
         f"[default: {by_default}]",
     )
 
@@ -355,7 +355,8 @@ filter_options = combine(
     _criterion(
         "error",
         "ERROR",
-        "Error name, code or glob: NOT_LEADER_OR_FOLLOWER, 6, '*' (any error), 'serious' (no expected ones).",
+        "Error name, code or glob: NOT_LEADER_OR_FOLLOWER, 6, '*' (any error), 'serious' (all but expected "
+        "ones).",
         codes.error_names,
     ),
     _criterion("kind", "KIND", f"One of {', '.join(KINDS)}.", lambda: KINDS),
@@ -364,8 +365,8 @@ filter_options = combine(
     _criterion(
         "since",
         "WHEN",
-        "Start of the time range: 2026-11-21T09:05:00Z, 09:05 (UTC, on the capture's first day), or seconds "
-        "since 1970.",
+        "Start of the time range: 2026-11-21T09:05:00Z, 09:05 (UTC, on the first day of the capture), or "
+        "seconds since 1970.",
     ),
     _criterion("until", "WHEN", "End of the time range (exclusive), in the same formats."),
     _criterion("connection", "ID", "Connection ID or prefix."),

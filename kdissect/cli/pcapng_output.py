@@ -127,7 +127,7 @@ def write(query: Query, target: str, mode: int, max_exchanges: int | None, of_tl
 def _report(index: ConnectionIndex, written: int | None, target: str) -> None:
     if written is None:
         warn(
-            "nothing was written: which connections carry credentials is not known yet; use "
+            "nothing written: cannot tell yet which connections carry credentials; use "
             "--show-secrets to write what was matched"
         )
         return

@@ -91,8 +91,8 @@ Examples:
 
 Each line shows one record: its time, API, partition, offset, key and value. NULL is null, "" is empty, and
 "-" is an unknown offset. Then, if present: the schema ID of the value, the trace ID from its headers,
-"rejected" with the broker's error ("unconfirmed" if the leader may have stored it anyway), "aborted",
-and after "!" anomalies of its batch.
+"[rejected: ERROR]" if the broker rejected it ("[unconfirmed: ERROR]" if the leader may have stored it
+anyway), "[aborted]" if its transaction was aborted, and after "!" anomalies of its batch.
 
 The time of a record is that of the request that produced it, or of the response with which it was fetched.
 --since and --until compare with this time.

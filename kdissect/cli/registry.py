@@ -72,7 +72,7 @@ class Schema(NamedTuple):
             SchemaFault: there is none.
         """
         if not isinstance(answer, dict) or not isinstance(answer.get("schema"), str):
-            raise SchemaFault("the registry's answer has no schema")
+            raise SchemaFault("the registry's response has no schema")
         references = answer.get("references") or []
         try:
             named = tuple(
@@ -280,11 +280,11 @@ class SchemaRegistry:
             )
         except (OSError, HTTPException) as error:
             reason = getattr(error, "reason", None) or error
-            self._fail(f"no answer from {self.url}: {printable(str(reason)) or type(error).__name__}")
+            self._fail(f"no response from {self.url}: {printable(str(reason)) or type(error).__name__}")
         try:
             return Schema.of(orjson.loads(text))
         except orjson.JSONDecodeError:
-            raise SchemaFault(f"the answer of {self.url} is not JSON") from None
+            raise SchemaFault(f"the response from {self.url} is not JSON") from None
 
     def _received(self, answer: Any) -> bytes:
         data, deadline = bytearray(), monotonic() + 4 * _TIMEOUT_S
@@ -381,7 +381,7 @@ def _avro(schema: Schema, needed: Iterable[str]) -> Decoder:
         stream = BytesIO(data)
         value = read(stream, parsed, None)
         if stream.read(1):
-            raise SchemaFault("data does not match (bytes are left over)")
+            raise SchemaFault("data does not match the schema: trailing bytes")
         return value
 
     return Decoder(decode)
@@ -516,7 +516,7 @@ def _compiled(text: str, needed: dict[str, str]) -> bytes:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            raise SchemaFault("its compilation takes too long") from None
+            raise SchemaFault("compiling it took too long") from None
         if done.returncode or not out.exists():
             lines = done.stderr.decode("utf-8", "replace").splitlines()
             reason = next((line for line in lines if _PROTOC_ERROR.match(line)), "")

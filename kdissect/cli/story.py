@@ -34,12 +34,12 @@ Examples:
   kdissect story record:orders:3@1041 capture.pcap   from its producer to replicas and consumers
   kdissect story group:billing --mermaid capture.pcap > billing.mmd
 
-AFTER is the time since the previous line. Exchanges that a client repeats without an error, such as
-heartbeats, empty fetches or commits, share one line until something else happens. "*" marks rebalances,
-transactions and pauses.
+AFTER is the time since the previous line, or since the last exchange of a line that stands for several.
+Exchanges that a client repeats without an error, such as heartbeats, empty fetches or commits, share one
+line until something else happens. "*" marks rebalances, transactions and pauses.
 
-The story of a record shows when it was sent by its producer, and when to replicas and consumers; then the
-first commit of each group past it.
+The story of a record shows when its producer sent it, when replicas and consumers received it, and the first
+commit of each group past it.
 """
 
 
@@ -64,7 +64,7 @@ def _to_subject(text: str) -> Subject:
     "--json",
     "as_json",
     is_flag=True,
-    help="One JSON object per line: an exchange, or several that were folded, or a note.",
+    help="One JSON object per line: an exchange, several repeated ones, or a note.",
 )
 @click.option("--diagram", is_flag=True, help="Draw a sequence diagram, with a column for each participant.")
 @click.option("--mermaid", is_flag=True, help="Write a sequence diagram for Mermaid.")

@@ -132,8 +132,9 @@ def summary(
 ) -> None:
     """Summarize clients, topics, latencies and errors.
 
-    One page: totals, then tables of APIs, brokers, clients, topics, errors, and the slowest exchanges. Memory
-    use does not grow with the capture.
+    The first screen is what needs attention: verdicts, findings, groups, errors, unanswered requests. Then
+    come tables of APIs, brokers, clients, topics, errors and the slowest exchanges. Memory use does not grow
+    with the capture.
     """
     from kdissect.phrases import json_writer
     from kdissect.stats.summarizer import PARTS
@@ -174,6 +175,8 @@ def summary(
                 narrow=columns is not None and columns < WIDE,
                 order=order,
                 has_histogram=by == "api",
+                interval_ns=interval_ns or 0,
+                by=by,
             )
             page.write(run.out, (first, *tables), width=columns, style=style_of(run.out, color))
         if sketches is not None:

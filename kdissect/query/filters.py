@@ -394,8 +394,8 @@ def _kinds(term: _Term) -> list[str]:
     if term.glob is not None:
         return _known(term, KINDS, "kind")
     if term.text.lower() not in KINDS:
-        hint = did_you_mean(term.text, KINDS)
-        raise UsageError(f'unknown kind "{term.text}"{hint} (known: {", ".join(KINDS)})')
+        hint = did_you_mean(term.text, KINDS) or f"; known: {', '.join(KINDS)}"
+        raise UsageError(f'unknown kind "{term.text}"{hint}')
     return [term.text.lower()]
 
 

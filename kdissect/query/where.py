@@ -320,7 +320,7 @@ class _Parser:
                 break
             right = self._operand()
             if right.is_all:
-                raise self._error("all() stands on the left of a comparison")
+                raise self._error("all() must be on the left side of a comparison")
             tests.append(self._test(left, name, right))
             left = right
         if not tests:
@@ -518,9 +518,9 @@ class _Parser:
     def _value(self) -> Getter:
         token = self._token
         if token.kind == "amount":
-            raise self._error("an amount with a unit is only compared with a column: latency > 100ms")
+            raise self._error("a value with a unit can only be compared with a column: latency > 100ms")
         if token.kind == "address":
-            raise self._error("an address is only compared: client_ip == 10.0.0.0/8")
+            raise self._error("an address can only be compared: client_ip == 10.0.0.0/8")
         if token.kind == "end" or (token.kind == "sign" and token.text not in ("(", "[")):
             raise self._error(f"expected a value, not {self._named()}")
         if token.kind == "word" and token.text not in _CONSTANTS:

@@ -240,20 +240,20 @@ _COVERED = frozenset(
 )
 
 
-_MISSING = 20  # one exchange in so many that was not captured whole makes a capture incomplete
+_MISSING = 20  # one exchange in so many that was not fully captured makes a capture incomplete
 
 
 def completeness(exchanges: quality.ExchangesPart) -> str:
-    """How many exchanges were captured whole; rounds down, so 100% means all."""
+    """How many exchanges were fully captured; rounds down, so 100% means all."""
     total, whole = exchanges.total, exchanges.whole
     if not total:
         return "no exchanges"
     if whole == total:
         return (
-            f"all {_plural(total, 'exchange')} captured whole" if total > 1 else "1 exchange captured whole"
+            f"all {_plural(total, 'exchange')} fully captured" if total > 1 else "1 exchange fully captured"
         )
     percent = f"{whole * 1000 // total / 10:.1f}".removesuffix(".0")
-    return f"{whole:,} of {_plural(total, 'exchange')} captured whole ({percent}%)"
+    return f"{whole:,} of {_plural(total, 'exchange')} fully captured ({percent}%)"
 
 
 def findings(
@@ -410,7 +410,7 @@ def _messages(
         counted = ", ".join(f"{count:,} {text}" for count, text in parts if count)
         yield _finding(
             quality.INCOMPLETE if (missing - excused) * _MISSING > exchanges.total else quality.GOOD,
-            f"{_plural(missing, 'exchange')} not captured whole: {counted}.",
+            f"{_plural(missing, 'exchange')} not fully captured: {counted}.",
             None,
         )
     if exchanges.pending:

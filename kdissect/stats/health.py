@@ -44,7 +44,7 @@ def health(findings: Sequence[FindingRow], load: Load) -> Verdict:
         verdict = GOOD
     return Verdict(
         verdict=verdict,
-        message=_figures(load, requests),
+        message=_figures(load, requests, findings),
         reason=None if worst is None else headline(worst),
     )
 
@@ -54,7 +54,7 @@ def headline(finding: FindingRow) -> str:
     return f"{finding.rule}: {finding.message} ({finding.subject})"
 
 
-def _figures(load: Load, requests: int) -> str:
+def _figures(load: Load, requests: int, findings: Sequence[FindingRow]) -> str:
     if not requests:
         orphans = load.kinds[ORPHAN]
         return f"{many(orphans, 'response')} without request" if orphans else NO_VERDICT.message
@@ -66,4 +66,7 @@ def _figures(load: Load, requests: int) -> str:
         f"{unknown:,} whose response may not have been captured" if unknown else "",
         f"{load.failed:,} with errors",
     ]
+    severities = [finding.severity for finding in findings]
+    for severity, noun in ((ERROR, "error finding"), (WARNING, "warning")):
+        texts.append(many(severities.count(severity), noun) if severity in severities else "")
     return ", ".join(filter(None, texts))

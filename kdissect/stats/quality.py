@@ -173,7 +173,7 @@ class Check:
     verdict: str = described(
         "Of the capture: empty, no Kafka, lossy, cut, one-sided, damaged, partly unread, incomplete or good."
     )
-    message: str = described("How many exchanges were captured whole.")
+    message: str = described("How many exchanges were fully captured.")
     health: Verdict = described("Of the traffic, as in `kdissect summary`.")
     findings: list[Finding] = described("Reasons and remedies, the worst first.")
     packets: int = described("In all files.")

@@ -43,7 +43,7 @@ _UNKNOWN = ("unknown_api", "unknown_version")
 
 
 _LOST = frozenset({"gap", "partial_frame", "uncaptured_body", "one_direction", "not_a_frame"})
-"""Anomalies of an exchange that was not captured whole."""
+"""Anomalies of an exchange that was not fully captured."""
 
 
 class AnomalyCount(NamedTuple):

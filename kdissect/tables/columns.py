@@ -550,7 +550,7 @@ def _column_hint(head: str, path: Sequence[str], known: Collection[str]) -> str:
     """A suggestion for a name that is not a column."""
     if head == "kafka" and path and path[-1] in BY_NAME:
         return f'; did you mean "{path[-1]}"?'  # tshark puts the protocol first
-    return did_you_mean(head, known) or f'; strings must be quoted ("{head}"); columns: docs/columns.md'
+    return did_you_mean(head, known) or f'; strings must be quoted ("{head}"); kdissect fields lists columns'
 
 
 def _check_struct(column: Column, path: Sequence[str]) -> None:

@@ -30,10 +30,10 @@ _ENDS = {
 def sections(check: quality.Check, *, limit: int) -> Iterator[PageSection]:
     """Yield the page; at most ``limit`` rows of each list."""
     notes = tuple(f"- {each.message}{f' {each.advice}' if each.advice else ''}" for each in check.findings)
-    yield PageSection(f"capture {check.verdict}: {check.message}", notes=notes)
+    yield PageSection(f"capture: {check.verdict}, {check.message}", notes=notes)
     health = check.health
     notes = () if health.reason is None else (f"- {health.reason}", "details: kdissect summary FILE")
-    yield PageSection(f"traffic {health.verdict}: {health.message}", notes=notes)
+    yield PageSection(f"traffic: {health.verdict}, {health.message}", notes=notes)
     for file in check.files[:limit]:
         yield PageSection("stdin" if file.file == STDIN else file.file, notes=tuple(_file(file)))
     if len(check.files) > limit:
@@ -98,7 +98,9 @@ def _packets(check: quality.Check) -> Iterator[str]:
         f"{many(tcp.retransmitted_bytes, 'byte')} retransmitted" if tcp.retransmitted_bytes else None,
         f"{many(tcp.overlapping_bytes, 'byte')} overlapping" if tcp.overlapping_bytes else None,
         f"{many(tcp.conflicting_bytes, 'byte')} in conflict" if tcp.conflicting_bytes else None,
-        f"{many(tcp.without_connection, 'segment')} without a connection" if tcp.without_connection else None,
+        f"{many(tcp.without_connection, 'segment')} of unknown connections"
+        if tcp.without_connection
+        else None,
     )
 
 
@@ -119,8 +121,8 @@ def _connections(check: quality.Check) -> Iterator[str]:
         yield f"plus {others}"
     if part.protocols.get("Kafka"):
         yield facts(
-            f"Kafka: {part.kafka_from_start:,} from the start",
-            f"{part.kafka_mid_stream:,} from mid-stream",
+            f"Kafka: {part.kafka_from_start:,} captured from the start",
+            f"{part.kafka_mid_stream:,} joined mid-stream",
             f"{part.kafka_one_sided:,} one-sided" if part.kafka_one_sided else None,
             f"skipped {many(skipped, 'byte')} of partial messages" if skipped else None,
         )

@@ -235,9 +235,9 @@ def _news(now: Now) -> list[FailureNow | RebalanceNow]:
 
 _NEWS = (
     PaneView("TIME", lambda row: clock(_time_ns(row)), value=_time_ns, width=8, right=True, keep=True),
-    PaneView("WHAT", _what, value=_what, width=27, keep=True, style=_alarm),
-    PaneView("TIMES", lambda row: absent(_times(row)), value=_times, width=6, right=True, keep=True),
-    PaneView("WHERE", _where, value=_where, width=0, keep=True),
+    PaneView("EVENT", _what, value=_what, width=27, keep=True, style=_alarm),
+    PaneView("COUNT", lambda row: absent(_times(row)), value=_times, width=6, right=True, keep=True),
+    PaneView("DETAILS", _where, value=_where, width=0, keep=True),
 )
 
 

@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 
 _OFFSETS = 4  # partition numbers listed for a topic, at most
 _CAUSES = {
-    "first": "first member",
+    "first": "first member joined",
     "join": "joined",
     "return": "rejoined",
     "leave": "left",
     "timeout": "timed out",
     "subscription": "subscription changed",
-    "revocation": "partitions revoked",
+    "revocation": "revoked partitions",
     "protocol": "assignor changed",
     "metadata": "leader rejoined after topics changed",
     "rejoin": "rejoined",
     "unknown": "not captured",
 }
 _CAUSED_BY = {
-    "first": "first member {}",
+    "first": "{} joined (first member)",
     "protocol": "assignor changed by {}",
     "metadata": "leader {} rejoined after topics changed",
 }
@@ -51,7 +51,7 @@ def sections(
     yield table("Groups", _GROUPS, rows, limit=limit, narrow=narrow)
     for row in rows[:limit]:
         if row.members:
-            title = f"{row.group}: {many(len(row.members), 'member')}"
+            title = f"{row.group}: {many(len(row.members), 'member ID')} seen"
             yield table(title, _MEMBERS, row.members, limit=limit, narrow=narrow)
         if row.rebalances:
             notes = [_storm(storm) for storm in row.storms]
@@ -82,7 +82,7 @@ def counted_causes(causes: Mapping[str, int]) -> str:
 def _storm(storm: StormRow) -> str:
     return (
         f"storm: {many(storm.rebalances, 'rebalance')} from {_clock(storm.start)} to {_clock(storm.end)} "
-        f"({_counted(storm.causes)})"
+        f"({listed([many(count, name) for name, count in storm.causes.items()])})"
     )
 
 
@@ -127,7 +127,7 @@ _GROUPS = (
         lambda row: listed(list(filter(None, (row.protocol_type, *row.protocols)))) or ABSENT,
         shrinks=True,
     ),
-    View("MEMBERS", lambda row: some(len(row.members)), right=True, keep=True),
+    View("MEMBER IDS", lambda row: some(len(row.members)), right=True, keep=True),
     View("REBALANCES", lambda row: some(len(row.rebalances)), right=True, keep=True),
     View("LONGEST", _longest, right=True, keep=True),
     View("STORMS", lambda row: some(len(row.storms)), right=True, keep=True),

@@ -32,7 +32,7 @@ def _gaps(counts: Mapping[str, int]) -> list[str]:
         line = f"{many(gaps, 'gap')} in Kafka connections: {missing} not captured"
         lines.append(f"{line}, {many(skipped, 'byte')} skipped" if skipped else line)
     if cut:
-        lines.append(f"the snaplen cut {many(cut, 'byte')} of Kafka connections (capture with -s 0)")
+        lines.append(f"the snaplen truncated {many(cut, 'byte')} of Kafka connections (capture with -s 0)")
     lost, incomplete = counts.get("exchanges_lost", 0), counts.get("exchanges_incomplete", 0)
     cost = facts(
         many(lost, "exchange") + " lost" if lost else None,
@@ -55,9 +55,7 @@ def _dropped(counts: Mapping[str, int]) -> list[str]:
             f"{many(requests, 'outstanding request')} dropped because of a limit; --limits shows the limits"
         )
     if flushed := counts.get("streams_flushed", 0):
-        text = (
-            f"missing segments given up {many(flushed, 'time')} because too much data was waiting behind them"
-        )
+        text = f"gave up on missing segments {many(flushed, 'time')}: too much data was buffered behind them"
         lines.append(f"{text}; --limits stream_bytes_in_all=SIZE holds more")
     if forgotten := counts.get("ended_forgotten", 0):
         text = (

@@ -134,12 +134,12 @@ class Metrics:
         self._not_opened = self._counter(
             "connections_not_opened", "Connections to Kafka listeners that did not open.", "result"
         )
-        self._segments = self._counter("tcp_segments", "Segments with payload of ended connections.", "end")
+        self._segments = self._counter("tcp_segments", "Data segments of ended connections.", "end")
         self._retransmissions = self._counter(
             "tcp_retransmissions", "Necessary retransmissions of ended connections.", "end"
         )
         self._zero_window = self._counter(
-            "tcp_zero_window_seconds", "How long ends of ended connections did not read.", "end"
+            "tcp_zero_window_seconds", "Total time with a zero receive window, of ended connections.", "end"
         )
         self._connect = Histogram(
             "kdissect_connect_seconds",

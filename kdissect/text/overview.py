@@ -1,10 +1,10 @@
 """``Summary`` -> its first screen: what an on-call engineer checks first, on at most 24 lines of a terminal.
 
-    capture     good: all 233 exchanges captured whole; packets span 11.18s
+    capture     good: all 233 exchanges fully captured; packets span 11.18s
     traffic     degraded: 233 requests, 0 unanswered, 0 with errors
     findings    warning rebalance-storm: 10 rebalances within 8 s (5 join, ... (group restless)
     groups      restless: empty, 1 storm, 11 rebalances (5 joined, 4 left, 1 timed out and 1 more)
-    more        1 finding, 2 groups, 8 positions
+    more        1 finding, 2 groups, 8 partition readers
                 kdissect summary --findings --groups --lag FILE
 
 The worst of each kind come first, and the rest is counted. An item takes up to three lines, as long as all
@@ -147,7 +147,7 @@ def _groups(summary: Summary) -> _ScreenBlock | None:
     return _ScreenBlock("groups", items, len(rows) - len(items)) if items else None
 
 
-_STATES = {"unknown": "no member captured"}
+_STATES = {"unknown": "no members seen"}
 
 
 def _group(group: GroupHistory, lags: Sequence[LagRow]) -> str:
@@ -202,14 +202,14 @@ def _more(summary: Summary) -> _ScreenBlock | None:
     counts = (
         ("--findings", len(summary.findings or ()), "finding", ""),
         ("--groups", len(groups), "group", ""),
-        ("--lag", len(lag), "position", ""),
+        ("--lag", len(lag), "partition reader", ""),
         ("--transactions", len(producers), "producer", f" ({is_open:,} open)" if is_open else ""),
         ("--connections", len(summary.client_connections or ()), "client-broker pair", ""),
         (
             "--versions",
             len(versions.used) if versions else 0,
             "API version",
-            f" ({rejected:,} rejected)" * bool(rejected),
+            f" used by clients{f' ({rejected:,} rejected)' if rejected else ''}",
         ),
     )
     shown = [each for each in counts if each[1]]

@@ -336,7 +336,7 @@ def _with_gaps(rows: Iterable[Entry | Note]) -> Iterator[Entry | Note]:
     end_ns: int | None = None
     for row in rows:
         if end_ns is not None and (gap_ns := row.time_ns - end_ns) >= _GAP_NS:
-            yield Note(end_ns, row.time_ns, f"no related exchanges for {duration(gap_ns)}")
+            yield Note(end_ns, row.time_ns, f"idle for {duration(gap_ns)}: no request or response")
         yield row
         end_ns = row.end_ns if end_ns is None else max(end_ns, row.end_ns)
 
@@ -429,8 +429,10 @@ class StoryTable(LineTable[Entry]):
         return views if width is None or width >= _WIDE else views[:-1]
 
     def _after(self, entry: Entry) -> str:
-        before_ns, self._before_ns = self._before_ns, entry.time_ns
-        return ABSENT if before_ns is None else duration(entry.time_ns - before_ns)
+        before_ns, self._before_ns = self._before_ns, entry.end_ns if entry.count > 1 else entry.time_ns
+        if before_ns is None or entry.time_ns < before_ns:
+            return ABSENT
+        return duration(entry.time_ns - before_ns)
 
     def _time_ns(self, entry: Entry) -> int:
         return entry.time_ns

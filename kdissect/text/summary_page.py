@@ -31,6 +31,8 @@ def sections(
     narrow: bool = False,
     order: str | None = None,
     has_histogram: bool = False,
+    interval_ns: int = 0,
+    by: str | None = None,
 ) -> Iterator[PageSection]:
     """Yield the page.
 
@@ -40,7 +42,12 @@ def sections(
         narrow: leave out columns that do not fit in 80.
         order: by which the tables are ordered, see ``views.ordered``.
         has_histogram: whether to show how the service times of each API are distributed.
+        interval_ns: length of the intervals of the time series.
+        by: what its rows are.
     """
+    key = replace(_INTERVALS[1], heading=(by or "all").upper())
+    intervals = (_INTERVALS[0], key, *_INTERVALS[2:])
+    over_time = f"Over time{f', in intervals of {span(interval_ns)}' if interval_ns else ''}"
     yield capture(summary.capture)
     for title, views, rows in (
         ("APIs", _APIS, summary.apis),
@@ -50,7 +57,7 @@ def sections(
         ("Partitions", _PARTITIONS, summary.partitions),
         ("Groups", _GROUPS, summary.groups),
         ("Connections", _CONNECTIONS, summary.connections),
-        ("Over time", _INTERVALS, summary.intervals),
+        (over_time, intervals, summary.intervals),
         ("Unanswered", _UNANSWERED, summary.unanswered),
         ("Errors", _ERRORS, [row for row in summary.errors or () if row.expected < row.count]),
         ("Slowest exchanges", _SLOWEST, summary.slowest),
@@ -90,7 +97,7 @@ def sections(
 
 
 _NOTES = {
-    "APIs": ("N, percentiles and MAX: service times, without time in queues, quotas and waits",),
+    "APIs": ("P50, P99: of N service times, which exclude queues, quotas and waits",),
     "Unanswered": ("details: kdissect read -V --exchange ID FILE",),
     "Slowest exchanges": ("by service time; details: kdissect read -V --exchange ID FILE",),
     "Waits": ("not in the service times above; UNKNOWN: exchanges that may have waited",),
@@ -136,7 +143,7 @@ def ranked_views(
         note
         for note, applies in (
             ("ordered by P95; SHARE: of the sum of service times", order == "latency"),
-            ("BYTES: in, out, and replicated to other brokers", heading == "BYTES" and not of_load),
+            ("BYTES: in + out + replicated to other brokers", heading == "BYTES" and not of_load),
         )
         if applies
     )
@@ -286,18 +293,18 @@ _CONNECTIONS = (
 )
 _INTERVALS = (
     View("START", lambda row: f"{row.start:%H:%M:%S}", keep=True),
-    View("OF", lambda row: row.key or "all", keep=True),
+    View("", lambda row: row.key or "(all)", keep=True),
     *_LOAD,
 )
 _VOLUME = (
     View("BYTES", lambda row: size(round(ranked(row, "bytes"))), right=True, keep=True),
     View("RECORDS", lambda row: f"{ranked(row, 'count'):,}", right=True),
     View("RECORDS IN", lambda row: number(row.produced_records), right=True, keep=True),
-    View("IN", lambda row: size(row.produced_bytes), right=True, keep=True),
+    View("BYTES IN", lambda row: size(row.produced_bytes), right=True, keep=True),
     View("IN/s", lambda row: _bytes(row.produced_bytes_per_second), right=True),
     View("PER BATCH", lambda row: _per_batch(row), right=True),
     View("RECORDS OUT", lambda row: number(row.fetched_records), right=True),
-    View("OUT", lambda row: size(row.fetched_bytes), right=True, keep=True),
+    View("BYTES OUT", lambda row: size(row.fetched_bytes), right=True, keep=True),
     View("OUT/s", lambda row: _bytes(row.fetched_bytes_per_second), right=True),
     View("CODEC", lambda row: listed(list(row.compression)) or ABSENT),
     View(
@@ -368,8 +375,8 @@ _LAG = (
     View("READER", lambda row: f"{row.kind} {row.name}", keep=True, shrinks=True),
     View("PARTITION", _partition, keep=True, shrinks=True),
     View("LAG", lambda row: number(row.lag), right=True, keep=True),
-    View("FIRST", lambda row: number(row.lag_first), right=True, keep=True),
-    View("WORST", lambda row: number(row.lag_worst), right=True, keep=True),
+    View("FIRST LAG", lambda row: number(row.lag_first), right=True, keep=True),
+    View("MAX LAG", lambda row: number(row.lag_worst), right=True, keep=True),
     View("AT", lambda row: ABSENT if row.worst is None else f"{row.worst:%H:%M:%S}"),
     View("TIME LAG", lambda row: seconds(row.seconds), right=True, keep=True),
     View("AT WORST", lambda row: seconds(row.seconds_worst), right=True),
@@ -384,7 +391,7 @@ _LAG = (
 def lag_sections(rows: Sequence[LagRow], *, limit: int | None, narrow: bool = False) -> Iterator[PageSection]:
     """Yield one table; the largest lag comes first."""
     lagging = sum(1 for row in rows if row.lag)
-    notes = (f"{many(len(rows), 'reader')} of partitions, {lagging:,} lagging at the end",)
+    notes = (f"{many(len(rows), 'partition reader')}, {lagging:,} lagging at the end; lags are in records",)
     yield table("Lag", _LAG, rows, limit=limit, narrow=narrow, notes=notes)
 
 
@@ -421,8 +428,8 @@ _TCP = (
     View("RTT BROKER", lambda row: _round_trip(row.broker_round_trips), right=True),
     View("RETRANSMITTED", _lost, right=True, keep=True),
     View("DUP ACKS", lambda row: some(row.client_duplicate_acks + row.broker_duplicate_acks), right=True),
-    View("CLIENT NOT READING", lambda row: us(row.client_zero_window_us or None), right=True),
-    View("BROKER NOT READING", lambda row: us(row.broker_zero_window_us or None), right=True),
+    View("CLIENT ZERO WINDOW", lambda row: us(row.client_zero_window_us or None), right=True),
+    View("BROKER ZERO WINDOW", lambda row: us(row.broker_zero_window_us or None), right=True),
     View("OUTSTANDING", lambda row: some(row.outstanding), right=True, keep=True),
     View(
         "ENDED BY", lambda row: ", ".join(f"{count:,} {end}" for end, count in row.ends.items()), shrinks=True
@@ -439,7 +446,7 @@ def connection_sections(
     unopened = sum(row.refused + row.unanswered for row in rows)
     notes = (
         f"{many(total, 'connection')} to Kafka listeners, {unopened:,} of them did not open",
-        "RTT: P50 and P99 from the place of capture to that end; NOT READING: its receive window was zero",
+        "RTT: P50 and P99 from the place of capture to that end; ZERO WINDOW: time its receive window was 0",
     )
     views = _TCP if any(row.tls for row in rows) else _TCP[:-1]
     yield table("TCP connections", views, rows, limit=limit, narrow=narrow, notes=notes)
@@ -470,7 +477,7 @@ def finding_sections(rows: Sequence[FindingRow], *, limit: int | None) -> Iterat
         notes = (
             f"{row.subject}: {row.message}",
             f"advice: {row.advice}",
-            f"{_when(row)}; see {' '.join(row.evidence)}",
+            f"{_when(row)}; evidence: {', '.join(row.evidence)}",
         )
         left_out = len(rows) - len(shown) if place == len(shown) else 0
         yield PageSection(f"{row.severity}: {row.rule}", notes=notes, left_out=left_out)
@@ -485,7 +492,7 @@ def rules(rows: Sequence[RuleRow]) -> Iterator[PageSection]:
 
 def _when(row: FindingRow) -> str:
     first, last = f"{row.first:%Y-%m-%d %H:%M:%S}", f"{row.last:%H:%M:%S}"
-    return first if row.count == 1 else f"{first} to {last}"
+    return first if first.endswith(last) else f"{first} to {last}"
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -524,9 +531,11 @@ def version_sections(part: VersionsPart, *, limit: int | None, narrow: bool = Fa
     verdict = (
         f"{many(clients, 'client')} with versions that Kafka {' and '.join(releases)} {reject}"
         if refused
-        else "no client uses a version that a newer Kafka rejects"
+        else "no client uses an API version that newer Kafka releases reject"
     )
-    yield table("Rejected by a newer Kafka", _USED, refused, limit=limit, narrow=narrow, notes=(verdict,))
+    yield table(
+        "Rejected by newer Kafka releases", _USED, refused, limit=limit, narrow=narrow, notes=(verdict,)
+    )
     if accepted:
         yield table("Other versions in use", _USED, accepted, limit=limit, narrow=narrow)
     if part.advertised:

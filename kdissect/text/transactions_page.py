@@ -41,7 +41,7 @@ def sections(part: TransactionsPart, *, limit: int | None, narrow: bool = False)
         yield table("Fenced producers", _FENCED, part.fenced, limit=limit, narrow=narrow)
     if rows := part.sequences:
         missing = sum(1 for row in rows if row.missing)
-        note = f"{many(len(rows), 'partition')} written with sequence numbers, {missing:,} with gaps"
+        note = f"{many(len(rows), 'producer-partition pair')}, {missing:,} with gaps"
         yield table("Sequence numbers", _SEQUENCES, rows, limit=limit, narrow=narrow, notes=(note,))
 
 

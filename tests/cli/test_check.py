@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     Capsys = pytest.CaptureFixture[str]
 
 PAGE = """\
-capture good: all 4 exchanges captured whole; packets span 6.00ms
+capture: good, all 4 exchanges fully captured; packets span 6.00ms
 - 1 request still without response when the capture ended.
 
-traffic good: 4 requests, 0 unanswered, 1 pending, 0 with errors
+traffic: good, 4 requests, 0 unanswered, 1 pending, 0 with errors
 
 {path}
 pcap, little endian, 812 B
@@ -37,7 +37,7 @@ TCP: 0 gaps
 
 Connections
 1 connection: 1 Kafka
-Kafka: 1 from the start, 0 from mid-stream
+Kafka: 1 captured from the start, 0 joined mid-stream
 1 still open at the end
 
 Exchanges
@@ -109,7 +109,7 @@ def test_a_damaged_file_is_reported(tmp_path: Path, capsys: Capsys) -> None:
     assert verdict(capsys, str(path)) == "damaged"
     path.write_bytes(capture_bytes(talk())[:-1])
     page = run(capsys, "check", str(path)).out
-    assert page.startswith("capture good: ")
+    assert page.startswith("capture: good, ")
     assert "ends in the middle of packet 7" in page
     path.write_bytes(gzipped(capture_bytes(talk()))[:-9])
     assert "gzip data is truncated" in run(capsys, "check", str(path)).out

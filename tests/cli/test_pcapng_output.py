@@ -271,7 +271,7 @@ def test_after_ctrl_c_nothing_is_written_without_show_secrets(
     monkeypatch.setattr("kdissect.capture.connection_index.ConnectionIndex.select", pressed)
     done = run(capsys, "read", *options, "-w", str(out), path)
     assert done.status == INTERRUPTED
-    assert ("nothing was written" in done.err) == (not options)
+    assert ("nothing written" in done.err) == (not options)
     assert out.exists() == bool(options)
     out.write_bytes(b"what stood here before")
     run(capsys, "read", *options, "-w", str(out), path)

@@ -231,7 +231,7 @@ def test_a_registry_that_fails(capture: str, capsys: pytest.CaptureFixture[str])
         ((302, {"Location": "http://localhost:1/x"}, b""), "the registry redirects to another host", 9),
         ((302, {"Location": "file:///etc/passwd"}, b""), "answers 302 Found", 9),
         ((200, {}, b"<html>"), "is not JSON", 9),
-        ((200, {}, b"[]"), "the registry's answer has no schema", 9),
+        ((200, {}, b"[]"), "the registry's response has no schema", 9),
         ((200, {}, b'{"schema": "' + b"x" * (5 << 20) + b'"}'), "larger than --limits schema_bytes", 9),
     ):
         with serving({**everything, first: answer}) as (url, requests):
@@ -248,7 +248,7 @@ def test_a_registry_that_is_not_there(capture: str, capsys: pytest.CaptureFixtur
         pass
     done = run(capsys, "records", "--schemas", url, "-q", capture)
     assert done.status == OK
-    assert f"no answer from {url}: " in done.err
+    assert f"no response from {url}: " in done.err
 
 
 def test_a_redirect_on_the_same_host() -> None:

@@ -50,7 +50,7 @@ def config(name: str) -> dict[str, Any]:
         (exchange(FETCH, 12, {}, fetched("__cluster_metadata")), True),
         (exchange(FETCH, 12, {}, fetched("__cluster_metadata", b"")), False),
         (exchange(SNAPSHOT, 0, {}, {"topics": [{"partitions": [{"unaligned_records": BATCH}]}]}), True),
-        # not captured whole
+        # not fully captured
         (exchange(METADATA, 12, {}, {}, cut=1), False),
         (exchange(SASL_AUTHENTICATE, 2, {}, {}, cut=1), True),
         (exchange(FETCH, 12, {}, fetched("orders"), cut=30), False),

@@ -156,12 +156,12 @@ def test_nothing_to_say() -> None:
         (
             {"exchanges": replace(NOTHING.exchanges, total=20, whole=19, unanswered=1)},
             "good",
-            "1 exchange not captured whole: 1 without response.",
+            "1 exchange not fully captured: 1 without response.",
         ),
         (
             {"exchanges": replace(NOTHING.exchanges, total=20, whole=17, unanswered=1, orphans=2)},
             "incomplete",
-            "3 exchanges not captured whole: 2 without request, 1 without response.",
+            "3 exchanges not fully captured: 2 without request, 1 without response.",
         ),
         (
             {"counts": {"closed_evicted": 1, "shed": 1}},
@@ -188,6 +188,6 @@ def test_what_is_not_all_is_not_called_a_hundred_percent() -> None:
         return completeness(replace(NOTHING.exchanges, whole=whole, total=total))
 
     assert of(0, 0) == "no exchanges"
-    assert (of(1, 1), of(2, 2)) == ("1 exchange captured whole", "all 2 exchanges captured whole")
-    assert of(9999, 10_000) == "9,999 of 10,000 exchanges captured whole (99.9%)"
-    assert of(1, 3) == "1 of 3 exchanges captured whole (33.3%)"
+    assert (of(1, 1), of(2, 2)) == ("1 exchange fully captured", "all 2 exchanges fully captured")
+    assert of(9999, 10_000) == "9,999 of 10,000 exchanges fully captured (99.9%)"
+    assert of(1, 3) == "1 of 3 exchanges fully captured (33.3%)"

@@ -35,7 +35,7 @@ FILE = quality.FilePart(
 FULL = replace(
     NOTHING,
     verdict="lossy",
-    message="1 of 3 exchanges captured whole (33.3%)",
+    message="1 of 3 exchanges fully captured (33.3%)",
     health=Verdict(
         verdict="failing",
         message="3 requests, 0 unanswered, 2 with errors",
@@ -76,11 +76,11 @@ FULL = replace(
     unknown=[quality.UnknownPart(api_key=3, api="Metadata", api_version=99, exchanges=1)],
 )
 PAGE = """\
-capture lossy: 1 of 3 exchanges captured whole (33.3%)
+capture: lossy, 1 of 3 exchanges fully captured (33.3%)
 - Something is missing. Look.
 - Something is odd.
 
-traffic failing: 3 requests, 0 unanswered, 2 with errors
+traffic: failing, 3 requests, 0 unanswered, 2 with errors
 - some-rule: it failed (client a)
 details: kdissect summary FILE
 
@@ -99,7 +99,7 @@ TCP: 2 gaps, 2,920 bytes lost, 1 segment out of order
 Connections
 5 connections: 3 Kafka, 2 TLS, 4 over IPv4, 1 over IPv6
 plus 3 without data
-Kafka: 2 from the start, 1 from mid-stream, 1 one-sided
+Kafka: 2 captured from the start, 1 joined mid-stream, 1 one-sided
 4 closed by FIN, 1 still open at the end
 
 Skipped
@@ -134,8 +134,8 @@ def test_a_page_with_every_part() -> None:
 
 def test_empty_parts_are_left_out() -> None:
     assert printed(NOTHING).split("\n\n") == [
-        f"capture empty: no exchanges\n- {NOTHING.findings[0].message} {NOTHING.findings[0].advice}",
-        "traffic unknown: no requests",
+        f"capture: empty, no exchanges\n- {NOTHING.findings[0].message} {NOTHING.findings[0].advice}",
+        "traffic: unknown, no requests",
         "Packets\n0 packets\nTCP: 0 gaps\n",
     ]
 

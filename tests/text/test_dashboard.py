@@ -79,7 +79,7 @@ def test_a_group_and_its_lag() -> None:
 
 def test_news_fill_the_screen_where_they_are_chosen() -> None:
     lines = screen(None, "5")
-    assert lines[3].split() == ["TIME▼", "WHAT", "TIMES", "WHERE"]
+    assert lines[3].split() == ["TIME▼", "EVENT", "COUNT", "DETAILS"]
     assert sum("Errors and rebalances" in line for line in lines) == 1
 
 

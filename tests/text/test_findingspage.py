@@ -18,7 +18,7 @@ def test_each_finding_in_some_lines() -> None:
     sentence, advice, when = section.notes
     assert sentence.startswith("client payments, topic orders: 1 batch rejected")
     assert advice.startswith("advice: ")
-    assert when.endswith("; see payments-Produce/3000")
+    assert when.endswith("; evidence: payments-Produce/3000")
 
 
 def test_no_findings() -> None:

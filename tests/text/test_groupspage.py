@@ -48,12 +48,12 @@ def test_sections() -> None:
             "1 UNKNOWN_MEMBER_ID",
         ),
     ]
-    assert members.title == "g: 1 member"
+    assert members.title == "g: 1 member ID seen"
     assert members.rows[0][-1] == "t (5), u-7,9"
     assert rebalances.title == "g: 8 rebalances"
     assert rebalances.rows[0] == [
         *("14:13:20.123", "3.00s", "? -> 1", "0 -> 1", "1", "range", "of-reader-1/1"),
-        "first member reader-1",
+        "reader-1 joined (first member)",
     ]
     assert rebalances.rows[1][-1] == 'leader reader-1 rejoined after topics changed, "enforced"'
     assert rebalances.notes[0].startswith("storm: 7 rebalances from 14:13:25.123 to 14:13:31.123 (")
@@ -85,7 +85,7 @@ def test_the_page_fits(width: int, narrow: bool) -> None:
     page.write(out, sections(rows, limit=10, narrow=narrow), width=width, style=PLAIN)
     lines = out.getvalue().splitlines()
     assert max(map(len, lines)) <= width
-    for text in ("GROUP", "STATE", "REBALANCES", "CAUSE", "first member"):
+    for text in ("GROUP", "STATE", "REBALANCES", "CAUSE", "joined"):
         assert any(text in line for line in lines), text
 
 

@@ -7,7 +7,7 @@ import pytest
 from kdissect.text.loss_report import DETAILS, loss_lines
 
 GAPS = {"kafka_gaps": 3, "kafka_lost_bytes": 14_480}
-CUT = "the snaplen cut 900 bytes of Kafka connections (capture with -s 0)"
+CUT = "the snaplen truncated 900 bytes of Kafka connections (capture with -s 0)"
 THREE_GAPS = "3 gaps in Kafka connections: 14,480 bytes not captured"
 
 

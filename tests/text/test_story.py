@@ -67,7 +67,7 @@ def test_a_group_has_all_that_its_members_sent_and_why_it_rebalanced() -> None:
     assert [" begins: " in text for text in about] == [True, False] * len(causes), "each ends where it did"
     did = [(who, what) for group, who, what in truth("kafka-4-storm")["facts"]["did"] if group == "restless"]
     words = {"joins": "joined", "leaves": "left", "dies": "timed out"}
-    assert causes == ["first member steady", *(f"{who} {words[what]}" for who, what in did[1:])]
+    assert causes == ["steady joined (first member)", *(f"{who} {words[what]}" for who, what in did[1:])]
 
 
 def test_heartbeats_are_one_line_and_a_gap_is_shown() -> None:
@@ -75,7 +75,7 @@ def test_heartbeats_are_one_line_and_a_gap_is_shown() -> None:
     (_, fold) = (each for each in entries(rows) if each.name == "Heartbeat")
     assert fold.count == 15
     assert fold.text.startswith("15 times in 7.02s, last: generation 1")
-    assert notes(rows)[0] == "no related exchanges for 2.02s"
+    assert notes(rows)[0] == "idle for 2.02s: no request or response"
 
 
 def test_transactions_end_as_their_producers_saw_them() -> None:

@@ -24,7 +24,7 @@ def part(sample: str) -> VersionsPart:
 def test_old_clients(narrow: bool) -> None:
     page = list(sections(part("mock-old-versions"), limit=2, narrow=narrow))
     assert [section.title for section in page] == [
-        "Rejected by a newer Kafka",
+        "Rejected by newer Kafka releases",
         "Other versions in use",
         "Versions advertised by brokers",
     ]
@@ -35,4 +35,7 @@ def test_old_clients(narrow: bool) -> None:
 
 def test_new_clients() -> None:
     first = next(sections(part("kafka-4-basics"), limit=5))
-    assert (first.notes, first.rows) == (("no client uses a version that a newer Kafka rejects",), [])
+    assert (first.notes, first.rows) == (
+        ("no client uses an API version that newer Kafka releases reject",),
+        [],
+    )

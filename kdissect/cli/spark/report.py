@@ -37,7 +37,7 @@ Examples:
 
 \b
 latency      service times, by API, client, broker ...
-waits        time spent waiting: for records, group members, queues, quotas
+waits        time that requests waited, and what for
 throughput   bytes and records by topic, partition, client ...
 errors       error codes, counts and error rates
 lag          consumer lag
@@ -110,8 +110,8 @@ def _to_reports(text: str) -> tuple[str, ...]:
 def report(folder: str, **options: Any) -> None:
     """Analyze tables: latency, throughput, errors, lag, rebalances and more.
 
-    DIR was written by kdissect export or kdissect spark decode. The numbers are those of kdissect summary,
-    but the captures can be more than one machine can read.
+    DIR was written by kdissect export or kdissect spark decode. Computes the same numbers as kdissect
+    summary, for captures too large for one machine.
     """
     spark_target, log = target_options.take(options)
     target, as_json = options["target"], options["as_json"]

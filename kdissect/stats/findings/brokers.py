@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from kdissect.anomalies import ERROR, NOTE, WARNING
 from kdissect.exchanges.outcomes import outstanding_ns, overdue_ns
 from kdissect.kafka.codes import error_code
+from kdissect.limits import MILLISECOND_NS
 from kdissect.model import ANSWERED, UNANSWERED
 from kdissect.phrases import duration, many, topic_label
 from kdissect.stats.connection_log import BROKER, HANDSHAKE_APIS
@@ -51,8 +52,8 @@ class ConnectionChurn(Rule):
     title = "A client opens a new connection to the same broker for nearly every request."
     when = (
         f"{_MOST} connections from one address to one broker in a minute, {_SHARE:.0%} of them with at "
-        f"most {_REQUESTS} requests after the handshake; clients normally keep one or two per broker. "
-        "Connections that the broker ended are not counted."
+        f"most {_REQUESTS} requests besides ApiVersions and SASL; clients normally keep one or two per "
+        "broker. Connections that the broker ended are not counted."
     )
     advice = "Keep one producer, consumer or admin client for the lifetime of the process."
     counts = ShortConnection
@@ -329,8 +330,8 @@ class Throttled(Rule):
             if each.count >= _MOST_THROTTLED or each.sum_ms >= _MOST_MS:
                 yield self.finding(
                     f"client {client}, broker {broker}",
-                    f"throttled in {each.count:,} response{'s' if each.count > 1 else ''}: "
-                    f"{each.sum_ms:,} ms in total, {each.most_ms:,} ms maximum",
+                    f"{many(each.count, 'response')}, {duration(each.sum_ms * MILLISECOND_NS)} in total, "
+                    f"longest {duration(each.most_ms * MILLISECOND_NS)}",
                     each,
                 )
 
@@ -369,8 +370,9 @@ class UnsupportedVersions(Rule):
     severity = ERROR
     title = "A client keeps using a version that the broker rejects."
     when = (
-        f"{_MOST_UNSUPPORTED} rejected requests; or {_MOST_UNSUPPORTED} connections that end right after a "
-        "request in a removed version never accepted by the broker, or right after a rejected ApiVersions."
+        f"{_MOST_UNSUPPORTED} rejected requests, or {_MOST_UNSUPPORTED} connections that end right after a "
+        "rejected ApiVersions or after a request in a version that newer Kafka releases removed and this "
+        "broker never accepted."
     )
     advice = (
         "Upgrade the client library, or set the broker's release in the client if it has an option for that."
@@ -457,7 +459,8 @@ class RequestTimeouts(Rule):
     severity = ERROR
     title = "Requests time out: the broker does not respond."
     when = (
-        f"An unanswered request was outstanding for {_OVERDUE_S} s longer than it allows the broker to wait. "
+        f"An unanswered request was outstanding for {_OVERDUE_S} s longer than the time that it allows the "
+        "broker to wait (max_wait_ms, timeout_ms; none for most APIs). "
         "Clients that close the connection with a request outstanding, as consumers do, are not reported."
     )
     advice = "Check the broker's log, garbage collection and disks at that time, and the network path to it."

@@ -84,10 +84,11 @@ class BrokerSilent(ConnectionRule):
     severity = WARNING
     title = "A broker acknowledges requests at the TCP level but does not respond."
     when = (
-        f"For {_SILENT_NS // SECOND_NS} s ({_NEVER_NS // SECOND_NS} s if the connection had no response at "
-        "all) an acknowledged request got no response, or got it only after the client had closed the "
-        "connection. Requests that wait by design and connections that the broker ended are not counted. "
-        f"The severity rises to error at {_OFTEN} connections."
+        "A request was acknowledged at the TCP level, but no response came for "
+        f"{_SILENT_NS // SECOND_NS} s ({_NEVER_NS // SECOND_NS} s if the connection never had one), or "
+        "before the client closed the connection. Requests that brokers hold on purpose (long polls, "
+        "JoinGroup, SyncGroup) and connections that the broker ended are not counted. Error at "
+        f"{_OFTEN} connections."
     )
     advice = (
         "Check the broker process: garbage collection pauses, disk stalls, request handler idle ratio. "
@@ -138,7 +139,8 @@ class BrokerResets(ConnectionRule):
     severity = WARNING
     title = "A broker resets connections (RST) with requests outstanding."
     when = (
-        f"Any occurrence; error at {_OFTEN} connections. A broker restart resets each open connection once."
+        f"Any occurrence; error at {_OFTEN} connections. A broker that crashes or is killed can reset each "
+        "open connection once."
     )
     advice = (
         "Look for broker restarts, connection limits (max.connections, max.connections.per.ip), proxies, and "
@@ -176,8 +178,8 @@ class BrokerCloses(ConnectionRule):
     severity = WARNING
     title = "A broker closes connections (FIN) right after a request, without a response."
     when = (
-        f"Within {_RIGHT_AFTER_NS // SECOND_NS} s of a request that does not wait by design; error at "
-        f"{_OFTEN} connections."
+        f"Within {_RIGHT_AFTER_NS // SECOND_NS} s of a request that brokers do not hold on purpose (a long "
+        f"poll, JoinGroup, SyncGroup); error at {_OFTEN} connections."
     )
     advice = (
         "See the broker's log for the reason: an unsupported version, a request larger than "
@@ -303,7 +305,7 @@ class ConnectionRefused(Unreachable):
     severity = WARNING
     title = "Connections to a Kafka listener are refused."
     when = (
-        "Any attempt to reach an endpoint that is decoded as Kafka by -d, or where a broker responds in the "
+        "Any attempt to reach an endpoint selected with -d, or one where a broker responded in the "
         f"capture; error at {_OFTEN} attempts if no later one succeeds. Scans and floods are not "
         "reported."
     )
@@ -424,9 +426,9 @@ class AdvertisedUnreachable(Unreachable):
     title = "A broker advertises an address that clients cannot connect to."
     when = (
         "All attempts to connect to an advertised address failed, or DNS says that its host name does not "
-        "exist. Addresses of host names are taken from DNS responses in the capture; without them, the "
-        f"finding is a warning about a failed attempt on that port within {_SOON_NS // SECOND_NS} s, at an "
-        "address that is not known to be a broker's."
+        "exist. Without DNS responses in the capture, this is only a warning: an attempt on that port, at an "
+        f"address not known to be a broker's, failed within {_SOON_NS // SECOND_NS} s of the response that "
+        "advertised the host name."
     )
     advice = (
         "Set the broker's advertised.listeners to an address that its clients can resolve and reach, with a "
@@ -590,7 +592,7 @@ class ClosedInHandshake(ConnectionRule):
     title = "A broker ends connections during the TLS handshake."
     when = (
         "Any ClientHello after which the broker ends the connection without sending a byte, on a listener "
-        "where no client uses plaintext and that is decoded as Kafka by -d or advertised in the capture; "
+        "where no client uses plaintext and that is selected with -d or advertised in the capture; "
         f"error at {_OFTEN} connections."
     )
     advice = (
@@ -693,7 +695,7 @@ class ReconnectLoop(ConnectionRule):
     title = "A client keeps reconnecting, and none of its requests is served."
     when = (
         f"{_LOOP} connections from one address to one broker in a minute, {_SHARE:.0%} of which end without "
-        "a response to anything but the handshake."
+        "a response to anything except ApiVersions and SASL requests."
     )
     advice = (
         "Check how the connections end, and the client's log. Raise reconnect.backoff.max.ms to reduce the "
@@ -774,10 +776,10 @@ class NetworkLoss(ConnectionRule):
     severity = WARNING
     title = "Packets between a client and a broker are lost."
     when = (
-        f"{_LOST} retransmissions ({_LOST_SHARE:.0%} of the segments or more), {_LATE_OPENINGS} connections "
-        f"that opened only after a repeated SYN, or {_DELAYED} requests ({_DELAYED_SHARE:.1%} of those "
-        f"answered or more) that spent {_DELAY_US // 1000} ms or more, and most of their latency, waiting "
-        "for a retransmission. Unnecessary retransmissions (D-SACK) are not counted."
+        f"At least {_LOST} retransmissions, making up at least {_LOST_SHARE:.0%} of the segments; or "
+        f"{_LATE_OPENINGS} connections that opened only after a repeated SYN; or {_DELAYED} requests (at "
+        f"least {_DELAYED_SHARE:.1%} of those answered) that spent at least {_DELAY_US // 1000} ms, and most "
+        "of their latency, waiting for a retransmission. Unnecessary ones (D-SACK) are not counted."
     )
     advice = (
         "Look for drops on interfaces, switches and virtual NICs between the two (ethtool -S, nstat), and "

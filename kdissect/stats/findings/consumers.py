@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kdissect.anomalies import ERROR, WARNING
 from kdissect.exchanges.fetch_sessions import FetchSessions
 from kdissect.kafka.codes import error_code
-from kdissect.phrases import topic_label
+from kdissect.phrases import many, topic_label
 from kdissect.stats.findings.rule import SECOND_NS, Bursts, Evidence, Rule
 from kdissect.stats.groups import STORM, STORM_NS, Groups, causes, storms, timelines
 from kdissect.stats.lag import ClientLag
@@ -73,7 +73,7 @@ class EmptyPolls(Rule):
                 yield self.finding(
                     f"client {client}, connection {connection}",
                     f"{each.count:,} of {each.responses:,} fetches returned nothing, {each.peak}; "
-                    f"max_wait_ms is {each.max_wait_ms:,} at most",
+                    f"max_wait_ms is at most {each.max_wait_ms:,}",
                     each,
                 )
 
@@ -110,8 +110,8 @@ class FallingBehind(Rule):
     severity = WARNING
     title = "A consumer reads more slowly than producers write."
     when = (
-        f"Its lag has grown by {_RECORDS:,} records, is near its maximum, and would take more than "
-        f"{_SECONDS} seconds to work off at its current rate; consumers catching up on old data are not "
+        f"Its lag has grown by {_RECORDS:,} records, is near the highest value seen, and would take more "
+        f"than {_SECONDS} seconds to work off at its current rate; consumers catching up on old data are not "
         "reported."
     )
     advice = (
@@ -304,7 +304,7 @@ class RebalanceStorm(Rule):
                 for each in storm:
                     evidence.take(each.start_ns, each.exchange)
                 seconds = (storm[-1].start_ns - storm[0].start_ns) / SECOND_NS
-                counted = ", ".join(f"{count:,} {cause}" for cause, count in causes(storm).items())
+                counted = ", ".join(many(count, cause) for cause, count in causes(storm).items())
                 yield self.finding(
                     f"group {group}",
                     f"{len(storm):,} rebalances within {seconds:.0f} s ({counted}){_by(storm)}",
@@ -315,6 +315,10 @@ class RebalanceStorm(Rule):
 def _by(storm: Sequence[Rebalance]) -> str:
     """The clients that triggered most of them."""
     clients = Counter(each.causes[0].client_id for each in storm if each.causes)
-    named = [f"{client} ({count:,})" for client, count in clients.most_common() if client]
+    named = [f"{client} ({many(count, 'time')})" for client, count in clients.most_common() if client]
     more = f" and {len(named) - _CLIENTS:,} more" if len(named) > _CLIENTS else ""
-    return f"; triggered by {', '.join(named[:_CLIENTS])}{more}" if named else ""
+    return (
+        f"; triggered by client{'s' if len(named) > 1 else ''} {', '.join(named[:_CLIENTS])}{more}"
+        if named
+        else ""
+    )

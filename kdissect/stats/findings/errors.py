@@ -44,7 +44,7 @@ class ProduceRefused(Rule):
 
     name = "produce-refused"
     severity = ERROR
-    title = "A broker rejects records with a permanent error."
+    title = "A broker rejects records with a non-retriable error."
     when = (
         "Any Produce error that producers do not retry and that no other rule covers: UNKNOWN_SERVER_ERROR, "
         "INVALID_RECORD, INVALID_TIMESTAMP ..."

@@ -210,8 +210,8 @@ class RequestsTooLarge(Rule):
 
     name = "oversized-messages"
     severity = ERROR
-    title = "Records are rejected because of their size, or a single record exceeds 1 MB."
-    when = f"Any rejection; a single record of {_LARGE_BYTES:,} bytes or more is a note."
+    title = "Records are rejected because of their size, or are 1 MB or larger."
+    when = f"Any rejection is an error; a record of {_LARGE_BYTES:,} bytes or more is a note."
     advice = (
         "Compress large content, or send a reference to it instead. Otherwise raise the topic's "
         "max.message.bytes."

@@ -35,14 +35,15 @@ def test_a_member_that_comes_and_leaves() -> None:
     (row,) = findings_of(RebalanceStorm, restless(3, 5))
     assert (row.severity, row.subject, row.count) == ("warning", "group g", 6)
     assert row.message == (
-        "6 rebalances within 11 s (3 join, 3 leave); triggered by comes-0 (2), comes-1 (2), comes-2 (2)"
+        "6 rebalances within 11 s (3 joins, 3 leaves); "
+        "triggered by clients comes-0 (2 times), comes-1 (2 times), comes-2 (2 times)"
     )
     assert len(row.evidence) == 5
 
 
 def test_many_that_come_are_not_all_named() -> None:
     (row,) = findings_of(RebalanceStorm, restless(4, 3))
-    assert row.message.endswith("comes-2 (2) and 1 more")
+    assert row.message.endswith("comes-2 (2 times) and 1 more")
 
 
 def test_members_that_come_now_and_then() -> None:
