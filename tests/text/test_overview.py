@@ -71,8 +71,10 @@ def test_every_way_of_running_shows_the_same() -> None:
 def test_causes_of_rebalances() -> None:
     lines = first_screen(["summary", str(STORM)], 200)
     assert lines[3:5] == [
-        "groups      restless: empty, 1 storm, 11 rebalances "
-        "(5 joined, 4 left, 1 first member joined and 1 more)",
+        (
+            "groups      restless: empty, 1 storm, 11 rebalances "
+            "(5 joined, 4 left, 1 first member joined and 1 more)"
+        ),
         "            calm: empty, 1 rebalance (calm joined (first member))",
     ]
 
