@@ -85,7 +85,7 @@ def test_the_page_fits(width: int, narrow: bool) -> None:
     page.write(out, sections(rows, limit=10, narrow=narrow), width=width, style=PLAIN)
     lines = out.getvalue().splitlines()
     assert max(map(len, lines)) <= width
-    for text in ("GROUP", "STATE", "REBALANCES", "CAUSE", "joined"):
+    for text in ("GROUP", "STATE", "REBALANCES", "CAUSE", "JOINED"):
         assert any(text in line for line in lines), text
 
 

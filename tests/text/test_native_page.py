@@ -83,9 +83,9 @@ def test_damaged_samples_in_turn(compare: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("connections", [1, 5, 30])
 def test_chatty_clients(connections: int, compare: Any, tmp_path: Path) -> None:
-    dissection = make("chatty", tmp_path / "chatty", 200_000, connections=connections)
+    contents = make("chatty", tmp_path / "chatty", 200_000, connections=connections)
     packets = timed(tmp_path / "chatty")
-    assert compare(blocks_of(pcap(packets), tmp_path)) > dissection.exchanges / 2
+    assert compare(blocks_of(pcap(packets), tmp_path)) > contents.exchanges / 2
     for seed in range(SEEDS):
         random = Random(f"{connections} {seed}")
         blocks = blocks_of(random.choice((pcap, pcapng))(damaged(packets, random)), tmp_path)
