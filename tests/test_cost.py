@@ -44,7 +44,6 @@ HEADROOM = 0.7
 def _pure(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     caches = compiler.decoder, bodies._plain, headers._request_decoders, headers._response_decoder
     monkeypatch.setattr(native, "core", None)
-    monkeypatch.setattr(compiler, "core", None)
     for cache in caches:
         cache.cache_clear()
     yield

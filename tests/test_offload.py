@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kdissect import native
-from kdissect.capture import pcap as pcap_reader
-from kdissect.capture import pcapng as pcapng_reader
 from kdissect.capture.reader import open_capture
 from kdissect.errors import CaptureError
 from kdissect.exchanges import offload
@@ -281,7 +279,7 @@ def test_a_panic_costs_only_speed(compare: Any, tmp_path: Path, monkeypatch: pyt
                     return [], at, offload._BROKEN, at, []
                 return self._core.run(block, link_type, at, room, writes)
 
-        monkeypatch.setattr(offload, "core", SimpleNamespace(Offload=Breaking))
+        monkeypatch.setattr(native, "core", SimpleNamespace(Offload=Breaking))
         compare(blocks)
 
 
@@ -321,6 +319,5 @@ def test_places_of_damaged_files(
         path.write_bytes(capture[: random.randrange(24, len(capture))] if number % 4 == 0 else capture)
         with_core = outcome(path)
         with monkeypatch.context() as without:
-            without.setattr(pcap_reader, "core", None)
-            without.setattr(pcapng_reader, "core", None)
+            without.setattr(native, "core", None)
             assert with_core == outcome(path)

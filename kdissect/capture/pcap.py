@@ -11,10 +11,10 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
+from kdissect import native
 from kdissect.capture.source import BYTE_ORDERS, FileFormat, one_by_one
 from kdissect.errors import CaptureError
 from kdissect.model import IdleTick, Interface, PacketBlock
-from kdissect.native import core
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
@@ -88,7 +88,7 @@ def packet_blocks(window: Window, source: Source) -> Iterator[PacketBlock | Idle
     tick_ns = 1 if magic == NANOSECONDS else 1000
     header = _PACKET_HEADER_BYTES[magic]
     limit = source.limits.packet_bytes
-    step = _step if core is None else core.pcap_places
+    step = _step if native.core is None else native.core.pcap_places
     number = source.before
     time_ns = captured = 0
     pos, need = FILE_HEADER_BYTES, header

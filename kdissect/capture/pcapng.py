@@ -16,11 +16,11 @@ import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from kdissect import native
 from kdissect.capture.source import BYTE_ORDERS, FileFormat, InterfaceStatistics, Source, one_by_one
 from kdissect.errors import CaptureError
 from kdissect.limits import MIB, MOST_COUNT
 from kdissect.model import IdleTick, Interface, PacketBlock
-from kdissect.native import core
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -421,9 +421,10 @@ def packet_blocks(
                     if is_odd:
                         raise section.packet_error(pos, captured)
                     clock = section.clock(index, pos)
-                if core is not None and not places and high < clock.plain_below:
+                if native.core is not None and not places and high < clock.plain_below:
                     exact = clock.plain_below, clock.tick_ns
-                    stepped, pos = core.pcapng_places(data, pos, section.is_little, index, exact, limit)
+                    step = native.core.pcapng_places
+                    stepped, pos = step(data, pos, section.is_little, index, exact, limit)
                     number += len(stepped)
                     source.packets, time_ns = number - not_packets, stepped[-1][0]
                     yield PacketBlock(number - len(stepped) + 1, clock.interface, data, stepped)

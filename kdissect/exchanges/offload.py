@@ -19,6 +19,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kdissect import native
 from kdissect.exchanges.kafka_connection import IDENTIFYING_APIS
 from kdissect.exchanges.pairing import PRODUCE
 from kdissect.kafka import apis, schema
@@ -27,7 +28,6 @@ from kdissect.kafka.framing import PartialFrame
 from kdissect.kafka.headers import MAX_API_KEY, MAX_API_VERSION, RequestHeader, request_header_version
 from kdissect.kafka.layout import layout
 from kdissect.model import ANSWERED, Exchange, Frame, Packet, PacketBlock
-from kdissect.native import core
 from kdissect.net.tcp import reversed_ends
 
 if TYPE_CHECKING:
@@ -39,12 +39,8 @@ if TYPE_CHECKING:
     from kdissect.net.connection import Connection, Connections, Event
     from kdissect.net.duplex import Duplex
 
-_FOREIGN, _ODD, _FULL, _BROKEN = (
-    1,
-    2,
-    3,
-    4,
-)  # why the core stopped; 0: it has taken as much as it may at a time
+_FOREIGN, _ODD, _FULL, _BROKEN = range(1, 5)
+"""Why the core stopped. 0: it has taken as much as it may at a time."""
 
 _MOST_NS = 1 << 62  # the core's times have 64 bits
 _YOUNG = 4
@@ -113,7 +109,7 @@ class Offload:
         limits: Limits,
         lines: Lines | None = None,
     ) -> None:
-        assert core is not None
+        assert native.core is not None
         self._connections = connections
         self._kafka = kafka
         self._memory = memory
@@ -126,7 +122,7 @@ class Offload:
             limits.connection_idle_ns,
         )
         classes = Exchange, Frame, RequestHeader, tuple.__new__
-        self._core: Any = core.Offload(numbers, _usual, classes, ANSWERED)
+        self._core: Any = native.core.Offload(numbers, _usual, classes, ANSWERED)
         self._slots: dict[Duplex, int] = {}  # of those that are lent
         self._missing: dict[Duplex, tuple[int, int]] = {}  # chances to be lent that each misses: all, left
         self._is_broken = False

@@ -61,7 +61,7 @@ def test_every_option_takes_a_value() -> None:
         ({"tabel": "x"}, 'unknown option "tabel"; did you mean "table"?; known: api, batchBytes'),
         ({"header": "true"}, 'unknown option "header"'),
         ({"table": "exchange"}, 'option table: "exchange" is not one of exchanges, '),
-        ({"api": "Fetsch"}, "unknown API 'Fetsch', did you mean Fetch?"),
+        ({"api": "Fetsch"}, 'unknown API "Fetsch"; did you mean "Fetch"?'),
         ({"where": "latencies > 5"}, 'option where: no column "latencies"'),
         ({"pushdown": "yes"}, 'option pushdown: "yes" is neither true nor false'),
         ({"parts": "0"}, 'option parts: "0" is not a count of 1 or more'),
