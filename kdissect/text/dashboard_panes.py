@@ -148,7 +148,7 @@ _APIS = (
     _field("P95", "p95_us", latency, 7, keep=False),
     _field("P99", "p99_us", latency, 7),
     _FAILED,
-    _field("ERRORS", "failed", some, 7),
+    _field("ERRORS", "failed", some, 6),
     _NO_ANSWER,
     _field("WAITS/s", "waits", rate, 7),
     _field("IN/s", "request_bytes", amount, 8, keep=False),
