@@ -100,7 +100,7 @@ class Limits:
         250 * MILLISECOND_NS,
         "late and missing segments",
         "How late a segment may appear in a capture, in packet time. Network card queues and `-i any` "
-        "reorder packets by milliseconds; a first retransmission takes at least 200 ms.",
+        "reorder packets by milliseconds; retransmission timeouts are at least 200 ms.",
     )
     hole_age_ns: int = _bound(
         10 * SECOND_NS,

@@ -31,9 +31,10 @@ snapshot length), one-sided, damaged (a file), partly unread (messages that coul
 (more than one exchange in 20 was not fully captured), good. A request that the broker did not answer is
 fully captured.
 
-The verdict on the traffic: failing (a finding that is an error, or half of the requests without answer or
-with errors), degraded (a warning, or one request in 20), good; unknown if there are no requests, or
-one side of the traffic was not captured. kdissect summary shows what led to it.
+The verdict on the traffic: failing (a finding that is an error, or half of the requests unanswered or with
+errors), degraded (a warning, or one request in 20 unanswered or with errors), good;
+unknown if there are no requests, or one side of the traffic was not captured. kdissect summary shows what led
+to it.
 """
 
 

@@ -271,11 +271,11 @@ Dropped packets are reported immediately and at the end. Ctrl-C or SIGTERM stops
 captured is still shown, with a summary on stderr. A second Ctrl-C exits immediately. If an interface goes
 down or disappears, kdissect waits for it and resumes.
 
-As root, only opening the interfaces is done with privileges. Then all capabilities are dropped, and with sudo
-or -Z the user changes: packets are dissected and files written as that user.
+Run as root, kdissect uses its privileges only to open the interfaces. It then drops all capabilities and,
+with sudo or -Z, becomes the other user, who also writes the files.
 
 -o: tables as in kdissect export. Restarting with the same DIR adds files, and removes unfinished ones
-left by a killed run. manifest.json lists all files but the newest, and whether the run ended normally.
+left by a killed run. manifest.json lists the finished files, and says whether the run ended normally.
 
 --top: rates cover the last ten seconds of packet time. When a pipe ends, the display stays until you press q.
 """

@@ -115,7 +115,7 @@ def _to_interval(text: str) -> int:
     metavar="FILE",
     help="Write latency sketches to FILE as JSON lines, which can be merged with those of other captures.",
 )
-@jobs_option("Always 1 for stdin. Percentiles may differ slightly with more than 1.")
+@jobs_option("Always 1 for stdin.", "The output is the same, except that percentiles may differ slightly.")
 @color_option
 def summary(
     by: str | None,

@@ -158,7 +158,7 @@ def _span(first: datetime | None, last: datetime | None) -> str | None:
 
 _NOT_KAFKA = (
     View("PROTOCOL", lambda row: row.protocol),
-    View("END", lambda row: row.endpoint),
+    View("ENDPOINT", lambda row: row.endpoint),
     View("CONNECTIONS", lambda row: f"{row.connections:,}", right=True),
 )
 _ANOMALIES = (

@@ -294,7 +294,8 @@ def _text(line: Line, width: int, style: Style) -> Text:
 PAGE = 10  # rows
 
 KEYS = (
-    ("1-5, Tab", "next pane"),
+    ("1-5", "go to that pane"),
+    ("Tab", "next pane"),
     ("left, right", "sort by another column"),
     ("r", "reverse the sort order"),
     ("up, down, PgUp, PgDn, Home", "scroll"),

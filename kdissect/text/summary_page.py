@@ -391,7 +391,7 @@ _LAG = (
 def lag_sections(rows: Sequence[LagRow], *, limit: int | None, narrow: bool = False) -> Iterator[PageSection]:
     """Yield one table; the largest lag comes first."""
     lagging = sum(1 for row in rows if row.lag)
-    notes = (f"{many(len(rows), 'partition reader')}, {lagging:,} lagging at the end; lags are in records",)
+    notes = (f"{many(len(rows), 'partition reader')}, {lagging:,} lagging at the end; LAG is in records",)
     yield table("Lag", _LAG, rows, limit=limit, narrow=narrow, notes=notes)
 
 

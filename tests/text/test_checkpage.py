@@ -103,7 +103,7 @@ Kafka: 2 captured from the start, 1 joined mid-stream, 1 one-sided
 4 closed by FIN, 1 still open at the end
 
 Skipped
-PROTOCOL  END            CONNECTIONS
+PROTOCOL  ENDPOINT       CONNECTIONS
 TLS       10.0.0.2:9093            1
 1 more; use --max-rows to show them
 

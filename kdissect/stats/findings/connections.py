@@ -779,7 +779,7 @@ class NetworkLoss(ConnectionRule):
         f"At least {_LOST} retransmissions, making up at least {_LOST_SHARE:.0%} of the segments; or "
         f"{_LATE_OPENINGS} connections that opened only after a repeated SYN; or {_DELAYED} requests (at "
         f"least {_DELAYED_SHARE:.1%} of those answered) that spent at least {_DELAY_US // 1000} ms, and most "
-        "of their latency, waiting for a retransmission. Unnecessary ones (D-SACK) are not counted."
+        "of their latency, waiting for a retransmission. Unnecessary retransmissions (D-SACK) do not count."
     )
     advice = (
         "Look for drops on interfaces, switches and virtual NICs between the two (ethtool -S, nstat), and "
