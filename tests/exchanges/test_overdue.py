@@ -164,7 +164,7 @@ def test_each_connection_is_looked_at_when_it_is_due(monkeypatch: pytest.MonkeyP
 def test_connections_that_ended_are_forgotten() -> None:
     watch = Live(*(requested(BEATS[0], place=place).finish() for place in range(300)))
     watch.run()
-    overdue_requests = watch.dissection._overdue
+    overdue_requests = watch.dissection._watcher
     assert overdue_requests is not None
     assert not overdue_requests._passed_on
     assert len(overdue_requests._due) <= 64 + 4

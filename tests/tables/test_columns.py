@@ -121,11 +121,11 @@ def test_resolve_paths() -> None:
     [
         ("latency_u", 'no column "latency_u"; did you mean "latency_us"?'),
         ("Topics", 'no column "Topics"; did you mean "topics"?'),
-        ("qqqqqq", 'no column "qqqqqq"; strings must be quoted ("qqqqqq"); columns: docs/columns.md'),
+        ("qqqqqq", 'no column "qqqqqq"; strings must be quoted ("qqqqqq"); kdissect fields lists columns'),
         ("kafka.api_key", 'no column "kafka"; did you mean "api_key"?'),
         (
             "kafka.xyzzy",
-            'no column "kafka"; strings must be quoted ("kafka"); columns: docs/columns.md',
+            'no column "kafka"; strings must be quoted ("kafka"); kdissect fields lists columns',
         ),
         ("client_id.x", 'no "x" in column client_id; it has no fields'),
         ("anomalies.sort", 'no "sort" in column anomalies; its fields are kind, where, detail'),
