@@ -243,6 +243,7 @@ class SchemaRegistry:
             ) -> Request | None:
                 new = urlsplit(newurl)
                 if (new.scheme, new.hostname, new.port) != (parts.scheme, host, port):
+                    fp.close()
                     raise SchemaFault("the registry redirects to another host")
                 return super().redirect_request(req, fp, code, msg, headers, newurl)
 
