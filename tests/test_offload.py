@@ -285,9 +285,9 @@ def test_a_panic_costs_only_speed(compare: Any, tmp_path: Path, monkeypatch: pyt
 
 def outcome(path: Path) -> list[Any]:
     """The packets of a capture with their places, and how it ends."""
-    with open_capture(str(path)) as opened:
-        packets: list[Any] = []
-        try:
+    packets: list[Any] = []
+    try:
+        with open_capture(str(path)) as opened:
             for block in opened.packet_blocks():
                 assert isinstance(block, PacketBlock)
                 places = list(block.places)
@@ -295,9 +295,9 @@ def outcome(path: Path) -> list[Any]:
                 assert block.places[-1] == places[-1]
                 assert block.times_ns == (min(places)[0], max(places)[0])
                 packets += [(*each, block.interface) for each in block.packets]
-        except CaptureError as error:
-            packets.append(str(error))
-        return [*packets, opened.warnings]
+            return [*packets, opened.warnings]
+    except CaptureError as error:
+        return [*packets, str(error)]
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
@@ -305,7 +305,7 @@ def outcome(path: Path) -> list[Any]:
 def test_places_of_damaged_files(
     form: Any, order: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    random = Random(f"{form} {order}")
+    random = Random(f"{form.__name__} {order}")
     packets = timed(SAMPLES["quickstart"])[:60]
     if form is pcap:
         whole = [pcap(packets, order=order, magic=magic) for magic in (MICROSECONDS, NANOSECONDS, MODIFIED)]
