@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 from contextlib import closing, suppress
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from kdissect.capture.live import check_names
 from kdissect.capture.reader import packets_of
@@ -29,7 +29,7 @@ from kdissect.limits import DEFAULT, MIB, MILLISECOND_NS, Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
-    from types import TracebackType
+    from types import GeneratorType, TracebackType
 
     from kdissect.capture.live import CaptureSettings
     from kdissect.capture.privileges import User
@@ -224,6 +224,7 @@ class Ongoing:
 
     Attributes:
         stopped: whether ``stop`` was called.
+        interrupted: whether ``interrupt`` was.
         on_source_end: is called with each source that was read to its end, when another one follows.
     """
 
@@ -237,11 +238,14 @@ class Ongoing:
         self._bytes_before = 0
         self._failed_before = False
         self._packets = self._read()
-        self.stopped = False
+        self.stopped = self.interrupted = False
         self.on_source_end: Callable[[Source], object] = lambda _: None
 
     def __iter__(self) -> Iterator[Packet | IdleTick]:
-        return self._packets
+        for packet in self._packets:
+            if self.interrupted:
+                return
+            yield packet
 
     def __enter__(self) -> Self:
         return self
@@ -263,6 +267,16 @@ class Ongoing:
             self._stop()
         if self._current is not None:
             self._current.stop()
+
+    def interrupt(self) -> bool:
+        """Yield no more packets after the read that runs now; an exception inside it would lose the final
+        counters. Returns False if nothing is being read, or when called again. For a signal handler, after
+        ``stop``: then a read is short.
+        """
+        is_reading = cast("GeneratorType[Any, Any, Any]", self._packets).gi_running
+        ends_later = is_reading and not self.interrupted
+        self.interrupted = True
+        return ends_later
 
     def finish(self) -> None:
         """End the capture, and read the final counters, which come after all packets."""

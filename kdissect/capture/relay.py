@@ -19,7 +19,7 @@ import select
 import sys
 import time
 from collections import deque
-from contextlib import suppress
+from contextlib import closing, suppress
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -281,11 +281,13 @@ def main(arguments: list[str]) -> int:
     try:
         _enlarge(_STDOUT)
         os.set_blocking(_STDOUT, False)
-        relay = Relay(settings, bounds, _STDOUT)
-        if user is None and os.geteuid() == 0:
-            _report("warning: running as root, but without capabilities; use -Z USER to run as another user")
-        drop_privileges(None if user is None else User(*user))
-        relay.run(until=_STDIN)
+        with closing(Relay(settings, bounds, _STDOUT)) as relay:
+            if user is None and os.geteuid() == 0:
+                _report(
+                    "warning: running as root, but without capabilities; use -Z USER to run as another user"
+                )
+            drop_privileges(None if user is None else User(*user))
+            relay.run(until=_STDIN)
     except CaptureError as error:
         _report(f"{REFUSAL}{error}")
         return 2

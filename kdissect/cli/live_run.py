@@ -352,6 +352,10 @@ class LiveRun(SingleRun):
             if exchanges != total
             else many(total, "exchange")
         )
+        if self.ongoing.interrupted and drops.delivered > self.recording.packets:
+            warn(
+                f"{many(drops.delivered - self.recording.packets, 'captured packet')} not read: stopped twice"
+            )
         warn(f"{many(self.recording.packets, 'packet')}, {dropped}; {shown}")
 
     def end(self, noun: str) -> None:  # noqa: ARG002  (``report`` has the counts)
@@ -401,7 +405,7 @@ def open_live_run(
 
 class StopSignals:
     """Ctrl-C and SIGTERM stop a capture, so that what was captured is still shown and counted. The second
-    signal ends the command immediately.
+    signal ends the command without reading the rest, which is counted.
 
     Args:
         ongoing: the capture.
@@ -436,7 +440,8 @@ class StopSignals:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.signal is not None:
-            self._on_repeat(number, frame)
+            if not self._ongoing.interrupt():
+                self._on_repeat(number, frame)
             return
         self.signal = number
         self._ongoing.stop()
@@ -456,12 +461,13 @@ class DropReporter:
 
     Attributes:
         by_kernel, by_us: packets dropped so far.
+        delivered: those that were not, according to the last counters.
         time_observers: called with the packet time at every poll: every 256 packets, and 20 times a second
             while there are none.
     """
 
     def __init__(self, ongoing: Ongoing) -> None:
-        self.by_kernel = self.by_us = 0
+        self.by_kernel = self.by_us = self.delivered = 0
         self._ongoing = ongoing
         self._reported = (0, 0)
         self._next_report_s = 0.0
@@ -494,12 +500,13 @@ class DropReporter:
             )
 
     def _count(self, counted: Iterable[InterfaceStatistics]) -> None:
-        by_kernel = by_us = 0
+        by_kernel = by_us = delivered = 0
         for each in counted:
             by_kernel += each.dropped_by_system or 0
             if each.accepted is not None and each.delivered is not None:
                 by_us += each.accepted - (each.dropped_by_system or 0) - each.delivered
-        self.by_kernel, self.by_us = by_kernel, by_us
+                delivered += each.delivered
+        self.by_kernel, self.by_us, self.delivered = by_kernel, by_us, delivered
 
 
 # ------------------------------------------------------------------------------------------------------------

@@ -174,6 +174,24 @@ def test_an_interface_that_is_down_is_waited_for() -> None:
             assert running.end(signal.SIGTERM)[0] == 128 + signal.SIGTERM
 
 
+@makes_interfaces
+def test_a_second_signal_loses_no_count() -> None:
+    """Both signals arrive while the command is paused and thousands of packets wait for it."""
+    sent = [packet for port in range(41_000, 41_400) for packet in beats(port)]
+    with Pair("kdtest") as pair, live("-i", pair.name, "-q") as running:
+        assert running.error_line().startswith(f"kdissect: listening on {pair.name}")
+        running.process.send_signal(signal.SIGSTOP)
+        pair.send(sent)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCONT):
+            running.process.send_signal(number)
+        _, _, stderr = running.rest()
+    counted = COUNTED.search(stderr)
+    unread = re.search(r"kdissect: ([\d,]+) captured packets? not read: stopped twice\n", stderr)
+    assert counted is not None, stderr
+    assert unread is not None, stderr
+    assert sum(int(text.replace(",", "")) for text in (*counted.groups()[:3], unread[1])) == len(sent)
+
+
 @listens
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="without setpriv no right can be given up")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has rights to give up")

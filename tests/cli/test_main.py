@@ -113,3 +113,14 @@ def test_without_stdout_nothing_is_done(
 def test_without_stderr_there_is_a_status(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", None)
     assert main(["reed"]) == USAGE
+
+
+def test_modules_in_the_current_directory_are_not_imported(tmp_path: Path) -> None:
+    """``python -m`` would import them first. ``spawn`` uses it."""
+    for name in ("click", "json", "orjson", "kafka"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    process = spawn("fields", "--json", cwd=tmp_path)
+    out, err = process.communicate()
+    assert (process.returncode, err) == (OK, b"")
+    assert out
+    assert not (tmp_path / "ran").exists()

@@ -10,13 +10,18 @@ from kdissect.cli.live_run import StopSignals
 
 
 class Ongoing:
-    """Records whether it was stopped."""
+    """Records whether it was stopped. ``defers``: how often ``interrupt`` returns True."""
 
-    def __init__(self) -> None:
+    def __init__(self, defers: int = 0) -> None:
         self.stopped = threading.Event()
+        self._defers = defers
 
     def stop(self) -> None:
         self.stopped.set()
+
+    def interrupt(self) -> bool:
+        self._defers -= 1
+        return self._defers >= 0
 
 
 def stop_signals() -> tuple[StopSignals, Ongoing]:
@@ -53,3 +58,13 @@ def test_the_second_signal_can_have_a_handler() -> None:
         assert pressed == []
         signal.raise_signal(signal.SIGTERM)
     assert (pressed, signals.signal) == ([signal.SIGTERM], signal.SIGINT)
+
+
+def test_a_source_that_is_read_defers_the_second_signal_but_not_the_third() -> None:
+    ongoing: Any = Ongoing(defers=1)
+    signals = StopSignals(ongoing)
+    with signals.installed(None):
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
