@@ -394,8 +394,8 @@ class Exchange:
         decoded_bytes: estimated memory of the bodies; 0 until they are decoded.
         ended: of an unanswered request: whether no response can follow, because the connection ended or a
             later request was answered. None: unknown, because the response may not have been captured.
-        produced_ns: when the batches in the response were produced, by topic as in the message, partition and
-            base offset; None if not determined (exchanges/end_to_end.py).
+        produced_ns: when the batches in the response were produced, by topic as in the message, partition,
+            base offset and base timestamp (ms); None if not determined (exchanges/end_to_end.py).
         errors: ``content.errors``; None until it is decoded. ``expected_errors``: those that are normal steps
             of the protocol (exchanges/expected.py).
         retransmitted_ns: when bytes of the request were last retransmitted, or arrived behind later ones,
@@ -427,7 +427,7 @@ class Exchange:
     response_layout: Any = None
     anomalies: list[Anomaly] = field(default_factory=list)
     topic_names: dict[str, str] = field(default_factory=dict)
-    produced_ns: dict[tuple[str, int, int], int] | None = None
+    produced_ns: dict[tuple[str, int, int, int], int] | None = None
     text: str | None = None
     decoded_bytes: int = 0
     ended: bool | None = False

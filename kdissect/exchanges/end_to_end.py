@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 ProduceRefs = Refs[ProducedBatch, int]
 """The fetched batches in an exchange, and those produced in it that were given an offset, with the time of
 the last byte of the request. Only batches of magic 2: those before have no base offset that survives storing.
+The base timestamp survives too. It tells batches apart that got the same offset: in several clusters, or in
+a topic that was deleted and created again.
 """
 
 
@@ -57,13 +59,13 @@ class EndToEnd(Resolver[Item, ProducedBatch, int]):
             super()._learn(item, (name, *key[1:]), value)
 
     def _find(self, item: Item, key: ProducedBatch) -> int | None:
-        topic, partition, offset = key
-        for name in _names(topic, item):
+        for name in _names(key[0], item):
+            batch = (name, *key[1:])
             if self._learned is not None:
-                sent_ns, learned_ns = self._learned.get((name, partition, offset), (None, 0))
+                sent_ns, learned_ns = self._learned.get(batch, (None, 0))
                 if sent_ns and learned_ns < item.completed_ns + max(1, self._limits.produce_window_ns):
                     return sent_ns
-            elif (known_ns := self._values.get((name, partition, offset))) is not None:
+            elif (known_ns := self._values.get(batch)) is not None:
                 return known_ns
         return None
 
@@ -82,9 +84,9 @@ def produce_refs(exchange: Exchange) -> ProduceRefs:
         if topic is None or each.partition is None or not each.in_log:
             continue
         if not each.produced:
-            fetched += ((topic, each.partition, offset) for offset in each.records.base_offsets())
-        elif each.base_offset is not None:
-            produced.append(((topic, each.partition, each.base_offset), exchange.time_ns))
+            fetched += ((topic, each.partition, *origin) for origin in each.records.origins())
+        elif each.base_offset is not None and (first := next(each.records.origins(), None)) is not None:
+            produced.append(((topic, each.partition, each.base_offset, first[1]), exchange.time_ns))
     return Refs(fetched, produced) if fetched or produced else NO_REFS
 
 
@@ -107,10 +109,10 @@ def _by_name(learned: LearnedFacts) -> dict[ProducedBatch, tuple[int, int]] | No
     if learned.produced is None:
         return None
     known = dict(learned.produced)
-    for (topic, partition, offset), times in learned.produced.items():
+    for (topic, partition, offset, timestamp_ms), times in learned.produced.items():
         name = learned.topic_name(topic, times[1])
         if name is not None:
-            batch = name, partition, offset
+            batch = name, partition, offset, timestamp_ms
             known[batch] = min(known.get(batch, times), times, key=_learned_ns)
     return known
 

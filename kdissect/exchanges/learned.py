@@ -76,8 +76,10 @@ def advertised(exchange: Exchange) -> Iterator[tuple[str, int]]:
             yield host, port
 
 
-ProducedBatch = tuple[str, int, int]
-"""A batch in a partition: topic as in the message (name or ID), partition, offset of its first record."""
+ProducedBatch = tuple[str, int, int, int]
+"""A batch in a partition: topic as in the message (name or ID), partition, base offset, base timestamp
+(ms).
+"""
 
 
 class LearnedFacts:

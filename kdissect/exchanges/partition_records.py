@@ -106,7 +106,8 @@ class PartitionRecords(NamedTuple):
         known = self.exchange.produced_ns
         if known is None or batch.magic != 2 or self.produced:
             return None
-        sent_ns = known.get((self.topic_id or self.topic, self.partition, batch.base_offset))  # type: ignore[arg-type]
+        topic = self.topic_id or self.topic
+        sent_ns = known.get((topic, self.partition, batch.base_offset, batch.base_timestamp_ms))  # type: ignore[arg-type]
         # If a retry got the offset, the response to the request that stored the batch is missing.
         return None if sent_ns is None or sent_ns > self.time_ns else sent_ns
 

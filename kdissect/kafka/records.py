@@ -43,6 +43,7 @@ _BATCH_FIELDS = (
     "records_count",
 )
 _OFFSET = Struct(">q")
+_ORIGIN = Struct(">q19xq")  # base offset and base timestamp
 _LOG_OVERHEAD = 12  # offset and size: the size field counts what follows it
 _MIN_ENTRY = _ENTRY.size
 _MIN_BATCH_LENGTH = 49
@@ -138,15 +139,15 @@ class RecordData:
         """The header of each batch: fields by name, with the attribute bits decoded."""
         return self.scan().batches
 
-    def base_offsets(self) -> Iterator[int]:
-        """The base offset of each batch of magic 2, up to the first that is cut off."""
+    def origins(self) -> Iterator[tuple[int, int]]:
+        """Base offset and base timestamp (ms) of each batch of magic 2, up to the first that is cut off."""
         pos, end = self.start, self.end
         while end - pos >= _USUAL.size:
             size, magic, _, _ = _USUAL.unpack_from(self.data, pos)
             if not _MIN_MESSAGE_SIZE <= size <= end - pos - _LOG_OVERHEAD:
                 return
             if magic == 2:
-                yield _OFFSET.unpack_from(self.data, pos)[0]
+                yield _ORIGIN.unpack_from(self.data, pos)
             pos += _LOG_OVERHEAD + size
 
     def count(self) -> int | None:

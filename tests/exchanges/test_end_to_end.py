@@ -10,7 +10,7 @@ from kdissect.exchanges.end_to_end import EndToEnd, learn_produced, produce_refs
 from kdissect.exchanges.learned import LearnedFacts
 from kdissect.limits import DEFAULT, LIVE, Limits
 from tests.exchange_factory import START_NS, exchange
-from tests.record_batches import Item, batch
+from tests.record_batches import BASE_MS, Item, batch
 from tests.record_exchanges import data, fetch, opened, produce
 
 if TYPE_CHECKING:
@@ -115,6 +115,20 @@ def test_the_first_produce_of_an_offset_counts_and_never_one_after_the_fetch() -
     end_to_end.feed(early)
     end_to_end.feed(produced(7, 100))
     assert latencies_ms(early) == [None]
+
+
+@pytest.mark.parametrize("knows_all", [False, True])
+def test_the_same_offset_in_another_cluster(knows_all: bool) -> None:
+    other = at(produce(batch([Item()], base_ms=BASE_MS - 3_600_000), {"base_offset": 7}), 0)
+    here, copy = fetched(7, 25), produced(7, 28)  # fetched before the producer has its response
+    facts = LearnedFacts()
+    for carrier in (other, copy):
+        learn_produced(carrier, facts)
+    end_to_end = stage(learned=facts if knows_all else None)
+    for carrier in (other, here, copy):
+        end_to_end.feed(carrier)
+    end_to_end.close()
+    assert latencies_ms(here) == [7]
 
 
 def test_rejected_batches_and_other_offsets_are_not_joined() -> None:

@@ -91,7 +91,7 @@ def test_end_to_end_latency() -> None:
     fetched = fetch(batch([Item()], base_offset=7))
     (row,) = opened(fetched)
     assert get(row) is None
-    fetched.produced_ns = {("orders", 3, 7): START_NS - 1_000_000}
+    fetched.produced_ns = {("orders", 3, 7, BASE_MS): START_NS - 1_000_000}
     assert get(row) == 6_000
     (other,) = opened(fetch(batch([Item()], base_offset=8)))
     other.source.exchange.produced_ns = fetched.produced_ns

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from kdissect.text.style import COLORED, Times
 from kdissect.text.tree import RecordTree
 from tests.exchange_factory import START_NS
-from tests.record_batches import LZ4, Item, batch
+from tests.record_batches import BASE_MS, LZ4, Item, batch
 from tests.record_exchanges import fetch, opened, produce, snapshot
 
 if TYPE_CHECKING:
@@ -103,5 +103,5 @@ def test_a_rejected_record() -> None:
 
 def test_a_record_with_its_latency() -> None:
     fetched = fetch(batch([Item()], base_offset=7))
-    fetched.produced_ns = {("orders", 3, 7): START_NS}
+    fetched.produced_ns = {("orders", 3, 7, BASE_MS): START_NS}
     assert lines(fetched)[2] == "  end-to-end latency: 5.00ms"
