@@ -1,5 +1,6 @@
 //! Bytes of a capture -> where its packets are: the loops of kdissect/capture/pcap.py and pcapng.py.
 
+use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyIndexError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PySlice};
@@ -140,4 +141,30 @@ pub fn pcapng_places(
         at += total;
     }
     (Places(places), at)
+}
+
+/// Steps over enhanced packet blocks without looking into them. Returns where the first block begins that is
+/// not one of them, or not whole.
+#[pyfunction]
+pub fn pcapng_skip(py: Python<'_>, data: PyBuffer<u8>, pos: usize, is_little: bool) -> PyResult<usize> {
+    let cells = data
+        .as_slice(py)
+        .ok_or_else(|| PyTypeError::new_err("not contiguous"))?;
+    let (before, after) = ENHANCED_BYTES;
+    let mut at = pos;
+    while let Some(head) = cells.get(at..at + 8) {
+        let mut bytes = [0; 8];
+        for (byte, cell) in bytes.iter_mut().zip(head) {
+            *byte = cell.get();
+        }
+        let total = word(&bytes, 4, is_little).unwrap_or_default() as usize;
+        if word(&bytes, 0, is_little) != Some(ENHANCED_PACKET)
+            || total < before + after
+            || total > cells.len() - at
+        {
+            break;
+        }
+        at += total;
+    }
+    Ok(at)
 }

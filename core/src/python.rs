@@ -13,7 +13,7 @@ use crate::wire::{uuid_text, Reader};
 use crate::{guarded, Odd};
 
 /// Raised by one whenever kdissect/native.py and this module must change together.
-const INTERFACE: u32 = 5;
+const INTERFACE: u32 = 6;
 
 type Name = Py<PyString>;
 
@@ -244,5 +244,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<crate::line_class::Line>()?;
     module.add_class::<crate::places::Places>()?;
     module.add_function(wrap_pyfunction!(crate::places::pcap_places, module)?)?;
-    module.add_function(wrap_pyfunction!(crate::places::pcapng_places, module)?)
+    module.add_function(wrap_pyfunction!(crate::places::pcapng_places, module)?)?;
+    module.add_function(wrap_pyfunction!(crate::places::pcapng_skip, module)?)
 }

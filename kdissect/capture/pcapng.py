@@ -5,7 +5,8 @@
 
 A section header block has the byte order of all blocks after it. Interfaces are numbered from 0 within a
 section. Other blocks without packets are skipped: name resolution, custom and unknown blocks. Decryption
-secrets are read separately. Memory: the interfaces of the current section, at most ``limits.interfaces``.
+secrets of a file are read separately, those of a pipe are kept until they are taken. Memory: the interfaces
+of the current section, at most ``limits.interfaces``.
 
 Format: https://www.ietf.org/archive/id/draft-ietf-opsawg-pcapng-03.html
 """
@@ -13,11 +14,19 @@ Format: https://www.ietf.org/archive/id/draft-ietf-opsawg-pcapng-03.html
 from __future__ import annotations
 
 import struct
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect import native
-from kdissect.capture.source import BYTE_ORDERS, FileFormat, InterfaceStatistics, Source, one_by_one
+from kdissect.capture.source import (
+    BYTE_ORDERS,
+    MOST_SECRETS_BYTES,
+    FileFormat,
+    InterfaceStatistics,
+    Source,
+    one_by_one,
+)
 from kdissect.errors import CaptureError
 from kdissect.limits import MIB, MOST_COUNT
 from kdissect.model import IdleTick, Interface, PacketBlock
@@ -61,7 +70,6 @@ _ORDERS = {struct.pack(order + "I", BYTE_ORDER_MAGIC): order for order in "<>"}
 # Blocks that Wireshark numbers like packets: systemd journal entries, custom blocks of both kinds.
 _NUMBERED = (9, 0xBAD, 0x40000BAD)
 TLS_KEY_LOG = 0x544C534B
-_MOST_SECRETS_BYTES = 256 * MIB  # of one block
 _PACKET_KINDS = (ENHANCED_PACKET, SIMPLE_PACKET, OBSOLETE_PACKET)
 
 
@@ -145,6 +153,13 @@ class Section:
             kind, total = self._head(window.data, pos)
             if total < LEAST_BYTES.get(kind, HEAD_BYTES):
                 raise self._fault(f"a block of type {kind} has an impossible length of {total} bytes", pos)
+            if kind == SECRETS and self._source.keeps_secrets(total):
+                if not window.more(pos, total):
+                    self._skipped, self.cut = skipped, window.place(0)
+                    return None
+                self._source.secrets += key_log_of(window.data[:total], self._order)
+                pos = total
+                continue
             if kind not in LEAST_BYTES:
                 if not self._skip(pos, total):
                     return None
@@ -460,32 +475,37 @@ def is_pcapng(path: str) -> bool:
 
 
 def has_secrets(path: str) -> bool:
-    """Whether an uncompressed pcapng file has a TLS key log before its first packet."""
-    return is_pcapng(path) and any(True for _ in secrets_in(path, before_packets=True))
+    """Whether an uncompressed pcapng file has a TLS key log."""
+    return is_pcapng(path) and any(True for _ in secrets_in(path))
 
 
-def secrets_in(path: str, *, before_packets: bool = False) -> Iterator[bytes]:
-    """The TLS key logs in the Decryption Secrets Blocks of an uncompressed pcapng file. Reading ends where a
-    block is malformed.
-
-    Args:
-        path: of the file.
-        before_packets: only those before the first packet.
+def secrets_in(path: str) -> Iterator[bytes]:
+    """The TLS key logs in the Decryption Secrets Blocks of an uncompressed pcapng file. Of other blocks only
+    the lengths are read. Reading ends where a block is malformed.
 
     Raises:
         OSError: the file cannot be read.
     """
-    order = "<"
-    with open(path, "rb") as file:  # noqa: PTH123 - names of captures are strings
-        while len(head := file.read(HEAD_BYTES)) == HEAD_BYTES:
-            if head.startswith(SECTION.to_bytes(4, "big")):
-                order = _ORDERS.get(head[8:12], order)
-            kind, total, secrets_type = struct.unpack(order + "3I", head)
-            if total < HEAD_BYTES or (before_packets and kind in _PACKET_KINDS):
+    with open(path, "rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:  # noqa: PTH123
+        order, pos, end = "<", 0, len(data)
+        while pos + HEAD_BYTES <= end:
+            if data[pos : pos + 4] == SECTION.to_bytes(4, "big"):
+                order = _ORDERS.get(data[pos + 8 : pos + HEAD_BYTES], order)
+            kind, total, _ = struct.unpack_from(order + "3I", data, pos)
+            if total < HEAD_BYTES:
                 return
-            if kind == SECRETS and secrets_type == TLS_KEY_LOG and total <= _MOST_SECRETS_BYTES:
-                (length,) = struct.unpack(order + "I", file.read(4).ljust(4, b"\0"))
-                yield file.read(min(length, total))
-                file.seek(total - HEAD_BYTES - 4 - min(length, total), 1)
-            else:
-                file.seek(total - HEAD_BYTES, 1)
+            if kind == ENHANCED_PACKET and native.core is not None:
+                skipped = native.core.pcapng_skip(data, pos, order == "<")
+                pos = skipped if skipped > pos else pos + total
+                continue
+            if kind == SECRETS and pos + total <= end:
+                yield from key_log_of(data[pos : pos + total], order)
+            pos += total
+
+
+def key_log_of(block: bytes, order: str) -> Iterator[bytes]:
+    """The TLS key log in a Decryption Secrets Block, if it has one."""
+    if HEAD_BYTES + 8 <= len(block) <= MOST_SECRETS_BYTES:
+        secrets_type, length = struct.unpack_from(order + "2I", block, 8)
+        if secrets_type == TLS_KEY_LOG:
+            yield block[16 : min(16 + length, len(block) - 4)]

@@ -38,6 +38,9 @@ bytes(8 * 1024 * 1024)
 Again = tuple[int, int]
 """How many of the last bytes to read again, and how many bytes are needed at least, including those."""
 
+MOST_SECRETS_BYTES = 256 * 1024 * 1024
+"""Of one Decryption Secrets Block, and of those of a pipe that nobody has taken yet."""
+
 BYTE_ORDERS = {"<": "little", ">": "big"}
 
 
@@ -105,6 +108,7 @@ class Source:
         before: number of the last packet before those that are read: 0, except for a part of a file.
         warnings: a line each that begins with the name.
         statistics: the last counters of each interface.
+        secrets: TLS key logs in it that nobody has taken yet; of pipes and streams only.
         form: the file format; None until it is known.
         compression: gzip, zstd or lz4; None if not compressed.
         interfaces: those described so far, each with its clock ticks per second (``MOST_COUNT`` for a finer
@@ -123,6 +127,7 @@ class Source:
         self.packets = self.before = 0
         self.warnings: list[str] = []
         self.statistics: dict[Interface, InterfaceStatistics] = {}
+        self.secrets: list[bytes] = []
         self.form: FileFormat | None = None
         self.compression: str | None = None
         self.interfaces: dict[Interface, int] = {}
@@ -167,6 +172,10 @@ class Source:
         """Note an interface and the resolution of its clock."""
         if len(self.interfaces) < self.limits.interfaces:
             self.interfaces[interface] = min(ticks_per_second, MOST_COUNT)
+
+    def keeps_secrets(self, more_bytes: int) -> bool:
+        """Whether to add so many bytes to ``secrets``."""
+        return self.size is None and sum(map(len, self.secrets)) + more_bytes <= MOST_SECRETS_BYTES
 
     @property
     def rereads(self) -> bool:

@@ -29,7 +29,15 @@ from kdissect.cli.live_run import (
     source_options,
 )
 from kdissect.cli.monitor import MonitorOptions, monitor_options, open_monitor
-from kdissect.cli.options import combine, filter_options, live_options, mode_option, to_local
+from kdissect.cli.options import (
+    KEY_LOG_PREFERENCE,
+    combine,
+    filter_options,
+    live_options,
+    mode_option,
+    to_key_log,
+    to_local,
+)
 from kdissect.cli.output_options import ExchangeOutput, output_options
 from kdissect.cli.run import Query
 from kdissect.cli.terminal import style_of, warn, width
@@ -120,17 +128,28 @@ class LiveSummary:
 # ------------------------------------------------------------------------------------------------------------
 
 
+def _to_folder(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> str | None:
+    """Callback of -o: returns the directory; key logs become ``preferences``, as in other commands."""
+    folders = [text for text in texts if not text.startswith(f"{KEY_LOG_PREFERENCE}:")]
+    context.params["preferences"] = tuple(to_key_log(text) for text in texts if text not in folders)
+    if len(folders) > 1:
+        raise click.BadParameter("use only one DIR", param=parameter)
+    return to_local(context, parameter, folders[0]) if folders else None
+
+
 export_options = combine(
     click.option(
         "-o",
         "--output",
         "folder",
         type=click.Path(),
-        callback=to_local,
+        multiple=True,
+        callback=_to_folder,
         metavar="DIR",
         help=(
             "Write typed tables, as kdissect export does; each file appears in DIR once complete. Exchanges "
-            "are then shown only with -P, -V, --json or --csv. An existing live export in DIR is continued."
+            "are then shown only with -P, -V, --json or --csv. An existing live export in DIR is continued. "
+            f"-o {KEY_LOG_PREFERENCE}:FILE is the same as --tls-keylog FILE."
         ),
     ),
     table_options("With -o: ", "256MB and 5min"),

@@ -130,7 +130,7 @@ def to_kafka_ports(text: str) -> frozenset[int]:
     return _parse_parameter(parse_port_rule, text)
 
 
-_KEY_LOG_PREFERENCE = "tls.keylog_file"
+KEY_LOG_PREFERENCE = "tls.keylog_file"
 
 
 def to_key_log(text: str) -> str:
@@ -140,8 +140,8 @@ def to_key_log(text: str) -> str:
         click.BadParameter: it is another of tshark's preferences.
     """
     name, _, path = text.partition(":")
-    if name != _KEY_LOG_PREFERENCE or not path:
-        raise click.BadParameter(f'"{text}": the only preference is {_KEY_LOG_PREFERENCE}:FILE')
+    if name != KEY_LOG_PREFERENCE or not path:
+        raise click.BadParameter(f'"{text}": the only preference is {KEY_LOG_PREFERENCE}:FILE')
     return path
 
 
@@ -211,12 +211,17 @@ def key_logs(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def key_logs_inside(captures: Iterable[str]) -> tuple[str, ...]:
-    """Those of the captures that begin with secrets of TLS sessions."""
+    """Those of the captures that have secrets of TLS sessions."""
     paths = tuple(path for path in captures if has_secrets(path))
-    if paths and find_spec("cryptography") is None:
-        warn(f"{paths[0]} has TLS secrets; {_NO_CIPHERS}")
-        return ()
-    return paths
+    return paths if paths and can_use_secrets_in(paths[0]) else ()
+
+
+def can_use_secrets_in(capture: str) -> bool:
+    """Whether the library for decryption is installed. Warns if it is not."""
+    if find_spec("cryptography") is None:
+        warn(f"{capture} has TLS secrets; {_NO_CIPHERS}")
+        return False
+    return True
 
 
 def _key_logs_at(path: Path) -> list[str]:
@@ -326,7 +331,7 @@ preference_option = click.option(
     "preferences",
     multiple=True,
     type=to_key_log,
-    metavar=f"{_KEY_LOG_PREFERENCE}:FILE",
+    metavar=f"{KEY_LOG_PREFERENCE}:FILE",
     help="Same as --tls-keylog FILE.",
 )
 """As in tshark, for commands whose -o has no other meaning."""

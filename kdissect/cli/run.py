@@ -24,7 +24,7 @@ from kdissect.capture.inputs import STDIN, captures
 from kdissect.capture.reader import Readable, open_capture
 from kdissect.capture.source import one_by_one
 from kdissect.cli.help import NoFileError
-from kdissect.cli.options import key_logs_inside, take_options
+from kdissect.cli.options import can_use_secrets_in, key_logs_inside, take_options
 from kdissect.cli.terminal import FAILED, INTERRUPTED, check_stdin, output, progress, reading, style_of, warn
 from kdissect.errors import KdissectError, UnexpectedError
 from kdissect.options import WHOLE, WINDOW
@@ -318,7 +318,7 @@ class SingleRun(Run):
             observer=observer,
             learned=learned,
             split_latency=query.split_latency,
-            key_log=query.key_log,
+            key_log=_key_log(query, capture),
         )
 
     @property
@@ -365,6 +365,18 @@ class SingleRun(Run):
         self.shown += shown
         self.complete = not self.interrupted and (max_rows is None or self.shown < max_rows)
         self._bar.close()
+
+
+def _key_log(query: Query, capture: Capture | Ongoing) -> KeyLog | None:
+    """Secrets that may still come: in growing key logs, and in a capture that can be read only once."""
+    inside = next((source.name for source in capture.sources if source.secrets), None)
+    if query.key_log is None and (inside is None or not can_use_secrets_in(inside)):
+        return None
+    from kdissect.tls.keylog import KeyLog, SecretsInCapture
+
+    key_log = KeyLog() if query.key_log is None else query.key_log
+    key_log.follow(SecretsInCapture(capture))
+    return key_log
 
 
 @contextmanager

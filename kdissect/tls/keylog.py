@@ -29,6 +29,9 @@ from kdissect.errors import CaptureError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from kdissect.capture.ongoing import Ongoing
+    from kdissect.capture.reader import Capture
+
 _Result = TypeVar("_Result")
 
 _MOST_SESSIONS = 1_000_000
@@ -72,7 +75,7 @@ class KeyLog:
     )  # fmt: skip
 
     def __init__(self, growing: Iterable[GrowingFile] = ()) -> None:
-        self._growing = list(growing)
+        self._growing: list[GrowingFile | SecretsInCapture] = list(growing)
         self._by_random: dict[bytes, tuple[bytes, ...]] = {}  # label, secret, label, secret, ...
         self._by_session: dict[bytes, tuple[bytes, ...]] = {}
         self._by_encrypted: dict[bytes, tuple[bytes, ...]] = {}
@@ -132,10 +135,16 @@ class KeyLog:
         pairs = zip(entry[::2], entry[1::2], strict=True)
         return b"".join(b"%b %b %b\n" % (label, name, hexlify(secret)) for label, secret in pairs)
 
+    def follow(self, growing: GrowingFile | SecretsInCapture) -> None:
+        """Read what it has now; ``poll`` reads what is added."""
+        self._growing.append(growing)
+        self.can_grow = True
+        self.add(growing.read())
+
     def close(self) -> None:
         """Stop reading key logs that are still being written."""
-        for file in self._growing:
-            file.close()
+        for each in self._growing:
+            each.close()
         self._growing.clear()
         self.can_grow = False
 
@@ -193,6 +202,23 @@ class GrowingFile:
 
     def close(self) -> None:
         self._file.close()
+
+
+class SecretsInCapture:
+    """The Decryption Secrets Blocks of a capture that is still being read, and can be read only once."""
+
+    def __init__(self, capture: Capture | Ongoing) -> None:
+        self._capture = capture
+
+    def read(self) -> bytes:
+        """Lines of the blocks since the last call."""
+        taken = [text for source in self._capture.sources for text in source.secrets]
+        for source in self._capture.sources:
+            source.secrets.clear()
+        return b"\n".join(taken)
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 def _without_waiting(path: str, flags: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,8 +31,8 @@ def secrets() -> Iterator[str]:
             yield line.split()[2]
 
 
-def pcapng_with_secrets(path: Path) -> str:
-    """The capture as pcapng, with its key log in a Decryption Secrets Block."""
+def pcapng_with_secrets(path: Path, after: int = 0) -> str:
+    """The capture as pcapng, with its key log in a Decryption Secrets Block after so many packets."""
     keys = KEYS.read_bytes()
     padded = keys + bytes(-len(keys) % 4)
 
@@ -44,9 +45,11 @@ def pcapng_with_secrets(path: Path) -> str:
     resolution = struct.pack("<HHB3xHH", 9, 1, 9 if nanoseconds else 6, 0, 0)
     out = block(0x0A0D0D0A, struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1))
     out += block(1, struct.pack("<HHI", link_type, 0, 0) + resolution)
-    out += block(10, struct.pack("<II", 0x544C534B, len(keys)) + padded)
-    at = 24
+    at, number = 24, 0
     while at < len(capture):
+        if number == after:
+            out += block(10, struct.pack("<II", 0x544C534B, len(keys)) + padded)
+        number += 1
         seconds, fraction, length, full = struct.unpack_from("<4I", capture, at)
         ticks = seconds * (10**9 if nanoseconds else 10**6) + fraction
         data = capture[at + 16 : at + 16 + length]
@@ -89,9 +92,45 @@ def test_all_ways_show_the_same(capsys: pytest.CaptureFixture[str], options: lis
     assert run(capsys, "read", "--json", *options, "--tls-keylog", str(KEYS), CAPTURE).out == one.out
 
 
-def test_secrets_in_a_pcapng_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    path = pcapng_with_secrets(tmp_path / "tls.pcapng")
-    assert len(run(capsys, "read", path).lines) == 8
+@pytest.mark.parametrize("after", [0, 1, 100])
+@pytest.mark.parametrize("options", [[], ["-j", "2"], ["--names", "whole"]])
+def test_secrets_anywhere_in_a_pcapng_file(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, after: int, options: list[str]
+) -> None:
+    path = pcapng_with_secrets(tmp_path / "tls.pcapng", after)
+    done = run(capsys, "read", *options, path)
+    assert done.lines == run(capsys, "read", *KEYED).lines
+    assert len(done.lines) == 8
+
+
+@pytest.mark.parametrize("command", [["read", "-"], ["live", "--no-summary", "-"]])
+def test_secrets_in_a_pipe(tmp_path: Path, command: list[str]) -> None:
+    content = Path(pcapng_with_secrets(tmp_path / "tls.pcapng")).read_bytes()
+    done = subprocess.run(
+        [sys.executable, "-m", "kdissect", *command], input=content, capture_output=True, check=True
+    )
+    assert len(done.stdout.splitlines()) == 8
+
+
+def test_secrets_in_a_pipe_after_those_of_a_key_log(tmp_path: Path) -> None:
+    path = pcapng_with_secrets(tmp_path / "tls.pcapng", after=8)
+    (tmp_path / "keys.log").touch()
+    command = [sys.executable, "-m", "kdissect", "read", "--tls-keylog", str(tmp_path / "keys.log"), "-"]
+    done = subprocess.run(command, input=Path(path).read_bytes(), capture_output=True, check=True)
+    assert len(done.stdout.splitlines()) == 8
+
+
+@pytest.mark.parametrize("place", [b"KSLT", b"\n\0\0\0"])
+def test_damaged_secrets(capsys: pytest.CaptureFixture[str], tmp_path: Path, place: bytes) -> None:
+    """Of the wrong kind, or with a wrong length: the packets are those of the capture."""
+    path = Path(pcapng_with_secrets(tmp_path / "tls.pcapng"))
+    content = bytearray(path.read_bytes())
+    at = content.index(place)
+    content[at : at + 8] = place + b"\xff\xff\xff\x0f"
+    path.write_bytes(content)
+    done = run(capsys, "read", str(path))
+    assert "Traceback" not in done.err
+    assert not any(secret in done.out + done.err for secret in secrets())
 
 
 def test_the_environment(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,6 +298,21 @@ def test_the_preference_of_tshark(capsys: pytest.CaptureFixture[str], command: s
     done = run(capsys, command, "-o", "kafka.tcp.port:9093", CAPTURE)
     assert done.status == 2
     assert "the only preference is tls.keylog_file:FILE" in done.err
+
+
+def test_the_preference_beside_a_directory(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "kdissect", "live", "--no-summary", "-o", f"tls.keylog_file:{KEYS}", "-"]
+    capture = Path(CAPTURE).read_bytes()
+    done = subprocess.run(command, input=capture, capture_output=True, check=True)
+    assert len(done.stdout.splitlines()) == 8
+    command[-1:] = ["-o", str(tmp_path / "tables"), "--tables", "exchanges", "-"]
+    subprocess.run(command, input=capture, capture_output=True, check=True)
+    (table,) = (tmp_path / "tables" / "exchanges").glob("**/*.jsonl")
+    assert len(table.read_text().splitlines()) == 8
+    command[-1:] = ["-o", str(tmp_path / "other"), "-"]
+    done = subprocess.run(command, input=capture, capture_output=True, check=False)
+    assert done.returncode == 2
+    assert b"use only one DIR" in done.stderr
 
 
 def test_without_a_key_log(capsys: pytest.CaptureFixture[str]) -> None:
