@@ -46,8 +46,19 @@ from kdissect.exchanges.topic_names import TopicNameResolver, learn, topic_refs
 from kdissect.kafka.bodies import decode_exchange
 from kdissect.kafka.internal.payloads import GroupProtocols, open_payloads
 from kdissect.kafka.primitives import DecodeBudget
+from kdissect.kafka.recognition import other_protocol
 from kdissect.limits import DEFAULT, Limits
-from kdissect.model import ANSWERED, Closed, Exchange, IdleTick, Packet, PacketBlock, Retransmitted, Segment
+from kdissect.model import (
+    ANSWERED,
+    Closed,
+    Data,
+    Exchange,
+    IdleTick,
+    Packet,
+    PacketBlock,
+    Retransmitted,
+    Segment,
+)
 from kdissect.net.analysis import OPENED
 from kdissect.net.connection import Connections
 from kdissect.net.dns import resolved
@@ -61,7 +72,7 @@ if TYPE_CHECKING:
     from kdissect.capture.connection_index import ConnectionIndex
     from kdissect.capture.reader import Capture, Origin
     from kdissect.exchanges.offload import LineForm
-    from kdissect.model import Data, Gap
+    from kdissect.model import Gap
     from kdissect.net.connection import Connection, Event
     from kdissect.net.dns import Resolved
     from kdissect.net.ip import Datagram
@@ -160,6 +171,7 @@ class Dissection:
         self._decryption: Decryption | None = None
         if key_log is not None or options.key_logs:
             self._decryption = _decryption(options, learned, key_log)
+        self._unsearched = options if options.pcapng_files else None
         self._split_latency = split_latency
         self._shard = shard
         self._segments = Segments(limits)
@@ -309,7 +321,26 @@ class Dissection:
 
     def _plaintext(self, events: Iterable[list[Event]]) -> Iterable[list[Event]]:
         """The same events, with TLS decrypted if there are secrets."""
-        return events if self._decryption is None else self._decryption.plaintext(events)
+        if self._decryption is not None:
+            return self._decryption.plaintext(events)
+        return events if self._unsearched is None else self._searching(iter(events))
+
+    def _searching(self, packets: Iterator[list[Event]]) -> Iterator[list[Event]]:
+        """Search the captures for secrets when the first TLS connection begins."""
+        for events in packets:
+            if self._unsearched is not None and any(self._begins_tls(*event) for event in events):
+                decryption, self._unsearched = _decryption(self._unsearched, self._learned, None), None
+                if decryption.has_secrets:
+                    if self._learning is not None:
+                        decryption.sessions = self._learning.tls_sessions
+                    self._decryption = decryption
+                    yield from decryption.plaintext(chain([events], packets))
+                    return
+            yield events
+
+    def _begins_tls(self, connection: Connection, _: int, item: object) -> bool:
+        is_first = connection not in self._kafka_connections
+        return is_first and isinstance(item, Data) and other_protocol(item.payload) == "TLS"
 
     def _events(self) -> Iterator[list[Event]]:
         """Events on connections, packet by packet.
@@ -365,7 +396,6 @@ class Dissection:
             or self._index is not None
             or self._numbers is not None
             or self._learning is not None
-            or self._decryption is not None
             or self._watcher is not None
         ):
             return connections
@@ -535,7 +565,8 @@ def _decryption(options: Options, learned: LearnedFacts | None, key_log: KeyLog 
     from kdissect.tls.decryption import Decryption
     from kdissect.tls.keylog import read_key_logs
 
-    key_log = read_key_logs(options.key_logs) if key_log is None else key_log
+    if key_log is None:
+        key_log = read_key_logs(options.key_logs + options.pcapng_files)
     return Decryption(key_log, options.limits, None if learned is None else learned.tls_sessions)
 
 

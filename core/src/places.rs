@@ -1,6 +1,9 @@
 //! Bytes of a capture -> where its packets are: the loops of kdissect/capture/pcap.py and pcapng.py.
 
-use pyo3::buffer::PyBuffer;
+use std::fs::File;
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::path::PathBuf;
+
 use pyo3::exceptions::{PyIndexError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PySlice};
@@ -12,6 +15,8 @@ const SECOND_NS: i64 = 1_000_000_000;
 const ENHANCED_PACKET: u32 = 6;
 /// Of an enhanced packet block, without its packet and options: before and after the packet.
 const ENHANCED_BYTES: (usize, usize) = (28, 4);
+/// Read at once by `pcapng_skip`: of large packets not everything.
+const SKIP_BYTES: usize = 16 * 1024;
 
 /// `PacketBlock.places`, as a sequence of tuples.
 #[pyclass(frozen, sequence, module = "kdissect._core")]
@@ -143,28 +148,25 @@ pub fn pcapng_places(
     (Places(places), at)
 }
 
-/// Steps over enhanced packet blocks without looking into them. Returns where the first block begins that is
-/// not one of them, or not whole.
+/// Steps over the enhanced packet blocks of a file, of which only the lengths are read. Returns where the first
+/// block begins that is not one of them, or not whole.
 #[pyfunction]
-pub fn pcapng_skip(py: Python<'_>, data: PyBuffer<u8>, pos: usize, is_little: bool) -> PyResult<usize> {
-    let cells = data
-        .as_slice(py)
-        .ok_or_else(|| PyTypeError::new_err("not contiguous"))?;
-    let (before, after) = ENHANCED_BYTES;
-    let mut at = pos;
-    while let Some(head) = cells.get(at..at + 8) {
-        let mut bytes = [0; 8];
-        for (byte, cell) in bytes.iter_mut().zip(head) {
-            *byte = cell.get();
-        }
-        let total = word(&bytes, 4, is_little).unwrap_or_default() as usize;
-        if word(&bytes, 0, is_little) != Some(ENHANCED_PACKET)
-            || total < before + after
-            || total > cells.len() - at
-        {
+pub fn pcapng_skip(path: PathBuf, pos: u64, is_little: bool) -> io::Result<u64> {
+    let file = File::open(path)?;
+    let size = file.metadata()?.len();
+    let mut file = BufReader::with_capacity(SKIP_BYTES, file);
+    file.seek(SeekFrom::Start(pos))?;
+    let least = ENHANCED_BYTES.0 + ENHANCED_BYTES.1;
+    let (mut at, mut head) = (pos, [0; 8]);
+    while size.saturating_sub(at) >= least as u64 {
+        file.read_exact(&mut head)?;
+        let total = word(&head, 4, is_little).unwrap_or_default();
+        let is_usual = word(&head, 0, is_little) == Some(ENHANCED_PACKET) && total as usize >= least;
+        if !is_usual || u64::from(total) > size - at {
             break;
         }
-        at += total;
+        at += u64::from(total);
+        file.seek_relative(i64::from(total) - head.len() as i64)?;
     }
     Ok(at)
 }

@@ -14,7 +14,6 @@ Format: https://www.ietf.org/archive/id/draft-ietf-opsawg-pcapng-03.html
 from __future__ import annotations
 
 import struct
-from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -486,26 +485,25 @@ def secrets_in(path: str) -> Iterator[bytes]:
     Raises:
         OSError: the file cannot be read.
     """
-    with open(path, "rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:  # noqa: PTH123
-        order, pos, end = "<", 0, len(data)
-        while pos + HEAD_BYTES <= end:
-            if data[pos : pos + 4] == SECTION.to_bytes(4, "big"):
-                order = _ORDERS.get(data[pos + 8 : pos + HEAD_BYTES], order)
-            kind, total, _ = struct.unpack_from(order + "3I", data, pos)
+    order, pos = "<", 0
+    with open(path, "rb") as file:  # noqa: PTH123 - names of captures are strings
+        while len(head := file.read(HEAD_BYTES)) == HEAD_BYTES:
+            if head.startswith(SECTION.to_bytes(4, "big")):
+                order = _ORDERS.get(head[8:], order)
+            kind, total = struct.unpack_from(order + "2I", head)
             if total < HEAD_BYTES:
                 return
-            if kind == ENHANCED_PACKET and native.core is not None:
-                skipped = native.core.pcapng_skip(data, pos, order == "<")
-                pos = skipped if skipped > pos else pos + total
-                continue
-            if kind == SECRETS and pos + total <= end:
-                yield from key_log_of(data[pos : pos + total], order)
+            if kind == SECRETS and total <= MOST_SECRETS_BYTES:
+                yield from key_log_of(head + file.read(total - HEAD_BYTES), order)
             pos += total
+            if kind == ENHANCED_PACKET and native.core is not None:
+                pos = native.core.pcapng_skip(path, pos, order == "<")
+            file.seek(pos)
 
 
 def key_log_of(block: bytes, order: str) -> Iterator[bytes]:
     """The TLS key log in a Decryption Secrets Block, if it has one."""
-    if HEAD_BYTES + 8 <= len(block) <= MOST_SECRETS_BYTES:
+    if len(block) >= HEAD_BYTES + 8:
         secrets_type, length = struct.unpack_from(order + "2I", block, 8)
         if secrets_type == TLS_KEY_LOG:
             yield block[16 : min(16 + length, len(block) - 4)]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from kdissect.capture.inputs import local
-from kdissect.capture.pcapng import has_secrets
+from kdissect.capture.pcapng import has_secrets, is_pcapng
 from kdissect.cli.terminal import warn, width
 from kdissect.errors import UsageError
 from kdissect.files import PRIVATE
@@ -210,10 +210,15 @@ def key_logs(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(paths)
 
 
-def key_logs_inside(captures: Iterable[str]) -> tuple[str, ...]:
-    """Those of the captures that have secrets of TLS sessions."""
-    paths = tuple(path for path in captures if has_secrets(path))
-    return paths if paths and can_use_secrets_in(paths[0]) else ()
+def pcapng_files(captures: Iterable[str]) -> tuple[str, ...]:
+    """Those of the captures that may have secrets of TLS sessions."""
+    paths = tuple(path for path in captures if is_pcapng(path))
+    if find_spec("cryptography") is not None:
+        return paths
+    with_secrets = next(filter(has_secrets, paths), None)
+    if with_secrets is not None:
+        can_use_secrets_in(with_secrets)
+    return ()
 
 
 def can_use_secrets_in(capture: str) -> bool:

@@ -127,7 +127,7 @@ def read(
 
         if with_keys and decrypted:
             raise click.UsageError("use either --with-keys or --decrypted")
-        if (with_keys or decrypted) and not query.options.key_logs:
+        if (with_keys or decrypted) and not (query.options.key_logs or query.options.pcapng_files):
             raise click.UsageError("--with-keys and --decrypted need a key log (--tls-keylog)")
         of_tls = WITH_KEYS if with_keys else DECRYPTED if decrypted else AS_CAPTURED
         write(query, target, mode or PRIVATE, count, of_tls)

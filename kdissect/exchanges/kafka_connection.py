@@ -599,6 +599,11 @@ class KafkaConnection:
         return pairing.waiting if self._losses is None else self._losses.not_hidden(pairing.waiting)
 
     @property
+    def is_decrypted(self) -> bool:
+        """Whether its bytes passed inside TLS."""
+        return self._tls is not None
+
+    @property
     def gaps(self) -> Mapping[str, int]:
         """Missing bytes by cause: ``kafka_gaps``, ``kafka_lost_bytes``, ``kafka_cut_bytes``."""
         return self._gaps or {}
@@ -718,7 +723,7 @@ class KafkaConnection:
             ordinal=self._connection.ordinal,
             number=self._connection.number,
             from_start=self._connection.from_start[1 - client],
-            is_decrypted=self._tls is not None,
+            is_decrypted=self.is_decrypted,
         )
         self._client = client
         self._answered = None

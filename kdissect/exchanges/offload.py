@@ -221,7 +221,7 @@ class Offload:
         assert connection is not None
         kafka = self._kafka[connection]
         both = duplex.ends, reversed_ends(duplex.ends)
-        if kafka is None or kafka.protocol not in (None, "Kafka"):
+        if kafka is None or kafka.protocol not in (None, "Kafka") or kafka.is_decrypted:
             for each in both:
                 self._core.ignore(each)
             return

@@ -51,6 +51,11 @@ class Decryption:
         self._incomplete: list[tuple[Connection, int, TlsConnection]] = []  # directions, of these packets
         self.counts: Counter[str] = Counter()
 
+    @property
+    def has_secrets(self) -> bool:
+        """Whether there are any secrets."""
+        return len(self._log) > 0
+
     def plaintext(self, packets: Iterable[list[Event]]) -> Iterator[list[Event]]:
         """Decrypt what these events carry. Events of other connections are passed on as they are.
 
