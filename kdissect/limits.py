@@ -124,8 +124,8 @@ class Limits:
     connection_idle_ns: int = _bound(
         15 * MINUTE_NS,
         "TCP connections",
-        "A connection idle for longer than connections.max.idle.ms (10 minutes) was closed by the broker, "
-        "even if the capture missed it.",
+        "How long a connection may be idle before it counts as closed. Brokers close theirs after 10 minutes "
+        "(connections.max.idle.ms), even if the capture missed it.",
     )
     ended_connections: int = _bound(
         10_000,
@@ -248,13 +248,13 @@ class Limits:
     pending_age_ns: int = _bound(
         10 * MINUTE_NS,
         "outstanding requests",
-        "By then clients with usual settings have given up (request.timeout.ms is 30 s by default, "
-        "delivery.timeout.ms 2 minutes).",
+        "How long to wait for a response. Clients time out earlier: request.timeout.ms is 30 s by default, "
+        "delivery.timeout.ms 2 minutes.",
     )
     held_bytes_in_all: int = _bound(
         32 * MIB,
         "outstanding requests",
-        "All connections together: incomplete frames, searches, outstanding requests. Above it, the "
+        "Incomplete frames, searches and outstanding requests of all connections together. Above it, the "
         "longest-idle connection loses bodies first, then outstanding requests.",
     )
 
@@ -276,7 +276,7 @@ class Limits:
     order_age_ns: int = _bound(
         10 * MINUTE_NS,
         "order of rows",
-        "How long an exchange is held back. In a file the wait ends sooner; in a live capture low delay "
+        "The longest that an exchange is held back. In live captures the default is 100 ms: there, low delay "
         "matters more than order.",
     )
 
@@ -303,8 +303,8 @@ class Limits:
     produce_window_ns: int = _bound(
         1 * SECOND_NS,
         "end-to-end latency",
-        "How long a row with fetched records waits for the response to their Produce, which can come after "
-        "them: usually milliseconds. Rows that wait share the limits of those that wait for a name.",
+        "How long a row with fetched records waits for the response to their Produce, which can come "
+        "milliseconds later. Rows that wait share the limits of those that wait for a name.",
     )
 
     unique_records: int = _bound(
@@ -363,7 +363,9 @@ class Limits:
         "summaries",
         "Events of one transactional ID, about 400 bytes each. Above it, the older half is summarized.",
     )
-    summary_intervals: int = _bound(10_000, "summaries", "Intervals of --interval: a week of minutes.")
+    summary_intervals: int = _bound(
+        10_000, "summaries", "Intervals of --interval: a week of one-minute intervals."
+    )
 
     pulse_rows: int = _bound(
         500,
@@ -404,7 +406,7 @@ class Limits:
     tls_bytes_in_all: int = _bound(
         64 * MIB,
         "TLS",
-        "Bytes of all TLS connections of which no record has been decrypted yet.",
+        "Bytes held for TLS connections whose secrets are not known yet, all together.",
     )
     tls_keylog_window_ns: int = _bound(
         2 * SECOND_NS,
@@ -415,7 +417,7 @@ class Limits:
     resolved_names: int = _bound(
         5000,
         "DNS responses",
-        "Names in DNS responses, about 500 bytes each; those not seen for longest are forgotten.",
+        "Names in DNS responses, about 500 bytes each; the least recently seen are forgotten first.",
     )
     unopened_connections: int = _bound(
         10_000,

@@ -60,6 +60,11 @@ def topic_label(topic: str) -> str:
     return f"<id {topic}>" if isinstance(topic, TopicId) else topic
 
 
+def client_label(client: str) -> str:
+    """Write a client: its ID or address; an ID that looks like a number in quotes."""
+    return f'"{client}"' if client.isdecimal() else client
+
+
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _ASCII_BARS = str.maketrans("▏▎▍▌▋▊▉█", "...#####")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kdissect.cli.help import command
-from kdissect.cli.options import color_option, input_options, names_option, preference_option
+from kdissect.cli.options import at_least, color_option, input_options, names_option, preference_option
 from kdissect.cli.run import Query, open_run
 from kdissect.cli.terminal import style_of, width
 from kdissect.stats.quality import GOOD
@@ -26,15 +26,13 @@ Examples:
   kdissect check --json capture.pcap | jq -r .verdict
   tcpdump -i eth0 -w - -c 10000 port 9092 | kdissect check -
 
-The verdict on the capture is the worst that applies: empty, no Kafka, lossy, cut (Kafka messages cut by the
-snapshot length), one-sided, damaged (a file), partly unread (messages that could not be decoded), incomplete
-(more than one exchange in 20 was not fully captured), good. A request that the broker did not answer is
-fully captured.
+The verdict on the capture is the worst that applies: empty, no Kafka, lossy, truncated (Kafka messages, by
+the snapshot length), one-sided, damaged (a file), partly decoded, incomplete (more than 1 in 20 exchanges not
+fully captured), good. A request that the broker did not answer can be fully captured.
 
-The verdict on the traffic: failing (a finding that is an error, or half of the requests unanswered or with
-errors), degraded (a warning, or one request in 20 unanswered or with errors), good;
-unknown if there are no requests, or one side of the traffic was not captured. kdissect summary shows what led
-to it.
+The verdict on the traffic: failing (a finding that is an error, or at least half of the requests unanswered
+or with errors), degraded (a warning, or at least 1 in 20 requests unanswered or with errors), good; unknown
+if there are no requests, or one side of the traffic was not captured. kdissect summary shows what led to it.
 """
 
 
@@ -47,7 +45,7 @@ to it.
 )
 @click.option(
     "--max-rows",
-    type=click.IntRange(min=1),
+    type=at_least(1),
     default=20,
     metavar="N",
     help="Rows per list. [default: 20]",

@@ -170,7 +170,8 @@ def option_groups(command: click.Command, context: click.Context) -> dict[str, l
     for option in options:
         flag, record = flag_of(option), option.get_help_record(context)
         if record is not None and (shown is None or flag in shown):
-            names, text = record
+            names, text = record[0], record[1].replace("  [", " [")
+            record = names, text
             groups[group_of(flag)].append(record if shown is None else (names, _first_sentence(text)))
     return {group: records for group, records in groups.items() if records}
 

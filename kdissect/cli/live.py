@@ -31,6 +31,7 @@ from kdissect.cli.live_run import (
 from kdissect.cli.monitor import MonitorOptions, monitor_options, open_monitor
 from kdissect.cli.options import (
     KEY_LOG_PREFERENCE,
+    at_least,
     combine,
     filter_options,
     live_options,
@@ -307,9 +308,7 @@ left by a killed run. manifest.json lists the finished files, and says whether t
 @mode_option
 @live_options
 @filter_options
-@click.option(
-    "-c", "--count", type=click.IntRange(min=1), metavar="N", help="Stop after showing N exchanges."
-)
+@click.option("-c", "--count", type=at_least(1), metavar="N", help="Stop after showing N exchanges.")
 @click.option("-l", is_flag=True, expose_value=False, hidden=True, help="Always so; as in tshark -l.")
 @click.option("-P", "--lines", is_flag=True, help="With -o: show exchanges too.")
 @click.option(

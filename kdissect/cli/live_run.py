@@ -31,7 +31,7 @@ from kdissect.capture.live import (
 from kdissect.capture.ongoing import Listening, Ongoing, Piped
 from kdissect.capture.privileges import check_output, chosen_user, drop_privileges
 from kdissect.capture.recording import NEVER, Recording, Thresholds
-from kdissect.cli.options import combine, to_local
+from kdissect.cli.options import at_least, combine, to_local
 from kdissect.cli.run import Selection, SingleRun, faults_named
 from kdissect.cli.terminal import FAILED, check_stdin, ctrl_c, output, warn
 from kdissect.errors import UsageError
@@ -105,9 +105,7 @@ interface_options = combine(
         metavar="FILTER",
         help=f'Capture filter, applied by the kernel: "tcp port 9092". [default: {DEFAULT_FILTER}]',
     ),
-    click.option(
-        "-s", "snaplen", type=click.IntRange(min=64), metavar="BYTES", help="Snapshot length in bytes."
-    ),
+    click.option("-s", "snaplen", type=at_least(64), metavar="BYTES", help="Snapshot length in bytes."),
     click.option(
         "-B",
         "buffer_bytes",

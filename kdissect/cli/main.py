@@ -107,7 +107,7 @@ OPTION_HINTS = {
     "-R": "--where, or -Y, selects the exchanges to show",
     "-s": "the snapshot length was set when the capture was recorded (tcpdump -s)",
     "-T": "the formats are --json, --csv, -e NAME,... (without -T), -V (all fields), -x (their bytes)",
-    "--sort": "--order of read, and --order-by of summary",
+    "--sort": "use --order with read, --order-by with summary",
     "-v": "-V shows all fields of an exchange",
     "-X": "-x shows the bytes of each field",
     "-z": "-q counts exchanges and errors",

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
             """Write what is buffered."""
 
 
-_TIMES = "; ".join(f"{name}: {text}" for name, text in FORMATS.items())
+_TIMES = ", ".join(f"{name}: {text}" for name, text in FORMATS.items())
 
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="One JSON object per line (keys: docs/columns.md)."
@@ -40,8 +40,7 @@ times_option = click.option(
     "-t",
     "times",
     type=click.Choice(list(FORMATS)),
-    metavar="FORMAT",
-    help=f"Time format: {', '.join(FORMATS)}; {_TIMES}.",
+    help=f"Time format; {_TIMES}. [default: ud; u for lines on a terminal]",
 )
 
 fields_option = click.option(
@@ -65,7 +64,7 @@ output_options = combine(
         "-V",
         "tree",
         is_flag=True,
-        help="Show all fields of requests and responses, with the meaning of values.",
+        help="Show all fields, with the meaning of values.",
     ),
     click.option("-x", "show_bytes", is_flag=True, help="Like -V, with the offset and bytes of each field."),
     click.option(

@@ -24,6 +24,7 @@ import click
 
 from kdissect.capture.inputs import STDIN
 from kdissect.capture.reader import Readable, open_capture
+from kdissect.cli.options import at_least
 from kdissect.cli.run import Run, Selection, Totals, faults_named
 from kdissect.cli.terminal import ctrl_c, output, progress
 from kdissect.errors import KdissectError
@@ -403,11 +404,12 @@ def jobs_option(single_process: str, guarantee: str = "The output is the same.")
         "-j",
         "--jobs",
         "jobs",
-        type=click.IntRange(min=1),
+        type=at_least(1),
         metavar="N",
         help=(
             f"Worker processes, each handling some of the connections. {guarantee} [default: all cores for "
-            f"{WORTH_PACKETS:,} or more small packets, otherwise 1] {single_process}"
+            f"{WORTH_PACKETS:,} or more packets that average at most {SMALL_BYTES} bytes, otherwise 1] "
+            f"{single_process}"
         ),
     )
 

@@ -9,6 +9,7 @@ import click
 
 from kdissect.cli.help import command
 from kdissect.cli.options import (
+    at_least,
     exchange_option,
     filter_options,
     input_options,
@@ -60,9 +61,7 @@ anomalies after "!". On a narrow terminal some columns are omitted; files and pi
 @names_option(f"{WINDOW}; {WHOLE} if a filter names topics of a file")
 @filter_options
 @exchange_option("Show only this exchange.")
-@click.option(
-    "-c", "--count", type=click.IntRange(min=1), metavar="N", help="Stop after showing N exchanges."
-)
+@click.option("-c", "--count", type=at_least(1), metavar="N", help="Stop after showing N exchanges.")
 @output_options
 @click.option(
     "-w",
@@ -95,8 +94,9 @@ anomalies after "!". On a narrow terminal some columns are omitted; files and pi
 @click.option(
     "--order",
     type=click.Choice([COMPLETION, TIME]),
-    help="completion: as responses arrive; time: as requests were sent, except those that took longer than "
-    f"1 s and are marked late. [default: {TIME} for lines of files on a terminal, otherwise {COMPLETION}]",
+    help="completion: as responses arrive; time: as requests were sent. A row waits at most 1 s for an "
+    "earlier request, whose row is then marked late. "
+    f"[default: {TIME} for lines of files on a terminal, otherwise {COMPLETION}]",
 )
 @jobs_option("Always 1 for -w, -q, -t d, -t dd, --order time, stdin, and lines on a terminal.")
 @click.option("-l", "flush", is_flag=True, help="Flush after each exchange (line-buffered), as in tshark -l.")
@@ -115,7 +115,8 @@ def read(
     """Show the exchanges (requests and their responses) in a capture.
 
     FILE is pcap or pcapng, optionally compressed with gzip, zstd or lz4, a directory of such files, or a glob
-    in quotes; - is stdin. Several files are merged by time. Kafka is recognized on any port.
+    in quotes; - is stdin. Several files are merged by time. Kafka is recognized on any port. In lines, "!"
+    marks anomalies.
     """
     query = Query.take(options, names=WINDOW)
     output = ExchangeOutput.take(options, {"-w": target is not None})

@@ -13,6 +13,7 @@ import click
 from kdissect.cli.help import command
 from kdissect.cli.live_run import LiveOptions, interface_options, open_live_run, take_capture_settings
 from kdissect.cli.options import (
+    at_least,
     color_option,
     csv_option,
     exchange_option,
@@ -77,8 +78,8 @@ EXAMPLES = """\b
 Examples:
   kdissect records capture.pcap
   kdissect records --topic orders --partition 3 --offset 1000..1999 capture.pcap
-  kdissect records --produced --key 'customer-7*' --header trace-id=4bf92f capture.pcap
   kdissect records -Y 'partition == 3 and value.order.count > 2' capture.pcap
+  kdissect records --produced --key 'customer-7*' --header trace-id=4bf92f capture.pcap
   kdissect records --grep '(?i)timeout|refused' capture.pcap
   kdissect records -V --topic orders --offset 1000 capture.pcap
   kdissect records --trace 4bf92f3577b34da6a3ce929d0e0e4736 capture.pcap
@@ -165,7 +166,7 @@ empty or new.
 @click.option("--produced", is_flag=True, help="Only records sent by clients.")
 @click.option("--fetched", is_flag=True, help="Only records sent by brokers, to clients or to each other.")
 @click.option("--unique", is_flag=True, help="Show each record (topic, partition and offset) only once.")
-@click.option("-c", "--count", type=click.IntRange(min=1), metavar="N", help="Stop after showing N records.")
+@click.option("-c", "--count", type=at_least(1), metavar="N", help="Stop after showing N records.")
 @click.option("-V", "tree", is_flag=True, help="Show each record as a tree, with all its fields.")
 @click.option("-x", "show_bytes", is_flag=True, help="Like -V, with a hex dump of key and value.")
 @click.option("--full", is_flag=True, help="With -V and -x: do not truncate long strings, bytes or headers.")

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kdissect.cli.help import command
-from kdissect.cli.options import color_option, filter_options, input_options, names_option, preference_option
+from kdissect.cli.options import (
+    at_least,
+    color_option,
+    filter_options,
+    input_options,
+    names_option,
+    preference_option,
+)
 from kdissect.cli.parallel_run import jobs_option, processes
 from kdissect.cli.run import Query, Run, Selection, open_run
 from kdissect.cli.terminal import output, style_of, width
@@ -72,7 +79,7 @@ def _to_interval(text: str) -> int:
 )
 @click.option(
     "--max-rows",
-    type=click.IntRange(min=1),
+    type=at_least(1),
     metavar="N",
     help=f"Rows per table. [default: {ROWS}; with --json all]",
 )
@@ -168,7 +175,11 @@ def summary(
             json_writer(run.out)(json_document(limited(document, max_rows)))
         else:
             columns = width(run.out)
-            first = (overview if shows_overview else verdicts)(summary, columns)
+            first = (
+                overview(summary, columns)
+                if shows_overview
+                else verdicts(summary, columns, shows_reason=FINDINGS not in parts)
+            )
             tables = summary_page.sections(
                 document,
                 limit=max_rows or ROWS,

@@ -341,7 +341,7 @@ def _loss_findings(
         percent = 100 * cut / max(1, sum(each.packets for each in interfaces))
         longest = max(each.cut_to or 0 for each in interfaces)
         yield _finding(
-            quality.CUT if counts.get("kafka_cut_bytes") else quality.GOOD,
+            quality.TRUNCATED if counts.get("kafka_cut_bytes") else quality.GOOD,
             f"{_plural(cut, 'packet')} ({percent:.1f}%) truncated to {longest:,} bytes; bodies are decoded "
             "up to there.",
             "Capture whole packets: tcpdump -s 0.",
@@ -419,7 +419,7 @@ def _messages(
     if unknown:
         names = ", ".join(f"{each.api or f'API {each.api_key}'} v{each.api_version}" for each in unknown[:3])
         yield _finding(
-            quality.UNREAD,
+            quality.PARTLY_DECODED,
             f"{_plural(sum(each.exchanges for each in unknown), 'exchange')} with APIs or versions unknown "
             f"to this version of kdissect: {names}{', ...' if len(unknown) > 3 else ''}.",
             "Upgrade kdissect: a newer version may decode them.",
@@ -427,7 +427,7 @@ def _messages(
     if errors := [each for each in anomalies if each.severity == ERROR]:
         kinds = ", ".join(f"{each.exchanges:,} {each.anomaly}" for each in errors)
         yield _finding(
-            quality.UNREAD,
+            quality.PARTLY_DECODED,
             f"Parts of messages could not be decoded: {kinds}.",
             f"Details: kdissect read -V --exchange {errors[0].example} FILE.",
         )

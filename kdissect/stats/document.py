@@ -32,11 +32,13 @@ class Verdict:
 
     verdict: str = described(
         "Of a capture: as `verdict` in `kdissect check`. Of the traffic: failing (a finding that is an "
-        "error, or half of the requests without answer or with errors), degraded (a warning, or one in 20), "
-        "good, or unknown (no requests, or one side of the traffic was not captured)."
+        "error, or at least half of the requests unanswered or with errors), degraded (a warning, or at "
+        "least 1 in 20), good, or unknown (no requests, or one side of the traffic was not captured)."
     )
     message: str = described("The figures behind it.")
-    reason: str | None = described("The worst finding that led to it; null if it is good, or there is none.")
+    reason: str | None = described(
+        "The worst finding that led to it, and the number of others; null if there is none."
+    )
 
 
 # ------------------------------------------------------------------------------------------------------------

@@ -45,13 +45,18 @@ def health(findings: Sequence[FindingRow], load: Load) -> Verdict:
     return Verdict(
         verdict=verdict,
         message=_figures(load, requests, findings),
-        reason=None if worst is None else headline(worst),
+        reason=None if worst is None else headline(worst) + _and_others(findings),
     )
 
 
 def headline(finding: FindingRow) -> str:
     """A finding in one line, what happened first."""
     return f"{finding.rule}: {finding.message} ({finding.subject})"
+
+
+def _and_others(findings: Sequence[FindingRow]) -> str:
+    others = sum(finding.severity in _VERDICTS for finding in findings) - 1
+    return f"; {many(others, 'more finding')}" if others else ""
 
 
 def _figures(load: Load, requests: int, findings: Sequence[FindingRow]) -> str:

@@ -12,11 +12,11 @@ from kdissect.limits import MOST_COUNT
 from kdissect.stats.document import Verdict, described
 
 # Verdicts, the worst first: the first that applies is reported.
-EMPTY, NO_KAFKA, LOSSY, CUT, ONE_SIDED, DAMAGED, UNREAD, INCOMPLETE, GOOD = (
-    *("empty", "no Kafka", "lossy", "cut", "one-sided", "damaged", "partly unread", "incomplete"),
+EMPTY, NO_KAFKA, LOSSY, TRUNCATED, ONE_SIDED, DAMAGED, PARTLY_DECODED, INCOMPLETE, GOOD = (
+    *("empty", "no Kafka", "lossy", "truncated", "one-sided", "damaged", "partly decoded", "incomplete"),
     "good",
 )
-VERDICTS = (EMPTY, NO_KAFKA, LOSSY, CUT, ONE_SIDED, DAMAGED, UNREAD, INCOMPLETE, GOOD)
+VERDICTS = (EMPTY, NO_KAFKA, LOSSY, TRUNCATED, ONE_SIDED, DAMAGED, PARTLY_DECODED, INCOMPLETE, GOOD)
 
 
 def total(*counts: int | None) -> int | None:
@@ -171,7 +171,8 @@ class Check:
 
     schema_version: int = described("Version of this schema: raised when a key is renamed or removed.")
     verdict: str = described(
-        "Of the capture: empty, no Kafka, lossy, cut, one-sided, damaged, partly unread, incomplete or good."
+        "Of the capture: empty, no Kafka, lossy, truncated, one-sided, damaged, partly decoded, incomplete "
+        "or good."
     )
     message: str = described("How many exchanges were fully captured.")
     health: Verdict = described("Of the traffic, as in `kdissect summary`.")

@@ -32,7 +32,9 @@ def sections(check: quality.Check, *, limit: int) -> Iterator[PageSection]:
     notes = tuple(f"- {each.message}{f' {each.advice}' if each.advice else ''}" for each in check.findings)
     yield PageSection(f"capture: {check.verdict}, {check.message}", notes=notes)
     health = check.health
-    notes = () if health.reason is None else (f"- {health.reason}", "details: kdissect summary FILE")
+    notes = (
+        () if health.reason is None else (f"- {health.reason}", "details: kdissect summary --findings FILE")
+    )
     yield PageSection(f"traffic: {health.verdict}, {health.message}", notes=notes)
     for file in check.files[:limit]:
         yield PageSection("stdin" if file.file == STDIN else file.file, notes=tuple(_file(file)))
@@ -42,17 +44,18 @@ def sections(check: quality.Check, *, limit: int) -> Iterator[PageSection]:
     if check.connections.total or check.connections.without_data:
         yield PageSection("Connections", notes=tuple(_connections(check)))
     if check.connections.not_kafka:
-        yield table("Skipped", _NOT_KAFKA, check.connections.not_kafka, limit=limit)
+        yield table("Other protocols", _NOT_KAFKA, check.connections.not_kafka, limit=limit)
     if check.exchanges.total:
         yield PageSection("Exchanges", notes=tuple(_exchanges(check.exchanges)))
     if check.anomalies:
-        notes = ("details: kdissect read -V --exchange EXAMPLE FILE",)
+        meanings = (f"{each.anomaly}: {each.meaning}" for each in check.anomalies[:limit])
+        notes = (*meanings, "details: kdissect read -V --exchange EXAMPLE FILE")
         yield table("Anomalies", _ANOMALIES, check.anomalies, limit=limit, notes=notes)
     if check.notices:
         shown = check.notices[:limit]
         yield PageSection("Outside exchanges", notes=tuple(shown), left_out=len(check.notices) - len(shown))
     if check.unknown:
-        yield table("Unknown", _UNKNOWN, check.unknown, limit=limit)
+        yield table("Unknown APIs and versions", _UNKNOWN, check.unknown, limit=limit)
 
 
 def _file(file: quality.FilePart) -> Iterator[str]:

@@ -205,7 +205,7 @@ def _what(row: FailureNow | RebalanceNow) -> str:
     if isinstance(row, FailureNow):
         return row.failure.error
     before, after = row.rebalance.generation_before, row.rebalance.generation_after
-    return f"rebalance {'?' if before is None else before} -> {after}"
+    return f"rebalance gen {'?' if before is None else before} -> {after}"
 
 
 def _times(row: FailureNow | RebalanceNow) -> int | None:
@@ -214,7 +214,8 @@ def _times(row: FailureNow | RebalanceNow) -> int | None:
 
 def _where(row: FailureNow | RebalanceNow) -> str:
     if isinstance(row, FailureNow):
-        return facts(f"{row.failure.api} of {row.failure.client}", named("topic", row.failure.topic))
+        failure, note = row.failure, "expected" if row.is_expected else ""
+        return facts(f"{failure.api} of {failure.client}", named("topic", failure.topic), note)
     rebalance = row.rebalance
     return facts(
         row.group,

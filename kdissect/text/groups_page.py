@@ -16,23 +16,24 @@ if TYPE_CHECKING:
 _OFFSETS = 4  # partition numbers listed for a topic, at most
 _CAUSES = {
     "first": "first member joined",
-    "join": "joined",
-    "return": "rejoined",
-    "leave": "left",
-    "timeout": "timed out",
+    "join": "member joined",
+    "return": "member rejoined",
+    "leave": "member left",
+    "timeout": "member timed out",
     "subscription": "subscription changed",
-    "revocation": "revoked partitions",
+    "revocation": "member revoked partitions",
     "protocol": "assignor changed",
     "metadata": "leader rejoined after topics changed",
-    "rejoin": "rejoined",
+    "rejoin": "member rejoined",
     "unknown": "not captured",
 }
 _CAUSED_BY = {
     "first": "{} joined (first member)",
+    "subscription": "{} changed its subscription",
     "protocol": "assignor changed by {}",
     "metadata": "leader {} rejoined after topics changed",
 }
-"""Causes with a client that does not come first."""
+"""Causes with a client, unless it replaces "member"."""
 
 
 def sections(
@@ -69,14 +70,16 @@ def cause(row: CauseRow) -> str:
     who = row.client or row.member_id
     text = _CAUSES.get(row.cause, row.cause)
     if who:
-        text = _CAUSED_BY.get(row.cause, f"{{}} {text}").format(who)
+        text = _CAUSED_BY.get(row.cause, text.replace("member", "{}", 1)).format(who)
     return f'{text}, "{row.reason}"' if row.reason else text
 
 
 def counted_causes(causes: Mapping[str, int]) -> str:
-    """``5 joined, 4 left, 1 timed out``: the most frequent first."""
+    """``5x member joined, 4x member left, member timed out``: the most frequent first."""
     ordered = sorted(causes.items(), key=lambda item: -item[1])
-    return listed([f"{count:,} {_CAUSES.get(name, name)}" for name, count in ordered])
+    return listed(
+        [f"{f'{count:,}x ' if count > 1 else ''}{_CAUSES.get(name, name)}" for name, count in ordered]
+    )
 
 
 def _storm(storm: StormRow) -> str:

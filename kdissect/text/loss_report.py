@@ -59,7 +59,7 @@ def _dropped(counts: Mapping[str, int]) -> list[str]:
         lines.append(f"{text}; --limits stream_bytes_in_all=SIZE holds more")
     if forgotten := counts.get("ended_forgotten", 0):
         text = (
-            f"{many(forgotten, 'closed connection')} forgotten early; repeated packets of theirs are "
+            f"{many(forgotten, 'closed connection')} forgotten early; their repeated packets are "
             "counted again"
         )
         lines.append(f"{text}; --limits ended_connections=N keeps more")

@@ -113,7 +113,7 @@ class Metrics:
         self._service = self._histogram("service", "Latency without queuing, quotas, retransmission, waits.")
         self._wait = self._histogram("wait", "Time that the broker waited for records or group members.")
         self._undetermined = self._counter(
-            "undetermined", "Responses of which neither service nor wait is known.", "api"
+            "undetermined", "Responses whose service time and wait are unknown.", "api"
         )
         self._records = self._counter("topic_records", "Records, by topic.", "topic", "direction")
         self._bytes = self._counter("topic_bytes", "Bytes of record batches.", "topic", "direction")

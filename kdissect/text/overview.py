@@ -3,8 +3,8 @@
     capture     good: all 233 exchanges fully captured; packets span 11.18s
     traffic     degraded: 233 requests, 0 unanswered, 0 with errors
     findings    warning rebalance-storm: 10 rebalances within 8 s (5 join, ... (group restless)
-    groups      restless: empty, 1 storm, 11 rebalances (5 joined, 4 left, 1 timed out and 1 more)
-    more        1 finding, 2 groups, 8 partition readers
+    groups      restless: empty, 1 storm, 10 rebalances (5x member joined, 5x member left)
+    more        1 finding, 2 groups, 8 consumer-partition pairs
                 kdissect summary --findings --groups --lag FILE
 
 The worst of each kind come first, and the rest is counted. An item takes up to three lines, as long as all
@@ -18,7 +18,18 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.anomalies import ERROR, WARNING
-from kdissect.phrases import columns_of, cut, duration, facts, listed, many, printable, topic_label, wrapped
+from kdissect.phrases import (
+    client_label,
+    columns_of,
+    cut,
+    duration,
+    facts,
+    listed,
+    many,
+    printable,
+    topic_label,
+    wrapped,
+)
 from kdissect.stats.health import DEGRADED, FAILING, headline
 from kdissect.stats.quality import EMPTY, GOOD, INCOMPLETE, NO_KAFKA
 from kdissect.text.groups_page import cause, counted_causes
@@ -58,9 +69,9 @@ def overview(summary: Summary, width: int | None) -> PageSection:
     return _section(blocks, width)
 
 
-def verdicts(summary: Summary, width: int | None) -> PageSection:
-    """The verdicts on capture and traffic only."""
-    return _section([*_verdicts(summary, shows_reason=True)], width)
+def verdicts(summary: Summary, width: int | None, *, shows_reason: bool) -> PageSection:
+    """The verdicts on capture and traffic only. ``shows_reason``: with the worst finding."""
+    return _section([*_verdicts(summary, shows_reason=shows_reason)], width)
 
 
 def _section(blocks: Sequence[_ScreenBlock], width: int | None) -> PageSection:
@@ -107,7 +118,7 @@ _FINDINGS, _GROUPS, _ERRORS, _UNANSWERED = 5, 3, 3, 2  # items at most; one line
 
 
 def _verdicts(summary: Summary, *, shows_reason: bool = False) -> Iterator[_ScreenBlock]:
-    """``shows_reason``: of the verdict on the traffic. It is the first finding."""
+    """``shows_reason``: see ``verdicts``."""
     quality, health = summary.quality, summary.health
     if quality is not None:
         style = "" if quality.verdict == GOOD else _STYLES.get(quality.verdict, _RED)
@@ -118,7 +129,7 @@ def _verdicts(summary: Summary, *, shows_reason: bool = False) -> Iterator[_Scre
         style = _STYLES.get(health.verdict, "")
         texts = [f"{health.verdict}: {health.message}"]
         if health.reason and shows_reason:
-            texts.append(health.reason)
+            texts += health.reason, f"details: {_COMMAND}summary --findings FILE"
         yield _ScreenBlock("traffic", [(text, style) for text in texts])
 
 
@@ -174,7 +185,11 @@ def _errors(summary: Summary) -> _ScreenBlock | None:
     items = [
         (
             f"{row.count - row.expected:,} {row.error}: "
-            + facts(row.api, f"topic {topic_label(row.topic)}" if row.topic else "", f"client {row.client}"),
+            + facts(
+                row.api,
+                f"topic {topic_label(row.topic)}" if row.topic else "",
+                f"client {client_label(row.client)}",
+            ),
             "",
         )
         for row in rows[:_ERRORS]
@@ -188,8 +203,9 @@ def _unanswered(summary: Summary) -> _ScreenBlock | None:
     items = []
     for row in rows[:_UNANSWERED]:
         topics = f" ({listed([topic_label(topic) for topic in row.topics], 'topic')})" if row.topics else ""
-        age = duration(row.age_us * 1000)
-        items.append((f"{age}: {row.api}{topics} from {row.client} to {row.broker} ({row.exchange})", ""))
+        age = f"outstanding for {duration(row.age_us * 1000)}"
+        ends = f"{client_label(row.client)} to {row.broker}"
+        items.append((f"{row.api}{topics} from {ends}, {age} ({row.exchange})", ""))
     return _ScreenBlock("unanswered", items, max(0, count - len(items))) if items else None
 
 
@@ -202,14 +218,14 @@ def _more(summary: Summary) -> _ScreenBlock | None:
     counts = (
         ("--findings", len(summary.findings or ()), "finding", ""),
         ("--groups", len(groups), "group", ""),
-        ("--lag", len(lag), "partition reader", ""),
+        ("--lag", len(lag), "consumer-partition pair", ""),
         ("--transactions", len(producers), "producer", f" ({is_open:,} open)" if is_open else ""),
         ("--connections", len(summary.client_connections or ()), "client-broker pair", ""),
         (
             "--versions",
             len(versions.used) if versions else 0,
-            "API version",
-            f" used by clients{f' ({rejected:,} rejected)' if rejected else ''}",
+            "client-API-version combination",
+            f" ({rejected:,} rejected)" if rejected else "",
         ),
     )
     shown = [each for each in counts if each[1]]

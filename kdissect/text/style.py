@@ -34,7 +34,8 @@ _RELATIVE_WIDTH = 6  # sign, four digits and the decimal point
 _HEADINGS = {
     **dict.fromkeys(("a", "ad"), "TIME (local)"),
     **dict.fromkeys(("u", "ud"), "TIME (UTC)"),
-    **dict.fromkeys(("d", "dd"), "DELTA"),
+    **dict.fromkeys(("d", "dd"), "DELTA (s)"),
+    "r": "TIME (s)",
 }
 _WIDTHS = {"u": 9, "a": 9, "ud": 21, "ad": 26, "e": 11, "r": 2, "d": 2, "dd": 2}  # without the digits
 _SECOND = 1_000_000_000
@@ -219,8 +220,8 @@ def unpainted(text: str) -> str:
 
 
 def folded(line: str, max_width: int) -> list[str]:
-    """Break a line, in color or not, between words if possible. What follows is indented more than the line,
-    or than the text of a field after offset and bytes.
+    """Break a line, in color or not, between words if possible, otherwise after a hyphen. What follows is
+    indented more than the line, or than the text of a field after offset and bytes.
     """
     if columns_of(unpainted(line)) <= max_width:
         return [line]
@@ -228,7 +229,7 @@ def folded(line: str, max_width: int) -> list[str]:
     indent = min(start.end() if start else 0, max_width // 2) + 2
     lines: list[str] = []
     current: list[str] = []
-    used, last_blank = 0, 0
+    used, last_blank, last_hyphen = 0, 0, 0
     for piece in _SEQUENCE.split(line):
         if piece.startswith("\x1b"):
             current.append(piece)
@@ -236,14 +237,16 @@ def folded(line: str, max_width: int) -> list[str]:
         for character in piece:
             columns = columns_of(character)
             if used + columns > max_width:
-                cut_at = last_blank or len(current)
+                cut_at = last_blank or last_hyphen or len(current)
                 lines.append("".join(current[:cut_at]).rstrip(" "))
                 current = [" " * indent, *current[cut_at:]]
-                used, last_blank = columns_of(unpainted("".join(current))), 0
+                used, last_blank, last_hyphen = columns_of(unpainted("".join(current))), 0, 0
             current.append(character)
             used += columns
             if character == " " and used > 2 * indent:
                 last_blank = len(current)
+            elif character == "-" and used > 2 * indent:
+                last_hyphen = len(current)
     return [*lines, "".join(current)]
 
 

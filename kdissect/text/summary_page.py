@@ -338,7 +338,7 @@ _ERRORS = (
     View("EXAMPLE", lambda row: row.example, keep=True),
 )
 _UNANSWERED = (
-    View("AGE", lambda row: us(row.age_us), right=True, keep=True),
+    View("OUTSTANDING", lambda row: us(row.age_us), right=True, keep=True),
     View("API", lambda row: row.api, keep=True),
     View("CLIENT", lambda row: row.client, keep=True, shrinks=True),
     View("BROKER", lambda row: row.broker, shrinks=True),
@@ -372,7 +372,7 @@ _WAITS = (
 
 
 _LAG = (
-    View("READER", lambda row: f"{row.kind} {row.name}", keep=True, shrinks=True),
+    View("CONSUMER", lambda row: f"{row.kind} {row.name}", keep=True, shrinks=True),
     View("PARTITION", _partition, keep=True, shrinks=True),
     View("LAG", lambda row: number(row.lag), right=True, keep=True),
     View("FIRST LAG", lambda row: number(row.lag_first), right=True, keep=True),
@@ -391,7 +391,9 @@ _LAG = (
 def lag_sections(rows: Sequence[LagRow], *, limit: int | None, narrow: bool = False) -> Iterator[PageSection]:
     """Yield one table; the largest lag comes first."""
     lagging = sum(1 for row in rows if row.lag)
-    notes = (f"{many(len(rows), 'partition reader')}, {lagging:,} lagging at the end; LAG is in records",)
+    notes = (
+        f"{many(len(rows), 'consumer-partition pair')}, {lagging:,} lagging at the end; LAG is in records",
+    )
     yield table("Lag", _LAG, rows, limit=limit, narrow=narrow, notes=notes)
 
 
@@ -445,8 +447,9 @@ def connection_sections(
     total = sum(row.connections for row in rows)
     unopened = sum(row.refused + row.unanswered for row in rows)
     notes = (
-        f"{many(total, 'connection')} to Kafka listeners, {unopened:,} of them did not open",
-        "RTT: P50 and P99 from the place of capture to that end; ZERO WINDOW: time its receive window was 0",
+        f"{many(total, 'connection')} to Kafka listeners, {unopened:,} did not open",
+        "RTT: P50 and P99 between the point of capture and that end",
+        "ZERO WINDOW: how long the receive window of that end was zero",
     )
     views = _TCP if any(row.tls for row in rows) else _TCP[:-1]
     yield table("TCP connections", views, rows, limit=limit, narrow=narrow, notes=notes)

@@ -100,7 +100,7 @@ def test_verdicts(tmp_path: Path, capsys: Capsys) -> None:
         assert verdict(capsys, write(tmp_path / "a.pcap", capture)) == expected
     path = tmp_path / "cut.pcap"
     path.write_bytes(pcap(((packet.time_ns, packet.data) for packet in cut.packets), longer=40))
-    assert verdict(capsys, str(path)) == "cut"
+    assert verdict(capsys, str(path)) == "truncated"
 
 
 def test_a_damaged_file_is_reported(tmp_path: Path, capsys: Capsys) -> None:

@@ -127,7 +127,7 @@ def test_another_file(configured: Configured, tmp_path: Path, monkeypatch: pytes
         (
             "[read]\ncount = 0",
             "read {file}",
-            "{config}: Invalid value for '-c' / '--count': 0 is not in the range",
+            "{config}: Invalid value for '-c' / '--count': invalid number \"0\": use 1 or more",
         ),
         ('[read]\nlimits = ["x=1"]', "read {file}", "{config}: Invalid value for '--limits': unknown limit"),
         (

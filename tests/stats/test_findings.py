@@ -77,7 +77,7 @@ def test_nothing_to_say() -> None:
         ),
         (
             {"files": interface(cut=5, cut_to=96), "counts": {"kafka_cut_bytes": 9}},
-            "cut",
+            "truncated",
             "5 packets (5.0%) truncated to 96 bytes; bodies are decoded up to there.",
         ),
         (
@@ -131,12 +131,12 @@ def test_nothing_to_say() -> None:
         ),
         (
             {"unknown": [UNKNOWN]},
-            "partly unread",
+            "partly decoded",
             "2 exchanges with APIs or versions unknown to this version of kdissect: Metadata v99.",
         ),
         (
             {"anomalies": [ANOMALY, replace(ANOMALY, severity="note")]},
-            "partly unread",
+            "partly decoded",
             "Parts of messages could not be decoded: 3 malformed_body.",
         ),
         (
@@ -180,7 +180,7 @@ def test_the_worst_comes_first() -> None:
         counts={"kafka_gaps": 1, "shed": 1},
         files=interface(cut=1, cut_to=9),
     )
-    assert [verdict for verdict, _ in output] == ["lossy", "partly unread", "good", "good"]
+    assert [verdict for verdict, _ in output] == ["lossy", "partly decoded", "good", "good"]
 
 
 def test_what_is_not_all_is_not_called_a_hundred_percent() -> None:

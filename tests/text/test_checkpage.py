@@ -82,7 +82,7 @@ capture: lossy, 1 of 3 exchanges fully captured (33.3%)
 
 traffic: failing, 3 requests, 0 unanswered, 2 with errors
 - some-rule: it failed (client a)
-details: kdissect summary FILE
+details: kdissect summary --findings FILE
 
 a.pcapng
 pcapng, little endian, zstd, 12.3 KB, written by dumpcap
@@ -102,7 +102,7 @@ plus 3 without data
 Kafka: 2 captured from the start, 1 joined mid-stream, 1 one-sided
 4 closed by FIN, 1 still open at the end
 
-Skipped
+Other protocols
 PROTOCOL  ENDPOINT       CONNECTIONS
 TLS       10.0.0.2:9093            1
 1 more; use --max-rows to show them
@@ -112,11 +112,12 @@ Exchanges
 affected by gaps and truncation: 4 lost, 1 incomplete
 
 Anomalies
+gap: ...
 details: kdissect read -V --exchange EXAMPLE FILE
 ANOMALY  SEVERITY  EXCHANGES  EXAMPLE
 gap      warning           2  c0ffee/1
 
-Unknown
+Unknown APIs and versions
 API KEY  API       VERSION  EXCHANGES
       3  Metadata       99          1
 """

@@ -88,7 +88,7 @@ def test_news_are_errors_and_rebalances_the_latest_first() -> None:
     ]
     assert [row[1:] for row in cells] == [
         ["NOT_LEADER_OR_FOLLOWER", "1", "Produce of shop, topic refunds"],
-        ["rebalance ? -> 1", "-", "g, 1 member, not captured"],
+        ["rebalance gen ? -> 1", "-", "g, 1 member, not captured"],
     ]
 
 

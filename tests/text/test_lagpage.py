@@ -20,4 +20,4 @@ def test_a_table_of_readers(narrow: bool) -> None:
 
 def test_no_readers() -> None:
     (section,) = sections([], limit=3)
-    assert section.notes == ("0 partition readers, 0 lagging at the end; LAG is in records",)
+    assert section.notes == ("0 consumer-partition pairs, 0 lagging at the end; LAG is in records",)

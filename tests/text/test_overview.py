@@ -73,7 +73,7 @@ def test_causes_of_rebalances() -> None:
     assert lines[3:5] == [
         (
             "groups      restless: empty, 1 storm, 11 rebalances "
-            "(5 joined, 4 left, 1 first member joined and 1 more)"
+            "(5x member joined, 4x member left, first member joined and 1 more)"
         ),
         "            calm: empty, 1 rebalance (calm joined (first member))",
     ]

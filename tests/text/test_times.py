@@ -82,8 +82,8 @@ def test_timestamps_of_the_wire() -> None:
         ("u", "TIME (UTC)", "14:13:20.123"),
         ("ud", "TIME (UTC)", "2026-09-21T14:13:20.123"),
         ("e", "TIME", "1790000000.123"),
-        ("r", "     TIME", "    0.000"),
-        ("d", "    DELTA", "    0.000"),
+        ("r", " TIME (s)", "    0.000"),
+        ("d", "DELTA (s)", "    0.000"),
     ],
 )
 def test_in_a_column_the_heading_says_the_zone(name: str, heading: str, text: str) -> None:

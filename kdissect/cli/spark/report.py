@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kdissect.cli.help import command
-from kdissect.cli.options import color_option
+from kdissect.cli.options import at_least, color_option
 from kdissect.cli.spark import target_options
 from kdissect.cli.terminal import output, style_of, warn, width
 from kdissect.errors import UsageError
@@ -88,7 +88,7 @@ def _to_reports(text: str) -> tuple[str, ...]:
 @click.option("--interval", metavar="TIME", help="Group by time interval: 10s, 1m, 1h.")
 @click.option(
     "--max-rows",
-    type=click.IntRange(min=1),
+    type=at_least(1),
     default=ROWS,
     show_default=True,
     metavar="N",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kdissect.cli.help import command
-from kdissect.cli.options import CSV_TEXTS, color_option
+from kdissect.cli.options import CSV_TEXTS, at_least, color_option
 from kdissect.cli.spark import target_options
 from kdissect.cli.spark.report import address
 from kdissect.cli.terminal import output, style_of, width
@@ -46,7 +46,7 @@ Examples:
 @click.option("--csv", "form", flag_value="csv", help=f"CSV with a header line. {CSV_TEXTS}")
 @click.option(
     "--max-rows",
-    type=click.IntRange(min=1),
+    type=at_least(1),
     metavar="N",
     help=f"Maximum rows. [default: {ROWS}; with --json and --csv all]",
 )

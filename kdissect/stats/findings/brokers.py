@@ -10,7 +10,7 @@ from kdissect.exchanges.outcomes import outstanding_ns, overdue_ns
 from kdissect.kafka.codes import error_code
 from kdissect.limits import MILLISECOND_NS
 from kdissect.model import ANSWERED, UNANSWERED
-from kdissect.phrases import duration, many, topic_label
+from kdissect.phrases import client_label, duration, many, topic_label
 from kdissect.stats.connection_log import BROKER, HANDSHAKE_APIS
 from kdissect.stats.findings.rule import APIS, SECOND_NS, Bursts, Evidence, Minutes, Rule
 from kdissect.stats.quantiles import Bounded, Distinct, Quantiles
@@ -89,7 +89,7 @@ class ConnectionChurn(Rule):
                     short.add_evidence(each)
             if short.busiest >= _MOST and short.count >= _SHARE * len(connected):
                 yield self.finding(
-                    f"client {client} at {ip}, broker {broker}",
+                    f"client {client_label(client)} at {ip}, broker {broker}",
                     f"{short.count:,} of {len(connected):,} connections carried at most {_REQUESTS} "
                     f"requests, {short.peak}",
                     short,
@@ -236,7 +236,7 @@ class NotLeader(Rule):
         for (client, topic), each in self.kept.items():
             if each.busiest >= _STORM:
                 yield self.finding(
-                    f"client {client}, topic {topic_label(topic)}",
+                    f"client {client_label(client)}, topic {topic_label(topic)}",
                     f"{each.count:,} responses from brokers that do not lead the partition, {each.peak}",
                     each,
                 )
@@ -278,7 +278,7 @@ class Sasl(Rule):
             by = f" with {mechanism}" if mechanism else ""
             severity = ERROR if each.count >= _LOOP else WARNING
             yield self.finding(
-                f"client {client} at {ip}", f"login{by} failed {times}: {error}", each, severity
+                f"client {client_label(client)} at {ip}", f"login{by} failed {times}: {error}", each, severity
             )
 
 
@@ -329,7 +329,7 @@ class Throttled(Rule):
         for (client, broker), each in self.kept.items():
             if each.count >= _MOST_THROTTLED or each.sum_ms >= _MOST_MS:
                 yield self.finding(
-                    f"client {client}, broker {broker}",
+                    f"client {client_label(client)}, broker {broker}",
                     f"{many(each.count, 'response')}, {duration(each.sum_ms * MILLISECOND_NS)} in total, "
                     f"longest {duration(each.most_ms * MILLISECOND_NS)}",
                     each,
@@ -407,7 +407,8 @@ class UnsupportedVersions(Rule):
     def findings(self) -> Iterator[FindingRow]:
         """Clients whose requests were rejected often."""
         for (client, broker, api, version, is_silent), each in self.kept.items():
-            about, connections = f"client {client}, {api} v{version}, broker {broker}", len(each.connections)
+            about = f"client {client_label(client)}, {api} v{version}, broker {broker}"
+            connections = len(each.connections)
             if is_silent:
                 # If only one direction was captured, a connection can have any number of them.
                 is_loop = connections >= _MOST_UNSUPPORTED and each.count <= 2 * connections
@@ -424,8 +425,10 @@ class UnsupportedVersions(Rule):
                 clients[client] = connections + 1, evidence
         for client, (connections, evidence) in clients.items():
             if connections >= _MOST_UNSUPPORTED:
-                sentence = f"ApiVersions was rejected on {connections:,} connections, and nothing followed"
-                yield self.finding(f"client {client}", sentence, evidence)
+                sentence = (
+                    f"ApiVersions was rejected on {connections:,} connections, and no other request followed"
+                )
+                yield self.finding(f"client {client_label(client)}", sentence, evidence)
 
 
 def _may_be_disconnected(exchange: Exchange) -> bool:
@@ -481,7 +484,7 @@ class RequestTimeouts(Rule):
             apis = ", ".join(f"{count:,} {api}" for api, count in ranked(each.apis).items())
             waited = f"outstanding for up to {duration(each.oldest_ns)}"
             message = f"{many(each.count, 'unanswered request')} ({apis}), {waited}"
-            yield self.finding(f"client {client}, broker {broker}", message, each)
+            yield self.finding(f"client {client_label(client)}, broker {broker}", message, each)
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -523,7 +526,9 @@ class ClientIds(Rule):
                     evidence = Evidence()
                     for _, each in known:
                         evidence.merge(each)
-                    yield self.finding(f"client {client}", f"used by {' and '.join(names)}", evidence)
+                    yield self.finding(
+                        f"client {client_label(client)}", f"used by {' and '.join(names)}", evidence
+                    )
                     break
 
 
@@ -592,7 +597,7 @@ class MetadataPolling(Rule):
             mean = each.bytes // max(1, each.count)
             if each.busiest >= (_MOST_LARGE if mean >= _LARGE_BYTES else _MOST_POLLING):
                 yield self.finding(
-                    f"client {client}",
+                    f"client {client_label(client)}",
                     f"{each.count:,} Metadata requests, {each.peak}, {each.for_all_topics:,} for all topics; "
                     f"responses average {mean:,} bytes",
                     each,

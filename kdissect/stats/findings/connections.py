@@ -15,7 +15,7 @@ from kdissect.limits import SECOND_NS
 from kdissect.model import ANSWERED, ORPHAN, UNANSWERED, Endpoint
 from kdissect.net.analysis import OPENED, REFUSED
 from kdissect.net.analysis import UNANSWERED as NOT_ANSWERED
-from kdissect.phrases import duration, many
+from kdissect.phrases import client_label, duration, many
 from kdissect.stats.connection_log import BROKER, CLIENT, TLS_ALERT
 from kdissect.stats.findings.rule import Bursts, Evidence, Minutes, Rule
 from kdissect.stats.quantiles import Bounded, Distinct
@@ -54,7 +54,9 @@ class ConnectionRule(Rule):
         """A finding about a client and a broker; an error from ``_OFTEN`` connections."""
         client, ip, broker = key
         severity = ERROR if evidence.count >= _OFTEN else self.severity
-        return self.finding(f"client {client} at {ip}, broker {broker}", message, evidence, severity)
+        return self.finding(
+            f"client {client_label(client)} at {ip}, broker {broker}", message, evidence, severity
+        )
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -554,7 +556,7 @@ class TlsPortMismatch(ConnectionRule):
         """Both kinds."""
         for (client, ip, broker), each in self.kept.items():
             yield self.finding(
-                f"client {client} at {ip}, broker {broker}",
+                f"client {client_label(client)} at {ip}, broker {broker}",
                 "the listener expects TLS: "
                 f"{many(each.count, 'plaintext request')} rejected with a TLS alert",
                 each,
@@ -667,7 +669,7 @@ class ResponseMismatch(ConnectionRule):
         for key, each in self.kept.items():
             client, ip, broker = key
             yield self.finding(
-                f"client {client} at {ip}, broker {broker}",
+                f"client {client_label(client)} at {ip}, broker {broker}",
                 f"{many(each.requests, 'response')} without a matching request on "
                 f"{many(each.count, 'connection')}",
                 each,
@@ -718,7 +720,7 @@ class ReconnectLoop(ConnectionRule):
             if each.busiest >= _LOOP and each.count >= _SHARE * each.all:
                 client, ip, broker = key
                 yield self.finding(
-                    f"client {client} at {ip}, broker {broker}",
+                    f"client {client_label(client)} at {ip}, broker {broker}",
                     f"no request served on {each.count:,} of {many(each.all, 'connection')}, "
                     f"{each.peak}; ended by "
                     f"{', '.join(each.ends.first(_OFTEN))}",
@@ -826,7 +828,7 @@ class NetworkLoss(ConnectionRule):
                 continue
             share, delays = each.lost / max(1, each.segments), each.delays
             message = (
-                f"{many(each.lost, 'retransmission')} of {each.segments:,} segments ({share:.1%}) on "
+                f"{many(each.lost, 'retransmission')} in {each.segments:,} segments ({share:.1%}) on "
                 f"{many(each.count, 'connection')}"
             )
             if each.syns:
@@ -839,7 +841,7 @@ class NetworkLoss(ConnectionRule):
                     f"({exchange})"
                 )
             evidence = delays if each.explains_latencies else each
-            yield self.finding(f"client {client} at {ip}, broker {broker}", message, evidence)
+            yield self.finding(f"client {client_label(client)} at {ip}, broker {broker}", message, evidence)
 
 
 _STALL_NS = SECOND_NS
@@ -888,7 +890,7 @@ class StalledReader(ConnectionRule):
                 f"; {each.waiting_bytes:,} bytes not acknowledged at the end" if each.waiting_bytes else ""
             )
             yield self.finding(
-                f"client {client} at {ip}, broker {broker}",
+                f"client {client_label(client)} at {ip}, broker {broker}",
                 f"the {end} did not read for {duration(each.stalled_ns)} in total on "
                 f"{many(each.count, 'connection')}, while {what} waited{waiting}",
                 each,

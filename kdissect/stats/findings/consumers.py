@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kdissect.anomalies import ERROR, WARNING
 from kdissect.exchanges.fetch_sessions import FetchSessions
 from kdissect.kafka.codes import error_code
-from kdissect.phrases import many, topic_label
+from kdissect.phrases import client_label, many, topic_label
 from kdissect.stats.findings.rule import SECOND_NS, Bursts, Evidence, Rule
 from kdissect.stats.groups import STORM, STORM_NS, Groups, causes, storms, timelines
 from kdissect.stats.lag import ClientLag
@@ -71,7 +71,7 @@ class EmptyPolls(Rule):
         for (client, connection), each in self.kept.items():
             if each.busiest >= _MOST and each.count >= _SHARE * each.responses:
                 yield self.finding(
-                    f"client {client}, connection {connection}",
+                    f"client {client_label(client)}, connection {connection}",
                     f"{each.count:,} of {each.responses:,} fetches returned nothing, {each.peak}; "
                     f"max_wait_ms is at most {each.max_wait_ms:,}",
                     each,
@@ -162,7 +162,7 @@ class FallingBehind(Rule):
             for each in partitions:
                 evidence.merge(each)
             yield self.finding(
-                f"client {client}, topic {topic_label(topic)}",
+                f"client {client_label(client)}, topic {topic_label(topic)}",
                 f"{last:,} records behind at the end, {first:,} when first seen; it reads {pace:,.0f} "
                 "records/s",
                 evidence,
@@ -249,7 +249,7 @@ class OutOfRange(Rule):
         for (client, topic), each in self.kept.items():
             times = "once" if each.count == 1 else f"{each.count:,} times"
             yield self.finding(
-                f"client {client}, topic {topic_label(topic)}",
+                f"client {client_label(client)}, topic {topic_label(topic)}",
                 f"requested an out-of-range offset {times}",
                 each,
             )
@@ -315,7 +315,9 @@ class RebalanceStorm(Rule):
 def _by(storm: Sequence[Rebalance]) -> str:
     """The clients that triggered most of them."""
     clients = Counter(each.causes[0].client_id for each in storm if each.causes)
-    named = [f"{client} ({many(count, 'time')})" for client, count in clients.most_common() if client]
+    named = [
+        f"{client_label(client)} ({many(count, 'time')})" for client, count in clients.most_common() if client
+    ]
     more = f" and {len(named) - _CLIENTS:,} more" if len(named) > _CLIENTS else ""
     return (
         f"; triggered by client{'s' if len(named) > 1 else ''} {', '.join(named[:_CLIENTS])}{more}"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kdissect.anomalies import ERROR, WARNING
 from kdissect.kafka.codes import error_name
-from kdissect.phrases import many, topic_label
+from kdissect.phrases import client_label, many, topic_label
 from kdissect.stats.findings.rule import Evidence, Minutes, Rule
 from kdissect.stats.quantiles import Distinct
 from kdissect.stats.sums import merged, summed
@@ -67,7 +67,7 @@ class ProduceRefused(Rule):
         """Clients whose records are rejected."""
         for (client, topic, error), each in self.kept.items():
             yield self.finding(
-                f"client {client}, topic {topic_label(topic)}",
+                f"client {client_label(client)}, topic {topic_label(topic)}",
                 f"{many(each.count, 'batch', 'batches')} rejected: {error}",
                 each,
             )
@@ -106,7 +106,7 @@ class AuthorizationDenied(Rule):
     def findings(self) -> Iterator[FindingRow]:
         """All clients that were denied something."""
         for (client, principal, api, error, name), each in self.kept.items():
-            who = f"client {client}" + (f" as {principal}" if principal else "")
+            who = f"client {client_label(client)}" + (f" as {principal}" if principal else "")
             what = f"{api} of {name}" if name else api
             times = "once" if each.count == 1 else f"{each.count:,} times"
             yield self.finding(who, f"{what} denied {times}: {error}", each)
@@ -213,7 +213,7 @@ class CoordinatorUnavailable(Rule):
         for (client, error), each in self.kept.items():
             if each.busiest >= _LASTING:
                 yield self.finding(
-                    f"client {client}",
+                    f"client {client_label(client)}",
                     f"{many(each.count, 'response')} with {error}, {each.peak}",
                     each,
                 )

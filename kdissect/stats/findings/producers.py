@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from kdissect.anomalies import ERROR, NOTE, WARNING
 from kdissect.exchanges import content
 from kdissect.kafka.codes import error_code
-from kdissect.phrases import topic_label
+from kdissect.phrases import client_label, topic_label
 from kdissect.stats.findings.rule import APIS, Bursts, Evidence, Rule, Topics
 from kdissect.stats.quantiles import Distinct
 from kdissect.stats.sums import largest, merged, summed, total
@@ -110,7 +110,7 @@ class FencedProducers(Rule):
     def findings(self) -> Iterator[FindingRow]:
         """All fenced producers."""
         for (client, name), each in self.kept.items():
-            about = f"client {client}, transactional ID {name}" if name else f"client {client}"
+            about = f"client {client_label(client)}{f', transactional ID {name}' if name else ''}"
             responses = f"{each.count:,} response{'s' if each.count > 1 else ''}"
             yield self.finding(about, f"fenced in {responses}", each)
 
@@ -241,7 +241,10 @@ class RequestsTooLarge(Rule):
                 else f"{each.count:,} batch{plural} with a single record of up to {each.most_bytes:,} bytes"
             )
             yield self.finding(
-                f"client {client}, topic {topic_label(topic)}", sentence, each, ERROR if refused else NOTE
+                f"client {client_label(client)}, topic {topic_label(topic)}",
+                sentence,
+                each,
+                ERROR if refused else NOTE,
             )
 
 
@@ -299,7 +302,7 @@ class TinyBatches(Rule):
                 continue
             if each.bytes < _BYTES * each.count:
                 yield self.finding(
-                    f"client {client}, topic {topic_label(topic)}",
+                    f"client {client_label(client)}, topic {topic_label(topic)}",
                     f"{each.count:,} batches averaging {each.records / each.count:.1f} records and "
                     f"{each.bytes // each.count:,} bytes, {each.peak}",
                     each,
