@@ -221,7 +221,7 @@ class Closed(NamedTuple):
             (the limit on connections was reached), ``idle``, or ``end`` (of the capture).
         time_ns: packet time of the end: of the last segment, of the deadline, or of the segment that began
             the next connection.
-        tls: its TLS session; None if it is not TLS, or there is no key log.
+        tls: its TLS session; None if it is not TLS, or nothing of it was captured.
     """
 
     reason: str

@@ -506,6 +506,8 @@ class Dissection:
         if self._watcher is not None:
             self._watcher.forget(kafka)
         exchanges = kafka.close(end)
+        if end.tls is None and kafka.tls is not None:
+            end = end._replace(tls=kafka.tls)
         for observer in self._observers:
             observer.connection(connection, kafka, end)
         if self._learning is not None and kafka.client is not None:

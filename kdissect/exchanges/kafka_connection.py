@@ -46,6 +46,7 @@ from kdissect.kafka.recognition import (
 from kdissect.kafka.resync import Lost
 from kdissect.model import ORPHAN, UNANSWERED, Anomaly, ConnectionInfo, Data, Exchange, Frame, Gap
 from kdissect.phrases import duration
+from kdissect.tls.handshake import Hellos
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -410,7 +411,7 @@ class KafkaConnection:
 
     __slots__ = (
         "_alert", "_answered", "_broker_side", "_client", "_completed_before", "_connection", "_counts",
-        "_framings", "_gaps", "_identity", "_limits", "_listener_side", "_losses", "_pairing",
+        "_framings", "_gaps", "_hellos", "_identity", "_limits", "_listener_side", "_losses", "_pairing",
         "_pending_anomalies", "_refused", "_seen", "_tls",
         "last_ns", "protocol", "resyncs", "skipped_bytes", "unread_bytes",
     )  # fmt: skip
@@ -432,6 +433,7 @@ class KafkaConnection:
         self._answered: tuple[AnsweredRequest, AnsweredRequest] | None = None
         self._alert: str | None = None  # from the broker, which expects TLS
         self._client: int | None = None
+        self._hellos: Hellos | None = None
         self._seen = [False, False]
         self._refused = False
         self._framings: tuple[Framing, ...] = tuple(
@@ -468,6 +470,8 @@ class KafkaConnection:
         else:
             self.unread_bytes += len(item.payload)
         if self.protocol is not None:
+            if self._hellos is not None:
+                self._read_hello(side, item)
             return []
         frames: list[list[Frame | Lost]] = [[], []]
         frames[side] = self._framings[side].feed(item)
@@ -597,6 +601,11 @@ class KafkaConnection:
         if not self._connection.streams[1 - self._client].seen:
             return ()
         return pairing.waiting if self._losses is None else self._losses.not_hidden(pairing.waiting)
+
+    @property
+    def tls(self) -> TlsSession | None:
+        """Its TLS session; None if it is not TLS, or was captured without its handshake."""
+        return self._tls if self._hellos is None else self._hellos.session
 
     @property
     def is_decrypted(self) -> bool:
@@ -738,10 +747,19 @@ class KafkaConnection:
 
     def _refuse(self, protocol: str) -> None:
         self.protocol = protocol
+        if protocol == "TLS" and self._hellos is None:
+            self._hellos = Hellos()
         self._completed_before = self.exchanges
         self._client = self._pairing = None
         for framing in self._framings:
             framing.lose()
+
+    def _read_hello(self, side: int, item: Data | Gap) -> None:
+        assert self._hellos is not None
+        if isinstance(item, Gap):
+            self._hellos.lose(side)
+        else:
+            self._hellos.feed(side, item.payload)
 
     def _process_gap(self, side: int, gap: Gap) -> list[Exchange]:
         self._counts.update(self._count(gap))

@@ -174,6 +174,12 @@ def _connections(observer: Survey, counts: Mapping[str, int]) -> quality.Connect
             for name, count in sorted(counts.items())
             if name.startswith(_TLS_NOT_DECRYPTED)
         },
+        tls=[
+            quality.TlsPart(
+                endpoint=endpoint, version=version, cipher=cipher, decrypted=decrypted, connections=count
+            )
+            for (endpoint, version, cipher, decrypted), count in observer.tls.most_common(_MAX_ROWS)
+        ],
         not_kafka=[
             quality.EndpointPart(protocol=protocol, endpoint=endpoint, connections=count)
             for (protocol, endpoint), count in observer.unread.most_common(_MAX_ROWS)

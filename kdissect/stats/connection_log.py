@@ -68,7 +68,7 @@ class ConnectionLogRow:
             and version of the last one.
         last_call: when the last answered request was sent and when its response came; not of calls that wait
             by design.
-        tls: its TLS session; empty if it is not TLS, or there is no key log.
+        tls: its TLS session; empty if it is not TLS.
         tls_alerts: requests that the broker rejected with a TLS alert.
         served: answered requests after the handshake.
         is_listener: whether its far end was known as a Kafka listener when it ended, or did not open.

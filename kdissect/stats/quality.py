@@ -106,6 +106,17 @@ class EndpointPart:
 
 
 @dataclass(slots=True, kw_only=True)
+class TlsPart:
+    """TLS connections to an endpoint whose sessions are alike."""
+
+    endpoint: str = described("Address and port.")
+    version: str | None = described("TLS version; null if the handshake was not captured.")
+    cipher: str | None = described("Cipher suite. Likewise.")
+    decrypted: bool = described("Whether they were decrypted.")
+    connections: int = described("Number of connections.")
+
+
+@dataclass(slots=True, kw_only=True)
 class ConnectionsPart:
     """Connections by protocol and by how much of them was captured."""
 
@@ -122,6 +133,7 @@ class ConnectionsPart:
     unopened_others: int = described("The same to other endpoints, as of a port scan.")
     tls_decrypted: int = described("TLS connections that were decrypted with a key log.")
     tls_not_decrypted: dict[str, int] = described("Those that were not, by reason; empty without a key log.")
+    tls: list[TlsPart] = described("The most frequent TLS sessions by endpoint, version and cipher suite.")
     not_kafka: list[EndpointPart] = described(
         "The most frequent endpoints of connections that are not Kafka."
     )

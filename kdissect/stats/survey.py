@@ -79,6 +79,7 @@ class Survey(Summed):
         listeners: endpoints of Kafka brokers.
         unopened: connections that never opened, by far end, at most ``limits.unopened_connections`` ends.
         unread: connections that are not Kafka, by protocol and answering endpoint.
+        tls: TLS connections, by answering endpoint, version, cipher suite, and whether they were decrypted.
         kinds: exchanges by kind.
         outcomes: exchanges by outcome; None: the response may not have been captured.
         complete: exchanges with request, response if one is expected, and nothing missing.
@@ -94,6 +95,7 @@ class Survey(Summed):
     from_start: int = total()
     one_sided: int = total()
     unread: Counter[tuple[str, str]] = total(Counter)
+    tls: Counter[tuple[str, str | None, str | None, bool]] = total(Counter)
     kinds: Counter[str] = total(Counter)
     outcomes: Counter[str | None] = total(Counter)
     complete: int = total()
@@ -126,14 +128,18 @@ class Survey(Summed):
         self.protocols[protocol] += 1
         self.ends[end.reason] += 1
         self.ipv6 += ":" in connection.ends[0].ip
+        broker = 1 if connection.initiator is None else 1 - connection.initiator
+        if connection.initiator is None and connection.ends[0].port < connection.ends[1].port:
+            broker = 0  # clients have the higher port
+        endpoint = str(connection.ends[broker])
+        if end.tls is not None:
+            session = endpoint, end.tls.version, end.tls.cipher, kafka.is_decrypted
+            _count(self.tls, session, self._max)
         if protocol == KAFKA:
             self.from_start += connection.initiator is not None
             self.one_sided += not all(stream.seen for stream in connection.streams)
             return
-        broker = 1 if connection.initiator is None else 1 - connection.initiator
-        if connection.initiator is None and connection.ends[0].port < connection.ends[1].port:
-            broker = 0  # clients have the higher port
-        _count(self.unread, (protocol, str(connection.ends[broker])), self._max)
+        _count(self.unread, (protocol, endpoint), self._max)
 
     def unopened_connection(self, connection: Connection, end: Closed, *, is_listener: bool) -> None:  # noqa: ARG002
         """Count a connection that never opened."""

@@ -282,7 +282,7 @@ CONNECTIONS = Table(
         _plain("client_software_version", STRING, "Version of the client library."),
         _plain("principal", STRING, "Authenticated principal, if it appears in the traffic."),
         _plain("sasl_mechanism", STRING, "SASL mechanism."),
-        _plain("tls_version", STRING, "`TLS 1.3` ...; null without TLS, and without a key log.",
+        _plain("tls_version", STRING, "`TLS 1.3` ...; null without TLS or without its handshake.",
                "tls.version"),
         _plain("tls_cipher", STRING, "Cipher suite, as IANA registers it. Likewise.", "tls.cipher"),
         _plain("server_name", STRING, "Server name that the client requested (SNI). Likewise.",

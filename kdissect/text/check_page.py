@@ -43,6 +43,8 @@ def sections(check: quality.Check, *, limit: int) -> Iterator[PageSection]:
     yield PageSection("Packets", notes=tuple(_packets(check)))
     if check.connections.total or check.connections.without_data:
         yield PageSection("Connections", notes=tuple(_connections(check)))
+    if check.connections.tls:
+        yield table("TLS", _TLS, check.connections.tls, limit=limit)
     if check.connections.not_kafka:
         yield table("Other protocols", _NOT_KAFKA, check.connections.not_kafka, limit=limit)
     if check.exchanges.total:
@@ -159,6 +161,13 @@ def _span(first: datetime | None, last: datetime | None) -> str | None:
     return f"{seconds:,.3f} s from {between(first, last)}"
 
 
+_TLS = (
+    View("ENDPOINT", lambda row: row.endpoint),
+    View("VERSION", lambda row: row.version or "?"),
+    View("CIPHER", lambda row: row.cipher or "?", shrinks=True),
+    View("DECRYPTED", lambda row: "yes" if row.decrypted else "no"),
+    View("CONNECTIONS", lambda row: f"{row.connections:,}", right=True),
+)
 _NOT_KAFKA = (
     View("PROTOCOL", lambda row: row.protocol),
     View("ENDPOINT", lambda row: row.endpoint),

@@ -32,23 +32,22 @@ from kdissect.tls.ciphers import (
     APPLICATION_DATA,
     CHANGE_CIPHER_SPEC,
     HANDSHAKE,
-    SUITES,
-    TLS_1_2,
-    TLS_1_3,
     Opener13,
     master_secret,
     openers,
 )
 from kdissect.tls.keylog import HANDSHAKE as HANDSHAKE_LABELS
 from kdissect.tls.keylog import MASTER, PREMASTER, TRAFFIC
+from kdissect.tls.suites import SUITES, TLS_1_2, TLS_1_3
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from kdissect.limits import Limits
     from kdissect.model import Retransmitted
-    from kdissect.tls.ciphers import Bytes, Opened, RecordOpener, Suite
+    from kdissect.tls.ciphers import Bytes, Opened, RecordOpener
     from kdissect.tls.keylog import KeyLog
+    from kdissect.tls.suites import Suite
 
 _HEADER_BYTES = 5
 _MOST_FRAGMENT = 0x4000 + 2048  # RFC 5246 section 6.2.3
@@ -642,11 +641,10 @@ class TlsConnection:
         self._client, self._session, self._ticket = 1 - side, hello, b""
         self._suite = SUITES.get(hello.cipher)
         self.version = handshake.version_name(hello.version)
+        self.cipher = handshake.cipher_name(hello.cipher)
         if self._suite is None:
-            self.cipher = f"0x{hello.cipher:04x}"
             self.reason = f"cipher suite {self.cipher} is not supported"
             return
-        self.cipher = f"TLS_{self._suite.name}"
         if hello.version == TLS_1_3 and self._client_hello is not None:
             client_random = self._client_hello.random
             for role, direction in ((0, self._directions[1 - side]), (1, self._directions[side])):

@@ -1,6 +1,6 @@
 """Handshake messages -> what decryption needs of them (RFC 8446 section 4, RFC 5246 section 7.4).
 
-Stateless.
+``Hellos`` holds the beginning of both directions, at most ``_MOST_HELLO`` bytes each. The rest is stateless.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kdissect.tls.ciphers import TLS_1_3
+from kdissect.model import TlsSession
+from kdissect.tls.suites import SUITES, TLS_1_3
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -28,6 +29,11 @@ _SERVER_NAME, _ENCRYPT_THEN_MAC, _EXTENDED_MASTER_SECRET = 0, 22, 23
 _SESSION_TICKET, _SUPPORTED_VERSIONS = 35, 43
 
 _RETRY_RANDOM = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
+
+
+_RECORD_HEADER_BYTES = 5
+_HANDSHAKE_RECORD = 22
+_MOST_HELLO = 0x5000  # bytes of the records with a hello, which few fill
 
 
 class _EndOfMessage(Exception):
@@ -187,6 +193,64 @@ def encrypted_premaster(body: bytes) -> bytes:
 _NAMES = {0x0300: "SSL 3.0", 0x0301: "TLS 1.0", 0x0302: "TLS 1.1", 0x0303: "TLS 1.2", TLS_1_3: "TLS 1.3"}
 
 
+def cipher_name(cipher: int) -> str:
+    """``TLS_AES_256_GCM_SHA384``; the number of a cipher suite that is not supported."""
+    return f"TLS_{SUITES[cipher].name}" if cipher in SUITES else f"0x{cipher:04x}"
+
+
 def version_name(version: int) -> str:
     """``TLS 1.3``."""
     return _NAMES.get(version, f"TLS version 0x{version:04x}")
+
+
+class Hellos:
+    """The bytes of a connection that stays encrypted -> its session: the hellos of both sides are in clear.
+
+    Attributes:
+        session: as far as it is known.
+    """
+
+    __slots__ = ("_records", "session")
+
+    def __init__(self) -> None:
+        self._records: list[bytearray | None] = [bytearray(), bytearray()]  # None: no more is needed
+        self.session: TlsSession | None = None
+
+    def feed(self, side: int, payload: bytes) -> None:
+        """Process the next bytes of a side."""
+        records = self._records[side]
+        if records is None:
+            return
+        records += payload
+        message = _first_message(records)
+        if message is not None or len(records) > _MOST_HELLO:
+            self._records[side] = None
+        if message is not None:
+            self._hello(message[0], message[HEADER_BYTES:])
+
+    def lose(self, side: int) -> None:
+        """The next bytes of a side were not captured."""
+        self._records[side] = None
+
+    def _hello(self, kind: int, body: bytes) -> None:
+        known = self.session or TlsSession()
+        if kind == CLIENT_HELLO and (client := client_hello(body)) is not None:
+            self.session = known._replace(server_name=client.server_name)
+        elif kind == SERVER_HELLO and (server := server_hello(body)) is not None:
+            self.session = known._replace(
+                version=version_name(server.version), cipher=cipher_name(server.cipher)
+            )
+
+
+def _first_message(records: bytearray) -> bytes | None:
+    """The first handshake message, with its header; None if it is not complete, or none."""
+    pos, message = 0, b""
+    while len(records) >= pos + _RECORD_HEADER_BYTES and records[pos] == _HANDSHAKE_RECORD:
+        end = pos + _RECORD_HEADER_BYTES + int.from_bytes(records[pos + 3 : pos + 5], "big")
+        message += records[pos + _RECORD_HEADER_BYTES : end]
+        if len(message) >= HEADER_BYTES:
+            length = HEADER_BYTES + int.from_bytes(message[1:HEADER_BYTES], "big")
+            if len(message) >= length:
+                return message[:length]
+        pos = end
+    return None
