@@ -577,6 +577,7 @@ def learned_from(
     options: Options,
     shard: Shard | None = None,
     watch: Callable[[Iterable[Source], Capture], Iterable[Source]] | None = None,
+    key_log: KeyLog | None = None,
 ) -> LearnedFacts:
     """The first pass over captures: the facts learned from them, for the ``Dissection`` that follows.
     Captures that cannot be read are skipped.
@@ -586,11 +587,13 @@ def learned_from(
         options: as for the dissection.
         shard: the connections to learn from; None: all.
         watch: passes packets on.
+        key_log: as for the dissection.
     """
     facts = LearnedFacts(options.limits, options.names)
     with suppress(CaptureError), open_capture(*paths, limits=options.limits) as capture:
         packets = Readable(capture.packet_blocks())
-        Dissection(packets if watch is None else watch(packets, capture), options, shard=shard).learn(facts)
+        watched = packets if watch is None else watch(packets, capture)
+        Dissection(watched, options, shard=shard, key_log=key_log).learn(facts)
     return facts
 
 

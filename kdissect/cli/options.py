@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from kdissect.capture.inputs import local
-from kdissect.capture.pcapng import has_secrets, is_pcapng
+from kdissect.capture.pcapng import has_secrets
 from kdissect.cli.terminal import warn, width
 from kdissect.errors import UsageError
 from kdissect.files import PRIVATE
@@ -221,15 +221,10 @@ def key_logs(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(paths)
 
 
-def pcapng_files(captures: Iterable[str]) -> tuple[str, ...]:
-    """Those of the captures that may have secrets of TLS sessions."""
-    paths = tuple(path for path in captures if is_pcapng(path))
-    if find_spec("cryptography") is not None:
-        return paths
-    with_secrets = next(filter(has_secrets, paths), None)
-    if with_secrets is not None:
-        can_use_secrets_in(with_secrets)
-    return ()
+def warn_of_secrets(captures: Iterable[str]) -> None:
+    """Warn if a capture has secrets of TLS sessions that cannot be used."""
+    if find_spec("cryptography") is None and (path := next(filter(has_secrets, captures), None)) is not None:
+        can_use_secrets_in(path)
 
 
 def can_use_secrets_in(capture: str) -> bool:

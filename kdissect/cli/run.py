@@ -24,7 +24,7 @@ from kdissect.capture.inputs import STDIN, captures
 from kdissect.capture.reader import Readable, open_capture
 from kdissect.capture.source import one_by_one
 from kdissect.cli.help import NoFileError
-from kdissect.cli.options import can_use_secrets_in, pcapng_files, take_options
+from kdissect.cli.options import can_use_secrets_in, take_options, warn_of_secrets
 from kdissect.cli.terminal import FAILED, INTERRUPTED, check_stdin, output, progress, reading, style_of, warn
 from kdissect.errors import KdissectError, UnexpectedError
 from kdissect.options import WHOLE, WINDOW
@@ -97,10 +97,12 @@ class Query:
         if STDIN in paths:
             check_stdin()
         query = cls.live(options, paths, names, no_progress=options.pop("no_progress"))
-        own = replace(query.options, pcapng_files=pcapng_files(path for path in paths if path != STDIN))
-        if own.key_logs and query.are_files:
-            from kdissect.tls.keylog import read_key_logs
+        from kdissect.tls.keylog import read_key_logs, searchable
 
+        files = [path for path in paths if path != STDIN]
+        warn_of_secrets(files)
+        own = replace(query.options, pcapng_files=searchable(files))
+        if own.key_logs and query.are_files:
             read_key_logs(own.key_logs + own.pcapng_files)  # once, before worker processes are forked
         return replace(query, options=own)
 

@@ -40,7 +40,7 @@ from kdissect.query.records import records_of
 from kdissect.spark import parts, shuffle
 from kdissect.spark.options import check_where
 from kdissect.spark.parts import ReadResult
-from kdissect.spark.planning import PART_BYTES
+from kdissect.spark.planning import PART_BYTES, key_log_of
 from kdissect.spark.ranges import RANGE_BYTES, find_ranges
 from kdissect.stats.connection_log import ConnectionLog
 from kdissect.stats.survey import Census
@@ -50,6 +50,7 @@ from kdissect.tables.export import Export, ExportJob, tables_of
 from kdissect.tables.rows import RECORDS
 from kdissect.tables.table_files import cannot_write, locked, row_files
 from kdissect.tables.values import timestamp
+from kdissect.tls.keylog import searchable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -157,7 +158,9 @@ def decode(
             return DecodeResult(split, 0, {}, 0, 0, 0, divided.faults, [], Counter(), Counter(), notes)
         cores = _cores(session, folder)
         own = replace(export, folder=folder, tables=tuple(missing))
-        job = ExportJob(options, own, tuple(divided.paths), divided.first_ns)
+        key_log = key_log_of(options, divided.paths)
+        options = replace(options, pcapng_files=searchable(divided.paths))
+        job = ExportJob(options, own, tuple(divided.paths), divided.first_ns, key_log)
         output = _new_export(job, manifest_job)
         started = datetime.now(UTC)
         with _settings(session):

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kdissect.capture.source import Source
+    from kdissect.model import Segment
     from kdissect.query.filters import FilterNotes
     from kdissect.spark.ranges import Fingerprint
     from kdissect.stats.survey import Census
@@ -80,7 +81,7 @@ def probe_token(token: Path, batches: Iterable[Any]) -> Iterator[Any]:
 def learn_shard(job: ExportJob, shards: int, batches: Iterable[Any]) -> Iterator[Any]:
     """Yield the ``LearnedFacts`` of each shard whose number is in the column ``id``."""
     for number in _numbers(batches):
-        yield _pickled(learned_from(job.paths, job.options, Shard(number, shards)))
+        yield _pickled(learned_from(job.paths, job.options, Shard(number, shards), key_log=job.key_log))
 
 
 def write_shard(
@@ -111,7 +112,12 @@ def write_shard(
             packets = Readable(capture.packet_blocks())
             watched = packets if number else log.watch(packets)
             dissection = Dissection(
-                watched, job.options, observer=log, learned=learned, shard=Shard(number, shards)
+                watched,
+                job.options,
+                observer=log,
+                learned=learned,
+                shard=Shard(number, shards),
+                key_log=job.key_log,
             )
             written = _written(job, number, [dissection], log)
             if number:
@@ -159,7 +165,8 @@ def _numbers(batches: Iterable[Any]) -> Iterator[int]:
 def _alone(job: ExportJob, rows: SortedRows, end_ns: int, **parts: Any) -> Iterator[Dissection]:
     """A dissection of each connection, until the end of all captures."""
     for segments in rows.connections():
-        yield Dissection(chain(segments, [IdleTick(end_ns)]), job.options, **parts)
+        packets: Iterator[Segment | IdleTick] = chain(segments, [IdleTick(end_ns)])
+        yield Dissection(packets, job.options, key_log=job.key_log, **parts)
 
 
 def _written(job: ExportJob, part: int, dissections: Iterable[Dissection], log: ConnectionLog) -> WorkerPart:

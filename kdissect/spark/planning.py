@@ -15,7 +15,7 @@ orphan.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,12 +28,15 @@ from kdissect.net.tcp import Shard, cores
 from kdissect.options import WHOLE
 from kdissect.pipeline import learned_from
 from kdissect.spark.options import AUTO, CONNECTIONS, FILES, NONE
+from kdissect.tls.keylog import read_key_logs, searchable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kdissect.limits import Limits
+    from kdissect.options import Options
     from kdissect.spark.options import SourceOptions
+    from kdissect.tls.keylog import KeyLog
 
 
 ALONE_BYTES = 256 * MIB
@@ -62,6 +65,7 @@ class Part:
         shard: the connections to dissect; None: all.
         first_ns: time of the first packet of all parts; None: there is none.
         learned: facts learned from all captures; None: the task learns from the captures it reads.
+        key_log: secrets of TLS sessions; None: the task uses those that its captures have inside.
         firsts_ns: time of the first packet of each own file, to detect that the file has been replaced; empty
             if that cannot happen.
     """
@@ -75,7 +79,18 @@ class Part:
     shard: Shard | None = None
     first_ns: int | None = None
     learned: LearnedFacts | None = None
+    key_log: KeyLog | None = None
     firsts_ns: tuple[int, ...] = ()
+
+
+def key_log_of(options: Options, paths: Sequence[str]) -> KeyLog | None:
+    """Read the key logs, so that tasks need not, and with them the secrets inside these captures. None if
+    there are no key logs.
+
+    Raises:
+        CaptureError: a key log cannot be read.
+    """
+    return read_key_logs(options.key_logs + searchable(paths)) if options.key_logs else None
 
 
 def plan(options: SourceOptions, shown: Sequence[str]) -> list[Part]:
@@ -87,11 +102,18 @@ def plan(options: SourceOptions, shown: Sequence[str]) -> list[Part]:
 
     Raises:
         UsageError: the table cannot be divided as the options require.
-        CaptureError: none of the captures can be read.
+        CaptureError: none of the captures, or a key log, can be read.
     """
     if not options.paths:
         raise UsageError('no path given; use spark.read.format("kdissect").load("captures/")')
     paths = captures(options.paths)
+    key_log = key_log_of(options, paths)
+    return [replace(part, key_log=key_log) for part in _parts(options, shown, paths, key_log)]
+
+
+def _parts(
+    options: SourceOptions, shown: Sequence[str], paths: Sequence[str], key_log: KeyLog | None
+) -> list[Part]:
     timed = _in_order(paths, options.limits)
     first_ns = min((time_ns for time_ns, _ in timed), default=None)
     size = sum(path.stat().st_size for path in map(Path, paths) if path.is_file())
@@ -101,12 +123,14 @@ def plan(options: SourceOptions, shown: Sequence[str]) -> list[Part]:
     if options.table == "captures" and split != NONE:
         return [Part((path,)) for path in paths]
     if split == NONE:
-        return [Part(paths, first_ns=first_ns)]
+        return [Part(tuple(paths), first_ns=first_ns)]
     needs_facts = options.names == WHOLE or options.end_to_end or options.needs_names(shown)
-    learned = learned_from(paths, options) if needs_facts else LearnedFacts(options.limits)
+    learned = LearnedFacts(options.limits)
+    if needs_facts:
+        learned = learned_from(paths, replace(options, pcapng_files=searchable(paths)), key_log=key_log)
     if split == CONNECTIONS:
         return [
-            Part(paths, shard=Shard(number, count), first_ns=first_ns, learned=learned)
+            Part(tuple(paths), shard=Shard(number, count), first_ns=first_ns, learned=learned)
             for number in range(count)
         ]
     folders: dict[Path, list[str]] = {}

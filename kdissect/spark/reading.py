@@ -18,6 +18,7 @@ from kdissect.query.records import records_of
 from kdissect.spark.batches import TableBatches
 from kdissect.spark.owning import OwnExchanges
 from kdissect.tables.columns import filter_of
+from kdissect.tls.keylog import searchable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -42,8 +43,10 @@ def read(
         columns: names of the table's columns to include, in order.
         row_filter: whether a row is included; None: all rows are.
     """
+    options = replace(options, pcapng_files=searchable(part.paths))
     if part.learned is None and options.names == WHOLE:
-        part = replace(part, learned=learned_from(part.paths, options))
+        learned = learned_from(part.paths, options, key_log=part.key_log)
+        part = replace(part, learned=learned)
     batches = TableBatches(
         (options.table,),
         {options.table: columns},
@@ -97,7 +100,12 @@ def _of_own(part: Part, options: SourceOptions, batches: TableBatches) -> Iterat
 
 
 def _settings(part: Part, batches: TableBatches) -> dict[str, Any]:
-    return {"observer": batches.log, "learned": part.learned, "shard": part.shard}
+    return {
+        "observer": batches.log,
+        "learned": part.learned,
+        "shard": part.shard,
+        "key_log": part.key_log,
+    }
 
 
 def _selected(

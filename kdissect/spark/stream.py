@@ -33,8 +33,9 @@ from kdissect.exchanges.learned import LearnedFacts
 from kdissect.phrases import many
 from kdissect.pipeline import learned_from
 from kdissect.spark.options import LOOKBACK
-from kdissect.spark.planning import by_files, first_time_ns
+from kdissect.spark.planning import by_files, first_time_ns, key_log_of
 from kdissect.spark.reading import read
+from kdissect.tls.keylog import searchable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from kdissect.limits import Limits
     from kdissect.spark.options import SourceOptions
     from kdissect.spark.planning import Part
+    from kdissect.tls.keylog import KeyLog
 
 
 Offset = dict[str, Any]
@@ -148,15 +150,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 _KEEP,
             )
         gone = max(0, end["files"] - len(files))
-        learned = self._learn(files) if new else None
         parts: list[Part] = []
         for ring, own in by_ring(files).items():
             ended_ns = start["ended"].get(ring)
             if ended_ns is not None:
                 own = [file for file in own if file.id in new or file.first_ns > ended_ns]
             ends = end["ended"].get(ring) != ended_ns
-            parts += self._parts(own, new, gone, learned, ends=ends)
-        return [InputPartition(part) for part in parts]
+            parts += self._parts(own, new, gone, ends=ends)
+        key_log = key_log_of(self._options, list({path: None for part in parts for path in part.paths}))
+        learned = self._learn(files, key_log) if new else None
+        return [InputPartition(replace(part, learned=learned, key_log=key_log)) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The record batches of a task.
@@ -248,9 +251,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             "ended": ended,
         }
 
-    def _parts(
-        self, files: Sequence[RingFile], new: set[str], gone: int, learned: LearnedFacts | None, *, ends: bool
-    ) -> Iterator[Part]:
+    def _parts(self, files: Sequence[RingFile], new: set[str], gone: int, *, ends: bool) -> Iterator[Part]:
         """Parts for the new files of a ring; the others were read before, and serve as look-back."""
         firsts_ns = {file.path: file.first_ns for file in files}
         paths = list(firsts_ns)
@@ -267,12 +268,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 gone=gone,
                 after=after,
                 ends=ends and not after,
-                learned=learned,
             ):
                 own_ns = tuple(firsts_ns[path] for path in part.own)
                 yield replace(part, first_ns=own_ns[0], firsts_ns=own_ns)
 
-    def _learn(self, files: Sequence[RingFile]) -> LearnedFacts | None:
+    def _learn(self, files: Sequence[RingFile], key_log: KeyLog | None) -> LearnedFacts | None:
         """Facts learned from all these files; None if each task learns from the files it reads."""
         options = self._options
         if options.names == LOOKBACK or not options.needs_names(self._columns):
@@ -280,9 +280,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         before, self._learned = self._learned, {}
         merged = LearnedFacts(options.limits, options.names)
         for file in files:
-            self._learned[file.id] = (
-                before[file.id] if file.id in before else learned_from((file.path,), options)
-            )
+            if file.id in before:
+                self._learned[file.id] = before[file.id]
+            else:
+                own = replace(options, pcapng_files=searchable((file.path,)))
+                self._learned[file.id] = learned_from((file.path,), own, key_log=key_log)
             merged.merge(self._learned[file.id])
         return merged
 

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from kdissect.tables.form import Table
     from kdissect.tables.rows import Row
     from kdissect.tables.table_files import Format
+    from kdissect.tls.keylog import KeyLog
 
 
 def tables_of(export: ExportOptions) -> tuple[str, ...]:
@@ -217,12 +218,14 @@ class ExportJob:
         export: which tables to write, and how; ``tables`` names all of them.
         paths: of the captures.
         first_ns: time of the first packet; None if there is none.
+        key_log: secrets of TLS sessions, for processes that cannot read key logs; None: see ``Dissection``.
     """
 
     options: Options
     export: ExportOptions
     paths: tuple[str, ...] = ()
     first_ns: int | None = None
+    key_log: KeyLog | None = None
 
     @property
     def format(self) -> Format:

@@ -58,7 +58,7 @@ _MAX_RUNS = 100
 _NO_FIELDS: Mapping[str, Any] = {}
 _OLDER = ("files", "rows", "bytes")
 _ELSEWHERE = "use a new directory"
-_NOT_IN_JOB = ("limits", "end_to_end")  # the latter follows from the tables
+_NOT_IN_JOB = ("limits", "end_to_end", "pcapng_files")  # the latter two follow from the rest
 _RUN_FIELDS = ("complete", "first_part", "clock", "packets", "warnings", "job", "versions", "written")
 
 

@@ -21,6 +21,7 @@ import re
 import stat
 from binascii import hexlify, unhexlify
 from functools import lru_cache
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, TypeVar
 
 from kdissect.capture.pcapng import is_pcapng, secrets_in
@@ -233,6 +234,11 @@ def read_key_logs(paths: Sequence[str]) -> KeyLog:
         CaptureError: a file cannot be read.
     """
     return _read(tuple((path, _fingerprint(path)) for path in paths))
+
+
+def searchable(captures: Iterable[str]) -> tuple[str, ...]:
+    """Those of the captures that may have secrets. None without the library for decryption."""
+    return () if find_spec("cryptography") is None else tuple(filter(is_pcapng, captures))
 
 
 def follow_key_logs(paths: Sequence[str]) -> KeyLog:
