@@ -75,8 +75,8 @@ OPTIONS = {
     "ports": "Only connections with these ports: `9092,9192-9194`.",
     "decodeAs": "Ports to decode as Kafka: `tcp.port==9093,kafka`.",
     "tlsKeylog": (
-        "Key logs to decrypt TLS with. Every worker must be able to read them, and needs the package "
-        "`cryptography`."
+        "Key logs to decrypt TLS with, read on the driver. Workers need the package `cryptography`. Secrets "
+        "inside pcapng files are used without this option."
     ),
     "showSecrets": "Show credentials, which are redacted by default. [false]",
     "limits": "Limits of each task, as for `--limits`: `connections=50000`.",

@@ -191,20 +191,17 @@ def test_the_sessions_of_connections(
 KEYED = ("--tls-keylog", str(KEYS), CAPTURE)
 
 
-@pytest.mark.parametrize("options", [[], ["-j", "2"]])
-def test_the_sessions_are_known_without_a_key_log(
-    capsys: pytest.CaptureFixture[str], options: list[str]
-) -> None:
+def test_the_sessions_are_known_without_a_key_log(capsys: pytest.CaptureFixture[str]) -> None:
     """The hellos are in clear."""
-    with_keys = json.loads(run(capsys, "check", "--json", *options, *KEYED).out)["connections"]["tls"]
-    without = json.loads(run(capsys, "check", "--json", *options, CAPTURE).out)["connections"]["tls"]
+    with_keys = json.loads(run(capsys, "check", "--json", *KEYED).out)["connections"]["tls"]
+    without = json.loads(run(capsys, "check", "--json", CAPTURE).out)["connections"]["tls"]
     session = {"endpoint": "127.0.0.1:9093", "version": "TLS 1.3", "cipher": "TLS_AES_256_GCM_SHA384"}
     assert without == [session | {"decrypted": False, "connections": 6}]
     assert with_keys == [
         session | {"decrypted": True, "connections": 4},
         session | {"decrypted": False, "connections": 2},
     ]
-    assert "TLS_AES_256_GCM_SHA384  no                   6" in run(capsys, "check", *options, CAPTURE).out
+    assert "TLS_AES_256_GCM_SHA384  no                   6" in run(capsys, "check", CAPTURE).out
 
 
 def exchanges(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[tuple[object, ...]]:
