@@ -94,8 +94,8 @@ anomalies after "!". On a narrow terminal some columns are omitted; files and pi
 @click.option(
     "--order",
     type=click.Choice([COMPLETION, TIME]),
-    help="completion: as responses arrive; time: as requests were sent. A row waits at most 1 s for an "
-    "earlier request, whose row is then marked late. "
+    help="completion: as responses arrive; time: as requests were sent. A row waits at most 1 s for "
+    "earlier requests; one that comes too late is marked late. "
     f"[default: {TIME} for lines of files on a terminal, otherwise {COMPLETION}]",
 )
 @jobs_option("Always 1 for -w, -q, -t d, -t dd, --order time, stdin, and lines on a terminal.")

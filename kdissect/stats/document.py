@@ -203,13 +203,13 @@ class LagRow:
 
 @dataclass(slots=True, kw_only=True)
 class RoundTripsRow:
-    """Round-trip times between the place of capture and one end, from payload to its acknowledgment."""
+    """Round-trip times between the point of capture and one end, from payload to its acknowledgment."""
 
     count: int = described("Number of measurements.")
-    p50_us: int | None = described("Upper limit of the median: a power of two, in microseconds.")
-    p99_us: int | None = described("The same of the 99th percentile.")
+    p50_us: int | None = described("Upper bound of the median: a power of two, in microseconds.")
+    p99_us: int | None = described("The same for the 99th percentile.")
     histogram: list[int] = described(
-        "Histogram of 24 buckets: the first below 1 us, each next one up to twice that; empty: none."
+        "Histogram of 24 buckets: the first below 1 us, each other up to twice the one before; empty: none."
     )
 
 
@@ -229,13 +229,13 @@ class ClientConnectionsRow:
     client_segments: int = described("Segments with new payload from the client.")
     broker_segments: int = described("The same from the broker.")
     client_retransmissions: int = described("Segments that the client retransmitted, excluding SYNs.")
-    broker_retransmissions: int = described("The same of the broker.")
+    broker_retransmissions: int = described("The same for the broker.")
     client_spurious: int = described("Unnecessary retransmissions of the client, as the broker reported.")
-    broker_spurious: int = described("The same of the broker.")
+    broker_spurious: int = described("The same for the broker.")
     client_duplicate_acks: int = described("Duplicate acknowledgments from the client.")
     broker_duplicate_acks: int = described("The same from the broker.")
     client_zero_window_us: int = described("How long the client's receive window was zero: it did not read.")
-    broker_zero_window_us: int = described("The same of the broker.")
+    broker_zero_window_us: int = described("The same for the broker.")
     ends: dict[str, int] = described(
         "How they ended: client FIN, client RST, broker FIN, broker RST, open (no FIN or RST captured)."
     )
@@ -292,9 +292,7 @@ class UsedRow:
     api_key: int = described("API key.")
     version: int = described("Version of the requests.")
     since: str | None = described("The Apache Kafka release that introduced this version.")
-    removed: str | None = described(
-        "The release from which on brokers reject it; null if current releases accept it."
-    )
+    removed: str | None = described("The first release that rejects it; null if current releases accept it.")
     count: int = described("Number of requests.")
     first: datetime = described("Time of the first.")
     last: datetime = described("Time of the last.")
@@ -363,7 +361,7 @@ class ProducerRow:
 class TransactionRow:
     """A transaction."""
 
-    transactional_id: str = described("Whose.")
+    transactional_id: str = described("Its transactional ID.")
     producer_id: int = described("Producer ID.")
     epoch: int = described("Producer epoch at its start.")
     outcome: str = described("`open`, `timed_out`, `superseded`, `aborted` or `committed`.")
@@ -471,7 +469,7 @@ class LoadRow:
     response_bytes: int = described("Bytes of response frames, including the size prefix.")
     service_us: Spread = described("Service times, in microseconds; see `service_us` in docs/columns.md.")
     wait_us: Spread = described("Waits of requests that the broker delayed on purpose, in microseconds.")
-    undetermined: int = described("Answered exchanges of which neither is known.")
+    undetermined: int = described("Answered exchanges whose service time and wait are unknown.")
     errors: int = described("Exchanges with an error in the response that is not expected.")
     expected_errors: int = described("Exchanges with expected errors only: normal steps of the protocol.")
     throttled: int = described("Exchanges whose response has a throttle time.")
@@ -532,12 +530,12 @@ class RecordsRow:
     produced_bytes: int = described("Bytes of their batches on the wire.")
     produced_batches: int = described("Record batches, or messages of magic 0 and 1.")
     produced_records_per_second: float | None = described("Over the time span of the whole summary.")
-    produced_bytes_per_second: float | None = described("Likewise.")
+    produced_bytes_per_second: float | None = described("As above.")
     fetched_records: int | None = described("Records sent to consumers; null as above.")
     fetched_bytes: int = described("Bytes of their batches on the wire.")
     fetched_batches: int = described("Record batches, or messages of magic 0 and 1.")
     fetched_records_per_second: float | None = described("Over the time span of the whole summary.")
-    fetched_bytes_per_second: float | None = described("Likewise.")
+    fetched_bytes_per_second: float | None = described("As above.")
     replicated_bytes: int = described("Batches sent to other brokers.")
     compression: dict[str, int] = described("Produced batches by codec.")
     compression_ratio: float | None = described(
@@ -652,7 +650,7 @@ class WaitRow:
 class IntervalRow(LoadRow):
     """Exchanges of one interval of the time series."""
 
-    start: datetime = described("Start of the window.")
+    start: datetime = described("Start of the interval.")
     key: str | None = described("Name of the `--by` row; null: all exchanges.")
 
 
@@ -681,7 +679,7 @@ class Summary:
 
     schema_version: int = described("Version of this schema: raised when a key is renamed or removed.")
     quality: Verdict | None = described("Of the capture; null if only its exchanges are known.")
-    health: Verdict | None = described("Of the traffic; null if findings were not looked for.")
+    health: Verdict | None = described("Of the traffic; null if findings were not requested.")
     capture: CaptureRow = described("Totals.")
     apis: list[ApiRow] | None = described("By API.")
     brokers: list[BrokerRow] | None = described("By broker.")

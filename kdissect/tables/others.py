@@ -119,7 +119,7 @@ ANOMALIES = Table(
         Column("capture", STRING, lambda row: file_name(row.capture), "See `exchanges`."),
         Column("connection", STRING, attrgetter("connection"), "See `exchanges`."),
         _exchange_column("number", INT64, "See `exchanges`; null after the last exchange of a connection."),
-        _exchange_column("packet", INT64, "Likewise."),
+        _exchange_column("packet", INT64, "See `exchanges`; null as above."),
         *time_columns(
             attrgetter("time_ns"), "See `exchanges`; otherwise the time of the connection's last bytes."
         ),
@@ -200,8 +200,8 @@ _TCP_COLUMNS = (
             "round_trips",
             lambda tcp, _, side: _round_trips(tcp, side),
             "Histogram of round-trip times (RTT) between the point of capture and the client, from payload "
-            f"to its ACK: {BUCKETS} buckets, the first below 1 us, each next one up to twice that, the last "
-            "one everything else. Delayed ACKs can add up to 40 ms. Null: none was measured.",
+            f"to its ACK: {BUCKETS} buckets, the first below 1 us, each other up to twice the one before, "
+            "the last everything else. Delayed ACKs can add up to 40 ms. Null: none was measured.",
         )
     ),
     *_sides(
@@ -284,8 +284,8 @@ CONNECTIONS = Table(
         _plain("sasl_mechanism", STRING, "SASL mechanism."),
         _plain("tls_version", STRING, "`TLS 1.3` ...; null without TLS or without its handshake.",
                "tls.version"),
-        _plain("tls_cipher", STRING, "Cipher suite, as IANA registers it. Likewise.", "tls.cipher"),
-        _plain("server_name", STRING, "Server name that the client requested (SNI). Likewise.",
+        _plain("tls_cipher", STRING, "Cipher suite, as registered by IANA; null as above.", "tls.cipher"),
+        _plain("server_name", STRING, "Server name that the client requested (SNI); null as above.",
                "tls.server_name"),
         _plain("exchanges", INT64, "Number of exchanges."),
         _kind("answered", ANSWERED, "Exchanges with request and response."),

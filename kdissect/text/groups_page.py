@@ -28,7 +28,7 @@ _CAUSES = {
     "unknown": "not captured",
 }
 _CAUSED_BY = {
-    "first": "{} joined (first member)",
+    "first": "{} joined as first member",
     "subscription": "{} changed its subscription",
     "protocol": "assignor changed by {}",
     "metadata": "leader {} rejoined after topics changed",

@@ -75,7 +75,7 @@ def test_causes_of_rebalances() -> None:
             "groups      restless: empty, 1 storm, 11 rebalances "
             "(5x member joined, 4x member left, first member joined and 1 more)"
         ),
-        "            calm: empty, 1 rebalance (calm joined (first member))",
+        "            calm: empty, 1 rebalance (calm joined as first member)",
     ]
 
 

@@ -67,7 +67,7 @@ def test_a_group_has_all_that_its_members_sent_and_why_it_rebalanced() -> None:
     assert [" begins: " in text for text in about] == [True, False] * len(causes), "each ends where it did"
     did = [(who, what) for group, who, what in truth("kafka-4-storm")["facts"]["did"] if group == "restless"]
     words = {"joins": "joined", "leaves": "left", "dies": "timed out"}
-    assert causes == ["steady joined (first member)", *(f"{who} {words[what]}" for who, what in did[1:])]
+    assert causes == ["steady joined as first member", *(f"{who} {words[what]}" for who, what in did[1:])]
 
 
 def test_heartbeats_are_one_line_and_a_gap_is_shown() -> None:

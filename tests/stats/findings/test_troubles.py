@@ -356,7 +356,7 @@ def lossy(
 def test_lost_packets() -> None:
     (row,) = findings(lossy(0, 12, after_s=0.05))
     assert (row.rule, row.severity, len(row.evidence)) == ("network-loss", "warning", 1)
-    assert row.message == "12 retransmissions of 40 segments (30.0%) on 1 connection"
+    assert row.message == "12 retransmissions in 40 segments (30.0%) on 1 connection"
     assert rules(lossy(0, 4, after_s=0.05)) == []
 
 
@@ -364,7 +364,7 @@ def test_lost_packets_that_explain_latencies() -> None:
     (row,) = findings(lossy(0, 3), lossy(1, 1, after_s=0.3))
     assert (row.rule, row.severity, row.count) == ("network-loss", "warning", 4)
     assert row.message.startswith(
-        "4 retransmissions of 80 segments (5.0%) on 2 connections; 4 requests delayed by them, by 904.0ms in "
+        "4 retransmissions in 80 segments (5.0%) on 2 connections; 4 requests delayed by them, by 904.0ms in "
         "total and up to 301.0ms ("
     )
     assert row.message.endswith("/1)")

@@ -64,7 +64,7 @@ def test_unanswered_requests_of_a_version_that_stays() -> None:
 def test_greetings_that_lead_nowhere() -> None:
     (row,) = findings_of(UnsupportedVersions, [greet(number) for number in range(8)])
     assert (row.subject, row.count) == ("client asker", 8)
-    assert row.message == "ApiVersions was rejected on 8 connections, and nothing followed"
+    assert row.message == "ApiVersions was rejected on 8 connections, and no other request followed"
 
 
 def test_a_greeting_that_is_refused_once_a_connection() -> None:
