@@ -9,6 +9,8 @@ pub mod body;
 pub mod connection;
 pub mod line;
 pub mod packet;
+pub mod record_lines;
+pub mod records;
 pub mod stage;
 pub mod wire;
 
@@ -22,6 +24,8 @@ mod page;
 mod places;
 #[cfg(feature = "python")]
 mod python;
+#[cfg(feature = "python")]
+mod records_class;
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
 

@@ -5,6 +5,10 @@ use crate::Odd;
 /// The longest varint, as in primitives.py. Its 35 bits fit in a u64.
 const UVARINT_BYTES: u32 = 5;
 
+/// The longest int32 and int64 in a record. Of the latter's 70 bits, 64 count.
+const VARINT_BYTES: u32 = 5;
+const VARLONG_BYTES: u32 = 10;
+
 /// The longest string that Kafka reads.
 pub const LONGEST_STRING: usize = 0x7FFF;
 
@@ -59,8 +63,13 @@ impl<'a> Reader<'a> {
     }
 
     pub fn uvarint(&mut self) -> Result<u64, Odd> {
+        self.groups(UVARINT_BYTES)
+    }
+
+    /// Groups of seven bits, the lowest first, in so many bytes at most.
+    fn groups(&mut self, most: u32) -> Result<u64, Odd> {
         let mut value = 0;
-        for index in 0..UVARINT_BYTES {
+        for index in 0..most {
             let byte = self.byte()?;
             value |= u64::from(byte & 0x7F) << (7 * index);
             if byte < 0x80 {
@@ -68,6 +77,16 @@ impl<'a> Reader<'a> {
             }
         }
         Err(Odd)
+    }
+
+    /// A zigzag int32, as in records. Bits beyond the type are dropped.
+    pub fn varint(&mut self) -> Result<i64, Odd> {
+        self.groups(VARINT_BYTES).map(|value| zigzag(value & 0xFFFF_FFFF))
+    }
+
+    /// A zigzag int64, as in records.
+    pub fn varlong(&mut self) -> Result<i64, Odd> {
+        self.groups(VARLONG_BYTES).map(zigzag)
     }
 
     /// A compact length or count: one more than it says, 0 for null.
@@ -85,6 +104,10 @@ impl<'a> Reader<'a> {
     pub fn short(&mut self) -> Result<Option<usize>, Odd> {
         prefix(i64::from(self.i16()?))
     }
+}
+
+fn zigzag(value: u64) -> i64 {
+    (value >> 1) as i64 ^ -((value & 1) as i64)
 }
 
 fn prefix(length: i64) -> Result<Option<usize>, Odd> {
@@ -137,6 +160,20 @@ mod tests {
         assert_eq!(read(&[0xFF, 0xFF, 0xFF, 0xFF, 0x7F]), Ok((1 << 35) - 1));
         assert_eq!(read(&[0x81, 0x80, 0x80, 0x80, 0x80, 0]), Err(Odd));
         assert_eq!(read(&[0x80]), Err(Odd));
+    }
+
+    #[test]
+    fn zigzag_varints_drop_what_does_not_fit() {
+        let int = |data: &[u8]| Reader::new(data, 0).varint();
+        let long = |data: &[u8]| Reader::new(data, 0).varlong();
+        assert_eq!([int(&[0]), int(&[1]), int(&[2])], [Ok(0), Ok(-1), Ok(1)]);
+        assert_eq!(int(&[0xFE, 0xFF, 0xFF, 0xFF, 0x0F]), Ok(i64::from(i32::MAX)));
+        assert_eq!(int(&[0xFF, 0xFF, 0xFF, 0xFF, 0x7F]), Ok(i64::from(i32::MIN)));
+        assert_eq!(int(&[0x80, 0x80, 0x80, 0x80, 0x80, 0]), Err(Odd));
+        let longest = [0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x7F];
+        assert_eq!(long(&longest), Ok(i64::MIN));
+        assert_eq!(long(&[0x80; 10]), Err(Odd));
+        assert_eq!(long(&[0x80; 9]), Err(Odd));
     }
 
     #[test]

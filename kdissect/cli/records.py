@@ -240,7 +240,7 @@ def records(count: int | None, jobs: int | None, registry: str | None, **options
         times = time_formatter(run.out, output.times, run.first_ns, is_tree=output.is_tree)
         sink = _sink(output, run.out, times)
         selected = run.selected(lambda exchange: times.skip(record_time_ns(exchange)))
-        if isinstance(sink, RecordLines) and is_whole and not (count or output.flush):
+        if isinstance(sink, RecordLines | RecordTable) and is_whole and not (count or output.flush):
             run.show(source.batches(selected), sink.feed_batch, size=len)
         else:
             run.show(source.of(selected), sink.feed, count, flush=output.flush)
@@ -275,7 +275,7 @@ def _run_in_parallel(
         page = Page(run.out)
         times = time_formatter(run.out, output.times, run.first_ns, is_tree=output.is_tree)
         sink: Any = _sink(output, page, times)
-        by_batch = isinstance(sink, RecordLines) and is_whole and not count
+        by_batch = isinstance(sink, RecordLines | RecordTable) and is_whole and not count
 
         def rows(exchange: Exchange) -> Iterable[tuple[int, Any]]:
             if by_batch:

@@ -79,7 +79,7 @@ class Batch(NamedTuple):
         last_offset: of the last record, even if compaction removed it.
         leader_epoch, producer_id, producer_epoch, base_sequence: for magic 2, otherwise None. -1 means none.
         base_timestamp_ms: to which the timestamps of magic 2 records are relative.
-        records: in wire order.
+        records: in wire order; a list, or what the native core holds (``recordbatch.native_records``).
         anomalies: of the batch.
         controls: for a control batch, the type of each record.
         aborted: whether read_committed consumers do not see it, according to the response.
@@ -99,7 +99,7 @@ class Batch(NamedTuple):
     producer_epoch: int | None
     base_sequence: int | None
     base_timestamp_ms: int | None
-    records: list[Record]
+    records: Sequence[Record]
     anomalies: list[Anomaly]
     controls: Sequence[Control] = ()
     aborted: bool = False
@@ -229,7 +229,7 @@ class _Source:
         self.where = where
         self.limits = limits
         self.budget = budget
-        self.rest: Iterator[list[Record]] | None = None
+        self.rest: Iterator[Sequence[Record]] | None = None
 
     def inflate(self, codec: int, data: bytes) -> Inflated[bytes | Pieces]:
         """Decompress the content of a batch or a wrapper message."""
@@ -301,7 +301,7 @@ def _decode_batch(source: _Source, pos: int, base_offset: int | None) -> Batch |
         shown = len(records)
     else:
 
-        def parts() -> Generator[list[Record], None, DecodeError | None]:
+        def parts() -> Generator[Sequence[Record], None, DecodeError | None]:
             pieces = in_pieces(packed, start, stop) if isinstance(packed, bytes) else packed
             return read_pieces(pieces, offset, base_ms, source.limits)
 
@@ -342,12 +342,12 @@ def _decode_batch(source: _Source, pos: int, base_offset: int | None) -> Batch |
     )
 
 
-def _with_timestamp(records: list[Record], time_ms: int) -> list[Record]:
+def _with_timestamp(records: Sequence[Record], time_ms: int) -> list[Record]:
     return [_new(Record, (each[0], time_ms, *each[2:])) for each in records]
 
 
 def _read_controls(
-    records: list[Record], pos: int, source: _Source, anomalies: list[Anomaly]
+    records: Sequence[Record], pos: int, source: _Source, anomalies: list[Anomaly]
 ) -> list[Control]:
     controls = [open_control_record(record.key, record.value) for record in records]
     malformed = [
@@ -375,21 +375,21 @@ class _Parts(NamedTuple):
         last: None without records.
     """
 
-    first: list[Record]
-    rest: Iterator[list[Record]] | None
+    first: Sequence[Record]
+    rest: Iterator[Sequence[Record]] | None
     number: int
     last: Record | None
 
-    def mapped(self, change: Callable[[list[Record]], list[Record]]) -> _Parts:
+    def mapped(self, change: Callable[[Sequence[Record]], Sequence[Record]]) -> _Parts:
         """The same parts with ``change`` applied lazily to all records except ``last``."""
         return self._replace(first=change(self.first), rest=self.rest and map(change, self.rest))
 
 
-def _as_parts(records: list[Record]) -> _Parts:
+def _as_parts(records: Sequence[Record]) -> _Parts:
     return _Parts(records, None, len(records), records[-1] if records else None)
 
 
-def _read_twice(read: Callable[[], Generator[list[Record], None, _T]], size: int) -> tuple[_Parts, _T]:
+def _read_twice(read: Callable[[], Generator[Sequence[Record], None, _T]], size: int) -> tuple[_Parts, _T]:
     """Decode all records to count them and to find faults, then start again, unless there are only a few.
 
     Args:
@@ -399,7 +399,7 @@ def _read_twice(read: Callable[[], Generator[list[Record], None, _T]], size: int
     Returns:
         The records, and the return value of ``read``.
     """
-    kept: list[list[Record]] | None = [] if size <= _KEPT_BYTES else None
+    kept: list[Sequence[Record]] | None = [] if size <= _KEPT_BYTES else None
     number, last = 0, None
     reading = read()
     while True:
@@ -490,7 +490,7 @@ def _decode_wrapper(
     if not shift and time_of_all is None:
         return parts
 
-    def absolute(records: list[Record]) -> list[Record]:
+    def absolute(records: Sequence[Record]) -> list[Record]:
         return [
             _new(
                 Record,
@@ -504,7 +504,7 @@ def _decode_wrapper(
 
 def _inner_parts(
     pieces: Iterable[bytes], limits: Limits
-) -> Generator[list[Record], None, tuple[int, DecodeError | None]]:
+) -> Generator[Sequence[Record], None, tuple[int, DecodeError | None]]:
     """Like ``_inner_messages``, for bytes in pieces: yields some records at a time."""
     bad_crcs, left = 0, limits.batch_items
     fault: DecodeError | None = None
@@ -565,7 +565,7 @@ def _without_producer(
     attributes: int,
     first: int,
     last: int,
-    records: list[Record],
+    records: Sequence[Record],
     anomalies: list[Anomaly],
 ) -> Batch:
     no_producer = None, None, None, None, None

@@ -13,13 +13,15 @@ batch those of a piece) and a few thousand header keys.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kdissect import native
 from kdissect.errors import DecodeError, Malformed, Oversized, Truncated
 from kdissect.kafka.primitives import utf8
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
     from kdissect.limits import Limits
 
@@ -62,6 +64,7 @@ _VARLONG_BYTES = 10
 _MIN_HEADER_BYTES = 2
 _MIN_SAFE, _MAX_SAFE = -(1 << 62), 1 << 62  # sums of two such numbers fit 64 bits
 _new = tuple.__new__
+_new_record = partial(_new, Record)
 _FAULTS = (IndexError, TypeError, DecodeError)
 
 
@@ -82,12 +85,26 @@ _HEADS = _Heads()
 
 def read_batch(
     data: bytes, pos: int, end: int, base_offset: int, base_timestamp_ms: int, limits: Limits
-) -> tuple[list[Record], DecodeError | None]:
+) -> tuple[Sequence[Record], DecodeError | None]:
     """Decode records up to ``end``, whatever count was declared. Never raises.
 
     Returns:
         The records, and why decoding stopped. None if it reached the end.
     """
+    if native.core is not None:
+        bounds = limits.batch_items, limits.record_headers, limits.batch_items
+        records = native.core.read_records(
+            data, (pos, end), base_offset, base_timestamp_ms, bounds, _new_record
+        )
+        if records is not None:
+            return records, None
+    return read_any_batch(data, pos, end, base_offset, base_timestamp_ms, limits)
+
+
+def read_any_batch(
+    data: bytes, pos: int, end: int, base_offset: int, base_timestamp_ms: int, limits: Limits
+) -> tuple[list[Record], DecodeError | None]:
+    """The same, without the native core."""
     records: list[Record] = []
     length_of, delta_of, high = _LENGTH, _DELTA, _HIGH
     spare = limits.batch_items
@@ -206,7 +223,7 @@ def read_batch(
 
 def read_pieces(
     pieces: Iterable[bytes], base_offset: int, base_timestamp_ms: int, limits: Limits
-) -> Generator[list[Record], None, DecodeError | None]:
+) -> Generator[Sequence[Record], None, DecodeError | None]:
     """The same for bytes in pieces, split anywhere. Yields some records at a time, returns why decoding
     stopped.
     """
@@ -215,10 +232,10 @@ def read_pieces(
         for data in complete_entries(pieces, _end_of_record, limits.record_bytes):
             records, fault = read_batch(data, 0, len(data), base_offset, base_timestamp_ms, limits)
             if len(records) > records_left:
-                del records[records_left:]
+                records = records[:records_left]
                 fault = Oversized(f"more than {limits.batch_items} records")
             records_left -= len(records)
-            headers_left -= sum(len(record[4]) for record in records)
+            headers_left -= _headers_in(records)
             if records:
                 yield records
             if fault:
@@ -228,6 +245,16 @@ def read_pieces(
     except Oversized as fault:
         return fault
     return None
+
+
+def native_records(records: Sequence[Record]) -> Any:
+    """The same records if the native core holds them, which can write them as lines. Otherwise None."""
+    return records if native.core is not None and type(records) is native.core.Records else None
+
+
+def _headers_in(records: Sequence[Record]) -> int:
+    held = native_records(records)
+    return sum(len(record[4]) for record in records) if held is None else int(held.headers)
 
 
 def complete_entries(

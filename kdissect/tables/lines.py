@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from orjson import Fragment, dumps
 
+from kdissect.kafka.recordbatch import native_records
 from kdissect.phrases import printable
 from kdissect.tables.columns import (
     EXCHANGE,
@@ -28,7 +29,7 @@ from kdissect.tables.columns import (
     converted,
     text_getter,
 )
-from kdissect.tables.values import json_bytes, json_line, text_and_encoding, timestamp
+from kdissect.tables.values import json_bytes, json_line, second_text, text_and_encoding, timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -161,13 +162,25 @@ class RecordLines(JsonLines):
         """The lines of a chunk of records from ``start`` on; ``empty_optional``: the text of null
         ``OPTIONAL`` columns.
         """
+        rest = between[6].removeprefix(empty_optional)
+        append_ms = records.source.log_append_time_ms
+        if (native := native_records(records.batch.records)) is not None:
+            lines: bytes | None = native.json_lines(
+                start,
+                start + _CHUNK,
+                between,
+                records.source.offsets_known,
+                None if append_ms is None else _time(append_ms),
+                second_text,
+                lambda index: self._optional(records.plain(index)) + rest,
+            )
+            if lines is not None:
+                return lines
         rows = records.batch.records[start : start + _CHUNK]
         offsets, times_ms, keys, values, _ = zip(*rows, strict=True)
-        append_ms = records.source.log_append_time_ms
         have_more = have_optional(rows)
         tails: Iterable[bytes] = repeat(between[6])
         if any(have_more):
-            rest = between[6].removeprefix(empty_optional)
             tails = [
                 (self._optional(records.plain(index)) if more else empty_optional) + rest
                 for index, more in enumerate(have_more, start)

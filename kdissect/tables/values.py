@@ -111,16 +111,17 @@ def text_and_encoding(payload: bytes | Embedded | Withheld | None) -> tuple[str 
 def timestamp(time_ns: int) -> str:
     """Write a time as ISO 8601 in UTC with microseconds: ``2026-11-21T09:05:00.123456Z``."""
     second, rest_ns = divmod(time_ns, _SECOND_NS)
-    return f"{_second(second)}.{rest_ns // 1000:06d}Z"
+    return f"{second_text(second)}.{rest_ns // 1000:06d}Z"
 
 
 def date(time_ns: int) -> str:
     """Write the day in UTC: ``2026-11-21``."""
-    return _second(time_ns // _SECOND_NS).partition("T")[0]
+    return second_text(time_ns // _SECOND_NS).partition("T")[0]
 
 
 @lru_cache(64)
-def _second(second: int) -> str:
+def second_text(second: int) -> str:
+    """Write a second since 1970 as ISO 8601 in UTC, without ``Z``."""
     # A damaged capture can claim any time. Python's calendar ends in 9999; ISO 8601 requires a sign before
     # later years.
     cycle, of_cycle = divmod(second, _CYCLE_SECONDS)

@@ -173,6 +173,7 @@ class Style:
     Attributes:
         looks: words of rich's styles, by what has the color.
         heading, faint: two of them.
+        has_hosts: whether ``named`` replaces anything.
     """
 
     def __init__(
@@ -188,6 +189,7 @@ class Style:
         self._codes: dict[str, str] = {}
         for name, words in (colors or {}).items():
             self._codes[COLORS[name]] = ";".join(CODES[word] for word in words.split())
+        self.has_hosts = bool(hosts)
         self._hosts = {**(hosts or {}), **{f"[{ip}]": name for ip, name in (hosts or {}).items()}}
         longest_first = "|".join(map(re.escape, sorted(self._hosts, key=len, reverse=True)))
         self._addresses = re.compile(rf"(?<![\w.:])(?:{longest_first})(?!\w|\.\d)") if hosts else None

@@ -17,6 +17,7 @@ from kdissect.exchanges import content
 from kdissect.exchanges.offload import LineForm
 from kdissect.exchanges.outcomes import outcome
 from kdissect.kafka import apis
+from kdissect.kafka.recordbatch import native_records
 from kdissect.model import ANSWERED, KINDS, NOT_EXPECTED, ORPHAN, PENDING, UNANSWERED, Embedded, Withheld
 from kdissect.phrases import (
     ELLIPSIS,
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import TextIO
 
-    from kdissect.exchanges.partition_records import CarriedRecord
+    from kdissect.exchanges.partition_records import CarriedRecord, DecodedBatch
     from kdissect.kafka.internal.topics import Payload
     from kdissect.model import Endpoint, Exchange
     from kdissect.text.style import Times
@@ -118,20 +119,22 @@ class LineTable(Generic[Row]):
         if not self._has_heading:
             self._has_heading = True
             self._write_heading(len(time))
+        self._write(self._line(time, row))
+
+    def _line(self, time: str, row: Row) -> str:
         cells = self._cells(row)
         text, words = self._text(row), self._words(row)
         if self._width is not None:
             room = self._width - sum(columns_of(cell) + len(self._gap) for cell in (time, *cells))
             if room < 0:
-                self._write(cut(self._gap.join((time, *cells)), self._width) + "\n")
-                return
+                return cut(self._gap.join((time, *cells)), self._width) + "\n"
             text, words = self._fitted(text, words, room)
         if self._is_colored:
             cells, text = self._painted(row, cells), self._painted_text(row, text)
             words = [(self._style.paint(word, color), color) for word, color in words]
         tail = [text] if text else []
         tail += [word for word, _ in words]
-        self._write(f"{self._gap.join((time, *cells, *tail)).rstrip()}\n")
+        return f"{self._gap.join((time, *cells, *tail)).rstrip()}\n"
 
     def close(self) -> None:
         """Do nothing: every line is complete."""
@@ -414,6 +417,35 @@ class RecordTable(LineTable["CarriedRecord"]):
     ) -> None:
         super().__init__(out, times, width=width, style=style, heading=heading)
         self._max_bytes = None if width is None else width * _BYTES_PER_COLUMN
+        is_free = width is None and not (style.is_colored or style.has_hosts)
+        self._are_plain = is_free and times.digits is not None
+
+    def feed_batch(self, records: DecodedBatch) -> None:
+        """Write all records of a batch."""
+        lines = self._native_lines(records)
+        if lines is not None:
+            self._write(lines)
+            return
+        for record in records:
+            self.feed(record)
+
+    def _native_lines(self, records: DecodedBatch) -> str | None:
+        """Their lines, if the native core can write them."""
+        native = native_records(records.batch.records)
+        if native is None or not (self._are_plain and records.are_plain and len(records)):
+            return None
+        first = records.plain(0)._replace(key=None, value=None, headers=())
+        time, gap = self._times.text(self._time_ns(first)), self._gap
+        *before, offset, key = self._views
+        lines: str | None = native.text_lines(
+            "".join(cell + gap for cell in (time, *self._filled(before, first))),
+            gap,
+            (offset.width, key.width),
+            records.source.offsets_known,
+            "".join(gap + word for word, _ in self._words(first)),
+            lambda index: self._line(time, records.plain(index)),
+        )
+        return lines
 
     def _shown(self, width: int | None) -> Sequence[LineView]:
         partition, offset, key = (12, 7, 10) if is_narrow(width) else (20, 10, 16)
