@@ -1,13 +1,17 @@
 """TLS listeners of Apache Kafka itself, with the key log of the agent that most brokers' key logs come from.
 
-    python samples/make.py kafka-4-tls
+    python samples/make.py kafka-4-tls kafka-4-front
 
 The agent (name.neykov:extract-tls-secrets) is loaded into the broker, so its lines are those of all clients.
+The front of OpenSSL has ciphers that Java does not have. Its clients write their own key logs, except Java.
 """
 
 from __future__ import annotations
 
 import gzip
+import json
+import os
+import shutil
 import ssl
 import subprocess
 import tempfile
@@ -17,13 +21,24 @@ from typing import Any
 import with_aiokafka as aio
 import with_kafka_python as kp
 import with_librdkafka as rd
-from apache_kafka import SASL
-from on_kafka import JAAS, USERS, on_kafka
+from apache_kafka import PLAIN as PLAIN_PORT
+from apache_kafka import SASL, kafka
+from on_kafka import JAAS, NEWEST, USERS, on_kafka, start_all
 from on_mock import assorted
 from on_tansu import make_topics
-from others import tls_listener
+from OpenSSL import SSL
+from others import certificate_and_key, tls_listener
+from recording import recording
 from story import client
+from tls_front import tls_front
+from truth import Truth
+from watching import watch_kafka_python
 
+HERE = Path(__file__).resolve().parent
+FRONT = "127.0.0.1:19591"
+ALLOW_CLIENT_RENEGOTIATION = 1 << 8  # SSL_OP_ALLOW_CLIENT_RENEGOTIATION
+OPENSSL_CIPHERS = {"kp-ccm": "AES128-CCM", "kp-ccm-8": "AES256-CCM8", "kp-cbc": "AES256-SHA256"}
+"""Client ID -> cipher suite of TLS 1.2, as OpenSSL names it. CBC has encrypt-then-MAC."""
 AGENT = "name.neykov:extract-tls-secrets:4.0.0"
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 JAVA_CLIENTS = {
@@ -90,4 +105,86 @@ def kafka_4_tls(folder: Path) -> None:
     capture.unlink()
 
 
-SCENARIOS = {"kafka-4-tls": kafka_4_tls}
+def front_settings(certificate: str, key: str, keys: Path) -> SSL.Context:
+    """All ciphers of OpenSSL, and renegotiation by clients; each session is written to a key log."""
+    context = SSL.Context(SSL.TLS_METHOD)
+    context.use_certificate_file(certificate)
+    context.use_privatekey_file(key)
+    context.set_cipher_list(b"ALL:@SECLEVEL=0")
+    context.set_options(ALLOW_CLIENT_RENEGOTIATION)
+
+    def note(_: SSL.Connection, line: bytes) -> None:
+        with keys.open("ab") as log:
+            log.write(line + b"\n")
+
+    context.set_keylog_callback(note)
+    return context
+
+
+def printed(truth: Truth, *command: str, **environment: str) -> None:
+    """The records that a program says it has produced."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, env={**os.environ, **environment})
+    truth.produced += map(json.loads, done.stdout.splitlines())
+
+
+def kafka_4_front(folder: Path) -> None:
+    """Go, Node, Python and Java through a front of OpenSSL, behind which all is in clear."""
+    listener = {"sasl": "of-no-use", "advertised_listeners": f"PLAIN://127.0.0.1:{PLAIN_PORT},SASL://{FRONT}"}
+    listener["listener_security_protocol_map"] = "PLAIN:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL:PLAINTEXT"
+    port = int(FRONT.rpartition(":")[2])
+    with tempfile.TemporaryDirectory() as place, kafka(NEWEST, **listener) as cluster:
+        certificate, key = certificate_and_key(place)
+        logs = {name: Path(place, f"{name}.keys") for name in ("go", "node", "python", "front")}
+        subprocess.run(["go", "build", "-C", HERE / "go", "-o", f"{place}/produce", "."], check=True)
+        npm = ["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", place]
+        shutil.copy(HERE / "node" / "package.json", place)
+        subprocess.run(npm, check=True)
+        limits = Path(place, "java.security")
+        limits.write_text("jdk.tls.keyLimits=AES/GCM/NoPadding KeyUpdate 2^10\n")
+        start_all(cluster)
+        clients = f"franz-go 1.18.1, kafkajs 2.2.4, {kp.NAME}, Apache Kafka {NEWEST}"
+        broker = f"Apache Kafka {NEWEST} behind tls_front.py"
+        truth = Truth("kafka-4-front", [port, SASL], {"broker": broker, "clients": clients})
+        make_topics(truth, cluster.bootstrap, {"sealed": 2})
+        cluster.options = (f"-Djava.security.properties={limits}",)
+        capture = folder / "tls" / "kafka-4-front.pcap"
+        with (
+            tls_front(port, SASL, front_settings(certificate, key, logs["front"])),
+            recording(capture, truth.ports),
+            watch_kafka_python(truth),
+        ):
+            for name, cipher in OPENSSL_CIPHERS.items():
+                context = ssl.create_default_context(cafile=certificate)
+                context.maximum_version = ssl.TLSVersion.TLSv1_2
+                context.set_ciphers(f"{cipher}:@SECLEVEL=0")
+                context.keylog_filename = str(logs["python"])
+                secure: dict[str, Any] = {"security_protocol": "SSL", "ssl_context": context}
+                kp.produce(truth, FRONT, name, assorted("sealed", 2), **secure)
+            printed(truth, f"{place}/produce", FRONT, certificate, str(logs["go"]), "go-1.3", "sealed", "3")
+            node = ["node", f"--tls-keylog={logs['node']}", str(HERE / "node" / "producer.js")]
+            printed(
+                truth, *node, FRONT, certificate, "node-1.2", "sealed", "3", NODE_PATH=f"{place}/node_modules"
+            )
+            config = client("java-updates", linger_ms="5") | {
+                "security.protocol": "SSL",
+                "ssl.truststore.type": "PEM",
+                "ssl.truststore.location": certificate,
+            }
+            step = {"do": "produce", "config": config, "topic": "sealed", "count": 3, "repeat": 20}
+            cluster.clients(truth, step, where=FRONT)
+        known = {line.split()[1] for name in logs if name != "front" for line in lines_of(logs[name])}
+        kept = [line for line in lines_of(logs["front"]) if line.split()[1] not in known]
+        logs["front"].write_text("".join(kept))
+        secrets = [option for log in logs.values() for option in ("--inject-secrets", f"tls,{log}")]
+        subprocess.run(["editcap", *secrets, capture, capture.with_suffix(".pcapng")], check=True)
+    capture.unlink()
+    truth.note(f"Port {port} has TLS; port {SASL} has the same bytes between the front and the broker.")
+    truth.write(folder / "tls" / "kafka-4-front.truth.json")
+
+
+def lines_of(log: Path) -> list[str]:
+    """The lines of a key log with secrets."""
+    return [line for line in log.read_text().splitlines(keepends=True) if not line.startswith("#")]
+
+
+SCENARIOS = {"kafka-4-tls": kafka_4_tls, "kafka-4-front": kafka_4_front}

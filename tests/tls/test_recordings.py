@@ -1,4 +1,6 @@
-"""Recordings of Apache Kafka's own TLS listener, judged by what its clients wrote down, and by tshark."""
+"""Recordings of Apache Kafka's own TLS listener, and of OpenSSL in front of it, judged by what the clients
+wrote down, by tshark, and by the same traffic in clear.
+"""
 
 from __future__ import annotations
 
@@ -121,3 +123,68 @@ def test_the_same_as_tshark(capsys: pytest.CaptureFixture[str], tmp_path: Path, 
         str(row["correlation_id"]) for row in rows for size in ("request", "response") if row[f"{size}_bytes"]
     ]
     assert Counter(done.stdout.replace(",", "\n").split()) == Counter(ids)
+
+
+FRONT = str(FOLDER / "kafka-4-front.pcapng")
+FRONT_TRUTH = json.loads((FOLDER / "kafka-4-front.truth.json").read_text())
+ENCRYPTED, CLEAR = FRONT_TRUTH["ports"]
+OF_CONNECTION = {
+    "connection", "number", "packet", "time", "request_time", "client_ip", "client_port", "broker_port",
+}  # fmt: skip
+
+
+def on_port(capsys: pytest.CaptureFixture[str], command: str, port: int, *options: str) -> list[str]:
+    """The rows of a port as text, without times and what names the connection."""
+    rows = map(json.loads, run(capsys, command, "--json", *options, "--port", str(port), FRONT).lines)
+    kept = [
+        {name: value for name, value in row.items() if name not in OF_CONNECTION and not name.endswith("_us")}
+        for row in rows
+    ]
+    return sorted(json.dumps(row, sort_keys=True) for row in kept)
+
+
+@pytest.mark.parametrize("options", [("read",), ("read", "-j", "2"), ("records",)])
+def test_what_is_inside_is_what_passes_in_clear(
+    capsys: pytest.CaptureFixture[str], options: tuple[str, ...]
+) -> None:
+    command, *more = options
+    inside, clear = (on_port(capsys, command, port, *more) for port in (ENCRYPTED, CLEAR))
+    assert inside == clear
+    assert len(inside) > 20
+
+
+def test_the_records_through_the_front(capsys: pytest.CaptureFixture[str]) -> None:
+    done = run(capsys, "records", "--json", "--produced", "--port", str(ENCRYPTED), FRONT)
+    shown = Counter((row["topic"], row["partition"], row["offset"]) for row in map(json.loads, done.lines))
+    produced = FRONT_TRUTH["produced"]
+    assert shown == Counter((each["topic"], each["partition"], each["offset"]) for each in produced)
+
+
+def test_the_sessions_of_the_front(capsys: pytest.CaptureFixture[str]) -> None:
+    sessions = json.loads(run(capsys, "check", "--json", FRONT).out)["connections"]["tls"]
+    assert {(each["version"], each["cipher"], each["decrypted"]) for each in sessions} == {
+        ("TLS 1.2", "TLS_RSA_WITH_AES_128_CCM", True),
+        ("TLS 1.2", "TLS_RSA_WITH_AES_256_CCM_8", True),
+        ("TLS 1.2", "TLS_RSA_WITH_AES_256_CBC_SHA256", True),
+        ("TLS 1.2", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", True),
+        ("TLS 1.3", "TLS_AES_128_GCM_SHA256", True),
+        ("TLS 1.3", "TLS_AES_256_GCM_SHA384", True),
+    }
+
+
+@pytest.mark.tshark
+def test_tshark_sees_renegotiations_key_updates_and_the_same_requests(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fields(name: str, shown: str, *options: str) -> list[str]:
+        command = ["tshark", "-r", FRONT, *options, "-Y", shown, "-T", "fields", "-e", name]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        return done.stdout.replace(",", "\n").split()
+
+    hellos = Counter(fields("tcp.stream", "tls.handshake.type == 1"))
+    assert max(hellos.values()) > 2
+    assert fields("tcp.stream", "tls.handshake.type == 24")
+    decode_as = ("-d", f"tcp.port=={ENCRYPTED},tls", "-d", f"tls.port=={ENCRYPTED},kafka")
+    ids = fields("kafka.correlation_id", f"kafka.correlation_id && tcp.port=={ENCRYPTED}", *decode_as)
+    rows = [json.loads(line) for line in run(capsys, "read", "--json", "--port", str(ENCRYPTED), FRONT).lines]
+    assert Counter(ids) == Counter(str(row["correlation_id"]) for row in rows for _ in range(2))
