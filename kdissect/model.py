@@ -213,6 +213,12 @@ class TlsSession(NamedTuple):
     client_randoms: tuple[bytes, ...] = ()
 
 
+class Decrypted(NamedTuple):
+    """The next bytes of a connection were inside TLS. Those before, if any, are of no use."""
+
+    session: TlsSession
+
+
 class Closed(NamedTuple):
     """The end of a connection.
 

@@ -52,6 +52,7 @@ from kdissect.model import (
     ANSWERED,
     Closed,
     Data,
+    Decrypted,
     Exchange,
     IdleTick,
     Packet,
@@ -72,7 +73,7 @@ if TYPE_CHECKING:
     from kdissect.capture.connection_index import ConnectionIndex
     from kdissect.capture.reader import Capture, Origin
     from kdissect.exchanges.offload import LineForm
-    from kdissect.model import Gap
+    from kdissect.model import Gap, TlsSession
     from kdissect.net.connection import Connection, Event
     from kdissect.net.dns import Resolved
     from kdissect.net.ip import Datagram
@@ -114,7 +115,7 @@ Source: TypeAlias = PacketBlock | Packet | Segment | IdleTick
 
 _DEFAULT = Options()
 
-_RARE = Closed, Retransmitted, Exchange
+_RARE = Closed, Retransmitted, Decrypted, Exchange
 
 _TICK_PACKETS = 1000
 """Packets between two checks for expired deadlines. The interval does not affect the results."""
@@ -453,14 +454,23 @@ class Dissection:
         return max(waiting_since_ns, self._ticked_ns - self._limits.order_age_ns)
 
     def _dissect(
-        self, connection: Connection, side: int, item: Data | Gap | Retransmitted | Closed | Exchange
+        self,
+        connection: Connection,
+        side: int,
+        item: Data | Gap | Retransmitted | Decrypted | Closed | Exchange,
     ) -> list[Exchange]:
         if isinstance(item, _RARE):
             if isinstance(item, Exchange):
                 return [item]
             if isinstance(item, Closed):
                 return self._close(connection, item)
-            if (known := self._kafka_connections.get(connection)) is not None:
+            known = self._kafka_connections.get(connection)
+            if isinstance(item, Decrypted):
+                if known is not None:
+                    self._forget(known)
+                if known is not None or connection not in self._kafka_connections:
+                    self._kafka_connections[connection] = self._open(connection, item.session)
+            elif known is not None:
                 known.retransmitted(side, item)
             return []
         try:
@@ -477,7 +487,7 @@ class Dissection:
                 items += idle.shed(item.time_ns)
         return items
 
-    def _open(self, connection: Connection) -> KafkaConnection | None:
+    def _open(self, connection: Connection, tls: TlsSession | None = None) -> KafkaConnection | None:
         """Start dissecting a connection; None if ``options.ports`` excludes it."""
         ports = [end.port for end in connection.ends]
         if self._ports and not self._ports.intersection(ports):
@@ -491,7 +501,7 @@ class Dissection:
             forced[0] if len(forced) == 1 else None,
             self.counts,
             known[0] if len(known) == 1 else None,
-            None if self._decryption is None else self._decryption.session(connection),
+            tls,
         )
 
     def _close(self, connection: Connection, end: Closed) -> list[Exchange]:
@@ -502,9 +512,7 @@ class Dissection:
             return []
         if kafka is None:
             return []
-        self._memory.forget(kafka)
-        if self._watcher is not None:
-            self._watcher.forget(kafka)
+        self._forget(kafka)
         exchanges = kafka.close(end)
         if end.tls is None and kafka.tls is not None:
             end = end._replace(tls=kafka.tls)
@@ -517,6 +525,11 @@ class Dissection:
         for anomaly in kafka.unattached:
             self._notice(connection, anomaly.detail)
         return exchanges
+
+    def _forget(self, kafka: KafkaConnection) -> None:
+        self._memory.forget(kafka)
+        if self._watcher is not None:
+            self._watcher.forget(kafka)
 
     def _note_unopened(self, connection: Connection, end: Closed) -> None:
         if not self._observers or connection.tcp is None or connection.tcp.opening in (None, OPENED):

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from kdissect.exchanges.learned import Listeners
     from kdissect.limits import Limits
-    from kdissect.model import Exchange, Retransmitted, Segment
+    from kdissect.model import Decrypted, Exchange, Retransmitted, Segment
     from kdissect.net.connection import Event
     from kdissect.net.tcp import Shard
 
@@ -101,7 +101,7 @@ class SkimmedConnection(KafkaConnection):
         self._response: _SkimmedFrame | None = None  # of the first of them, as long as it is incomplete
         self._last_id: int | None = None  # correlation ID of the last request that was forgotten
 
-    def skims(self, side: int, item: Data | Gap | Retransmitted | Closed) -> bool:
+    def skims(self, side: int, item: Data | Gap | Retransmitted | Decrypted | Closed) -> bool:
         """Whether the next item from ``side`` is skipped, or held back for now. If not, pass it to
         ``feed``.
         """

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections import Counter
 
     from kdissect.limits import Limits
-    from kdissect.model import Closed, Data, Endpoint, Interface, Segment
+    from kdissect.model import Closed, Data, Decrypted, Endpoint, Interface, Segment
     from kdissect.net.analysis import TcpAnalysis
 
 NEVER_NS = 1 << 70
@@ -79,7 +79,7 @@ class Connection:
         self.streams[side].expected = size and min(size, _GATHERED_BYTES)
 
 
-Event = tuple[Connection, int, "Data | Gap | Retransmitted | Closed"]
+Event = tuple[Connection, int, "Data | Gap | Retransmitted | Decrypted | Closed"]
 """Connection, side (0 for ``Closed``), item."""
 
 

@@ -21,7 +21,7 @@ from kdissect.net.tcp import ACK, FIN, RST, SYN
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kdissect.model import Interface, Retransmitted
+    from kdissect.model import Decrypted, Interface, Retransmitted
     from kdissect.net.connection import Connection
 
 _PSH = 0x08
@@ -43,7 +43,7 @@ class PacketMaker:
         self._interfaces: dict[Interface, Interface] = {}
 
     def feed(
-        self, connection: Connection, side: int, item: Data | Gap | Retransmitted | Closed
+        self, connection: Connection, side: int, item: Data | Gap | Retransmitted | Decrypted | Closed
     ) -> Iterator[Packet]:
         """The packets for the next item of a side."""
         if isinstance(item, Closed):

@@ -4,7 +4,8 @@
                                 --> application data, opened with the keys  -> Data, Gap
 
 Until a record has been opened with the keys for application data, all items are held: if none can be opened,
-they are passed on as they came, and later ones too. If the key log is still being written, its lines may come
+they are passed on as they came, and later ones too. In mid-stream, so are those before the first sign of TLS.
+A ``Decrypted`` comes before the first plaintext. If the key log is still being written, its lines may come
 after the records, and the held items are tried again. So a connection that is not TLS, or whose secrets are
 missing, is what it would be without this stage. The plaintext of a record has the time and packet of the
 record's last byte.
@@ -25,7 +26,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.limits import DEFAULT
-from kdissect.model import Data, Gap, TlsSession
+from kdissect.model import Data, Decrypted, Gap, TlsSession
 from kdissect.tls import handshake
 from kdissect.tls.ciphers import (
     ALERT,
@@ -70,7 +71,7 @@ _WRONG_SECRET = "the secrets that the key log has for this session do not decryp
 _TYPES = frozenset((CHANGE_CIPHER_SPEC, ALERT, HANDSHAKE, APPLICATION_DATA))
 _GUESSED = {32: (0x1301, 0x1303), 48: (0x1302,)}  # cipher suites by the length of a TLS 1.3 secret
 
-Items = list[tuple[int, Data | Gap]]
+Items = list[tuple[int, Data | Gap | Decrypted]]
 
 
 class _Direction:
@@ -155,7 +156,7 @@ class TlsConnection:
         self._most_sessions = limits.tls_sessions
         self._initiator = initiator
         self._from_start = from_start
-        self._held: Items = []
+        self._held: list[tuple[int, Data | Gap]] = []
         self.held_bytes = self._passed_bytes = 0
         self._tries = _MOST_TRIES
         self.is_open = self.is_passing = self._opened_handshake = False
@@ -230,7 +231,8 @@ class TlsConnection:
                 self._passed_bytes += len(item.payload)
                 if self._from_start[side] or self._passed_bytes > _MOST_PASSED:
                     self.is_passing = True
-                passed, self._held = self._held, []
+                passed: Items = [*self._held]
+                self._held = []
                 return passed
             self.held_bytes += len(item.payload)
         out: Items = []
@@ -260,7 +262,8 @@ class TlsConnection:
 
     def give_up(self) -> Items:
         """Stop trying, and pass on what is held."""
-        held, self._held = self._held, []
+        held: Items = [*self._held]
+        self._held = []
         self.held_bytes = 0
         self.is_passing = True
         return held
@@ -269,6 +272,7 @@ class TlsConnection:
         if self.is_open:
             self._held = []
             self.held_bytes = 0
+            out.insert(0, (0, Decrypted(self.session or TlsSession())))
         elif self.held_bytes > _MOST_HELD or (self.reason is not None and not self._log.can_grow):
             self.reason = self.reason or _NOT_OPENED
             return self.give_up()

@@ -10,14 +10,13 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from kdissect.limits import DEFAULT
-from kdissect.model import Closed, Data, Gap
+from kdissect.model import Closed, Data, Gap, Retransmitted
 from kdissect.tls.connection import TlsConnection
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from kdissect.limits import Limits
-    from kdissect.model import TlsSession
     from kdissect.net.connection import Connection, Event
     from kdissect.tls.keylog import KeyLog
 
@@ -114,14 +113,9 @@ class Decryption:
                 out.append((connection, side, item))
             elif tls is None or not tls.is_open:
                 out.append(event)
-            elif (inside := tls.retransmitted(side, item)) is not None:
+            elif isinstance(item, Retransmitted) and (inside := tls.retransmitted(side, item)) is not None:
                 out.append((connection, side, inside))
         return out
-
-    def session(self, connection: Connection) -> TlsSession | None:
-        """The TLS session of a connection that is decrypted."""
-        tls = self._connections.get(connection)
-        return tls.session if tls is not None and tls.is_open else None
 
     def key_log(self, client_randoms: Iterable[bytes]) -> bytes:
         """Lines of a key log for these sessions."""

@@ -52,7 +52,8 @@ def decrypted(packets: Iterable[Packet], log: KeyLog) -> Decrypted:
             if connection not in known:
                 known[connection] = TlsConnection(log, connection.initiator, connection.from_start, sessions)
             for opened_side, opened in known[connection].feed(side, item):
-                items[opened_side].append(opened)
+                if isinstance(opened, Data | Gap):
+                    items[opened_side].append(opened)
     return Decrypted(items, list(known.values()))
 
 

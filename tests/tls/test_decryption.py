@@ -66,6 +66,19 @@ def test_large_frames(tmp_path: Path, version: str, mss: int) -> None:
         assert each.request_frame.end_ns < each.response_frame.start_ns
 
 
+@pytest.mark.parametrize("missing", [0, 40, 41, 47, 55])
+def test_from_the_middle_of_a_record(tmp_path: Path, missing: int) -> None:
+    """What comes before the first record that begins in the capture does not count as a part of it."""
+    settings = TlsSettings()
+    packets = kafka(settings, rounds=8, mss=1448).packets[missing:]
+    log = ConnectionLog(DEFAULT)
+    exchanges = list(Dissection(packets, keys_in(tmp_path, settings), observer=log))
+    (row,) = log.close()
+    assert ids(exchanges)[-4:] == answered(8)[-4:]
+    assert {each.connection.is_decrypted for each in exchanges} == {True}
+    assert row.tls.version == "TLS 1.3"
+
+
 def test_a_resumed_session_in_another_shard(tmp_path: Path) -> None:
     """What the first pass learned names the line of the session that was resumed."""
     settings = TlsSettings("TLS 1.2")
