@@ -78,7 +78,8 @@ WORDS = (
 )
 IDENTIFIER = re.compile(rf"(^|_)({WORDS})(_|$)")
 ALLOWED = (
-    r"tell kdissect/(files|capture/source|tables/\w+)\.py|\w*_not_found_error |"  # Python's
+    r"tell (kdissect/(files|capture/(source|stores)|tables/\w+)|tests/capture/test_stores)\.py|"  # Python's
+    r"\w*_not_found_error |"  # also Python's
     r"want_read_error |"  # pyOpenSSL's
     r"\w*_not_found kdissect/|"  # exceptions of Spark
     r"found (kdissect/(cli/spark/doctor|spark/session)\.py|tests/spark/)"  # a JSON key of doctor

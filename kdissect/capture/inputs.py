@@ -1,9 +1,9 @@
-"""Names of files, directories and globs -> names of captures.
+"""Names of files, directories and globs -> names of captures. Each can be a path or the URL of a store.
 
 A directory stands for all captures in it and in its subdirectories, recognized by their first bytes, and for
 empty files, which are reported when they are opened. Hidden files and the output directory are skipped. Globs
 that the shell did not expand (in quotes, or because there would be too many arguments) are expanded here,
-including ``**``.
+including ``**`` and ``{a,b}``.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from glob import glob
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kdissect.capture import stores
 from kdissect.capture.reader import is_capture
 from kdissect.errors import CaptureError, UsageError
 from kdissect.phrases import printable
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 STDIN = "-"
-_WILDCARDS = frozenset("*?[")
+_NOTHING = "no capture files in this directory or its subdirectories"
+_BRACES = re.compile(r"\{([^{}]*)\}")
 _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<path>/.*)", re.DOTALL)
 
 
@@ -54,7 +56,8 @@ def captures(names: Iterable[str], *, exclude: Path | None = None) -> tuple[str,
     """
     paths: dict[str, None] = {}
     for name in names:
-        paths.update(dict.fromkeys(_expand(local(name), exclude)))
+        url = stores.normalized(name)
+        paths.update(dict.fromkeys(_expand(local(name), exclude) if url is None else _expand_url(url)))
     return tuple(paths)
 
 
@@ -64,14 +67,63 @@ def _expand(name: str, exclude: Path | None) -> Iterator[str]:
         yield name
     elif path.is_dir():
         yield from _in_folder(path, exclude)
-    elif _WILDCARDS.isdisjoint(name) or path.exists():
+    elif stores.WILDCARDS.isdisjoint(name) or path.exists():
         yield name  # a pipe, or missing: opening it will tell
     else:
-        names = sorted(glob(name, recursive=True))  # noqa: PTH207  (Path.glob takes no absolute pattern)
-        if not names:
+        names = {each for one in _without_braces(name) for each in glob(one, recursive=True)}  # noqa: PTH207
+        if not names:  # Path.glob takes no absolute pattern
             raise UsageError(f"no file matches {printable(name)}")
-        for each in names:
+        for each in sorted(names):
             yield from _in_folder(Path(each), exclude) if Path(each).is_dir() else (each,)
+
+
+def _expand_url(url: str) -> Iterator[str]:
+    try:
+        if stores.size(url) is not None:
+            yield url
+            return
+        if stores.WILDCARDS.isdisjoint(url):
+            listed = {url: stores.Status(None, 0)}
+        else:
+            listed = {}
+            for each in _without_braces(url):
+                listed.update(stores.matching(each))
+            if not listed:
+                raise UsageError(f"no file matches {printable(url)}")
+        for name, status in sorted(listed.items()):
+            yield from (name,) if status.size is not None else _in_store(name)
+    except OSError as error:
+        raise CaptureError(f"{url}: {error.strerror}") from None
+
+
+def _in_store(url: str) -> list[str]:
+    """As ``_in_folder``.
+
+    Raises:
+        OSError: the store cannot be reached.
+    """
+    listed = stores.listing(url)
+    if not listed:
+        return [url]  # missing: opening it will tell
+    files = []
+    for name, status in listed.items():
+        *folders, last = name.removeprefix(url).strip("/").split("/")
+        is_hidden = last.startswith(".") or any(each.startswith((".", "_")) for each in folders)
+        if status.size is not None and not is_hidden and _is_capture(name):
+            files.append(([*((1, each) for each in folders), (0, last)], name))
+    if not files:
+        raise CaptureError(f"{url}: {_NOTHING}")
+    return [name for _, name in sorted(files)]  # as os.walk: files before subdirectories
+
+
+def _without_braces(pattern: str) -> Iterator[str]:
+    """``{a,b}*`` -> ``a*``, ``b*``."""
+    braces = _BRACES.search(pattern)
+    if braces is None:
+        yield pattern
+        return
+    for each in braces[1].split(","):
+        yield from _without_braces(pattern[: braces.start()] + each + pattern[braces.end() :])
 
 
 def _in_folder(folder: Path, exclude: Path | None) -> list[str]:
@@ -96,19 +148,20 @@ def _in_folder(folder: Path, exclude: Path | None) -> list[str]:
         paths += [
             str(here / each)
             for each in sorted(files)
-            if not each.startswith(".") and _is_capture(here / each)
+            if not each.startswith(".") and _is_capture(str(here / each))
         ]
     if not paths:
-        raise CaptureError(f"{folder}: no capture files in this directory or its subdirectories")
+        raise CaptureError(f"{folder}: {_NOTHING}")
     return paths
 
 
-def _is_capture(path: Path) -> bool:
+def _is_capture(name: str) -> bool:
     """Whether a file begins as a capture does, is empty (except markers such as ``_SUCCESS``), or cannot be
     read. The last two are reported when it is opened.
     """
     try:
-        is_empty = path.stat().st_size == 0 and not path.name.startswith("_")
-        return path.is_file() and (is_empty or is_capture(path))
+        size = stores.status(name).size
+        is_empty = size == 0 and not name.rpartition("/")[2].startswith("_")
+        return size is not None and (is_empty or is_capture(name))
     except OSError:
         return True

@@ -14,10 +14,10 @@ Format: https://www.ietf.org/archive/id/draft-ietf-opsawg-pcapng-03.html
 from __future__ import annotations
 
 import struct
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect import native
+from kdissect.capture import stores
 from kdissect.capture.source import (
     BYTE_ORDERS,
     MOST_SECRETS_BYTES,
@@ -464,10 +464,10 @@ def packet_blocks(
 
 def is_pcapng(path: str) -> bool:
     """Whether a file is an uncompressed pcapng file. False if it cannot be read. A pipe is not read."""
-    if not Path(path).is_file():
+    if stores.size(path) is None:
         return False
     try:
-        with open(path, "rb") as file:  # noqa: PTH123 - names of captures are strings
+        with stores.open_file(path) as file:
             return recognized(file.read(HEAD_BYTES))
     except OSError:
         return False
@@ -486,7 +486,7 @@ def secrets_in(path: str) -> Iterator[bytes]:
         OSError: the file cannot be read.
     """
     order, pos = "<", 0
-    with open(path, "rb") as file:  # noqa: PTH123 - names of captures are strings
+    with stores.open_file(path) as file:
         while len(head := file.read(HEAD_BYTES)) == HEAD_BYTES:
             if head.startswith(SECTION.to_bytes(4, "big")):
                 order = _ORDERS.get(head[8:], order)
@@ -496,7 +496,7 @@ def secrets_in(path: str) -> Iterator[bytes]:
             if kind == SECRETS and total <= MOST_SECRETS_BYTES:
                 yield from key_log_of(head + file.read(total - HEAD_BYTES), order)
             pos += total
-            if kind == ENHANCED_PACKET and native.core is not None:
+            if kind == ENHANCED_PACKET and native.core is not None and stores.normalized(path) is None:
                 pos = native.core.pcapng_skip(path, pos, order == "<")
             file.seek(pos)
 

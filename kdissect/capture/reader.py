@@ -1,6 +1,7 @@
 """Files, pipes and streams in any capture format -> packets in order of time.
 
-Memory, for each open file: a block of up to 256 KiB, a packet that crosses its end, a decompressor.
+Memory, for each open file: a block of up to 256 KiB, a packet that crosses its end, a decompressor; for each
+file in a store what is read ahead, too.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from heapq import heappop, heappush, heapreplace
 from itertools import chain
 from typing import IO, TYPE_CHECKING, NamedTuple, Self, TypeAlias, cast
 
-from kdissect.capture import compression, pcap, pcapng
+from kdissect.capture import compression, pcap, pcapng, stores
 from kdissect.capture.source import InterfaceStatistics, Source, one_by_one
 from kdissect.capture.window import Window
 from kdissect.errors import CaptureError, UnexpectedError
@@ -35,7 +36,7 @@ _APPEARANCE_BYTES = 64
 # Block size for reading just the first packet of a file.
 _PROBE_BYTES = 4096
 # If more files than this are merged, each is open only while a block of it is read: the usual limit is 1024
-# open files per process.
+# open files per process. Files in stores do not count.
 _OPEN_FILES = 128
 
 
@@ -79,7 +80,7 @@ class Capture:
                 if isinstance(error, UnexpectedError):
                     self._all_sources[-1].failed = True
                 continue
-            source.reopened = self._origin_count > _OPEN_FILES
+            source.reopened = self._origin_count > _OPEN_FILES and stores.normalized(source.name) is None
             self._sources.append(source)
         if not self._sources:
             raise self._unreadable()
@@ -137,7 +138,7 @@ class Capture:
 
     @property
     def failed(self) -> bool:
-        """Whether a bug in kdissect prevented reading one of them completely."""
+        """Whether an I/O error or a bug in kdissect ended the reading of one of them."""
         return any(source.failed for source in self._all_sources)
 
     @property
@@ -211,6 +212,8 @@ def packet_blocks_of(source: Source) -> Generator[PacketBlock | IdleTick, None, 
             f"neither pcap nor pcapng; it is{inside} {appearance(window.data[:_APPEARANCE_BYTES])}"
         )
     except (OSError, CaptureError) as error:
+        if isinstance(error, OSError) and source.size is not None and source.bytes_read:
+            source.failed = True  # the rest may be readable next time
         raise CaptureError(source.format_error(error)) from error
     except Exception as error:
         source.failed = True

@@ -1,4 +1,4 @@
-"""A file, a pipe, stdin or an open binary stream -> blocks of bytes, each as soon as it is available.
+"""A file or its URL, a pipe, stdin or an open binary stream -> blocks of bytes, each as soon as it is there.
 
 Memory: one block, 256 KiB of a file or 64 KiB of a pipe. Reading in blocks takes as long per packet as a
 memory map (benchmarks/reading.py), keeps resident memory independent of the file's size, and works for pipes.
@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import os
 import select
-import stat
 import sys
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple, overload
 
+from kdissect.capture import stores
 from kdissect.errors import CaptureError
 from kdissect.limits import MOST_COUNT
 from kdissect.model import PacketBlock
@@ -101,7 +100,7 @@ class Source:
     """One input as the user named it, and its metadata as far as it was read.
 
     Attributes:
-        name: the path as the user wrote it, ``-`` for stdin, or a stream's own name.
+        name: the path or URL as the user wrote it, ``-`` for stdin, or a stream's own name.
         size: bytes of a regular file; None for pipes and streams.
         bytes_read: bytes read from it, before decompression.
         packets: packets read, updated with each block and exact after the last one.
@@ -114,7 +113,7 @@ class Source:
         interfaces: those described so far, each with its clock ticks per second (``MOST_COUNT`` for a finer
             clock); at most ``limits.interfaces``.
         reopened: whether the file is closed between blocks.
-        failed: whether a bug in kdissect prevented reading all of it.
+        failed: whether an I/O error or a bug in kdissect ended the reading of it.
         idle_ns: live sources only: how long all packets had been delivered when the last empty block was
             yielded; negative if the latest ones may not have been.
     """
@@ -136,7 +135,7 @@ class Source:
         self.idle_ns = 0
         self.size: int | None = None
         self._block_bytes = BLOCK_BYTES if block_bytes is None else block_bytes
-        self._path: Path | None = None
+        self._is_file = False
         self._stream: IO[bytes] | None = None
         if not isinstance(origin, (str, os.PathLike)):
             self._stream = origin
@@ -145,13 +144,12 @@ class Source:
             return
         self.name = os.fspath(origin)
         if self.name != "-":
-            self._path = Path(self.name)
+            self._is_file = True
             try:
-                status = self._path.stat()
+                self.size = stores.status(self.name).size
             except OSError as error:
                 raise CaptureError(self.format_error(error)) from error
-            if stat.S_ISREG(status.st_mode):
-                self.size = status.st_size
+            if self.size is not None:
                 self._block_bytes = FILE_BLOCK_BYTES if block_bytes is None else block_bytes
 
     def format_error(self, error: str | Exception) -> str:
@@ -186,25 +184,25 @@ class Source:
         """Blocks from beginning to end, once. Closing the iterator closes the file. If ``rereads``, an
         ``Again`` may be sent to the generator: the next block then starts that many bytes earlier.
         """
-        if self._path is not None:
-            yield from self._file_blocks(self._path)
+        if self._is_file:
+            yield from self._file_blocks()
         elif self._stream is not None:
             yield from self._stream_blocks(self._stream)
         else:
             # The raw file below the buffer distinguishes "nothing yet" from "end of file".
             yield from self._stream_blocks(getattr(sys.stdin.buffer, "raw", sys.stdin.buffer))
 
-    def _file_blocks(self, path: Path) -> Iterator[bytes]:
+    def _file_blocks(self) -> Iterator[bytes]:
         """Blocks of a file. A ``reopened`` file is open only while a block is read, so that any number of
         simultaneous captures can be merged within the limit on file descriptors.
         """
         if not self.reopened:
-            with path.open("rb", buffering=0) as file:
+            with stores.open_file(self.name) as file:
                 yield from self._stream_blocks(file) if self.size is None else self._open_blocks(file)
             return
         identity = None
         while True:
-            with path.open("rb", buffering=0) as file:
+            with stores.open_file(self.name) as file:
                 status = os.fstat(file.fileno())
                 if identity not in (None, (status.st_dev, status.st_ino)):
                     raise CaptureError("was replaced by another file while being read")
@@ -216,7 +214,7 @@ class Source:
             self.bytes_read += len(block)
             yield block
 
-    def _open_blocks(self, file: FileIO) -> Generator[bytes, Again | None, None]:
+    def _open_blocks(self, file: IO[bytes]) -> Generator[bytes, Again | None, None]:
         size = self._block_bytes
         while block := file.read(size):
             self.bytes_read = file.tell()

@@ -193,7 +193,7 @@ EXIT_STATUS = {
     0: "success, even if a capture ends in the middle of a packet",
     1: "--fail or spark doctor found something to report",
     2: "usage or input error",
-    3: "output is incomplete because of a bug in kdissect",
+    3: "output is incomplete because of an I/O error or a bug in kdissect",
     130: "stopped by Ctrl-C",
     143: "stopped by SIGTERM",
 }

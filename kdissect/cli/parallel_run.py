@@ -17,11 +17,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import islice
 from operator import attrgetter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from kdissect.capture import stores
 from kdissect.capture.inputs import STDIN
 from kdissect.capture.reader import Readable, open_capture
 from kdissect.cli.options import at_least
@@ -423,8 +423,8 @@ def processes(query: Query, jobs: int | None, *, by_default: bool = True, allowe
         by_default: whether to use several processes without ``-j``.
         allowed: whether the command can use several processes at all.
     """
-    paths = [Path(path) for path in query.paths if path != STDIN]
-    are_files = len(paths) == len(query.paths) and all(path.is_file() for path in paths)
+    paths = [path for path in query.paths if path != STDIN]
+    are_files = len(paths) == len(query.paths) and all(stores.size(path) is not None for path in paths)
     if not (allowed and are_files and hasattr(os, "fork")):
         return 1
     if jobs is not None:
@@ -434,9 +434,9 @@ def processes(query: Query, jobs: int | None, *, by_default: bool = True, allowe
     return min(cores(), _MAX_WORKERS)
 
 
-def _are_worth_workers(paths: Sequence[Path]) -> bool:
+def _are_worth_workers(paths: Sequence[str]) -> bool:
     """Whether the files have many small packets, estimated from their size and the first packets of one."""
-    total = sum(path.stat().st_size for path in paths)
+    total = sum(stores.size(path) or 0 for path in paths)
     if total < WORTH_PACKETS * _MIN_PACKET_BYTES:
         return False
     try:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kdissect import __version__
+from kdissect.capture import stores
 from kdissect.capture.connection_index import ConnectionIndex
 from kdissect.capture.reader import open_capture
 from kdissect.capture.source import one_by_one
@@ -101,7 +102,7 @@ def write(query: Query, target: str, mode: int, max_exchanges: int | None, of_tl
     """
     _check(target, query.paths)
     with ExitStack() as stack:
-        rereadable = all(path != STDIN and Path(path).is_file() for path in query.paths)
+        rereadable = all(path != STDIN and stores.size(path) is not None for path in query.paths)
         index = stack.enter_context(ConnectionIndex(keeps_packets=not rereadable, limits=query.limits))
         observer = CredentialObserver(query, index, of_tls)
         with open_run(query, bar=lambda _: True, index=index, observer=observer) as run:

@@ -28,7 +28,7 @@ Item = TypeVar("Item")
 
 OK = 0
 USAGE = 2  # usage error, or nothing could be read
-FAILED = 3  # output is missing because of a bug in kdissect
+FAILED = 3  # output is missing because of an I/O error or a bug in kdissect
 INTERRUPTED = 130  # after Ctrl-C: 128 + SIGINT, as in shells
 
 LEAST_WIDTH = 60

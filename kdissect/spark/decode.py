@@ -17,7 +17,6 @@ files.
 
 from __future__ import annotations
 
-import os
 import pickle
 from collections import Counter
 from contextlib import ExitStack, contextmanager
@@ -31,7 +30,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from kdissect.capture import inputs
+from kdissect.capture import inputs, stores
 from kdissect.errors import OutputError
 from kdissect.exchanges.learned import LearnedFacts
 from kdissect.limits import MIB
@@ -124,7 +123,7 @@ def decode(
 
     Args:
         session: Spark session, classic or Connect.
-        captures: names of files and directories, and globs.
+        captures: names of files and directories, and globs; paths or URLs.
         export: how tables are written; ``rotate_ns`` is ignored.
         options: what to dissect.
         split: ``single``: one task; ``shards``: each task reads all captures and dissects some of the
@@ -143,7 +142,7 @@ def decode(
     folder = Path(inputs.local(str(export.folder)))
     names = inputs.captures(captures, exclude=folder)
     divided = find_ranges(names, options.limits, range_bytes)
-    size = sum(Path(name).stat().st_size for name in divided.paths)
+    size = sum(stores.size(name) or 0 for name in divided.paths)
     if split == AUTO and size <= SINGLE_BYTES:
         split = SINGLE
     folder, tables = folder.absolute(), tables_of(export)
@@ -151,7 +150,7 @@ def decode(
     notes = filter_of(options).notes  # fails here rather than in every task
     if options.where is not None:
         check_where(options.where)
-    manifest_job = manifest.job_of(filter(os.path.isfile, names), options, export)
+    manifest_job = manifest.job_of((name for name in names if stores.size(name) is not None), options, export)
     with locked(folder, export.mode):
         missing = manifest.missing(folder, tables, manifest_job, overwrite=overwrite)
         if not missing:

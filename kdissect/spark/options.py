@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kdissect.capture.inputs import local
+from kdissect.capture.stores import normalized
 from kdissect.errors import UsageError
 from kdissect.nearest import did_you_mean
 from kdissect.options import BOTH, WHOLE, WINDOW, Options
@@ -53,7 +54,7 @@ CRITERIA = {
 """Filter options -> their names in ``filters.build``."""
 
 OPTIONS = {
-    "path": "A file, directory or glob; set by `load(...)`.",
+    "path": "A file, directory or glob, as a path or URL; set by `load(...)`.",
     "paths": "A JSON list of them; set by `load([...])`.",
     "table": f"Table to read: {', '.join(TABLES)}. [exchanges]",
     "bodies": "Bodies to include in exchanges: `none`, `request`, `response`, `both`. [both]",
@@ -216,8 +217,8 @@ def _texts(text: str) -> list[str]:
 
 
 def _absolute(text: str) -> str:
-    """A path that is valid in every process."""
-    return os.path.abspath(local(text))  # noqa: PTH100  (may be a pattern)
+    """A path or URL that is valid in every process."""
+    return normalized(text) or os.path.abspath(local(text))  # noqa: PTH100  (may be a pattern)
 
 
 def _key_logs(text: str) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kdissect.capture import stores
 from kdissect.capture.inputs import captures
 from kdissect.capture.reader import open_capture
 from kdissect.errors import CaptureError, UsageError
@@ -116,7 +117,7 @@ def _parts(
 ) -> list[Part]:
     timed = _in_order(paths, options.limits)
     first_ns = min((time_ns for time_ns, _ in timed), default=None)
-    size = sum(path.stat().st_size for path in map(Path, paths) if path.is_file())
+    size = sum(stores.size(path) or 0 for path in paths)
     # All tasks share the driver's cores on a single machine; on a cluster that number is meaningless.
     count = options.parts or max(cores(), min(-(-size // PART_BYTES), _MOST_PARTS))
     split = _split(options, size, count)

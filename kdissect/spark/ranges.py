@@ -10,14 +10,12 @@ Holds a window of the file; reading a range holds what reading a file holds.
 
 from __future__ import annotations
 
-import os
 from contextlib import closing
-from pathlib import Path
 from socket import gethostname
 from typing import TYPE_CHECKING, NamedTuple, cast
 from zlib import crc32
 
-from kdissect.capture import compression, pcap, pcapng
+from kdissect.capture import compression, pcap, pcapng, stores
 from kdissect.capture.pcapng import ENHANCED_PACKET, HEAD_BYTES, Section
 from kdissect.capture.reader import packets_of
 from kdissect.capture.source import BLOCK_BYTES, FILE_BLOCK_BYTES, Source
@@ -82,8 +80,8 @@ class Fingerprint(NamedTuple):
             CaptureError: the file cannot be read.
         """
         try:
-            with open(path, "rb") as file:  # noqa: PTH123  (for thousands of files)
-                now = os.fstat(file.fileno()).st_size
+            now = stores.status(path).size or 0
+            with stores.open_file(path) as file:
                 first = file.read(min(FIRST_BYTES, now if size is None else size))
         except OSError as error:
             raise CaptureError(f"{path}: {(error.strerror or str(error)).lower()}") from None
@@ -187,7 +185,7 @@ class _FileTail(Source):
     def blocks(self) -> Iterator[bytes]:
         """The head, then the file's bytes, in aligned blocks of which the first is a small one."""
         yield self._range.head
-        with Path(self.name).open("rb", buffering=0) as file:
+        with stores.open_file(self.name) as file:
             file.seek(self.bytes_read)
             size = BLOCK_BYTES - self.bytes_read % BLOCK_BYTES
             while block := file.read(size):

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 import warnings
+from contextlib import suppress
 from dataclasses import replace
 from glob import escape, glob
 from hashlib import blake2b
@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles, SupportsTriggerAvailableNow
 
+from kdissect.capture import stores
 from kdissect.errors import CaptureError, UsageError
 from kdissect.exchanges.learned import LearnedFacts
 from kdissect.phrases import many
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql.streaming.datasource import ReadLimit
 
+    from kdissect.capture.stores import Status
     from kdissect.limits import Limits
     from kdissect.spark.options import SourceOptions
     from kdissect.spark.planning import Part
@@ -356,7 +358,7 @@ class Ring:
     """Lists the files of all rings.
 
     Args:
-        paths: directories, and files as names or globs.
+        paths: directories, and files as names or globs; those in stores as URLs.
         limits: limits of the dissection.
         pattern: its match in a file's name, or its first group, is the name of the ring; None: the file's
             name without number or time.
@@ -366,28 +368,28 @@ class Ring:
         self._paths = paths
         self._limits = limits
         self._pattern = pattern
-        self._known: dict[str, tuple[tuple[int, int, int], int | None]] = {}
+        self._known: dict[str, tuple[Status, int | None]] = {}
 
     def files(self) -> list[RingFile]:
-        """All captures that have a packet, in order of time."""
+        """All captures that have a packet, in order of time.
+
+        Raises:
+            CaptureError: a store cannot be reached.
+        """
         by_start: dict[tuple[int, str], RingFile] = {}
         before, self._known = self._known, {}
-        for path in sorted(set(self._candidates())):
-            try:
-                status = os.stat(path)  # noqa: PTH116  (for thousands of files)
-            except OSError:  # the file is gone
+        for path, status in sorted(self._candidates().items()):
+            if status.size is None:
                 continue
-            if not stat.S_ISREG(status.st_mode):
-                continue
-            state = status.st_ino, status.st_mtime_ns, status.st_size
             cached = before.get(path)
-            if cached is None or cached[0] != state:
-                cached = state, first_time_ns(path, self._limits)
+            if cached is None or cached[0] != status:
+                cached = status, first_time_ns(path, self._limits)
             self._known[path] = cached
             if (first_ns := cached[1]) is not None:
                 folder, name = os.path.split(_plain(path))
                 ring = os.path.join(folder, ring_of(name, self._pattern))  # noqa: PTH118
-                by_start.setdefault((first_ns, name), RingFile(first_ns, name, path, ring, *state[1:]))
+                file = RingFile(first_ns, name, path, ring, status.modified_ns, status.size)
+                by_start.setdefault((first_ns, name), file)
         rings = {file.ring for file in by_start.values()}
         # tcpdump -C writes host1.pcap, then host1.pcap1
         return [
@@ -395,10 +397,21 @@ class Ring:
             for _, file in sorted(by_start.items())
         ]
 
-    def _candidates(self) -> Iterator[str]:
+    def _candidates(self) -> dict[str, Status]:
+        listed: dict[str, Status] = {}
         for path in self._paths:
+            if stores.normalized(path) is not None:
+                pattern = f"{path.rstrip('/')}/*" if stores.WILDCARDS.isdisjoint(path) else path
+                try:
+                    listed |= stores.matching(pattern)
+                except OSError as error:
+                    raise CaptureError(f"{path}: {error.strerror}") from None
+                continue
             pattern = os.path.join(escape(path), "*") if Path(path).is_dir() else path  # noqa: PTH118
-            yield from glob(pattern)  # noqa: PTH207  (Path.glob takes no absolute pattern)
+            for each in glob(pattern):  # noqa: PTH207  (Path.glob takes no absolute pattern)
+                with suppress(OSError):  # the file is gone
+                    listed[each] = stores.status(each)
+        return listed
 
 
 def ring_of(name: str, pattern: re.Pattern[str] | None = None) -> str:

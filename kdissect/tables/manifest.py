@@ -18,10 +18,10 @@ import json
 import platform
 from dataclasses import fields
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect import __version__
+from kdissect.capture import stores
 from kdissect.capture.inputs import STDIN
 from kdissect.errors import OutputError
 from kdissect.files import create, make_folder, publish
@@ -39,6 +39,7 @@ from kdissect.tables.table_files import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from pathlib import Path
 
     from kdissect.limits import Limits
     from kdissect.options import ExportOptions, Options
@@ -85,11 +86,11 @@ def job_of(captures: Iterable[str], options: Options, export: ExportOptions, *, 
 
 def _capture(path: str, *, is_live: bool) -> dict[str, Any]:
     """A capture, with the properties that differ if another file has replaced it."""
-    if is_live or path == STDIN or not Path(path).is_file():
+    if is_live or path == STDIN or stores.size(path) is None:
         return {"path": path, "bytes": None, "modified": None}
-    status = Path(path).stat()
-    modified = datetime.fromtimestamp(status.st_mtime, UTC)
-    return {"path": path, "bytes": status.st_size, "modified": modified.isoformat()}
+    status = stores.status(path)
+    modified = datetime.fromtimestamp(status.modified_ns / 1e9, UTC)
+    return {"path": path, "bytes": status.size, "modified": modified.isoformat()}
 
 
 class Earlier(NamedTuple):

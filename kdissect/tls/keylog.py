@@ -24,6 +24,7 @@ from functools import lru_cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, TypeVar
 
+from kdissect.capture import stores
 from kdissect.capture.pcapng import is_pcapng, secrets_in
 from kdissect.errors import CaptureError
 
@@ -264,6 +265,8 @@ def _read(files: tuple[tuple[str, tuple[int, ...]], ...]) -> KeyLog:
 
 
 def _fingerprint(path: str) -> tuple[int, ...]:
+    if stores.normalized(path) is not None:
+        return tuple(each or 0 for each in _readable(path, stores.status))
     status = _readable(path, os.stat)
     if not stat.S_ISREG(status.st_mode):
         return status.st_dev, status.st_ino  # a pipe, which can be read only once

@@ -48,6 +48,15 @@ def test_patterns_that_the_shell_did_not_expand(folder: Path) -> None:
         captures([f"{folder}/nothing-*"])
 
 
+def test_braces_stand_for_several_patterns(folder: Path) -> None:
+    assert list(captures([f"{folder}/{{2,b/3}}.{{pcap,pcap.gz}}"])) == [
+        str(folder / "2.pcap"), str(folder / "b" / "3.pcap.gz")
+    ]  # fmt: skip
+    odd = folder / "{x}.pcap"
+    odd.write_bytes(b"")
+    assert captures([str(odd)]) == (str(odd),)
+
+
 def test_a_file_whose_name_looks_like_a_pattern(folder: Path) -> None:
     odd = folder / "odd[1].pcap"
     odd.write_bytes(b"")
@@ -82,6 +91,6 @@ def test_a_url_is_no_path() -> None:
         assert local(name) == name
     for name in ("file:/data/x", "file:///data/x", "FILE://///data/x"):
         assert local(name) == "/data/x"
-    for name in ("s3a://bucket/tables", "hdfs://host/x", "dbfs:/x", "odd://"):
+    for name in ("https://host/x", "dbfs:/x", "odd://"):
         with pytest.raises(UsageError, match=f"{name} is a URL, which is not supported; use a local or "):
             captures([name])

@@ -69,7 +69,8 @@ def test_every_option_takes_a_value() -> None:
         ({"batchBytes": "many"}, 'option batchBytes: invalid size "many": use '),
         ({"ports": "kafka"}, 'option ports: invalid port "kafka": use '),
         ({"limits": "conections=5"}, 'option limits: unknown limit "conections"'),
-        ({"path": "s3a://bucket/captures"}, "option path: s3a://bucket/captures is a URL"),
+        ({"path": "dbfs:/captures"}, "option path: dbfs:/captures is a URL"),
+        ({"path": "s3a://key:secret@bucket/captures"}, "option path: credentials do not belong in a URL"),
         ({"paths": "no json"}, "option paths: "),
         ({"start": "tomorrow"}, '"tomorrow"'),
         ({"ring": "("}, 'option ring: "(" is not a regular expression: missing )'),
@@ -85,6 +86,7 @@ def test_invalid_values_are_reported_in_one_line(options: dict[str, str], messag
 def test_files_may_be_named_as_addresses() -> None:
     for text in ("file:/data/x", "file:///data/x", "/data/x"):
         assert parse({"path": text}).paths == ("/data/x",)
+    assert parse({"path": "s3a://bucket/*.pcap"}).paths == ("s3://bucket/*.pcap",)
 
 
 def test_names_of_topics_are_needed_if_shown_or_filtered_by() -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kdissect.capture.inputs import STDIN
+from kdissect.capture.stores import normalized
 from kdissect.cli.export_options import export_options, take_export
 from kdissect.cli.help import command
 from kdissect.cli.options import filter_options, input_options, names_option
@@ -94,8 +95,10 @@ def decode(**options: Any) -> None:
 
 
 def _paths(names: Sequence[str], spark_target: SparkTarget) -> list[str]:
-    """Return absolute paths, because workers have another working directory."""
-    return [str(Path(name).absolute()) for name in names] if not spark_target.is_embedded else list(names)
+    """Return URLs and absolute paths, because workers have another working directory."""
+    if spark_target.is_embedded:
+        return list(names)
+    return [normalized(name) or str(Path(name).absolute()) for name in names]
 
 
 def _report(result: DecodeResult, folder: Path, query: Query) -> None:

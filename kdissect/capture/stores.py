@@ -1,0 +1,310 @@
+"""Names of files -> their status and their bytes: paths on this machine, and URLs of object stores.
+
+    s3://BUCKET/KEY, also s3a:                          pyarrow.fs
+    gs://BUCKET/KEY                                     pyarrow.fs
+    abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/KEY  pyarrow.fs
+    hdfs://HOST:PORT/PATH                               hdfs-native
+
+Endpoints and credentials are in the environment variables that each store's own programs use; a URL must have
+none. The libraries retry requests that fail. An exception of theirs becomes an ``OSError`` of one line.
+
+Holds a client for each bucket, and up to ``_MOST_AHEAD`` bytes of each open file.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+from contextlib import contextmanager
+from datetime import timedelta
+from fnmatch import fnmatchcase
+from functools import cache
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self, cast
+
+from kdissect.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_SCHEMES = {
+    "s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "abfss": "abfss", "abfs": "abfss", "hdfs": "hdfs",
+}  # fmt: skip
+_URL = re.compile(
+    rf"(?P<scheme>{'|'.join(_SCHEMES)})://(?P<place>[^/]*)/*(?P<path>.*)", re.DOTALL | re.IGNORECASE
+)
+_PARAMETERS = re.compile(r"\?[\w-]+=.*", re.DOTALL)
+"""The end of a signed URL."""
+_AWS_ERROR = re.compile(r"AWS Error (?P<code>[A-Z_]+) during \w+ operation: *(?P<detail>[^;\n]*)")
+_MOST_REASON = 200
+
+WILDCARDS = frozenset("*?[{")
+
+# A request takes tens of milliseconds, so a file that is read further is read in larger pieces.
+_LEAST_AHEAD = 64 * 1024
+_MOST_AHEAD = 8 * 1024 * 1024
+_CONNECT_S, _REQUEST_S = 10, 30
+
+
+class Status(NamedTuple):
+    """What is known of a file.
+
+    Attributes:
+        size: bytes of a regular file; None for anything else.
+        modified_ns: when it was last modified; 0 if the store does not record it.
+    """
+
+    size: int | None
+    modified_ns: int
+
+
+class _Address(NamedTuple):
+    """A URL as its store's client knows it.
+
+    Attributes:
+        client: a ``pyarrow.fs.FileSystem``.
+        path: of the file.
+        root: the beginning of all paths; ``base`` has its place in URLs.
+    """
+
+    client: Any
+    path: str
+    root: str
+    base: str
+
+
+def normalized(name: str) -> str | None:
+    """The URL of a file in a store, with the usual scheme; None if the name is something else.
+
+    Raises:
+        UsageError: it contains credentials.
+    """
+    url = _URL.fullmatch(name)
+    if url is None:
+        return None
+    scheme, place = _SCHEMES[url["scheme"].lower()], url["place"]
+    user, is_there, _ = place.rpartition("@")
+    if _PARAMETERS.search(url["path"]) or (is_there and (scheme != "abfss" or ":" in user)):
+        raise UsageError(f"credentials do not belong in a URL; use the environment variables of {scheme}://")
+    return f"{scheme}://{place}/{url['path']}"
+
+
+def status(name: str) -> Status:
+    """The status of a file.
+
+    Raises:
+        OSError: there is no such file, or its store cannot be reached.
+        UsageError: a package is missing.
+    """
+    if (url := normalized(name)) is None:
+        local = os.stat(name)  # noqa: PTH116  (for thousands of files)
+        size = local.st_size if stat.S_ISREG(local.st_mode) else None
+        return Status(size, local.st_mtime_ns)
+    address = _address(url)
+    with _one_line_errors():
+        return _status(address.client.get_file_info(address.path))
+
+
+def size(name: str) -> int | None:
+    """Bytes of a regular file; None for anything else, also if there is no such file."""
+    try:
+        return status(name).size
+    except OSError:
+        return None
+
+
+def open_file(name: str) -> IO[bytes]:
+    """Open a file to read and seek in it. The caller closes it.
+
+    Raises:
+        OSError: there is no such file, or its store cannot be reached.
+        UsageError: a package is missing.
+    """
+    url = normalized(name)
+    return open(name, "rb", buffering=0) if url is None else cast("IO[bytes]", _StoreFile(url))  # noqa: PTH123
+
+
+def listing(url: str, *, is_recursive: bool = True) -> dict[str, Status]:
+    """The files and directories in a directory of a store, by URL in alphabetical order; those in its
+    subdirectories too if ``is_recursive``. Empty if there is no such directory.
+
+    Raises:
+        OSError: the store cannot be reached.
+        UsageError: a package is missing.
+    """
+    from pyarrow.fs import FileSelector
+
+    address = _address(url)
+    with _one_line_errors():
+        selector = FileSelector(address.path, recursive=is_recursive, allow_not_found=True)
+        infos = address.client.get_file_info(selector)
+    listed = {address.base + info.path.removeprefix(address.root): _status(info) for info in infos}
+    return dict(sorted(listed.items()))
+
+
+def matching(url: str) -> dict[str, Status]:
+    """The files and directories that match a glob, as in ``listing``. ``**`` matches any number of
+    directories.
+
+    Raises:
+        OSError: the store cannot be reached.
+        UsageError: a package is missing.
+    """
+    patterns = url.split("/")
+    last = len(patterns) - 1
+    fixed = next((place for place, each in enumerate(patterns) if not WILDCARDS.isdisjoint(each)), last)
+    is_recursive = "**" in patterns or fixed < last
+    listed = listing("/".join(patterns[:fixed]), is_recursive=is_recursive)
+    return {each: known for each, known in listed.items() if _matches(each.split("/"), patterns)}
+
+
+def _matches(names: list[str], patterns: list[str]) -> bool:
+    if not patterns:
+        return not names
+    is_shown = bool(names) and (not names[0].startswith(".") or patterns[0].startswith("."))
+    if patterns[0] == "**":
+        return _matches(names, patterns[1:]) or (is_shown and _matches(names[1:], patterns))
+    return is_shown and fnmatchcase(names[0], patterns[0]) and _matches(names[1:], patterns[1:])
+
+
+class _StoreFile:
+    """The part of ``IO[bytes]`` that readers of captures use."""
+
+    def __init__(self, url: str) -> None:
+        address = _address(url)
+        self.name = url
+        self._status: Status | None = None
+        with _one_line_errors():
+            self._file = address.client.open_input_file(address.path)
+            self._size = self._file.size()
+        self._position = self._start = 0
+        self._data = b""  # from _start on
+        self._ahead = _LEAST_AHEAD
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._data = b""
+        self._file.close()
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._position = offset + (0, self._position, self._size)[whence]
+        return self._position
+
+    def read(self, size: int) -> bytes:
+        """That many bytes, fewer only at the end of the file.
+
+        Raises:
+            OSError: the store did not deliver them, or the file was replaced.
+        """
+        end = min(self._position + size, self._size)
+        if not self._start <= self._position <= self._start + len(self._data):
+            self._start, self._data = self._position, b""
+        pieces = [self._data[self._position - self._start : end - self._start]]
+        place = self._position + len(pieces[0])
+        while place < end:
+            self._data = self._fetch(place, max(end - place, self._ahead))
+            self._start, self._ahead = place, min(2 * self._ahead, _MOST_AHEAD)
+            pieces.append(self._data[: end - place])
+            place += len(pieces[-1])
+        self._position = place
+        return b"".join(pieces)
+
+    def _fetch(self, place: int, size: int) -> bytes:
+        """Up to so many bytes from a place. If the file is shorter now, pyarrow returns other bytes."""
+        with _one_line_errors():
+            data: bytes = self._file.read_at(size, place)
+        before, self._status = self._status, status(self.name)
+        if self._status.size != self._size or before not in (None, self._status) or not data:
+            raise OSError(errno.EIO, "was replaced by another file while being read")
+        return data
+
+
+def _status(info: Any) -> Status:
+    from pyarrow.fs import FileType
+
+    if not info.is_file and info.type != FileType.Directory:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    return Status(info.size if info.is_file else None, info.mtime_ns or 0)
+
+
+def _address(url: str) -> _Address:
+    parts = _URL.fullmatch(url)
+    assert parts is not None
+    scheme, place = parts["scheme"], parts["place"]
+    root = {"hdfs": "/", "abfss": f"{place.partition('@')[0]}/"}.get(scheme, f"{place}/")
+    path = (root + parts["path"]).rstrip("/") or root
+    return _Address(_client(scheme, place, os.getpid()), path, root, f"{scheme}://{place}/")
+
+
+@cache
+def _client(scheme: str, place: str, process: int) -> Any:  # noqa: ARG001
+    """The client of a bucket, container or cluster. It does not survive a fork."""
+    try:
+        from pyarrow import fs
+    except ImportError as error:
+        raise UsageError(f"{scheme}:// needs pyarrow: pip install 'kdissect[stores]'") from error
+    with _one_line_errors():
+        return {"s3": _s3, "gs": _gs, "abfss": _abfss, "hdfs": _hdfs}[scheme](fs, place)
+
+
+def _s3(fs: Any, bucket: str) -> Any:
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    if not (region or endpoint):
+        region = fs.resolve_s3_region(bucket)
+    return fs.S3FileSystem(
+        endpoint_override=endpoint, region=region, connect_timeout=_CONNECT_S, request_timeout=_REQUEST_S
+    )
+
+
+def _gs(fs: Any, _: str) -> Any:
+    return fs.GcsFileSystem(retry_time_limit=timedelta(seconds=_REQUEST_S))
+
+
+def _abfss(fs: Any, place: str) -> Any:
+    account, _, domain = place.rpartition("@")[2].partition(".")
+    key, token = (os.environ.get(f"AZURE_STORAGE_{name}") for name in ("KEY", "SAS_TOKEN"))
+    return fs.AzureFileSystem(
+        account,
+        account_key=key,
+        sas_token=None if key else token,
+        dfs_storage_authority=f".{domain}",
+        blob_storage_authority=f".{domain.replace('dfs.', 'blob.', 1)}",
+    )
+
+
+def _hdfs(fs: Any, place: str) -> Any:
+    try:
+        from hdfs_native.fsspec import HdfsFileSystem
+    except ImportError as error:
+        raise UsageError("hdfs:// needs hdfs-native: pip install hdfs-native fsspec") from error
+    host, _, port = place.partition(":")
+    client = HdfsFileSystem(host or None, int(port) if port else None)
+    return fs.PyFileSystem(fs.FSSpecHandler(client))
+
+
+@contextmanager
+def _one_line_errors() -> Iterator[None]:
+    """Turn an exception of a client into an ``OSError`` with a short reason."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)) from None
+    except (OSError, ValueError, RuntimeError, NotImplementedError) as error:
+        raise OSError(errno.EIO, _reason(str(error))) from None
+
+
+def _reason(text: str) -> str:
+    if (error := _AWS_ERROR.search(text)) is not None:
+        detail = error["detail"].strip(" .")
+        text = error["code"].replace("_", " ").lower() + (f": {detail}" if detail else "")
+    return _PARAMETERS.sub("", text.partition("\n")[0])[:_MOST_REASON]

@@ -1,0 +1,357 @@
+"""Files in an object store are read as those on a disk are. The store is S3, served by moto."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import sys
+from collections import Counter
+from random import Random
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pytest
+import zstandard
+
+from kdissect.capture import stores
+from kdissect.capture.inputs import captures
+from kdissect.capture.reader import open_capture
+from kdissect.cli.terminal import FAILED, OK, USAGE
+from kdissect.errors import CaptureError, UsageError
+from kdissect.limits import DEFAULT
+from kdissect.model import IdleTick
+from samples.golden import ROOT
+from tests.cli.commands import capture_bytes, run, spawn, talk
+from tests.cli.test_tls import pcapng_with_secrets
+from tests.rings import packets_of, pieces
+from tests.stores import BUCKET, SECRET, Bucket, Troubles, environment, proxy, s3_server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from typing import Any
+
+SAMPLES = {name: ROOT / "samples" / name for name in ("kafka-4-basics.pcap", "kafka-4-quota.pcap.gz")}
+SAMPLE = SAMPLES["kafka-4-basics.pcap"]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[tuple[str, Any]]:
+    with s3_server() as served:
+        yield served
+
+
+@pytest.fixture
+def bucket(server: tuple[str, Any], monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+    """An empty directory of a bucket, which the environment makes reachable."""
+    use(server[0], monkeypatch)
+    yield Bucket(*server, f"s3://{BUCKET}/{uuid4().hex}")
+    stores._client.cache_clear()
+
+
+def use(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in environment(endpoint).items():
+        monkeypatch.setenv(name, value)
+    stores._client.cache_clear()
+
+
+# --- what commands show
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize(
+    "command", ["read -V", "records", "summary --json", "check --json", "read --names whole"]
+)
+def test_commands_show_the_same(
+    command: str, name: str, bucket: Bucket, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    url = bucket.put(name, SAMPLES[name].read_bytes())
+    expected = run(capsys, *command.split(), str(SAMPLES[name]))
+    done = run(capsys, *command.split(), url.replace("s3://", "s3a://"))
+    assert done.status == expected.status
+    for out, expected_out in ((done.out, expected.out), (done.err, expected.err)):
+        assert out == expected_out.replace(str(SAMPLES[name]), url)
+    assert done.out
+
+
+def test_exports_have_the_same_rows(
+    bucket: Bucket, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    url = bucket.put(SAMPLE.name, SAMPLE.read_bytes())
+    for name, folder in ((url, "store"), (str(SAMPLE), "disk")):
+        assert run(capsys, "export", "--rotate", "1GB", name, "-o", str(tmp_path / folder)).status == OK
+    files = [path.relative_to(tmp_path / "disk") for path in (tmp_path / "disk").glob("*/*.jsonl")]
+    assert len(files) > 5
+    for file in files:
+        expected = (tmp_path / "disk" / file).read_text().replace(str(SAMPLE), url)
+        assert (tmp_path / "store" / file).read_text() == expected
+    again = run(capsys, "export", "--rotate", "1GB", url, "-o", str(tmp_path / "store"))
+    assert "already" in again.err
+    bucket.put(SAMPLE.name, SAMPLES["kafka-4-quota.pcap.gz"].read_bytes())
+    replaced = run(capsys, "export", "--rotate", "1GB", url, "-o", str(tmp_path / "store"))
+    assert "made from other captures" in replaced.err
+
+
+def test_worker_processes_open_it_again(bucket: Bucket, capsys: pytest.CaptureFixture[str]) -> None:
+    url = bucket.put(SAMPLE.name, SAMPLE.read_bytes())
+    expected = run(capsys, "read", str(SAMPLE))
+    out, err = spawn("read", "-j", "2", url).communicate(timeout=60)
+    assert out.decode() == expected.out
+    assert err.decode() == expected.err
+
+
+def test_secrets_inside_a_pcapng_file_are_used(
+    bucket: Bucket, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "tls.pcapng"
+    pcapng_with_secrets(path)
+    expected = run(capsys, "read", str(path))
+    assert expected.out
+    assert run(capsys, "read", bucket.put("tls.pcapng", path.read_bytes())).out == expected.out
+
+
+# --- names
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    data, path = capture_bytes(talk()), tmp_path_factory.mktemp("folder")
+    for name, content in {
+        "2.pcap": data,
+        "a/1.pcap": data,
+        "a/b/3.pcap.gz": gzip.compress(data),
+        "a/b/log.gz": gzip.compress(b"no capture"),
+        "a/empty.pcap": b"",
+        "a/_SUCCESS": b"",
+        "a/.hidden.pcap": data,
+        ".git/4.pcap": data,
+        "_temporary/5.pcap": data,
+        "c/zst #1 [x].pcap.zst": zstandard.compress(data),
+        "readme.txt": b"text",
+    }.items():
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_bytes(content)
+    return path
+
+
+@pytest.fixture(scope="module")
+def folder_url(folder: Path, server: tuple[str, Any]) -> str:
+    """The same as a bucket."""
+    server[1].create_dir("names")
+    return Bucket(*server, "s3://names").put_all(folder)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "", "/", "/a", "/a/", "/*.pcap", "/a/*", "/a/*/*.gz", "/**/*.pcap*", "/a/**/b", "/[ab]", "/?.pcap",
+        "/{2.pcap,a/1*}", "/a/{b/*.gz,*.pcap}", "/{a,c}", "/missing.pcap",
+        "/c/zst #1 [x].pcap.zst", "/nothing-*", "/*.txt",
+    ],
+)  # fmt: skip
+@pytest.mark.usefixtures("bucket")
+def test_names_stand_for_the_same_captures(pattern: str, folder: Path, folder_url: str) -> None:
+    assert expanded(f"{folder_url}{pattern}", folder_url) == expanded(f"{folder}{pattern}", str(folder))
+
+
+def expanded(name: str, base: str) -> list[str]:
+    try:
+        return [each.replace(base, "").rstrip("/") for each in captures([name])]
+    except (UsageError, CaptureError) as error:
+        return [str(error).replace(base, "")]
+
+
+def test_addresses_of_other_stores() -> None:
+    assert stores.normalized("S3N://bucket/x") == "s3://bucket/x"
+    assert stores.normalized("gs://bucket") == "gs://bucket/"
+    container = "abfss://c@account.dfs.core.windows.net"
+    assert stores.normalized(f"{container}/x.pcap") == f"{container}/x.pcap"
+    for name in ("captures/", "file:///x", "dbfs:/x", "s3:/bucket", "s3", "http://host/x"):
+        assert stores.normalized(name) is None
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"s3://key:{SECRET}@bucket/x",
+        f"hdfs://{SECRET}@host/x",
+        f"abfss://c:{SECRET}@account.dfs.core.windows.net/x",
+        f"abfss://c@account.dfs.core.windows.net/x?sv=2024&sig={SECRET}",
+        f"s3://bucket/x?X-Amz-Signature={SECRET}",
+    ],
+)
+def test_credentials_in_a_url_are_refused_and_not_shown(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    done = run(capsys, "read", url)
+    assert done.status == USAGE
+    assert "credentials do not belong in a URL" in done.err
+    assert SECRET not in done.out + done.err
+
+
+def test_without_the_package_one_line_says_what_to_install(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    stores._client.cache_clear()
+    done = run(capsys, "read", "gs://bucket/x")
+    assert (done.status, done.err) == (
+        USAGE,
+        "kdissect: gs:// needs pyarrow: pip install 'kdissect[stores]'\n",
+    )
+
+
+# --- bytes
+
+
+def test_reading_and_seeking_as_in_any_file(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stores, "_LEAST_AHEAD", 100)
+    monkeypatch.setattr(stores, "_MOST_AHEAD", 1000)
+    random = Random(1)
+    data = random.randbytes(10_000)
+    expected = io.BytesIO(data)
+    with stores.open_file(bucket.put("x", data)) as file:
+        for _ in range(300):
+            if random.random() < 0.4:
+                place, whence = random.choice(
+                    [
+                        (random.randrange(11_000), os.SEEK_SET),
+                        (-random.randrange(200), os.SEEK_CUR),
+                        (-5, os.SEEK_END),
+                    ]
+                )
+                place = max(place, -expected.tell()) if whence == os.SEEK_CUR else place
+                assert file.seek(place, whence) == expected.seek(place, whence)
+            size = random.randrange(1500)
+            assert file.read(size) == expected.read(size)
+            assert file.tell() == expected.tell()
+
+
+def test_a_part_of_a_file_is_read_from_its_place(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    ranges = pytest.importorskip("kdissect.spark.ranges")
+    url = bucket.put("x.pcap", SAMPLE.read_bytes())
+    divided = ranges.find_ranges([url], DEFAULT, 20_000)
+    assert len(divided.ranges) > 3
+    assert [each._replace(path="") for each in divided.ranges] == [
+        each._replace(path="") for each in ranges.find_ranges([str(SAMPLE)], DEFAULT, 20_000).ranges
+    ]
+    last = divided.ranges[-1]
+    _, packets = ranges.open_range(last)
+    tail = [packet.data for packet in packets if not isinstance(packet, IdleTick)]
+    assert tail == [packet.data for packet in packets_of(SAMPLE)[last.before :]]
+    divided.files[url].check(url)
+    bucket.put("x.pcap", b"another")
+    with pytest.raises(CaptureError, match="has a different s3://"):
+        divided.files[url].check(url)
+
+
+# --- troubles
+
+
+def test_a_connection_that_breaks_is_tried_again(
+    bucket: Bucket, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = bucket.put("x.pcap", SAMPLE.read_bytes())
+    troubles = Troubles()
+    with proxy(bucket.endpoint, troubles) as endpoint:
+        use(endpoint, monkeypatch)
+        assert run(capsys, "read", url).out
+        needed, troubles.requests, troubles.broken = troubles.requests, 0, 1
+        done = run(capsys, "read", url)
+        assert troubles.broken == 0
+        assert troubles.requests == needed + 1
+    assert done == run(capsys, "read", str(SAMPLE))
+
+
+@pytest.mark.parametrize("status", [403, 503])
+def test_a_store_that_refuses_is_one_line(
+    status: int, bucket: Bucket, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = bucket.put("x.pcap", SAMPLE.read_bytes())
+    troubles = Troubles()
+    troubles.status = status
+    with proxy(bucket.endpoint, troubles) as endpoint:
+        use(endpoint, monkeypatch)
+        for name in (url, f"{bucket.url}/*") if status == 403 else (url,):
+            done = run(capsys, "read", name)
+            assert done.status != OK
+            assert done.err.startswith(f"kdissect: {name}: ")
+            assert done.err.count("\n") == 1
+            assert SECRET not in done.err
+    assert troubles.requests > 1
+
+
+def test_a_store_that_is_not_there(
+    bucket: Bucket, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use("http://127.0.0.1:1", monkeypatch)
+    done = run(capsys, "read", "s3://bucket/x.pcap")
+    assert (
+        done.err
+        == "kdissect: s3://bucket/x.pcap: network connection: curlCode: 7, Could not connect to server\n"
+    )
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_what_was_read_before_a_store_broke_off_is_kept(
+    is_gone: bool,
+    bucket: Bucket,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """Either the file is removed while it is read, or replaced by a shorter one."""
+    monkeypatch.setattr(stores, "_LEAST_AHEAD", 1)
+    monkeypatch.setattr(stores, "_MOST_AHEAD", 1)
+    monkeypatch.setattr("kdissect.capture.source.FILE_BLOCK_BYTES", 4096)
+    data = SAMPLE.read_bytes()
+    url, most, delivered = bucket.put("x.pcap", data), 5 * 4096, 0
+    read_all = stores._StoreFile.read
+
+    def read(self: Any, size: int) -> bytes:
+        nonlocal delivered
+        if self.tell() + size > most:
+            bucket.remove(url) if is_gone else bucket.put("x.pcap", data[:most])
+        block = read_all(self, size)
+        delivered = self.tell()
+        return block
+
+    monkeypatch.setattr(stores._StoreFile, "read", read)
+    done = run(capsys, "read", url)
+    (tmp_path / "cut.pcap").write_bytes(data[:delivered])
+    expected = run(capsys, "read", str(tmp_path / "cut.pcap"))
+    assert done.out == expected.out
+    assert done.out.count("\n") > 5
+    assert done.status == FAILED
+    assert f"warning: {url}: " in done.err
+    assert "; the rest was not read" in done.err
+
+
+# --- Spark, without Java
+
+
+@pytest.mark.parametrize("options", [{}, {"split": "connections", "parts": "2"}, {"split": "files"}])
+def test_rows_of_the_data_source(options: dict[str, str], bucket: Bucket, tmp_path: Path) -> None:
+    pytest.importorskip("pyspark")
+    from tests.sources import rows
+
+    pieces(packets_of(SAMPLE), tmp_path / "ring", 3)
+    url = bucket.put_all(tmp_path / "ring")
+    for table in ("exchanges", "anomalies"):
+        expected = rows(tmp_path / "ring", table, **options)
+        assert rows(url, table, **options) == expected  # type: ignore[arg-type]
+    assert expected != Counter()
+
+
+def test_a_stream_sees_the_files_of_a_ring(bucket: Bucket, tmp_path: Path) -> None:
+    pytest.importorskip("pyspark")
+    from kdissect.spark.stream import Ring
+
+    pieces(packets_of(SAMPLE), tmp_path, 3)
+    url = bucket.put_all(tmp_path)
+    expected = [file[:2] for file in Ring([str(tmp_path)], DEFAULT).files()]
+    for name in (url, f"{url}/", f"{url}/*.pcapng"):
+        files = Ring([name], DEFAULT).files()
+        assert [file[:2] for file in files] == expected
+        assert {file.ring for file in files} == {f"{url}/ring-.pcapng"}
+    with open_capture(*(file.path for file in files)) as capture:
+        assert len(list(capture)) == len(packets_of(SAMPLE))
