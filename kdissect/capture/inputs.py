@@ -70,7 +70,7 @@ def _expand(name: str, exclude: Path | None) -> Iterator[str]:
     elif stores.WILDCARDS.isdisjoint(name) or path.exists():
         yield name  # a pipe, or missing: opening it will tell
     else:
-        names = {each for one in _without_braces(name) for each in glob(one, recursive=True)}  # noqa: PTH207
+        names = {each for one in without_braces(name) for each in glob(one, recursive=True)}  # noqa: PTH207
         if not names:  # Path.glob takes no absolute pattern
             raise UsageError(f"no file matches {printable(name)}")
         for each in sorted(names):
@@ -86,7 +86,7 @@ def _expand_url(url: str) -> Iterator[str]:
             listed = {url: stores.Status(None, 0)}
         else:
             listed = {}
-            for each in _without_braces(url):
+            for each in without_braces(url):
                 listed.update(stores.matching(each))
             if not listed:
                 raise UsageError(f"no file matches {printable(url)}")
@@ -116,14 +116,14 @@ def _in_store(url: str) -> list[str]:
     return [name for _, name in sorted(files)]  # as os.walk: files before subdirectories
 
 
-def _without_braces(pattern: str) -> Iterator[str]:
+def without_braces(pattern: str) -> Iterator[str]:
     """``{a,b}*`` -> ``a*``, ``b*``."""
     braces = _BRACES.search(pattern)
     if braces is None:
         yield pattern
         return
     for each in braces[1].split(","):
-        yield from _without_braces(pattern[: braces.start()] + each + pattern[braces.end() :])
+        yield from without_braces(pattern[: braces.start()] + each + pattern[braces.end() :])
 
 
 def _in_folder(folder: Path, exclude: Path | None) -> list[str]:

@@ -10,15 +10,23 @@ import json
 import os
 import re
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from kdissect.capture.inputs import local
-from kdissect.capture.stores import normalized
+from kdissect.capture.inputs import local, without_braces
+from kdissect.capture.stores import normalized, status
 from kdissect.errors import UsageError
 from kdissect.nearest import did_you_mean
 from kdissect.options import BOTH, WHOLE, WINDOW, Options
 from kdissect.query.bounds import parse_limits
-from kdissect.query.filters import DAY_NS, parse_duration, parse_port_rule, parse_ports, parse_size
+from kdissect.query.filters import (
+    DAY_NS,
+    parse_duration,
+    parse_moment,
+    parse_port_rule,
+    parse_ports,
+    parse_size,
+)
 from kdissect.query.where import compile_where
 from kdissect.spark.batches import BYTES, ROWS
 from kdissect.tables import columns
@@ -56,6 +64,11 @@ CRITERIA = {
 OPTIONS = {
     "path": "A file, directory or glob, as a path or URL; set by `load(...)`.",
     "paths": "A JSON list of them; set by `load([...])`.",
+    "pathGlobFilter": "Only files whose names match this glob: `*.pcap.gz`.",
+    "recursiveFileLookup": "Streams: also files in subdirectories. Other queries always read them. [false]",
+    "modifiedAfter": "Only files modified after this time: `2026-11-21T09:05:00`. UTC unless it has a zone. "
+    "Not for streams.",
+    "modifiedBefore": "Only files modified before this time. Not for streams.",
     "table": f"Table to read: {', '.join(TABLES)}. [exchanges]",
     "bodies": "Bodies to include in exchanges: `none`, `request`, `response`, `both`. [both]",
     "api": "Only these APIs; like `--api` of `kdissect read`, as are all filters that follow.",
@@ -124,6 +137,10 @@ OPTIONS = {
 }
 """Every option and its help text."""
 
+_NO_TABLE = (
+    "Spark cannot keep a table that uses kdissect: use CREATE TEMPORARY VIEW ... USING kdissect OPTIONS "
+    "(path '...'), or write tables with kdissect spark decode, and run their create_table.sql"
+)
 _KNOWN = {name.lower(): name for name in OPTIONS}
 _NAMES_SHOWN_IN = frozenset({"topics", "topic", "topic_id", "assignment", "subscribed"})
 _FILTERS_BY_NAME = frozenset({"topic", "partition"})
@@ -135,10 +152,17 @@ class SourceOptions(Options):
 
     Attributes:
         paths: absolute names of files and directories, and globs.
+        name_globs: the names of files to read match one of them; none: all are read.
+        recursive: whether streams read files in subdirectories.
+        modified_after_ns, modified_before_ns: when the files to read were modified; None: any time.
         max_files: files per micro-batch; None: any number.
     """
 
     paths: tuple[str, ...] = ()
+    name_globs: tuple[str, ...] = ()
+    recursive: bool = False
+    modified_after_ns: int | None = None
+    modified_before_ns: int | None = None
     table: str = "exchanges"
     bodies: str = BOTH
     split: str = AUTO
@@ -165,6 +189,20 @@ class SourceOptions(Options):
         """The same, to read captures as they are written."""
         return replace(self, names=WINDOW if self.names in (AUTO, RING) else self.names)
 
+    def selects(self, path: str) -> bool:
+        """Whether a file is to be read."""
+        name = path.rpartition("/")[2]
+        if self.name_globs and not any(fnmatchcase(name, glob) for glob in self.name_globs):
+            return False
+        after_ns, before_ns = self.modified_after_ns, self.modified_before_ns
+        if after_ns is None and before_ns is None:
+            return True
+        try:
+            modified_ns = status(path).modified_ns
+        except OSError:
+            return True  # opening it will tell
+        return (after_ns is None or modified_ns > after_ns) and (before_ns is None or modified_ns < before_ns)
+
     def needs_names(self, shown: Iterable[str]) -> bool:
         """Whether rows depend on the names of topic IDs, if these columns are selected."""
         by_name = bool(self.where) or not _FILTERS_BY_NAME.isdisjoint(self.criteria)
@@ -180,6 +218,8 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
     values: dict[str, Any] = {}
     criteria: dict[str, list[str]] = {}
     paths: list[str] = []
+    if "provider" in options:
+        raise UsageError(_NO_TABLE)
     for key, text in options.items():
         name = _KNOWN.get(key.lower().replace("-", "").replace("_", ""))
         if name is None:
@@ -256,6 +296,13 @@ def _bytes(text: str) -> int:
     return size
 
 
+def _time(text: str) -> int:
+    moment = parse_moment(text)
+    if not moment.dated:
+        raise UsageError(f'"{text}" has no date')
+    return moment.ns
+
+
 def _pattern(text: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
@@ -286,6 +333,10 @@ def check_where(text: str) -> None:
 
 
 _READERS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "pathGlobFilter": ("name_globs", lambda text: tuple(without_braces(text))),
+    "recursiveFileLookup": ("recursive", _flag),
+    "modifiedAfter": ("modified_after_ns", _time),
+    "modifiedBefore": ("modified_before_ns", _time),
     "table": ("table", _choice(*TABLES)),
     "bodies": ("bodies", _choice("none", *BODIES, BOTH)),
     "where": ("where", _where),

@@ -107,7 +107,9 @@ def plan(options: SourceOptions, shown: Sequence[str]) -> list[Part]:
     """
     if not options.paths:
         raise UsageError('no path given; use spark.read.format("kdissect").load("captures/")')
-    paths = captures(options.paths)
+    paths = tuple(filter(options.selects, captures(options.paths)))
+    if not paths:
+        raise CaptureError("no file matches pathGlobFilter, modifiedAfter and modifiedBefore")
     key_log = key_log_of(options, paths)
     return [replace(part, key_log=key_log) for part in _parts(options, shown, paths, key_log)]
 

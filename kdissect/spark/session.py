@@ -7,6 +7,7 @@ directory of temporary files until the session ends.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import re
@@ -173,7 +174,7 @@ def _started(place: SparkTarget, folder: Path, log: Path | None) -> Iterator[Spa
             spark = builder.appName("kdissect").master(place.master or EMBEDDED).getOrCreate()
     try:
         if not place.is_embedded:
-            _ship(spark, place, folder)
+            register(spark)
         yield spark
     finally:
         with suppress(Exception), warnings.catch_warnings():  # the connection to Java may be broken
@@ -224,17 +225,28 @@ def _workers_environment(place: SparkTarget) -> Iterator[None]:
                 os.environ[name] = before[name]
 
 
-def _ship(spark: SparkSession, place: SparkTarget, folder: Path) -> None:
-    """Send this package to the workers, so that they run the same version."""
-    path = folder / f"{PACKAGE}.zip"
-    write(path)
-    if place.remote is not None:
-        spark.addArtifacts(str(path), pyfile=True)
-    else:
-        spark.sparkContext.addPyFile(str(path))
+def register(spark: Any) -> None:
+    """See ``kdissect.spark.register``."""
+    from pyspark.sql import SparkSession
+
     from kdissect.spark.datasource import KdissectSource
 
+    if not isinstance(spark, SparkSession):  # but the one of Spark Connect
+        spark.addArtifacts(_zip(), pyfile=True)
+    elif SparkTarget(spark.sparkContext.master).is_embedded:
+        if "PYSPARK_PYTHON" not in os.environ:  # Spark would run the first python3 on the PATH
+            spark.sparkContext.pythonExec = sys.executable
+    elif not Path(__file__).parents[2].is_file():  # from a zip, which spark-submit has sent
+        spark.sparkContext.addPyFile(_zip())
     spark.dataSource.register(KdissectSource)  # Spark finds it by itself only if it is installed
+
+
+def _zip() -> str:
+    """This package as a zip, which workers fetch while this process runs."""
+    folder = tempfile.mkdtemp(prefix="kdissect-spark-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    write(Path(folder, f"{PACKAGE}.zip"))
+    return f"{folder}/{PACKAGE}.zip"
 
 
 @contextmanager

@@ -39,7 +39,7 @@ from kdissect.spark.reading import read
 from kdissect.tls.keylog import searchable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from pyspark.sql.streaming.datasource import ReadLimit
 
@@ -82,10 +82,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
         if not options.paths:
             raise UsageError('no path given; use spark.readStream.format("kdissect").load("captures/")')
+        if (options.modified_after_ns, options.modified_before_ns) != (None, None):
+            raise UsageError("modifiedAfter and modifiedBefore are not for streams")
         by_files((), options)
         self._options = options
         self._columns = columns
-        self._ring = Ring(options.paths, options.limits, options.ring)
+        self._ring = Ring(
+            options.paths, options.limits, options.ring, options.selects, is_recursive=options.recursive
+        )
         self._target: set[str] | None = None
         self._before: Sequence[RingFile] = ()  # the files at the last call of latestOffset
         self._learned: dict[str, LearnedFacts] = {}
@@ -362,10 +366,22 @@ class Ring:
         limits: limits of the dissection.
         pattern: its match in a file's name, or its first group, is the name of the ring; None: the file's
             name without number or time.
+        selects: whether a file belongs to a ring; None: all do.
+        is_recursive: whether files in subdirectories belong to rings.
     """
 
-    def __init__(self, paths: Sequence[str], limits: Limits, pattern: re.Pattern[str] | None = None) -> None:
+    def __init__(
+        self,
+        paths: Sequence[str],
+        limits: Limits,
+        pattern: re.Pattern[str] | None = None,
+        selects: Callable[[str], bool] | None = None,
+        *,
+        is_recursive: bool = False,
+    ) -> None:
         self._paths = paths
+        self._selects = selects
+        self._below = "**/*" if is_recursive else "*"
         self._limits = limits
         self._pattern = pattern
         self._known: dict[str, tuple[Status, int | None]] = {}
@@ -379,7 +395,7 @@ class Ring:
         by_start: dict[tuple[int, str], RingFile] = {}
         before, self._known = self._known, {}
         for path, status in sorted(self._candidates().items()):
-            if status.size is None:
+            if status.size is None or not (self._selects is None or self._selects(path)):
                 continue
             cached = before.get(path)
             if cached is None or cached[0] != status:
@@ -401,14 +417,14 @@ class Ring:
         listed: dict[str, Status] = {}
         for path in self._paths:
             if stores.normalized(path) is not None:
-                pattern = f"{path.rstrip('/')}/*" if stores.WILDCARDS.isdisjoint(path) else path
+                pattern = f"{path.rstrip('/')}/{self._below}" if stores.WILDCARDS.isdisjoint(path) else path
                 try:
                     listed |= stores.matching(pattern)
                 except OSError as error:
                     raise CaptureError(f"{path}: {error.strerror}") from None
                 continue
-            pattern = os.path.join(escape(path), "*") if Path(path).is_dir() else path  # noqa: PTH118
-            for each in glob(pattern):  # noqa: PTH207  (Path.glob takes no absolute pattern)
+            pattern = os.path.join(escape(path), self._below) if Path(path).is_dir() else path  # noqa: PTH118
+            for each in glob(pattern, recursive=True):  # noqa: PTH207  (Path.glob takes no absolute pattern)
                 with suppress(OSError):  # the file is gone
                     listed[each] = stores.status(each)
         return listed

@@ -24,8 +24,11 @@ def in_folders(columns: Sequence[Column], partition_by: Collection[str]) -> tupl
 
 
 def struct_type(columns: Sequence[Column]) -> dict[str, Any]:
-    """A schema for ``StructType.fromJson``."""
-    return _struct([(column.name, column.type) for column in columns])
+    """A schema for ``StructType.fromJson``, in which each column has a comment."""
+    schema = _struct([(column.name, column.type) for column in columns])
+    for field, column in zip(schema["fields"], columns, strict=True):
+        field["metadata"] = {"comment": column.sentence}
+    return schema
 
 
 def ddl(columns: Sequence[Column]) -> str:
@@ -35,7 +38,7 @@ def ddl(columns: Sequence[Column]) -> str:
 
 def python(columns: Sequence[Column]) -> str:
     """Source of a Python module that defines ``schema``."""
-    fields = "".join(f"        {_field(column.name, column.type)},\n" for column in columns)
+    fields = "".join(f"        {_commented(column)},\n" for column in columns)
     return f"from pyspark.sql import types as t\n\nschema = t.StructType(\n    [\n{fields}    ]\n)"
 
 
@@ -80,6 +83,12 @@ def _ddl(kind: Type) -> str:
     if isinstance(kind, Array):
         return f"ARRAY<{_ddl(kind.element)}>"
     return f"STRUCT<{', '.join(f'{_quoted(name)}: {_ddl(inner)}' for name, inner in kind.fields)}>"
+
+
+def _commented(column: Column) -> str:
+    return (
+        f't.StructField("{column.name}", {_python(column.type)}, metadata={{"comment": {column.sentence!r}}})'
+    )
 
 
 def _field(name: str, kind: Type) -> str:

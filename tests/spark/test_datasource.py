@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from kdissect.errors import UsageError
+from kdissect.spark import register
 from kdissect.spark.datasource import KdissectSource, PushingReader, Reader
 from kdissect.tables import spark_schema
 from kdissect.tables.columns import EXCHANGE
@@ -202,3 +203,17 @@ def test_spark_shows_our_error_messages(spark: SparkSession, tmp_path: Path) -> 
         spark.read.format("kdissect").schema("latency bigint").load(str(SMALL)).count()
     with pytest.raises(PySparkException, match=r"CaptureError: .*none\.pcap: no such file"):
         load(spark, tmp_path / "none.pcap").count()
+
+
+def test_a_registered_session_reads_captures_and_says_what_columns_mean(spark: SparkSession) -> None:
+    register(spark)
+    frame = spark.read.format("kdissect").load(str(SMALL))
+    assert frame.count() == 75
+    frame.createOrReplaceTempView("registered")
+    comments = {row.col_name: row.comment for row in spark.sql("describe registered").collect()}
+    assert comments == {column.name: column.sentence for column in TABLES["exchanges"].binary_columns}
+
+
+def test_a_table_that_spark_keeps_is_rejected_with_what_works(spark: SparkSession) -> None:
+    with pytest.raises(Exception, match="use CREATE TEMPORARY VIEW"):
+        spark.sql(f"create table kept using kdissect options (path '{SMALL}')")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kdissect.errors import UsageError
-from kdissect.query.filters import DAY_NS
+from kdissect.query.filters import DAY_NS, SECOND_NS
 from kdissect.spark.options import OPTIONS, parse
 
 
@@ -33,7 +33,8 @@ def test_every_option_takes_a_value() -> None:
         "split": "files", "parts": "3", "lookback": "0", "filesPerTask": "2", "batchRows": "10",
         "batchBytes": "1MiB", "pushdown": "true", "names": "ring", "maxFilesPerTrigger": "4",
         "includeLast": "true", "failOnDataLoss": "false", "ring": "^[a-z]+", "maxFileAge": "2d",
-        "tlsKeylog": "keys.log",
+        "tlsKeylog": "keys.log", "pathGlobFilter": "*.{gz,zst}", "recursiveFileLookup": "true",
+        "modifiedAfter": "2026-11-21T09:05:00", "modifiedBefore": "2026-11-22",
     }  # fmt: skip
     assert values.keys() == OPTIONS.keys()
     parsed = parse(values)
@@ -48,6 +49,10 @@ def test_every_option_takes_a_value() -> None:
     assert (parsed.table, parsed.split, parsed.parts, parsed.lookback, parsed.max_files) == (
         "partitions", "files", 3, 0, 4,
     )  # fmt: skip
+    assert (parsed.name_globs, parsed.recursive) == (("*.gz", "*.zst"), True)
+    assert (parsed.modified_before_ns or 0) - (parsed.modified_after_ns or 0) == (
+        14 * 60 + 55
+    ) * 60 * SECOND_NS
     assert parsed.ring is not None
     assert (parsed.ring.pattern, parsed.max_file_age_ns) == ("^[a-z]+", 2 * DAY_NS)
     assert (parsed.show_secrets, parsed.pushdown, parsed.include_last, parsed.fail_on_data_loss) == (
@@ -60,6 +65,8 @@ def test_every_option_takes_a_value() -> None:
     [
         ({"tabel": "x"}, 'unknown option "tabel"; did you mean "table"?; known: api, batchBytes'),
         ({"header": "true"}, 'unknown option "header"'),
+        ({"modifiedAfter": "09:05:00"}, 'option modifiedAfter: "09:05:00" has no date'),
+        ({"option.table": "x", "provider": "kdissect"}, "use CREATE TEMPORARY VIEW ... USING kdissect"),
         ({"table": "exchange"}, 'option table: "exchange" is not one of exchanges, '),
         ({"api": "Fetsch"}, 'unknown API "Fetsch"; did you mean "Fetch"?'),
         ({"where": "latencies > 5"}, 'option where: no column "latencies"'),

@@ -1,19 +1,19 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+from pathlib import Path
 
 import pytest
 
 from kdissect.errors import CaptureError, UsageError
+from kdissect.limits import DEFAULT
 from kdissect.net.tcp import Shard
 from kdissect.spark import planning
 from kdissect.spark.options import parse
 from kdissect.spark.planning import by_files, first_time_ns, plan
+from kdissect.spark.stream import Ring, StreamReader
 from samples.golden import ROOT
 from tests.rings import packets_of, pieces
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SAMPLE = ROOT / "samples" / "quickstart.pcap"
 
@@ -119,3 +119,39 @@ def test_files_follow_each_other_within_a_folder(tmp_path: Path) -> None:
     assert sorted((part.paths, part.is_last) for part in parts) == [
         ((a1,), False), ((a1, a2), True), ((b1,), False), ((b1, b2), True),
     ]  # fmt: skip
+
+
+def test_files_are_selected_as_by_other_sources(tmp_path: Path) -> None:
+    for name in ("a.pcap", "b.pcap", "sub/c.pcapng", "sub/d.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(SAMPLE.read_bytes())
+    for second, name in enumerate(("a.pcap", "b.pcap", "sub/c.pcapng", "sub/d.txt"), 1_000_000_000):
+        os.utime(tmp_path / name, (second, second))
+
+    def selected(**options: str) -> set[str]:
+        (part,) = plan(parse({"path": str(tmp_path), **options}), ["api"])
+        return {Path(path).name for path in part.paths}
+
+    assert selected() == {"a.pcap", "b.pcap", "c.pcapng", "d.txt"}
+    assert selected(recursiveFileLookup="true") == selected()
+    assert selected(pathGlobFilter="*.pcap") == {"a.pcap", "b.pcap"}
+    assert selected(pathGlobFilter="*.{txt,pcapng}") == {"c.pcapng", "d.txt"}
+    assert selected(modifiedAfter="2001-09-09T01:46:41Z") == {"c.pcapng", "d.txt"}
+    assert selected(modifiedBefore="2001-09-09T03:46:42+02:00") == {"a.pcap", "b.pcap"}
+    with pytest.raises(CaptureError, match="no file matches pathGlobFilter"):
+        selected(pathGlobFilter="*.gz")
+    with pytest.raises(UsageError, match="are not for streams"):
+        StreamReader(parse({"path": str(tmp_path), "modifiedAfter": "2001-09-09"}), ["api"])
+
+
+def test_a_stream_may_read_subdirectories(tmp_path: Path) -> None:
+    pieces(packets_of(SAMPLE), tmp_path / "sub" / "deep", 2)
+
+    def names(**options: str) -> list[str]:
+        parsed = parse({"path": str(tmp_path), **options})
+        files = Ring(parsed.paths, DEFAULT, None, parsed.selects, is_recursive=parsed.recursive).files()
+        return [file.name for file in files]
+
+    assert names() == []
+    assert names(recursiveFileLookup="true") == ["ring-000.pcapng", "ring-001.pcapng"]
+    assert names(recursiveFileLookup="true", pathGlobFilter="*1.*") == ["ring-001.pcapng"]

@@ -12,7 +12,9 @@ from typing import NamedTuple
 
 import pytest
 
+from kdissect.spark.session import write
 from tests.spark.conftest import PLACE, QUICK_JAVA, why_not
+from tests.spark.installed import without
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = ROOT / "docs" / "spark.md"
@@ -52,7 +54,7 @@ class Block(NamedTuple):
     """A piece of code on the page.
 
     Attributes:
-        where: nothing, ``cluster`` or ``elsewhere``.
+        where: nothing, ``cluster``, ``submit`` or ``elsewhere``.
     """
 
     kind: str
@@ -65,7 +67,7 @@ def blocks() -> list[Block]:
     for kind, text in re.findall(
         r"^```(sh|python)\n([\s\S]+?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE
     ):
-        marked = re.match(r"# (cluster|elsewhere)\n", text)
+        marked = re.match(r"# (cluster|submit|elsewhere)\n", text)
         result.append(Block(kind, marked[1] if marked else "", text[marked.end() :] if marked else text))
     return result
 
@@ -83,7 +85,7 @@ def capture_folder(folder: Path) -> Path:
 
 def test_the_page_has_blocks_of_all_kinds() -> None:
     assert {(block.kind, block.where) for block in blocks()} == {
-        ("sh", ""), ("python", ""), ("sh", "cluster"), ("sh", "elsewhere"),
+        ("sh", ""), ("python", ""), ("sh", "cluster"), ("sh", "submit"), ("sh", "elsewhere"),
     }  # fmt: skip
 
 
@@ -122,3 +124,53 @@ def test_the_walk_on_a_cluster(tmp_path: Path) -> None:
     ]
     assert blocks_to_run
     assert "Service times" in walk(tmp_path, blocks_to_run, (LOCAL_CLUSTER,))
+
+
+def elsewhere(folder: Path) -> dict[str, str]:
+    """An environment whose first ``python3`` has no kdissect, but all that it depends on."""
+    (folder / "bin").mkdir()
+    python = folder / "bin" / "python3"
+    packages = without("kdissect", folder / "site")
+    python.write_text(f'#!/bin/sh\nPYTHONPATH=$PYTHONPATH:{packages} exec {sys.executable} -S "$@"\n')
+    python.chmod(0o755)
+    path = os.pathsep.join([str(folder / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]])
+    variables = {name: text for name, text in os.environ.items() if not name.startswith("PYSPARK")}
+    return {**variables, "PATH": path, "PYTHONPATH": "", "JDK_JAVA_OPTIONS": QUICK_JAVA}
+
+
+def shown_by(folder: Path, *command: str, environment: dict[str, str]) -> str:
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def first_block() -> str:
+    return next(block.text for block in blocks() if block.kind == "python")
+
+
+@pytest.mark.spark
+@pytest.mark.deep
+@pytest.mark.parametrize("master", ["local[1]", LOCAL_CLUSTER])
+def test_the_first_block_in_plain_python(master: str, tmp_path: Path) -> None:
+    """The environment is not activated: the first ``python3`` is another one."""
+    capture_folder(tmp_path)
+    (tmp_path / "job.py").write_text(first_block().replace("builder.", f"builder.master({master!r})."))
+    environment = elsewhere(tmp_path)
+    assert "Fetch" in shown_by(tmp_path, sys.executable, "job.py", environment=environment)
+
+
+@pytest.mark.spark
+@pytest.mark.deep
+def test_jobs_are_submitted(tmp_path: Path) -> None:
+    """No Python that Spark starts has kdissect."""
+    capture_folder(tmp_path)
+    (tmp_path / "job.py").write_text(first_block())
+    assert write(tmp_path / "kdissect.zip")
+    environment = elsewhere(tmp_path)
+    submitted = [block.text for block in blocks() if block.where == "submit"]
+    assert submitted
+    for text in submitted:
+        command = text.replace(MASTER, LOCAL_CLUSTER).split()
+        assert "Fetch" in shown_by(tmp_path, *command, environment=environment)

@@ -15,16 +15,14 @@ EXAMPLES = """\b
 Examples:
   kdissect spark package -o kdissect.zip
 
-kdissect spark decode and report send it to the workers automatically. In your own jobs:
+kdissect spark decode and report send it to the workers automatically, and so does register() in your own
+jobs. You need the zip only where kdissect is not installed:
 
 \b
   spark-submit --py-files kdissect.zip job.py
-  spark.sparkContext.addPyFile("kdissect.zip")       in a notebook
-  spark.addArtifacts("kdissect.zip", pyfile=True)    with Spark Connect
 
 \b
-  from kdissect.spark.datasource import KdissectSource
-  spark.dataSource.register(KdissectSource)
+  kdissect.spark.register(spark)
   spark.read.format("kdissect").load("/share/captures")
 
 The packages kdissect depends on are not included, because they are compiled: pip install 'kdissect[spark]' on
