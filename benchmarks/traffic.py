@@ -8,11 +8,14 @@
     huge      Fetch responses of 5 MB, 1 MB of each of five partitions: a consumer that catches up
     chatty    exchanges of two small packets: Produce and Fetch of one record, Heartbeat, OffsetCommit
     short     the same, but each on a connection of its own
+    mixed     samples of rebalances, transactions and admin calls, over and over, many at a time, each time
+              from another address
 
 Produce is version 8 and Fetch version 11, the latest whose records tshark 4.0 reads. Frames are encoded once
 and reused with other correlation IDs, so a gigabyte is written in seconds; every record batch has a correct
 checksum. Connections take turns, one exchange at a time. Every eighth packet of a large frame is
-acknowledged. The same arguments give the same bytes.
+acknowledged. Mixed traffic has the packets of the samples as they were captured and at their pace, but with
+other addresses and sequence numbers, and port 9092 for all brokers. The same arguments give the same bytes.
 """
 
 from __future__ import annotations
@@ -21,26 +24,44 @@ import argparse
 import struct
 import sys
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from heapq import merge
+from itertools import cycle, islice
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from kdissect.capture.reader import open_capture
+from kdissect.net.tcp import Segments, endpoints
+from kdissect.pipeline import dissect
 from tests.frames import request, response
 from tests.record_batches import BASE_MS, CODECS, Item, batch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+
+    from kdissect.model import Endpoint, Segment
 
 ETHERNET_MSS, LOOPBACK_MSS = 1448, 65_483
 BROKER_PORT = 9092
+MIXED = "mixed"
 
 PRODUCE, FETCH, OFFSET_COMMIT, HEARTBEAT = 0, 1, 8, 12
 
 _SEED = 9
 _BEGIN_US = 1_700_000_000_000_000
 _CLIENTS_OF_ADDRESS = 20_000
+_SAMPLES = (
+    "kafka-4-storm.pcap.gz",
+    "kafka-4-transactions.pcap",
+    "kafka-4-basics.pcap",
+    "mock-rebalance.pcapng",
+    "tansu-admin.pcap",
+)
+_AT_A_TIME = 32  # samples that are replayed
+_PAUSE_US = 1_000_000
 _VARIANTS = 8  # of each kind of exchange
 _ACKNOWLEDGED_EVERY = 8  # packets
 _FIN, _SYN, _PSH, _ACK = 0x01, 0x02, 0x08, 0x10
@@ -191,22 +212,33 @@ class Wire:
         file.write(_FILE_HEADER)
 
     def segment(self, talk: Talk, side: int, flags: int, data: bytes = b"") -> None:
-        """One packet."""
-        (source, target), numbers = talk.ends if side == 0 else talk.ends[::-1], talk.numbers
+        """The next packet of a connection."""
+        ends, numbers = talk.ends if side == 0 else talk.ends[::-1], talk.numbers
+        self.packet(ends, (numbers[side], numbers[1 - side] if flags & _ACK else 0), flags, data)
+        self._us += 10
+        numbers[side] = numbers[side] + len(data) + bool(flags & (_SYN | _FIN)) & 0xFFFF_FFFF
+
+    def packet(
+        self,
+        ends: tuple[Side, Side],
+        numbers: tuple[int, int],
+        flags: int,
+        data: bytes,
+        us: int | None = None,
+    ) -> None:
+        """A packet with these sequence and acknowledgment numbers, at this time or now."""
+        source, target = ends
         total = 52 + len(data)
         head = _HEADERS.pack(
             b"\2\0\0\0\0\2", b"\2\0\0\0\0\1", 0x0800,
             0x45, 0, total, 0, 0x4000, 64, 6, 0, source.address, target.address,
-            source.port, target.port, numbers[side], numbers[1 - side] if flags & _ACK else 0,
-            0x80, flags, 0xFFFF, 0, 0, _TIMESTAMPS,
+            source.port, target.port, *numbers, 0x80, flags, 0xFFFF, 0, 0, _TIMESTAMPS,
         )  # fmt: skip
         size = len(head) + len(data)
-        second, us = divmod(self._us, 1_000_000)
+        second, us = divmod(self._us if us is None else us, 1_000_000)
         self._file.write(_PACKET.pack(second, us, size, size) + head + data)
-        self._us += 10
         self.packets += 1
         self.written += _PACKET.size + size
-        numbers[side] = numbers[side] + len(data) + bool(flags & (_SYN | _FIN)) & 0xFFFF_FFFF
 
     def open(self, number: int, random: Random) -> Talk:
         """A handshake."""
@@ -240,6 +272,68 @@ class Wire:
             self.segment(talk, side, _ACK | _FIN)
 
 
+class Sample(NamedTuple):
+    """A recorded capture: its segments by time, its brokers, and its exchanges."""
+
+    segments: list[Segment]
+    brokers: list[Endpoint]
+    exchanges: int
+
+
+def sample(name: str) -> Sample:
+    path = Path(__file__).resolve().parent.parent / "samples" / name
+    with open_capture(path) as capture:
+        exchanges = list(dissect(capture.packet_blocks()))
+    parse = Segments().feed
+    with open_capture(path) as capture:
+        segments = [segment for packet in capture if (segment := parse(packet)) is not None]
+    brokers = list(dict.fromkeys(exchange.connection.broker for exchange in exchanges))
+    return Sample(sorted(segments, key=lambda each: each.time_ns), brokers, len(exchanges))
+
+
+def make_mixed(path: Path, size: int) -> Contents:
+    """Write a capture of at least ``size`` bytes from samples."""
+    samples = [sample(name) for name in _SAMPLES]
+    with path.open("wb", buffering=1 << 20) as file:
+        network = Wire(file, ETHERNET_MSS)
+        begun: list[Sample] = []
+
+        def replays(place: int) -> Iterator[tuple[int, int, Callable[[], None]]]:
+            """Time, place among those that are replayed at a time, and what writes the packet."""
+            us = _BEGIN_US + place * _PAUSE_US // _AT_A_TIME
+            for each in islice(cycle(samples), place, None):
+                if network.written >= size:
+                    return
+                begun.append(each)
+                begin_us, first_ns = us, each.segments[0].time_ns
+                for segment, write in replay(each, len(begun), network):
+                    us = begin_us + (segment.time_ns - first_ns) // 1000
+                    yield us, place, partial(write, us)
+                us += _PAUSE_US
+
+        for _, _, write in merge(*map(replays, range(_AT_A_TIME))):
+            write()
+    return Contents(network.packets, sum(each.exchanges for each in begun), 0)
+
+
+def replay(each: Sample, number: int, network: Wire) -> Iterator[tuple[Segment, Callable[[int], None]]]:
+    """The segments of a sample, and what writes each of them at a time. ``number`` becomes the address."""
+    random = Random(number)
+    shifts: dict[int, int] = {}
+    address = b"\x0a" + (1 << 16 | number).to_bytes(3, "big")
+    for segment in each.segments:
+        known = endpoints(segment.ends)
+        to_broker = known[1] in each.brokers
+        if to_broker == (known[0] in each.brokers):
+            continue  # of another protocol
+        broker = Side(bytes((10, 0, 0, 2 + each.brokers.index(known[to_broker]))), BROKER_PORT)
+        client = Side(address, known[not to_broker].port)
+        ends = (client, broker) if to_broker else (broker, client)
+        shift = shifts.setdefault(client.port, random.getrandbits(32))
+        numbers = (segment.sequence + shift) & 0xFFFF_FFFF, (segment.acknowledgment + shift) & 0xFFFF_FFFF
+        yield segment, partial(network.packet, ends, numbers, segment.flags, segment.payload)
+
+
 def make(
     work: str,
     path: Path,
@@ -250,6 +344,8 @@ def make(
     wire: Callable[[BinaryIO, int], Wire] = Wire,
 ) -> Contents:
     """Write a capture of at least ``size`` bytes. ``wire`` gets the file and the size of a segment."""
+    if work == MIXED:
+        return make_mixed(path, size)
     mss, templates_of, alone = WORKS[work]
     templates = templates_of(Random(_SEED), CODECS[codec])
     random = Random(_SEED)
@@ -280,7 +376,7 @@ def make_apart(work: str, path: Path, size: int, *, codec: str = "none", connect
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("work", choices=WORKS)
+    parser.add_argument("work", choices=[*WORKS, MIXED])
     parser.add_argument("megabytes", type=float)
     parser.add_argument("file", type=Path)
     parser.add_argument("--codec", choices=CODECS, default="none")
