@@ -186,6 +186,7 @@ class Dissection:
         self._watcher: Overdue | ByRequest | None = None
         self._describe: Describe | None = None
         self._lines: Lines | None = None
+        self._queue: Offload | None = None
         self._ordering: Ordering[Exchange] = Ordering(limits)
         self._group_protocols = GroupProtocols(limits)
         self._budget = DecodeBudget(oversized=limits.oversized_bytes)  # of the exchange being decoded
@@ -217,7 +218,11 @@ class Dissection:
         """
         ordering = self._ordering
         for _, items, waiting_since_ns in steps:
-            yield from self._named(ordering.feed(items, waiting_since_ns))
+            if self._queue is None:
+                yield from self._named(ordering.feed(items, waiting_since_ns))
+            else:
+                for exchange in ordering.merge(items, waiting_since_ns, self._queue):
+                    yield from self._named([exchange])
         yield from self._counted(self._resolver.close())
         if (end_to_end := self._end_to_end) is not None:
             yield from self._count(end_to_end.close())
@@ -279,13 +284,13 @@ class Dissection:
             self._describe = describe
 
     def write_lines(
-        self, form: Callable[[Callable[[str], str | None], int], LineForm], write: Callable[[str, int], None]
+        self, form: Callable[[TopicNameResolver[Exchange], int], LineForm], write: Callable[[str, int], None]
     ) -> None:
         """Let the native core write the lines of usual exchanges, which are then not yielded. To be called
         before the first packet is read.
 
         Args:
-            form: makes the form from a function from topic IDs to names, and the memory for both bodies.
+            form: makes the form from the names of topics, and the memory for both bodies.
             write: takes lines and their number, in order with the exchanges that are yielded.
         """
 
@@ -293,12 +298,8 @@ class Dissection:
             self.counts["exchanges"] += exchanges
             write(text, exchanges)
 
-        def can_be_next() -> bool:
-            is_waiting = self._connections.waiting_since_ns is not None
-            return self._ordering.is_idle and self._resolver.is_idle and not is_waiting
-
-        form_ = form(self._resolver.name, self._limits.decoded_bytes)
-        self._lines = Lines(form_, can_be_next, counted)
+        form_ = form(self._resolver, self._limits.decoded_bytes)
+        self._lines = Lines(form_, self._ordering, lambda: self._resolver.is_idle, counted)
 
     def steps(self) -> Iterator[Step]:
         """Dissect packets up to undecoded exchanges, not yet in order across connections. There is no step
@@ -311,7 +312,7 @@ class Dissection:
             for event in events:
                 items += self._dissect(*event)
             before, waiting = waiting, connections.waiting_since_ns
-            if items or not waiting is before is None:
+            if items or not events or not waiting is before is None:
                 yield events, items, self._held_since(waiting)
         for events in self._plaintext(self._last_events()):
             yield events, [item for event in events for item in self._dissect(*event)], None
@@ -401,7 +402,10 @@ class Dissection:
         ):
             return connections
         kafka, memory, limits = self._kafka_connections, self._memory, self._limits
-        return Offload(connections, kafka, memory, limits, self._lines)
+        offload = Offload(connections, kafka, memory, limits, self._lines)
+        if self._lines is not None:
+            self._queue = offload
+        return offload
 
     def _last_events(self) -> Iterator[list[Event]]:
         """Events at the end of the input."""

@@ -261,8 +261,9 @@ def test_the_memory_of_all_connections_has_a_limit(tmp_path: Path) -> None:
 def test_a_panic_costs_only_speed(compare: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whichever run of the core breaks: the packets from there on take the other way."""
     blocks = blocks_of(pcap(timed(SAMPLES["kafka-4-basics"])), tmp_path)
-    assert native.core is not None
-    plain = native.core.Offload
+    core = native.core
+    assert core is not None
+    plain = core.Offload
 
     for breaks_at in (1, 10, 200):
 
@@ -273,13 +274,13 @@ def test_a_panic_costs_only_speed(compare: Any, tmp_path: Path, monkeypatch: pyt
             def __getattr__(self, name: str) -> Any:
                 return getattr(self._core, name)
 
-            def run(self, block: PacketBlock, link_type: int, at: int, room: int, writes: bool) -> Any:
+            def run(self, block: PacketBlock, link_type: int, at: int, room: tuple[int, int, int]) -> Any:
                 self._left -= 1
                 if not self._left:
                     return [], at, offload._BROKEN, at, []
-                return self._core.run(block, link_type, at, room, writes)
+                return self._core.run(block, link_type, at, room)
 
-        monkeypatch.setattr(native, "core", SimpleNamespace(Offload=Breaking))
+        monkeypatch.setattr(native, "core", SimpleNamespace(**(vars(core) | {"Offload": Breaking})))
         compare(blocks)
 
 

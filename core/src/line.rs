@@ -32,6 +32,7 @@ pub const KNOWN_NAMES: [&str; 10] = [
 const TOPIC_NAMES: [Name; 3] = [0, 1, 2];
 const TOPIC_ID: Name = 3;
 const PARTITION_NUMBERS: [Name; 4] = [4, 5, 6, 7];
+const NO_ID: [u8; 22] = [b'A'; 22];
 const CONFIGS: Name = 8;
 const RECORDS: Name = 9;
 
@@ -254,9 +255,42 @@ impl<'b, 'a> Found<'b, 'a> {
     }
 }
 
-/// Finds the name of a topic by its ID.
+/// Names of topics by their IDs.
 pub trait TopicNames {
     fn name(&self, id: &str) -> Option<String>;
+    /// A message has both.
+    fn learn(&self, id: &str, name: &str) -> Result<(), Odd>;
+}
+
+/// The structs of a message that have a topic's ID and its name: the way to them, and both fields.
+pub struct Naming {
+    pub path: Vec<Name>,
+    pub id: Name,
+    pub name: Name,
+}
+
+impl Naming {
+    fn learn(&self, body: &Value, topics: &dyn TopicNames) -> Result<(), Odd> {
+        self.learn_from(body, &self.path, topics)
+    }
+
+    fn learn_from(&self, value: &Value, path: &[Name], topics: &dyn TopicNames) -> Result<(), Odd> {
+        match (value, path.split_first()) {
+            (Value::List(values), _) => values
+                .iter()
+                .try_for_each(|each| self.learn_from(each, path, topics)),
+            (_, Some((first, rest))) => match value.get(*first) {
+                Some(value) => self.learn_from(value, rest, topics),
+                None => Ok(()),
+            },
+            (_, None) => match (value.get(self.id), value.get(self.name)) {
+                (Some(Value::Uuid(id)), Some(Value::Text(name))) if *id != NO_ID && !name.is_empty() => {
+                    topics.learn(std::str::from_utf8(id).map_err(|_| Odd)?, name)
+                }
+                _ => Ok(()),
+            },
+        }
+    }
 }
 
 /// One version of an API.
@@ -265,6 +299,8 @@ pub struct Line {
     pub response: Struct<Label>,
     pub request_template: Template,
     pub response_template: Template,
+    pub request_names: Vec<Naming>,
+    pub response_names: Vec<Naming>,
 }
 
 impl Line {
@@ -313,7 +349,11 @@ impl Line {
         } else if out[start..].starts_with(' ') {
             return Err(Odd); // Python strips it
         }
-        Ok(())
+        let both = [(&self.request_names, &request), (&self.response_names, &response)];
+        let mut names = both
+            .iter()
+            .flat_map(|(names, body)| names.iter().map(move |each| (each, *body)));
+        names.try_for_each(|(naming, body)| naming.learn(body, topics))
     }
 }
 
@@ -495,9 +535,7 @@ impl<'b, 'a> Describing<'b, 'a> {
                     }
                     Found::One(value) => {
                         scalar(value, out)?;
-                        Ok(raw
-                            || (out.len() > start
-                                && !matches!(value, Value::Uuid([b'A', rest @ ..]) if rest == &[b'A'; 21])))
+                        Ok(raw || (out.len() > start && !matches!(value, Value::Uuid(id) if *id == NO_ID)))
                     }
                     Found::Many(_) => Err(Odd),
                 };

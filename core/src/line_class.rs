@@ -21,13 +21,16 @@ pub struct Line(pub line::Line);
 #[pymethods]
 impl Line {
     /// Arguments: of request and response, the struct as for `Decoder` (but each field's name together with
-    /// whether it is an error code) and the template, fitted to the version.
+    /// whether it is an error code), the template, fitted to the version, and the structs with IDs and names of
+    /// topics, see [`line::Naming`].
     #[new]
     fn new(
         request: &Bound<'_, PyTuple>,
         response: &Bound<'_, PyTuple>,
         request_template: &Bound<'_, PyTuple>,
         response_template: &Bound<'_, PyTuple>,
+        request_names: Vec<(Vec<String>, String, String)>,
+        response_names: Vec<(Vec<String>, String, String)>,
     ) -> PyResult<Self> {
         let names = Names::default();
         let label = |label: &Bound<'_, PyAny>| {
@@ -42,6 +45,8 @@ impl Line {
             response: structure(response, &label)?,
             request_template: names.template(request_template)?,
             response_template: names.template(response_template)?,
+            request_names: names.naming(&request_names),
+            response_names: names.naming(&response_names),
         }))
     }
 
@@ -74,6 +79,11 @@ impl TopicNames for Bound<'_, PyAny> {
     fn name(&self, id: &str) -> Option<String> {
         self.call1((id,)).ok()?.extract().ok()
     }
+
+    /// Whoever calls `text` learns names from the bodies.
+    fn learn(&self, _: &str, _: &str) -> Result<(), Odd> {
+        Ok(())
+    }
 }
 
 /// Numbers for the names of fields, and templates in which they are used.
@@ -97,6 +107,15 @@ impl Names {
         let mut names = self.0.borrow_mut();
         let next = names.len();
         *names.entry(name.to_owned()).or_insert(next)
+    }
+
+    fn naming(&self, naming: &[(Vec<String>, String, String)]) -> Vec<line::Naming> {
+        let each = |(path, id, name): &(Vec<String>, String, String)| line::Naming {
+            path: path.iter().map(|field| self.number(field)).collect(),
+            id: self.number(id),
+            name: self.number(name),
+        };
+        naming.iter().map(each).collect()
     }
 
     fn template(&self, template: &Bound<'_, PyTuple>) -> PyResult<Template> {

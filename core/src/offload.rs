@@ -1,6 +1,6 @@
 //! The class `kdissect._core.Offload`: a [`Stage`] for kdissect/offload.py.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
 use pyo3::prelude::*;
@@ -10,16 +10,17 @@ use crate::connection::{
     Apis, BeforeAcks, Connection, Direction, Finished, Frame, Header, Limits, Message, Packet, Request,
     Usual, CLIENT,
 };
-use crate::page::{Form, Page};
+use crate::page::{Answered, Form, Page};
 use crate::places::Places;
 use crate::stage::{Stage, Verdict};
+use crate::Odd;
 
 /// Most exchanges made at a time: the garbage collector looks at more of them again and again.
 const BATCH: usize = 64;
 /// Packets that may bring a connection here are not kept from it for longer.
 const RUN: usize = 64;
-/// Most APIs of a connection whose cells are known.
-const CELLS: usize = 64;
+/// Most exchanges that are queued at a time.
+const PAGE: usize = 256;
 /// Interfaces known at a time.
 const INTERFACES: usize = 256;
 
@@ -53,11 +54,51 @@ struct Link {
     /// Software name and version, principal, SASL mechanism.
     identity: [Object; 4],
     client_id: Option<(Box<[u8]>, Py<PyString>)>,
-    /// By API key and version: a client ID, and the cells of lines with it, see [`Page`].
-    cells: HashMap<(i16, i16), Cells>,
+    /// The cells of its ends, once they are needed.
+    cells: Option<String>,
+    /// Exchanges in the queue, and the order of the latest one.
+    queued: usize,
+    latest: Order,
+    is_released: bool,
 }
 
-type Cells = (Option<Box<[u8]>>, String);
+/// Place in the order of completion: time and packet of the response.
+type Order = (i64, u64);
+
+/// Exchanges of all connections in order of completion, as in kdissect/exchanges/ordering.py.
+#[derive(Default)]
+struct Queue {
+    exchanges: BTreeMap<(Order, u64), Finished<Object>>, // by arrival if they have the same place
+    arrivals: u64,
+    /// Of their frames.
+    bytes: usize,
+}
+
+impl Queue {
+    fn push(&mut self, finished: Finished<Object>) -> Order {
+        let order = (finished.response.end_ns, finished.response.packet);
+        self.bytes += held(&finished);
+        self.exchanges.insert((order, self.arrivals), finished);
+        self.arrivals += 1;
+        order
+    }
+
+    /// The first, if its place is before this one.
+    fn pop(&mut self, before: Order) -> Option<Finished<Object>> {
+        let entry = self.exchanges.first_entry()?;
+        if entry.key().0 >= before {
+            return None;
+        }
+        let finished = entry.remove();
+        self.bytes -= held(&finished);
+        Some(finished)
+    }
+}
+
+/// Bytes of both frames.
+fn held(finished: &Finished<Object>) -> usize {
+    finished.request.bytes + finished.response.data.len()
+}
 
 /// Prefix of a size field, bytes and size of a frame, time of its first byte.
 type Partial<'py> = (Vec<u8>, Bound<'py, PyBytes>, usize, i64);
@@ -72,6 +113,7 @@ type Released<'py> = (
     (u64, Option<i32>, u64, Vec<Bound<'py, PyAny>>),
     Vec<Partial<'py>>,
     u64,
+    Option<Order>,
 );
 
 /// Outstanding requests: correlation ID, time, bytes, exchange.
@@ -105,6 +147,7 @@ pub struct Offload {
     new: Object,
     answered: Object,
     page: Option<Page>,
+    queue: Queue,
     at: usize,
 }
 
@@ -167,18 +210,62 @@ impl Offload {
             new,
             answered,
             page: None,
+            queue: Queue::default(),
             at: 0,
         }
     }
 
-    /// From now on `run` can write lines.
+    /// From now on `run` queues exchanges for `written`.
     fn write_lines(&mut self, form: Form) {
         self.page = Some(Page::new(form));
     }
 
-    /// The lines that `run` has written, and their number.
-    fn take_lines(&mut self) -> (String, usize) {
-        self.page.as_mut().map(Page::take).unwrap_or_default()
+    /// Number of exchanges in the queue, and bytes of their frames.
+    #[getter]
+    fn queued(&self) -> (usize, usize) {
+        (self.queue.exchanges.len(), self.queue.bytes)
+    }
+
+    /// The first place in the queue; None if it is empty.
+    #[getter]
+    fn first(&self) -> Option<Order> {
+        let (place, _) = self.queue.exchanges.first_key_value()?;
+        Some(place.0)
+    }
+
+    /// Takes at most so many exchanges from the queue, whose place is before this one. Returns the lines that it
+    /// has written of them, and their number; and the next exchange, after its connection, if it is not usual,
+    /// or not to be written at all (without `writes`). There may be more, unless both are missing.
+    fn written<'py>(
+        &mut self,
+        py: Python<'py>,
+        before: Order,
+        most: usize,
+        writes: bool,
+    ) -> PyResult<(String, usize, Option<Bound<'py, PyTuple>>)> {
+        let mut odd = None;
+        for _ in 0..most {
+            let Some(page) = self.page.as_mut().filter(|page| !page.is_full()) else {
+                break;
+            };
+            let Some(finished) = self.queue.pop(before) else {
+                break;
+            };
+            let slot = finished.slot;
+            let is_written = writes && write(py, page, &mut self.links, &finished).is_ok();
+            if !is_written {
+                odd = Some(self.finish(py, finished)?);
+            }
+            if let Some(link) = self.links.get_mut(slot).and_then(Option::as_mut) {
+                link.queued -= 1;
+            }
+            self.forget(slot);
+            if !is_written {
+                break;
+            }
+        }
+        let (text, rows) = self.page.as_mut().map(Page::take).unwrap_or_default();
+        Ok((text, rows, odd))
     }
 
     /// Bytes held, including overhead.
@@ -187,19 +274,17 @@ impl Offload {
         self.stage.held
     }
 
-    /// Takes the packets of a block from index `at` on, until memory held reaches `room`. Returns the
-    /// exchanges that they complete, each after its connection, but (with `writes`) those of which it has
-    /// written a line, which come before all others; the index of the first packet not taken; why
-    /// that is so; the index after the packets to which that applies; and ends of connections that may come
-    /// here after those.
+    /// Takes the packets of a block from index `at` on, until what is held exceeds `room`: memory, exchanges in
+    /// the queue, and bytes of their frames. Returns the exchanges that they complete, each after its
+    /// connection, unless they are queued; the index of the first packet not taken; why that is so; the index
+    /// after the packets to which that applies; and ends of connections that may come here after those.
     fn run<'py>(
         &mut self,
         py: Python<'py>,
         block: (u64, Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyAny>),
         link_type: u32,
         at: usize,
-        room: usize,
-        writes: bool,
+        room: (usize, usize, usize),
     ) -> PyResult<Ran<'py>> {
         let (number, interface, data, places) = block;
         self.at = at;
@@ -223,7 +308,7 @@ impl Offload {
             data: data.as_bytes(),
             places,
         };
-        let taking = || self.take(py, &block, room, writes);
+        let taking = || self.take(py, &block, room);
         let reason = catch_unwind(AssertUnwindSafe(taking)).unwrap_or(BROKEN);
         let taken = self.at;
         let mut next = taken;
@@ -299,12 +384,16 @@ impl Offload {
             info,
             identity,
             client_id: None,
-            cells: HashMap::new(),
+            cells: None,
+            queued: 0,
+            latest: (0, 0),
+            is_released: false,
         });
         slot
     }
 
-    /// Gives a connection back: what `admit` took, in another order, and how many segments were taken.
+    /// Gives a connection back: what `admit` took, in another order; how many segments were taken; and the place
+    /// of its latest exchange in the queue, if there is any.
     fn release<'py>(&mut self, py: Python<'py>, slot: usize) -> PyResult<Released<'py>> {
         let missing = || pyo3::exceptions::PyKeyError::new_err(slot);
         let connection = self.stage.release(slot).ok_or_else(missing)?;
@@ -313,13 +402,18 @@ impl Offload {
             .get_mut(slot)
             .and_then(Option::take)
             .ok_or_else(missing)?;
+        let latest = (link.queued > 0).then_some(link.latest);
         let waiting = connection
             .waiting
             .into_iter()
             .map(|request| match request.message {
                 Message::Object(exchange) => Ok(exchange.into_bound(py)),
                 Message::Frame(header, frame) => self.outstanding(py, &mut link, header, frame),
-            });
+            })
+            .collect::<PyResult<_>>()?;
+        link.is_released = true;
+        self.links[slot] = Some(link);
+        self.forget(slot);
         Ok((
             connection
                 .directions
@@ -331,7 +425,7 @@ impl Offload {
                 connection.completed,
                 connection.last_id,
                 connection.steady,
-                waiting.collect::<PyResult<_>>()?,
+                waiting,
             ),
             connection
                 .directions
@@ -346,6 +440,7 @@ impl Offload {
                 })
                 .collect(),
             connection.taken,
+            latest,
         ))
     }
 
@@ -384,7 +479,10 @@ impl Offload {
     }
 
     /// Takes packets from `self.at` on; says why it stops there.
-    fn take(&mut self, py: Python<'_>, block: &Block<'_, '_>, room: usize, writes: bool) -> u8 {
+    fn take(&mut self, py: Python<'_>, block: &Block<'_, '_>, room: (usize, usize, usize)) -> u8 {
+        let (most_held, most_queued, most_bytes) = room;
+        let mut newest_ns = i64::MIN; // of those that are queued here
+        let most_queued = most_queued.min(self.queue.exchanges.len() + PAGE);
         let mut asking = Asking {
             apis: &mut self.apis,
             usual: self.usual.bind(py),
@@ -393,6 +491,9 @@ impl Offload {
             let Some((time_ns, bytes)) = block.packet(self.at) else {
                 return ODD;
             };
+            if time_ns < newest_ns {
+                return TAKEN; // what is queued may have to come first
+            }
             let packet = Packet {
                 number: block.number + self.at as u64,
                 time_ns,
@@ -403,20 +504,37 @@ impl Offload {
                 Verdict::Foreign(_) => return FOREIGN,
                 Verdict::Odd => return ODD,
             }
-            if self.stage.held > room {
-                return FULL;
-            }
-            if let Some(page) = self.page.as_mut().filter(|_| writes) {
-                write(py, page, &self.links, &mut self.stage.finished);
-                if page.is_full() || !self.stage.finished.is_empty() {
+            if self.page.is_some() {
+                for finished in self.stage.finished.drain(..) {
+                    let slot = finished.slot;
+                    let order = self.queue.push(finished);
+                    newest_ns = order.0;
+                    if let Some(link) = self.links.get_mut(slot).and_then(Option::as_mut) {
+                        link.queued += 1;
+                        link.latest = order;
+                    }
+                }
+                if self.queue.exchanges.len() > most_queued || self.queue.bytes > most_bytes {
                     return TAKEN;
                 }
+            }
+            if self.stage.held > most_held {
+                return FULL;
             }
             if self.stage.finished.len() >= BATCH {
                 return TAKEN;
             }
         }
         TAKEN
+    }
+
+    /// Forgets a connection that was given back, once nothing of it is queued.
+    fn forget(&mut self, slot: usize) {
+        let is_gone = |link: &Link| link.is_released && link.queued == 0;
+        if self.links.get(slot).and_then(Option::as_ref).is_some_and(is_gone) {
+            self.links[slot] = None;
+            self.stage.reuse(slot);
+        }
     }
 
     /// The connection and the exchange of a pair.
@@ -452,11 +570,10 @@ impl Offload {
             }
             Message::Frame(header, frame) => {
                 let client_id = link.client_id(py, &header, &frame);
-                let raw_id = header.raw_client_id(&frame).map(Box::from);
                 let frame = self.frame(py, frame)?;
                 let [software, version, principal, mechanism] = &link.identity;
                 let head = self.request_header(py, &header, &client_id)?;
-                let exchange = self.exchange.bind(py).call1(PyTuple::new(
+                self.exchange.bind(py).call1(PyTuple::new(
                     py,
                     [
                         link.info.bind(py).clone(),
@@ -476,16 +593,7 @@ impl Offload {
                         mechanism.bind(py).clone(),
                         head,
                     ],
-                )?)?;
-                if let Some(page) = &self.page {
-                    if link.cells.len() >= CELLS {
-                        link.cells.clear();
-                    }
-                    let cells = page.cells(py, &exchange)?;
-                    link.cells
-                        .insert((header.api_key, header.api_version), (raw_id, cells));
-                }
-                exchange
+                )?)?
             }
         };
         let pair = (link.connection.bind(py), exchange).into_pyobject(py);
@@ -602,21 +710,27 @@ impl<'a> Block<'a, '_> {
     }
 }
 
-/// Writes lines of exchanges, up to the first that is left to Python.
-fn write(py: Python<'_>, page: &mut Page, links: &[Option<Link>], finished: &mut Vec<Finished<Object>>) {
-    let is_written = |each: &Finished<Object>| {
-        let Message::Frame(header, frame) = &each.request.message else {
-            return false;
-        };
-        let link = links.get(each.slot).and_then(Option::as_ref);
-        let known = link.and_then(|link| link.cells.get(&(header.api_key, header.api_version)));
-        known.is_some_and(|(client_id, cells)| {
-            client_id.as_deref() == header.raw_client_id(frame)
-                && page.add(py, cells, header, frame, &each.response).is_ok()
-        })
+/// Writes the line of an exchange.
+fn write(
+    py: Python<'_>,
+    page: &mut Page,
+    links: &mut [Option<Link>],
+    finished: &Finished<Object>,
+) -> Result<(), Odd> {
+    let Message::Frame(header, request) = &finished.request.message else {
+        return Err(Odd);
     };
-    let written = finished.iter().map(is_written).take_while(|&each| each).count();
-    finished.drain(..written);
+    let link = links.get_mut(finished.slot).and_then(Option::as_mut).ok_or(Odd)?;
+    if link.cells.is_none() {
+        link.cells = page.ends(link.info.bind(py)).ok();
+    }
+    let answered = Answered {
+        ends: link.cells.as_ref().ok_or(Odd)?,
+        header,
+        request,
+        response: &finished.response,
+    };
+    page.add(py, &answered)
 }
 
 /// The index after a run of packets from `start` on that belong to no connection here, and the ends among them

@@ -18,8 +18,11 @@ const PAGE_BYTES: usize = 64 * 1024;
 const SECOND_NS: i64 = 1_000_000_000;
 const CORRELATION_ID_BYTES: usize = 4;
 
-/// The templates of an API in one version, and the bytes after the correlation ID of a response.
-type Api = (Py<Line>, Py<PyBytes>);
+/// Most client IDs whose cells are known.
+const CLIENTS: usize = 4096;
+
+/// The templates of an API in one version, the bytes after the correlation ID of a response, and the cell.
+type Api = (Py<Line>, Py<PyBytes>, String);
 
 /// What Python's table knows.
 #[derive(FromPyObject)]
@@ -31,22 +34,52 @@ pub struct Form {
     gap: String,
     /// Of the latency.
     width: usize,
-    /// From an exchange to the cells between time and latency.
-    cells: Object,
+    /// From what the exchanges of a connection share to the cells of its ends.
+    ends: Object,
+    /// From a client ID, empty if there is none, to its cell.
+    client: Object,
     /// From API key and version to an [`Api`], None if these exchanges are left to Python.
     api: Object,
     /// From the ID of a topic to its name, or None.
     topic_name: Object,
+    /// Takes the ID of a topic and its name.
+    learn_name: Object,
     /// Memory for the bodies of an exchange.
     budget: i64,
+}
+
+/// An answered exchange.
+pub struct Answered<'a> {
+    /// The cells of the ends of its connection.
+    pub ends: &'a str,
+    pub header: &'a Header,
+    pub request: &'a Frame,
+    pub response: &'a Frame,
 }
 
 pub struct Page {
     form: Form,
     apis: HashMap<(i16, i16), Option<Api>>,
+    clients: HashMap<Box<[u8]>, String>,
     second: Option<(i64, String, String)>,
     text: String,
     rows: usize,
+}
+
+struct Topics<'a, 'py> {
+    form: &'a Form,
+    py: Python<'py>,
+}
+
+impl TopicNames for Topics<'_, '_> {
+    fn name(&self, id: &str) -> Option<String> {
+        self.form.topic_name.bind(self.py).name(id)
+    }
+
+    fn learn(&self, id: &str, name: &str) -> Result<(), Odd> {
+        let learned = self.form.learn_name.bind(self.py).call1((id, name));
+        learned.map(|_| ()).map_err(|_| Odd)
+    }
 }
 
 impl Page {
@@ -54,6 +87,7 @@ impl Page {
         Page {
             form,
             apis: HashMap::new(),
+            clients: HashMap::new(),
             second: None,
             text: String::new(),
             rows: 0,
@@ -69,22 +103,15 @@ impl Page {
         self.text.len() >= PAGE_BYTES
     }
 
-    /// The cells of an exchange between time and latency.
-    pub fn cells(&self, py: Python<'_>, exchange: &Bound<'_, PyAny>) -> PyResult<String> {
-        self.form.cells.bind(py).call1((exchange,))?.extract()
+    /// The cells of the ends of a connection.
+    pub fn ends(&self, info: &Bound<'_, PyAny>) -> PyResult<String> {
+        self.form.ends.bind(info.py()).call1((info,))?.extract()
     }
 
-    /// Adds the line of an answered exchange. If anything is odd, it has no effect.
-    pub fn add(
-        &mut self,
-        py: Python<'_>,
-        cells: &str,
-        header: &Header,
-        request: &Frame,
-        response: &Frame,
-    ) -> Result<(), Odd> {
+    /// Adds the line of an exchange. If anything is odd, it has no effect.
+    pub fn add(&mut self, py: Python<'_>, exchange: &Answered<'_>) -> Result<(), Odd> {
         let start = self.text.len();
-        let written = guarded(|| self.try_add(py, cells, header, request, response));
+        let written = guarded(|| self.try_add(py, exchange));
         match written {
             Ok(()) => self.rows += 1,
             Err(Odd) => self.text.truncate(start),
@@ -92,28 +119,31 @@ impl Page {
         written
     }
 
-    fn try_add(
-        &mut self,
-        py: Python<'_>,
-        cells: &str,
-        header: &Header,
-        request: &Frame,
-        response: &Frame,
-    ) -> Result<(), Odd> {
-        let Form {
-            api,
-            digits,
-            gap,
-            width,
-            topic_name,
-            budget,
-            ..
-        } = &self.form;
+    fn try_add(&mut self, py: Python<'_>, exchange: &Answered<'_>) -> Result<(), Odd> {
+        let Answered {
+            ends,
+            header,
+            request,
+            response,
+        } = exchange;
+        let form = &self.form;
         let known = self.apis.entry((header.api_key, header.api_version));
-        let known = known.or_insert_with_key(|place| api.bind(py).call1(*place).ok()?.extract().ok()?);
-        let (line, tags) = known.as_ref().ok_or(Odd)?;
+        let known = known.or_insert_with_key(|place| form.api.bind(py).call1(*place).ok()?.extract().ok()?);
+        let (line, tags, api) = known.as_ref().ok_or(Odd)?;
         let body = response.data.get(CORRELATION_ID_BYTES..).ok_or(Odd)?;
         let body = body.strip_prefix(tags.as_bytes(py)).ok_or(Odd)?;
+
+        let client_id = header.raw_client_id(request).unwrap_or_default(); // none looks like an empty one
+        if !self.clients.contains_key(client_id) {
+            if self.clients.len() >= CLIENTS {
+                self.clients.clear();
+            }
+            let text = String::from_utf8_lossy(client_id); // it is known to be UTF-8
+            let cell = form.client.bind(py).call1((text,)).map_err(|_| Odd)?;
+            let cell = cell.extract().map_err(|_| Odd)?;
+            self.clients.insert(client_id.into(), cell);
+        }
+        let client = self.clients.get(client_id).ok_or(Odd)?;
 
         let start = self.text.len();
         let (second, rest) = (
@@ -121,36 +151,33 @@ impl Page {
             request.end_ns.rem_euclid(SECOND_NS),
         );
         if self.second.as_ref().is_none_or(|known| known.0 != second) {
-            let around = self.form.around.bind(py).call1((second,)).map_err(|_| Odd)?;
+            let around = form.around.bind(py).call1((second,)).map_err(|_| Odd)?;
             let (before, after) = around.extract().map_err(|_| Odd)?;
             self.second = Some((second, before, after));
         }
         let (_, before, after) = self.second.as_ref().ok_or(Odd)?;
-        let digits_text = format!("{rest:09}");
+        let digits = format!("{rest:09}");
+        let digits = digits.get(..form.digits).ok_or(Odd)?;
         let out = &mut self.text;
-        for text in [
-            before,
-            ".",
-            digits_text.get(..*digits).ok_or(Odd)?,
-            after,
-            gap,
-            cells,
-            gap,
-        ] {
+        for text in [before, ".", digits, after] {
             out.push_str(text);
         }
+        for cell in [ends, client.as_str(), api] {
+            out.push_str(&form.gap);
+            out.push_str(cell);
+        }
+        out.push_str(&form.gap);
         let cell = out.len();
         duration(response.start_ns.checked_sub(request.end_ns).ok_or(Odd)?, out);
-        while out.len() < cell + width {
+        while out.len() < cell + form.width {
             out.push(' ');
         }
-        out.push_str(gap);
-        let names: &dyn TopicNames = topic_name.bind(py);
+        out.push_str(&form.gap);
         line.get().0.write(
             request.data.get(header.body_pos..).ok_or(Odd)?,
             Some(body),
-            *budget,
-            names,
+            form.budget,
+            &Topics { form, py },
             out,
         )?;
         out.truncate(start + out[start..].trim_end().len());

@@ -6,7 +6,7 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::connection::{Apis, Connection, Finished, Limits, Packet, Plan, Rules};
-use crate::packet::segment;
+use crate::packet::{segment, Segment};
 
 /// Most ends that are known to be no business of this stage.
 const FOREIGN_ENDS: usize = 65_536;
@@ -16,7 +16,8 @@ const FOREIGN_ENDS: usize = 65_536;
 pub enum Verdict<'a> {
     /// It had its effect.
     Taken,
-    /// It belongs to no connection that is here. The ends, unless it is known that none will come from them.
+    /// It belongs to no connection that is here. The ends, if it has payload, after which one may come, unless it
+    /// is known that none will.
     Foreign(Option<&'a [u8]>),
     /// Python takes it; whether it belongs to a connection that is here may not be known.
     Odd,
@@ -79,16 +80,20 @@ impl<X> Stage<X> {
         slot
     }
 
-    /// Gives a connection back.
+    /// Gives a connection back. Its slot stays empty until `reuse`.
     pub fn release(&mut self, slot: usize) -> Option<Connection<X>> {
         let entry = self.slots.get_mut(slot)?.take()?;
         for each in &entry.ends {
             self.flows.remove(each);
         }
         self.touched.retain(|&each| each != slot);
-        self.free.push(slot);
-        self.held -= entry.connection.held();
+        self.held = self.held.saturating_sub(entry.connection.held());
         Some(entry.connection)
+    }
+
+    /// Another connection may get this slot, which is empty.
+    pub fn reuse(&mut self, slot: usize) {
+        self.free.push(slot);
     }
 
     /// No connection between these ends will come here.
@@ -124,11 +129,14 @@ impl<X> Stage<X> {
     /// What a packet is, without any effect.
     pub fn is_foreign<'a>(&self, link_type: u32, bytes: &'a [u8]) -> Verdict<'a> {
         match segment(link_type, bytes) {
-            Ok(segment) if !self.flows.contains_key(segment.ends) => {
-                Verdict::Foreign((!self.foreign.contains(segment.ends)).then_some(segment.ends))
-            }
+            Ok(segment) if !self.flows.contains_key(segment.ends) => self.foreign(&segment),
             _ => Verdict::Odd,
         }
+    }
+
+    fn foreign<'a>(&self, segment: &Segment<'a>) -> Verdict<'a> {
+        let may_come = !segment.payload.is_empty() && !self.foreign.contains(segment.ends);
+        Verdict::Foreign(may_come.then_some(segment.ends))
     }
 
     /// Takes a packet if everything about it is usual; otherwise it has no effect.
@@ -143,7 +151,7 @@ impl<X> Stage<X> {
             return Verdict::Odd;
         };
         let Some(&(slot, side)) = self.flows.get(segment.ends) else {
-            return Verdict::Foreign((!self.foreign.contains(segment.ends)).then_some(segment.ends));
+            return self.foreign(&segment);
         };
         let Some(entry) = self.slots[slot].as_mut() else {
             return Verdict::Odd;
@@ -170,7 +178,7 @@ impl<X> Stage<X> {
         {
             return Verdict::Odd;
         }
-        self.held = self.held - before + entry.connection.held();
+        self.held = self.held.saturating_sub(before) + entry.connection.held();
         self.clock += 1;
         entry.used = self.clock;
         if !entry.is_touched {
@@ -374,6 +382,8 @@ mod tests {
         );
         assert_eq!((talk.stage.held, talk.stage.release(0).is_none()), (0, true));
         let bytes = tcp_over_ipv4(CLIENT, 0, 0, 0x10, b"");
+        assert_eq!(talk.stage.is_foreign(RAW, &bytes), Verdict::Foreign(None));
+        let bytes = tcp_over_ipv4(CLIENT, 0, 0, 0x10, b"a");
         let ends = segment(RAW, &bytes).unwrap().ends;
         assert_eq!(talk.stage.is_foreign(RAW, &bytes), Verdict::Foreign(Some(ends)));
         talk.stage.ignore(ends.into());

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from kdissect.capture.source import Source
     from kdissect.exchanges.learned import LearnedFacts
     from kdissect.exchanges.offload import LineForm
+    from kdissect.exchanges.topic_names import TopicNameResolver
     from kdissect.limits import Limits
     from kdissect.model import Exchange, IdleTick, Packet, PacketBlock
     from kdissect.options import Options
@@ -343,7 +344,7 @@ class SingleRun(Run):
         return filter(Selection(self._query, on_unmatched), self.dissection)
 
     def write_lines(
-        self, form: Callable[[Callable[[str], str | None], int], LineForm], write: Callable[[str], None]
+        self, form: Callable[[TopicNameResolver[Exchange], int], LineForm], write: Callable[[str], None]
     ) -> None:
         """Let the native core write lines of exchanges, which are then not among the selected."""
 

@@ -28,23 +28,26 @@ from kdissect.kafka.framing import PartialFrame
 from kdissect.kafka.headers import MAX_API_KEY, MAX_API_VERSION, RequestHeader, request_header_version
 from kdissect.kafka.layout import layout
 from kdissect.model import ANSWERED, Exchange, Frame, Packet, PacketBlock
+from kdissect.net.duplex import NEVER_NS
 from kdissect.net.tcp import reversed_ends
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from kdissect.exchanges.kafka_connection import KafkaConnection, MemoryBudget
+    from kdissect.exchanges.ordering import Ordering
     from kdissect.limits import Limits
-    from kdissect.model import Segment
+    from kdissect.model import ConnectionInfo, Segment
     from kdissect.net.connection import Connection, Connections, Event
     from kdissect.net.duplex import Duplex
 
 _FOREIGN, _ODD, _FULL, _BROKEN = range(1, 5)
 """Why the core stopped. 0: it has taken as much as it may at a time."""
 
-_MOST_NS = 1 << 62  # the core's times have 64 bits
-_YOUNG = 4
-"""Exchanges after which a connection can be lent: most that have fewer soon end."""
+MOST_NS = 1 << 62
+"""The core's times have 64 bits."""
+
+_ALL = 1 << 32
 _BRIEF = 32
 _MOST_MISSED = 64
 """A connection that is recalled after fewer than ``_BRIEF`` packets misses twice as many chances to be lent
@@ -56,11 +59,13 @@ class Lines(NamedTuple):
 
     Attributes:
         form: what the core must know of them (core/src/page.rs).
-        can_be_next: whether everything before them has left the pipeline.
+        ordering: of the other exchanges.
+        can_be_next: whether nothing that has left the ordering waits for anything.
         write: takes lines, and their number.
     """
 
     form: LineForm
+    ordering: Ordering[Exchange]
     can_be_next: Callable[[], bool]
     write: Callable[[str, int], None]
 
@@ -73,10 +78,12 @@ class LineForm(NamedTuple):
         digits: after the decimal point.
         gap: between columns.
         width: of the latency.
-        cells: from an exchange to what stands between its time and latency.
-        api: from API key and version to the core's ``Line`` and the bytes expected after the correlation ID
-            of a response. None: exchanges of this API are left to Python.
+        ends: from what the exchanges of a connection share to the cells of client and broker.
+        client: from a client ID to its cell.
+        api: from API key and version to the core's ``Line``, the bytes expected after the correlation ID of a
+            response, and the API's cell. None: exchanges of this API are left to Python.
         topic_name: from a topic ID to its name; None if it is not known.
+        learn_name: takes the ID of a topic and its name.
         budget: memory for the bodies of an exchange.
     """
 
@@ -84,9 +91,11 @@ class LineForm(NamedTuple):
     digits: int
     gap: str
     width: int
-    cells: Callable[[Exchange], str]
-    api: Callable[[int, int], tuple[Any, bytes] | None]
+    ends: Callable[[ConnectionInfo], str]
+    client: Callable[[str], str]
+    api: Callable[[int, int], tuple[Any, bytes, str] | None]
     topic_name: Callable[[str], str | None]
+    learn_name: Callable[[str, str], None]
     budget: int
 
 
@@ -134,21 +143,23 @@ class Offload:
     def feed_block(
         self, block: PacketBlock, segment_of: Callable[[Packet], Segment | None]
     ) -> Iterator[list[Event]]:
-        """As ``Connections.feed_block``; an exchange that the core completes is an event of its own."""
+        """As ``Connections.feed_block``; an exchange that the core completes is an event of its own. Those of
+        which lines can be written are queued: then there are events without any.
+        """
         connections, lent, lines = self._connections, self._core, self._lines
         number, interface, data, places = block
         at, end = 0, len(places)
         while at < end and not self._is_broken:
             room = max(0, self._most_held - self._memory.held)
-            writes = lines is not None and lines.can_be_next()
-            done, at, reason, following, candidates = lent.run(block, interface.link_type, at, room, writes)
-            if lines is not None and writes:
-                text, rows = lent.take_lines()
-                if rows:
-                    lines.write(text, rows)
+            order_room = (0, 0) if lines is None else lines.ordering.room
+            start = at
+            done, at, reason, following, candidates = lent.run(
+                block, interface.link_type, at, (room, *order_room)
+            )
+            if lines is not None and at > start:
+                yield []
             for connection, exchange in done:
-                if exchange.api_key == PRODUCE and exchange.request is None:
-                    decode_exchange(exchange, only_request=True)  # as when it was sent, see pairing.py
+                _decode_produce(exchange)
                 connections.place = exchange.response_frame.packet + 1 - number
                 yield [(connection, 0, exchange)]
             if not reason:
@@ -187,6 +198,35 @@ class Offload:
             ):
                 connections.place += at
                 yield events
+
+    @property
+    def queued(self) -> tuple[int, int]:
+        """See ``ordering.Queue``."""
+        exchanges, size = self._core.queued
+        return exchanges, size
+
+    @property
+    def first(self) -> tuple[int, int]:
+        """See ``ordering.Queue``."""
+        time_ns, packet = self._core.first or (NEVER_NS, 0)
+        return time_ns, packet
+
+    def taken(self, before: tuple[int, int], most: int = _ALL) -> Iterator[Exchange]:
+        """See ``ordering.Queue``: those of which no line can be written. The lines of all others are."""
+        assert self._lines is not None
+        time_ns, packet = before
+        before = min(time_ns, MOST_NS), packet
+        while most > 0:
+            text, rows, odd = self._core.written(before, most, self._lines.can_be_next())
+            if rows:
+                self._lines.write(text, rows)
+            most -= rows
+            if odd is not None:
+                most -= 1
+                _decode_produce(odd[1])
+                yield odd[1]
+            elif not rows:
+                break
 
     def feed(self, segment: Segment) -> list[Event]:
         """As ``Connections.feed``."""
@@ -232,12 +272,15 @@ class Offload:
                 return
         if (
             kafka.client is None
-            or kafka.exchanges < _YOUNG
             or duplex in self._slots
             or 2 * (self._memory.held + self._core.held) > self._most_held
-            or not -_MOST_NS < duplex.now_ns < _MOST_NS
+            or not -MOST_NS < duplex.now_ns < MOST_NS
         ):
             return
+        if self._lines is not None:
+            latest = self._lines.ordering.latest(connection.id)
+            if latest is not None and latest[0] > duplex.now_ns:
+                return
         state = kafka.lend(duplex.now_ns)
         if state is None:
             return
@@ -272,13 +315,15 @@ class Offload:
         kafka = self._kafka[duplex.connection]
         assert kafka is not None
         assert kafka.client is not None
-        streams, (duplex.now_ns, kafka.last_ns), pairing, partial, taken = self._core.release(slot)
+        streams, (duplex.now_ns, kafka.last_ns), pairing, partial, taken, latest = self._core.release(slot)
+        if latest is not None:
+            assert self._lines is not None
+            self._lines.ordering.note_latest(duplex.connection.id, latest)
         for side, (following, acknowledged) in zip((kafka.client, 1 - kafka.client), streams, strict=True):
             stream = duplex.streams[side]
             stream.next, stream.acknowledged = following, acknowledged
         for exchange in pairing[-1]:
-            if exchange.api_key == PRODUCE and exchange.request is None:
-                decode_exchange(exchange)
+            _decode_produce(exchange)
         kafka.restore(pairing, [PartialFrame(bytes(prefix), *rest) for prefix, *rest in partial])
         self._memory.restored(kafka)
         if taken < _BRIEF:
@@ -286,6 +331,12 @@ class Offload:
             self._missing[duplex] = missed, missed
         else:
             self._missing.pop(duplex, None)
+
+
+def _decode_produce(exchange: Exchange) -> None:
+    """As when it was sent, see pairing.py."""
+    if exchange.api_key == PRODUCE and exchange.request is None:
+        decode_exchange(exchange, only_request=True)
 
 
 @cache

@@ -41,6 +41,27 @@ class Completed(Protocol):
 Item = TypeVar("Item", bound=Completed)
 
 
+Item_co = TypeVar("Item_co", covariant=True)
+
+
+class Queue(Protocol[Item_co]):
+    """Exchanges that are held elsewhere."""
+
+    @property
+    def queued(self) -> tuple[int, int]:
+        """Number of exchanges, and bytes of their frames."""
+        ...
+
+    @property
+    def first(self) -> tuple[int, int]:
+        """Order of the first."""
+        ...
+
+    def taken(self, before: tuple[int, int], most: int = ...) -> Iterator[Item_co]:
+        """Take at most so many of those whose order is before this one."""
+        ...
+
+
 class Ordering(Generic[Item]):
     """Holds exchanges until their order is settled."""
 
@@ -66,14 +87,10 @@ class Ordering(Generic[Item]):
             waiting_since_ns: the earliest time of anything that a waiting connection may still complete. None
                 if no connection waits.
         """
-        heap, latest = self._heap, self._latest
+        heap = self._heap
         if not heap and waiting_since_ns is None and (len(items) < 2 or _is_one_connection(items)):
             return items
-        for item in items:
-            connection = item.connection_id
-            order = latest[connection] = max(item.order, latest.get(connection, item.order))
-            heappush(heap, (order, connection, next(self._arrivals), item))
-            self._bytes += item.held_bytes
+        self._add(items)
         settled = []
         limits = self._limits
         while heap and (
@@ -82,12 +99,59 @@ class Ordering(Generic[Item]):
             or len(heap) > limits.order_rows
             or self._bytes > limits.order_bytes
         ):
-            item = heappop(heap)[3]
-            self._bytes -= item.held_bytes
-            settled.append(item)
+            settled.append(self._pop())
         if not heap:
-            latest.clear()
+            self._latest.clear()
         return settled
+
+    def merge(self, items: list[Item], waiting_since_ns: int | None, others: Queue[Item]) -> Iterator[Item]:
+        """As ``feed``, with exchanges that are queued elsewhere: yields those of both in order."""
+        heap, limits = self._heap, self._limits
+        self._add(items)
+        until = (NEVER_NS if waiting_since_ns is None else waiting_since_ns), 0
+        while True:
+            first = heap[0][0] if heap else (NEVER_NS, 0)
+            if others.first < (before := min(first, until)):
+                yield from others.taken(before)
+            if first < until:
+                yield self._pop()
+                continue
+            rows, size = others.queued
+            if len(heap) + rows <= limits.order_rows and self._bytes + size <= limits.order_bytes:
+                break
+            taken = list(others.taken(first, 1))
+            if rows == others.queued[0]:
+                taken.append(self._pop())
+            yield from taken
+        if not heap and not rows:
+            self._latest.clear()
+
+    def latest(self, connection_id: str) -> tuple[int, int] | None:
+        """Order of the last exchange of a connection that is held."""
+        return self._latest.get(connection_id)
+
+    def note_latest(self, connection_id: str, order: tuple[int, int]) -> None:
+        """The last exchange of a connection is queued elsewhere."""
+        self._latest[connection_id] = order
+
+    @property
+    def room(self) -> tuple[int, int]:
+        """Exchanges and bytes of frames that can be held in addition."""
+        limits = self._limits
+        return max(0, limits.order_rows - len(self._heap)), max(0, limits.order_bytes - self._bytes)
+
+    def _add(self, items: Iterable[Item]) -> None:
+        latest = self._latest
+        for item in items:
+            connection = item.connection_id
+            order = latest[connection] = max(item.order, latest.get(connection, item.order))
+            heappush(self._heap, (order, connection, next(self._arrivals), item))
+            self._bytes += item.held_bytes
+
+    def _pop(self) -> Item:
+        item = heappop(self._heap)[3]
+        self._bytes -= item.held_bytes
+        return item
 
 
 def _is_one_connection(items: list[Item]) -> bool:

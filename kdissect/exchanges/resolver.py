@@ -144,6 +144,9 @@ class Resolver(Generic[Item, Key, Value]):
 
     def _learn(self, item: Item, key: Key, value: Value) -> None:  # noqa: ARG002  (used by subclasses)
         """Keep a value that an item reveals."""
+        self._keep(key, value)
+
+    def _keep(self, key: Key, value: Value) -> None:
         values = self._values
         values[key] = values.pop(key, value)  # the first value of a key is final
         if len(values) > self._capacity:

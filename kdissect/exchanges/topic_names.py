@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from kdissect.exchanges.learned import LearnedFacts
     from kdissect.kafka.bodies import BodyLayout
-    from kdissect.kafka.schema import Field
+    from kdissect.kafka.schema import Field, Message
     from kdissect.limits import Limits
     from kdissect.model import Body, Exchange
 
@@ -71,6 +71,11 @@ class TopicNameResolver(Resolver[Item, str, str]):
         """The name of a topic ID. None if it has not been learned."""
         return self._values.get(topic_id)
 
+    def learn(self, topic_id: str, name: str) -> None:
+        """Keep a name from an exchange that is not fed, because nothing about it waits."""
+        if not self._knows_all:
+            self._keep(topic_id, name)
+
     def _find(self, item: Item, key: str) -> str | None:
         name = self._values.get(key)
         if name is None and self._learned is not None:
@@ -106,6 +111,17 @@ def may_name_topic_ids(api_key: int, version: int) -> bool:
             if any(struct.name_field for fields in layouts for struct in _find(fields, known, ())):
                 return True
     return False
+
+
+def naming_structs(message: Message, version: int) -> list[tuple[list[str], str, str]]:
+    """The structs of a message that have the ID and the name of a topic: the fields that lead to each, and
+    both fields.
+    """
+    return [
+        ([field for field, _ in path], id_field, name_field)
+        for path, id_field, is_array, name_field in _find(message.fields, version, ())
+        if name_field and not is_array
+    ]
 
 
 def topic_refs(exchange: Exchange) -> TopicRefs:

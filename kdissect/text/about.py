@@ -59,7 +59,7 @@ def describe_undecoded(exchange: Exchange, topic_name: Callable[[str], str | Non
     request, response, header = exchange.request_frame, exchange.response_frame, exchange.request_header
     if key is None or version is None or header is None or request is None or response is None:
         return False
-    undecoded = undecoded_line(key, version)
+    undecoded = None if may_name_topic_ids(key, version) else undecoded_line(key, version)
     if undecoded is None or not (request.complete and response.complete and header.body_pos >= 0):
         return False
     line, tags = undecoded
@@ -75,9 +75,9 @@ def describe_undecoded(exchange: Exchange, topic_name: Callable[[str], str | Non
 @cache
 def undecoded_line(api_key: int, version: int) -> tuple[Any, bytes] | None:
     """The core's ``Line``, and the bytes expected after the correlation ID of a response. None if such
-    exchanges must be decoded, for example because names of topics can be learned from them.
+    exchanges must be decoded.
     """
-    line = None if may_name_topic_ids(api_key, version) else native_line(api_key, version)
+    line = native_line(api_key, version)
     if line is None:
         return None
     return line, b"\0" if response_header_version(api_key, version) else b""

@@ -43,6 +43,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect import native
 from kdissect.errors import SchemaError
+from kdissect.exchanges.topic_names import naming_structs
 from kdissect.kafka import schema
 from kdissect.kafka.codes import enum_names
 from kdissect.kafka.compiler import core_struct, has_rare_types
@@ -373,6 +374,7 @@ def native_line(api_key: int, version: int) -> Any:
             core_struct(layouts[1], lambda field: (field.name, field.role == "error")),
             fitted(both[0], scope),
             fitted(both[1], scope._replace(message=response, fields=response.fields, request=scope)),
+            *(naming_structs(message, version) for message in (request, response)),
         )
     except ValueError:
         return None

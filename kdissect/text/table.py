@@ -11,14 +11,24 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from kdissect.exchanges import content
 from kdissect.exchanges.offload import LineForm
 from kdissect.exchanges.outcomes import outcome
 from kdissect.kafka import apis
 from kdissect.kafka.recordbatch import native_records
-from kdissect.model import ANSWERED, KINDS, NOT_EXPECTED, ORPHAN, PENDING, UNANSWERED, Embedded, Withheld
+from kdissect.model import (
+    ANSWERED,
+    KINDS,
+    NOT_EXPECTED,
+    ORPHAN,
+    PENDING,
+    UNANSWERED,
+    Embedded,
+    Exchange,
+    Withheld,
+)
 from kdissect.phrases import (
     ELLIPSIS,
     columns_of,
@@ -42,8 +52,9 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from kdissect.exchanges.partition_records import CarriedRecord, DecodedBatch
+    from kdissect.exchanges.topic_names import TopicNameResolver
     from kdissect.kafka.internal.topics import Payload
-    from kdissect.model import Endpoint, Exchange
+    from kdissect.model import Endpoint
     from kdissect.text.style import Times
 
 
@@ -305,17 +316,36 @@ class ExchangeTable(LineTable["Exchange"]):
         self._by_request = by_request
         self._latest_ns = 0
 
-    def form(self, topic_name: Callable[[str], str | None], budget: int) -> LineForm:
+    def form(self, names: TopicNameResolver[Exchange], budget: int) -> LineForm:
         """What the native core must know to write the same lines, if they ``are_plain``."""
+        *of_ends, of_client, of_api, of_latency = self._views
+
+        def cells(
+            views: Sequence[LineView],
+            info: Any = None,
+            client_id: str | None = None,
+            api_key: int | None = None,
+            version: int | None = None,
+        ) -> str:
+            exchange = Exchange(info, 0, ANSWERED, None, None, api_key, version, None, client_id)
+            return self._gap.join(self._filled(views, exchange))
+
+        def api_form(api_key: int, version: int) -> tuple[Any, bytes, str] | None:
+            line = undecoded_line(api_key, version)
+            cell = cells([of_api], api_key=api_key, version=version)
+            return None if line is None else (*line, cell)
+
         assert self._times.digits is not None
         return LineForm(
             self._times.around,
             self._times.digits,
             self._gap,
-            self._views[-1].width,
-            lambda exchange: self._cells(exchange)[0],
-            undecoded_line,
-            topic_name,
+            of_latency.width,
+            lambda info: cells(of_ends, info),
+            lambda client_id: cells([of_client], client_id=client_id),
+            api_form,
+            names.name,
+            names.learn,
             budget,
         )
 

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from benchmarks.traffic import make
+from benchmarks.traffic import MIXED, make
 from kdissect import native
+from kdissect.limits import DEFAULT, Limits
+from kdissect.options import Options
 from kdissect.pipeline import Dissection
 from kdissect.text.about import describe_undecoded
 from kdissect.text.style import COLORED, PLAIN, Times
@@ -31,11 +33,11 @@ pytestmark = [
 TIMES = ["ud", "u", "e", "a", "ad"]
 
 
-def written(blocks: Sequence[Any], times: str, *, by_core: bool) -> tuple[list[Any], int]:
+def written(blocks: Sequence[Any], times: str, limits: Limits, *, by_core: bool) -> tuple[list[Any], int]:
     """The lines and what else is known at the end; how many lines the core wrote."""
     out, rows = io.StringIO(), 0
     table = ExchangeTable(out, Times(times))
-    dissection = Dissection(blocks, split_latency=False)
+    dissection = Dissection(blocks, Options(limits=limits), split_latency=False)
 
     def write(text: str, number: int) -> None:
         nonlocal rows
@@ -56,11 +58,11 @@ def written(blocks: Sequence[Any], times: str, *, by_core: bool) -> tuple[list[A
 def compare(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Compares lines with and without the core. Returns how many lines the core wrote."""
 
-    def check(blocks: Sequence[Any], times: str = "ud") -> int:
-        result, rows = written(blocks, times, by_core=True)
+    def check(blocks: Sequence[Any], times: str = "ud", limits: Limits = DEFAULT) -> int:
+        result, rows = written(blocks, times, limits, by_core=True)
         with monkeypatch.context() as without:
             without.setattr(native, "core", None)
-            expected, none = written(blocks, times, by_core=False)
+            expected, none = written(blocks, times, limits, by_core=False)
         assert none == 0
         for own, other in zip(result, expected, strict=True):
             assert own == other
@@ -79,6 +81,33 @@ def test_damaged_samples_in_turn(compare: Any, tmp_path: Path) -> None:
         random = Random(f"page {seed}")
         packets = damaged(mixed(BUSY, random), random)
         compare(blocks_of(random.choice((pcap, pcapng))(packets), tmp_path), random.choice(TIMES))
+
+
+def test_connections_that_open_and_close(compare: Any, tmp_path: Path) -> None:
+    """Nearly always one waits for something, so exchanges of all others are held and sorted."""
+    contents = make(MIXED, tmp_path / "mixed", 1)
+    packets = timed(tmp_path / "mixed")
+    assert compare(blocks_of(pcap(packets), tmp_path)) > contents.exchanges / 3
+
+
+@pytest.mark.parametrize(
+    "limits", [{"order_rows": 20}, {"order_rows": 0}, {"order_bytes": 5000}, {"naming_rows": 1}], ids=str
+)
+def test_limits_of_what_is_held(limits: dict[str, int], compare: Any, tmp_path: Path) -> None:
+    random = Random(f"{limits}")
+    packets = mixed(BUSY, random)
+    assert compare(blocks_of(pcap(packets), tmp_path), limits=Limits(**limits))
+    compare(blocks_of(pcap(damaged(packets, random)), tmp_path), limits=Limits(**limits))
+
+
+def test_times_that_go_back(compare: Any, tmp_path: Path) -> None:
+    """Those of each connection rise. The clocks of two interfaces can differ."""
+    random = Random(5)
+    packets = mixed(BUSY, random)
+    ahead = {name: random.choice((0, 700_000, 40_000_000)) for name in range(len(BUSY))}
+    shifted = [(time_ns + ahead.get(data[28], 0), data) for time_ns, data in packets]
+    assert len({time_ns for time_ns, _ in packets} - {time_ns for time_ns, _ in shifted}) > 100
+    assert compare(blocks_of(pcap(shifted), tmp_path))
 
 
 @pytest.mark.parametrize("connections", [1, 5, 30])
