@@ -296,7 +296,7 @@ def make_mixed(path: Path, size: int) -> Contents:
     samples = [sample(name) for name in _SAMPLES]
     with path.open("wb", buffering=1 << 20) as file:
         network = Wire(file, ETHERNET_MSS)
-        begun: list[Sample] = []
+        started: list[Sample] = []
 
         def replays(place: int) -> Iterator[tuple[int, int, Callable[[], None]]]:
             """Time, place among those that are replayed at a time, and what writes the packet."""
@@ -304,16 +304,16 @@ def make_mixed(path: Path, size: int) -> Contents:
             for each in islice(cycle(samples), place, None):
                 if network.written >= size:
                     return
-                begun.append(each)
-                begin_us, first_ns = us, each.segments[0].time_ns
-                for segment, write in replay(each, len(begun), network):
-                    us = begin_us + (segment.time_ns - first_ns) // 1000
+                started.append(each)
+                start_us, first_ns = us, each.segments[0].time_ns
+                for segment, write in replay(each, len(started), network):
+                    us = start_us + (segment.time_ns - first_ns) // 1000
                     yield us, place, partial(write, us)
                 us += _PAUSE_US
 
         for _, _, write in merge(*map(replays, range(_AT_A_TIME))):
             write()
-    return Contents(network.packets, sum(each.exchanges for each in begun), 0)
+    return Contents(network.packets, sum(each.exchanges for each in started), 0)
 
 
 def replay(each: Sample, number: int, network: Wire) -> Iterator[tuple[Segment, Callable[[int], None]]]:

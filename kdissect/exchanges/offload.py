@@ -201,18 +201,18 @@ class Offload:
 
     @property
     def queued(self) -> tuple[int, int]:
-        """See ``ordering.Queue``."""
+        """See ``ordering.CompletedQueue``."""
         exchanges, size = self._core.queued
         return exchanges, size
 
     @property
     def first(self) -> tuple[int, int]:
-        """See ``ordering.Queue``."""
+        """See ``ordering.CompletedQueue``."""
         time_ns, packet = self._core.first or (NEVER_NS, 0)
         return time_ns, packet
 
     def taken(self, before: tuple[int, int], most: int = _ALL) -> Iterator[Exchange]:
-        """See ``ordering.Queue``: those of which no line can be written. The lines of all others are."""
+        """See ``ordering.CompletedQueue``: those of which no line can be written."""
         assert self._lines is not None
         time_ns, packet = before
         before = min(time_ns, MOST_NS), packet

@@ -44,7 +44,7 @@ Item = TypeVar("Item", bound=Completed)
 Item_co = TypeVar("Item_co", covariant=True)
 
 
-class Queue(Protocol[Item_co]):
+class CompletedQueue(Protocol[Item_co]):
     """Exchanges that are held elsewhere."""
 
     @property
@@ -104,7 +104,9 @@ class Ordering(Generic[Item]):
             self._latest.clear()
         return settled
 
-    def merge(self, items: list[Item], waiting_since_ns: int | None, others: Queue[Item]) -> Iterator[Item]:
+    def merge(
+        self, items: list[Item], waiting_since_ns: int | None, others: CompletedQueue[Item]
+    ) -> Iterator[Item]:
         """As ``feed``, with exchanges that are queued elsewhere: yields those of both in order."""
         heap, limits = self._heap, self._limits
         self._add(items)
