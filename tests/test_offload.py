@@ -209,6 +209,7 @@ def test_many_connections(compare: Any, tmp_path: Path) -> None:
         {"frame_bytes": 150},
         {"stream_bytes": 2000, "stream_holes": 1},
         {"order_rows": 3},
+        {"held_bytes_in_all": 0},
     ],
     ids=str,
 )
@@ -258,30 +259,59 @@ def test_the_memory_of_all_connections_has_a_limit(tmp_path: Path) -> None:
     assert dissection.counts["shed"]
 
 
-def test_a_panic_costs_only_speed(compare: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whichever run of the core breaks: the packets from there on take the other way."""
-    blocks = blocks_of(pcap(timed(SAMPLES["kafka-4-basics"])), tmp_path)
+def breaking(monkeypatch: pytest.MonkeyPatch, method: str, result: Any, call: int) -> None:
+    """From now on that call of a method has the result that a panic gives, and no effect."""
     core = native.core
     assert core is not None
     plain = core.Offload
 
-    for breaks_at in (1, 10, 200):
+    class Breaking:
+        def __init__(self, *arguments: Any) -> None:
+            self._core, self._left = plain(*arguments), call
 
-        class Breaking:
-            def __init__(self, *arguments: Any, breaks_at: int = breaks_at) -> None:
-                self._core, self._left = plain(*arguments), breaks_at
-
-            def __getattr__(self, name: str) -> Any:
-                return getattr(self._core, name)
-
-            def run(self, block: PacketBlock, link_type: int, at: int, room: tuple[int, int, int]) -> Any:
+        def __getattr__(self, name: str) -> Any:
+            if name == method:
                 self._left -= 1
                 if not self._left:
-                    return [], at, offload._BROKEN, at, []
-                return self._core.run(block, link_type, at, room)
+                    return lambda *_: result
+            return getattr(self._core, name)
 
-        monkeypatch.setattr(native, "core", SimpleNamespace(**(vars(core) | {"Offload": Breaking})))
-        compare(blocks)
+    monkeypatch.setattr(native, "core", SimpleNamespace(**(vars(core) | {"Offload": Breaking})))
+
+
+@pytest.mark.parametrize(
+    ("method", "result"), [("run", ([], 0, offload._BROKEN, 0, [])), ("admit", None)], ids=["run", "admit"]
+)
+@pytest.mark.parametrize("call", [1, 3, 10])
+def test_a_panic_costs_only_speed(
+    method: str, result: Any, call: int, compare: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever call breaks: the packets from there on take the other way."""
+    (block,) = blocks_of(pcap(timed(SAMPLES["kafka-4-basics"])), tmp_path)
+    breaking(monkeypatch, method, result, call)
+    compare([PacketBlock.of(packet) for packet in block.packets] if method == "run" else [block])
+
+
+def test_a_panic_that_loses_a_connection_ends_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it was waiting for is lost. All other connections, and what follows, are as ever."""
+    blocks = blocks_of(pcap(timed(SAMPLES["kafka-4-basics"])), tmp_path)
+    every = len(list(Dissection(blocks)))
+    for call in (1, 5):
+        with monkeypatch.context() as broken:
+            breaking(broken, "release", None, call)
+            assert every - 50 < len(list(Dissection(blocks))) <= every
+
+
+def test_a_panic_in_places_costs_only_speed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for form in (pcap, pcapng):
+        expected = blocks_of(form(timed(SAMPLES["quickstart"])), tmp_path)
+        core = native.core
+        assert core is not None
+        nothing = {"pcap_places": lambda *_: None, "pcapng_places": lambda *_: None}
+        with monkeypatch.context() as broken:
+            broken.setattr(native, "core", SimpleNamespace(**(vars(core) | nothing)))
+            found = blocks_of(form(timed(SAMPLES["quickstart"])), tmp_path)
+        assert [[*each.packets] for each in found] == [[*each.packets] for each in expected]
 
 
 def outcome(path: Path) -> list[Any]:

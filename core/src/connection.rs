@@ -413,7 +413,7 @@ impl<X> Connection<X> {
 }
 
 /// Reads a usual request header. Produce with acks 0, which gets no response, is odd.
-fn request_header(data: &[u8], apis: &mut impl Apis) -> Result<Header, Odd> {
+pub fn request_header(data: &[u8], apis: &mut impl Apis) -> Result<Header, Odd> {
     let fixed: &[u8; 10] = data.first_chunk().ok_or(Odd)?;
     let api_key = i16::from_be_bytes([fixed[0], fixed[1]]);
     let api_version = i16::from_be_bytes([fixed[2], fixed[3]]);

@@ -1,14 +1,14 @@
 //! The class `kdissect._core.Offload`: a [`Stage`] for kdissect/offload.py.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 
 use crate::connection::{
-    Apis, BeforeAcks, Connection, Direction, Finished, Frame, Header, Limits, Message, Packet, Request,
-    Usual, CLIENT,
+    request_header, Apis, BeforeAcks, Connection, Direction, Finished, Frame, Header, Limits, Message,
+    Packet, Request, Usual, CLIENT,
 };
 use crate::page::{Answered, Form, Page};
 use crate::places::Places;
@@ -116,8 +116,11 @@ type Released<'py> = (
     Option<Order>,
 );
 
-/// Outstanding requests: correlation ID, time, bytes, exchange.
-type Waiting = Vec<(i32, i64, usize, Object)>;
+/// Outstanding requests: correlation ID, time, bytes, exchange, and its frame if there is no more to know of it.
+type Waiting<'py> = Vec<(i32, i64, usize, Object, Option<PythonFrame<'py>>)>;
+
+/// `Frame` of kdissect/model.py.
+type PythonFrame<'py> = (Bound<'py, PyBytes>, usize, u64, Bound<'py, PyAny>, i64, i64);
 
 /// A block of packets: number of the first, a number for their interface, and where each is in the buffer.
 struct Block<'a, 'py> {
@@ -329,119 +332,69 @@ impl Offload {
         Ok((done, taken, reason, next, candidates))
     }
 
-    /// Takes a connection, see [`Link`] and [`Connection`]. Returns its slot.
-    #[pyo3(signature = (link, ends, streams, clocks, pairing, partial))]
+    /// Takes a connection, see [`Link`] and [`Connection`]. Returns its slot. None: there was a panic.
     fn admit(
         &mut self,
+        py: Python<'_>,
         link: (Object, Object, Object, [Object; 4]),
         ends: (Vec<u8>, Vec<u8>),
-        streams: [(u32, Option<u32>); 2],
+        streams: [(u32, Option<u32>, Partial<'_>); 2],
         clocks: (i64, i64),
-        pairing: (u64, Option<i32>, u64, Waiting),
-        partial: [Partial<'_>; 2],
-    ) -> usize {
+        pairing: (u64, Option<i32>, u64, Waiting<'_>),
+    ) -> Option<usize> {
         let (duplex, connection, info, identity) = link;
-        let (completed, last_id, steady, waiting) = pairing;
-        let mut directions = [Direction::default(), Direction::default()];
-        for ((direction, (next, acknowledged)), part) in directions.iter_mut().zip(streams).zip(partial) {
-            let (prefix, data, size, start_ns) = part;
-            let data = data.as_bytes().to_vec();
-            *direction = Direction {
-                next,
-                acknowledged,
-                prefix,
-                data,
-                size,
-                start_ns,
+        let admitting = || {
+            let (completed, last_id, steady, waiting) = pairing;
+            let waiting: VecDeque<_> = waiting.into_iter().map(|each| self.request(py, each)).collect();
+            let directions = streams.map(|(next, acknowledged, part)| {
+                let (prefix, data, size, start_ns) = part;
+                Direction {
+                    next,
+                    acknowledged,
+                    prefix,
+                    data: data.as_bytes().to_vec(),
+                    size,
+                    start_ns,
+                }
+            });
+            let connection_here = Connection {
+                directions,
+                now_ns: clocks.0,
+                last_ns: clocks.1,
+                completed,
+                last_id,
+                steady,
+                bytes: waiting.iter().map(|each| each.bytes).sum(),
+                waiting,
+                taken: 0,
             };
-        }
-        let connection_here = Connection {
-            directions,
-            now_ns: clocks.0,
-            last_ns: clocks.1,
-            completed,
-            last_id,
-            steady,
-            bytes: waiting.iter().map(|each| each.2).sum(),
-            waiting: waiting
-                .into_iter()
-                .map(|(correlation_id, time_ns, bytes, exchange)| Request {
-                    correlation_id,
-                    time_ns,
-                    bytes,
-                    message: Message::Object(exchange),
-                })
-                .collect(),
-            taken: 0,
+            let slot = self.stage.admit(connection_here, [ends.0.into(), ends.1.into()]);
+            if self.links.len() <= slot {
+                self.links.resize_with(slot + 1, || None);
+            }
+            self.links[slot] = Some(Link {
+                duplex,
+                connection,
+                info,
+                identity,
+                client_id: None,
+                cells: None,
+                queued: 0,
+                latest: (0, 0),
+                is_released: false,
+            });
+            slot
         };
-        let slot = self.stage.admit(connection_here, [ends.0.into(), ends.1.into()]);
-        if self.links.len() <= slot {
-            self.links.resize_with(slot + 1, || None);
-        }
-        self.links[slot] = Some(Link {
-            duplex,
-            connection,
-            info,
-            identity,
-            client_id: None,
-            cells: None,
-            queued: 0,
-            latest: (0, 0),
-            is_released: false,
-        });
-        slot
+        catch_unwind(AssertUnwindSafe(admitting)).ok()
     }
 
     /// Gives a connection back: what `admit` took, in another order; how many segments were taken; and the place
-    /// of its latest exchange in the queue, if there is any.
-    fn release<'py>(&mut self, py: Python<'py>, slot: usize) -> PyResult<Released<'py>> {
-        let missing = || pyo3::exceptions::PyKeyError::new_err(slot);
-        let connection = self.stage.release(slot).ok_or_else(missing)?;
-        let mut link = self
-            .links
-            .get_mut(slot)
-            .and_then(Option::take)
-            .ok_or_else(missing)?;
-        let latest = (link.queued > 0).then_some(link.latest);
-        let waiting = connection
-            .waiting
-            .into_iter()
-            .map(|request| match request.message {
-                Message::Object(exchange) => Ok(exchange.into_bound(py)),
-                Message::Frame(header, frame) => self.outstanding(py, &mut link, header, frame),
-            })
-            .collect::<PyResult<_>>()?;
-        link.is_released = true;
-        self.links[slot] = Some(link);
-        self.forget(slot);
-        Ok((
-            connection
-                .directions
-                .iter()
-                .map(|each| (each.next, each.acknowledged))
-                .collect(),
-            (connection.now_ns, connection.last_ns),
-            (
-                connection.completed,
-                connection.last_id,
-                connection.steady,
-                waiting,
-            ),
-            connection
-                .directions
-                .into_iter()
-                .map(|each| {
-                    (
-                        each.prefix,
-                        PyBytes::new(py, &each.data),
-                        each.size,
-                        each.start_ns,
-                    )
-                })
-                .collect(),
-            connection.taken,
-            latest,
-        ))
+    /// of its latest exchange in the queue, if there is any. None: there was a panic, and it is gone.
+    fn release<'py>(&mut self, py: Python<'py>, slot: usize) -> PyResult<Option<Released<'py>>> {
+        match catch_unwind(AssertUnwindSafe(|| self.released(py, slot))) {
+            Ok(released) => released.map(Some),
+            Err(_) => Ok(None),
+        }
     }
 
     /// No connection between these ends will come here, until `heed`.
@@ -476,6 +429,36 @@ impl Offload {
         }
         self.interfaces.push(interface.clone().unbind());
         Some(self.interfaces.len() - 1)
+    }
+
+    /// An outstanding request from Python, as if it had come here, if it is usual.
+    fn request(
+        &mut self,
+        py: Python<'_>,
+        (correlation_id, time_ns, bytes, exchange, frame): (i32, i64, usize, Object, Option<PythonFrame<'_>>),
+    ) -> Request<Object> {
+        let usual = frame.and_then(|(data, _, packet, interface, start_ns, end_ns)| {
+            let interface = self.interface(&interface)?;
+            let mut asking = Asking {
+                apis: &mut self.apis,
+                usual: self.usual.bind(py),
+            };
+            let header = request_header(data.as_bytes(), &mut asking).ok()?;
+            let frame = Frame {
+                data: data.as_bytes().to_vec(),
+                packet,
+                interface,
+                start_ns,
+                end_ns,
+            };
+            Some(Message::Frame(header, frame))
+        });
+        Request {
+            correlation_id,
+            time_ns,
+            bytes,
+            message: usual.unwrap_or(Message::Object(exchange)),
+        }
     }
 
     /// Takes packets from `self.at` on; says why it stops there.
@@ -526,6 +509,57 @@ impl Offload {
             }
         }
         TAKEN
+    }
+
+    /// See `release`.
+    fn released<'py>(&mut self, py: Python<'py>, slot: usize) -> PyResult<Released<'py>> {
+        let missing = || pyo3::exceptions::PyKeyError::new_err(slot);
+        let connection = self.stage.release(slot).ok_or_else(missing)?;
+        let mut link = self
+            .links
+            .get_mut(slot)
+            .and_then(Option::take)
+            .ok_or_else(missing)?;
+        let latest = (link.queued > 0).then_some(link.latest);
+        let waiting = connection
+            .waiting
+            .into_iter()
+            .map(|request| match request.message {
+                Message::Object(exchange) => Ok(exchange.into_bound(py)),
+                Message::Frame(header, frame) => self.outstanding(py, &mut link, header, frame),
+            })
+            .collect::<PyResult<_>>()?;
+        link.is_released = true;
+        self.links[slot] = Some(link);
+        self.forget(slot);
+        Ok((
+            connection
+                .directions
+                .iter()
+                .map(|each| (each.next, each.acknowledged))
+                .collect(),
+            (connection.now_ns, connection.last_ns),
+            (
+                connection.completed,
+                connection.last_id,
+                connection.steady,
+                waiting,
+            ),
+            connection
+                .directions
+                .into_iter()
+                .map(|each| {
+                    (
+                        each.prefix,
+                        PyBytes::new(py, &each.data),
+                        each.size,
+                        each.start_ns,
+                    )
+                })
+                .collect(),
+            connection.taken,
+            latest,
+        ))
     }
 
     /// Forgets a connection that was given back, once nothing of it is queued.

@@ -8,6 +8,8 @@ use pyo3::exceptions::{PyIndexError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PySlice};
 
+use crate::guarded;
+
 /// Time, begin and end in the buffer, and length on the wire.
 type Place = (i64, usize, usize, u32);
 
@@ -76,7 +78,7 @@ fn word(data: &[u8], pos: usize, is_little: bool) -> Option<u32> {
 }
 
 /// Steps over the packets of a pcap file, see `pcap.py`. Returns their places, where the next one begins, how
-/// many bytes from there on it needs, and how many of those it claims to have captured.
+/// many bytes from there on it needs, and how many of those it claims to have captured. None: Python does it.
 #[pyfunction]
 pub fn pcap_places(
     data: &Bound<'_, PyBytes>,
@@ -85,8 +87,18 @@ pub fn pcap_places(
     tick_ns: i64,
     header: usize,
     limit: usize,
+) -> Option<(Places, usize, usize, usize)> {
+    guarded(|| Ok(pcap(data.as_bytes(), pos, is_little, tick_ns, header, limit))).ok()
+}
+
+fn pcap(
+    data: &[u8],
+    pos: usize,
+    is_little: bool,
+    tick_ns: i64,
+    header: usize,
+    limit: usize,
 ) -> (Places, usize, usize, usize) {
-    let data = data.as_bytes();
     let mut places = Vec::new();
     let mut at = pos;
     while data.len() >= header && at <= data.len() - header {
@@ -113,7 +125,7 @@ pub fn pcap_places(
 }
 
 /// Steps over the enhanced packet blocks of one interface, see `pcapng.py`. Returns their places, and where the
-/// first block begins that is not one of them, not whole, or not usual.
+/// first block begins that is not one of them, not whole, or not usual. None: Python does it.
 #[pyfunction]
 pub fn pcapng_places(
     data: &Bound<'_, PyBytes>,
@@ -122,8 +134,18 @@ pub fn pcapng_places(
     interface: u32,
     clock: (u32, i64),
     limit: usize,
+) -> Option<(Places, usize)> {
+    guarded(|| Ok(pcapng(data.as_bytes(), pos, is_little, interface, clock, limit))).ok()
+}
+
+fn pcapng(
+    data: &[u8],
+    pos: usize,
+    is_little: bool,
+    interface: u32,
+    clock: (u32, i64),
+    limit: usize,
 ) -> (Places, usize) {
-    let data = data.as_bytes();
     let (before, after) = ENHANCED_BYTES;
     let (plain_below, tick_ns) = clock;
     let mut places = Vec::new();

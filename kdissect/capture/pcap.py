@@ -88,7 +88,6 @@ def packet_blocks(window: Window, source: Source) -> Iterator[PacketBlock | Idle
     tick_ns = 1 if magic == NANOSECONDS else 1000
     header = _PACKET_HEADER_BYTES[magic]
     limit = source.limits.packet_bytes
-    step = _step if native.core is None else native.core.pcap_places
     number = source.before
     time_ns = captured = 0
     pos, need = FILE_HEADER_BYTES, header
@@ -100,7 +99,9 @@ def packet_blocks(window: Window, source: Source) -> Iterator[PacketBlock | Idle
                 pos = 0
                 continue
             data = window.data
-            places, pos, need, captured = step(data, 0, order == "<", tick_ns, header, limit)
+            within = data, 0, order == "<", tick_ns, header, limit
+            stepped = None if native.core is None else native.core.pcap_places(*within)
+            places, pos, need, captured = stepped or _step(*within)
             if places:
                 time_ns = places[-1][0]
                 number += len(places)

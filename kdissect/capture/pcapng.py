@@ -435,10 +435,12 @@ def packet_blocks(
                     if is_odd:
                         raise section.packet_error(pos, captured)
                     clock = section.clock(index, pos)
+                found = None
                 if native.core is not None and not places and high < clock.plain_below:
                     exact = clock.plain_below, clock.tick_ns
-                    step = native.core.pcapng_places
-                    stepped, pos = step(data, pos, section.is_little, index, exact, limit)
+                    found = native.core.pcapng_places(data, pos, section.is_little, index, exact, limit)
+                if found is not None:
+                    stepped, pos = found
                     number += len(stepped)
                     source.packets, time_ns = number - not_packets, stepped[-1][0]
                     yield PacketBlock(number - len(stepped) + 1, clock.interface, data, stepped)

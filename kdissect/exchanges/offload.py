@@ -180,11 +180,9 @@ class Offload:
                     connections.place += at
                     yield events
             else:
-                self.update()
-                for duplex in list(self._slots):
-                    self._recall(duplex)
-                self._is_broken = reason == _BROKEN
-            for ends in candidates:
+                self._recall_all()
+                self._is_broken = self._is_broken or reason == _BROKEN
+            for ends in candidates if self._has_room else ():
                 if (flow := connections.flow(ends)) is not None and (
                     events := connections.flush(flow.duplex)
                 ):
@@ -192,6 +190,8 @@ class Offload:
                     yield events
                 self._lend(ends)
             at = following
+        if self._is_broken:
+            self._recall_all()
         if at < end:
             for events in connections.feed_block(
                 PacketBlock(number + at, interface, data, places[at:]), segment_of
@@ -247,6 +247,11 @@ class Offload:
         self._core.heed(duplex.ends)
         self._core.heed(reversed_ends(duplex.ends))
 
+    @property
+    def _has_room(self) -> bool:
+        """Whether the limit on the memory of all connections is far away."""
+        return 2 * (self._memory.held + int(self._core.held)) < self._most_held
+
     def _lend(self, ends: bytes) -> None:
         """Lend the connection between these ends to the core, if it is plain."""
         flow = self._connections.flow(ends)
@@ -270,12 +275,7 @@ class Offload:
             self._missing[duplex] = missed, left - 1
             if left > 0:
                 return
-        if (
-            kafka.client is None
-            or duplex in self._slots
-            or 2 * (self._memory.held + self._core.held) > self._most_held
-            or not -MOST_NS < duplex.now_ns < MOST_NS
-        ):
+        if kafka.client is None or duplex in self._slots or not -MOST_NS < duplex.now_ns < MOST_NS:
             return
         if self._lines is not None:
             latest = self._lines.ordering.latest(connection.id)
@@ -291,20 +291,40 @@ class Offload:
             info.principal,
             info.sasl_mechanism,
         )
-        requests = [(each.correlation_id, each.time_ns, len(each.first_frame.data), each) for each in waiting]
+        requests = [
+            (
+                each.correlation_id,
+                each.time_ns,
+                len(each.first_frame.data),
+                each,
+                None if each.anomalies or each.retransmitted_ns is not None else each.request_frame,
+            )
+            for each in waiting
+        ]
         client, broker = (both[side] for side in (kafka.client, 1 - kafka.client))
-        self._slots[duplex] = self._core.admit(
+        slot = self._core.admit(
             (duplex, connection, info, identity),
             (client, broker),
             [
-                (stream.next, stream.acknowledged)
-                for stream in (duplex.streams[kafka.client], duplex.streams[1 - kafka.client])
+                (stream.next, stream.acknowledged, part)
+                for stream, part in zip(
+                    (duplex.streams[kafka.client], duplex.streams[1 - kafka.client]), partial, strict=True
+                )
             ],
             (duplex.now_ns, kafka.last_ns),
             (completed, last_id, steady, requests),
-            partial,
         )
+        if slot is None:
+            kafka.restore((completed, last_id, steady, waiting), partial)
+            self._is_broken = True
+            return
+        self._slots[duplex] = slot
         self._memory.forget(kafka)
+
+    def _recall_all(self) -> None:
+        self.update()
+        for duplex in list(self._slots):
+            self._recall(duplex)
 
     def _recall(self, duplex: Duplex) -> None:
         """Put the state of a connection that is lent back into its objects."""
@@ -315,7 +335,11 @@ class Offload:
         kafka = self._kafka[duplex.connection]
         assert kafka is not None
         assert kafka.client is not None
-        streams, (duplex.now_ns, kafka.last_ns), pairing, partial, taken, latest = self._core.release(slot)
+        released = self._core.release(slot)
+        if released is None:  # what it has taken is a gap
+            self._is_broken = True
+            return
+        streams, (duplex.now_ns, kafka.last_ns), pairing, partial, taken, latest = released
         if latest is not None:
             assert self._lines is not None
             self._lines.ordering.note_latest(duplex.connection.id, latest)
