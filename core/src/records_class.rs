@@ -114,7 +114,10 @@ impl Records {
                 .get(first..stop.min(self.records.len()))
                 .unwrap_or_default();
             let mut known = Second::default();
-            let mut out = Vec::with_capacity(64 * 1024);
+            let around: usize = between.iter().map(|text| text.len()).sum();
+            let values = records.iter().flat_map(|record| [&record.key, &record.value]);
+            let bytes: usize = values.flatten().map(ExactSizeIterator::len).sum();
+            let mut out = Vec::with_capacity(bytes + records.len() * (around + VARYING_BYTES));
             for (index, record) in (first..).zip(records) {
                 out.extend_from_slice(&between[0]);
                 match offsets_known {
@@ -182,6 +185,9 @@ impl Records {
         })
     }
 }
+
+/// Of a line, besides key and value: offset, timestamp, encodings, a few escapes. If it takes more, that costs time.
+const VARYING_BYTES: usize = 128;
 
 /// None after a panic, and after an exception, which Python meets again.
 fn unless_odd<T>(work: impl FnOnce() -> PyResult<T>) -> Option<T> {
