@@ -280,6 +280,7 @@ const ESCAPED_BYTES: i64 = 32;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fuzzing::rounds;
 
     /// Counts values instead of making them.
     struct Counting;
@@ -419,28 +420,21 @@ mod tests {
 
     #[test]
     fn no_bytes_panic() {
-        let mut state: u64 = 0x9E37_79B9_7F4A_7C15;
-        let mut random = move || {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state
-        };
+        let shapes = [everything(false), everything(true)];
         let mut decoded = 0;
-        for flexible in [false, true] {
-            let shape = everything(flexible);
-            for _ in 0..50_000 {
-                let size = random() % 200;
-                let mask = if random() % 2 == 0 { 0x03 } else { 0xFF }; // small numbers get further
-                let mut data: Vec<u8> = (0..size)
-                    .map(|_| random() as u8 & mask & random() as u8)
-                    .collect();
-                if random() % 4 == 0 {
-                    data.fill(if flexible { 1 } else { 0 });
-                }
-                decoded += usize::from(count(&shape, &data, 100_000).is_ok());
+        rounds("bodies", 100_000, |random| {
+            let flexible = random.below(2);
+            let size = random.below(200);
+            let mask = if random.below(2) == 0 { 0x03 } else { 0xFF }; // small numbers get further
+            let mut data: Vec<u8> = (0..size)
+                .map(|_| random.number() as u8 & mask & random.number() as u8)
+                .collect();
+            if random.below(4) == 0 {
+                data.fill(flexible as u8);
             }
-        }
+            random.damage(&mut data);
+            decoded += usize::from(count(&shapes[flexible], &data, 100_000).is_ok());
+        });
         assert!(decoded > 1000);
     }
 }

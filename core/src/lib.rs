@@ -27,6 +27,9 @@ mod python;
 #[cfg(feature = "python")]
 mod records_class;
 
+#[cfg(test)]
+mod fuzzing;
+
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
 /// The bytes are not what is usual, so Python takes them. Why is for Python to find out.

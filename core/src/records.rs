@@ -98,6 +98,8 @@ fn headers(reader: &mut Reader, data: &[u8], bounds: &mut Bounds) -> Result<Vec<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fuzzing::{rounds, Random};
+    use crate::record_lines::{json, plain_text};
 
     const USUAL: Bounds = Bounds {
         records: 10,
@@ -162,5 +164,59 @@ mod tests {
         let data = [two(), two(), two(), two()].concat();
         assert!(try_read(&data[..3 * two().len()], USUAL).is_ok());
         assert!(try_read(&data, USUAL).is_err(), "four headers");
+    }
+
+    fn random_record(random: &mut Random) -> Vec<u8> {
+        let mut content = vec![0];
+        for _ in 0..2 {
+            let more = [0x80, 0xFF][random.below(2)];
+            content.extend(std::iter::repeat_n(more, random.below(3) * random.below(5)));
+            content.push(random.number() as u8 & 0x7F);
+        }
+        let mut push_bytes = |content: &mut Vec<u8>| match random.below(4) {
+            0 => content.push(1),
+            _ => {
+                let size = random.below(8);
+                content.push(2 * size as u8);
+                let mask = if random.below(2) == 0 { 0x7F } else { 0xFF };
+                content.extend((0..size).map(|_| random.number() as u8 & mask));
+            }
+        };
+        push_bytes(&mut content);
+        push_bytes(&mut content);
+        content.push(2);
+        push_bytes(&mut content);
+        push_bytes(&mut content);
+        record(&content)
+    }
+
+    #[test]
+    fn no_records_panic() {
+        let mut taken = 0;
+        rounds("records", 50_000, |random| {
+            let mut data: Vec<u8> = (0..random.below(4)).flat_map(|_| random_record(random)).collect();
+            random.damage(&mut data);
+            let base = [0, -1, i64::MIN, i64::MAX][random.below(4)];
+            let Ok(records) = read(&data, 0..data.len(), base, base, USUAL) else {
+                return;
+            };
+            taken += records.len();
+            for Record {
+                key, value, headers, ..
+            } in records
+            {
+                for span in [key, value]
+                    .into_iter()
+                    .chain(headers.into_iter().map(|(_, value)| value))
+                {
+                    let payload = span.map(|place| &data[place]);
+                    let mut out = Vec::new();
+                    json(payload, b"", &mut out);
+                    std::str::from_utf8(&out).unwrap();
+                    assert!(plain_text(payload).is_none_or(|text| text.is_ascii()));
+                }
+            }
+        });
+        assert!(taken > 1000);
     }
 }

@@ -1,0 +1,114 @@
+"""Damaged captures, dissected with and without the native core: output and messages must be the same.
+
+    python -m tests.fuzz_core [SEED]
+
+Runs for ``KDISSECT_FUZZ_SECONDS`` seconds (15), from one seed to the next; with SEED, only that one. A seed
+is the packets of one sample, or of several in turn, some of them dropped, repeated, swapped, cut or changed.
+If a seed fails, its capture is kept. ``.ci/run fuzz`` runs this, and the tests that use core/src/fuzzing.rs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from random import Random
+
+from kdissect import native
+from kdissect.cli.main import main
+from tests.captures import pcap
+from tests.test_mutations import mutated
+from tests.test_offload import BUSY, SAMPLES, Timed, damaged, mixed, timed
+
+COMMANDS = ("read", "read --json", "records", "records --json")
+MOST_PACKETS = 1000
+HEADERS = 54  # of most packets; what follows is Kafka
+
+
+class Worker:
+    """A process that runs commands, with the native core or without."""
+
+    def __init__(self, *, pure: bool) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", __spec__.name, "worker"],
+            env={**os.environ, "KDISSECT_PURE": str(int(pure))},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, words: list[str]) -> list[str]:
+        """Exit status, output and messages of a command."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(json.dumps(words), file=self._process.stdin, flush=True)
+        result: list[str] = json.loads(self._process.stdout.readline())
+        return result
+
+
+def work() -> None:
+    """Run the commands that come in on stdin."""
+    for line in sys.stdin:
+        out, err = io.TextIOWrapper(io.BytesIO()), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            status = main(json.loads(line))
+            out.flush()
+        text = out.buffer.getvalue().decode("utf-8", "backslashreplace")
+        print(json.dumps([str(status), text, err.getvalue()]), flush=True)
+
+
+def packets_of(random: Random) -> Timed:
+    """The packets of a seed."""
+    if random.random() < 0.3:
+        packets = mixed(random.choices(BUSY, k=random.randint(2, 4)), random)
+    else:
+        packets = timed(random.choice(list(SAMPLES.values())))
+    begin = random.randrange(max(1, len(packets) - MOST_PACKETS + 1))
+    packets = damaged(packets[begin : begin + MOST_PACKETS], random)
+    for _ in range(random.choice((0, 1, 5))):
+        place = random.randrange(len(packets))
+        time_ns, data = packets[place]
+        if len(data) > HEADERS:
+            packets[place] = (
+                time_ns,
+                data[:HEADERS] + mutated(data[HEADERS:], random, 0)[: len(data) - HEADERS],
+            )
+    return packets
+
+
+def check(seed: int, workers: list[Worker], folder: Path) -> None:
+    """Compare what both make of a seed's capture."""
+    path = folder / f"{seed}.pcap"
+    path.write_bytes(pcap(packets_of(Random(seed))))
+    for command in COMMANDS:
+        with_core, without = (worker.run([*command.split(), "-j", "1", str(path)]) for worker in workers)
+        if with_core != without:
+            sys.exit(f"seed {seed}: kdissect {command} {path} is not the same with and without the core")
+    path.unlink()
+
+
+def run(words: list[str]) -> None:
+    """Check one seed after another."""
+    if native.core is None:
+        sys.exit("the native core is not installed")
+    end = time.monotonic() + int(os.environ.get("KDISSECT_FUZZ_SECONDS", "15"))
+    first = seed = int(words[0]) if words else int(time.time())
+    workers, folder = [Worker(pure=False), Worker(pure=True)], Path(tempfile.mkdtemp())
+    print(f"from seed {first}", flush=True)
+    while time.monotonic() < end:
+        check(seed, workers, folder)
+        seed += 1
+        if words:
+            break
+    folder.rmdir()
+    print(f"seeds {first} to {seed - 1}: the same with and without the core")
+
+
+if __name__ == "__main__":
+    work() if sys.argv[1:] == ["worker"] else run(sys.argv[1:])
