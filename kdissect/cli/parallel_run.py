@@ -111,7 +111,7 @@ class ParallelRun(Run):
             max_rows: when to stop; None: at the end.
         """
         assembly = Assembly(jobs, self._query.limits)
-        if self._query.options.names == WHOLE:
+        if _reads_twice(self._query):
             self._bytes_total = self._bytes_total and 2 * self._bytes_total
 
         def job(index: int, send: Callable[[Any], object], inbox: Inbox) -> None:
@@ -268,11 +268,16 @@ def _first(rows: Sequence[tuple[int, Any]], max_rows: int) -> list[tuple[int, An
     return first
 
 
+def _reads_twice(query: Query) -> bool:
+    """Whether workers first learn what the connections of others show: names, resumed TLS sessions."""
+    return query.options.names == WHOLE or bool(query.options.key_logs)
+
+
 def work(query: Query, shard: Shard, task: Work, send: Callable[[Any], object], inbox: Inbox) -> None:
     """Compute the rows of a shard: the main function of a worker."""
     reader = ShardReader(send, inbox)
     names_only = replace(query, options=replace(query.options, end_to_end=False))  # the parent joins batches
-    learned = _learned(names_only, shard, reader) if query.options.names == WHOLE else None
+    learned = _learned(names_only, shard, reader) if _reads_twice(query) else None
     with open_capture(*query.paths, limits=query.limits) as capture:
         readable = Readable(capture.packet_blocks())
 

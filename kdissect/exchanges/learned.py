@@ -95,7 +95,7 @@ class LearnedFacts:
         produced: batch -> when it was produced, and when its offset was learned. None if these were not
             gathered.
         dropped_batches: how many were not kept because of the limit.
-        tls_sessions: hash of a session ID or ticket -> client random of the TLS session, see
+        tls_sessions: hash of a session ID or ticket -> client random and principal of the TLS session, see
             tls/connection.py. It has no secrets.
         names: as given.
     """
@@ -109,7 +109,7 @@ class LearnedFacts:
         self.listeners = Listeners(limits)
         self.produced: dict[ProducedBatch, tuple[int, int]] | None = None
         self.dropped_batches = 0
-        self.tls_sessions: dict[bytes, bytes] = {}
+        self.tls_sessions: dict[bytes, tuple[bytes, str | None]] = {}
 
     def learn_topic(self, topic_id: str, name: str, time_ns: int) -> None:
         before = self.topics.get(topic_id)

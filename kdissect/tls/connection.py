@@ -71,6 +71,8 @@ _WRONG_SECRET = "the secrets that the key log has for this session do not decryp
 _TYPES = frozenset((CHANGE_CIPHER_SPEC, ALERT, HANDSHAKE, APPLICATION_DATA))
 _GUESSED = {32: (0x1301, 0x1303), 48: (0x1302,)}  # cipher suites by the length of a TLS 1.3 secret
 
+_new = tuple.__new__  # half the time of calling the class of a named tuple
+
 Items = list[tuple[int, Data | Gap | Decrypted]]
 
 
@@ -130,8 +132,9 @@ class TlsConnection:
         log: the secrets.
         initiator: the side that opened the connection; None if unknown.
         from_start: by side, whether its first byte is the first of the stream.
-        sessions: hash of a session ID or ticket -> ``origin`` of the master secret, of the sessions opened so
-            far. Clients that resume a session do not always write a line for it.
+        sessions: hash of a session ID or ticket -> ``origin`` of the master secret, and principal, of the
+            sessions opened so far. Clients that resume a session do not always write a line for it, and do
+            not send their certificate.
         limits: to respect.
 
     Attributes:
@@ -148,7 +151,7 @@ class TlsConnection:
         log: KeyLog,
         initiator: int | None,
         from_start: tuple[bool, bool],
-        sessions: dict[bytes, bytes] | None = None,
+        sessions: dict[bytes, tuple[bytes, str | None]] | None = None,
         limits: Limits = DEFAULT,
     ) -> None:
         self._log = log
@@ -186,7 +189,8 @@ class TlsConnection:
         if not self.is_open:
             return self._hold(side, item)
         out: Items = []
-        self._process(side, item, out)
+        if not self._read_single(side, item, out):
+            self._process(side, item, out)
         return out
 
     def is_incomplete(self, side: int) -> bool:
@@ -325,6 +329,37 @@ class TlsConnection:
             data = self._find_record(direction, side, data, item, out)
         if direction.hidden is None:
             self._read_records(direction, side, data, item, out)
+
+    def _read_single(self, side: int, item: Data | Gap, out: Items) -> bool:
+        """Open the record in an item that is exactly one, as nearly all are when exchanges are small. Returns
+        whether it was.
+        """
+        direction = self._directions[side]
+        opener = direction.opener
+        if (
+            not direction.carries_data
+            or opener is None
+            or direction.buffer
+            or direction.hidden is not None
+            or not isinstance(item, Data)
+        ):
+            return False
+        payload = item.payload
+        if len(payload) < _HEADER_BYTES:
+            return False
+        content_type, version, length = _HEADER.unpack_from(payload)
+        if content_type != APPLICATION_DATA or len(payload) != _HEADER_BYTES + length or version >> 8 != 3:
+            return False
+        opened = opener.open(content_type, version, payload[_HEADER_BYTES:])
+        if opened is None:
+            return False
+        if opened[0] == APPLICATION_DATA and opened[1]:
+            direction.recent.append(len(opened[1]))
+            content = item.packet, item.time_ns, item.interface, opened[1]
+            out.append((side, _new(Data, content)))
+        else:
+            self._content(direction, side, *opened, item, out)
+        return True
 
     def _read_records(
         self, direction: _Direction, side: int, data: bytes, item: Data | Gap, out: Items
@@ -567,10 +602,13 @@ class TlsConnection:
             if candidate.master not in self._log.labelled(self._client_hello.random, MASTER):
                 self._log.learn(self._client_hello.random, candidate.master)
             for name in filter(None, (self._session.session_id, self._ticket)):
-                if len(self._sessions) < self._most_sessions:
-                    self._sessions.setdefault(_hash(name), candidate.origin)
+                self._remember(name, candidate.origin)
         if candidate.client_random and isinstance(candidate.opener, Opener13):
             self._opened_without_hello(side, candidate.client_random, candidate.opener.suite)
+
+    def _remember(self, name: bytes, origin: bytes) -> None:
+        if len(self._sessions) < self._most_sessions:
+            self._sessions.setdefault(_hash(name), (origin, self.principal))
 
     def _opened_without_hello(self, side: int, client_random: bytes, suite: Suite) -> None:
         """The other direction is of the same session."""
@@ -636,8 +674,10 @@ class TlsConnection:
         elif kind == handshake.CERTIFICATE and side == self._client and self._session is not None:
             certificate = handshake.first_certificate(body, self._session.version)
             self.principal = handshake.principal_of(certificate) if certificate else None
-        elif kind == handshake.NEW_SESSION_TICKET and not isinstance(direction.opener, Opener13):
-            self._ticket = handshake.new_session_ticket(body)
+        elif kind == handshake.NEW_SESSION_TICKET and self._session is not None:
+            self._ticket = handshake.new_session_ticket(body, self._session.version)
+            if self._session.version == TLS_1_3 and self.principal and self._ticket and self._client_hello:
+                self._remember(self._ticket, self._client_hello.random)
         elif kind == handshake.KEY_UPDATE and isinstance(direction.opener, Opener13):
             direction.opener = direction.opener.updated()
 
@@ -646,6 +686,8 @@ class TlsConnection:
         self._suite = SUITES.get(hello.cipher)
         self.version = handshake.version_name(hello.version)
         self.cipher = handshake.cipher_name(hello.cipher)
+        for name in self._resumed(hello):
+            self.principal = self.principal or self._sessions.get(_hash(name), (b"", None))[1]
         if self._suite is None:
             self.reason = f"cipher suite {self.cipher} is not supported"
             return
@@ -690,7 +732,7 @@ class TlsConnection:
             self._client_hello.random,
         )
         for name in self._names():
-            for origin in filter(None, (name, self._sessions.get(_hash(name)))):
+            for origin in filter(None, (name, self._sessions.get(_hash(name), (b"", None))[0])):
                 for master in self._log.of_session(origin) + self._log.labelled(origin, MASTER):
                     masters.setdefault(master, origin)
         if not masters:
@@ -713,6 +755,16 @@ class TlsConnection:
             )
             for master, origin in masters.items()
         ]
+
+    def _resumed(self, hello: handshake.Hello) -> tuple[bytes, ...]:
+        """The names of the session that this ServerHello resumes; none if it begins a new one."""
+        client = self._client_hello
+        if client is None:
+            return ()
+        if hello.version == TLS_1_3:
+            return (client.psk,) if hello.is_psk else ()
+        is_resumed = bool(hello.session_id) and hello.session_id == client.session_id
+        return (client.ticket, client.session_id) if is_resumed else ()
 
     def _names(self) -> list[bytes]:
         """The session IDs and the ticket under which the key log may have the master secret."""

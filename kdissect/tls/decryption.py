@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from kdissect.net.connection import Connection, Event
     from kdissect.tls.keylog import KeyLog
 
+_BYTES = Data, Gap
+
 DECRYPTED, NOT_DECRYPTED = "TLS decrypted", "TLS not decrypted: "
 
 
@@ -37,7 +39,10 @@ class Decryption:
     """
 
     def __init__(
-        self, log: KeyLog, limits: Limits = DEFAULT, sessions: dict[bytes, bytes] | None = None
+        self,
+        log: KeyLog,
+        limits: Limits = DEFAULT,
+        sessions: dict[bytes, tuple[bytes, str | None]] | None = None,
     ) -> None:
         self._log = log
         self._limits = limits
@@ -84,7 +89,7 @@ class Decryption:
         for event in events:
             connection, side, item = event
             tls = self._connections.get(connection)
-            if isinstance(item, Data | Gap):
+            if isinstance(item, _BYTES):
                 if tls is None:
                     tls = self._open(connection)
                 elif tls.is_passing:

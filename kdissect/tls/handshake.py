@@ -26,7 +26,7 @@ HEADER_BYTES = 4
 RANDOM_BYTES = 32
 
 _SERVER_NAME, _ENCRYPT_THEN_MAC, _EXTENDED_MASTER_SECRET = 0, 22, 23
-_SESSION_TICKET, _SUPPORTED_VERSIONS = 35, 43
+_SESSION_TICKET, _PRE_SHARED_KEY, _SUPPORTED_VERSIONS = 35, 41, 43
 
 _RETRY_RANDOM = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
 
@@ -76,6 +76,8 @@ class Hello:
         ticket: of a ClientHello: with which it wants to resume a session before TLS 1.3; empty: none.
         encrypt_then_mac, extended_master_secret: of a ServerHello: whether these were negotiated.
         is_retry: of a ServerHello: whether it is a HelloRetryRequest.
+        psk: of a ClientHello: the first ticket with which it wants to resume a TLS 1.3 session; empty: none.
+        is_psk: of a ServerHello: whether that session is resumed.
     """
 
     random: bytes
@@ -87,6 +89,8 @@ class Hello:
     encrypt_then_mac: bool = False
     extended_master_secret: bool = False
     is_retry: bool = False
+    psk: bytes = b""
+    is_psk: bool = False
 
 
 def client_hello(body: bytes) -> Hello | None:
@@ -105,6 +109,7 @@ def client_hello(body: bytes) -> Hello | None:
         version,
         server_name=_server_name(extensions),
         ticket=extensions.get(_SESSION_TICKET, b""),
+        psk=_first_identity(extensions.get(_PRE_SHARED_KEY, b"")),
     )
 
 
@@ -127,6 +132,7 @@ def server_hello(body: bytes) -> Hello | None:
         encrypt_then_mac=_ENCRYPT_THEN_MAC in extensions,
         extended_master_secret=_EXTENDED_MASTER_SECRET in extensions,
         is_retry=random == _RETRY_RANDOM,
+        is_psk=extensions.get(_PRE_SHARED_KEY) == b"\0\0",
     )
 
 
@@ -150,11 +156,22 @@ def _server_name(extensions: Mapping[int, bytes]) -> str | None:
         return None
 
 
-def new_session_ticket(body: bytes) -> bytes:
-    """The ticket in a NewSessionTicket before TLS 1.3 (RFC 5077); empty if there is none."""
+def _first_identity(extension: bytes) -> bytes:
+    """RFC 8446 section 4.2.11."""
+    try:
+        return _Reader(_Reader(extension).vector(2)).vector(2)
+    except _EndOfMessage:
+        return b""
+
+
+def new_session_ticket(body: bytes, version: int) -> bytes:
+    """The ticket in a NewSessionTicket (RFC 5077, RFC 8446 section 4.6.1); empty if there is none."""
     reader = _Reader(body)
     try:
         reader.take(4)
+        if version == TLS_1_3:
+            reader.take(4)
+            reader.vector(1)
         return reader.vector(2)
     except _EndOfMessage:
         return b""

@@ -269,6 +269,29 @@ def test_tshark_reads_what_was_written(
     assert len(done.stdout.split()) == 2 * len(exchanges(capsys, *KEYED))
 
 
+@pytest.mark.parametrize(
+    "options", [["-j", "2"], ["-j", "3"], ["--names", "whole"], ["-j", "3", "--names", "whole"]]
+)
+def test_resumed_sessions_without_lines(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, options: list[str]
+) -> None:
+    """As Go writes its key log: other connections have the line of the session."""
+    settings = TlsSettings("TLS 1.2", client_certificate=True)
+    talks = [TlsTalk(settings).opens()]
+    keys, capture = tmp_path / "keys", tmp_path / "in.pcap"
+    keys.write_bytes(b"".join(settings.key_log))
+    session = talks[0].ends_of_tls[0].get_session()
+    for place in range(6):
+        start = {"client": ("10.0.0.1", 50000 + place), "start_ns": talks[-1].time_ns + 1}
+        talks.append(TlsTalk(settings, session=session, **start).opens())
+        talks[-1].says(0, request(18, 0, {})).says(1, response(18, 0, {})).finish()
+    write(capture, [packet for talk in talks for packet in talk.packets])
+    arguments = ["--tls-keylog", str(keys), str(capture)]
+    one = run(capsys, "read", "--json", *arguments)
+    assert [json.loads(line)["principal"] for line in one.lines] == ["User:CN=broker-1.example"] * 6
+    assert run(capsys, "read", "--json", *options, *arguments).out == one.out
+
+
 PASSWORD = b"extremely-secret"
 
 

@@ -44,7 +44,7 @@ class Decrypted(NamedTuple):
 def decrypted(packets: Iterable[Packet], log: KeyLog) -> Decrypted:
     segments, connections = Segments(DEFAULT), Connections(DEFAULT)
     known: dict[object, TlsConnection] = {}
-    sessions: dict[bytes, bytes] = {}
+    sessions: dict[bytes, tuple[bytes, str | None]] = {}
     items: tuple[list[Data | Gap], list[Data | Gap]] = ([], [])
     batches = [connections.feed(segment) for packet in packets if (segment := segments.feed(packet))]
     for connection, side, item in [event for events in (*batches, connections.close(0)) for event in events]:

@@ -97,6 +97,24 @@ def test_a_resumed_session_in_another_shard(tmp_path: Path) -> None:
         assert bytes.fromhex(line.split()[2].decode()) not in pickle.dumps(facts)
 
 
+@pytest.mark.parametrize("version", ["TLS 1.2", "TLS 1.3"])
+@pytest.mark.parametrize("tickets", [False, True])
+def test_the_principal_of_a_resumed_session(tmp_path: Path, version: str, tickets: bool) -> None:
+    """Only the first handshake has the client's certificate. OpenSSL says which sessions were resumed."""
+    settings = TlsSettings(version, client_certificate=True, tickets=tickets)
+    first = kafka(settings)
+    session = first.ends_of_tls[0].get_session()
+    second = kafka(settings, session=session, client=("10.0.0.1", 40001), start_ns=first.time_ns + 1)
+    third = kafka(settings, client=("10.0.0.1", 40002), start_ns=second.time_ns + 1)
+    options = keys_in(tmp_path, settings)
+    facts = LearnedFacts()
+    Dissection([*first.packets, *second.packets], options).learn(facts)
+    for talk, learned in ((second, facts), (third, facts), (second, None)):
+        shown = {each.principal for each in Dissection(talk.packets, options, learned=learned)}
+        is_known = talk is third or learned is not None
+        assert shown == {"User:CN=broker-1.example" if is_known else None}
+
+
 class Growing:
     """A key log to which lines are added while packets arrive."""
 
