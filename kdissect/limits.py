@@ -191,6 +191,13 @@ class Limits:
         "record batches",
         "Decompressed size up to which no batch is treated as a decompression bomb, at any ratio.",
     )
+    inflated_always_exchanges: int = _bound(
+        256,
+        "record batches",
+        "Exchanges of a connection to which `inflated_always_bytes` applies. For later ones it shrinks in "
+        "proportion to their number, to a tenth for number 2,560. So all small bombs of a long connection "
+        "inflate to a few GiB more than `inflated_ratio` allows.",
+    )
     inflated_ratio: int = _bound(
         250,
         "record batches",

@@ -261,7 +261,7 @@ def partition_records(exchange: Exchange) -> Iterator[PartitionRecords]:
     """The record data of an exchange in wire order, nulls left out."""
     request, response = request_layout(exchange), response_layout(exchange)
     if request is not None and exchange.request is not None and (plan := plan_for(request, RECORDS)):
-        appended, budget = _answers(exchange), Budget()
+        appended, budget = _answers(exchange), Budget(exchange.number)
         for field in field_values(plan, exchange.request):
             base_offset, append_ms, error_code = appended.get(
                 (field.topic or field.topic_id, field.partition), _NOT_ANSWERED
@@ -276,7 +276,7 @@ def partition_records(exchange: Exchange) -> Iterator[PartitionRecords]:
                 budget=budget,
             )
     if response is not None and exchange.response is not None and (plan := plan_for(response, RECORDS)):
-        budget = Budget()
+        budget = Budget(exchange.number)
         for field in field_values(plan, exchange.response):
             aborted = field.struct.get("aborted_transactions")
             piece = _piece(field.struct) if exchange.api_key == FETCH_SNAPSHOT else None

@@ -105,35 +105,41 @@ def in_pieces(data: bytes, pos: int, end: int) -> Iterator[bytes]:
     return (data[at : min(at + _PIECE_BYTES, end)] for at in range(pos, end, _PIECE_BYTES))
 
 
-def max_inflated(size: int, limits: Limits) -> int:
-    """The limit on the decompressed size of this many compressed bytes."""
-    return min(_by_ratio(size, limits), limits.inflated_bytes)
+def max_inflated(size: int, limits: Limits, exchange: int = 1) -> int:
+    """The limit on the decompressed size of this many compressed bytes in an exchange with this number."""
+    return min(_by_ratio(size, limits, exchange), limits.inflated_bytes)
 
 
-def _by_ratio(size: int, limits: Limits) -> int:
-    return max(size * limits.inflated_ratio, limits.inflated_always_bytes)
+def _by_ratio(size: int, limits: Limits, exchange: int) -> int:
+    first = limits.inflated_always_exchanges
+    return max(size * limits.inflated_ratio, limits.inflated_always_bytes * first // max(first, exchange))
 
 
 class Budget:
     """The limit on all compressed records of one frame together. A limit on each batch alone would let
     thousands of small bombs take minutes.
 
-    It grows with the compressed bytes. Rejected data counts as the most that it was allowed.
+    It grows with the compressed bytes. Rejected data counts as the most that it was allowed. Budgets of later
+    exchanges of a connection are smaller: a counter of what was inflated before would depend on filters.
+
+    Args:
+        exchange: its number on the connection.
 
     Attributes:
         compressed, inflated: bytes so far.
     """
 
-    __slots__ = ("compressed", "inflated")
+    __slots__ = ("_exchange", "compressed", "inflated")
 
-    def __init__(self) -> None:
+    def __init__(self, exchange: int = 1) -> None:
+        self._exchange = exchange
         self.compressed = self.inflated = 0
 
     def inflate(self, codec: int, data: bytes, limits: Limits) -> Inflated[bytes | Pieces]:
         """Decompress the content of one batch, and count it. If it exceeds ``HELD_BYTES``, it is not held."""
         self.compressed += len(data)
-        left = _by_ratio(self.compressed, limits) - self.inflated
-        max_bytes = min(left, max_inflated(len(data), limits))
+        left = _by_ratio(self.compressed, limits, self._exchange) - self.inflated
+        max_bytes = min(left, max_inflated(len(data), limits, self._exchange))
         inflated = _inflate(codec, data, max_bytes, HELD_BYTES)
         self.inflated += max_bytes if isinstance(inflated.fault, Oversized) else len(inflated.data)
         return inflated

@@ -9,6 +9,7 @@ from kdissect.exchanges import content
 from kdissect.exchanges.latency import UNKNOWN
 from kdissect.exchanges.outcomes import outcome
 from kdissect.exchanges.touched import Touched, touched
+from kdissect.kafka.compression import Budget
 from kdissect.model import ORPHAN
 
 if TYPE_CHECKING:
@@ -35,10 +36,11 @@ class Facts:
         service_us: None if it is unknown, or if the broker waited.
         wait_us: None unless all of the latency is known, and the broker waited.
         touched: its partitions, see exchanges/touched.py.
+        inflation: the limit on the records of its request that are decompressed.
     """
 
     __slots__ = (
-        *("api", "broker", "client", "errors", "exchange", "latency_us", "outcome", "parts"),
+        *("api", "broker", "client", "errors", "exchange", "inflation", "latency_us", "outcome", "parts"),
         *("request_bytes", "response_bytes", "serious", "service_us", "throttle_ms", "time_ns", "touched"),
         *("wait_us",),
     )
@@ -58,6 +60,7 @@ class Facts:
         self.throttle_ms = content.throttle_time_ms(exchange) or 0
         self.latency_us = None if latency_ns is None else max(0, latency_ns) // 1000
         self.touched: list[Touched] = touched(exchange)
+        self.inflation = Budget(exchange.number)
         self.parts = parts = None if latency_ns is None else exchange.parts or UNKNOWN
         self.service_us = None if parts is None else parts.service_us
         self.wait_us = parts.wait_us if parts is not None and parts.waited else None

@@ -6,20 +6,20 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from kdissect.kafka.codes import error_name
-from kdissect.kafka.compression import inflate
 from kdissect.kafka.records import COMPRESSION
+from kdissect.limits import MIB, Limits
 from kdissect.stats.quantiles import Bounded, Distinct, Quantiles
 from kdissect.stats.sums import Summed, merged, own, summed, total
 
 if TYPE_CHECKING:
     from kdissect.exchanges.touched import Touched
+    from kdissect.kafka.compression import Budget
     from kdissect.kafka.records import BatchTotals, RecordData
-    from kdissect.limits import Limits
     from kdissect.stats.facts import Facts
 
 _FIRST_EXCHANGES = 20  # exchanges of a connection whose batches are all decompressed
 _ONE_IN = 16
-_MOST_INFLATED = 16 * 1024 * 1024  # bytes; larger batches are left out
+_LIMITS = Limits(inflated_bytes=16 * MIB)  # larger batches are left out
 _UNCOMPRESSED = COMPRESSION[0]
 _LOG_OVERHEAD, _BATCH_HEADER, _CODEC_MASK = 12, 61, 0x07
 
@@ -68,7 +68,7 @@ class Inflation(Summed):
         """Uncompressed by compressed bytes; None if no compressed batch was sampled."""
         return round(self.inflated / self.compressed, 2) if self.compressed else None
 
-    def add(self, records: RecordData, *, every: bool) -> None:
+    def add(self, records: RecordData, budget: Budget, *, every: bool) -> None:
         """Decompress every batch of a field, or a sample."""
         pos = records.start
         for batch in records.batches():
@@ -78,7 +78,7 @@ class Inflation(Summed):
             codec = batch["attributes"] & _CODEC_MASK
             if codec and (every or batch["crc"] % _ONE_IN == 0):
                 packed = records.data[pos + _BATCH_HEADER : end]
-                plain = inflate(codec, packed, _MOST_INFLATED)
+                plain = budget.inflate(codec, packed, _LIMITS)
                 if plain.fault is None:
                     self.compressed += len(packed)
                     self.inflated += len(plain.data)
@@ -112,7 +112,8 @@ class Volume(Summed):
             for codec in codecs:
                 self.codecs[codec] += 1
             if codecs.count(_UNCOMPRESSED) < len(codecs):
-                self.inflation.add(produced, every=facts.exchange.number <= _FIRST_EXCHANGES)
+                is_first = facts.exchange.number <= _FIRST_EXCHANGES
+                self.inflation.add(produced, facts.inflation, every=is_first)
         if fetched is not None and len(fetched):
             (self.replicated if facts.replica else self.fetched).add(fetched)
 

@@ -201,6 +201,14 @@ def test_a_budget_is_for_all_that_is_inflated_with_it() -> None:
     assert budget.inflate(ZSTD, packed, limits).data == bytes(400)
 
 
+def test_later_exchanges_of_a_connection_have_smaller_budgets() -> None:
+    limits = Limits(inflated_always_bytes=1000, inflated_always_exchanges=10, inflated_ratio=10)
+    packed = streamed_zstd(bytes(1000))
+    allowed = [Budget(number).inflate(ZSTD, packed, limits).fault is None for number in (0, 1, 10, 11)]
+    assert allowed == [True, True, True, False]
+    assert [max_inflated(1, limits, number) for number in (10, 20, 10_000)] == [1000, 500, 10]
+
+
 # --- bombs --------------------------------------------------------------------------------------------------
 
 # A zstd block of four bytes that stands for 128 KiB (RFC 8878, section 3.1.1.2.2), and a frame full of them.

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kdissect import dissect, open_capture
+from kdissect.kafka.compression import Budget
 from kdissect.kafka.records import RecordData
 from kdissect.limits import DEFAULT
 from kdissect.stats.facts import Facts
@@ -92,6 +93,6 @@ def test_of_later_exchanges_only_some_batches_are_looked_into() -> None:
     counts = Inflation()
     for number in range(400):
         data = batch([Item(value=b"x" * 50 + str(number).encode())], codec=GZIP)
-        counts.add(RecordData(data, 0, len(data)), every=False)
+        counts.add(RecordData(data, 0, len(data)), Budget(), every=False)
         looked_into = counts.inflated // 60
     assert 5 < looked_into < 60
