@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -19,6 +18,7 @@ from kdissect.options import ExportOptions, Options
 from kdissect.spark import decode, parts
 from kdissect.spark.ranges import find_ranges
 from kdissect.spark.shuffle import ORDER, SCHEMA, bundled, completed
+from kdissect.spark.values import from_json
 from kdissect.tables import manifest
 from kdissect.tables.export import ExportJob
 from kdissect.tables.rows import TABLES
@@ -81,7 +81,7 @@ def shuffled(
     rows = pa.Table.from_batches(
         [batch for place in range(len(ranges)) for batch in bundled(place, ranges, count, limits)]
     )
-    stats = [pickle.loads(data) for data in rows.filter(pc.equal(rows["part"], count))["data"].to_pylist()]
+    stats = [from_json(data) for data in rows.filter(pc.equal(rows["part"], count))["data"].to_pylist()]
     batches, skipped = completed(stats, count, limits)
     rows = rows.filter(pc.less(rows["part"], count))
     rows = pa.concat_tables([rows, pa.Table.from_batches(batches, SCHEMA)])
@@ -131,7 +131,7 @@ def finished(
 
 def _only(batches: Any) -> Any:
     (batch,) = batches
-    return pickle.loads(batch.column("result")[0].as_py())
+    return from_json(batch.column("result")[0].as_py())
 
 
 def counted(folder: Path) -> dict[str, Counter[bytes]]:

@@ -17,7 +17,6 @@ files.
 
 from __future__ import annotations
 
-import pickle
 from collections import Counter
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -41,6 +40,7 @@ from kdissect.spark.options import check_where
 from kdissect.spark.parts import ReadResult
 from kdissect.spark.planning import PART_BYTES, key_log_of
 from kdissect.spark.ranges import RANGE_BYTES, find_ranges
+from kdissect.spark.values import from_json
 from kdissect.stats.connection_log import ConnectionLog
 from kdissect.stats.survey import Census
 from kdissect.tables import manifest
@@ -198,7 +198,7 @@ def _shuffled(
     rows = session.range(0, len(ranges), 1, len(ranges)).mapInArrow(read_ranges, shuffle.COLUMNS)
     with ExitStack() as stack:
         rows = _sorted(rows, count, stack)
-        stats = [pickle.loads(row.data) for row in rows.where(rows.part == count).select("data").collect()]
+        stats = [from_json(row.data) for row in rows.where(rows.part == count).select("data").collect()]
         rows = rows.where(rows.part < count)
         completed, skipped = shuffle.completed(stats, count, job.options.limits)
         if completed:  # rare: only captures with fragments are sorted again
@@ -340,7 +340,7 @@ def _keep(folder: Path, known: Collection[str]) -> None:
 def _run_tasks(frame: DataFrame, work: Callable[[Iterator[Any]], Iterator[Any]]) -> list[Any]:
     """Run ``work`` on each partition; return the values that it yields."""
     rows = frame.mapInArrow(work, parts.COLUMNS).collect()
-    return [pickle.loads(row[0]) for row in rows]  # written by our own tasks
+    return [from_json(row[0]) for row in rows]
 
 
 @contextmanager

@@ -11,7 +11,6 @@ Holds what dissecting and writing hold (pipeline.py, tables/table_files.py).
 
 from __future__ import annotations
 
-import pickle
 from collections import Counter
 from itertools import chain
 from socket import gethostname
@@ -26,6 +25,7 @@ from kdissect.model import IdleTick
 from kdissect.net.tcp import Shard
 from kdissect.pipeline import Dissection, learned_from
 from kdissect.spark.shuffle import SortedRows
+from kdissect.spark.values import known, to_json
 from kdissect.stats.connection_log import ConnectionLog
 from kdissect.tables.export import PartResult, write_part
 
@@ -46,6 +46,7 @@ COLUMNS = "result binary"
 _SCHEMA = pa.schema([("result", pa.binary())])
 
 
+@known
 class WorkerPart(NamedTuple):
     """What a worker wrote.
 
@@ -62,6 +63,7 @@ class WorkerPart(NamedTuple):
     read: ReadResult | None = None
 
 
+@known
 class ReadResult(NamedTuple):
     """What was counted while reading the captures."""
 
@@ -75,13 +77,13 @@ def probe_token(token: Path, batches: Iterable[Any]) -> Iterator[Any]:
     """Check for a file that the driver created; yield this machine's name, and whether the file exists."""
     for _ in batches:
         pass
-    yield _pickled((gethostname(), token.exists()))
+    yield _row((gethostname(), token.exists()))
 
 
 def learn_shard(job: ExportJob, shards: int, batches: Iterable[Any]) -> Iterator[Any]:
     """Yield the ``LearnedFacts`` of each shard whose number is in the column ``id``."""
     for number in _numbers(batches):
-        yield _pickled(learned_from(job.paths, job.options, Shard(number, shards), key_log=job.key_log))
+        yield _row(learned_from(job.paths, job.options, Shard(number, shards), key_log=job.key_log))
 
 
 def write_shard(
@@ -121,11 +123,11 @@ def write_shard(
             )
             written = _written(job, number, [dissection], log)
             if number:
-                yield _pickled(written)
+                yield _row(written)
                 continue
             warnings = [*capture.warnings, *([] if packets.fault is None else [packets.fault])]
             read = ReadResult(capture.sources, log.census, warnings, Counter(dissection.skipped))
-            yield _pickled(written._replace(read=read))
+            yield _row(written._replace(read=read))
 
 
 def learn_shuffled(job: ExportJob, end_ns: int, batches: Iterable[Any]) -> Iterator[Any]:
@@ -133,7 +135,7 @@ def learn_shuffled(job: ExportJob, end_ns: int, batches: Iterable[Any]) -> Itera
     facts = LearnedFacts(job.options.limits, job.options.names)
     for dissection in _alone(job, SortedRows(batches, job.paths), end_ns):
         dissection.learn(facts)
-    yield _pickled(facts)
+    yield _row(facts)
 
 
 def write_shuffled(
@@ -154,7 +156,7 @@ def write_shuffled(
     part = first.column("part")[0].as_py()
     log = ConnectionLog(job.options.limits)
     rows = SortedRows(chain((first,), rest), job.paths)
-    yield _pickled(_written(job, part, _alone(job, rows, end_ns, observer=log, learned=learned), log))
+    yield _row(_written(job, part, _alone(job, rows, end_ns, observer=log, learned=learned), log))
 
 
 def _numbers(batches: Iterable[Any]) -> Iterator[int]:
@@ -178,5 +180,5 @@ def _written(job: ExportJob, part: int, dissections: Iterable[Dissection], log: 
     return WorkerPart(gethostname(), result, filter_.notes)
 
 
-def _pickled(value: Any) -> Any:
-    return pa.RecordBatch.from_arrays([pa.array([pickle.dumps(value)], pa.binary())], schema=_SCHEMA)
+def _row(value: Any) -> Any:
+    return pa.RecordBatch.from_arrays([pa.array([to_json(value)], pa.binary())], schema=_SCHEMA)

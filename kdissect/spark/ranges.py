@@ -169,11 +169,11 @@ def open_range(range_: Range, limits: Limits = DEFAULT) -> tuple[Source, Iterato
     if not range_.start:
         source = Source(range_.path, limits)
         return source, packets_of(source)
-    part = _FileTail(range_, limits)
+    part = FileTail(range_, limits)
     return part, part.read()
 
 
-class _FileTail(Source):
+class FileTail(Source):
     """A file, read from the start of a range."""
 
     def __init__(self, range_: Range, limits: Limits) -> None:

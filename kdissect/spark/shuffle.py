@@ -13,14 +13,13 @@ A row is a bundle of consecutive segments of one connection:
     rank                index of the file
     number              number of the first packet
     heads               ``_HEAD`` of each segment
-    data                the payloads; in a row for the driver, which has no heads, a pickled ``RangeStats``
+    data                the payloads; in a row for the driver, which has no heads, a ``RangeStats`` as JSON
 
 Holds incomplete bundles, which have a common limit, and at most ``_FRAGMENT_BYTES`` of fragments.
 """
 
 from __future__ import annotations
 
-import pickle
 from heapq import heappop, heappush, heapreplace
 from itertools import count, groupby
 from operator import attrgetter
@@ -37,6 +36,7 @@ from kdissect.net.ip import INCOMPLETE, Datagram, Fragment
 from kdissect.net.link import ETHERNET
 from kdissect.net.tcp import Segments, connection_key, reversed_ends
 from kdissect.spark.ranges import open_range
+from kdissect.spark.values import known, to_json
 from kdissect.stats.survey import Census, FileCount
 from kdissect.tables import arrow  # noqa: F401  (keeps pyarrow from loading pandas)
 
@@ -85,6 +85,7 @@ _FRAGMENT_COST = 256
 _new = tuple.__new__  # half the time of calling the class of a named tuple
 
 
+@known
 class WaitingFragment(NamedTuple):
     """A fragment of a datagram that its range does not complete; ``packet`` has no data."""
 
@@ -93,6 +94,7 @@ class WaitingFragment(NamedTuple):
     packet: Packet
 
 
+@known
 class RangeStats(NamedTuple):
     """What a range contains apart from segments.
 
@@ -163,7 +165,7 @@ def bundled(place: int, ranges: Sequence[Range], parts: int, limits: Limits) -> 
     if fragments.dropped:
         source.warn(f"{fragments.dropped:,} IP fragments dropped: too many to match with other ranges")
     stats = RangeStats(place, range_, source, census, segments.skipped, reading.fault, waiting)
-    yield _batch([(parts, b"", 0, 0, 0, 0, b"", pickle.dumps(stats))])
+    yield _batch([(parts, b"", 0, 0, 0, 0, b"", to_json(stats))])
 
 
 class _Reading:

@@ -11,9 +11,9 @@ from kdissect.tables.record_bodies import Opener, with_records
 from kdissect.text.style import Times
 from kdissect.text.table import RecordTable
 from kdissect.text.tree import ExchangeTree, RecordTree
+from tests.attack.mutation import mutated
 from tests.record_batches import Item, batch, entries
 from tests.record_exchanges import fetch, opened, produce
-from tests.test_mutations import mutated
 
 RAW = batch([Item(), Item()])
 

@@ -23,6 +23,8 @@ from kdissect.tables.manifest import FOLDER, MANIFEST
 from kdissect.tables.rows import TABLES
 from kdissect.tables.spark_schema import ddl
 from samples.golden import ROOT, captures, name_of
+from tests.attack.test_packets import DAMAGE as CHANGES
+from tests.attack.test_packets import TALKS
 from tests.damage import DAMAGES
 from tests.exchange_factory import connection, exchange
 from tests.exports import (
@@ -36,8 +38,6 @@ from tests.exports import (
     part,
     unpacked,
 )
-from tests.test_fuzz import DAMAGE as CHANGES
-from tests.test_fuzz import TALKS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -92,7 +92,7 @@ def test_of_damaged_captures_too(name: str, damage: str, tmp_path: Path) -> None
 
 
 def test_of_any_packets(tmp_path: Path) -> None:
-    """Bytes, times and lengths that Kafka never sends, as in tests/test_fuzz.py."""
+    """Bytes, times and lengths that Kafka never sends, as in tests/attack/test_packets.py."""
     for seed in range(8):
         random = Random(seed)
         packets = list(random.choice(TALKS))

@@ -9,8 +9,8 @@ from kdissect.kafka import schema
 from kdissect.kafka.internal.topics import open_control_record
 from kdissect.model import Embedded
 from kdissect.tables.values import json_bytes
+from tests.attack.mutation import mutated
 from tests.kafka.internal.framed import FAMILIES, Framed, every_case, framed, framing_of, shown
-from tests.test_mutations import mutated
 
 if TYPE_CHECKING:
     from tests.kafka.random_bodies import Case

@@ -18,11 +18,11 @@ from kdissect.kafka.internal.payloads import (
 from kdissect.model import Anomaly, Body, Embedded, Exchange
 from kdissect.tables.values import json_bytes
 from kdissect.text.outline import BodyContext, outline
+from tests.attack.mutation import mutated
 from tests.exchange_factory import connection, exchange
 from tests.kafka.encoder import fill
 from tests.kafka.internal.framed import encoded, every_case, framed, framing_of, shown
 from tests.kafka.random_bodies import Case, cases, random_body, rpc_messages
-from tests.test_mutations import mutated
 
 CONSUMER, CONNECT = GroupProtocol("consumer", "range"), GroupProtocol("connect", "sessioned")
 STICKY, COOPERATIVE = GroupProtocol("consumer", "sticky"), GroupProtocol("consumer", "cooperative-sticky")

@@ -9,7 +9,7 @@ from kdissect.kafka.internal import payloads
 from kdissect.limits import DEFAULT, Limits
 from kdissect.model import Anomaly
 from kdissect.tables.values import json_bytes
-from tests.test_mutations import mutated
+from tests.attack.mutation import mutated
 
 metrics_pb2 = pytest.importorskip("opentelemetry.proto.metrics.v1.metrics_pb2")
 

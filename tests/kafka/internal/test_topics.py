@@ -15,10 +15,10 @@ from kdissect.kafka.internal.topics import (
 )
 from kdissect.model import Embedded, Withheld
 from kdissect.tables.values import json_bytes
+from tests.attack.mutation import mutated
 from tests.kafka.encoder import fill
 from tests.kafka.internal.framed import encoded, every_case, framed, framing_of, prefix, shown
 from tests.kafka.random_bodies import Case
-from tests.test_mutations import mutated
 
 TOPICS = {
     "group_coordinator": "__consumer_offsets",

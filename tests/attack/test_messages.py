@@ -7,27 +7,21 @@ import contextlib
 import io
 import os
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 
 from kdissect import CaptureError, dissect, open_capture
 from kdissect.anomalies import CATALOGUE
 from kdissect.kafka.bodies import decode_exchange
-from kdissect.kafka.headers import read_request_header, response_header_version
 from kdissect.model import ANSWERED, ConnectionInfo, Endpoint, Exchange
 from kdissect.tables.lines import CsvLines, JsonLines
 from kdissect.text.style import COLORED, Times
 from kdissect.text.table import ExchangeTable
 from kdissect.text.tree import ExchangeTree
+from tests.attack.mutation import pairs
 from tests.captures import pcap
-from tests.frames import frame, request_payload
-from tests.kafka.encoder import encoder
-from tests.kafka.random_bodies import cases, random_body, rpc_messages
+from tests.frames import frame
 from tests.test_pipeline import talk
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 INFO = ConnectionInfo("0123456789ab", Endpoint("10.0.0.1", 40000), Endpoint("10.0.0.2", 9092))
 FRAMES = 10_000
@@ -57,40 +51,6 @@ class EverySink:
         self.binary.truncate()
 
 
-def pairs(random: Random) -> Iterator[tuple[int, int, bytes, bytes]]:
-    """(api key, version, request, response), every layout in turn."""
-    by_key: dict[tuple[int | None, int], dict[str, bytes]] = {}
-    for case in cases(rpc_messages()):
-        if case.draft is None:
-            body = encoder(case.message, case.version)(random_body(case.layout, random))
-            by_key.setdefault((case.message.api_key, case.version), {})[case.message.kind] = body
-    for (key, version), bodies in by_key.items():
-        assert key is not None
-        complete = request_payload(key, version)
-        request = complete[: read_request_header(complete).body_pos] + bodies["request"]
-        header = b"\0\0\0\1" + b"\0" * response_header_version(key, version)
-        yield key, version, request, header + bodies["response"]
-
-
-def mutated(payload: bytes, random: Random, keep: int) -> bytes:
-    """Some bytes changed, some cut out or put in; the first ``keep`` stay."""
-    out = bytearray(payload)
-    for _ in range(random.randint(1, 6)):
-        place = random.randint(keep, len(out))
-        what = random.randrange(4)
-        if what == 0 and place < len(out):
-            out[place] = random.choice((0, 1, 0x7F, 0x80, 0xFF, random.randrange(256)))
-        elif what == 1:
-            out[place : place + random.randrange(9)] = b""
-        elif what == 2:
-            out[place:place] = random.randbytes(random.randrange(9))
-        else:
-            out[place : place + 4] = random.choice(
-                (b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\x00\x10\x00\x00")
-            )
-    return bytes(out)
-
-
 @pytest.mark.parametrize(
     ("seed", "least"), [(20261121, FRAMES), pytest.param(1, DEEP_FRAMES, marks=pytest.mark.deep)]
 )
@@ -102,7 +62,7 @@ def test_mutated_frames_become_anomalies(seed: int, least: int) -> None:
     while frames < least:
         for key, version, request, response in layouts:
             complete = random.random() < 0.9
-            request_bytes, response_bytes = mutated(request, random, 8), mutated(response, random, 4)
+            request_bytes, response_bytes = request.damaged(random), response.damaged(random)
             exchange = Exchange(
                 INFO,
                 1,

@@ -17,8 +17,8 @@ from kdissect.limits import Limits
 from kdissect.model import Interface, Packet
 from kdissect.net.tcp import Segments, endpoints
 from kdissect.tables.lines import JsonLines
+from tests.attack.mutation import mutated
 from tests.segments import ipv4, link, tcp
-from tests.test_mutations import mutated
 from tests.test_pipeline import talk
 
 if TYPE_CHECKING:

@@ -1,0 +1,121 @@
+"""What a task returns -> JSON -> the same in the driver.
+
+Not pickled: the bytes pass through the disks and networks of a cluster, and whoever can change a pickle runs
+code in the driver. Here they can only become plain values and instances of ``_CLASSES``, whose own code does
+not run. Everything that JSON does not have is a list of a type's name and its content: ``["tuple", [1, 2]]``.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kdissect.capture.source import FileFormat, InterfaceStatistics, Source
+from kdissect.exchanges.learned import LearnedFacts, Listeners
+from kdissect.limits import Limits
+from kdissect.model import Endpoint, Interface, Packet
+from kdissect.net.ip import Datagram, Fragment
+from kdissect.query.filters import FilterNotes
+from kdissect.query.records import RecordMatches
+from kdissect.spark.ranges import FileTail, Range
+from kdissect.stats.survey import Census, FileCount, InterfaceCount
+from kdissect.tables.export import PartResult
+from kdissect.tables.table_files import FinishedFile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_CLASSES: dict[str, type] = {
+    each.__name__: each
+    for each in (
+        *(
+            Census,
+            Datagram,
+            Endpoint,
+            FileCount,
+            FileFormat,
+            FileTail,
+            FilterNotes,
+            FinishedFile,
+            Fragment,
+            Interface,
+        ),
+        *(InterfaceCount, InterfaceStatistics, LearnedFacts, Limits, Listeners, Packet, PartResult, Range),
+        *(RecordMatches, Source),
+    )
+}
+_SEQUENCES: dict[str, Callable[[Any], Any]] = {"list": list, "tuple": tuple, "set": set}
+_MAPPINGS: dict[str, Callable[[Any], Any]] = {"dict": dict, "Counter": Counter}
+
+
+def to_json(value: Any) -> bytes:
+    """Encode a value.
+
+    Raises:
+        TypeError: it has a type that is not known here.
+    """
+    return json.dumps(_plain(value)).encode("ascii")
+
+
+def from_json(data: bytes) -> Any:
+    """Decode a value.
+
+    Raises:
+        ValueError, KeyError, TypeError: ``to_json`` did not write this.
+    """
+    return _value(json.loads(data))
+
+
+def known(cls: type) -> type:
+    """A decorator: instances of this class can be encoded."""
+    _CLASSES[cls.__name__] = cls
+    return cls
+
+
+def _plain(value: Any) -> Any:
+    cls = type(value)
+    name = cls.__name__
+    if value is None or cls in (bool, int, float, str):
+        return value
+    if cls in (list, tuple, set):
+        return [name, [_plain(each) for each in value]]
+    if cls in (dict, Counter):
+        return [name, [[_plain(key), _plain(each)] for key, each in value.items()]]
+    if cls is bytes:
+        return [name, b64encode(value).decode("ascii")]
+    if isinstance(value, Path):
+        return ["Path", str(value)]
+    if _CLASSES.get(name) is not cls:
+        raise TypeError(f"{cls.__module__}.{name} is not in {__name__}")
+    if issubclass(cls, tuple):
+        return [name, [_plain(each) for each in value]]
+    return [name, [[attribute, _plain(getattr(value, attribute))] for attribute in _attributes(value)]]
+
+
+def _value(plain: Any) -> Any:
+    if not isinstance(plain, list):
+        return plain
+    name, content = plain
+    if name in _SEQUENCES:
+        return _SEQUENCES[name](map(_value, content))
+    if name in _MAPPINGS:
+        return _MAPPINGS[name]({_value(key): _value(each) for key, each in content})
+    if name == "bytes":
+        return b64decode(content)
+    if name == "Path":
+        return Path(content)
+    cls = _CLASSES[name]
+    if issubclass(cls, tuple):
+        return tuple.__new__(cls, map(_value, content))
+    result = object.__new__(cls)
+    for attribute, each in content:
+        object.__setattr__(result, attribute, _value(each))  # some are frozen
+    return result
+
+
+def _attributes(value: Any) -> list[str]:
+    slots = [name for cls in type(value).__mro__ for name in getattr(cls, "__slots__", ())]
+    return [*slots, *getattr(value, "__dict__", ())]

@@ -1,0 +1,201 @@
+"""Damaged captures through every command, each process with limits on memory and time.
+
+A case is a damaged message, packet or file. A run may end with an error in one line; it may not take long,
+fail because of a bug, or print a control character. The seed that leads to a failure is in its message.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import time
+from random import Random
+from typing import TYPE_CHECKING
+
+import lz4.frame
+import pytest
+import zstandard
+
+from kdissect.cli.terminal import OK, USAGE
+from tests.attack.mutation import mutated, pairs
+from tests.attack.runs import Result, run_all
+from tests.attack.test_packets import DAMAGE
+from tests.captures import pcap, pcapng
+from tests.frames import sized
+from tests.segments import TCP, Talk, ipv4, link
+from tests.test_hostile import assert_harmless
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from kdissect.model import Packet
+    from tests.attack.mutation import Pair
+
+IS_DEEP = os.environ.get("KDISSECT_HYPOTHESIS") == "deep"
+MINUTES = float(os.environ.get("KDISSECT_ATTACK_MINUTES", "20" if IS_DEEP else "0.2"))
+CASES = 5_000
+EXCHANGES = 30  # in a capture
+CAPTURES_AT_ONCE = 12
+NEXT_SEED = "kdissect/attack"  # in pytest's cache
+
+AS_KAFKA = ("-d", "tcp.port==9092,kafka")
+TEXT = [
+    ("read",), ("read", "-V", "--full"), ("read", "-x", "--records"), ("read", "-V", "--check-crcs"),
+    ("read", "-V", "--records"), ("read", "-q"), ("records",), ("records", "-V"), ("summary",),
+    ("summary", "--groups", "--lag"), ("summary", "--transactions", "--findings"),
+    ("summary", "--by", "client"), ("check",),
+]  # fmt: skip
+DATA = [
+    ("read", "--json", "--records"), ("read", "--csv"), ("records", "--json"), ("records", "--csv"),
+    ("summary", "--json", "--groups", "--versions"), ("check", "--json"),
+]  # fmt: skip
+WRITERS = [("export", "--records", "-o"), ("export", "--format", "parquet", "-o"), ("read", "-q", "-w")]
+
+
+def fragments(packet: Packet, random: Random) -> Iterator[bytes]:
+    """The IP packet in pieces that are shuffled, overlap, or do not reach the end."""
+    payload = packet.data[34:]
+    pieces = []
+    for start in range(0, len(payload), 256):
+        end = start + 256 + random.choice((0, 0, 0, 8, -8))
+        more = end < len(payload) or random.random() < 0.1
+        pieces.append((start + random.choice((0, 0, 0, 0, 8)), more, payload[start:end]))
+    if random.random() < 0.5:
+        random.shuffle(pieces)
+    identification = random.randrange(1 << 16)
+    for offset, more, piece in pieces:
+        data = ipv4(
+            "10.0.0.1",
+            "10.0.0.2",
+            piece,
+            protocol=TCP,
+            identification=identification,
+            offset=offset,
+            more=more,
+        )
+        yield link(data)
+
+
+def conversation(messages: list[Pair], random: Random) -> list[Packet]:
+    """These requests and responses, some of them damaged, on one connection."""
+    talk = Talk(("10.0.0.1", random.randrange(1024, 65536)), mss=random.choice((90, 536, 1460, 60_000)))
+    talk.handshake()
+    for number, pair in enumerate(messages, 1):
+        correlation_id = number.to_bytes(4, "big")
+        request, response = pair.request.damaged(random), pair.response.damaged(random)
+        talk.client_sends(damaged_frame(request[:4] + correlation_id + request[8:], random))
+        talk.broker_sends(damaged_frame(correlation_id + response[4:], random))
+    return (talk.finish() if random.random() < 0.5 else talk).packets
+
+
+def damaged_frame(payload: bytes, random: Random) -> bytes:
+    """With its size, which sometimes is another."""
+    if random.random() > 0.03:
+        return sized(payload)
+    return random.choice((0, 1, 7, 1 << 30, 0xFFFFFFFF, len(payload) + 5)).to_bytes(4, "big") + payload
+
+
+def capture(messages: list[Pair], random: Random) -> bytes:
+    packets = conversation(messages, random)
+    for _ in range(random.choice((0, 0, 1, 5))):
+        random.choice(DAMAGE)(packets, random.randrange(len(packets)), random)
+    timed: list[tuple[int, bytes]] = []
+    for packet in packets:
+        pieces = fragments(packet, random) if random.random() < 0.05 else (packet.data,)
+        timed += [(max(0, packet.time_ns) % (1 << 61), data) for data in pieces]
+    form = random.choice((pcap, pcapng))
+    if form is pcap:
+        timed = [(time_ns % (1 << 62), data) for time_ns, data in timed if time_ns < (1 << 32) * 10**9]
+    file = form(timed)
+    if random.random() < 0.2:
+        file = file[:24] + mutated(file[24:], random, 0)
+    packers: tuple[Callable[[bytes], bytes], ...] = (
+        bytes, bytes, bytes, bytes, gzip.compress, lz4.frame.compress, zstandard.compress
+    )  # fmt: skip
+    file = random.choice(packers)(file)
+    return mutated(file, random, 4) if random.random() < 0.1 else file
+
+
+class Attack:
+    """Captures with damage, and the runs over them.
+
+    Attributes:
+        cases, runs: how many so far.
+        slowest_s: processor time of the slowest run.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._messages: list[Pair] = []
+        self.cases = self.runs = 0
+        self.slowest_s = 0.0
+
+    def attack(self, seed: int, commands: int) -> None:
+        """Make some captures from a seed, and run some commands over each.
+
+        Raises:
+            AssertionError: a run ended as none may.
+        """
+        random = Random(seed)
+        command_lines = []
+        for number in range(CAPTURES_AT_ONCE):
+            path = self._folder / f"{seed}-{number}.pcap"
+            path.write_bytes(capture(self._next(random), random))
+            output = self._folder / f"{seed}-{number}.out"
+            for command in random.sample(TEXT + DATA + WRITERS, commands):
+                target = (str(output) + command[-2].strip("-"),) if command in WRITERS else ()
+                command_lines.append((*command, *target, *random.choice((AS_KAFKA, AS_KAFKA, ())), str(path)))
+        results = run_all(command_lines)
+        for result in results:
+            check(result, seed)
+        self.cases += CAPTURES_AT_ONCE * 2 * EXCHANGES
+        self.runs += len(results)
+        self.slowest_s = max(self.slowest_s, *(result.cpu_s for result in results))
+        for path in self._folder.glob("*.pcap"):
+            path.unlink()
+
+    def __str__(self) -> str:
+        return (
+            f"{self.cases:,} damaged messages in {self.runs:,} runs; the slowest took {self.slowest_s:.1f} s"
+        )
+
+    def _next(self, random: Random) -> list[Pair]:
+        if len(self._messages) < EXCHANGES:
+            self._messages = list(pairs(random))
+            random.shuffle(self._messages)
+        return [self._messages.pop() for _ in range(EXCHANGES)]
+
+
+def check(result: Result, seed: int) -> None:
+    why = f"seed {seed}: kdissect {' '.join(result.arguments)}\n{result.err}"
+    assert result.status in (OK, USAGE), why
+    assert "a bug in kdissect" not in result.err, why
+    assert_harmless(result.err)
+    if not {"--json", "--csv"}.intersection(result.arguments):
+        assert_harmless(result.out)
+
+
+def test_damaged_captures_through_the_commands(tmp_path: Path) -> None:
+    attack = Attack(tmp_path)
+    seed = 0
+    while attack.cases < CASES:
+        attack.attack(seed, commands=2)
+        seed += 1
+    assert attack.runs > 160
+
+
+@pytest.mark.deep
+def test_more_of_them_where_the_last_run_stopped(
+    tmp_path: Path, pytestconfig: pytest.Config, report_line: Callable[[str, str], None]
+) -> None:
+    assert pytestconfig.cache is not None
+    attack = Attack(tmp_path)
+    first = seed = pytestconfig.cache.get(NEXT_SEED, 1_000)
+    end = time.monotonic() + 60 * MINUTES
+    while time.monotonic() < end:
+        attack.attack(seed, commands=8)
+        seed += 1
+        pytestconfig.cache.set(NEXT_SEED, seed)
+    report_line(f"seeds {first} to {seed - 1}: {attack}", "attack")
+    assert attack.runs
