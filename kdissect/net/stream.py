@@ -178,8 +178,7 @@ class Stream:
             if low < until:
                 self._insert(index, _part(piece, advance(base, low), advance(base, until)))
             elif held is not None:
-                until = min(high, distance(base, held.end))
-                self._overlap(index, held, _part(piece, advance(base, low), advance(base, until)), counts)
+                index, until = self._overlap(index, low, high, piece, counts)
             index += 1
             low = until
         if self.held == before:
@@ -233,19 +232,40 @@ class Stream:
         self.held += PIECE_COST + len(piece.payload)
         pieces.insert(index, piece)
 
-    def _overlap(self, index: int, held: Piece, part: Piece, counts: Counter[str]) -> None:
-        """``part`` was captured again: keep the lower of the two acknowledgments, and ignore its bytes."""
-        counts["overlapping_bytes"] += distance(part.start, part.end)
-        self.repeated_bytes += distance(part.start, part.end)
-        skip = distance(held.start, part.start)
-        held_bytes = held.payload[skip : skip + len(part.payload)]
-        repeated = part.payload[: len(held_bytes)]
-        if held_bytes != repeated:
-            counts["conflicting_bytes"] += sum(a != b for a, b in zip(held_bytes, repeated, strict=True))
-        if held.acknowledges is not None and (
-            part.acknowledges is None or distance(part.acknowledges, held.acknowledges) > 0
-        ):
-            self.pieces[index] = held._replace(acknowledges=part.acknowledges)
+    def _overlap(
+        self, index: int, low: int, high: int, piece: Piece, counts: Counter[str]
+    ) -> tuple[int, int]:
+        """Bytes ``low`` to at most ``high`` after ``next`` were captured again: keep the lower of the two
+        acknowledgments, and ignore its bytes. All at once up to the end of the run of pieces from ``index``,
+        because a segment can overlap hundreds of small ones.
+
+        Returns:
+            Index of the last of these pieces, and where the overlap ends.
+        """
+        base, pieces, last = self.next, self.pieces, index
+        while (end := (pieces[last].end - base) & SEQUENCE_MASK) < high:
+            if last + 1 == len(pieces) or pieces[last + 1].start != pieces[last].end:
+                break
+            last += 1
+        until, held = min(high, end), pieces[index : last + 1]
+        counts["overlapping_bytes"] += until - low
+        self.repeated_bytes += until - low
+        start, own = distance(base, held[0].start), distance(base, piece.start)
+        known = [(start, b"".join([each.payload for each in held]))]
+        if len(known[0][1]) < end - start:  # some packets were truncated
+            known = [(distance(base, each.start), each.payload) for each in held]
+        for start, payload in known:
+            begin, stop = max(low, start), min(until, start + len(payload))
+            repeated, before = piece.payload[begin - own : stop - own], payload[begin - start : stop - start]
+            if repeated != before:
+                counts["conflicting_bytes"] += sum(a != b for a, b in zip(before, repeated, strict=False))
+        acknowledges = piece.acknowledges
+        for place, each in enumerate(held, index):
+            if each.acknowledges is not None and (
+                acknowledges is None or distance(acknowledges, each.acknowledges) > 0
+            ):
+                pieces[place] = each._replace(acknowledges=acknowledges)
+        return last, until
 
     def _emit(self, piece: Piece, out: list[Data | Gap]) -> None:
         if piece.payload:

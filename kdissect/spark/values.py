@@ -1,6 +1,6 @@
 """What a task returns -> JSON -> the same in the driver.
 
-Not pickled: the bytes pass through the disks and networks of a cluster, and whoever can change a pickle runs
+Not pickled: the bytes pass through the disks and networks of a cluster, and changing a pickle there would run
 code in the driver. Here they can only become plain values and instances of ``_CLASSES``, whose own code does
 not run. Everything that JSON does not have is a list of a type's name and its content: ``["tuple", [1, 2]]``.
 """

@@ -1,0 +1,155 @@
+"""Credentials that real clients used, searched for in every output, in 13 encodings. They are known from how
+the samples were recorded, or found in the raw bytes of the files: what kdissect redacts plays no part in it.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import hmac
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import pytest
+from click.testing import CliRunner
+from prometheus_client import generate_latest
+
+from kdissect import dissect, open_capture
+from kdissect.cli.main import kdissect
+from kdissect.limits import DEFAULT
+from kdissect.stats.facts import Facts
+from kdissect.stats.pulse import Pulse
+from kdissect.text.metrics import Metrics
+from samples.golden import captures, name_of
+from tests.terminal import Terminal
+from tests.test_secrets import exported
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# Passwords and salts of samples/README.md, as far as they are on the wire.
+PASSWORDS = (
+    b"wonderland-7", b"looking-glass-9", b"wrong-pass", b"alice-secret", b"through-the-looking-glass",
+    b"salt-of-alice", b"salt-of-bob", b"salt-of-carol", b"of-no-use",
+)  # fmt: skip
+SCRAM = re.compile(rb"(?:,p|,s|[^a-z]v)=([A-Za-z0-9+/]{20,}={0,2})")
+"""Proofs, salts and signatures (RFC 5802)."""
+TOKEN = re.compile(rb"[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]*")
+"""A JSON web token, as in SASL/OAUTHBEARER."""
+TOKEN_ID = re.compile(rb"[A-Za-z0-9_-]{22}")
+"""Of a delegation token, whose secret is derived from it."""
+BY_DEFAULT = ("kafka-4-sasl", "tansu-sasl", "kafka-4-kraft")
+
+COMMANDS = [
+    ("read",), ("read", "-V", "--full", "--records"), ("read", "-x", "--full", "--records"),
+    ("read", "--json", "--records"), ("read", "--csv", "--records"), ("read", "-q"),
+    ("records", "-V", "--full"), ("records", "--json"), ("records", "--csv"),
+    ("summary", "--groups", "--lag", "--versions", "--transactions", "--findings"),
+    ("summary", "--json"), ("check",), ("check", "--json"),
+]  # fmt: skip
+
+
+def encodings(secret: bytes) -> Iterator[str]:
+    """What the secret would look like in an output, without white space."""
+    text = secret.decode("latin-1")
+    yield text
+    yield secret.hex()
+    yield secret.hex().upper()
+    for lead in range(3):  # wherever it begins in what is encoded; the characters that only it determines
+        skip = (0, 2, 3)[lead]
+        yield base64.b64encode(bytes(lead) + secret).decode()[skip : -4 or None]
+    yield base64.urlsafe_b64encode(secret).decode()[:-4]
+    yield "\0".join(text)  # UTF-16
+    yield text[::-1]
+    yield ",".join(map(str, secret))
+    yield "".join(f"\\x{byte:02x}" for byte in secret)
+    yield json.dumps(text)[1:-1]
+    yield quote(secret, safe="")
+
+
+def plain(path: Path) -> bytes:
+    data = path.read_bytes()
+    return gzip.decompress(data) if path.suffix == ".gz" else data
+
+
+def credentials(path: Path) -> set[bytes]:
+    data = plain(path)
+    salted = hashlib.pbkdf2_hmac("sha256", b"through-the-looking-glass", b"salt-of-carol", 4096)
+    tokens = (hmac.digest(b"of-no-use", each, "sha512") for each in set(TOKEN_ID.findall(data)))
+    known = {each for each in (*PASSWORDS, salted, *tokens) if each in data}
+    return known | {each for pattern in (SCRAM, TOKEN) for each in pattern.findall(data)}
+
+
+WITH = {name_of(path): known for path in captures() if (known := credentials(path))}
+PATHS = {name_of(path): path for path in captures()}
+
+
+def leaked(text: str, secrets: set[bytes]) -> list[bytes]:
+    squeezed = "".join(text.split())
+    return [secret for secret in secrets if any(form in squeezed for form in encodings(secret))]
+
+
+def test_the_samples_have_credentials() -> None:
+    assert len(WITH) >= 10
+    assert sum(map(len, WITH.values())) > 100
+    assert all(len(list(encodings(secret))) == 13 for secrets in WITH.values() for secret in secrets)
+
+
+@pytest.mark.parametrize("encoding", range(13))
+def test_each_encoding_is_recognized(encoding: int) -> None:
+    """The search can fail."""
+    secret = b"wonderland-7"
+    text = [*encodings(b"before" + secret + b"behind")][encoding]
+    assert leaked(f"... {text} ...", {secret})
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in BY_DEFAULT else pytest.mark.deep) for name in WITH]
+)
+def test_no_output_has_a_credential_of_a_client(name: str, tmp_path: Path) -> None:
+    path, secrets = PATHS[name], WITH[name]
+    for command in COMMANDS:
+        arguments = [*command, str(path)]
+        result = CliRunner().invoke(kdissect, arguments, catch_exceptions=False)
+        assert result.exit_code == 0
+        assert leaked(result.output, secrets) == [], command
+    for form in ("jsonl", "parquet"):
+        texts = exported(path, tmp_path / form, "--format", form)
+        assert leaked("".join(texts.values()), secrets) == [], form
+
+
+@pytest.mark.parametrize("name", ["kafka-4-sasl", "tansu-sasl"])
+def test_neither_metrics_nor_the_dashboard_have_one(name: str, tmp_path: Path) -> None:
+    path, secrets = PATHS[name], WITH[name]
+    pulse = Pulse()
+    metrics = Metrics(DEFAULT, pulse.now, lambda: (0, 0))
+    with open_capture(path) as packets:
+        for exchange in dissect(packets):
+            facts = Facts(exchange)
+            pulse.feed(facts)
+            metrics.feed(facts)
+    assert leaked(generate_latest(metrics.registry).decode(), secrets) == []
+    file = tmp_path / "plain.pcap"
+    file.write_bytes(plain(path))
+    with Terminal("live", "-", "--top", size=(200, 50), stdin=str(file)) as terminal:
+        for key in "123456789":
+            terminal.press(key)
+            terminal.shows("quit")
+        terminal.press("q")
+        terminal.ends()
+        assert leaked(terminal.output.decode(), secrets) == []
+
+
+def test_no_output_has_the_secrets_of_a_key_log() -> None:
+    keys = Path("samples/tls.keys")
+    lines = [line.split() for line in keys.read_bytes().splitlines() if not line.startswith(b"#")]
+    secrets = {bytes.fromhex(secret.decode()) for _, _, secret in lines} | {b"wonderland-7"}
+    for command in COMMANDS:
+        arguments = [*command, "--tls-keylog", str(keys), "samples/tls.pcap"]
+        result = CliRunner().invoke(kdissect, arguments, catch_exceptions=False)
+        assert result.exit_code == 0
+        assert leaked(result.output, secrets) == [], command
