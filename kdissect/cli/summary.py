@@ -48,7 +48,7 @@ Examples:
 
 Percentiles are computed from service times: latency without the time that a request waited behind
 others, for a quota, for a retransmission, for records or for group members. N is the number of service
-times. The table Waits has the rest. Details: docs/columns.md.
+times. The table Waits shows the rest. Details: docs/columns.md.
 """
 
 

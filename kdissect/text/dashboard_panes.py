@@ -214,8 +214,8 @@ def _times(row: FailureNow | RebalanceNow) -> int | None:
 
 def _where(row: FailureNow | RebalanceNow) -> str:
     if isinstance(row, FailureNow):
-        failure, note = row.failure, "expected" if row.is_expected else ""
-        return facts(f"{failure.api} of {failure.client}", named("topic", failure.topic), note)
+        failure, note = row.failure, "expected: " if row.is_expected else ""
+        return facts(f"{note}{failure.api} of {failure.client}", named("topic", failure.topic))
     rebalance = row.rebalance
     return facts(
         row.group,

@@ -90,11 +90,11 @@ def test_a_dashboard_at_80x24(tmp_path: Path) -> None:
         screen.press("4")
         screen.until(lambda: screen.lines[3].startswith("GROUP") and "rebalancing" in screen.text)
         screen.press("5")
-        screen.shows("rebalance 10 -> 11", "restless, 1 member, mortal timed out")
+        screen.shows("rebalance gen 10 -> 11", "restless, 1 member, mortal timed out")
         screen.press("p?")
         screen.shows("PAUSED", "sort by another column")
         screen.press("h")
-        screen.shows("rebalance 10 -> 11")
+        screen.shows("rebalance gen 10 -> 11")
         screen.press("q")
         assert screen.ends() == OK
         assert screen.is_as_before()
@@ -105,7 +105,9 @@ def test_all_panes_at_200x50_and_a_terminal_that_changes(tmp_path: Path) -> None
     with piped(tmp_path, size=LARGE) as dashboard:
         screen = dashboard.terminal
         dashboard.write(STORM)
-        screen.shows("1 APIs ", "2 Topics ──", "3 Clients ", "4 Groups ──", "Heartbeat", "rebalance 10 -> 11")
+        screen.shows(
+            "1 APIs ", "2 Topics ──", "3 Clients ", "4 Groups ──", "Heartbeat", "rebalance gen 10 -> 11"
+        )
         assert any(line.startswith("Heartbeat") and " spread " in line for line in screen.lines)
         screen.resize(SMALL)
         screen.until(lambda: screen.lines[3].startswith("API") and "q quit" in screen.lines[-1])
