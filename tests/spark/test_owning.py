@@ -35,7 +35,7 @@ def test_a_long_enough_look_back_loses_only_handshakes(name: str, tmp_path: Path
         assert rows(tmp_path, table, but, split=FILES) == rows(tmp_path, table, but, split="none"), table
 
 
-@pytest.mark.parametrize("files", [5, 37, 200])
+@pytest.mark.parametrize("files", [5, 37, pytest.param(200, marks=pytest.mark.deep)])
 def test_what_a_deadline_brings_is_of_one_file(files: int, tmp_path: Path) -> None:
     """Requests that a reset left unanswered, wherever files end, and whenever tasks notice it."""
     pieces(packets_of(ROOT / "samples" / "kafka-4-transactions.pcap"), tmp_path, files)
