@@ -86,9 +86,10 @@ def shows_summary(choice: bool | None, *, quiet: bool) -> bool:
 class LiveSummary:
     """Counts exchanges."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, *, is_recorded: bool) -> None:
         from kdissect.stats.summarizer import PARTS, Summarizer
 
+        self._is_recorded = is_recorded
         self._summarizer = Summarizer(limits, parts=frozenset(PARTS))
         self.feed = self._summarizer.feed
         self.connect = self._summarizer.connect
@@ -112,7 +113,7 @@ class LiveSummary:
         from kdissect.text import summary_page
         from kdissect.text.overview import overview
 
-        yield overview(summary, columns)
+        yield overview(summary, columns, is_recorded=self._is_recorded)
         shown = replace(viewed(summary, None), brokers=[], clients=[], slowest=[])
         for section in summary_page.sections(shown, limit=ROWS, narrow=True):
             if section.left_out:
@@ -340,7 +341,10 @@ def live(count: int | None, lists: bool, summary: bool | None, **options: Any) -
     output = ExchangeOutput.take(options, {"--top": monitor_choice.top})
     tally_text = StringIO()
     tally = ExchangeTally(tally_text)
-    live_summary = LiveSummary(query.limits) if shows_summary(summary, quiet=output.quiet) else None
+    live_summary = None
+    if shows_summary(summary, quiet=output.quiet):
+        is_recorded = source.target is not None or source.follow is not None
+        live_summary = LiveSummary(query.limits, is_recorded=is_recorded)
     with (
         source.open(query, None if tables is None else tables.folder) as ongoing,
         open_live_export(tables, query, source.names) as export,

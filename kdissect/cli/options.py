@@ -323,7 +323,7 @@ _traffic_options = combine(
         multiple=True,
         metavar="FILE",
         shell_complete=complete_files,
-        help="Decrypt TLS with this key log (as written by SSLKEYLOGFILE), or with those in a directory. "
+        help="Decrypt TLS with this key log (in the format of SSLKEYLOGFILE), or with all in this directory. "
         "Secrets in a pcapng file are used without this option.",
     ),
     click.option("--show-secrets", is_flag=True, help="Show credentials, which are redacted by default."),
@@ -375,7 +375,13 @@ filter_options = combine(
         "ones).",
         codes.error_names,
     ),
-    _criterion("kind", "KIND", f"One of {', '.join(KINDS)}.", lambda: KINDS),
+    _criterion(
+        "kind",
+        "KIND",
+        "One of answered, unanswered (the capture has no response), unacknowledged (acks=0: there is none), "
+        "orphan (the capture has no request).",
+        lambda: KINDS,
+    ),
     _criterion("slower-than", "TIME", "Minimum latency: 50ms, 1.5s."),
     _criterion("bigger-than", "SIZE", "Minimum frame size of request or response: 1000, 64KB, 1MiB."),
     _criterion(

@@ -58,7 +58,7 @@ anomalies after "!". On a narrow terminal some columns are omitted; files and pi
 @command(epilog=EXAMPLES)
 @input_options
 @preference_option
-@names_option(f"{WINDOW}; {WHOLE} if a filter names topics of a file")
+@names_option(f"{WINDOW}; {WHOLE} for files if a filter names a topic")
 @filter_options
 @exchange_option("Show only this exchange.")
 @click.option("-c", "--count", type=at_least(1), metavar="N", help="Stop after showing N exchanges.")

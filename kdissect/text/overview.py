@@ -57,15 +57,16 @@ class _ScreenBlock(NamedTuple):
     left_out: int = 0
 
 
-def overview(summary: Summary, width: int | None) -> PageSection:
+def overview(summary: Summary, width: int | None, *, is_recorded: bool = True) -> PageSection:
     """The first screen.
 
     Args:
         summary: with all parts.
         width: of the terminal; None: lines are not cut.
+        is_recorded: whether there is a file that other commands can read.
     """
     blocks = [*_verdicts(summary), *filter(None, (_findings(summary), _groups(summary), _errors(summary)))]
-    blocks += filter(None, (_unanswered(summary), _more(summary)))
+    blocks += filter(None, (_unanswered(summary), _more(summary, is_recorded=is_recorded)))
     return _section(blocks, width)
 
 
@@ -209,7 +210,7 @@ def _unanswered(summary: Summary) -> _ScreenBlock | None:
     return _ScreenBlock("unanswered", items, max(0, count - len(items))) if items else None
 
 
-def _more(summary: Summary) -> _ScreenBlock | None:
+def _more(summary: Summary, *, is_recorded: bool) -> _ScreenBlock | None:
     """What else there is, and the command that shows it."""
     groups, lag, versions = summary.group_history or (), summary.lag or (), summary.versions
     producers = summary.transactions.producers if summary.transactions else ()
@@ -235,4 +236,7 @@ def _more(summary: Summary) -> _ScreenBlock | None:
         commands.append(f"{_COMMAND}summary {' '.join(option for option, *_ in shown)} FILE")
     if summary.quality is not None and summary.quality.verdict != GOOD:
         commands.append(f"{_COMMAND}check FILE")
-    return _ScreenBlock(_MORE, [*items, ("; ".join(commands), _FAINT)]) if commands else None
+    if not commands:
+        return None
+    before = "" if is_recorded else "record with -w FILE, then: "
+    return _ScreenBlock(_MORE, [*items, (before + "; ".join(commands), _FAINT)])

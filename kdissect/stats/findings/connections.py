@@ -180,8 +180,8 @@ class BrokerCloses(ConnectionRule):
     severity = WARNING
     title = "A broker closes connections (FIN) right after a request, without a response."
     when = (
-        f"Within {_RIGHT_AFTER_NS // SECOND_NS} s of a request that brokers do not hold on purpose (a long "
-        f"poll, JoinGroup, SyncGroup); error at {_OFTEN} connections."
+        f"Within {_RIGHT_AFTER_NS // SECOND_NS} s of a request, except those that brokers hold on purpose "
+        f"(long polls, JoinGroup, SyncGroup); error at {_OFTEN} connections."
     )
     advice = (
         "See the broker's log for the reason: an unsupported version, a request larger than "
@@ -307,8 +307,8 @@ class ConnectionRefused(Unreachable):
     severity = WARNING
     title = "Connections to a Kafka listener are refused."
     when = (
-        "Any attempt to reach an endpoint selected with -d, or one where a broker responded in the "
-        f"capture; error at {_OFTEN} attempts if no later one succeeds. Scans and floods are not "
+        "Any refused attempt to connect to an endpoint that is selected with -d, or where a broker responded "
+        f"in the capture; error at {_OFTEN} attempts if no later one succeeds. Scans and floods are not "
         "reported."
     )
     advice = (
@@ -694,7 +694,7 @@ class ReconnectLoop(ConnectionRule):
 
     name = "reconnect-loop"
     severity = ERROR
-    title = "A client keeps reconnecting, and none of its requests is served."
+    title = "A client keeps reconnecting, and most of its connections end without a served request."
     when = (
         f"{_LOOP} connections from one address to one broker in a minute, {_SHARE:.0%} of which end without "
         "a response to anything except ApiVersions and SASL requests."
