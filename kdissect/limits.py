@@ -124,8 +124,8 @@ class Limits:
     connection_idle_ns: int = _bound(
         15 * MINUTE_NS,
         "TCP connections",
-        "How long a connection may be idle before it counts as closed. Brokers close idle connections after 10 "
-        "minutes (connections.max.idle.ms); the capture may have missed it.",
+        "How long a connection may be idle before it counts as closed. Brokers close idle connections after "
+        "10 minutes (connections.max.idle.ms); the capture may have missed it.",
     )
     ended_connections: int = _bound(
         10_000,
@@ -394,8 +394,8 @@ class Limits:
     metric_labels: int = _bound(
         500,
         "dashboard and metrics",
-        "Topics, clients, groups, APIs and errors with separate metrics, of each. Each is a time series that Prometheus keeps for "
-        "weeks; everything else is counted together.",
+        "Topics with metrics of their own; also clients, groups, APIs and errors. Each is a time series that "
+        "Prometheus keeps for weeks; everything else is counted together.",
     )
 
     listeners: int = _bound(

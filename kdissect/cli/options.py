@@ -378,8 +378,8 @@ filter_options = combine(
     _criterion(
         "kind",
         "KIND",
-        "One of answered, unanswered (the capture has no response), unacknowledged (acks=0: there is none), "
-        "orphan (the capture has no request).",
+        "One of answered, unanswered (no response captured), unacknowledged (acks=0), orphan (no request "
+        "captured).",
         lambda: KINDS,
     ),
     _criterion("slower-than", "TIME", "Minimum latency: 50ms, 1.5s."),
