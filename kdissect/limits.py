@@ -394,7 +394,7 @@ class Limits:
     metric_labels: int = _bound(
         500,
         "dashboard and metrics",
-        "Topics with metrics of their own; also clients, groups, APIs and errors. Each is a time series that "
+        "Topics with separate metrics; also clients, groups, APIs and errors. Each is a time series that "
         "Prometheus keeps for weeks; everything else is counted together.",
     )
 
