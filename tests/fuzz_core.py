@@ -22,8 +22,8 @@ from random import Random
 
 from kdissect import native
 from kdissect.cli.main import main
+from tests.attack.mutation import mutated
 from tests.captures import pcap
-from tests.test_mutations import mutated
 from tests.test_offload import BUSY, SAMPLES, Timed, damaged, mixed, timed
 
 COMMANDS = ("read", "read --json", "records", "records --json")
