@@ -355,3 +355,23 @@ def test_a_stream_sees_the_files_of_a_ring(bucket: Bucket, tmp_path: Path) -> No
         assert {file.ring for file in files} == {f"{url}/ring-.pcapng"}
     with open_capture(*(file.path for file in files)) as capture:
         assert len(list(capture)) == len(packets_of(SAMPLE))
+
+
+@pytest.mark.spark
+@pytest.mark.deep
+@pytest.mark.parametrize("split", ["single", "shards", "shuffle"])
+def test_spark_decodes_from_a_store(
+    split: str, bucket: Bucket, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for name, sample in SAMPLES.items():
+        bucket.put(name, sample.read_bytes())
+    options = ("--format", "parquet", "--tables", "exchanges,records,connections")
+    expected = run(capsys, "export", *options, *map(str, SAMPLES.values()), "-o", str(tmp_path / "export"))
+    command = ("spark", "decode", *options, "--split", split, "--master", "local[2]")
+    _, err = spawn(*command, f"{bucket.url}/*", "-o", str(tmp_path / "decode")).communicate(timeout=600)
+    assert "exchanges" in rows_in(expected.err)
+    assert rows_in(err.decode()) == rows_in(expected.err)
+
+
+def rows_in(report: str) -> str:
+    return report.rpartition("rows: ")[2]
