@@ -310,8 +310,8 @@ def test_a_panic_in_places_costs_only_speed(tmp_path: Path, monkeypatch: pytest.
         nothing = {"pcap_places": lambda *_: None, "pcapng_places": lambda *_: None}
         with monkeypatch.context() as broken:
             broken.setattr(native, "core", SimpleNamespace(**(vars(core) | nothing)))
-            found = blocks_of(form(timed(SAMPLES["quickstart"])), tmp_path)
-        assert [[*each.packets] for each in found] == [[*each.packets] for each in expected]
+            actual = blocks_of(form(timed(SAMPLES["quickstart"])), tmp_path)
+        assert [[*each.packets] for each in actual] == [[*each.packets] for each in expected]
 
 
 def outcome(path: Path) -> list[Any]:

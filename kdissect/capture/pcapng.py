@@ -435,12 +435,12 @@ def packet_blocks(
                     if is_odd:
                         raise section.packet_error(pos, captured)
                     clock = section.clock(index, pos)
-                found = None
+                of_core = None
                 if native.core is not None and not places and high < clock.plain_below:
                     exact = clock.plain_below, clock.tick_ns
-                    found = native.core.pcapng_places(data, pos, section.is_little, index, exact, limit)
-                if found is not None:
-                    stepped, pos = found
+                    of_core = native.core.pcapng_places(data, pos, section.is_little, index, exact, limit)
+                if of_core is not None:
+                    stepped, pos = of_core
                     number += len(stepped)
                     source.packets, time_ns = number - not_packets, stepped[-1][0]
                     yield PacketBlock(number - len(stepped) + 1, clock.interface, data, stepped)

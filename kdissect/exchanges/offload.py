@@ -107,7 +107,7 @@ class Offload:
         kafka: the dissection of each; None if it is excluded.
         memory: of all connections.
         limits: to respect.
-        lines: if given, the core also writes lines of exchanges, as long as nothing has to come before them.
+        lines: if given, the core also writes lines of exchanges, each in its turn.
     """
 
     def __init__(
