@@ -312,7 +312,8 @@ class Dissection:
             for event in events:
                 items += self._dissect(*event)
             before, waiting = waiting, connections.waiting_since_ns
-            if items or not events or not waiting is before is None:
+            may_be_queued = self._queue is not None and not events
+            if items or may_be_queued or not waiting is before is None:
                 yield events, items, self._held_since(waiting)
         for events in self._plaintext(self._last_events()):
             yield events, [item for event in events for item in self._dissect(*event)], None

@@ -31,22 +31,11 @@ if TYPE_CHECKING:
 _CLASSES: dict[str, type] = {
     each.__name__: each
     for each in (
-        *(
-            Census,
-            Datagram,
-            Endpoint,
-            FileCount,
-            FileFormat,
-            FileTail,
-            FilterNotes,
-            FinishedFile,
-            Fragment,
-            Interface,
-        ),
-        *(InterfaceCount, InterfaceStatistics, LearnedFacts, Limits, Listeners, Packet, PartResult, Range),
-        *(RecordMatches, Source),
+        Census, Datagram, Endpoint, FileCount, FileFormat, FileTail, FilterNotes, FinishedFile, Fragment,
+        Interface, InterfaceCount, InterfaceStatistics, LearnedFacts, Limits, Listeners, Packet, PartResult,
+        Range, RecordMatches, Source,
     )
-}
+}  # fmt: skip
 _SEQUENCES: dict[str, Callable[[Any], Any]] = {"list": list, "tuple": tuple, "set": set}
 _MAPPINGS: dict[str, Callable[[Any], Any]] = {"dict": dict, "Counter": Counter}
 
