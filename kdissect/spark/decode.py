@@ -90,6 +90,7 @@ class DecodeResult(NamedTuple):
         counts: ``Dissection.counts`` of all tasks, and ``unresolved topic IDs``.
         skipped: number of packets not dissected, by reason.
         notes: of the filters of all tasks.
+        complete: whether all captures were read to their ends.
     """
 
     split: str
@@ -103,6 +104,7 @@ class DecodeResult(NamedTuple):
     counts: Counter[str]
     skipped: Counter[str]
     notes: FilterNotes
+    complete: bool
 
 
 def decode(
@@ -154,7 +156,7 @@ def decode(
     with locked(folder, export.mode):
         missing = manifest.missing(folder, tables, manifest_job, overwrite=overwrite)
         if not missing:
-            return DecodeResult(split, 0, {}, 0, 0, 0, divided.faults, [], Counter(), Counter(), notes)
+            return DecodeResult(split, 0, {}, 0, 0, 0, divided.faults, [], Counter(), Counter(), notes, True)
         cores = _cores(session, folder)
         own = replace(export, folder=folder, tables=tuple(missing))
         key_log = key_log_of(options, divided.paths)
@@ -241,6 +243,7 @@ def _read(job: ExportJob, stats: Sequence[RangeStats], skipped: Counter[str]) ->
         name, source = each.range.path, each.source
         first = sources.setdefault(name, source)
         first.bytes_read = source.bytes_read
+        first.failed |= source.failed
         first.interfaces.update(source.interfaces)
         first.statistics.update(source.statistics)
         census.merge(each.census)
@@ -290,7 +293,8 @@ def _finished(
         "last_packet": None if span is None else timestamp(span[1]),
     }
     end = {"clock": clock, "packets": packets, "warnings": read.warnings}
-    output.close(read.sources, read.warnings, complete=True, end=end)
+    complete = not (any(part.failed for part in written) or any(source.failed for source in read.sources))
+    output.close(read.sources, read.warnings, complete=complete, end=end)
     counts = sum((each.counts for each in results), Counter[str]())
     counts["packets"] = packets
     ids, named = (set().union(*(each.ids[place] for each in results)) for place in (0, 1))
@@ -311,6 +315,7 @@ def _finished(
         counts,
         read.skipped,
         notes,
+        complete,
     )
 
 

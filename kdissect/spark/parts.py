@@ -55,12 +55,14 @@ class WorkerPart(NamedTuple):
         result: the files and counts of the part.
         notes: of its filter.
         read: the captures and their warnings, from the first shard; otherwise None.
+        failed: whether a capture could not be read to its end; of shards.
     """
 
     host: str
     result: PartResult
     notes: FilterNotes
     read: ReadResult | None = None
+    failed: bool = False
 
 
 @known
@@ -121,7 +123,7 @@ def write_shard(
                 shard=Shard(number, shards),
                 key_log=job.key_log,
             )
-            written = _written(job, number, [dissection], log)
+            written = _written(job, number, [dissection], log)._replace(failed=capture.failed)
             if number:
                 yield _row(written)
                 continue

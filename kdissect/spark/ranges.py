@@ -207,6 +207,7 @@ class FileTail(Source):
                 break
             yield from packets
         except (OSError, CaptureError) as error:
+            self.failed = isinstance(error, OSError)
             raise CaptureError(self.format_error(error)) from error
 
 

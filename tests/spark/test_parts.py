@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 from collections import Counter
+from functools import partial
+from io import FileIO
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
 
+from kdissect.capture import stores
 from kdissect.capture.reader import open_capture
 from kdissect.errors import UsageError
 from kdissect.spark import parts
@@ -127,6 +132,38 @@ def test_damaged_files(tmp_path: Path, cut: int) -> None:
         names.append(str(tmp_path / name))
     check(names, tmp_path)
     check(names[1:2], tmp_path / "alone")
+
+
+def test_files_that_could_not_be_read_to_their_ends_are_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk, or a store, fails from the third quarter on: not damage, so another run may read more."""
+    name = str(SAMPLES["kafka-4-basics"])
+    most = Path(name).stat().st_size * 3 // 4
+    monkeypatch.setattr("kdissect.capture.source.FILE_BLOCK_BYTES", 4096)
+    for way, write in {"single": alone, "shards": partial(in_shards, count=3), "shuffle": decoded}.items():
+        with monkeypatch.context() as broken:
+            broken.setattr(stores, "open_file", lambda name: Failing(name, most))
+            done = write([name], tmp_path / way)
+        assert not done.complete, way
+        assert 0 < done.rows["exchanges"] < rows(name, "exchanges").total()
+        assert any("broken" in warning for warning in done.warnings)
+        manifests = (tmp_path / way).glob("*/_kdissect/manifest.json")
+        assert {json.loads(path.read_text())["complete"] for path in manifests} == {False}
+    assert alone([name], tmp_path / "again").complete
+
+
+class Failing(FileIO):
+    """A file that cannot be read behind a place."""
+
+    def __init__(self, name: str, most: int) -> None:
+        super().__init__(name)
+        self._most = most
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if self.tell() + (size or 0) > self._most:
+            raise OSError(errno.EIO, "broken")
+        return super().read(size)
 
 
 def test_names_of_topics_come_from_other_parts(tmp_path: Path) -> None:

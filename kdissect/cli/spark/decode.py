@@ -17,7 +17,7 @@ from kdissect.cli.help import command
 from kdissect.cli.options import filter_options, input_options, names_option
 from kdissect.cli.run import Query, report_totals, report_unnamed
 from kdissect.cli.spark import target_options
-from kdissect.cli.terminal import warn
+from kdissect.cli.terminal import FAILED, warn
 from kdissect.options import PARQUET, WHOLE
 from kdissect.phrases import facts, many, size
 from kdissect.spark.session import session
@@ -105,13 +105,18 @@ def _report(result: DecodeResult, folder: Path, query: Query) -> None:
     if not result.rows:
         warn(f"{folder} already has this export; use --overwrite to redo it")
         return
-    report_totals(result, shown=result.rows.get("exchanges", result.counts["exchanges"]), complete=True)
+    report_totals(
+        result, shown=result.rows.get("exchanges", result.counts["exchanges"]), complete=result.complete
+    )
     report_unnamed(query)
     if unresolved := result.counts["unresolved topic IDs"]:
         warn(f"{many(unresolved, 'topic ID')} whose name is in none of the captures")
     rows = facts(*(f"{name} {count:,}" for name, count in result.rows.items()))
     by = many(result.tasks, "task")
     warn(f"{many(result.files, 'file')} of {size(result.bytes)} written to {folder} by {by}; rows: {rows}")
+    if not result.complete:
+        warn("the export is incomplete; run the same command again to complete it")
+        raise click.exceptions.Exit(FAILED)
 
 
 # ------------------------------------------------------------------------------------------------------------
