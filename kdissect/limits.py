@@ -194,8 +194,8 @@ class Limits:
     inflated_always_exchanges: int = _bound(
         256,
         "record batches",
-        "Exchanges of a connection to which `inflated_always_bytes` applies. For later ones it shrinks in "
-        "proportion to their number, to a tenth for number 2,560. So all small bombs of a long connection "
+        "Exchanges of a connection to which `inflated_always_bytes` applies. For the Nth after that, it is "
+        "multiplied by 256/N: at number 2,560 a tenth is left. So all small bombs of a long connection "
         "inflate to a few GiB more than `inflated_ratio` allows.",
     )
     inflated_ratio: int = _bound(

@@ -119,7 +119,12 @@ def table_options(
             text="File compression; Spark reads a compressed JSON file in a single task. [default: none; "
             "Parquet: zst]",
         ),
-        option("--tables", type=_to_tables, metavar="TABLE,...", text="Tables to write; see below."),
+        option(
+            "--tables",
+            type=_to_tables,
+            metavar="TABLE,...",
+            text="Tables to write; kdissect export --help-all lists them.",
+        ),
         option(
             "--bodies",
             type=click.Choice(["none", *BODIES, BOTH]),

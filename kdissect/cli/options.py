@@ -324,7 +324,7 @@ _traffic_options = combine(
         metavar="FILE",
         shell_complete=complete_files,
         help="Decrypt TLS with this key log (in the format of SSLKEYLOGFILE), or with all in this directory. "
-        "Secrets in a pcapng file are used without this option.",
+        "Secrets in an uncompressed pcapng file are used without this option.",
     ),
     click.option("--show-secrets", is_flag=True, help="Show credentials, which are redacted by default."),
 )

@@ -69,8 +69,8 @@ anomalies after "!". On a narrow terminal some columns are omitted; files and pi
     callback=to_local,
     metavar="FILE",
     help="Write the packets of connections that have a matching exchange to a pcapng file. An existing file "
-    "is replaced; - is stdout. Input from a pipe is buffered in a temporary file. Connections that carry, or "
-    "may carry, credentials are omitted unless --show-secrets is given.",
+    "is replaced; - is stdout. Input from a pipe is buffered in a temporary file. Connections whose "
+    "packets show, or may show, credentials are omitted unless --show-secrets is given.",
 )
 @click.option(
     "--with-keys",
