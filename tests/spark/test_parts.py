@@ -161,7 +161,7 @@ class Failing(FileIO):
         self._most = most
 
     def read(self, size: int | None = -1, /) -> bytes:
-        if self.tell() + (size or 0) > self._most:
+        if self.seek(0, os.SEEK_CUR) + (size or 0) > self._most:
             raise OSError(errno.EIO, "broken")
         return super().read(size)
 
