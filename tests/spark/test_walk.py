@@ -21,6 +21,7 @@ PAGE = ROOT / "docs" / "spark.md"
 SAMPLES = ("kafka-4-lag", "kafka-4-storm", "kafka-4-quota")
 MASTER = "spark://host:7077"
 LOCAL_CLUSTER = "local-cluster[2,1,1024]"
+IS_DEEP = os.environ.get("KDISSECT_HYPOTHESIS") == "deep"
 
 WALK = """
 import shlex, sys, traceback
@@ -152,7 +153,7 @@ def first_block() -> str:
 
 @pytest.mark.spark
 @pytest.mark.deep
-@pytest.mark.parametrize("master", ["local[1]", LOCAL_CLUSTER])
+@pytest.mark.parametrize("master", ["local[1]", LOCAL_CLUSTER] if IS_DEEP else ["local[1]"])
 def test_the_first_block_in_plain_python(master: str, tmp_path: Path) -> None:
     """The environment is not activated: the first ``python3`` is another one."""
     capture_folder(tmp_path)
