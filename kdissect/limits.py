@@ -194,9 +194,9 @@ class Limits:
     inflated_always_exchanges: int = _bound(
         256,
         "record batches",
-        "Exchanges of a connection to which `inflated_always_bytes` applies. For the Nth after that, it is "
-        "multiplied by 256/N: at number 2,560 a tenth is left. So all small bombs of a long connection "
-        "inflate to a few GiB more than `inflated_ratio` allows.",
+        "Exchanges of a connection to which `inflated_always_bytes` applies. Later ones get less: "
+        "number N gets 256/N of it, so number 2,560 a tenth. All small bombs of a long connection together "
+        "then inflate to at most a few GiB more than `inflated_ratio` allows.",
     )
     inflated_ratio: int = _bound(
         250,
@@ -377,7 +377,7 @@ class Limits:
     pulse_rows: int = _bound(
         500,
         "dashboard and metrics",
-        "Rows per table of the dashboard, a few KB each; idle rows are removed within a minute.",
+        "Rows per table of the dashboard, a few KB each; idle rows are removed after a minute.",
     )
     pulse_group_events: int = _bound(
         100,

@@ -55,7 +55,7 @@ OLD_SPELLINGS = {
 
 EXAMPLES = """\b
 Examples:
-  kdissect help read          all options of kdissect read, as kdissect read --help-all
+  kdissect help read          same as kdissect read --help-all
   kdissect help spark decode
 """
 

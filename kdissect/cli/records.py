@@ -177,7 +177,7 @@ empty or new.
 @click.option(
     "--template",
     metavar="TEXT",
-    help="Write each record in this format, as kcat -f: '%t %p %o %k %s\\n'; see below.",
+    help="Write each record in this format, like kcat -f: '%t %p %o %k %s\\n'; see below.",
 )
 @click.option(
     "-o",
