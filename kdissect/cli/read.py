@@ -115,8 +115,8 @@ def read(
     """Show the exchanges (requests and their responses) in a capture.
 
     FILE is pcap or pcapng, optionally compressed with gzip, zstd or lz4, a directory of such files, or a glob
-    in quotes; each may be the URL of an object store, such as s3://bucket/x.pcap. - is stdin. Several files
-    are merged by time. Kafka is recognized on any port. In lines, "!" marks anomalies.
+    in quotes; each may be a URL, such as s3://bucket/x.pcap. - is stdin. Several files are merged by time.
+    Kafka is recognized on any port. In lines, "!" marks anomalies.
     """
     query = Query.take(options, names=WINDOW)
     output = ExchangeOutput.take(options, {"-w": target is not None})

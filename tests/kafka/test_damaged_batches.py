@@ -342,7 +342,7 @@ def complete_count(parts: list[Batch]) -> list[Batch]:
             so_far = result[-1]
             assert part.first == len(so_far.records)
             assert (part.number, part.anomalies) == (so_far.number, so_far.anomalies)
-            records = so_far.records + part.records
+            records = [*so_far.records, *part.records]
             result[-1] = so_far._replace(records=records, elsewhere=so_far.number - len(records))
         else:
             result.append(part)
