@@ -10,9 +10,14 @@ from __future__ import annotations
 import re
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from xdist.scheduler import LoadScopeScheduling
 
+if TYPE_CHECKING:
+    from xdist.workermanage import WorkerController
+
+SPARK = "spark"
 ROOT = Path(__file__).resolve().parent.parent
 TALKS = re.compile(r"^from tests\.(cli\.living|loopback|terminal) import", re.MULTILINE)
 
@@ -21,12 +26,19 @@ TALKS = re.compile(r"^from tests\.(cli\.living|loopback|terminal) import", re.MU
 def unit(file: str) -> str:
     """The unit of a file of tests, which is named as in a test's id."""
     if "/spark/" in file:
-        return "spark"
+        return SPARK
     return "live" if TALKS.search((ROOT / file).read_text(encoding="utf-8")) else file
 
 
 class Units(LoadScopeScheduling):
-    """Gives each process a unit after the other; that of most tests first."""
+    """Gives each process a unit after the other; that with Spark, which takes longest, first, then that of most
+    tests.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         return unit(nodeid.partition("::")[0])
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        if SPARK in self.workqueue:
+            self.workqueue.move_to_end(SPARK, last=False)
+        super()._assign_work_unit(node)
