@@ -31,8 +31,8 @@ def unit(file: str) -> str:
 
 
 class Units(LoadScopeScheduling):
-    """Gives each process a unit after the other; that with Spark, which takes longest, first, then that of most
-    tests.
+    """Gives each process a unit after the other; that with Spark first, which takes longest, then that of
+    most tests.
     """
 
     def _split_scope(self, nodeid: str) -> str:
