@@ -68,7 +68,7 @@ def _expand(name: str, exclude: Path | None) -> Iterator[str]:
     elif path.is_dir():
         yield from _in_folder(path, exclude)
     elif stores.WILDCARDS.isdisjoint(name) or path.exists():
-        yield name  # a pipe, or missing: opening it will tell
+        yield name  # a pipe, or missing: reported when it is opened
     else:
         names = {each for one in without_braces(name) for each in glob(one, recursive=True)}  # noqa: PTH207
         if not names:  # Path.glob takes no absolute pattern
@@ -104,7 +104,7 @@ def _in_store(url: str) -> list[str]:
     """
     listed = stores.listing(url)
     if not listed:
-        return [url]  # missing: opening it will tell
+        return [url]  # missing: reported when it is opened
     files = []
     for name, status in listed.items():
         *folders, last = name.removeprefix(url).strip("/").split("/")

@@ -42,7 +42,6 @@ _BATCH_FIELDS = (
     "base_sequence",
     "records_count",
 )
-_OFFSET = Struct(">q")
 _ORIGIN = Struct(">q19xq")  # base offset and base timestamp
 _LOG_OVERHEAD = 12  # offset and size: the size field counts what follows it
 _MIN_ENTRY = _ENTRY.size

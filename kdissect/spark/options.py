@@ -200,7 +200,7 @@ class SourceOptions(Options):
         try:
             modified_ns = status(path).modified_ns
         except OSError:
-            return True  # opening it will tell
+            return True  # reported when it is opened
         return (after_ns is None or modified_ns > after_ns) and (before_ns is None or modified_ns < before_ns)
 
     def needs_names(self, shown: Iterable[str]) -> bool:
