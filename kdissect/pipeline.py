@@ -402,8 +402,15 @@ class Dissection:
             or self._watcher is not None
         ):
             return connections
-        kafka, memory, limits = self._kafka_connections, self._memory, self._limits
-        offload = Offload(connections, kafka, memory, limits, self._lines)
+        offload = Offload(
+            connections,
+            self._kafka_connections,
+            self._open,
+            self._memory,
+            self._limits,
+            opens=not (self._ports or self._kafka_ports),
+            lines=self._lines,
+        )
         if self._lines is not None:
             self._queue = offload
         return offload

@@ -4,11 +4,14 @@
 //! segment is checked as a whole before it has any effect: its place in the stream, the header of each
 //! request that it completes, and that each response answers the oldest request. If anything is odd, the
 //! connection is as it was before, and goes back to Python, which takes that segment.
+//!
+//! A connection is lent by Python, or opened here by its SYN ([`Opening`]). The end of the latter is usual if
+//! nothing is outstanding; see also net/duplex.py.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use crate::packet::{Segment, ACK, CONTROL};
+use crate::packet::{Segment, ACK, CONTROL, FIN, RST, SYN};
 use crate::Odd;
 
 pub const CLIENT: usize = 0;
@@ -28,6 +31,9 @@ pub struct Limits {
     pub pending_bytes: usize,
     pub pending_age_ns: i64,
     pub connection_idle_ns: i64,
+    pub reorder_window_ns: i64,
+    /// The farthest from the next byte that a RST may be.
+    pub reach: u32,
 }
 
 /// What must be known about the requests of an API in one version.
@@ -49,12 +55,20 @@ pub enum BeforeAcks {
 /// Says what is usual. None: requests of this API and version are left to Python.
 pub trait Apis {
     fn usual(&mut self, api_key: i16, api_version: i16) -> Option<Usual>;
+
+    /// Whether a connection whose client first sends this frame is recognized at once.
+    fn is_first(&mut self, frame: &[u8]) -> bool;
+
+    /// Whether a SYN between these ends opens a connection, as far as Python knows.
+    fn may_open(&mut self, ends: &[u8]) -> bool;
 }
 
 /// What decides whether a frame is usual.
 pub struct Rules<'a, A> {
     pub limits: &'a Limits,
     pub apis: &'a mut A,
+    /// All segments up to this time have been delivered.
+    pub ticked_ns: i64,
 }
 
 /// The packet that carries a segment.
@@ -134,10 +148,74 @@ pub struct Direction {
     pub size: usize,
     /// Time of the first byte of the size field.
     pub start_ns: i64,
+    /// Time of the FIN, which is the byte before `next`.
+    pub fin_ns: Option<i64>,
+}
+
+impl Direction {
+    fn is_at_boundary(&self) -> bool {
+        self.size == 0 && self.prefix.is_empty()
+    }
+}
+
+/// A segment without payload, for Python to take again.
+#[derive(Debug, Clone, Copy)]
+pub struct Bare {
+    pub packet: Packet,
+    pub sequence: u32,
+    pub acknowledgment: u32,
+    pub flags: u8,
+}
+
+impl Bare {
+    pub fn new(segment: &Segment<'_>, packet: Packet) -> Self {
+        Bare {
+            packet,
+            sequence: segment.sequence,
+            acknowledgment: segment.acknowledgment,
+            flags: segment.flags,
+        }
+    }
+}
+
+/// What is known of a connection that was opened here. Its client has sent the SYN.
+#[derive(Debug)]
+pub struct Opening {
+    pub syn: Bare,
+    pub syn_ack: Option<Bare>,
+    /// Correlation ID of the first request; None before it.
+    pub first_id: Option<i32>,
+    /// Whether the broker sent payload.
+    pub is_answered: bool,
+    /// Time of the first RST, side and segment of the latest one.
+    pub reset: Option<(i64, usize, Bare)>,
+    /// Until when it waits: for a SYN-ACK, or after its end for segments that are late in the capture.
+    pub due_ns: Option<i64>,
+    /// When it becomes idle, at the earliest.
+    pub idle_ns: i64,
+}
+
+/// What a segment was.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// The next one, as most are.
+    Next,
+    /// The SYN-ACK.
+    Opened,
+    /// The FIN that was missing.
+    Finished,
+    /// After that.
+    AfterClose,
+    /// The first RST.
+    Reset,
+    /// Another one.
+    Repeated,
 }
 
 #[derive(Debug)]
 pub struct Connection<X> {
+    /// None: it was lent by Python.
+    pub opening: Option<Opening>,
     pub directions: [Direction; 2],
     /// Latest time of a segment, and of one with payload.
     pub now_ns: i64,
@@ -186,8 +264,173 @@ impl<X> Connection<X> {
         partial + self.bytes + EXCHANGE_COST * self.waiting.len()
     }
 
+    /// The connection that a SYN opens.
+    pub fn open(segment: &Segment<'_>, packet: Packet, limits: &Limits) -> Self {
+        let mut directions = [Direction::default(), Direction::default()];
+        directions[CLIENT].next = segment.sequence.wrapping_add(1);
+        Connection {
+            opening: Some(Opening {
+                syn: Bare::new(segment, packet),
+                syn_ack: None,
+                first_id: None,
+                is_answered: false,
+                reset: None,
+                due_ns: Some(packet.time_ns.saturating_add(limits.reorder_window_ns)),
+                idle_ns: packet.time_ns.saturating_add(limits.connection_idle_ns),
+            }),
+            directions,
+            now_ns: packet.time_ns,
+            last_ns: 0,
+            completed: 0,
+            last_id: None,
+            steady: 0,
+            waiting: VecDeque::new(),
+            bytes: 0,
+            taken: 1,
+        }
+    }
+
+    /// Whether both sides have sent a FIN.
+    pub fn is_finished(&self) -> bool {
+        self.directions.iter().all(|each| each.fin_ns.is_some())
+    }
+
+    /// Whether only the SYN was captured.
+    pub fn is_half_open(&self) -> bool {
+        self.opening
+            .as_ref()
+            .is_some_and(|opening| opening.syn_ack.is_none())
+    }
+
+    /// Since when it waits, as in duplex.py.
+    pub fn waiting_since_ns(&self) -> Option<i64> {
+        let opening = self.opening.as_ref()?;
+        if opening.syn_ack.is_none() {
+            Some(opening.syn.packet.time_ns)
+        } else if opening.reset.is_some() {
+            opening.due_ns
+        } else {
+            None
+        }
+    }
+
+    /// Whether nothing is left to say of it if it ends here.
+    fn is_settled(&self) -> bool {
+        let is_answered = |opening: &Opening| opening.is_answered || opening.first_id.is_none();
+        self.waiting.is_empty()
+            && self.directions.iter().all(Direction::is_at_boundary)
+            && self.opening.as_ref().is_some_and(is_answered)
+    }
+
     /// Takes the next segment of a direction; `done` gets the exchanges that it completes.
     pub fn feed(
+        &mut self,
+        side: usize,
+        segment: &Segment<'_>,
+        packet: Packet,
+        rules: &mut Rules<'_, impl Apis>,
+        plan: &mut Plan,
+        done: impl FnMut(u64, Request<X>, Frame),
+    ) -> Result<Effect, Odd> {
+        let is_usual = segment.flags & CONTROL == ACK;
+        let effect = match self.opening.as_mut() {
+            Some(opening) if !is_usual || opening.due_ns.is_some() => {
+                if packet.time_ns < rules.ticked_ns || opening.due_ns.is_some_and(|due| packet.time_ns >= due)
+                {
+                    return Err(Odd);
+                }
+                self.control(side, segment, packet, rules, plan, done)?
+            }
+            _ if is_usual => {
+                self.feed_next(side, segment, packet, rules, plan, done)?;
+                Effect::Next
+            }
+            _ => return Err(Odd),
+        };
+        self.now_ns = self.now_ns.max(packet.time_ns);
+        self.taken += 1;
+        Ok(effect)
+    }
+
+    /// Takes a segment that opens or ends a connection, or comes after its end.
+    fn control(
+        &mut self,
+        side: usize,
+        segment: &Segment<'_>,
+        packet: Packet,
+        rules: &mut Rules<'_, impl Apis>,
+        plan: &mut Plan,
+        done: impl FnMut(u64, Request<X>, Frame),
+    ) -> Result<Effect, Odd> {
+        let elapsed = packet.time_ns.checked_sub(self.now_ns).ok_or(Odd)?;
+        let window_ns = rules.limits.reorder_window_ns;
+        let due_ns = packet.time_ns.saturating_add(window_ns);
+        let (is_finished, is_settled) = (self.is_finished(), self.is_settled());
+        let opening = self.opening.as_mut().ok_or(Odd)?;
+        if is_finished {
+            let is_usual = segment.flags & SYN == 0 && elapsed >= -window_ns;
+            return if is_usual {
+                Ok(Effect::AfterClose)
+            } else {
+                Err(Odd)
+            };
+        }
+        if !(0..=rules.limits.connection_idle_ns).contains(&elapsed) {
+            return Err(Odd);
+        }
+        match segment.flags & CONTROL {
+            flags if opening.syn_ack.is_none() => {
+                if side == CLIENT
+                    || flags != SYN | ACK
+                    || !segment.payload.is_empty()
+                    || segment.acknowledgment != self.directions[CLIENT].next
+                {
+                    return Err(Odd);
+                }
+                opening.syn_ack = Some(Bare::new(segment, packet));
+                opening.due_ns = None;
+                self.directions[CLIENT].acknowledged = Some(segment.acknowledgment);
+                self.directions[side].next = segment.sequence.wrapping_add(1);
+                Ok(Effect::Opened)
+            }
+            flags if flags & !ACK == RST && segment.payload.is_empty() => {
+                let distance = segment.sequence.wrapping_sub(self.directions[side].next) as i32;
+                if distance.unsigned_abs() > rules.limits.reach || !is_settled {
+                    return Err(Odd);
+                }
+                let bare = Bare::new(segment, packet);
+                let is_first = opening.reset.is_none();
+                let (first_ns, ..) = *opening.reset.get_or_insert((packet.time_ns, side, bare));
+                opening.reset = Some((first_ns, side, bare));
+                if !is_first {
+                    return Ok(Effect::Repeated);
+                }
+                opening.due_ns = Some(due_ns);
+                Ok(Effect::Reset)
+            }
+            flags if flags == FIN | ACK && opening.due_ns.is_none() => {
+                let is_last = self.directions[1 - side].fin_ns.is_some();
+                if self.directions[side].fin_ns.is_some()
+                    || (is_last && !(is_settled && segment.payload.is_empty()))
+                {
+                    return Err(Odd);
+                }
+                self.feed_next(side, segment, packet, rules, plan, done)?;
+                let direction = &mut self.directions[side];
+                direction.next = direction.next.wrapping_add(1);
+                direction.fin_ns = Some(packet.time_ns);
+                if !is_last {
+                    return Ok(Effect::Next);
+                }
+                self.opening.as_mut().ok_or(Odd)?.due_ns = Some(due_ns);
+                Ok(Effect::Finished)
+            }
+            _ => Err(Odd),
+        }
+    }
+
+    /// Takes payload and acknowledgment of the next segment of a direction.
+    fn feed_next(
         &mut self,
         side: usize,
         segment: &Segment<'_>,
@@ -199,7 +442,7 @@ impl<X> Connection<X> {
         let other_next = self.directions[1 - side].next;
         let elapsed = packet.time_ns.checked_sub(self.now_ns).ok_or(Odd)?;
         if segment.sequence != self.directions[side].next
-            || segment.flags & CONTROL != ACK
+            || segment.flags & (CONTROL & !FIN) != ACK
             || !(0..=rules.limits.connection_idle_ns).contains(&elapsed)
             || (other_next.wrapping_sub(segment.acknowledgment) as i32) < 0
         {
@@ -207,23 +450,44 @@ impl<X> Connection<X> {
         }
         if segment.payload.is_empty() {
             self.directions[1 - side].acknowledged = Some(segment.acknowledgment);
-        } else {
-            let before = self.directions[side].data.len();
-            let rest = match self.plan(side, segment.payload, packet.time_ns, rules, plan) {
-                Ok(rest) => rest,
-                Err(Odd) => {
-                    self.directions[side].data.truncate(before);
-                    return Err(Odd);
-                }
-            };
-            self.carry_out(side, segment.payload, packet, plan, rest, &mut done);
-            let direction = &mut self.directions[side];
-            direction.next = direction.next.wrapping_add(segment.payload.len() as u32);
-            self.last_ns = packet.time_ns;
+            return Ok(());
         }
-        self.now_ns = packet.time_ns;
-        self.taken += 1;
+        if self.directions[side].fin_ns.is_some() || !self.is_recognized(side, segment.payload, rules) {
+            return Err(Odd);
+        }
+        let before = self.directions[side].data.len();
+        let rest = match self.plan(side, segment.payload, packet.time_ns, rules, plan) {
+            Ok(rest) => rest,
+            Err(Odd) => {
+                self.directions[side].data.truncate(before);
+                return Err(Odd);
+            }
+        };
+        self.carry_out(side, segment.payload, packet, plan, rest, &mut done);
+        let direction = &mut self.directions[side];
+        direction.next = direction.next.wrapping_add(segment.payload.len() as u32);
+        self.last_ns = packet.time_ns;
+        if let Some(opening) = self.opening.as_mut() {
+            opening.first_id = opening.first_id.or(self.last_id);
+            opening.is_answered |= side != CLIENT;
+        }
         Ok(())
+    }
+
+    /// Whether a connection that was opened here is known to be Kafka: from its first payload on, which is one
+    /// request. The broker's must not look like another protocol.
+    fn is_recognized(&self, side: usize, payload: &[u8], rules: &mut Rules<'_, impl Apis>) -> bool {
+        let Some(opening) = self.opening.as_ref() else {
+            return true;
+        };
+        match (side, opening.first_id) {
+            (CLIENT, None) => payload.split_first_chunk().is_some_and(|(size, frame)| {
+                u32::from_be_bytes(*size) as usize == frame.len() && rules.apis.is_first(frame)
+            }),
+            (_, None) => false,
+            (CLIENT, _) => true,
+            _ => opening.is_answered || payload[0] == 0,
+        }
     }
 
     /// Checks the frames that a payload completes. Its only effect is that bytes of the frame that has begun

@@ -7,12 +7,13 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 
 use crate::connection::{
-    request_header, Apis, BeforeAcks, Connection, Direction, Finished, Frame, Header, Limits, Message,
-    Packet, Request, Usual, CLIENT,
+    request_header, Apis, Bare, BeforeAcks, Connection, Direction, Finished, Frame, Header, Limits, Message,
+    Opening, Packet, Request, Usual, CLIENT,
 };
+use crate::packet::segment;
 use crate::page::{Answered, Form, Page};
 use crate::places::Places;
-use crate::stage::{Stage, Verdict};
+use crate::stage::{Counts, Stage, Verdict};
 use crate::Odd;
 
 /// Most exchanges made at a time: the garbage collector looks at more of them again and again.
@@ -23,6 +24,11 @@ const RUN: usize = 64;
 const PAGE: usize = 256;
 /// Interfaces known at a time.
 const INTERFACES: usize = 256;
+/// Introductions known at a time, and the longest one.
+const INTRODUCTIONS: usize = 1024;
+const INTRODUCTION_BYTES: usize = 1024;
+const CORRELATION_ID: std::ops::Range<usize> = 4..8;
+const API_VERSIONS: i16 = 18;
 
 /// Why `run` stopped: the block has ended or the batch is full, ...
 const TAKEN: u8 = 0;
@@ -46,13 +52,23 @@ struct Api {
 /// APIs by key and version; None: left to Python.
 type KnownApis = HashMap<(i16, i16), Option<Api>>;
 
+/// What Python says of a request: whether a connection is recognized by it if it is the first; and name and
+/// version of the client's software.
+type Introduction = (bool, Object, Object);
+
+/// What Python says of ApiVersions requests, by their bytes without correlation ID.
+#[derive(Default)]
+struct Introductions {
+    known: HashMap<Box<[u8]>, Introduction>,
+}
+
 /// Python's side of a connection that is here.
 struct Link {
-    duplex: Object,
-    connection: Object,
-    info: Object,
+    side: Side,
+    /// Shared by its exchanges, once it is needed.
+    info: Option<Object>,
     /// Software name and version, principal, SASL mechanism.
-    identity: [Object; 4],
+    identity: [Option<Object>; 4],
     client_id: Option<(Box<[u8]>, Py<PyString>)>,
     /// The cells of its ends, once they are needed.
     cells: Option<String>,
@@ -60,6 +76,13 @@ struct Link {
     queued: usize,
     latest: Order,
     is_released: bool,
+}
+
+enum Side {
+    /// Its objects: duplex and connection.
+    Lent(Object, Object),
+    /// It was opened here: ends and time of the SYN, and its number.
+    Opened(Box<[u8]>, i64, u64),
 }
 
 /// Place in the order of completion: time and packet of the response.
@@ -104,17 +127,44 @@ fn held(finished: &Finished<Object>) -> usize {
 type Partial<'py> = (Vec<u8>, Bound<'py, PyBytes>, usize, i64);
 
 /// See `run`.
-type Ran<'py> = (Bound<'py, PyList>, usize, u8, usize, Vec<Bound<'py, PyBytes>>);
+type Ran<'py> = (Vec<Step<'py>>, usize, u8, usize, Vec<Bound<'py, PyBytes>>);
+
+/// A packet that completed exchanges, or after which connections wait since another time: its index; since when;
+/// the exchanges.
+type Step<'py> = (usize, Option<i64>, Bound<'py, PyList>);
 
 /// See `release`.
-type Released<'py> = (
-    Vec<(u32, Option<u32>)>,
-    (i64, i64),
-    (u64, Option<i32>, u64, Vec<Bound<'py, PyAny>>),
-    Vec<Partial<'py>>,
-    u64,
-    Option<Order>,
+#[derive(IntoPyObject)]
+struct Released<'py> {
+    duplex: Option<Object>,
+    info: Object,
+    software: [Option<Object>; 2],
+    opening: Option<PythonOpening>,
+    streams: Vec<(u32, Option<u32>, Option<i64>)>,
+    clocks: (i64, i64),
+    pairing: (u64, Option<i32>, u64, Vec<Bound<'py, PyAny>>),
+    partial: Vec<Partial<'py>>,
+    taken: u64,
+    latest: Option<Order>,
+}
+
+/// Ends; side and segment of SYN, SYN-ACK and the latest RST; time of the first RST; correlation ID of the first
+/// request; whether there was a response; deadline; when it becomes idle.
+type PythonOpening = (
+    Object,
+    Vec<(usize, PythonBare)>,
+    Option<i64>,
+    Option<i32>,
+    bool,
+    Option<i64>,
+    i64,
 );
+
+/// See `stage::Ended`.
+type PythonEnded<'py> = (u64, Bound<'py, PyBytes>, i64, [(u32, u32); 2]);
+
+/// Packet, time, interface; sequence number, acknowledgment, flags.
+type PythonBare = (u64, i64, Object, u32, u32, u8);
 
 /// Outstanding requests: correlation ID, time, bytes, exchange, and its frame if there is no more to know of it.
 type Waiting<'py> = Vec<(i32, i64, usize, Object, Option<PythonFrame<'py>>)>;
@@ -143,26 +193,76 @@ pub struct Offload {
     links: Vec<Option<Link>>, // by slot
     interfaces: Vec<Object>,
     apis: KnownApis,
-    usual: Object,
-    exchange: Object,
-    frame: Object,
-    header: Object,
-    new: Object,
+    introductions: Introductions,
+    python: Callbacks,
     answered: Object,
     page: Option<Page>,
     queue: Queue,
+    /// The latest time in the queue so far.
+    newest_ns: i64,
     at: usize,
+    /// Index of a packet, since when connections wait after it, and exchanges completed until then.
+    steps: Vec<(usize, Option<i64>, usize)>,
+}
+
+/// Functions and classes of Python.
+#[derive(FromPyObject)]
+struct Callbacks {
+    /// What is usual, see offload.py.
+    usual: Object,
+    /// From a request to its [`Introduction`].
+    introduction: Object,
+    /// Whether a connection may open between these ends.
+    may_open: Object,
+    /// From ends and time of a SYN, and the connection's number, to what its exchanges share.
+    info: Object,
+    exchange: Object,
+    frame: Object,
+    request_header: Object,
+    /// `tuple.__new__`.
+    new: Object,
 }
 
 struct Asking<'a, 'py> {
+    py: Python<'py>,
     apis: &'a mut KnownApis,
-    usual: &'a Bound<'py, PyAny>,
+    introductions: &'a mut Introductions,
+    python: &'a Callbacks,
+}
+
+impl Introductions {
+    fn of<'py>(&mut self, python: &Callbacks, frame: &Bound<'py, PyBytes>) -> PyResult<Introduction> {
+        let py = frame.py();
+        let cloned =
+            |(is_first, name, version): &Introduction| (*is_first, name.clone_ref(py), version.clone_ref(py));
+        let mut key = frame.as_bytes().to_vec();
+        let is_kept = key.len() <= INTRODUCTION_BYTES && key.starts_with(&API_VERSIONS.to_be_bytes());
+        if let Some(id) = key.get_mut(CORRELATION_ID).filter(|_| is_kept) {
+            id.fill(0);
+            if let Some(known) = self.known.get(&key[..]) {
+                return Ok(cloned(known));
+            }
+        }
+        let introduction: Introduction = python.introduction.bind(py).call1((frame,))?.extract()?;
+        if is_kept {
+            if self.known.len() >= INTRODUCTIONS {
+                self.known.clear();
+            }
+            self.known.insert(key.into(), cloned(&introduction));
+        }
+        Ok(introduction)
+    }
 }
 
 impl Apis for Asking<'_, '_> {
     fn usual(&mut self, api_key: i16, api_version: i16) -> Option<Usual> {
         let api = self.apis.entry((api_key, api_version)).or_insert_with(|| {
-            let said = self.usual.call1((api_key, api_version)).ok()?;
+            let said = self
+                .python
+                .usual
+                .bind(self.py)
+                .call1((api_key, api_version))
+                .ok()?;
             let (name, has_tags, before): (Object, bool, u8) = said.extract().ok()?;
             let before_acks = match before {
                 0 => BeforeAcks::Nothing,
@@ -179,22 +279,37 @@ impl Apis for Asking<'_, '_> {
         });
         api.as_ref().map(|api| api.usual)
     }
+
+    fn is_first(&mut self, frame: &[u8]) -> bool {
+        let frame = PyBytes::new(self.py, frame);
+        self.introductions
+            .of(self.python, &frame)
+            .is_ok_and(|(is_first, ..)| is_first)
+    }
+
+    fn may_open(&mut self, ends: &[u8]) -> bool {
+        let ends = PyBytes::new(self.py, ends);
+        let said = self.python.may_open.bind(self.py).call1((ends,));
+        said.and_then(|said| said.extract()).unwrap_or(false)
+    }
 }
 
 #[pymethods]
 impl Offload {
-    /// Arguments: `frame_bytes`, `pending_requests`, `pending_bytes`, `pending_age_ns` and
-    /// `connection_idle_ns` of the limits; the function that says what is usual, see offload.py; the classes
-    /// `Exchange`, `Frame` and `RequestHeader`; `tuple.__new__`; and the kind of an answered exchange.
+    /// Arguments: `frame_bytes`, `pending_requests`, `pending_bytes`, `pending_age_ns`, `connection_idle_ns` and
+    /// `reorder_window_ns` of the limits, and how far a RST may be from the next byte; functions and classes;
+    /// and the kind of an answered exchange.
     #[new]
-    fn new(
-        limits: (usize, usize, usize, i64, i64),
-        usual: Object,
-        classes: (Object, Object, Object, Object),
-        answered: Object,
-    ) -> Self {
-        let (frame_bytes, pending_requests, pending_bytes, pending_age_ns, connection_idle_ns) = limits;
-        let (exchange, frame, header, new) = classes;
+    fn new(limits: (usize, usize, usize, i64, i64, i64, u32), python: Callbacks, answered: Object) -> Self {
+        let (
+            frame_bytes,
+            pending_requests,
+            pending_bytes,
+            pending_age_ns,
+            connection_idle_ns,
+            reorder_window_ns,
+            reach,
+        ) = limits;
         Offload {
             stage: Stage::new(Limits {
                 frame_bytes,
@@ -202,19 +317,20 @@ impl Offload {
                 pending_bytes,
                 pending_age_ns,
                 connection_idle_ns,
+                reorder_window_ns,
+                reach,
             }),
             links: Vec::new(),
             interfaces: Vec::new(),
             apis: HashMap::new(),
-            usual,
-            exchange,
-            frame,
-            header,
-            new,
+            introductions: Introductions::default(),
+            python,
             answered,
             page: None,
             queue: Queue::default(),
+            newest_ns: i64::MIN,
             at: 0,
+            steps: Vec::new(),
         }
     }
 
@@ -248,14 +364,20 @@ impl Offload {
     ) -> PyResult<(String, usize, Option<Bound<'py, PyTuple>>)> {
         let mut odd = None;
         for _ in 0..most {
-            let Some(page) = self.page.as_mut().filter(|page| !page.is_full()) else {
+            if self.page.as_ref().is_none_or(Page::is_full) {
                 break;
-            };
+            }
             let Some(finished) = self.queue.pop(before) else {
                 break;
             };
             let slot = finished.slot;
-            let is_written = writes && write(py, page, &mut self.links, &finished).is_ok();
+            let mut is_written = false;
+            if writes {
+                self.learn(py, &finished)?;
+                self.info(py, slot)?;
+                let page = self.page.as_mut();
+                is_written = page.is_some_and(|page| write(py, page, &mut self.links, &finished).is_ok());
+            }
             if !is_written {
                 odd = Some(self.finish(py, finished)?);
             }
@@ -278,31 +400,38 @@ impl Offload {
     }
 
     /// Takes the packets of a block from index `at` on, until what is held exceeds `room`: memory, exchanges in
-    /// the queue, and bytes of their frames. Returns the exchanges that they complete, each after its
-    /// connection, unless they are queued; the index of the first packet not taken; why that is so; the index
-    /// after the packets to which that applies; and ends of connections that may come here after those.
+    /// the queue, and bytes of their frames; after them, the latest time of an exchange that Python has held.
+    /// `opening`: how many connections may be opened until the next call of `take_touched`, and the number of
+    /// the latest one. Returns the steps, without those of exchanges that are queued; the index of the first
+    /// packet not taken; why that is so; the index after the packets to which that applies; and ends of
+    /// connections that may come here after those.
     fn run<'py>(
         &mut self,
         py: Python<'py>,
         block: (u64, Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyAny>),
         link_type: u32,
         at: usize,
-        room: (usize, usize, usize),
+        room: (usize, usize, usize, i64),
+        opening: (usize, u64),
     ) -> PyResult<Ran<'py>> {
         let (number, interface, data, places) = block;
+        let (most_held, most_queued, most_bytes, newest_ns) = room;
+        let room = (most_held, most_queued, most_bytes);
         self.at = at;
+        self.newest_ns = self.newest_ns.max(newest_ns);
+        (self.stage.room, self.stage.latest) = opening;
         let Ok(data) = data.cast_exact::<PyBytes>() else {
-            return Ok((PyList::empty(py), at, ODD, at + 1, Vec::new()));
+            return Ok((Vec::new(), at, ODD, at + 1, Vec::new()));
         };
         let places = if let Ok(places) = places.cast::<Places>() {
             At::Here(places.get())
         } else if let Ok(places) = places.cast::<PyList>() {
             At::List(places)
         } else {
-            return Ok((PyList::empty(py), at, ODD, at + 1, Vec::new()));
+            return Ok((Vec::new(), at, ODD, at + 1, Vec::new()));
         };
         let Some(interface) = self.interface(&interface) else {
-            return Ok((PyList::empty(py), at, FULL, at, Vec::new()));
+            return Ok((Vec::new(), at, FULL, at, Vec::new()));
         };
         let block = Block {
             number,
@@ -325,24 +454,94 @@ impl Offload {
             .into_iter()
             .map(|ends| PyBytes::new(py, ends))
             .collect();
-        let done = PyList::empty(py);
-        for finished in std::mem::take(&mut self.stage.finished) {
-            done.append(self.finish(py, finished)?)?;
+        let mut steps = Vec::new();
+        let mut finished = std::mem::take(&mut self.stage.finished).into_iter();
+        let mut before = 0;
+        for (index, waiting_since_ns, until) in std::mem::take(&mut self.steps) {
+            let done = PyList::empty(py);
+            for each in finished.by_ref().take(until - before) {
+                done.append(self.finish(py, each)?)?;
+            }
+            before = until;
+            steps.push((index, waiting_since_ns, done));
         }
-        Ok((done, taken, reason, next, candidates))
+        Ok((steps, taken, reason, next, candidates))
     }
 
-    /// Takes a connection, see [`Link`] and [`Connection`]. Returns its slot. None: there was a panic.
+    /// What happened since the last call to connections that were opened here, by name.
+    fn take_counts(&mut self) -> [(&'static str, u64); 6] {
+        let Counts {
+            connections,
+            segments_after_close,
+            repeated_segments,
+            closed_fin,
+            closed_reset,
+            kafka,
+        } = std::mem::take(&mut self.stage.counts);
+        [
+            ("connections", connections),
+            ("segments_after_close", segments_after_close),
+            ("repeated_segments", repeated_segments),
+            ("closed_fin", closed_fin),
+            ("closed_reset", closed_reset),
+            ("connections: Kafka", kafka),
+        ]
+    }
+
+    /// Since when connections that were opened here wait.
+    #[getter]
+    fn waiting_since_ns(&self) -> Option<i64> {
+        self.stage.waiting_since_ns()
+    }
+
+    /// All segments up to this time have been delivered. Returns the connections opened here that Python must
+    /// take.
+    fn tick(&mut self, time_ns: i64) -> Vec<u64> {
+        self.stage.ticked_ns = self.stage.ticked_ns.max(time_ns);
+        self.stage.overdue(time_ns)
+    }
+
+    /// Connections opened here whose end has become final before this deadline and number: see `stage::Ended`.
+    fn ended<'py>(&mut self, py: Python<'py>, before: (i64, u64)) -> Vec<PythonEnded<'py>> {
+        let mut ended = Vec::new();
+        while let Some((slot, (ordinal, ends, time_ns, numbers))) = self.stage.end_next(before) {
+            if let Some(link) = self.links.get_mut(slot).and_then(Option::as_mut) {
+                link.is_released = true;
+            }
+            self.forget(slot);
+            ended.push((ordinal, PyBytes::new(py, &ends), time_ns, numbers));
+        }
+        ended
+    }
+
+    /// The numbers of all connections here.
+    #[getter]
+    fn all(&self) -> Vec<u64> {
+        self.stage.all()
+    }
+
+    /// The number of the connection between these ends, if it is here.
+    fn ordinal(&self, ends: &[u8]) -> Option<u64> {
+        self.stage.ordinal(ends)
+    }
+
+    /// Whether the connection with this number is here.
+    fn has(&self, ordinal: u64) -> bool {
+        self.stage.slot(ordinal).is_some()
+    }
+
+    /// Takes a connection, see [`Link`] and [`Connection`]. Returns whether that succeeded: not if there was a
+    /// panic.
     fn admit(
         &mut self,
         py: Python<'_>,
-        link: (Object, Object, Object, [Object; 4]),
+        link: (u64, Object, Object, Object, [Option<Object>; 4]),
         ends: (Vec<u8>, Vec<u8>),
         streams: [(u32, Option<u32>, Partial<'_>); 2],
         clocks: (i64, i64),
         pairing: (u64, Option<i32>, u64, Waiting<'_>),
-    ) -> Option<usize> {
-        let (duplex, connection, info, identity) = link;
+    ) -> bool {
+        let (ordinal, duplex, connection, info, identity) = link;
         let admitting = || {
             let (completed, last_id, steady, waiting) = pairing;
             let waiting: VecDeque<_> = waiting.into_iter().map(|each| self.request(py, each)).collect();
@@ -355,9 +554,11 @@ impl Offload {
                     data: data.as_bytes().to_vec(),
                     size,
                     start_ns,
+                    fin_ns: None,
                 }
             });
             let connection_here = Connection {
+                opening: None,
                 directions,
                 now_ns: clocks.0,
                 last_ns: clocks.1,
@@ -368,30 +569,19 @@ impl Offload {
                 waiting,
                 taken: 0,
             };
-            let slot = self.stage.admit(connection_here, [ends.0.into(), ends.1.into()]);
-            if self.links.len() <= slot {
-                self.links.resize_with(slot + 1, || None);
-            }
-            self.links[slot] = Some(Link {
-                duplex,
-                connection,
-                info,
-                identity,
-                client_id: None,
-                cells: None,
-                queued: 0,
-                latest: (0, 0),
-                is_released: false,
-            });
-            slot
+            let slot = self
+                .stage
+                .admit(connection_here, ordinal, [ends.0.into(), ends.1.into()]);
+            self.link(slot, Side::Lent(duplex, connection), Some(info), identity);
         };
-        catch_unwind(AssertUnwindSafe(admitting)).ok()
+        catch_unwind(AssertUnwindSafe(admitting)).is_ok()
     }
 
-    /// Gives a connection back: what `admit` took, in another order; how many segments were taken; and the place
-    /// of its latest exchange in the queue, if there is any. None: there was a panic, and it is gone.
-    fn release<'py>(&mut self, py: Python<'py>, slot: usize) -> PyResult<Option<Released<'py>>> {
-        match catch_unwind(AssertUnwindSafe(|| self.released(py, slot))) {
+    /// Gives a connection back: what `admit` took, in another order, or how it was opened here; how many segments
+    /// were taken; and the place of its latest exchange in the queue, if there is any. None: there was a panic,
+    /// and it is gone.
+    fn release<'py>(&mut self, py: Python<'py>, ordinal: u64) -> PyResult<Option<Released<'py>>> {
+        match catch_unwind(AssertUnwindSafe(|| self.released(py, ordinal))) {
             Ok(released) => released.map(Some),
             Err(_) => Ok(None),
         }
@@ -406,12 +596,22 @@ impl Offload {
         self.stage.heed(ends);
     }
 
-    /// The connections with segments since the last call and their clocks, least recently used first.
-    fn take_touched<'py>(&mut self, py: Python<'py>) -> Vec<(Bound<'py, PyAny>, i64)> {
-        let links = &self.links;
-        let duplex =
-            |(slot, now_ns): (usize, i64)| Some((links.get(slot)?.as_ref()?.duplex.bind(py).clone(), now_ns));
-        self.stage.take_touched().into_iter().filter_map(duplex).collect()
+    /// The connections with segments since the last call: their numbers; the objects of those that are lent, with
+    /// their clocks; and whether they are half open. Least recently used first.
+    fn take_touched<'py>(&mut self, py: Python<'py>) -> Vec<(u64, Option<Bound<'py, PyAny>>, i64, bool)> {
+        let touched = self.stage.take_touched().into_iter();
+        touched
+            .map(|(slot, ordinal, now_ns)| {
+                let duplex = match self.links.get(slot).and_then(Option::as_ref) {
+                    Some(Link {
+                        side: Side::Lent(duplex, _),
+                        ..
+                    }) => Some(duplex.bind(py).clone()),
+                    _ => None,
+                };
+                (ordinal, duplex, now_ns, self.stage.is_half_open(slot))
+            })
+            .collect()
     }
 }
 
@@ -440,8 +640,10 @@ impl Offload {
         let usual = frame.and_then(|(data, _, packet, interface, start_ns, end_ns)| {
             let interface = self.interface(&interface)?;
             let mut asking = Asking {
+                py,
                 apis: &mut self.apis,
-                usual: self.usual.bind(py),
+                introductions: &mut self.introductions,
+                python: &self.python,
             };
             let header = request_header(data.as_bytes(), &mut asking).ok()?;
             let frame = Frame {
@@ -464,34 +666,47 @@ impl Offload {
     /// Takes packets from `self.at` on; says why it stops there.
     fn take(&mut self, py: Python<'_>, block: &Block<'_, '_>, room: (usize, usize, usize)) -> u8 {
         let (most_held, most_queued, most_bytes) = room;
-        let mut newest_ns = i64::MIN; // of those that are queued here
+        let mut is_new = false; // whether anything may have to come before what follows
         let most_queued = most_queued.min(self.queue.exchanges.len() + PAGE);
-        let mut asking = Asking {
-            apis: &mut self.apis,
-            usual: self.usual.bind(py),
-        };
         while self.at < block.len() {
             let Some((time_ns, bytes)) = block.packet(self.at) else {
                 return ODD;
             };
-            if time_ns < newest_ns {
-                return TAKEN; // what is queued may have to come first
+            if is_new && time_ns < self.newest_ns {
+                return TAKEN;
             }
             let packet = Packet {
                 number: block.number + self.at as u64,
                 time_ns,
                 interface: block.interface,
             };
+            let mut asking = Asking {
+                py,
+                apis: &mut self.apis,
+                introductions: &mut self.introductions,
+                python: &self.python,
+            };
+            let waited = self.stage.waiting_since_ns();
             match self.stage.feed(block.link_type, bytes, packet, &mut asking) {
-                Verdict::Taken => self.at += 1,
+                Verdict::Taken => {}
+                Verdict::Opened(slot) => {
+                    if let Ok(segment) = segment(block.link_type, bytes) {
+                        let side = Side::Opened(segment.ends.into(), time_ns, self.stage.latest);
+                        self.link(slot, side, None, [None, None, None, None]);
+                    }
+                }
                 Verdict::Foreign(_) => return FOREIGN,
                 Verdict::Odd => return ODD,
             }
+            self.at += 1;
+            let waits = self.stage.waiting_since_ns();
+            is_new |= waits != waited;
             if self.page.is_some() {
                 for finished in self.stage.finished.drain(..) {
                     let slot = finished.slot;
                     let order = self.queue.push(finished);
-                    newest_ns = order.0;
+                    self.newest_ns = self.newest_ns.max(order.0);
+                    is_new = true;
                     if let Some(link) = self.links.get_mut(slot).and_then(Option::as_mut) {
                         link.queued += 1;
                         link.latest = order;
@@ -500,21 +715,82 @@ impl Offload {
                 if self.queue.exchanges.len() > most_queued || self.queue.bytes > most_bytes {
                     return TAKEN;
                 }
+            } else {
+                let until = self.stage.finished.len();
+                let before = self.steps.last().map_or(0, |step| step.2);
+                if waits != waited || until > before {
+                    self.steps.push((self.at - 1, waits, until));
+                }
             }
             if self.stage.held > most_held {
                 return FULL;
             }
-            if self.stage.finished.len() >= BATCH {
+            if self.stage.finished.len() >= BATCH || self.steps.len() >= BATCH {
                 return TAKEN;
             }
         }
         TAKEN
     }
 
-    /// See `release`.
-    fn released<'py>(&mut self, py: Python<'py>, slot: usize) -> PyResult<Released<'py>> {
+    /// Keeps Python's side of a connection that has come here.
+    fn link(&mut self, slot: usize, side: Side, info: Option<Object>, identity: [Option<Object>; 4]) {
+        if self.links.len() <= slot {
+            self.links.resize_with(slot + 1, || None);
+        }
+        self.links[slot] = Some(Link {
+            side,
+            info,
+            identity,
+            client_id: None,
+            cells: None,
+            queued: 0,
+            latest: (0, 0),
+            is_released: false,
+        });
+    }
+
+    /// What the exchanges of a connection share.
+    fn info<'py>(&mut self, py: Python<'py>, slot: usize) -> PyResult<Bound<'py, PyAny>> {
         let missing = || pyo3::exceptions::PyKeyError::new_err(slot);
+        let link = self
+            .links
+            .get_mut(slot)
+            .and_then(Option::as_mut)
+            .ok_or_else(missing)?;
+        if let (None, Side::Opened(ends, time_ns, ordinal)) = (&link.info, &link.side) {
+            let values = (PyBytes::new(py, ends), *time_ns, *ordinal);
+            link.info = Some(self.python.info.bind(py).call1(values)?.unbind());
+        }
+        Ok(link.info.as_ref().ok_or_else(missing)?.bind(py).clone())
+    }
+
+    /// Learns from a finished ApiVersions exchange which software the client is.
+    fn learn(&mut self, py: Python<'_>, finished: &Finished<Object>) -> PyResult<()> {
+        let Message::Frame(header, frame) = &finished.request.message else {
+            return Ok(());
+        };
+        if header.api_key != API_VERSIONS {
+            return Ok(());
+        }
+        let (_, name, version) = self
+            .introductions
+            .of(&self.python, &PyBytes::new(py, &frame.data))?;
+        if let Some(link) = self.links.get_mut(finished.slot).and_then(Option::as_mut) {
+            for (known, new) in link.identity.iter_mut().zip([name, version]) {
+                if !new.is_none(py) {
+                    *known = Some(new);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// See `release`.
+    fn released<'py>(&mut self, py: Python<'py>, ordinal: u64) -> PyResult<Released<'py>> {
+        let missing = || pyo3::exceptions::PyKeyError::new_err(ordinal);
+        let slot = self.stage.slot(ordinal).ok_or_else(missing)?;
         let connection = self.stage.release(slot).ok_or_else(missing)?;
+        let info = self.info(py, slot)?;
         let mut link = self
             .links
             .get_mut(slot)
@@ -529,23 +805,33 @@ impl Offload {
                 Message::Frame(header, frame) => self.outstanding(py, &mut link, header, frame),
             })
             .collect::<PyResult<_>>()?;
+        let software = [0, 1].map(|index| link.identity[index].as_ref().map(|each| each.clone_ref(py)));
+        let (duplex, opening) = match (&link.side, &connection.opening) {
+            (Side::Opened(ends, ..), Some(opening)) => (None, Some(self.python_opening(py, ends, opening))),
+            (Side::Lent(duplex, _), _) => (Some(duplex.clone_ref(py)), None),
+            _ => (None, None),
+        };
         link.is_released = true;
         self.links[slot] = Some(link);
         self.forget(slot);
-        Ok((
-            connection
+        Ok(Released {
+            duplex,
+            info: info.unbind(),
+            software,
+            opening,
+            streams: connection
                 .directions
                 .iter()
-                .map(|each| (each.next, each.acknowledged))
+                .map(|each| (each.next, each.acknowledged, each.fin_ns))
                 .collect(),
-            (connection.now_ns, connection.last_ns),
-            (
+            clocks: (connection.now_ns, connection.last_ns),
+            pairing: (
                 connection.completed,
                 connection.last_id,
                 connection.steady,
                 waiting,
             ),
-            connection
+            partial: connection
                 .directions
                 .into_iter()
                 .map(|each| {
@@ -557,9 +843,36 @@ impl Offload {
                     )
                 })
                 .collect(),
-            connection.taken,
+            taken: connection.taken,
             latest,
-        ))
+        })
+    }
+
+    fn python_opening(&self, py: Python<'_>, ends: &[u8], opening: &Opening) -> PythonOpening {
+        let bare = |bare: &Bare| {
+            let interface = self.interfaces[bare.packet.interface].clone_ref(py);
+            let Packet { number, time_ns, .. } = bare.packet;
+            (
+                number,
+                time_ns,
+                interface,
+                bare.sequence,
+                bare.acknowledgment,
+                bare.flags,
+            )
+        };
+        let mut segments = vec![(CLIENT, bare(&opening.syn))];
+        segments.extend(opening.syn_ack.as_ref().map(|each| (1 - CLIENT, bare(each))));
+        segments.extend(opening.reset.as_ref().map(|(_, side, each)| (*side, bare(each))));
+        (
+            PyBytes::new(py, ends).into_any().unbind(),
+            segments,
+            opening.reset.map(|(first_ns, ..)| first_ns),
+            opening.first_id,
+            opening.is_answered,
+            opening.due_ns,
+            opening.idle_ns,
+        )
     }
 
     /// Forgets a connection that was given back, once nothing of it is queued.
@@ -571,8 +884,10 @@ impl Offload {
         }
     }
 
-    /// The connection and the exchange of a pair.
+    /// The event of a pair: its connection, if that has an object; 0; and the exchange.
     fn finish<'py>(&mut self, py: Python<'py>, finished: Finished<Object>) -> PyResult<Bound<'py, PyTuple>> {
+        self.learn(py, &finished)?;
+        let info = self.info(py, finished.slot)?;
         let Finished {
             slot,
             number,
@@ -606,11 +921,15 @@ impl Offload {
                 let client_id = link.client_id(py, &header, &frame);
                 let frame = self.frame(py, frame)?;
                 let [software, version, principal, mechanism] = &link.identity;
+                let known = |value: &Option<Object>| match value {
+                    Some(value) => value.bind(py).clone(),
+                    None => py.None().into_bound(py),
+                };
                 let head = self.request_header(py, &header, &client_id)?;
-                self.exchange.bind(py).call1(PyTuple::new(
+                self.python.exchange.bind(py).call1(PyTuple::new(
                     py,
                     [
-                        link.info.bind(py).clone(),
+                        info,
                         number.into_pyobject(py)?.into_any(),
                         self.answered.bind(py).clone(),
                         frame,
@@ -621,16 +940,20 @@ impl Offload {
                         client_id,
                         self.api_name(py, &header),
                         completed_ns.into_pyobject(py)?.into_any(),
-                        software.bind(py).clone(),
-                        version.bind(py).clone(),
-                        principal.bind(py).clone(),
-                        mechanism.bind(py).clone(),
+                        known(software),
+                        known(version),
+                        known(principal),
+                        known(mechanism),
                         head,
                     ],
                 )?)?
             }
         };
-        let pair = (link.connection.bind(py), exchange).into_pyobject(py);
+        let connection = match &link.side {
+            Side::Lent(_, connection) => Some(connection.clone_ref(py)),
+            Side::Opened(..) => None,
+        };
+        let pair = (connection, 0, exchange).into_pyobject(py);
         self.links[slot] = Some(link);
         pair
     }
@@ -644,7 +967,7 @@ impl Offload {
         frame: Frame,
     ) -> PyResult<Bound<'py, PyAny>> {
         let client_id = link.client_id(py, &header, &frame);
-        let exchange = self.exchange.bind(py).call1((
+        let exchange = self.python.exchange.bind(py).call1((
             &link.info,
             0,
             "",
@@ -681,7 +1004,10 @@ impl Offload {
             ..
         } = *header;
         let values = (api_key, api_version, correlation_id, client_id, body_pos);
-        self.new.bind(py).call1((&self.header, values))
+        self.python
+            .new
+            .bind(py)
+            .call1((&self.python.request_header, values))
     }
 
     fn frame<'py>(&self, py: Python<'py>, frame: Frame) -> PyResult<Bound<'py, PyAny>> {
@@ -701,7 +1027,7 @@ impl Offload {
             start_ns,
             end_ns,
         );
-        self.new.bind(py).call1((&self.frame, values))
+        self.python.new.bind(py).call1((&self.python.frame, values))
     }
 }
 
@@ -756,7 +1082,7 @@ fn write(
     };
     let link = links.get_mut(finished.slot).and_then(Option::as_mut).ok_or(Odd)?;
     if link.cells.is_none() {
-        link.cells = page.ends(link.info.bind(py)).ok();
+        link.cells = page.ends(link.info.as_ref().ok_or(Odd)?.bind(py)).ok();
     }
     let answered = Answered {
         ends: link.cells.as_ref().ok_or(Odd)?,
@@ -777,7 +1103,12 @@ fn foreign<'a>(stage: &Stage<Object>, block: &Block<'a, '_>, start: usize) -> (u
         let Some((_, bytes)) = block.packet(next) else {
             break;
         };
-        match stage.is_foreign(block.link_type, bytes) {
+        let verdict = if next == start {
+            stage.is_foreign_first(block.link_type, bytes)
+        } else {
+            stage.is_foreign(block.link_type, bytes)
+        };
+        match verdict {
             Verdict::Foreign(None) => {}
             Verdict::Foreign(Some(ends)) => {
                 if ends != last && !candidates.contains(&ends) {

@@ -22,6 +22,9 @@ const TCP: u8 = 6;
 const TCP_HEADER: usize = 20;
 const FRAGMENTED: u16 = 0x3FFF; // more fragments, or an offset
 
+pub const FIN: u8 = 0x01;
+pub const SYN: u8 = 0x02;
+pub const RST: u8 = 0x04;
 pub const ACK: u8 = 0x10;
 /// FIN, SYN, RST and ACK.
 pub const CONTROL: u8 = 0x17;

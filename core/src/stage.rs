@@ -1,13 +1,15 @@
 //! Packets -> finished exchanges, on the connections that are here.
 //!
-//! A connection comes here from Python once everything on it is usual, and goes back before the first segment
-//! that is not ([`Stage::release`]).
+//! A connection opens here, or comes from Python once everything on it is usual. It goes to Python before the
+//! first segment that is not ([`Stage::release`]).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
-use crate::connection::{Apis, Connection, Finished, Limits, Packet, Plan, Rules};
-use crate::packet::{segment, Segment};
+use crate::connection::{Apis, Connection, Effect, Finished, Limits, Packet, Plan, Rules};
+use crate::packet::{segment, Segment, CONTROL, SYN};
 
+/// Times that are farther from 1970 are left to Python, as in kdissect/exchanges/offload.py.
+const MOST_NS: u64 = 1 << 62;
 /// Most ends that are known to be no business of this stage.
 const FOREIGN_ENDS: usize = 65_536;
 
@@ -16,6 +18,8 @@ const FOREIGN_ENDS: usize = 65_536;
 pub enum Verdict<'a> {
     /// It had its effect.
     Taken,
+    /// It opened a connection, in this slot.
+    Opened(usize),
     /// It belongs to no connection that is here. The ends, if it has payload, after which one may come, unless it
     /// is known that none will.
     Foreign(Option<&'a [u8]>),
@@ -23,9 +27,29 @@ pub enum Verdict<'a> {
     Odd,
 }
 
+/// What happened to connections that were opened here, as in net/connection.py.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub connections: u64,
+    pub segments_after_close: u64,
+    pub repeated_segments: u64,
+    pub closed_fin: u64,
+    pub closed_reset: u64,
+    /// Of those that have ended.
+    pub kafka: u64,
+}
+
+/// A connection that was opened here and has ended: number, ends of the SYN, time, and of both directions the
+/// first sequence number and the one after the last.
+pub type Ended = (u64, Box<[u8]>, i64, [(u32, u32); 2]);
+
 pub struct Stage<X> {
     limits: Limits,
     flows: HashMap<Box<[u8]>, (usize, usize)>, // ends -> slot and side
+    ordinals: HashMap<u64, usize>,             // -> slot
+    waits: BTreeSet<(i64, usize)>,             // since when which slot waits
+    idle: BTreeSet<(i64, u64, usize)>,         // when it is idle at the earliest, ordinal, slot
+    deadlines: BTreeSet<(i64, u64, usize)>,    // when, ordinal, slot
     foreign: HashSet<Box<[u8]>>,
     slots: Vec<Option<Entry<X>>>,
     free: Vec<usize>,
@@ -36,10 +60,19 @@ pub struct Stage<X> {
     pub held: usize,
     /// Exchanges since the caller took them.
     pub finished: Vec<Finished<X>>,
+    /// Connections that may be opened here until the next call of `take_touched`.
+    pub room: usize,
+    /// Number of the latest connection of all.
+    pub latest: u64,
+    /// All segments up to this time have been delivered.
+    pub ticked_ns: i64,
+    /// Since the caller took them.
+    pub counts: Counts,
 }
 
 struct Entry<X> {
     connection: Connection<X>,
+    ordinal: u64,
     ends: [Box<[u8]>; 2],
     used: u64,
     is_touched: bool,
@@ -50,6 +83,10 @@ impl<X> Stage<X> {
         Stage {
             limits,
             flows: HashMap::new(),
+            ordinals: HashMap::new(),
+            waits: BTreeSet::new(),
+            idle: BTreeSet::new(),
+            deadlines: BTreeSet::new(),
             foreign: HashSet::new(),
             slots: Vec::new(),
             free: Vec::new(),
@@ -58,11 +95,16 @@ impl<X> Stage<X> {
             plan: Plan::default(),
             held: 0,
             finished: Vec::new(),
+            room: 0,
+            latest: 0,
+            ticked_ns: i64::MIN,
+            counts: Counts::default(),
         }
     }
 
-    /// Takes a connection. `ends`: of the segments of either side, the client's first. Returns its slot.
-    pub fn admit(&mut self, connection: Connection<X>, ends: [Box<[u8]>; 2]) -> usize {
+    /// Takes a connection and its number. `ends`: of the segments of either side, the client's first. Returns
+    /// its slot.
+    pub fn admit(&mut self, connection: Connection<X>, ordinal: u64, ends: [Box<[u8]>; 2]) -> usize {
         self.held += connection.held();
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
@@ -71,13 +113,40 @@ impl<X> Stage<X> {
         for (side, each) in ends.iter().enumerate() {
             self.flows.insert(each.clone(), (slot, side));
         }
+        self.ordinals.insert(ordinal, slot);
+        if let Some(opening) = &connection.opening {
+            self.waits
+                .extend(connection.waiting_since_ns().map(|time_ns| (time_ns, slot)));
+            self.deadlines
+                .extend(opening.due_ns.map(|due_ns| (due_ns, ordinal, slot)));
+            self.idle.insert((opening.idle_ns, ordinal, slot));
+        }
         self.slots[slot] = Some(Entry {
             connection,
+            ordinal,
             ends,
             used: self.clock,
             is_touched: false,
         });
         slot
+    }
+
+    /// The slot of a connection with this number.
+    pub fn slot(&self, ordinal: u64) -> Option<usize> {
+        self.ordinals.get(&ordinal).copied()
+    }
+
+    /// The number of the connection between these ends.
+    pub fn ordinal(&self, ends: &[u8]) -> Option<u64> {
+        let (slot, _) = self.flows.get(ends)?;
+        self.slots[*slot].as_ref().map(|entry| entry.ordinal)
+    }
+
+    /// The numbers of all connections here.
+    pub fn all(&self) -> Vec<u64> {
+        let mut all: Vec<_> = self.ordinals.keys().copied().collect();
+        all.sort_unstable();
+        all
     }
 
     /// Gives a connection back. Its slot stays empty until `reuse`.
@@ -86,9 +155,83 @@ impl<X> Stage<X> {
         for each in &entry.ends {
             self.flows.remove(each);
         }
-        self.touched.retain(|&each| each != slot);
+        self.ordinals.remove(&entry.ordinal);
+        if let Some(opening) = &entry.connection.opening {
+            if let Some(time_ns) = entry.connection.waiting_since_ns() {
+                self.waits.remove(&(time_ns, slot));
+            }
+            if let Some(due_ns) = opening.due_ns {
+                self.deadlines.remove(&(due_ns, entry.ordinal, slot));
+            }
+            self.idle.remove(&(opening.idle_ns, entry.ordinal, slot));
+        }
+        if entry.is_touched {
+            self.touched.retain(|&each| each != slot);
+        }
         self.held = self.held.saturating_sub(entry.connection.held());
         Some(entry.connection)
+    }
+
+    /// The earliest time since when a connection that was opened here waits.
+    pub fn waiting_since_ns(&self) -> Option<i64> {
+        self.waits.first().map(|each| each.0)
+    }
+
+    /// Connections opened here that Python must take before this time: those that are half open and overdue, and
+    /// idle ones.
+    pub fn overdue(&mut self, time_ns: i64) -> Vec<u64> {
+        let mut overdue: Vec<_> = self
+            .deadlines
+            .iter()
+            .take_while(|(due_ns, ..)| *due_ns <= time_ns)
+            .filter(|(_, _, slot)| {
+                let entry = self.slots[*slot].as_ref();
+                entry.is_some_and(|entry| entry.connection.is_half_open())
+            })
+            .map(|(_, ordinal, _)| *ordinal)
+            .collect();
+        while let Some(&(due_ns, ordinal, slot)) = self.idle.first() {
+            if due_ns >= time_ns {
+                break;
+            }
+            self.idle.pop_first();
+            let Some(entry) = self.slots[slot].as_mut() else {
+                continue;
+            };
+            let idle_ns = entry
+                .connection
+                .now_ns
+                .saturating_add(self.limits.connection_idle_ns);
+            if idle_ns < time_ns {
+                overdue.push(ordinal);
+            } else if let Some(opening) = entry.connection.opening.as_mut() {
+                opening.idle_ns = idle_ns;
+                self.idle.insert((idle_ns, ordinal, slot));
+            }
+        }
+        overdue.sort_unstable();
+        overdue.dedup();
+        overdue
+    }
+
+    /// The next connection opened here whose end has become final before this deadline and number. Its slot
+    /// stays empty until `reuse`.
+    pub fn end_next(&mut self, before: (i64, u64)) -> Option<(usize, Ended)> {
+        let &(due_ns, ordinal, slot) = self.deadlines.first()?;
+        if (due_ns, ordinal) >= before || self.slots[slot].as_ref()?.connection.is_half_open() {
+            return None;
+        }
+        let ends = self.slots[slot].as_ref()?.ends[0].clone();
+        let connection = self.release(slot)?;
+        let opening = connection.opening.as_ref()?;
+        if opening.reset.is_some() {
+            self.counts.closed_reset += 1;
+            self.counts.kafka += u64::from(opening.first_id.is_some());
+        }
+        let first = [Some(&opening.syn), opening.syn_ack.as_ref()];
+        let first = first.map(|each| each.map_or(0, |bare| bare.sequence.wrapping_add(1)));
+        let numbers = [0, 1].map(|side| (first[side], connection.directions[side].next));
+        Some((slot, (ordinal, ends, due_ns.max(connection.now_ns), numbers)))
     }
 
     /// Another connection may get this slot, which is empty.
@@ -109,28 +252,69 @@ impl<X> Stage<X> {
         self.foreign.remove(ends);
     }
 
-    /// Slots and clocks of the connections with segments since the last call, least recently used first.
-    pub fn take_touched(&mut self) -> Vec<(usize, i64)> {
+    /// Slots, numbers and clocks of the connections with segments since the last call, least recently used
+    /// first.
+    pub fn take_touched(&mut self) -> Vec<(usize, u64, i64)> {
         let slots = &mut self.slots;
-        let mut touched: Vec<(u64, usize, i64)> = Vec::with_capacity(self.touched.len());
+        let mut touched: Vec<(u64, usize, u64, i64)> = Vec::with_capacity(self.touched.len());
         for slot in self.touched.drain(..) {
             if let Some(entry) = slots[slot].as_mut() {
                 entry.is_touched = false;
-                touched.push((entry.used, slot, entry.connection.now_ns));
+                touched.push((entry.used, slot, entry.ordinal, entry.connection.now_ns));
             }
         }
         touched.sort_unstable();
         touched
             .into_iter()
-            .map(|(_, slot, now_ns)| (slot, now_ns))
+            .map(|(_, slot, ordinal, now_ns)| (slot, ordinal, now_ns))
             .collect()
     }
 
-    /// What a packet is, without any effect.
+    /// Whether only the SYN of the connection in this slot was captured.
+    pub fn is_half_open(&self, slot: usize) -> bool {
+        let entry = self.slots.get(slot).and_then(Option::as_ref);
+        entry.is_some_and(|entry| entry.connection.is_half_open())
+    }
+
+    /// What a packet is, without any effect. One that may open a connection here is odd.
     pub fn is_foreign<'a>(&self, link_type: u32, bytes: &'a [u8]) -> Verdict<'a> {
         match segment(link_type, bytes) {
-            Ok(segment) if !self.flows.contains_key(segment.ends) => self.foreign(&segment),
+            Ok(segment) if !self.flows.contains_key(segment.ends) && !self.may_open(&segment) => {
+                self.foreign(&segment)
+            }
             _ => Verdict::Odd,
+        }
+    }
+
+    /// As `is_foreign`, for a packet that opens no connection here.
+    pub fn is_foreign_first<'a>(&self, link_type: u32, bytes: &'a [u8]) -> Verdict<'a> {
+        segment(link_type, bytes).map_or(Verdict::Odd, |segment| self.foreign(&segment))
+    }
+
+    fn may_open(&self, segment: &Segment<'_>) -> bool {
+        self.room > 0 && segment.flags & CONTROL == SYN && segment.payload.is_empty()
+    }
+
+    /// Opens a connection by its SYN.
+    fn open(&mut self, segment: &Segment<'_>, packet: Packet) -> usize {
+        let connection = Connection::open(segment, packet, &self.limits);
+        self.room -= 1;
+        self.latest += 1;
+        self.counts.connections += 1;
+        let ends = [segment.ends.into(), reversed(segment.ends).into()];
+        let slot = self.admit(connection, self.latest, ends);
+        self.touch(slot);
+        slot
+    }
+
+    fn touch(&mut self, slot: usize) {
+        if let Some(entry) = self.slots[slot].as_mut() {
+            self.clock += 1;
+            entry.used = self.clock;
+            if !entry.is_touched {
+                entry.is_touched = true;
+                self.touched.push(slot);
+            }
         }
     }
 
@@ -150,7 +334,13 @@ impl<X> Stage<X> {
         let Ok(segment) = segment(link_type, bytes) else {
             return Verdict::Odd;
         };
+        if packet.time_ns.unsigned_abs() >= MOST_NS {
+            return Verdict::Odd;
+        }
         let Some(&(slot, side)) = self.flows.get(segment.ends) else {
+            if self.may_open(&segment) && packet.time_ns >= self.ticked_ns && apis.may_open(segment.ends) {
+                return Verdict::Opened(self.open(&segment, packet));
+            }
             return self.foreign(&segment);
         };
         let Some(entry) = self.slots[slot].as_mut() else {
@@ -166,27 +356,74 @@ impl<X> Stage<X> {
             })
         };
         let before = entry.connection.held();
+        let waited = entry.connection.waiting_since_ns();
         let mut rules = Rules {
             limits: &self.limits,
             apis,
+            ticked_ns: self.ticked_ns,
         };
         let plan = &mut self.plan;
-        if entry
+        let Ok(effect) = entry
             .connection
             .feed(side, &segment, packet, &mut rules, plan, done)
-            .is_err()
-        {
+        else {
             return Verdict::Odd;
-        }
+        };
         self.held = self.held.saturating_sub(before) + entry.connection.held();
-        self.clock += 1;
-        entry.used = self.clock;
-        if !entry.is_touched {
-            entry.is_touched = true;
-            self.touched.push(slot);
+        if effect != Effect::Next {
+            self.note(slot, effect, waited);
         }
+        self.touch(slot);
         Verdict::Taken
     }
+
+    /// Notes what has changed on a connection that was opened here.
+    fn note(&mut self, slot: usize, effect: Effect, waited: Option<i64>) {
+        let Some(entry) = self.slots[slot].as_ref() else {
+            return;
+        };
+        let Some(opening) = entry.connection.opening.as_ref() else {
+            return;
+        };
+        let key = |due_ns| (due_ns, entry.ordinal, slot);
+        match effect {
+            Effect::Next => {}
+            Effect::AfterClose => self.counts.segments_after_close += 1,
+            Effect::Repeated => self.counts.repeated_segments += 1,
+            Effect::Opened => {
+                let due_ns = opening
+                    .syn
+                    .packet
+                    .time_ns
+                    .saturating_add(self.limits.reorder_window_ns);
+                self.deadlines.remove(&key(due_ns));
+            }
+            Effect::Finished => {
+                self.counts.closed_fin += 1;
+                self.counts.kafka += u64::from(opening.first_id.is_some());
+                self.deadlines.extend(opening.due_ns.map(key));
+            }
+            Effect::Reset => self.deadlines.extend(opening.due_ns.map(key)),
+        }
+        let waits = entry.connection.waiting_since_ns();
+        if let Some(time_ns) = waited {
+            self.waits.remove(&(time_ns, slot));
+        }
+        self.waits.extend(waits.map(|time_ns| (time_ns, slot)));
+    }
+}
+
+/// `Segment::ends` of the other direction.
+pub fn reversed(ends: &[u8]) -> Vec<u8> {
+    let address = ends.len().saturating_sub(4) / 2;
+    let (addresses, ports) = ends.split_at(2 * address);
+    [
+        &addresses[address..],
+        &addresses[..address],
+        &ports[2..],
+        &ports[..2],
+    ]
+    .concat()
 }
 
 #[cfg(test)]
@@ -208,6 +445,14 @@ mod tests {
                 before_acks: BeforeAcks::Text,
             })
         }
+
+        fn is_first(&mut self, frame: &[u8]) -> bool {
+            frame.starts_with(&[0, 3])
+        }
+
+        fn may_open(&mut self, _: &[u8]) -> bool {
+            true
+        }
     }
 
     /// A stage with one connection, whose streams begin at 100 (the client's) and 200.
@@ -225,8 +470,11 @@ mod tests {
                 pending_bytes: 1000,
                 pending_age_ns: 1000,
                 connection_idle_ns: 100,
+                reorder_window_ns: 20,
+                reach: 1000,
             });
             let connection = Connection {
+                opening: None,
                 directions: [100, 200].map(|next| Direction {
                     next,
                     ..Direction::default()
@@ -244,7 +492,7 @@ mod tests {
                 let packet = tcp_over_ipv4(side, 0, 0, 0, b"");
                 Box::from(segment(RAW, &packet).unwrap().ends)
             });
-            assert_eq!(stage.admit(connection, ends), 0);
+            assert_eq!(stage.admit(connection, 1, ends), 0);
             Talk {
                 stage,
                 next: [100, 200],
@@ -369,11 +617,117 @@ mod tests {
         }
     }
 
+    type Sent<'a> = (usize, u8, &'a [u8]);
+
+    /// Feeds the segments of a new connection (side, flags, payload), one each nanosecond.
+    fn whole(stage: &mut Stage<()>, segments: &[Sent<'_>]) -> Vec<bool> {
+        let mut next = [700, 900];
+        let mut taken = Vec::new();
+        for (number, &(side, flags, payload)) in (1..).zip(segments) {
+            let bytes = tcp_over_ipv4(side, next[side], next[1 - side], flags, payload);
+            let packet = Packet {
+                number,
+                time_ns: number as i64,
+                interface: 0,
+            };
+            let verdict = stage.feed(RAW, &bytes, packet, &mut Known);
+            taken.push(matches!(verdict, Verdict::Taken | Verdict::Opened(_)));
+            next[side] += payload.len() as u32 + u32::from(flags & 1) + u32::from(flags >> 1 & 1);
+        }
+        taken
+    }
+
+    fn empty_stage() -> Stage<()> {
+        let mut stage = Talk::new().stage;
+        stage.release(0);
+        stage.reuse(0);
+        (stage.room, stage.latest) = (1, 41);
+        stage
+    }
+
+    #[test]
+    fn connections_open_and_end_here() {
+        let (request, response) = (request(3, 7, b""), response(7));
+        let mut stage = empty_stage();
+        let usual: [Sent<'_>; 9] = [
+            (0, 0x02, b""),
+            (1, 0x12, b""),
+            (0, 0x10, b""),
+            (0, 0x18, &request),
+            (1, 0x18, &response),
+            (0, 0x11, b""),
+            (1, 0x11, b""),
+            (0, 0x10, b""),
+            (0, 0x14, b""),
+        ];
+        assert_eq!(whole(&mut stage, &usual), [true; 9]);
+        assert_eq!(
+            (stage.finished.len(), stage.room, stage.ordinal(&[])),
+            (1, 0, None)
+        );
+        let counts = Counts {
+            connections: 1,
+            segments_after_close: 2,
+            closed_fin: 1,
+            kafka: 1,
+            ..Counts::default()
+        };
+        assert_eq!(stage.counts, counts);
+        assert_eq!(stage.end_next((27, 42)), None);
+        let (slot, (ordinal, _, time_ns, numbers)) = stage.end_next((27, 43)).unwrap();
+        assert_eq!((slot, ordinal, time_ns), (0, 42, 27));
+        assert_eq!(numbers[0], (701, 702 + request.len() as u32));
+        assert_eq!((stage.all(), stage.waiting_since_ns()), (vec![], None));
+    }
+
+    #[test]
+    fn resets_end_connections() {
+        let segments: [Sent<'_>; 4] = [(0, 0x02, b""), (1, 0x12, b""), (1, 0x14, b""), (0, 0x04, b"")];
+        let mut stage = empty_stage();
+        assert_eq!(whole(&mut stage, &segments[..1]), [true]);
+        assert_eq!(stage.waiting_since_ns(), Some(1));
+        assert_eq!((stage.overdue(20), stage.overdue(21)), (vec![], vec![42]));
+        let mut stage = empty_stage();
+        assert_eq!(whole(&mut stage, &segments), [true; 4]);
+        assert_eq!(
+            (stage.waiting_since_ns(), stage.counts.repeated_segments),
+            (Some(23), 1)
+        );
+        assert!(stage.end_next((i64::MAX, 0)).is_some());
+        assert_eq!((stage.counts.closed_reset, stage.counts.kafka), (1, 0));
+    }
+
+    #[test]
+    fn odd_openings_and_ends_are_left_to_python() {
+        let request = request(3, 7, b"");
+        let usual: [Sent<'_>; 4] = [
+            (0, 0x02, b""),
+            (1, 0x12, b""),
+            (0, 0x18, &request),
+            (1, 0x11, b""),
+        ];
+        let odd: [(usize, Sent<'_>); 8] = [
+            (1, (0, 0x02, b"")),
+            (1, (1, 0x02, b"")),
+            (1, (1, 0x14, b"")),
+            (1, (1, 0x12, b"x")),
+            (2, (1, 0x18, b"x")),
+            (2, (0, 0x18, b"GET /")),
+            (3, (0, 0x14, b"")), // a request is outstanding
+            (4, (0, 0x11, b"")),
+        ];
+        for (count, each) in odd {
+            let segments = [&usual[..count], &[each]].concat();
+            let taken = whole(&mut empty_stage(), &segments);
+            assert_eq!(taken, [vec![true; count], vec![false]].concat());
+        }
+    }
+
     #[test]
     fn connections_come_and_go() {
         let mut talk = Talk::new();
         assert!(talk.send(CLIENT, &request(3, 7, b"")));
-        assert_eq!(talk.stage.take_touched(), [(0, 1)]);
+        assert_eq!(talk.stage.take_touched(), [(0, 1, 1)]);
         assert_eq!(talk.stage.take_touched(), []);
         let connection = talk.stage.release(0).unwrap();
         assert_eq!(

@@ -119,13 +119,10 @@ class Identity:
 
     def _learn_software(self, exchange: Exchange) -> None:
         if exchange.request_frame is not None:
-            request = _request(exchange.request_frame, API_VERSIONS)
-            self._info.client_software_name = (
-                request.get("client_software_name") or self._info.client_software_name
-            )
-            self._info.client_software_version = (
-                request.get("client_software_version") or self._info.client_software_version
-            )
+            frame = exchange.request_frame
+            name, version = client_software(frame.data, complete=frame.complete)
+            self._info.client_software_name = name or self._info.client_software_name
+            self._info.client_software_version = version or self._info.client_software_version
 
     def _learn_principal(self, exchange: Exchange) -> None:
         if exchange.request_frame is None:
@@ -139,6 +136,12 @@ class Identity:
             return
         if _accepts(mechanism, answer):
             self._info.principal = f"User:{self._candidate}"
+
+
+def client_software(data: bytes, *, complete: bool = True) -> tuple[str | None, str | None]:
+    """Name and version of the software that sent an ApiVersions request, if it has any."""
+    request = decode_request(data, API_VERSIONS, complete=complete, show_secrets=True).value
+    return request.get("client_software_name") or None, request.get("client_software_version") or None
 
 
 def _accepts(mechanism: str, answer: bytes) -> bool:
@@ -556,6 +559,15 @@ class KafkaConnection:
             return None
         return pairing, cast("list[PartialFrame]", partial)
 
+    def resume(self, client: int, info: ConnectionInfo, first_id: int, *, is_answered: bool) -> None:
+        """Continue a connection that the native core has recognized by its first request. ``restore`` must
+        follow.
+        """
+        self._recognized(client, info)
+        self._seen[client], self._seen[1 - client] = True, is_answered
+        assert self._pairing is not None
+        self._pairing.first_id = first_id
+
     def restore(
         self, pairing: tuple[int, int | None, int, list[Exchange]], partial: Sequence[PartialFrame]
     ) -> None:
@@ -564,7 +576,8 @@ class KafkaConnection:
         assert self._client is not None
         self._pairing.restore(*pairing)
         for side, each in zip((self._client, 1 - self._client), partial, strict=True):
-            self._framings[side].restore(each)
+            if self._seen[side]:
+                self._framings[side].restore(each)
             self._connection.expect(side, 0)
 
     @property
@@ -722,9 +735,9 @@ class KafkaConnection:
             pos = self._answered[side].locate(search, responses)
         return pos
 
-    def _recognized(self, client: int) -> None:
+    def _recognized(self, client: int, info: ConnectionInfo | None = None) -> None:
         ends = self._connection.ends
-        info = ConnectionInfo(
+        info = info or ConnectionInfo(
             self._connection.id,
             ends[client],
             ends[1 - client],

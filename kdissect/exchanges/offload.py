@@ -1,17 +1,19 @@
 """Packets -> exchanges by the native core, as long as everything about them is usual.
 
-    packets --core--> exchanges of lent connections
+    packets --core--> exchanges of its connections
        |
        +--> all others, as ever: net/connection.py -> KafkaConnection
 
-A connection is lent to the core once it is recognized as Kafka, nothing is held or waited for, and both
-directions were seen. The core takes its packets until one is unusual: lost, repeated or late; a SYN, FIN or
-RST; a frame or header that does not fit; an API that identifies the client; a response that does not answer
-the oldest request. It stops before that packet, which has had no effect. The connection is recalled, its
-state goes back into the objects here, and the packet takes its usual way. Packets that belong to no lent
-connection take it in runs.
+The core opens a connection by its SYN, if nothing between these ends is known, and keeps it to its end: SYN-
+ACK, a first request by which it is recognized at once, exchanges, FIN of both sides or RST. A connection that
+Python has opened is lent to it once it is recognized as Kafka, nothing is held or waited for, and both
+directions were seen. The core takes the packets of a connection until one is unusual: lost, repeated or late;
+a frame or header that does not fit; SASL; a response that does not answer the oldest request; an end while a
+request is outstanding. It stops before that packet, which has had no effect. The connection is recalled: its
+state goes into the objects here, which are made if the core has opened it, and the packet takes its usual
+way. Packets that belong to none of the core's connections take it in runs.
 
-Holds nothing but which connections are lent; what the core holds for them counts as theirs.
+Holds nothing; what the core holds for connections counts as theirs.
 """
 
 from __future__ import annotations
@@ -20,24 +22,32 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect import native
-from kdissect.exchanges.kafka_connection import IDENTIFYING_APIS
+from kdissect.exchanges.kafka_connection import IDENTIFYING_APIS, client_software
 from kdissect.exchanges.pairing import PRODUCE
 from kdissect.kafka import apis, schema
 from kdissect.kafka.bodies import decode_exchange
 from kdissect.kafka.framing import PartialFrame
-from kdissect.kafka.headers import MAX_API_KEY, MAX_API_VERSION, RequestHeader, request_header_version
+from kdissect.kafka.headers import (
+    API_VERSIONS,
+    MAX_API_KEY,
+    MAX_API_VERSION,
+    RequestHeader,
+    request_header_version,
+)
 from kdissect.kafka.layout import layout
-from kdissect.model import ANSWERED, Exchange, Frame, Packet, PacketBlock
-from kdissect.net.duplex import NEVER_NS
-from kdissect.net.tcp import reversed_ends
+from kdissect.kafka.recognition import begins_with_request
+from kdissect.model import ANSWERED, ConnectionInfo, Exchange, Frame, Packet, PacketBlock
+from kdissect.net.connection import Ended, Opened
+from kdissect.net.duplex import NEVER_NS, connection_id
+from kdissect.net.tcp import endpoints, reversed_ends
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
 
     from kdissect.exchanges.kafka_connection import KafkaConnection, MemoryBudget
     from kdissect.exchanges.ordering import Ordering
     from kdissect.limits import Limits
-    from kdissect.model import ConnectionInfo, Segment
+    from kdissect.model import Segment
     from kdissect.net.connection import Connection, Connections, Event
     from kdissect.net.duplex import Duplex
 
@@ -48,6 +58,8 @@ MOST_NS = 1 << 62
 """The core's times have 64 bits."""
 
 _ALL = 1 << 32
+_MOST_REACH = (1 << 31) - 1
+_API_VERSIONS = API_VERSIONS.to_bytes(2, "big")
 _BRIEF = 32
 _MOST_MISSED = 64
 """A connection that is recalled after fewer than ``_BRIEF`` packets misses twice as many chances to be lent
@@ -99,29 +111,61 @@ class LineForm(NamedTuple):
     budget: int
 
 
+class _Callbacks(NamedTuple):
+    """What the core calls. It reads the attributes by name.
+
+    Attributes:
+        usual: see ``_usual``.
+        introduction: from a request to whether a connection that begins with it is recognized at once; and, if it
+            is ApiVersions, name and version of the client's software.
+        may_open: whether a SYN between these ends certainly opens a connection.
+        info: from ends and time of a SYN, and the connection's number, to what its exchanges share.
+        new: ``tuple.__new__``.
+    """
+
+    usual: Callable[[int, int], tuple[str | None, bool, int] | None]
+    introduction: Callable[[bytes], tuple[bool, str | None, str | None]]
+    may_open: Callable[[bytes], bool]
+    info: Callable[[bytes, int, int], ConnectionInfo]
+    exchange: type[Exchange] = Exchange
+    frame: type[Frame] = Frame
+    request_header: type[RequestHeader] = RequestHeader
+    new: Callable[..., Any] = tuple.__new__
+
+
 class Offload:
     """Takes blocks of packets in place of ``Connections``.
 
     Args:
         connections: all connections.
         kafka: the dissection of each; None if it is excluded.
+        open_kafka: starts the dissection of a connection.
         memory: of all connections.
         limits: to respect.
+        opens: whether the core may open connections.
         lines: if given, the core also writes lines of exchanges, each in its turn.
+
+    Attributes:
+        waiting_since_ns: see ``net.connection.Lender``.
     """
 
     def __init__(
         self,
         connections: Connections,
-        kafka: Mapping[Connection, KafkaConnection | None],
+        kafka: dict[Connection, KafkaConnection | None],
+        open_kafka: Callable[[Connection], KafkaConnection | None],
         memory: MemoryBudget,
         limits: Limits,
+        *,
+        opens: bool,
         lines: Lines | None = None,
     ) -> None:
         assert native.core is not None
         self._connections = connections
         self._kafka = kafka
+        self._open_kafka = open_kafka
         self._memory = memory
+        self._opens = opens
         self._most_held = limits.held_bytes_in_all
         numbers = (
             min(limits.frame_max_bytes, limits.frame_bytes),
@@ -129,12 +173,20 @@ class Offload:
             limits.pending_bytes,
             limits.pending_age_ns,
             limits.connection_idle_ns,
+            limits.reorder_window_ns,
+            min(2 * limits.stream_bytes, _MOST_REACH),
         )
-        classes = Exchange, Frame, RequestHeader, tuple.__new__
-        self._core: Any = native.core.Offload(numbers, _usual, classes, ANSWERED)
-        self._slots: dict[Duplex, int] = {}  # of those that are lent
+
+        def introduction(frame: bytes) -> tuple[bool, str | None, str | None]:
+            is_first = begins_with_request(frame, limits)
+            return is_first, *(client_software(frame) if frame.startswith(_API_VERSIONS) else (None, None))
+
+        callbacks = _Callbacks(_usual, introduction, connections.is_new, _info)
+        self._core: Any = native.core.Offload(numbers, callbacks, ANSWERED)
         self._missing: dict[Duplex, tuple[int, int]] = {}  # chances to be lent that each misses: all, left
+        self._entered = 0  # connections that the core has opened and ``Connections`` does not know
         self._is_broken = False
+        self.waiting_since_ns: int | None = None
         connections.lender = self
         self._lines = lines
         if lines is not None:
@@ -144,24 +196,36 @@ class Offload:
         self, block: PacketBlock, segment_of: Callable[[Packet], Segment | None]
     ) -> Iterator[list[Event]]:
         """As ``Connections.feed_block``; an exchange that the core completes is an event of its own. Those of
-        which lines can be written are queued: then there are events without any.
+        which lines can be written are queued: then there are events without any, also where only the time
+        changes since when connections wait.
         """
-        connections, lent, lines = self._connections, self._core, self._lines
+        connections, core, lines = self._connections, self._core, self._lines
         number, interface, data, places = block
         at, end = 0, len(places)
         while at < end and not self._is_broken:
             room = max(0, self._most_held - self._memory.held)
-            order_room = (0, 0) if lines is None else lines.ordering.room
+            order_room, newest_ns = (0, 0), 0
+            if lines is not None:
+                order_room = lines.ordering.room
+                newest_ns = max(-MOST_NS, min(lines.ordering.newest_ns, MOST_NS))
+            opens = max(0, connections.room - self._entered) if self._opens and self._has_room else 0
             start = at
-            done, at, reason, following, candidates = lent.run(
-                block, interface.link_type, at, (room, *order_room)
+            steps, at, reason, following, candidates = core.run(
+                block,
+                interface.link_type,
+                at,
+                (room, *order_room, newest_ns),
+                (opens, connections.counts["connections"]),
             )
+            self._count()
+            for index, self.waiting_since_ns, events in steps:
+                for _, _, exchange in events:
+                    _learn(exchange)
+                connections.place = index + 1
+                yield events
+            self.waiting_since_ns = core.waiting_since_ns
             if lines is not None and at > start:
                 yield []
-            for connection, exchange in done:
-                _decode_produce(exchange)
-                connections.place = exchange.response_frame.packet + 1 - number
-                yield [(connection, 0, exchange)]
             if not reason:
                 continue
             if reason == _ODD:
@@ -170,11 +234,10 @@ class Offload:
                 if segment is not None:
                     events = self.feed(segment)
                     connections.place = at + 1
-                    if events:
-                        yield events
+                    yield events
                     candidates = [segment.ends]
             elif reason == _FOREIGN:
-                self.update()
+                self._update()
                 run = PacketBlock(number + at, interface, data, places[at:following])
                 for events in connections.feed_block(run, segment_of):
                     connections.place += at
@@ -223,29 +286,54 @@ class Offload:
             most -= rows
             if odd is not None:
                 most -= 1
-                _decode_produce(odd[1])
-                yield odd[1]
+                *_, exchange = odd
+                _learn(exchange)
+                yield exchange
             elif not rows:
                 break
 
     def feed(self, segment: Segment) -> list[Event]:
         """As ``Connections.feed``."""
-        self.update()
-        if (flow := self._connections.flow(segment.ends)) is not None:
-            self._recall(flow.duplex)
+        self._update()
+        if (ordinal := self._core.ordinal(segment.ends)) is not None:
+            self.recall(ordinal)
         return self._connections.feed(segment)
-
-    def update(self) -> None:
-        """See ``net.connection.Lender``."""
-        for duplex, now_ns in self._core.take_touched():
-            self._connections.use(duplex, now_ns)
 
     def closing(self, duplex: Duplex) -> None:
         """See ``net.connection.Lender``."""
-        self._recall(duplex)
+        self.recall(duplex.ordinal)
         self._missing.pop(duplex, None)
         self._core.heed(duplex.ends)
         self._core.heed(reversed_ends(duplex.ends))
+
+    def tick(self, time_ns: int) -> None:
+        """See ``net.connection.Lender``."""
+        self._update()
+        for ordinal in self._core.tick(_clamped(time_ns)):
+            self.recall(ordinal)
+
+    def ended(self, before: tuple[int, int]) -> Iterable[tuple[int, Ended]]:
+        """See ``net.connection.Lender``."""
+        time_ns, ordinal = before
+        closed = self._core.ended((_clamped(time_ns), ordinal))
+        if closed:
+            self._count()
+            self.waiting_since_ns = self._core.waiting_since_ns
+        return [(ordinal, Ended(ends, time_ns, tuple(numbers))) for ordinal, ends, time_ns, numbers in closed]
+
+    def _update(self) -> None:
+        """Set the clocks of the connections that the core has, and their place among the recently used."""
+        for ordinal, duplex, now_ns, is_half_open in self._core.take_touched():
+            self._connections.use(ordinal, duplex, now_ns, is_half_open=is_half_open)
+        self._entered = 0
+
+    def _count(self) -> None:
+        counts = self._connections.counts
+        for name, number in self._core.take_counts():
+            if number:
+                counts[name] += number
+                if name == "connections":
+                    self._entered += number
 
     @property
     def _has_room(self) -> bool:
@@ -275,7 +363,7 @@ class Offload:
             self._missing[duplex] = missed, left - 1
             if left > 0:
                 return
-        if kafka.client is None or duplex in self._slots or not -MOST_NS < duplex.now_ns < MOST_NS:
+        if kafka.client is None or self._core.has(duplex.ordinal) or not -MOST_NS < duplex.now_ns < MOST_NS:
             return
         if self._lines is not None:
             latest = self._lines.ordering.latest(connection.id)
@@ -302,8 +390,8 @@ class Offload:
             for each in waiting
         ]
         client, broker = (both[side] for side in (kafka.client, 1 - kafka.client))
-        slot = self._core.admit(
-            (duplex, connection, info, identity),
+        is_here = self._core.admit(
+            (duplex.ordinal, duplex, connection, info, identity),
             (client, broker),
             [
                 (stream.next, stream.acknowledged, part)
@@ -314,47 +402,82 @@ class Offload:
             (duplex.now_ns, kafka.last_ns),
             (completed, last_id, steady, requests),
         )
-        if slot is None:
+        if not is_here:
             kafka.restore((completed, last_id, steady, waiting), partial)
             self._is_broken = True
             return
-        self._slots[duplex] = slot
         self._memory.forget(kafka)
 
     def _recall_all(self) -> None:
-        self.update()
-        for duplex in list(self._slots):
-            self._recall(duplex)
+        self._update()
+        for ordinal in self._core.all:
+            self.recall(ordinal)
 
-    def _recall(self, duplex: Duplex) -> None:
-        """Put the state of a connection that is lent back into its objects."""
-        slot = self._slots.pop(duplex, None)
-        if slot is None:
-            return
+    def recall(self, ordinal: int) -> Duplex | None:
+        """Put the state of a connection that the core has into its objects. None if it has been lost."""
+        if not self._core.has(ordinal):
+            return None
+        released = self._core.release(ordinal)
+        self.waiting_since_ns = self._core.waiting_since_ns
+        if released is None:  # what the core has taken of it is a gap
+            self._is_broken = True
+            self._connections.lose(ordinal)
+            return None
+        streams, (now_ns, last_ns), info = released["streams"], released["clocks"], released["info"]
+        duplex: Duplex = released["duplex"]
+        if (latest := released["latest"]) is not None:
+            assert self._lines is not None
+            self._lines.ordering.note_latest(info.id, latest)
+        if (opening := released["opening"]) is not None:
+            ends, segments, reset_ns, first_id, is_answered, due_ns, idle_ns = opening
+            opened = Opened(ends, segments, reset_ns, due_ns, idle_ns, streams, now_ns)
+            duplex = self._connections.resume(ordinal, opened)
+            if first_id is None or duplex.is_finished:
+                return duplex
+            assert duplex.connection is not None
+            kafka = self._kafka[duplex.connection] = self._open_kafka(duplex.connection)
+            assert kafka is not None
+            kafka.resume(0, info, first_id, is_answered=is_answered)
         assert duplex.connection is not None
         kafka = self._kafka[duplex.connection]
         assert kafka is not None
         assert kafka.client is not None
-        released = self._core.release(slot)
-        if released is None:  # what it has taken is a gap
-            self._is_broken = True
-            return
-        streams, (duplex.now_ns, kafka.last_ns), pairing, partial, taken, latest = released
-        if latest is not None:
-            assert self._lines is not None
-            self._lines.ordering.note_latest(duplex.connection.id, latest)
-        for side, (following, acknowledged) in zip((kafka.client, 1 - kafka.client), streams, strict=True):
+        duplex.now_ns, kafka.last_ns = now_ns, last_ns
+        info.client_software_name, info.client_software_version = released["software"]
+        for side, (following, acknowledged, _) in zip((kafka.client, 1 - kafka.client), streams, strict=True):
             stream = duplex.streams[side]
             stream.next, stream.acknowledged = following, acknowledged
-        for exchange in pairing[-1]:
+        completed, last_id, steady, waiting = released["pairing"]
+        for exchange in waiting:
             _decode_produce(exchange)
-        kafka.restore(pairing, [PartialFrame(bytes(prefix), *rest) for prefix, *rest in partial])
+        partial = [PartialFrame(bytes(prefix), *rest) for prefix, *rest in released["partial"]]
+        kafka.restore((completed, last_id, steady, waiting), partial)
         self._memory.restored(kafka)
-        if taken < _BRIEF:
+        if released["taken"] < _BRIEF:
             missed = min(_MOST_MISSED, 2 * self._missing.get(duplex, (0, 0))[0] + 1)
             self._missing[duplex] = missed, missed
         else:
             self._missing.pop(duplex, None)
+        return duplex
+
+
+def _clamped(time_ns: int) -> int:
+    return max(-MOST_NS, min(time_ns, MOST_NS))
+
+
+def _info(ends: bytes, first_ns: int, ordinal: int) -> ConnectionInfo:
+    """What the exchanges share of a connection that its client opened with a SYN."""
+    client, broker = endpoints(ends)
+    return ConnectionInfo(connection_id(ends, first_ns), client, broker, ordinal=ordinal, from_start=True)
+
+
+def _learn(exchange: Exchange) -> None:
+    """Do what is done in Python when a request is sent, and when an exchange is complete."""
+    _decode_produce(exchange)
+    if exchange.api_key == API_VERSIONS:
+        info = exchange.connection
+        info.client_software_name = exchange.client_software_name
+        info.client_software_version = exchange.client_software_version
 
 
 def _decode_produce(exchange: Exchange) -> None:
@@ -370,7 +493,7 @@ def _usual(api_key: int, api_version: int) -> tuple[str | None, bool, int] | Non
     its business.
     """
     is_possible = 0 <= api_key <= MAX_API_KEY and 0 <= api_version <= MAX_API_VERSION
-    if not is_possible or api_key in IDENTIFYING_APIS:
+    if not is_possible or api_key in IDENTIFYING_APIS - {API_VERSIONS}:
         return None
     header_version = request_header_version(api_key, api_version)
     if not header_version:

@@ -63,9 +63,13 @@ class CompletedQueue(Protocol[Item_co]):
 
 
 class Ordering(Generic[Item]):
-    """Holds exchanges until their order is settled."""
+    """Holds exchanges until their order is settled.
 
-    __slots__ = ("_arrivals", "_bytes", "_heap", "_latest", "_limits")
+    Attributes:
+        newest_ns: the latest time of any exchange held so far.
+    """
+
+    __slots__ = ("_arrivals", "_bytes", "_heap", "_latest", "_limits", "newest_ns")
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -73,6 +77,7 @@ class Ordering(Generic[Item]):
         self._latest: dict[str, tuple[int, int]] = {}  # by connection: order of the last one held
         self._bytes = 0
         self._arrivals = count()
+        self.newest_ns = -NEVER_NS
 
     @property
     def is_idle(self) -> bool:
@@ -149,6 +154,7 @@ class Ordering(Generic[Item]):
             order = latest[connection] = max(item.order, latest.get(connection, item.order))
             heappush(self._heap, (order, connection, next(self._arrivals), item))
             self._bytes += item.held_bytes
+            self.newest_ns = max(self.newest_ns, order[0])
 
     def _pop(self) -> Item:
         item = heappop(self._heap)[3]

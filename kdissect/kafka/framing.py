@@ -171,6 +171,7 @@ class Framing:
 
     def restore(self, partial: PartialFrame) -> None:
         """Continue from a partial frame."""
+        self._search = None
         self._prefix, data, self._size, self._start_ns = partial
         self._pieces = [data] if data else []
         self._kept = len(data)

@@ -27,12 +27,15 @@ from kdissect.kafka.bodies import (
     left_over,
 )
 from kdissect.kafka.headers import API_VERSIONS, HEADER_BEGINS_BYTES, MAX_API_KEY, read_request_header
+from kdissect.kafka.resync import Search
+from kdissect.model import Data, Interface
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from kdissect.kafka.headers import RequestHeader
-    from kdissect.kafka.resync import ByteRun, Search
+    from kdissect.kafka.resync import ByteRun
+    from kdissect.limits import Limits
     from kdissect.model import Frame
 
 
@@ -113,6 +116,16 @@ def is_first_request(
     if is_answered is None and final:
         return not fits and is_newer_request(frame)
     return is_answered
+
+
+def begins_with_request(frame: bytes, limits: Limits) -> bool:
+    """Whether a stream is recognized at once that begins with a whole frame."""
+    payload = _SIZE.pack(len(frame)) + frame
+    if other_protocol(payload) is not None or is_gssapi_token(payload):
+        return False
+    search = Search(limits, at_start=True)
+    search.feed(Data(0, 0, Interface("", 0, 0), payload))
+    return search.first_run is not None and bool(is_first_request(search, search.first_run, final=False))
 
 
 def is_first_frame(search: Search, run: ByteRun, final: bool) -> bool | None:

@@ -15,10 +15,10 @@ it, or when ``tick`` says that every segment up to then has been delivered; this
 noticed, not the outcome. So a process that dissects a ``Shard`` of the connections gets the same events for
 them as a process that dissects all, unless a limit on all connections together was reached.
 
-A closed connection is kept until its deadline, and its sequence numbers for longer (see ``Ended``), so
-that repeated segments do not open another one: a capture may have a segment from several interfaces, from
-inside and outside a tunnel, or from both ends. The first copy captured counts. NAT changes the addresses, so
-the same connection on both sides of it is two.
+A closed connection is kept until its deadline, and its sequence numbers for longer (see
+``EndedConnections``), so that repeated segments do not open another one: a capture may have a segment from
+several interfaces, from inside and outside a tunnel, or from both ends. The first copy captured counts. NAT
+changes the addresses, so the same connection on both sides of it is two.
 
 Memory: what duplex.py keeps, for at most ``Limits.connections`` connections, of which all together hold at
 most ``stream_bytes_in_all``.
@@ -38,7 +38,7 @@ from kdissect.net.analysis import TcpAnalysis
 from kdissect.net.duplex import NEVER_NS, Connection, Duplex, Event
 from kdissect.net.ip import TCP
 from kdissect.net.link import COOKED, ETHERNET
-from kdissect.net.stream import SEQUENCE_MASK, Stream, advance, distance
+from kdissect.net.stream import PIECE_COST, SEQUENCE_MASK, Stream, advance, distance
 from kdissect.net.tcp import (
     ACK,
     CONTROL,
@@ -57,6 +57,7 @@ from kdissect.net.tcp import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from kdissect.model import Interface
     from kdissect.net.tcp import Shard
 
 
@@ -111,13 +112,51 @@ def _window(data: bytes, header: int, end: int, acknowledgment: int) -> tuple[in
 
 
 class Lender(Protocol):
-    """What has lent connections to the native core."""
+    """The native core: it has connections that were lent to it, and others that it has opened itself.
 
-    def update(self) -> None:
-        """Set the clocks of the connections that are lent, and their place among the recently used."""
+    Attributes:
+        waiting_since_ns: of those that it has opened, as ``Connections.waiting_since_ns``.
+    """
+
+    waiting_since_ns: int | None
 
     def closing(self, duplex: Duplex) -> None:
         """Recall a connection that is about to be closed, if it is lent."""
+
+    def recall(self, ordinal: int) -> Duplex | None:
+        """Recall a connection; None if a bug has lost it."""
+        ...
+
+    def tick(self, time_ns: int) -> None:
+        """Every segment up to this time has been delivered: bring ``Connections`` up to date, and recall the
+        connections opened by the core whose deadline has passed.
+        """
+
+    def ended(self, before: tuple[int, int]) -> Iterable[tuple[int, Ended]]:
+        """The connections opened by the core whose end is final before this deadline and ordinal."""
+        ...
+
+
+class Opened(NamedTuple):
+    """A connection that the native core has opened, as far as its segments are concerned.
+
+    Attributes:
+        ends: of side 0, which sent the SYN.
+        segments: side, and values of a segment: SYN, SYN-ACK, and the latest RST, as far as there are any.
+        reset_ns: as in ``Duplex``.
+        due_ns: the deadline; None if it is not waiting.
+        idle_ns: when it becomes idle, at the earliest.
+        streams: of both sides: the next sequence number, ``Stream.acknowledged`` and ``Stream.fin_ns``.
+        now_ns: as in ``Duplex``.
+    """
+
+    ends: bytes
+    segments: list[tuple[int, tuple[int, int, Interface, int, int, int]]]
+    reset_ns: int | None
+    due_ns: int | None
+    idle_ns: int
+    streams: list[tuple[int, int | None, int | None]]
+    now_ns: int
 
 
 class FlowEntry(NamedTuple):
@@ -183,7 +222,7 @@ class Connections:
         analyzes: the same; it may change before the first packet.
         number: of the next segment's connection, see ``tcp.StreamNumbers``; None if they are not counted.
         place: number within its block, from 1, of the packet that caused the latest events.
-        lender: of connections to the native core, if any are.
+        lender: the native core, if it has any of the connections.
         counts: ``connections``, ``retransmitted_bytes``, ``overlapping_bytes``, ``conflicting_bytes``
             (overlapping ones that differ from those captured first), ``out_of_order`` segments, ``gaps``,
             ``lost_bytes``, ``cut_bytes``, ``stray_segments`` (from too far ahead), ``bytes_after_fin``,
@@ -205,10 +244,11 @@ class Connections:
         self._shard = shard
         self._foreign: set[bytes] = set()  # ends of connections in other shards
         self._flows: dict[bytes, FlowEntry] = {}
-        self._order: OrderedDict[Duplex, None] = OrderedDict()  # least recently used first
-        self._held: dict[Duplex, int] = {}  # connection -> bytes held, in order of when it began to hold any
+        # By ordinal, least recently used first. None: the native core has opened it.
+        self._order: OrderedDict[int, Duplex | None] = OrderedDict()
+        self._held: dict[int, int] = {}  # ordinal -> bytes held, in order of when it began to hold any
         self._held_in_all = 0
-        self._ended = Ended(limits)
+        self._ended = EndedConnections(limits)
         self._waits = _TimeQueue()  # since when each waits
         self._deadlines = _TimeQueue()
         self._idle = _TimeQueue()  # when each becomes idle, at the earliest
@@ -228,7 +268,10 @@ class Connections:
         connection waits.
         """
         waits = self._waits
-        return waits.earliest_ns() if waits.times else None
+        since_ns = waits.earliest_ns() if waits.times else None
+        if self.lender is None or (other_ns := self.lender.waiting_since_ns) is None:
+            return since_ns
+        return other_ns if since_ns is None else min(since_ns, other_ns)
 
     def ordinal(self, ends: bytes) -> int:
         """``Connection.ordinal`` of the current connection between these ends; 0: none."""
@@ -290,7 +333,7 @@ class Connections:
                     duplex.tcp.feed(side, time_ns, sequence, acknowledgment, ACK, size, window, d_sack=d_sack)
                 if duplex is not last_used:
                     last_used = duplex
-                    self._order.move_to_end(duplex)
+                    self._order.move_to_end(duplex.ordinal)
                 if not size:
                     other.acknowledged = acknowledgment
                     continue
@@ -340,10 +383,12 @@ class Connections:
     def tick(self, time_ns: int) -> list[Event]:
         """Every segment up to this time has been delivered: expire deadlines and idle connections."""
         out: list[Event] = []
-        if self.lender is not None and (self._idle.earliest_ns() or 0) < time_ns:
-            self.lender.update()
+        if self.lender is not None:
+            self.lender.tick(time_ns)
         for duplex in self._deadlines.until(time_ns):
+            self._forget_ended((duplex.due_ns, duplex.ordinal))
             self._expire(duplex, out)
+        self._forget_ended((time_ns + 1, 0))
         for duplex in self._idle.until(time_ns - 1):
             if self._is_idle(duplex, time_ns):
                 self._close_idle(duplex, out)
@@ -355,10 +400,11 @@ class Connections:
 
     def close(self, time_ns: int) -> list[Event]:
         """The capture has ended: close every connection. ``time_ns`` is the latest time of a packet."""
-        if self.lender is not None:
-            self.lender.update()
         out = self.tick(time_ns)
-        for duplex in list(self._order):
+        for ordinal in list(self._order):
+            duplex = self._duplex(ordinal)
+            if duplex is None:
+                continue
             if self._is_idle(duplex, time_ns):
                 self._close_idle(duplex, out)
             else:
@@ -375,10 +421,61 @@ class Connections:
         self._flush_both(duplex, out)
         return out
 
-    def use(self, duplex: Duplex, now_ns: int) -> None:
-        """A connection had a segment at this time, the latest of all."""
+    @property
+    def room(self) -> int:
+        """How many connections can be opened before a limit is reached."""
+        limits = self._limits
+        held = (limits.stream_bytes_in_all - self._held_in_all) // PIECE_COST
+        return max(0, min(limits.connections - len(self._order), held))
+
+    def is_new(self, ends: bytes) -> bool:
+        """Whether a SYN between these ends certainly opens a connection, of this shard."""
+        return ends not in self._flows and not self._ended.knows(ends) and self.is_ours(ends)
+
+    def use(self, ordinal: int, duplex: Duplex | None, now_ns: int, *, is_half_open: bool = False) -> None:
+        """A connection that the native core has (without ``duplex``: has opened) had a segment at this time,
+        the latest of all.
+        """
+        self._order[ordinal] = duplex
+        self._order.move_to_end(ordinal)
+        if duplex is not None:
+            duplex.now_ns = now_ns
+        elif is_half_open != (ordinal in self._held):
+            self._hold(ordinal, PIECE_COST if is_half_open else 0)
+
+    def resume(self, ordinal: int, opened: Opened) -> Duplex:
+        """Take a connection that the native core has opened."""
+        ends, segments, reset_ns, due_ns, idle_ns, streams, now_ns = opened
+        both = ends, reversed_ends(ends)
+        duplex = self._enter(ends, segments[0][1][1], ordinal)
+        for side, (packet, time_ns, interface, sequence, acknowledgment, flags) in segments:
+            sent = sequence, acknowledgment, flags, b"", 0
+            segment = Segment(packet, time_ns, interface, both[side], *sent)
+            if not flags & RST:
+                duplex.feed(side, segment, [])
+        for stream, (following, acknowledged, fin_ns) in zip(duplex.streams, streams, strict=True):
+            if duplex.connection is None:
+                continue
+            stream.next, stream.acknowledged, stream.fin_ns = following, acknowledged, fin_ns
+            if fin_ns is not None:
+                stream.fin, stream.ended = advance(following, -1), True
+        duplex.reset_ns = reset_ns
+        duplex.is_finished = duplex.is_close_reported = all(stream.ended for stream in duplex.streams)
+        if due_ns is not None:
+            duplex.now_ns = due_ns - self._limits.reorder_window_ns
+        duplex.set_deadline()
+        if due_ns is not None and not duplex.is_finished:
+            duplex.cause = segment
         duplex.now_ns = now_ns
-        self._order.move_to_end(duplex)
+        self._deadlines.set(duplex, duplex.due_ns)
+        self._idle.set(duplex, idle_ns)
+        self._account(duplex)
+        return duplex
+
+    def lose(self, ordinal: int) -> None:
+        """Forget a connection that the native core has lost."""
+        self._order.pop(ordinal, None)
+        self._hold(ordinal, 0)
 
     def is_ours(self, ends: bytes) -> bool:
         """Whether to track a connection between these ends."""
@@ -451,7 +548,7 @@ class Connections:
                 return out
             flow = self._open(segment, out)
         duplex = flow.duplex
-        self._order.move_to_end(duplex)
+        self._order.move_to_end(duplex.ordinal)
         if duplex.is_finished:
             self.counts["segments_after_close"] += 1
             return out
@@ -493,18 +590,42 @@ class Connections:
 
     def _open(self, segment: Segment, out: list[Event]) -> FlowEntry:
         while len(self._order) >= max(1, self._limits.connections):
-            self._close(next(iter(self._order)), "evicted", segment.time_ns, out)
+            oldest = self._duplex(next(iter(self._order)))
+            if oldest is not None:
+                self._close(oldest, "evicted", segment.time_ns, out)
         self.counts["connections"] += 1
-        duplex = Duplex(segment.ends, segment.time_ns, self._limits, self.counts)
+        duplex = self._enter(segment.ends, segment.time_ns, self.counts["connections"])
         duplex.number = self.number
         if self.analyzes:
             duplex.tcp = TcpAnalysis()
-        one, two = duplex.streams
-        self._flows[reversed_ends(segment.ends)] = FlowEntry(duplex, 1, two, one)
-        flow = self._flows[segment.ends] = FlowEntry(duplex, 0, one, two)
-        self._order[duplex] = None
         self._idle.set(duplex, duplex.now_ns + self._limits.connection_idle_ns)
-        return flow
+        return self._flows[segment.ends]
+
+    def _enter(self, ends: bytes, now_ns: int, ordinal: int) -> Duplex:
+        """Enter a connection in the tables."""
+        duplex = Duplex(ends, now_ns, self._limits, self.counts, ordinal)
+        one, two = duplex.streams
+        self._flows[reversed_ends(ends)] = FlowEntry(duplex, 1, two, one)
+        self._flows[ends] = FlowEntry(duplex, 0, one, two)
+        self._order[ordinal] = duplex
+        return duplex
+
+    def _duplex(self, ordinal: int) -> Duplex | None:
+        """The connection with this number; None if it was lost."""
+        duplex = self._order[ordinal]
+        if duplex is None:
+            assert self.lender is not None
+            duplex = self.lender.recall(ordinal)
+        return duplex
+
+    def _forget_ended(self, before: tuple[int, int]) -> None:
+        """Remember as closed what the native core has opened, and what has ended before this deadline and
+        ordinal.
+        """
+        if self.lender is not None:
+            for ordinal, ended in self.lender.ended(before):
+                self._remember(ended)
+                self._order.pop(ordinal, None)
 
     def _is_idle(self, duplex: Duplex, now_ns: int) -> bool:
         return now_ns - duplex.now_ns > self._limits.connection_idle_ns
@@ -522,12 +643,13 @@ class Connections:
             reason = "fin"
         elif duplex.reset_ns is not None:
             reason = "reset"
-        if reason in ("fin", "reset", "reused") and self._ended.add(duplex, time_ns):
-            self.counts["ended_forgotten"] += 1
+        if reason in ("fin", "reset", "reused"):
+            one, two = (_numbers(stream.first, stream.next) for stream in duplex.streams)
+            self._remember(Ended(duplex.ends, time_ns, (one, two)))
         self._report_closed(duplex, reason, time_ns, out)
         self._flows.pop(duplex.ends, None)
         self._flows.pop(reversed_ends(duplex.ends), None)
-        del self._order[duplex]
+        del self._order[duplex.ordinal]
         duplex.due_ns = NEVER_NS
         self._deadlines.set(duplex, NEVER_NS)
         self._idle.set(duplex, NEVER_NS)
@@ -560,18 +682,26 @@ class Connections:
 
     def _account(self, duplex: Duplex) -> None:
         """Update how many bytes a connection holds, and since when it waits."""
-        is_known = duplex in self._order
-        held = duplex.held if is_known else 0
-        self._held_in_all += held - self._held.get(duplex, 0)
-        if held:
-            self._held[duplex] = held
-        else:
-            self._held.pop(duplex, None)
+        is_known = duplex.ordinal in self._order
+        self._hold(duplex.ordinal, duplex.held if is_known else 0)
         self._waits.set(duplex, duplex.waiting_since_ns if is_known else NEVER_NS)
+
+    def _hold(self, ordinal: int, held: int) -> None:
+        self._held_in_all += held - self._held.get(ordinal, 0)
+        if held:
+            self._held[ordinal] = held
+        else:
+            self._held.pop(ordinal, None)
+
+    def _remember(self, ended: Ended) -> None:
+        if self._ended.add(ended):
+            self.counts["ended_forgotten"] += 1
 
     def _enforce_limit(self, out: list[Event]) -> None:
         while self._held_in_all > self._limits.stream_bytes_in_all:
-            longest = next(iter(self._held))
+            longest = self._duplex(next(iter(self._held)))
+            if longest is None:
+                continue
             self.counts["streams_flushed"] += 1
             longest.flush(out)
             self._settle(longest, out)
@@ -634,7 +764,7 @@ _MOST = 4
 """Most connections remembered for one pair of ends: a minute of TIME_WAIT keeps most from having more."""
 
 
-class _Ended(NamedTuple):
+class Ended(NamedTuple):
     """A closed connection: the ends of side 0, when it was closed, and by side the first and the next
     sequence number of the stream (None: nothing of it was captured).
     """
@@ -644,18 +774,20 @@ class _Ended(NamedTuple):
     numbers: tuple[tuple[int, int] | None, tuple[int, int] | None]
 
 
-class Ended:
+class EndedConnections:
     """Remembers closed connections."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._ended: OrderedDict[bytes, tuple[_Ended, ...]] = OrderedDict()
+        self._ended: OrderedDict[bytes, tuple[Ended, ...]] = OrderedDict()
 
-    def add(self, duplex: Duplex, time_ns: int) -> bool:
+    def knows(self, ends: bytes) -> bool:
+        """Whether any connection between these ends is remembered."""
+        return connection_key(ends) in self._ended
+
+    def add(self, ended: Ended) -> bool:
         """Remember a connection; return whether the limit forced another one to be forgotten early."""
-        one, two = duplex.streams
-        ended = _Ended(duplex.ends, time_ns, (_numbers(one), _numbers(two)))
-        key = connection_key(duplex.ends)
+        key = connection_key(ended.ends)
         self._ended[key] = (*self._ended.pop(key, ())[1 - _MOST :], ended)
         is_full = len(self._ended) > self._limits.ended_connections
         if is_full:
@@ -680,12 +812,11 @@ class Ended:
         return False
 
 
-def _numbers(stream: Stream) -> tuple[int, int] | None:
-    if stream.first is None:
+def _numbers(first: int | None, following: int) -> tuple[int, int] | None:
+    if first is None:
         return None
     # Sequence numbers more than 2 GiB back look as if they were ahead: keep only the end of a longer stream.
-    near = distance(stream.first, stream.next) >= 0
-    return stream.first if near else advance(stream.next, -_LONG), stream.next
+    return first if distance(first, following) >= 0 else advance(following, -_LONG), following
 
 
 def _within(segment: Segment, first: int, following: int) -> bool:

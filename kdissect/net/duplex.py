@@ -83,6 +83,12 @@ Event = tuple[Connection, int, "Data | Gap | Retransmitted | Decrypted | Closed"
 """Connection, side (0 for ``Closed``), item."""
 
 
+def connection_id(ends: bytes, first_ns: int) -> str:
+    """``Connection.id``, from the ends of either side and the time of its first packet."""
+    both = sorted((ends, reversed_ends(ends)))
+    return blake2b(b"".join((*both, b"%d" % first_ns)), digest_size=6).hexdigest()
+
+
 class Duplex:
     """Both directions of one connection.
 
@@ -109,9 +115,11 @@ class Duplex:
         "number", "ordinal", "plain", "reset_ns", "streams", "tcp",
     )  # fmt: skip
 
-    def __init__(self, ends: bytes, now_ns: int, limits: Limits, counts: Counter[str]) -> None:
+    def __init__(
+        self, ends: bytes, now_ns: int, limits: Limits, counts: Counter[str], ordinal: int = 0
+    ) -> None:
         self.ends = ends
-        self.ordinal = counts["connections"]
+        self.ordinal = ordinal
         self.number: int | None = None
         self.connection: Connection | None = None
         self.tcp: TcpAnalysis | None = None
@@ -317,11 +325,9 @@ class Duplex:
 
     def _identify(self, early: list[tuple[int, Segment]]) -> Connection:
         first = min((segment for _, segment in early), key=lambda segment: (segment.time_ns, segment.packet))
-        both = sorted((self.ends, reversed_ends(self.ends)))
-        digest = blake2b(b"".join((*both, b"%d" % first.time_ns)), digest_size=6).hexdigest()
         one, two = self.streams
         return Connection(
-            digest,
+            connection_id(self.ends, first.time_ns),
             endpoints(self.ends),
             self._initiator,
             (one.exact, two.exact),
