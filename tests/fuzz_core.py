@@ -3,8 +3,9 @@
     python -m tests.fuzz_core [SEED]
 
 Runs for ``KDISSECT_FUZZ_SECONDS`` seconds (15), from one seed to the next; with SEED, only that one. A seed
-is the packets of one sample, or of several in turn, some of them dropped, repeated, swapped, cut or changed.
-If a seed fails, its capture is kept. ``.ci/run fuzz`` runs this, and the tests that use core/src/fuzzing.rs.
+is the packets of one sample, or of several in turn, some of them dropped, repeated, swapped, cut or changed,
+or those of many short connections (tests/lifetimes.py). If a seed fails, its capture is kept.
+``.ci/run fuzz`` runs this, and the tests that use core/src/fuzzing.rs.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from kdissect import native
 from kdissect.cli.main import main
 from tests.attack.mutation import mutated
 from tests.captures import pcap
+from tests.lifetimes import lifetimes
 from tests.test_offload import BUSY, SAMPLES, Timed, damaged, mixed, timed
 
 COMMANDS = ("read", "read --json", "records", "records --json")
@@ -65,6 +67,8 @@ def work() -> None:
 
 def packets_of(random: Random) -> Timed:
     """The packets of a seed."""
+    if random.random() < 0.3:
+        return lifetimes(random, 300, random.choice((0, 0.02, 0.1, 0.3)))
     if random.random() < 0.3:
         packets = mixed(random.choices(BUSY, k=random.randint(2, 4)), random)
     else:

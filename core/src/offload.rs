@@ -68,7 +68,7 @@ struct Link {
     /// Shared by its exchanges, once it is needed.
     info: Option<Object>,
     /// Software name and version, principal, SASL mechanism.
-    identity: [Option<Object>; 4],
+    identity: [Object; 4],
     client_id: Option<(Box<[u8]>, Py<PyString>)>,
     /// The cells of its ends, once they are needed.
     cells: Option<String>,
@@ -138,7 +138,7 @@ type Step<'py> = (usize, Option<i64>, Bound<'py, PyList>);
 struct Released<'py> {
     duplex: Option<Object>,
     info: Object,
-    software: [Option<Object>; 2],
+    software: [Object; 2],
     opening: Option<PythonOpening>,
     streams: Vec<(u32, Option<u32>, Option<i64>)>,
     clocks: (i64, i64),
@@ -535,7 +535,7 @@ impl Offload {
     fn admit(
         &mut self,
         py: Python<'_>,
-        link: (u64, Object, Object, Object, [Option<Object>; 4]),
+        link: (u64, Object, Object, Object, [Object; 4]),
         ends: (Vec<u8>, Vec<u8>),
         streams: [(u32, Option<u32>, Partial<'_>); 2],
         clocks: (i64, i64),
@@ -692,7 +692,7 @@ impl Offload {
                 Verdict::Opened(slot) => {
                     if let Ok(segment) = segment(block.link_type, bytes) {
                         let side = Side::Opened(segment.ends.into(), time_ns, self.stage.latest);
-                        self.link(slot, side, None, [None, None, None, None]);
+                        self.link(slot, side, None, [(); 4].map(|()| py.None()));
                     }
                 }
                 Verdict::Foreign(_) => return FOREIGN,
@@ -733,7 +733,7 @@ impl Offload {
     }
 
     /// Keeps Python's side of a connection that has come here.
-    fn link(&mut self, slot: usize, side: Side, info: Option<Object>, identity: [Option<Object>; 4]) {
+    fn link(&mut self, slot: usize, side: Side, info: Option<Object>, identity: [Object; 4]) {
         if self.links.len() <= slot {
             self.links.resize_with(slot + 1, || None);
         }
@@ -778,7 +778,8 @@ impl Offload {
         if let Some(link) = self.links.get_mut(finished.slot).and_then(Option::as_mut) {
             for (known, new) in link.identity.iter_mut().zip([name, version]) {
                 if !new.is_none(py) {
-                    *known = Some(new);
+                    *known = new;
+                    link.cells = None;
                 }
             }
         }
@@ -805,7 +806,7 @@ impl Offload {
                 Message::Frame(header, frame) => self.outstanding(py, &mut link, header, frame),
             })
             .collect::<PyResult<_>>()?;
-        let software = [0, 1].map(|index| link.identity[index].as_ref().map(|each| each.clone_ref(py)));
+        let software = [0, 1].map(|index| link.identity[index].clone_ref(py));
         let (duplex, opening) = match (&link.side, &connection.opening) {
             (Side::Opened(ends, ..), Some(opening)) => (None, Some(self.python_opening(py, ends, opening))),
             (Side::Lent(duplex, _), _) => (Some(duplex.clone_ref(py)), None),
@@ -921,10 +922,6 @@ impl Offload {
                 let client_id = link.client_id(py, &header, &frame);
                 let frame = self.frame(py, frame)?;
                 let [software, version, principal, mechanism] = &link.identity;
-                let known = |value: &Option<Object>| match value {
-                    Some(value) => value.bind(py).clone(),
-                    None => py.None().into_bound(py),
-                };
                 let head = self.request_header(py, &header, &client_id)?;
                 self.python.exchange.bind(py).call1(PyTuple::new(
                     py,
@@ -940,10 +937,10 @@ impl Offload {
                         client_id,
                         self.api_name(py, &header),
                         completed_ns.into_pyobject(py)?.into_any(),
-                        known(software),
-                        known(version),
-                        known(principal),
-                        known(mechanism),
+                        software.bind(py).clone(),
+                        version.bind(py).clone(),
+                        principal.bind(py).clone(),
+                        mechanism.bind(py).clone(),
                         head,
                     ],
                 )?)?

@@ -116,8 +116,8 @@ class _Callbacks(NamedTuple):
 
     Attributes:
         usual: see ``_usual``.
-        introduction: from a request to whether a connection that begins with it is recognized at once; and, if it
-            is ApiVersions, name and version of the client's software.
+        introduction: from a request to whether a connection that begins with it is recognized at once; and if
+            it is ApiVersions, name and version of the client's software.
         may_open: whether a SYN between these ends certainly opens a connection.
         info: from ends and time of a SYN, and the connection's number, to what its exchanges share.
         new: ``tuple.__new__``.
