@@ -1,6 +1,6 @@
 """What does the native core gain? `read -j 1` with it, without it, and tshark, on the same files.
 
-    python benchmarks/core.py [WORK:MEGABYTES ...] [--rounds 3]
+    python benchmarks/core.py [WORK:MEGABYTES ...] [--rounds 3] [--form json]
 
 Generates each capture (traffic.py) and runs the three in turn. Prints medians of processor time, start
 included; how many times as long Python alone and tshark take; the spread, and the load of the machine at the
@@ -26,7 +26,14 @@ from benchmarks.traffic import make_apart
 
 DEFAULT = ["chatty:160", "mixed:40", "bulk:200", "loopback:400", "large:200"]
 READ = [sys.executable, "-m", "kdissect", "read", "-j", "1"]
-TSHARK = ["tshark", "-n", "-d", "tcp.port==9092,kafka", "-r"]
+TSHARK = ["tshark", "-n", "-d", "tcp.port==9092,kafka"]
+FORMS = {"lines": ([], []), "json": (["--json"], ["-T", "json"]), "csv": (["--csv"], ["-T", "fields", *(
+    f"-e{field}" for field in (
+        "frame.time_epoch", "ip.src", "ip.dst", "kafka.client_id", "kafka.api_key", "kafka.api_version",
+        "kafka.correlation_id", "kafka.topic_name", "kafka.error",
+    )
+)])}  # fmt: skip
+"""Options of both. CSV has all columns, so tshark's fields are fewer."""
 
 
 def run(command: list[str], output: Path, *, pure: bool = False) -> float:
@@ -43,6 +50,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("works", nargs="*", default=DEFAULT)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--form", choices=FORMS, default="lines")
     options = parser.parse_args(arguments)
     print(f"{'':14} {'core':>8} {'pure':>8} {'tshark':>8} {'of pure':>8} {'of tshark':>9}  spread, load")
     for each in options.works:
@@ -50,7 +58,10 @@ def main(arguments: list[str]) -> int:
         with tempfile.TemporaryDirectory() as directory:
             capture, output = Path(directory) / "capture", Path(directory) / "output"
             make_apart(work, capture, int(float(megabytes) * 1e6))
-            ways = {"core": READ, "pure": READ} | ({"tshark": TSHARK} if shutil.which("tshark") else {})
+            own, others = FORMS[options.form]
+            ways = {"core": [*READ, *own], "pure": [*READ, *own]}
+            if shutil.which("tshark"):
+                ways["tshark"] = [*TSHARK, *others, "-r"]
             costs: dict[str, list[float]] = {way: [] for way in ways}
             lines = {}
             for _ in range(options.rounds):

@@ -72,7 +72,7 @@ if TYPE_CHECKING:
 
     from kdissect.capture.connection_index import ConnectionIndex
     from kdissect.capture.reader import Capture, Origin
-    from kdissect.exchanges.offload import LineForm
+    from kdissect.exchanges.offload import LineForm, RowForm
     from kdissect.model import Gap, TlsSession
     from kdissect.net.connection import Connection, Event
     from kdissect.net.dns import Resolved
@@ -106,9 +106,8 @@ Step: TypeAlias = "tuple[list[Event], list[Exchange], int | None]"
 """Events on connections; the exchanges they complete, in order within each connection; and the earliest
 completion time that an exchange still to come may have, None if no connection waits for anything."""
 
-Describe: TypeAlias = "Callable[[Exchange, Callable[[str], str | None], int], bool]"
-"""Exchange, function from a topic ID to its name, memory for decoded bodies -> whether ``Exchange.text`` is
-set."""
+Describe: TypeAlias = "Callable[[Exchange, TopicNameResolver[Exchange], int], bool]"
+"""Exchange, names of topics, memory for decoded bodies -> whether its ``text`` and ``errors`` are set."""
 
 Source: TypeAlias = PacketBlock | Packet | Segment | IdleTick
 """Input of a dissection."""
@@ -284,22 +283,25 @@ class Dissection:
             self._describe = describe
 
     def write_lines(
-        self, form: Callable[[TopicNameResolver[Exchange], int], LineForm], write: Callable[[str, int], None]
+        self,
+        form: Callable[[TopicNameResolver[Exchange], Limits], LineForm | RowForm],
+        write: Callable[[bytes, int], None],
     ) -> None:
         """Let the native core write the lines of usual exchanges, which are then not yielded. To be called
         before the first packet is read.
 
         Args:
-            form: makes the form from the names of topics, and the memory for both bodies.
+            form: makes the form from the names of topics, and the limits.
             write: takes lines and their number, in order with the exchanges that are yielded.
         """
 
-        def counted(text: str, exchanges: int) -> None:
+        def counted(lines: bytes, exchanges: int) -> None:
             self.counts["exchanges"] += exchanges
-            write(text, exchanges)
+            write(lines, exchanges)
 
-        form_ = form(self._resolver, self._limits.decoded_bytes)
-        self._lines = Lines(form_, self._ordering, lambda: self._resolver.is_idle, counted)
+        self._lines = Lines(
+            form(self._resolver, self._limits), self._ordering, lambda: self._resolver.is_idle, counted
+        )
 
     def steps(self) -> Iterator[Step]:
         """Dissect packets up to undecoded exchanges, not yet in order across connections. There is no step
@@ -443,9 +445,9 @@ class Dissection:
             self._describe is not None
             and exchange.kind == ANSWERED
             and self._resolver.is_idle  # otherwise it waits behind others, and IDs are resolved later
-            and self._describe(exchange, self._resolver.name, self._limits.decoded_bytes)
+            and self._describe(exchange, self._resolver, self._limits.decoded_bytes)
         ):
-            exchange.errors = []
+            exchange.expected_errors = expected_errors(exchange, errors(exchange))
             return
         limits, budget = self._limits, self._budget
         budget.left = limit = limits.decoded_bytes

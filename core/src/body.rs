@@ -118,8 +118,12 @@ impl<'a, B: Build<'a>> Decoding<'a, '_, B> {
         }
         self.spend(each, count)?;
         let mut unknown: Vec<(u64, &'a [u8])> = Vec::new();
+        let mut last = None;
         for _ in 0..count {
             let tag = self.reader.uvarint()?;
+            if last.replace(tag).is_some_and(|last| tag <= last) {
+                return Err(Odd); // KIP-482 wants them to rise: so none occurs twice
+            }
             let size = usize::try_from(self.reader.uvarint()?).map_err(|_| Odd)?;
             match shape.tagged.iter().find(|field| field.tag == Some(tag)) {
                 Some(field) => {
@@ -197,7 +201,7 @@ impl<'a, B: Build<'a>> Decoding<'a, '_, B> {
             Kind::Uint16 => i64::from(u16::from_be_bytes(reader.array()?)),
             Kind::Int32 => i64::from(reader.i32()?),
             Kind::Uint32 => i64::from(u32::from_be_bytes(reader.array()?)),
-            Kind::Int64 => i64::from_be_bytes(reader.array()?),
+            Kind::Int64 => reader.i64()?,
             Kind::String => {
                 let length = match self.flexible {
                     true => reader.compact()?,

@@ -11,7 +11,9 @@ pub mod line;
 pub mod packet;
 pub mod record_lines;
 pub mod records;
+pub mod row;
 pub mod stage;
+pub mod tree;
 pub mod wire;
 
 #[cfg(feature = "python")]
@@ -26,6 +28,10 @@ mod places;
 mod python;
 #[cfg(feature = "python")]
 mod records_class;
+#[cfg(feature = "python")]
+mod row_class;
+#[cfg(feature = "python")]
+mod rows;
 
 #[cfg(test)]
 mod fuzzing;

@@ -6,147 +6,16 @@
 
 use std::fmt::Write;
 
-use crate::body::{Build, Decoding, Struct};
-use crate::wire::{uuid_text, Reader};
+use crate::tree::{record_count, Bodies, Name, TopicNames, Value, NO_ID};
 use crate::Odd;
 
 /// Names listed before the rest is only counted, as in phrases.py.
 const NAMES: usize = 3;
-/// Larger bodies are decoded in another way (compiler.py).
-const LARGE_BYTES: usize = 1024 * 1024;
-
-/// A field's name as a number: its place in this list, or behind it.
-pub type Name = usize;
-pub const KNOWN_NAMES: [&str; 10] = [
-    "name",
-    "topic",
-    "topic_name",
-    "topic_id",
-    "partition_index",
-    "partition",
-    "index",
-    "partition_id",
-    "configs",
-    "records",
-];
 const TOPIC_NAMES: [Name; 3] = [0, 1, 2];
 const TOPIC_ID: Name = 3;
 const PARTITION_NUMBERS: [Name; 4] = [4, 5, 6, 7];
-const NO_ID: [u8; 22] = [b'A'; 22];
 const CONFIGS: Name = 8;
 const RECORDS: Name = 9;
-
-/// A field of a layout.
-pub struct Label {
-    pub name: Name,
-    /// Whether it is an error code: any but 0 is odd.
-    pub is_error: bool,
-}
-
-/// A decoded value: text and bytes are in the frame.
-pub enum Value<'a> {
-    Null,
-    Bool(bool),
-    Int(i64),
-    Float,
-    Text(&'a str),
-    Uuid([u8; 22]),
-    Bytes(&'a [u8]),
-    Records(&'a [u8]),
-    List(Vec<Value<'a>>),
-    Struct(Fields<'a>),
-}
-
-type Fields<'a> = Vec<(Name, Value<'a>)>;
-
-impl<'a> Value<'a> {
-    /// The field of a struct; of two with one tag the last. None: this is no struct, or it is absent.
-    fn get(&self, name: Name) -> Option<&Value<'a>> {
-        match self {
-            Value::Struct(fields) => fields
-                .iter()
-                .rev()
-                .find(|field| field.0 == name)
-                .map(|field| &field.1),
-            _ => None,
-        }
-    }
-
-    fn is_error(&self) -> bool {
-        match self {
-            Value::Int(code) => *code != 0,
-            Value::List(codes) => codes.iter().any(Value::is_error),
-            _ => false,
-        }
-    }
-
-    fn is_true(&self) -> bool {
-        match self {
-            Value::Null => false,
-            Value::Bool(value) => *value,
-            Value::Int(value) => *value != 0,
-            Value::Text(text) => !text.is_empty(),
-            Value::Bytes(bytes) => !bytes.is_empty(),
-            Value::List(values) => !values.is_empty(),
-            _ => true,
-        }
-    }
-}
-
-/// Makes these values.
-struct Tree<'a> {
-    data: &'a [u8],
-}
-
-impl<'a> Build<'a> for Tree<'a> {
-    type Name = Label;
-    type Value = Value<'a>;
-    type Struct = Fields<'a>;
-
-    fn null(&self) -> Value<'a> {
-        Value::Null
-    }
-    fn bool(&self, value: bool) -> Value<'a> {
-        Value::Bool(value)
-    }
-    fn int(&self, value: i64) -> Result<Value<'a>, Odd> {
-        Ok(Value::Int(value))
-    }
-    fn float(&self, _: f64) -> Value<'a> {
-        Value::Float
-    }
-    fn text(&self, value: &'a str) -> Value<'a> {
-        Value::Text(value)
-    }
-    fn uuid(&self, raw: [u8; 16]) -> Result<Value<'a>, Odd> {
-        Ok(Value::Uuid(uuid_text(raw)))
-    }
-    fn bytes(&self, value: &'a [u8]) -> Value<'a> {
-        Value::Bytes(value)
-    }
-    fn records(&self, start: usize, end: usize) -> Result<Value<'a>, Odd> {
-        self.data.get(start..end).map(Value::Records).ok_or(Odd)
-    }
-    fn list(&self, values: Vec<Value<'a>>) -> Result<Value<'a>, Odd> {
-        Ok(Value::List(values))
-    }
-    fn begin(&self, fields: usize) -> Fields<'a> {
-        Vec::with_capacity(fields)
-    }
-    fn set(&self, object: &mut Fields<'a>, label: &Label, value: Value<'a>) -> Result<(), Odd> {
-        if label.is_error && value.is_error() {
-            return Err(Odd);
-        }
-        object.push((label.name, value));
-        Ok(())
-    }
-    fn set_unknown(&self, _: &mut Fields<'a>, _: Vec<(u64, &'a [u8])>) -> Result<(), Odd> {
-        Ok(())
-    }
-    fn end(&self, object: Fields<'a>) -> Value<'a> {
-        Value::Struct(object)
-    }
-}
 
 /// Alternatives, which consist of facts.
 pub type Template = Vec<Vec<Fact>>;
@@ -255,56 +124,16 @@ impl<'b, 'a> Found<'b, 'a> {
     }
 }
 
-/// Names of topics by their IDs.
-pub trait TopicNames {
-    fn name(&self, id: &str) -> Option<String>;
-    /// A message has both.
-    fn learn(&self, id: &str, name: &str) -> Result<(), Odd>;
-}
-
-/// The structs of a message that have a topic's ID and its name: the way to them, and both fields.
-pub struct Naming {
-    pub path: Vec<Name>,
-    pub id: Name,
-    pub name: Name,
-}
-
-impl Naming {
-    fn learn(&self, body: &Value, topics: &dyn TopicNames) -> Result<(), Odd> {
-        self.learn_from(body, &self.path, topics)
-    }
-
-    fn learn_from(&self, value: &Value, path: &[Name], topics: &dyn TopicNames) -> Result<(), Odd> {
-        match (value, path.split_first()) {
-            (Value::List(values), _) => values
-                .iter()
-                .try_for_each(|each| self.learn_from(each, path, topics)),
-            (_, Some((first, rest))) => match value.get(*first) {
-                Some(value) => self.learn_from(value, rest, topics),
-                None => Ok(()),
-            },
-            (_, None) => match (value.get(self.id), value.get(self.name)) {
-                (Some(Value::Uuid(id)), Some(Value::Text(name))) if *id != NO_ID && !name.is_empty() => {
-                    topics.learn(std::str::from_utf8(id).map_err(|_| Odd)?, name)
-                }
-                _ => Ok(()),
-            },
-        }
-    }
-}
-
 /// One version of an API.
 pub struct Line {
-    pub request: Struct<Label>,
-    pub response: Struct<Label>,
+    pub bodies: Bodies,
     pub request_template: Template,
     pub response_template: Template,
-    pub request_names: Vec<Naming>,
-    pub response_names: Vec<Naming>,
 }
 
 impl Line {
-    /// Writes the text about an exchange. If anything is odd, nothing is written.
+    /// Writes the text about an exchange. If anything is odd, nothing is written. Returns the errors in the
+    /// response.
     ///
     /// `request` and `response` are bodies, without headers; `budget` is the memory for both once decoded.
     pub fn write(
@@ -314,7 +143,7 @@ impl Line {
         budget: i64,
         topics: &dyn TopicNames,
         out: &mut String,
-    ) -> Result<(), Odd> {
+    ) -> Result<Vec<i64>, Odd> {
         let start = out.len();
         let written = self.try_write(request, response, budget, topics, out);
         if written.is_err() {
@@ -327,53 +156,26 @@ impl Line {
         &self,
         request: &[u8],
         response: Option<&[u8]>,
-        mut budget: i64,
+        budget: i64,
         topics: &dyn TopicNames,
         out: &mut String,
-    ) -> Result<(), Odd> {
-        let request = decoded(&self.request, request, &mut budget)?;
-        let response = match response {
-            Some(data) => decoded(&self.response, data, &mut budget)?,
-            None => Value::Struct(Vec::new()),
-        };
+    ) -> Result<Vec<i64>, Odd> {
+        let decoded = self.bodies.decoded(request, response, budget)?;
         let describing = Describing {
-            request: &request,
+            request: &decoded.request,
             topics,
         };
         let start = out.len();
-        let has_request = describing.template(&self.request_template, &request, out)?;
+        let has_request = describing.template(&self.request_template, &decoded.request, out)?;
         let end = out.len();
         out.push_str(if has_request { " -> " } else { "-> " });
-        if !describing.template(&self.response_template, &response, out)? {
+        if !describing.template(&self.response_template, &decoded.response, out)? {
             out.truncate(end);
         } else if out[start..].starts_with(' ') {
             return Err(Odd); // Python strips it
         }
-        let both = [(&self.request_names, &request), (&self.response_names, &response)];
-        let mut names = both
-            .iter()
-            .flat_map(|(names, body)| names.iter().map(move |each| (each, *body)));
-        names.try_for_each(|(naming, body)| naming.learn(body, topics))
-    }
-}
-
-/// A body that is decoded to its last byte.
-fn decoded<'a>(shape: &Struct<Label>, data: &'a [u8], budget: &mut i64) -> Result<Value<'a>, Odd> {
-    if data.len() > LARGE_BYTES {
-        return Err(Odd);
-    }
-    let mut decoding = Decoding {
-        reader: Reader::new(data, 0),
-        builder: &Tree { data },
-        budget: *budget,
-        flexible: shape.tag_bytes.is_some(),
-        charges_text: false,
-    };
-    let fields = decoding.structure(shape)?;
-    *budget = decoding.budget;
-    match decoding.reader.left() {
-        0 => Ok(Value::Struct(fields)),
-        _ => Err(Odd),
+        self.bodies.learn(&decoded, topics)?;
+        Ok(decoded.errors)
     }
 }
 
@@ -710,7 +512,7 @@ fn records(topics: &[&Value], out: &mut String) -> Result<(), Odd> {
                 return Err(Odd);
             }
             let data = records_of(partition);
-            number += batches(data)?;
+            number += record_count(data)?;
             bytes += data.len();
         }
     }
@@ -722,23 +524,6 @@ fn records(topics: &[&Value], out: &mut String) -> Result<(), Odd> {
     out.push_str(", ");
     size(bytes, out);
     Ok(())
-}
-
-/// The number of records in whole batches, as in kafka/records.py. Anything else is odd.
-fn batches(data: &[u8]) -> Result<u64, Odd> {
-    let mut reader = Reader::new(data, 0);
-    let mut records = 0;
-    while reader.left() > 0 {
-        reader.take(8)?; // the base offset
-        let length = usize::try_from(reader.i32()?).map_err(|_| Odd)?;
-        let mut batch = Reader::new(reader.take(length)?, 4);
-        if batch.byte()? != 2 {
-            return Err(Odd);
-        }
-        batch.take(40)?; // from the CRC to the sequence number
-        records += u64::try_from(batch.i32()?).unwrap_or(0);
-    }
-    Ok(records)
 }
 
 // Text, as in phrases.py
@@ -878,19 +663,5 @@ mod tests {
             assert_eq!(text(odd, &mut out), Err(Odd));
         }
         assert_eq!(out, "a ~");
-    }
-
-    #[test]
-    fn record_counts_need_whole_batches() {
-        let mut batch = vec![0; 61];
-        batch[11] = 49;
-        batch[16] = 2;
-        batch[60] = 3;
-        assert_eq!(batches(&batch), Ok(3));
-        assert_eq!(batches(&[&batch[..], &batch[..]].concat()), Ok(6));
-        assert_eq!(batches(&batch[..60]), Err(Odd));
-        assert_eq!(batches(&[&batch[..], &[0]].concat()), Err(Odd));
-        batch[16] = 1;
-        assert_eq!(batches(&batch), Err(Odd));
     }
 }

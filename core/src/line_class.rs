@@ -7,11 +7,9 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyInt, PyString, PyTuple};
 
-use crate::line::{
-    self, Enumerated, Expression, Fact, Label, Noun, Path, Piece, Template, Test, TestKind, TopicNames, Word,
-    KNOWN_NAMES,
-};
+use crate::line::{self, Enumerated, Expression, Fact, Noun, Path, Piece, Template, Test, TestKind, Word};
 use crate::python::structure;
+use crate::tree::{Bodies, Label, Name, Naming, TopicNames, KNOWN_NAMES};
 use crate::{guarded, Odd};
 
 /// What the templates of one version of an API write.
@@ -20,47 +18,34 @@ pub struct Line(pub line::Line);
 
 #[pymethods]
 impl Line {
-    /// Arguments: of request and response, the struct as for `Decoder` (but each field's name together with
-    /// whether it is an error code), the template, fitted to the version, and the structs with IDs and names of
-    /// topics, see [`line::Naming`].
+    /// Arguments: see [`BodiesForm`]; and the templates of request and response, fitted to the version.
     #[new]
     fn new(
-        request: &Bound<'_, PyTuple>,
-        response: &Bound<'_, PyTuple>,
+        bodies: BodiesForm<'_>,
         request_template: &Bound<'_, PyTuple>,
         response_template: &Bound<'_, PyTuple>,
-        request_names: Vec<(Vec<String>, String, String)>,
-        response_names: Vec<(Vec<String>, String, String)>,
     ) -> PyResult<Self> {
         let names = Names::default();
-        let label = |label: &Bound<'_, PyAny>| {
-            let (name, is_error): (String, bool) = label.extract()?;
-            Ok(Label {
-                name: names.number(&name),
-                is_error,
-            })
-        };
         Ok(Line(line::Line {
-            request: structure(request, &label)?,
-            response: structure(response, &label)?,
+            bodies: names.bodies(bodies)?,
             request_template: names.template(request_template)?,
             response_template: names.template(response_template)?,
-            request_names: names.naming(&request_names),
-            response_names: names.naming(&response_names),
         }))
     }
 
-    /// The text about the exchange with these bodies. None: it is left to Python.
+    /// The text about the exchange with these bodies, and the error codes in the response. None: it is left to
+    /// Python.
     ///
     /// Arguments: frames and where their bodies begin, no response if there is none; the memory for both
-    /// bodies; a function from the ID of a topic to its name, or None.
+    /// bodies; a function from the ID of a topic to its name, or None; and one that takes both.
     fn text(
         &self,
         request: (Bound<'_, PyBytes>, usize),
         response: Option<(Bound<'_, PyBytes>, usize)>,
         budget: i64,
-        topics: &Bound<'_, PyAny>,
-    ) -> Option<String> {
+        topic_name: Bound<'_, PyAny>,
+        learn_name: Bound<'_, PyAny>,
+    ) -> Option<(String, Vec<i64>)> {
         guarded(|| {
             let mut text = String::new();
             let request = request.0.as_bytes().get(request.1..).ok_or(Odd)?;
@@ -68,26 +53,38 @@ impl Line {
                 Some((ref data, pos)) => Some(data.as_bytes().get(pos..).ok_or(Odd)?),
                 None => None,
             };
-            self.0.write(request, response, budget, topics, &mut text)?;
-            Ok(text)
+            let topics = Topics(&topic_name, &learn_name);
+            let errors = self.0.write(request, response, budget, &topics, &mut text)?;
+            Ok((text, errors))
         })
         .ok()
     }
 }
 
-impl TopicNames for Bound<'_, PyAny> {
+/// Two functions of Python: from the ID of a topic to its name, or None; and what takes both.
+pub struct Topics<'a, 'py>(pub &'a Bound<'py, PyAny>, pub &'a Bound<'py, PyAny>);
+
+impl TopicNames for Topics<'_, '_> {
     fn name(&self, id: &str) -> Option<String> {
-        self.call1((id,)).ok()?.extract().ok()
+        self.0.call1((id,)).ok()?.extract().ok()
     }
 
-    /// Whoever calls `text` learns names from the bodies.
-    fn learn(&self, _: &str, _: &str) -> Result<(), Odd> {
-        Ok(())
+    fn learn(&self, id: &str, name: &str) -> Result<(), Odd> {
+        self.1.call1((id, name)).map(|_| ()).map_err(|_| Odd)
     }
 }
 
+/// Of request and response, the struct as for `Decoder` (but each field's name together with whether it is an
+/// error code), and the structs with IDs and names of topics, see [`Naming`].
+pub type BodiesForm<'py> = (
+    Bound<'py, PyTuple>,
+    Bound<'py, PyTuple>,
+    Vec<(Vec<String>, String, String)>,
+    Vec<(Vec<String>, String, String)>,
+);
+
 /// Numbers for the names of fields, and templates in which they are used.
-struct Names(RefCell<HashMap<String, line::Name>>);
+pub struct Names(RefCell<HashMap<String, Name>>);
 
 impl Default for Names {
     fn default() -> Self {
@@ -103,19 +100,48 @@ fn unknown(what: &str) -> PyErr {
 }
 
 impl Names {
-    fn number(&self, name: &str) -> line::Name {
+    pub fn number(&self, name: &str) -> Name {
         let mut names = self.0.borrow_mut();
         let next = names.len();
         *names.entry(name.to_owned()).or_insert(next)
     }
 
-    fn naming(&self, naming: &[(Vec<String>, String, String)]) -> Vec<line::Naming> {
-        let each = |(path, id, name): &(Vec<String>, String, String)| line::Naming {
-            path: path.iter().map(|field| self.number(field)).collect(),
+    pub fn numbers(&self, names: &[String]) -> Vec<Name> {
+        names.iter().map(|name| self.number(name)).collect()
+    }
+
+    /// The names as keys of JSON.
+    pub fn keys(&self) -> Vec<String> {
+        let names = self.0.borrow();
+        let mut keys = vec![String::new(); names.len()];
+        for (name, number) in names.iter() {
+            keys[*number] = format!("\"{name}\":");
+        }
+        keys
+    }
+
+    pub fn bodies(
+        &self,
+        (request, response, request_names, response_names): BodiesForm<'_>,
+    ) -> PyResult<Bodies> {
+        let label = |label: &Bound<'_, PyAny>| {
+            let (name, is_error): (String, bool) = label.extract()?;
+            Ok(Label {
+                name: self.number(&name),
+                is_error,
+            })
+        };
+        let naming = |(path, id, name): &(Vec<String>, String, String)| Naming {
+            path: self.numbers(path),
             id: self.number(id),
             name: self.number(name),
         };
-        naming.iter().map(each).collect()
+        Ok(Bodies {
+            request: structure(&request, &label)?,
+            response: structure(&response, &label)?,
+            request_names: request_names.iter().map(naming).collect(),
+            response_names: response_names.iter().map(naming).collect(),
+        })
     }
 
     fn template(&self, template: &Bound<'_, PyTuple>) -> PyResult<Template> {
@@ -223,7 +249,7 @@ impl Names {
         }
         Ok(Path {
             of_request: root == "request",
-            names: names.iter().map(|name| self.number(name)).collect(),
+            names: self.numbers(&names),
             only,
         })
     }

@@ -70,8 +70,8 @@ struct Link {
     /// Software name and version, principal, SASL mechanism.
     identity: [Object; 4],
     client_id: Option<(Box<[u8]>, Py<PyString>)>,
-    /// The cells of its ends, once they are needed.
-    cells: Option<String>,
+    /// Texts that its exchanges share, once they are needed.
+    shared: Option<Vec<String>>,
     /// Exchanges in the queue, and the order of the latest one.
     queued: usize,
     latest: Order,
@@ -361,7 +361,7 @@ impl Offload {
         before: Order,
         most: usize,
         writes: bool,
-    ) -> PyResult<(String, usize, Option<Bound<'py, PyTuple>>)> {
+    ) -> PyResult<(Bound<'py, PyBytes>, usize, Option<Bound<'py, PyTuple>>)> {
         let mut odd = None;
         for _ in 0..most {
             if self.page.as_ref().is_none_or(Page::is_full) {
@@ -375,8 +375,8 @@ impl Offload {
             if writes {
                 self.learn(py, &finished)?;
                 self.info(py, slot)?;
-                let page = self.page.as_mut();
-                is_written = page.is_some_and(|page| write(py, page, &mut self.links, &finished).is_ok());
+                let (page, links, interfaces) = (self.page.as_mut(), &mut self.links, &self.interfaces);
+                is_written = page.is_some_and(|page| write(py, page, links, interfaces, &finished).is_ok());
             }
             if !is_written {
                 odd = Some(self.finish(py, finished)?);
@@ -390,7 +390,7 @@ impl Offload {
             }
         }
         let (text, rows) = self.page.as_mut().map(Page::take).unwrap_or_default();
-        Ok((text, rows, odd))
+        Ok((PyBytes::new(py, &text), rows, odd))
     }
 
     /// Bytes held, including overhead.
@@ -742,7 +742,7 @@ impl Offload {
             info,
             identity,
             client_id: None,
-            cells: None,
+            shared: None,
             queued: 0,
             latest: (0, 0),
             is_released: false,
@@ -779,7 +779,7 @@ impl Offload {
             for (known, new) in link.identity.iter_mut().zip([name, version]) {
                 if !new.is_none(py) {
                     *known = new;
-                    link.cells = None;
+                    link.shared = None;
                 }
             }
         }
@@ -1072,17 +1072,22 @@ fn write(
     py: Python<'_>,
     page: &mut Page,
     links: &mut [Option<Link>],
+    interfaces: &[Object],
     finished: &Finished<Object>,
 ) -> Result<(), Odd> {
     let Message::Frame(header, request) = &finished.request.message else {
         return Err(Odd);
     };
     let link = links.get_mut(finished.slot).and_then(Option::as_mut).ok_or(Odd)?;
-    if link.cells.is_none() {
-        link.cells = page.ends(link.info.as_ref().ok_or(Odd)?.bind(py)).ok();
+    let info = link.info.as_ref().ok_or(Odd)?;
+    if link.shared.is_none() {
+        link.shared = page.shared(py, info, &link.identity).ok();
     }
     let answered = Answered {
-        ends: link.cells.as_ref().ok_or(Odd)?,
+        info,
+        interface: interfaces.get(request.interface).ok_or(Odd)?,
+        shared: link.shared.as_ref().ok_or(Odd)?,
+        number: finished.number,
         header,
         request,
         response: &finished.response,

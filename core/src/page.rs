@@ -1,4 +1,5 @@
-//! Exchanges -> lines of text, as kdissect/text/table.py writes them to a file: no Python object is made.
+//! Exchanges -> their lines, as kdissect/text/table.py or kdissect/tables/lines.py writes them to a file: no Python
+//! object is made of what they contain.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -7,11 +8,11 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::connection::{Frame, Header};
-use crate::line::TopicNames;
-use crate::line_class::Line;
+use crate::line_class::{Line, Topics};
+use crate::rows::{RowForm, Rows};
 use crate::{guarded, Odd};
 
-type Object = Py<PyAny>;
+pub type Object = Py<PyAny>;
 
 /// Text that is kept before it is taken.
 const PAGE_BYTES: usize = 64 * 1024;
@@ -21,81 +22,170 @@ const CORRELATION_ID_BYTES: usize = 4;
 /// Most client IDs whose cells are known.
 const CLIENTS: usize = 4096;
 
-/// The templates of an API in one version, the bytes after the correlation ID of a response, and the cell.
-type Api = (Py<Line>, Py<PyBytes>, String);
-
-/// What Python's table knows.
+/// What Python knows that writes such lines: kdissect/exchanges/offload.py.
 #[derive(FromPyObject)]
-pub struct Form {
+pub enum Form {
+    Lines(LineForm),
+    Rows(RowForm),
+}
+
+/// What all lines need.
+#[derive(FromPyObject)]
+pub struct Facts {
+    /// From what the exchanges of a connection share, and what is known of its client, to the texts that they
+    /// share.
+    shared: Object,
+    /// From API key and version to the class that knows their bodies, the bytes after the correlation ID of a
+    /// response, and the texts that such exchanges share. None if they are left to Python.
+    api: Object,
+    /// From an error code to its name.
+    error: Object,
+    /// From the ID of a topic to its name, or None.
+    topic_name: Object,
+    /// Takes the ID of a topic and its name.
+    learn_name: Object,
     /// From a second to the texts before and after the decimal point and its digits.
     around: Object,
+    /// Memory for the bodies of an exchange.
+    pub budget: i64,
+}
+
+#[derive(FromPyObject)]
+pub struct LineForm {
+    facts: Facts,
+    /// After the decimal point.
     digits: usize,
     /// Between columns.
     gap: String,
     /// Of the latency.
     width: usize,
-    /// From what the exchanges of a connection share to the cells of its ends.
-    ends: Object,
     /// From a client ID, empty if there is none, to its cell.
     client: Object,
-    /// From API key and version to an [`Api`], None if these exchanges are left to Python.
-    api: Object,
-    /// From the ID of a topic to its name, or None.
-    topic_name: Object,
-    /// Takes the ID of a topic and its name.
-    learn_name: Object,
-    /// Memory for the bodies of an exchange.
-    budget: i64,
 }
 
 /// An answered exchange.
 pub struct Answered<'a> {
-    /// The cells of the ends of its connection.
-    pub ends: &'a str,
+    pub info: &'a Object,
+    pub interface: &'a Object,
+    /// The texts that it shares with others of its connection.
+    pub shared: &'a [String],
+    pub number: u64,
     pub header: &'a Header,
     pub request: &'a Frame,
     pub response: &'a Frame,
 }
 
+impl<'a> Answered<'a> {
+    pub fn request_body(&self) -> Result<&'a [u8], Odd> {
+        self.request.data.get(self.header.body_pos..).ok_or(Odd)
+    }
+
+    /// `tags`: the bytes after the correlation ID.
+    pub fn response_body(&self, tags: &[u8]) -> Result<&'a [u8], Odd> {
+        let rest = self.response.data.get(CORRELATION_ID_BYTES..).ok_or(Odd)?;
+        rest.strip_prefix(tags).ok_or(Odd)
+    }
+
+    pub fn latency_ns(&self) -> Result<i64, Odd> {
+        self.response.start_ns.checked_sub(self.request.end_ns).ok_or(Odd)
+    }
+}
+
+/// The class that knows the bodies of an API in one version, and what else [`Facts`] say of it.
+pub type Api<T> = (Py<T>, Py<PyBytes>, Vec<String>);
+
+/// APIs by key and version.
+pub struct KnownApis<T>(HashMap<(i16, i16), Option<Api<T>>>);
+
+impl<T> Default for KnownApis<T> {
+    fn default() -> Self {
+        KnownApis(HashMap::new())
+    }
+}
+
+impl<T: pyo3::PyClass> KnownApis<T> {
+    pub fn get(&mut self, py: Python<'_>, facts: &Facts, header: &Header) -> Result<&Api<T>, Odd> {
+        let known = self.0.entry((header.api_key, header.api_version));
+        let api = known.or_insert_with_key(|place| facts.api.bind(py).call1(*place).ok()?.extract().ok()?);
+        api.as_ref().ok_or(Odd)
+    }
+}
+
+/// Texts around the digits of the latest second.
+#[derive(Default)]
+pub struct Clock(Option<(i64, String, String)>);
+
+impl Clock {
+    /// Writes a time.
+    pub fn write(
+        &mut self,
+        py: Python<'_>,
+        facts: &Facts,
+        time_ns: i64,
+        digits: usize,
+        out: &mut String,
+    ) -> Result<(), Odd> {
+        let (second, rest) = (time_ns.div_euclid(SECOND_NS), time_ns.rem_euclid(SECOND_NS));
+        if self.0.as_ref().is_none_or(|known| known.0 != second) {
+            let around = facts.around.bind(py).call1((second,)).map_err(|_| Odd)?;
+            let (before, after) = around.extract().map_err(|_| Odd)?;
+            self.0 = Some((second, before, after));
+        }
+        let (_, before, after) = self.0.as_ref().ok_or(Odd)?;
+        let all = format!("{rest:09}");
+        for text in [before, ".", all.get(..digits).ok_or(Odd)?, after] {
+            out.push_str(text);
+        }
+        Ok(())
+    }
+}
+
+/// Names of error codes.
+#[derive(Default)]
+pub struct Errors(HashMap<i64, String>);
+
+impl Errors {
+    pub fn name(&mut self, py: Python<'_>, facts: &Facts, code: i64) -> Result<&str, Odd> {
+        if let std::collections::hash_map::Entry::Vacant(place) = self.0.entry(code) {
+            let name = facts.error.bind(py).call1((code,)).map_err(|_| Odd)?;
+            place.insert(name.extract().map_err(|_| Odd)?);
+        }
+        self.0.get(&code).map(String::as_str).ok_or(Odd)
+    }
+}
+
+impl Facts {
+    pub fn topics<'a, 'py>(&'a self, py: Python<'py>) -> Topics<'a, 'py> {
+        Topics(self.topic_name.bind(py), self.learn_name.bind(py))
+    }
+}
+
+/// Lines that were not taken yet.
 pub struct Page {
-    form: Form,
-    apis: HashMap<(i16, i16), Option<Api>>,
-    clients: HashMap<Box<[u8]>, String>,
-    second: Option<(i64, String, String)>,
-    text: String,
+    writer: Writer,
+    text: Vec<u8>,
     rows: usize,
 }
 
-struct Topics<'a, 'py> {
-    form: &'a Form,
-    py: Python<'py>,
-}
-
-impl TopicNames for Topics<'_, '_> {
-    fn name(&self, id: &str) -> Option<String> {
-        self.form.topic_name.bind(self.py).name(id)
-    }
-
-    fn learn(&self, id: &str, name: &str) -> Result<(), Odd> {
-        let learned = self.form.learn_name.bind(self.py).call1((id, name));
-        learned.map(|_| ()).map_err(|_| Odd)
-    }
+enum Writer {
+    Lines(Lines),
+    Rows(Rows),
 }
 
 impl Page {
     pub fn new(form: Form) -> Self {
         Page {
-            form,
-            apis: HashMap::new(),
-            clients: HashMap::new(),
-            second: None,
-            text: String::new(),
+            writer: match form {
+                Form::Lines(form) => Writer::Lines(Lines::new(form)),
+                Form::Rows(form) => Writer::Rows(Rows::new(form)),
+            },
+            text: Vec::new(),
             rows: 0,
         }
     }
 
     /// The lines since the last call, and their number.
-    pub fn take(&mut self) -> (String, usize) {
+    pub fn take(&mut self) -> (Vec<u8>, usize) {
         (std::mem::take(&mut self.text), std::mem::take(&mut self.rows))
     }
 
@@ -103,85 +193,107 @@ impl Page {
         self.text.len() >= PAGE_BYTES
     }
 
-    /// The cells of the ends of a connection.
-    pub fn ends(&self, info: &Bound<'_, PyAny>) -> PyResult<String> {
-        self.form.ends.bind(info.py()).call1((info,))?.extract()
+    /// The texts that the exchanges of a connection share.
+    pub fn shared(&self, py: Python<'_>, info: &Object, client: &[Object; 4]) -> PyResult<Vec<String>> {
+        let facts = match &self.writer {
+            Writer::Lines(lines) => &lines.form.facts,
+            Writer::Rows(rows) => rows.facts(),
+        };
+        facts.shared.bind(py).call1((info, client.each_ref()))?.extract()
     }
 
     /// Adds the line of an exchange. If anything is odd, it has no effect.
     pub fn add(&mut self, py: Python<'_>, exchange: &Answered<'_>) -> Result<(), Odd> {
         let start = self.text.len();
-        let written = guarded(|| self.try_add(py, exchange));
+        let (writer, text) = (&mut self.writer, &mut self.text);
+        let written = guarded(|| match writer {
+            Writer::Lines(lines) => lines.write(py, exchange, text),
+            Writer::Rows(rows) => rows.write(py, exchange, text),
+        });
         match written {
             Ok(()) => self.rows += 1,
             Err(Odd) => self.text.truncate(start),
         }
         written
     }
+}
 
-    fn try_add(&mut self, py: Python<'_>, exchange: &Answered<'_>) -> Result<(), Odd> {
-        let Answered {
-            ends,
-            header,
-            request,
-            response,
-        } = exchange;
-        let form = &self.form;
-        let known = self.apis.entry((header.api_key, header.api_version));
-        let known = known.or_insert_with_key(|place| form.api.bind(py).call1(*place).ok()?.extract().ok()?);
-        let (line, tags, api) = known.as_ref().ok_or(Odd)?;
-        let body = response.data.get(CORRELATION_ID_BYTES..).ok_or(Odd)?;
-        let body = body.strip_prefix(tags.as_bytes(py)).ok_or(Odd)?;
+/// Writes lines of text.
+struct Lines {
+    form: LineForm,
+    apis: KnownApis<Line>,
+    clients: HashMap<Box<[u8]>, String>,
+    clock: Clock,
+    errors: Errors,
+    line: String,
+}
 
-        let client_id = header.raw_client_id(request).unwrap_or_default(); // none looks like an empty one
+impl Lines {
+    fn new(form: LineForm) -> Self {
+        Lines {
+            form,
+            apis: KnownApis::default(),
+            clients: HashMap::new(),
+            clock: Clock::default(),
+            errors: Errors::default(),
+            line: String::new(),
+        }
+    }
+
+    fn write(&mut self, py: Python<'_>, exchange: &Answered<'_>, out: &mut Vec<u8>) -> Result<(), Odd> {
+        let LineForm {
+            facts,
+            digits,
+            gap,
+            width,
+            client,
+        } = &self.form;
+        let (line, tags, api) = self.apis.get(py, facts, exchange.header)?;
+
+        let client_id = exchange.header.raw_client_id(exchange.request);
+        let client_id = client_id.unwrap_or_default(); // none looks like an empty one
         if !self.clients.contains_key(client_id) {
             if self.clients.len() >= CLIENTS {
                 self.clients.clear();
             }
             let text = String::from_utf8_lossy(client_id); // it is known to be UTF-8
-            let cell = form.client.bind(py).call1((text,)).map_err(|_| Odd)?;
+            let cell = client.bind(py).call1((text,)).map_err(|_| Odd)?;
             let cell = cell.extract().map_err(|_| Odd)?;
             self.clients.insert(client_id.into(), cell);
         }
         let client = self.clients.get(client_id).ok_or(Odd)?;
 
-        let start = self.text.len();
-        let (second, rest) = (
-            request.end_ns.div_euclid(SECOND_NS),
-            request.end_ns.rem_euclid(SECOND_NS),
-        );
-        if self.second.as_ref().is_none_or(|known| known.0 != second) {
-            let around = form.around.bind(py).call1((second,)).map_err(|_| Odd)?;
-            let (before, after) = around.extract().map_err(|_| Odd)?;
-            self.second = Some((second, before, after));
+        let text = &mut self.line;
+        text.clear();
+        self.clock
+            .write(py, facts, exchange.request.end_ns, *digits, text)?;
+        for cell in exchange.shared.iter().chain([client]).chain(api) {
+            text.push_str(gap);
+            text.push_str(cell);
         }
-        let (_, before, after) = self.second.as_ref().ok_or(Odd)?;
-        let digits = format!("{rest:09}");
-        let digits = digits.get(..form.digits).ok_or(Odd)?;
-        let out = &mut self.text;
-        for text in [before, ".", digits, after] {
-            out.push_str(text);
+        text.push_str(gap);
+        let cell = text.len();
+        duration(exchange.latency_ns()?, text);
+        while text.len() < cell + width {
+            text.push(' ');
         }
-        for cell in [ends, client.as_str(), api] {
-            out.push_str(&form.gap);
-            out.push_str(cell);
-        }
-        out.push_str(&form.gap);
-        let cell = out.len();
-        duration(response.start_ns.checked_sub(request.end_ns).ok_or(Odd)?, out);
-        while out.len() < cell + form.width {
-            out.push(' ');
-        }
-        out.push_str(&form.gap);
-        line.get().0.write(
-            request.data.get(header.body_pos..).ok_or(Odd)?,
-            Some(body),
-            form.budget,
-            &Topics { form, py },
-            out,
+        text.push_str(gap);
+        let about = text.len();
+        let errors = line.get().0.write(
+            exchange.request_body()?,
+            Some(exchange.response_body(tags.as_bytes(py))?),
+            facts.budget,
+            &facts.topics(py),
+            text,
         )?;
-        out.truncate(start + out[start..].trim_end().len());
-        out.push('\n');
+        for code in errors {
+            if text.len() > about {
+                text.push_str(gap);
+            }
+            text.push_str(self.errors.name(py, facts, code)?);
+        }
+        out.extend_from_slice(text.trim_end().as_bytes());
+        out.push(b'\n');
         Ok(())
     }
 }

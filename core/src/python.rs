@@ -242,6 +242,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Decoder>()?;
     module.add_class::<crate::offload::Offload>()?;
     module.add_class::<crate::line_class::Line>()?;
+    module.add_class::<crate::row_class::Row>()?;
     module.add_class::<crate::places::Places>()?;
     module.add_class::<crate::records_class::Records>()?;
     module.add_function(wrap_pyfunction!(crate::records_class::read_records, module)?)?;

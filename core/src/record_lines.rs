@@ -24,7 +24,7 @@ pub fn json(payload: Option<&[u8]>, between: &[u8], out: &mut Vec<u8>) {
 }
 
 /// Writes UTF-8 as orjson does.
-fn json_text(mut text: &[u8], out: &mut Vec<u8>) {
+pub fn json_text(mut text: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
     loop {
         let plain = prefix(text, |byte| byte >= 0x20 && byte != b'"' && byte != b'\\');
@@ -56,7 +56,7 @@ const BLOCK: usize = 32;
 const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 /// RFC 4648 with padding.
-fn base64(data: &[u8], out: &mut Vec<u8>) {
+pub fn base64(data: &[u8], out: &mut Vec<u8>) {
     for chunk in data.chunks(3) {
         let mut bytes = [0; 3];
         bytes[..chunk.len()].copy_from_slice(chunk);

@@ -62,6 +62,10 @@ impl<'a> Reader<'a> {
         self.array().map(i32::from_be_bytes)
     }
 
+    pub fn i64(&mut self) -> Result<i64, Odd> {
+        self.array().map(i64::from_be_bytes)
+    }
+
     pub fn uvarint(&mut self) -> Result<u64, Odd> {
         self.groups(UVARINT_BYTES)
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import click
 
@@ -14,21 +14,40 @@ from kdissect.text.table import ExchangeTable, is_narrow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import Protocol, TextIO
+    from typing import TextIO
 
     from kdissect.cli.run import Query
+    from kdissect.exchanges.offload import LineForm, RowForm
+    from kdissect.exchanges.topic_names import TopicNameResolver
+    from kdissect.limits import Limits
     from kdissect.model import Exchange
     from kdissect.tables.columns import Column
     from kdissect.tables.record_bodies import Opener
 
-    class ExchangeSink(Protocol):
-        """Writes exchanges to stdout."""
 
-        def feed(self, exchange: Exchange) -> None:
-            """Write one."""
+class ExchangeSink(Protocol):
+    """Writes exchanges to stdout."""
 
-        def close(self) -> None:
-            """Write what is buffered."""
+    def feed(self, exchange: Exchange) -> None:
+        """Write one."""
+
+    def close(self) -> None:
+        """Write what is buffered."""
+
+
+@runtime_checkable
+class LineSink(ExchangeSink, Protocol):
+    """Writes them as lines, which the native core can also make."""
+
+    @property
+    def are_plain(self) -> bool:
+        """Whether it can."""
+
+    def form(self, names: TopicNameResolver[Exchange], limits: Limits) -> LineForm | RowForm:
+        """What the core must know."""
+
+    def add(self, lines: bytes) -> None:
+        """Write lines that the core has made."""
 
 
 _TIMES = ", ".join(f"{name}: {text}" for name, text in FORMATS.items())

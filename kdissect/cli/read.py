@@ -18,14 +18,13 @@ from kdissect.cli.options import (
     preference_option,
     to_local,
 )
-from kdissect.cli.output_options import ExchangeOutput, output_options
+from kdissect.cli.output_options import ExchangeOutput, LineSink, output_options
 from kdissect.cli.parallel_run import jobs_option, processes
 from kdissect.cli.run import Query, Selection, open_run
 from kdissect.exchanges.ordering import ByRequest
 from kdissect.files import PRIVATE
 from kdissect.options import WHOLE, WINDOW
 from kdissect.text.about import describe_undecoded
-from kdissect.text.table import ExchangeTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -157,8 +156,9 @@ def read(
         sink = output.sink(run.out, times, query, flush=flush, by_request=by_request)
         if output.is_table and query.needs_no_bodies and not check_crcs:
             run.dissection.describe_undecoded(describe_undecoded)
-            if isinstance(sink, ExchangeTable) and sink.are_plain and not (by_request or count or flush):
-                run.write_lines(sink.form, sink.write)
+        is_plain = query.shows_all and not (check_crcs or by_request or count or flush)
+        if is_plain and isinstance(sink, LineSink) and sink.are_plain:
+            run.write_lines(sink.form, sink.add)
         if by_request:
             in_order = ByRequest(query.limits)
             run.dissection.watch_requests(in_order)

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from kdissect.capture.reader import Capture
     from kdissect.capture.source import Source
     from kdissect.exchanges.learned import LearnedFacts
-    from kdissect.exchanges.offload import LineForm
+    from kdissect.exchanges.offload import LineForm, RowForm
     from kdissect.exchanges.topic_names import TopicNameResolver
     from kdissect.limits import Limits
     from kdissect.model import Exchange, IdleTick, Packet, PacketBlock
@@ -158,7 +158,12 @@ class Query:
     @property
     def needs_no_bodies(self) -> bool:
         """Whether a command that shows lines of exchanges can do with their texts."""
-        return self.filter.is_empty and not (self.split_latency or self.options.end_to_end)
+        return self.shows_all and not self.split_latency
+
+    @property
+    def shows_all(self) -> bool:
+        """Whether a command shows all exchanges, as soon as they are complete."""
+        return self.filter.is_empty and not (self.options.exchanges or self.options.end_to_end)
 
 
 def _is_pipe(path: str) -> bool:
@@ -344,13 +349,15 @@ class SingleRun(Run):
         return filter(Selection(self._query, on_unmatched), self.dissection)
 
     def write_lines(
-        self, form: Callable[[TopicNameResolver[Exchange], int], LineForm], write: Callable[[str], None]
+        self,
+        form: Callable[[TopicNameResolver[Exchange], Limits], LineForm | RowForm],
+        write: Callable[[bytes], None],
     ) -> None:
         """Let the native core write lines of exchanges, which are then not among the selected."""
 
-        def counted(text: str, rows: int) -> None:
+        def counted(lines: bytes, rows: int) -> None:
             self.shown += rows
-            write(text)
+            write(lines)
 
         self.dissection.write_lines(form, counted)
 

@@ -36,8 +36,8 @@ PRODUCE, FETCH, FIND_COORDINATOR = 0, 1, 10
 
 # FindCoordinator has a second field for the type of its keys (KIP-98). Version 0 has none: its key is a
 # group.
-_GROUP_KEY = 0
-_TRANSACTION_KEY = 1
+GROUP_KEY = 0
+TRANSACTION_KEY = 1
 
 # A resource is described by two fields, with other names in filters. Topics have type 2, in ACLs and in
 # configs.
@@ -77,7 +77,7 @@ def errors(exchange: Exchange) -> list[str]:
 def groups(exchange: Exchange) -> list[str]:
     """The groups named in the request, including those whose coordinator it looks up."""
     if exchange.api_key == FIND_COORDINATOR:
-        return _coordinator_keys(exchange.request, _GROUP_KEY)
+        return _coordinator_keys(exchange.request, GROUP_KEY)
     return [group for group in _collect(request_layout(exchange), GROUP, exchange.request) if group]
 
 
@@ -89,7 +89,7 @@ def group_id(exchange: Exchange) -> str | None:
 def transactional_ids(exchange: Exchange) -> list[str]:
     """The transactional IDs named in the request, including those whose coordinator it looks up."""
     if exchange.api_key == FIND_COORDINATOR:
-        return _coordinator_keys(exchange.request, _TRANSACTION_KEY)
+        return _coordinator_keys(exchange.request, TRANSACTION_KEY)
     return [name for name in _collect(request_layout(exchange), TRANSACTION, exchange.request) if name]
 
 
@@ -112,8 +112,11 @@ def replica_id(exchange: Exchange) -> int | None:
     In a struct of its own since version 15 of Fetch (KIP-903).
     """
     request = exchange.request
-    if exchange.api_key != FETCH or request is None:
-        return None
+    return None if exchange.api_key != FETCH or request is None else fetching_broker(request)
+
+
+def fetching_broker(request: Body) -> int | None:
+    """The same for the request of a Fetch."""
     broker_id: int = (request.get("replica_state") or request).get("replica_id", -1)
     return broker_id if broker_id >= 0 else None
 
@@ -163,7 +166,7 @@ def _collector(layout: BodyLayout, role: str) -> Collector | None:
 
 
 def _coordinator_keys(request: Body | None, key_type: int) -> list[str]:
-    if request is None or request.get("key_type", _GROUP_KEY) != key_type:
+    if request is None or request.get("key_type", GROUP_KEY) != key_type:
         return []
     return [key for key in (request.get("key"), *(request.get("coordinator_keys") or ())) if key]
 
@@ -201,7 +204,7 @@ def _topic_refs(exchange: Exchange, *, partitions_too: bool) -> list[TopicRef]:
     """Every reference to a topic, with partition None, each followed by those to its partitions."""
     refs: list[TopicRef] = []
     for layout, body in _messages(exchange):
-        plan = _topic_plan(layout, partitions_too)
+        plan = topic_plan(layout, partitions_too)
         if plan is not None:
             _collect_refs(plan, body, exchange.topic_names, None, refs)
     return refs
@@ -237,7 +240,8 @@ def _topic_of(plan: _TopicPlan, struct: Body, names: Mapping[str, str]) -> str |
 
 
 @cache
-def _topic_plan(layout: BodyLayout, partitions_too: bool) -> _TopicPlan | None:
+def topic_plan(layout: BodyLayout, partitions_too: bool) -> _TopicPlan | None:
+    """Where topics are in a body; None if there are none."""
     roles = (TOPIC, PARTITION) if partitions_too else (TOPIC,)
     return _plan(layout_of(*layout).fields, layout.version, roles)
 
@@ -266,7 +270,7 @@ def _record_data(exchange: Exchange) -> list[RecordData] | None:
     """All record data, without nulls. None if no decoded message has a field for it."""
     data: list[RecordData] | None = None
     for layout, body in _messages(exchange):
-        for path in _record_paths(layout):
+        for path in record_paths(layout):
             data = (data or []) + at(path, body)
     return data
 
@@ -283,8 +287,14 @@ def at(path: Path, body: Body) -> list[Any]:
 
 
 @cache
-def _record_paths(layout: BodyLayout) -> list[Path]:
+def record_paths(layout: BodyLayout) -> list[Path]:
+    """The paths of record data."""
     return [path for path, field in paths(layout) if field.type == RECORDS]
+
+
+def role_paths(layout: BodyLayout, role: str) -> list[Path]:
+    """The paths of fields with a role."""
+    return [path for path, field in paths(layout) if field.role == role]
 
 
 @cache

@@ -18,7 +18,7 @@ from kdissect.limits import SECOND_NS
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kdissect.model import Exchange
+    from kdissect.model import ConnectionInfo, Exchange
 
 AT_FIRST_NS = 5 * SECOND_NS
 """Leaders and coordinators move, and new topics get a leader, within a few seconds; clients retry every
@@ -35,14 +35,21 @@ def expected_errors(exchange: Exchange, errors: Iterable[str]) -> tuple[str, ...
     """The expected ones of its ``errors``. Call it once for each exchange with errors, in order within each
     connection.
     """
-    return tuple(error for error in errors if _is_expected(exchange, error))
+    return expected_of(exchange.connection, exchange.api, exchange.completed_ns, errors)
 
 
-def _is_expected(exchange: Exchange, error: str) -> bool:
-    only_at_first = _only_at_first().get((error, exchange.api), _only_at_first().get((error, _ANY_API)))
+def expected_of(
+    info: ConnectionInfo, api: str | None, completed_ns: int, errors: Iterable[str]
+) -> tuple[str, ...]:
+    """The same for an exchange of this connection and API that completed at this time."""
+    return tuple(error for error in errors if _is_expected(info, api, completed_ns, error))
+
+
+def _is_expected(info: ConnectionInfo, api: str | None, now_ns: int, error: str) -> bool:
+    only_at_first = _only_at_first().get((error, api), _only_at_first().get((error, _ANY_API)))
     if not only_at_first:
         return only_at_first is not None
-    now_ns, since = exchange.completed_ns, exchange.connection.errors_since
+    since = info.errors_since
     first_ns, last_ns = since.get(error, (now_ns, now_ns))
     if now_ns - last_ns > _ANEW_NS:
         first_ns = now_ns

@@ -47,6 +47,19 @@ _Partition = tuple[str | None, int | None]
 PRODUCE, FETCH, JOIN_GROUP, SYNC_GROUP, SHARE_FETCH = 0, 1, 11, 14, 78
 FETCHES = frozenset({FETCH, SHARE_FETCH})
 
+FETCH_FIELDS = (
+    (
+        "max_wait_ms", "min_bytes", "max_bytes", "isolation_level", "session_epoch", "share_session_epoch",
+        "topics", "replica_id", "replica_state",
+    ),
+    (
+        "error_code", "throttle_time_ms", "responses", "topic", "topic_id", "partitions", "partition_index",
+        "high_watermark", "last_stable_offset", "diverging_epoch", "snapshot_id", "preferred_read_replica",
+        "records",
+    ),
+)  # fmt: skip
+"""What the latency of a fetch depends on: fields of request and response, and of structs in them."""
+
 UNKNOWN = LatencyParts(None, None, None, None, None)
 _REBALANCING = frozenset({JOIN_GROUP, SYNC_GROUP})
 _HIDING = frozenset({"gap", "resynchronised", "partial_frame", "not_a_frame"})
@@ -61,11 +74,34 @@ _LOG_OVERHEAD = 12  # offset and size, which the size of a batch does not count
 
 def split_latency(exchange: Exchange, limits: Limits) -> None:
     """Set ``parts`` of a decoded exchange. The exchanges of a connection must come in order."""
-    info = exchange.connection
+    _splitter_of(exchange.connection, limits).feed(exchange)
+
+
+def split_usual(
+    info: ConnectionInfo,
+    limits: Limits,
+    api_key: int,
+    times_ns: tuple[int, int, int],
+    bodies: tuple[Body, Body] | None,
+) -> LatencyParts:
+    """The parts for an exchange that is not decoded, because nothing about it is unusual: no anomaly, nothing
+    retransmitted, no throttle time, no API that identifies the client.
+
+    Args:
+        info: its connection.
+        limits: to respect.
+        api_key: of its request.
+        times_ns: of the last byte of the request, of the first and of the last byte of the response.
+        bodies: of a fetch: request and response, with the fields ``FETCH_FIELDS`` only.
+    """
+    return _splitter_of(info, limits).feed_usual(api_key, times_ns, bodies)
+
+
+def _splitter_of(info: ConnectionInfo, limits: Limits) -> _Splitter:
     splitter: _Splitter | None = info.splitter
     if splitter is None:
         splitter = info.splitter = _Splitter(info, limits)
-    splitter.feed(exchange)
+    return splitter
 
 
 def waiter(exchange: Exchange) -> str | None:
@@ -108,9 +144,18 @@ class _Splitter:
             throttle_ns = _throttle_ns(exchange)
             mutes = self._mutes_after(exchange, throttle_ns) if throttle_ns else True
             delay_ns = 0 if mutes else None if mutes is None else throttle_ns
-            exchange.parts = self._parts(exchange, exchange.time_ns, response.start_ns, delay_ns)
+            waited = _waited(
+                exchange.api_key,
+                exchange.request,
+                exchange.response,
+                self._watermarks,
+                is_complete=response.complete,
+            )
+            exchange.parts = self._parts(
+                exchange.time_ns, response.start_ns, delay_ns, exchange.retransmitted_ns, waited
+            )
             if exchange.api_key == FETCH:
-                self._note_watermarks(exchange)
+                self._note_watermarks(exchange.response or {})
         else:
             throttle_ns = mutes = None
         self._previous_ns = response.end_ns
@@ -121,14 +166,35 @@ class _Splitter:
         else:
             self._unmuted_ns, self._is_certain = 0, True
 
-    def _parts(self, exchange: Exchange, begin_ns: int, end_ns: int, delay_ns: int | None) -> LatencyParts:
+    def feed_usual(
+        self, api_key: int, times_ns: tuple[int, int, int], bodies: tuple[Body, Body] | None
+    ) -> LatencyParts:
+        """The same for ``split_usual``, whose arguments these are."""
+        begin_ns, start_ns, end_ns = times_ns
+        request, response = ({}, {}) if bodies is None else bodies
+        waited = _waited(api_key, request, response, self._watermarks)
+        parts = self._parts(begin_ns, start_ns, 0, None, waited)
+        if api_key == FETCH:
+            self._note_watermarks(response)
+        self._previous_ns = end_ns
+        self._unmuted_ns, self._is_certain = 0, True
+        return parts
+
+    def _parts(
+        self,
+        begin_ns: int,
+        end_ns: int,
+        delay_ns: int | None,
+        retransmitted_ns: int | None,
+        waited: bool | None,
+    ) -> LatencyParts:
         """The parts of the latency from ``begin_ns`` to ``end_ns``, in which the broker delayed the response
         by ``delay_ns`` because of a quota (None: unknown).
         """
         if begin_ns > end_ns:
             return UNKNOWN
         queued_us = throttled_us = wait_us = service_us = None
-        network_us = None if exchange.retransmitted_ns is not None else 0
+        network_us = None if retransmitted_ns is not None else 0
         until_ns = self._previous_ns
         if until_ns is not None:
             until_ns = min(max(begin_ns, until_ns), end_ns)
@@ -138,11 +204,10 @@ class _Splitter:
                 throttled_us = (until_ns - begin_ns) // 1000 - queued_us
             else:
                 until_ns = None
-        if until_ns is not None and exchange.retransmitted_ns is not None:
+        if until_ns is not None and retransmitted_ns is not None:
             before_us = (until_ns - begin_ns) // 1000
-            until_ns = min(max(until_ns, exchange.retransmitted_ns), end_ns)
+            until_ns = min(max(until_ns, retransmitted_ns), end_ns)
             network_us = (until_ns - begin_ns) // 1000 - before_us
-        waited = _waited(exchange, self._watermarks)
         if until_ns is not None:
             rest_us = (end_ns - begin_ns) // 1000 - (until_ns - begin_ns) // 1000
             wait_us = rest_us if waited else None
@@ -166,9 +231,9 @@ class _Splitter:
                 return True
         return self._has_kip_219
 
-    def _note_watermarks(self, exchange: Exchange) -> None:
+    def _note_watermarks(self, response: Body) -> None:
         watermarks = self._watermarks
-        for each, key in _partitions(exchange.response or {}):
+        for each, key in _partitions(response):
             high_watermark = each.get("high_watermark", -1)
             if high_watermark < 0 or each.get("error_code"):
                 continue
@@ -207,19 +272,25 @@ def _is_recent(api_key: int | None, version: int | None) -> bool:
     return release is not None and tuple(map(int, release.split(".")[:2])) >= _MUTING_RELEASE
 
 
-def _waited(exchange: Exchange, watermarks: Mapping[_Partition, tuple[int, int]]) -> bool | None:
+def _waited(
+    api_key: int | None,
+    request: Body | None,
+    response: Body | None,
+    watermarks: Mapping[_Partition, tuple[int, int]],
+    *,
+    is_complete: bool = True,
+) -> bool | None:
     """Whether the broker waited for something to return. None: unknown."""
-    if exchange.api_key not in FETCHES:
-        return exchange.api_key in _REBALANCING
-    request, response, frame = exchange.request, exchange.response, exchange.response_frame
-    if not request or not response or frame is None:
+    if api_key not in FETCHES:
+        return api_key in _REBALANCING
+    if not request or not response:
         return None
-    is_replica = content.replica_id(exchange) is not None
-    if not is_replica and (response.get("error_code") or _is_answered_at_once(exchange, request)):
+    is_replica = api_key == FETCH and content.fetching_broker(request) is not None
+    if not is_replica and (response.get("error_code") or _is_answered_at_once(api_key, request)):
         return False
     needed = max(1, min(request.get("min_bytes", 1), request.get("max_bytes") or NEVER_NS))
     which = 1 if request.get("isolation_level") == _READ_COMMITTED else 0
-    is_unclear = not frame.complete or "_undecoded" in response or bool(response.get("error_code"))
+    is_unclear = not is_complete or "_undecoded" in response or bool(response.get("error_code"))
     is_unseen = False
     returned = ready = 0
     for each, key in _partitions(response):
@@ -249,11 +320,11 @@ def _waited(exchange: Exchange, watermarks: Mapping[_Partition, tuple[int, int]]
     return None if is_unseen else True
 
 
-def _is_answered_at_once(exchange: Exchange, request: Body) -> bool:
+def _is_answered_at_once(api_key: int | None, request: Body) -> bool:
     """Whether the broker answers a fetch immediately, whatever it has."""
     if request.get("max_wait_ms", 1) <= 0 or request.get("min_bytes", 1) <= 0:
         return True
-    if exchange.api_key == SHARE_FETCH:
+    if api_key == SHARE_FETCH:
         return bool(request.get("share_session_epoch") == _CLOSE_SESSION)
     names_all = request.get("session_epoch", _CLOSE_SESSION) <= _NEW_SESSION
     return names_all and request.get("topics") == []

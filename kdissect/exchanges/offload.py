@@ -34,7 +34,7 @@ from kdissect.kafka.headers import (
     RequestHeader,
     request_header_version,
 )
-from kdissect.kafka.layout import layout
+from kdissect.kafka.layout import layout, split
 from kdissect.kafka.recognition import begins_with_request
 from kdissect.model import ANSWERED, ConnectionInfo, Exchange, Frame, Packet, PacketBlock
 from kdissect.net.connection import Ended, Opened
@@ -42,14 +42,17 @@ from kdissect.net.duplex import NEVER_NS, connection_id
 from kdissect.net.tcp import endpoints, reversed_ends
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from kdissect.exchanges.kafka_connection import KafkaConnection, MemoryBudget
     from kdissect.exchanges.ordering import Ordering
+    from kdissect.kafka.records import RecordData
     from kdissect.limits import Limits
-    from kdissect.model import Segment
+    from kdissect.model import Interface, LatencyParts, Segment
     from kdissect.net.connection import Connection, Connections, Event
     from kdissect.net.duplex import Duplex
+
+    Identity = tuple[str | None, str | None, str | None, str | None]
 
 _FOREIGN, _ODD, _FULL, _BROKEN = range(1, 5)
 """Why the core stopped. 0: it has taken as much as it may at a time."""
@@ -76,39 +79,78 @@ class Lines(NamedTuple):
         write: takes lines, and their number.
     """
 
-    form: LineForm
+    form: LineForm | RowForm
     ordering: Ordering[Exchange]
     can_be_next: Callable[[], bool]
-    write: Callable[[str, int], None]
+    write: Callable[[bytes, int], None]
 
 
-class LineForm(NamedTuple):
-    """What the core must know to write a line of an exchange. It reads the attributes by name.
+class LineFacts(NamedTuple):
+    """What the core must know to write lines of any kind. It reads the attributes by name.
 
     Attributes:
-        around: from a second since 1970 to the texts before and after the decimal point and its digits.
-        digits: after the decimal point.
-        gap: between columns.
-        width: of the latency.
-        ends: from what the exchanges of a connection share to the cells of client and broker.
-        client: from a client ID to its cell.
-        api: from API key and version to the core's ``Line``, the bytes expected after the correlation ID of a
-            response, and the API's cell. None: exchanges of this API are left to Python.
+        shared: from what the exchanges of a connection share, and software name and version, principal and
+            SASL mechanism of its client, to the texts that they share.
+        api: from API key and version to the core's ``Line`` or ``Row``, the bytes expected after the
+            correlation ID of a response, and the texts that such exchanges share. None: they are left to
+            Python.
+        error: from an error code to its name.
         topic_name: from a topic ID to its name; None if it is not known.
         learn_name: takes the ID of a topic and its name.
+        around: from a second since 1970 to the texts before and after the decimal point and its digits.
         budget: memory for the bodies of an exchange.
     """
 
+    shared: Callable[[ConnectionInfo, Identity], list[str]]
+    api: Callable[[int, int], tuple[Any, bytes, list[str]] | None]
+    error: Callable[[int], str]
+    topic_name: Callable[[str], str | None]
+    learn_name: Callable[[str, str], None]
     around: Callable[[int], tuple[str, str]]
+    budget: int
+
+
+class LineForm(NamedTuple):
+    """What the core must know to write lines of text.
+
+    Attributes:
+        facts: of all lines.
+        digits: after the decimal point of a time.
+        gap: between columns.
+        width: of the latency.
+        client: from a client ID to its cell.
+    """
+
+    facts: LineFacts
     digits: int
     gap: str
     width: int
-    ends: Callable[[ConnectionInfo], str]
     client: Callable[[str], str]
-    api: Callable[[int, int], tuple[Any, bytes, str] | None]
-    topic_name: Callable[[str], str | None]
-    learn_name: Callable[[str, str], None]
-    budget: int
+
+
+class RowForm(NamedTuple):
+    """What the core must know to write JSON lines or CSV.
+
+    Attributes:
+        facts: of all lines.
+        columns: the text before each column; what is in it, and which of several such (core/src/rows.rs).
+        end: the text after them.
+        is_csv: how values are written.
+        capture: from the interface of a packet to the name of its capture.
+        expected: from a connection, an API key, the time of a response, and the names of errors to the names
+            of those that are expected.
+        parts: ``latency.split_usual`` without limits.
+        records: the class ``RecordData``.
+    """
+
+    facts: LineFacts
+    columns: list[tuple[str, tuple[str, int]]]
+    end: str
+    is_csv: bool
+    capture: Callable[[Interface], str]
+    expected: Callable[[ConnectionInfo, int, int, list[str]], Sequence[str]]
+    parts: Callable[..., LatencyParts]
+    records: type[RecordData]
 
 
 class _Callbacks(NamedTuple):
@@ -280,9 +322,9 @@ class Offload:
         time_ns, packet = before
         before = min(time_ns, MOST_NS), packet
         while most > 0:
-            text, rows, odd = self._core.written(before, most, self._lines.can_be_next())
+            lines, rows, odd = self._core.written(before, most, self._lines.can_be_next())
             if rows:
-                self._lines.write(text, rows)
+                self._lines.write(lines, rows)
             most -= rows
             if odd is not None:
                 most -= 1
@@ -503,7 +545,8 @@ def _usual(api_key: int, api_version: int) -> tuple[str | None, bool, int] | Non
         message = schema.request(PRODUCE)
         if message is None or api_version not in message.versions:
             return None
-        fields = [field.name for field in layout(message, api_version).fields if field.tag is None]
+        positional, _ = split(layout(message, api_version).fields, api_version)
+        fields = [field.name for field in positional]
         before = fields[: fields.index("acks")]
         if before not in ([], ["transactional_id"]):
             return None

@@ -29,14 +29,18 @@ from kdissect.tables.columns import (
     converted,
     text_getter,
 )
+from kdissect.tables.native_rows import are_known, row_form
 from kdissect.tables.values import json_bytes, json_line, second_text, text_and_encoding, timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import TextIO
 
+    from kdissect.exchanges.offload import RowForm
     from kdissect.exchanges.partition_records import CarriedRecord, DecodedBatch
+    from kdissect.exchanges.topic_names import TopicNameResolver
     from kdissect.kafka.recordbatch import Record
+    from kdissect.limits import Limits
     from kdissect.model import Exchange
     from kdissect.tables.columns import Column, Getter
 
@@ -61,6 +65,7 @@ class JsonLines:
         flush_each: bool = False,
     ) -> None:
         self._write = write
+        self._columns = columns
         self.getters = [(column.name, text_getter(column)) for column in columns]
         self._max_bytes = 0 if flush_each else _BUFFERED_BYTES
         self._held = bytearray()  # joining a list of lines takes 50% longer per line
@@ -68,6 +73,21 @@ class JsonLines:
     def feed(self, row: Exchange | CarriedRecord) -> None:
         """Write one row."""
         self.add(json_line({name: get(row) for name, get in self.getters}))
+
+    @property
+    def are_plain(self) -> bool:
+        """Whether the native core can write lines."""
+        return are_known(self._columns)
+
+    def form(self, names: TopicNameResolver[Exchange], limits: Limits) -> RowForm:
+        """What the native core must know to write the same lines."""
+        columns = self._columns
+        heads = [f'{"," if place else "{"}"{column.name}":' for place, column in enumerate(columns)]
+
+        def cell(column: Column, row: Exchange) -> str:
+            return json_bytes(text_getter(column)(row)).decode()
+
+        return row_form(names, limits, columns, cell, heads, "}\n", is_csv=False)
 
     def add(self, lines: bytes) -> None:
         """Write complete lines."""
@@ -311,6 +331,7 @@ class CsvLines:
         is_terminal: bool = False,
     ) -> None:
         self._write = write
+        self._columns = columns
         self._is_terminal = is_terminal
         self._cells = [_cell_of(column) for column in columns]
         self._max_characters = 0 if flush_each else _BUFFERED_CHARACTERS
@@ -328,6 +349,33 @@ class CsvLines:
         if self._text.tell() > self._max_characters:
             self.close()
 
+    @property
+    def are_plain(self) -> bool:
+        """Whether the native core can write lines."""
+        return are_known(self._columns) and len(self._columns) > 1 and not self._is_terminal
+
+    def form(self, names: TopicNameResolver[Exchange], limits: Limits) -> RowForm:
+        """What the native core must know to write the same lines."""
+        columns = self._columns
+        heads = ["," if place else "" for place in range(len(columns))]
+
+        def cell(column: Column, row: Exchange) -> str:
+            return self._cell(_cell_of(column)(row)).decode()
+
+        return row_form(names, limits, columns, cell, heads, "\r\n", is_csv=True)
+
+    def add(self, lines: bytes) -> None:
+        """Write complete lines."""
+        self._text.write(lines.decode())
+        if self._text.tell() > self._max_characters:
+            self.close()
+
+    def _cell(self, cell: Any) -> bytes:
+        """A cell that is not alone in its row."""
+        self.close()
+        self._csv.writerow((None, *(printable_cells((cell,)) if self._is_terminal else (cell,))))
+        return self._take().removeprefix(b",").removesuffix(b"\r\n")
+
     def _feed_long(self, cells: list[Any]) -> None:
         """Write a row with long cells; these are written in pieces, without the csv module."""
         self.close()
@@ -339,8 +387,7 @@ class CsvLines:
             if isinstance(cell, str | bytes) and len(cell) > _LONG_CELL:
                 self._write_long(cell)
             else:
-                self._csv.writerow((None, *(printable_cells((cell,)) if self._is_terminal else (cell,))))
-                write(self._take().removeprefix(b",").removesuffix(b"\r\n"))
+                write(self._cell(cell))
         write(b"\r\n")
 
     def _write_long(self, cell: str | bytes) -> None:

@@ -11,9 +11,10 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from kdissect.exchanges.topic_names import may_name_topic_ids
+from kdissect.exchanges.undecoded import undecoded
 from kdissect.kafka import apis
-from kdissect.kafka.headers import CORRELATION_ID_BYTES, response_header_version
+from kdissect.kafka.codes import error_name
+from kdissect.kafka.headers import API_VERSIONS, CORRELATION_ID_BYTES
 from kdissect.kafka.records import RecordData
 from kdissect.model import Withheld
 from kdissect.phrases import NAMES, TopicId, duration, facts, listed, many, named, size, topic_label
@@ -22,8 +23,9 @@ from kdissect.text.about_template import native_line
 from kdissect.text.style import iso_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from kdissect.exchanges.topic_names import TopicNameResolver
     from kdissect.model import Body, Exchange
     from kdissect.text.about_template import Describe
 
@@ -46,30 +48,36 @@ def about(exchange: Exchange) -> str:
     return f"{request_text} -> {response_text}".lstrip() if response_text else request_text
 
 
-def describe_undecoded(exchange: Exchange, topic_name: Callable[[str], str | None], budget: int) -> bool:
-    """Let the native core set ``text`` of an answered exchange. Returns whether it did. It does not if
-    anything is unusual: then the bodies must be decoded.
+def describe_undecoded(exchange: Exchange, names: TopicNameResolver[Exchange], budget: int) -> bool:
+    """Let the native core set ``text`` and ``errors`` of an answered exchange. Returns whether it did. It
+    does not if anything is unusual: then the bodies must be decoded.
 
     Args:
         exchange: whose bodies have not been decoded.
-        topic_name: returns the name of a topic ID; None if it is not known.
+        names: of topics; learns from it.
         budget: memory for both bodies.
     """
     key, version = exchange.api_key, exchange.api_version
     request, response, header = exchange.request_frame, exchange.response_frame, exchange.request_header
     if key is None or version is None or header is None or request is None or response is None:
         return False
-    undecoded = None if may_name_topic_ids(key, version) else undecoded_line(key, version)
-    if undecoded is None or not (request.complete and response.complete and header.body_pos >= 0):
+    known = undecoded_line(key, version)
+    if known is None or not (request.complete and response.complete and header.body_pos >= 0):
         return False
-    line, tags = undecoded
+    line, tags = known
     if not response.data.startswith(tags, CORRELATION_ID_BYTES):
         return False
     response_pos = CORRELATION_ID_BYTES + len(tags)
-    exchange.text = line.text(
-        (request.data, header.body_pos), (response.data, response_pos), budget, topic_name
+    described = line.text(
+        (request.data, header.body_pos), (response.data, response_pos), budget, names.name, names.learn
     )
-    return exchange.text is not None
+    if described is None:
+        return False
+    text, codes = described
+    if codes and key == API_VERSIONS:  # perhaps in version 0 (KIP-511)
+        return False
+    exchange.text, exchange.errors = text, [error_name(code) for code in codes]
+    return True
 
 
 @cache
@@ -77,10 +85,8 @@ def undecoded_line(api_key: int, version: int) -> tuple[Any, bytes] | None:
     """The core's ``Line``, and the bytes expected after the correlation ID of a response. None if such
     exchanges must be decoded.
     """
-    line = native_line(api_key, version)
-    if line is None:
-        return None
-    return line, b"\0" if response_header_version(api_key, version) else b""
+    known, line = undecoded(api_key, version), native_line(api_key, version)
+    return None if known is None or line is None else (line, known.tags)
 
 
 def _topics(body: Body) -> list[Body]:

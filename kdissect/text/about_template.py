@@ -43,14 +43,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect import native
 from kdissect.errors import SchemaError
-from kdissect.exchanges.topic_names import naming_structs
+from kdissect.exchanges.undecoded import undecoded
 from kdissect.kafka import schema
 from kdissect.kafka.codes import enum_names
-from kdissect.kafka.compiler import core_struct, has_rare_types
 from kdissect.kafka.decoder import FunctionSource
-from kdissect.kafka.internal.payloads import carries_payloads
-from kdissect.kafka.layout import layout
-from kdissect.kafka.secrets import carries_secrets
 from kdissect.model import Embedded
 
 if TYPE_CHECKING:
@@ -356,26 +352,14 @@ def native_line(api_key: int, version: int) -> Any:
     """The core's ``Line``, which describes exchanges without making bodies of them. None if that is left to
     Python: there is no core, no template, or more to a message than its layout.
     """
-    request, response = schema.request(api_key), schema.response(api_key)
-    if native.core is None or request is None or response is None:
+    known = undecoded(api_key, version)
+    both = None if known is None else templates(known.request.name.removesuffix("Request"))
+    if native.core is None or known is None or both is None:
         return None
-    both = templates(request.name.removesuffix("Request"))
-    if both is None or version not in request.versions or version not in response.versions:
-        return None
-    if any(carries_secrets(message) or carries_payloads(message) for message in (request, response)):
-        return None
-    layouts = layout(request, version), layout(response, version)
-    if any(map(has_rare_types, layouts)):
-        return None
-    scope = Scope("", request, request.fields, version=version)
+    scope = Scope("", known.request, known.request.fields, version=version)
+    of_response = scope._replace(message=known.response, fields=known.response.fields, request=scope)
     try:
-        return native.core.Line(
-            core_struct(layouts[0], lambda field: (field.name, False)),
-            core_struct(layouts[1], lambda field: (field.name, field.role == "error")),
-            fitted(both[0], scope),
-            fitted(both[1], scope._replace(message=response, fields=response.fields, request=scope)),
-            *(naming_structs(message, version) for message in (request, response)),
-        )
+        return native.core.Line(known.core, fitted(both[0], scope), fitted(both[1], of_response))
     except ValueError:
         return None
 

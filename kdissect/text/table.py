@@ -14,9 +14,10 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from kdissect.exchanges import content
-from kdissect.exchanges.offload import LineForm
+from kdissect.exchanges.offload import LineFacts, LineForm
 from kdissect.exchanges.outcomes import outcome
 from kdissect.kafka import apis
+from kdissect.kafka.codes import error_name
 from kdissect.kafka.recordbatch import native_records
 from kdissect.model import (
     ANSWERED,
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from kdissect.exchanges.partition_records import CarriedRecord, DecodedBatch
     from kdissect.exchanges.topic_names import TopicNameResolver
     from kdissect.kafka.internal.topics import Payload
+    from kdissect.limits import Limits
     from kdissect.model import Endpoint
     from kdissect.text.style import Times
 
@@ -316,7 +318,7 @@ class ExchangeTable(LineTable["Exchange"]):
         self._by_request = by_request
         self._latest_ns = 0
 
-    def form(self, names: TopicNameResolver[Exchange], budget: int) -> LineForm:
+    def form(self, names: TopicNameResolver[Exchange], limits: Limits) -> LineForm:
         """What the native core must know to write the same lines, if they ``are_plain``."""
         *of_ends, of_client, of_api, of_latency = self._views
 
@@ -330,23 +332,27 @@ class ExchangeTable(LineTable["Exchange"]):
             exchange = Exchange(info, 0, ANSWERED, None, None, api_key, version, None, client_id)
             return self._gap.join(self._filled(views, exchange))
 
-        def api_form(api_key: int, version: int) -> tuple[Any, bytes, str] | None:
+        def api_form(api_key: int, version: int) -> tuple[Any, bytes, list[str]] | None:
             line = undecoded_line(api_key, version)
             cell = cells([of_api], api_key=api_key, version=version)
-            return None if line is None else (*line, cell)
+            return None if line is None else (*line, [cell])
 
         assert self._times.digits is not None
+        facts = LineFacts(
+            shared=lambda info, _: [cells(of_ends, info)],
+            api=api_form,
+            error=error_name,
+            topic_name=names.name,
+            learn_name=names.learn,
+            around=self._times.around,
+            budget=limits.decoded_bytes,
+        )
         return LineForm(
-            self._times.around,
+            facts,
             self._times.digits,
             self._gap,
             of_latency.width,
-            lambda info: cells(of_ends, info),
             lambda client_id: cells([of_client], client_id=client_id),
-            api_form,
-            names.name,
-            names.learn,
-            budget,
         )
 
     @property
@@ -355,9 +361,9 @@ class ExchangeTable(LineTable["Exchange"]):
         is_free = self._width is None and not self._is_colored
         return is_free and not self._by_request and self._times.digits is not None
 
-    def write(self, lines: str) -> None:
+    def add(self, lines: bytes) -> None:
         """Write lines that the native core has made."""
-        self._write(lines)
+        self._write(lines.decode())
 
     def _shown(self, width: int | None) -> Sequence[LineView]:
         return _FEW if is_narrow(width) else _ALL if width is None or width >= _WIDE else _SOME

@@ -12,6 +12,7 @@ from kdissect import native
 from kdissect.capture.reader import open_capture
 from kdissect.exchanges.content import errors
 from kdissect.kafka import apis, schema
+from kdissect.kafka.codes import error_name
 from kdissect.kafka.compiler import generated_decoder
 from kdissect.kafka.headers import response_body_pos
 from kdissect.kafka.layout import layout, present
@@ -56,13 +57,21 @@ LEFT_TO_PYTHON = {
 
 def line(
     api: str, version: int, request: bytes, response: bytes | None = None, names: dict[str, str] | None = None
-) -> str | None:
-    """What the core writes about an exchange with these bodies."""
-    describe = native_line(apis.find(api).key, version)
-    text: str | None = describe.text(
-        (b"??" + request, 2), None if response is None else (b"!" + response, 1), BUDGET, (names or {}).get
+) -> tuple[str, list[str]] | None:
+    """What the core writes about an exchange with these bodies, and the errors."""
+    return described(
+        native_line(apis.find(api).key, version),
+        (b"??" + request, 2),
+        None if response is None else (b"!" + response, 1),
+        names or {},
     )
-    return text
+
+
+def described(
+    describe: Any, request: tuple[bytes, int], response: tuple[bytes, int] | None, names: dict[str, str]
+) -> tuple[str, list[str]] | None:
+    result = describe.text(request, response, BUDGET, names.get, lambda *_: None)
+    return None if result is None else (result[0], [error_name(code) for code in result[1]])
 
 
 def decoded(message: Message, version: int, raw: bytes) -> Body:
@@ -89,11 +98,14 @@ def messages(api: str) -> tuple[Message, Message]:
     return request, response
 
 
-def both(api: str, version: int, raws: Sequence[bytes]) -> tuple[str | None, str]:
+def both(
+    api: str, version: int, raws: Sequence[bytes]
+) -> tuple[tuple[str, list[str]] | None, tuple[str, list[str]]]:
     """What the core and Python write. Every topic ID has a name."""
     bodies = [decoded(message, version, raw) for message, raw in zip(messages(api), raws, strict=False)]
     names = {topic_id: f"topic{topic_id[:2]}" for topic_id in topic_ids(bodies)}
-    return line(api, version, *raws, names=names), about(exchange(api, version, *bodies, topic_names=names))
+    expected = exchange(api, version, *bodies, topic_names=names)
+    return line(api, version, *raws, names=names), (about(expected), errors(expected))
 
 
 TAKEN = sorted(described_apis() - LEFT_TO_PYTHON.keys())
@@ -111,11 +123,12 @@ def versions(api: str) -> tuple[int, int]:
 
 
 def usual(fields: Sequence[Field], version: int, body: Body, random: Random) -> Body:
-    """A random body without errors, without null where it is not legal, and with whole record batches."""
+    """A random body with few errors, without null where it is not legal, and with whole record batches."""
     for field in present(fields, version):
         value = body.get(field.name)
         if field.role == "error" and field.name in body:
-            body[field.name] = [] if field.array else 0
+            code = random.choice([0, 0, 0, 3, 16, -1, 9999])
+            body[field.name] = [code, 0, code] if field.array else code
         elif field.type == "records" and value is not None:
             raw = b"".join(batch(random) for _ in range(random.choice([0, 1, 1, 3])))
             body[field.name] = RecordData(raw, 0, len(raw))
@@ -186,7 +199,7 @@ def test_samples(capture: Path) -> None:
     with open_capture(str(capture)) as opened:
         for each in dissect(opened.packet_blocks()):
             text = line_of(each)
-            assert text is None or (text, []) == (about(each), errors(each))
+            assert text is None or text == (about(each), errors(each))
 
 
 @pytest.mark.parametrize("capture", [*captures()], ids=name_of)
@@ -203,7 +216,7 @@ def test_exchanges_that_are_not_decoded(capture: Path) -> None:
         assert sum(each.text is not None for each in exchanges) > len(exchanges) / 2
 
 
-def line_of(each: Exchange) -> str | None:
+def line_of(each: Exchange) -> tuple[str, list[str]] | None:
     request, response = each.request_frame, each.response_frame
     if request is None or each.api_key is None or each.api_version is None or each.request_header is None:
         return None
@@ -212,10 +225,7 @@ def line_of(each: Exchange) -> str | None:
     answer = None
     if response is not None:
         answer = response.data, response_body_pos(response.data, each.api_key, each.api_version)
-    text: str | None = describe.text(
-        (request.data, each.request_header.body_pos), answer, BUDGET, each.topic_names.get
-    )
-    return text
+    return described(describe, (request.data, each.request_header.body_pos), answer, each.topic_names)
 
 
 TOPICS = [{"name": "orders", "partitions": [{"partition_index": 3, "committed_offset": 7}]}]
@@ -236,8 +246,9 @@ def committed(error_code: int = 0) -> bytes:
 
 
 def test_what_is_odd_is_left_to_python() -> None:
-    assert line("OffsetCommit", 7, commit(), committed()) == "group g, orders-3, offset 7"
-    assert line("OffsetCommit", 7, commit(), committed(16)) is None
+    about_it = "group g, orders-3, offset 7"
+    assert line("OffsetCommit", 7, commit(), committed()) == (about_it, [])
+    assert line("OffsetCommit", 7, commit(), committed(16)) == (about_it, ["NOT_COORDINATOR"])
     assert line("OffsetCommit", 7, commit() + b"\0", committed()) is None
     assert line("OffsetCommit", 7, commit(), committed() + b"\0") is None
     for text in ("\x1b[31m", "a\n", "\x7f", "\u202e", "Ж", "\ud7ff"):
@@ -254,12 +265,12 @@ def test_an_id_without_a_name_is_left_to_python() -> None:
     body["topics"] = [{"topic_id": "b" * 21 + "A", "partitions": [], "_tags": {}}]
     raw = encoder(request, 1)(body)
     assert line("ShareFetch", 1, raw) is None
-    assert line("ShareFetch", 1, raw, names={"b" * 21 + "A": "orders"}) == "orders"
+    assert line("ShareFetch", 1, raw, names={"b" * 21 + "A": "orders"}) == ("orders", [])
     assert line("ShareFetch", 1, raw, names={"b" * 21 + "A": "or\x1bders"}) is None
 
 
 def test_what_exceeds_the_budget_is_left_to_python() -> None:
     describe = native_line(apis.find("OffsetCommit").key, 7)
     request, response = (commit(), 0), (committed(), 0)
-    needed = next(n for n in range(9999) if describe.text(request, response, n, None) is not None)
-    assert needed > next(n for n in range(9999) if describe.text(request, None, n, None) is not None)
+    needed = next(n for n in range(9999) if describe.text(request, response, n, None, None) is not None)
+    assert needed > next(n for n in range(9999) if describe.text(request, None, n, None, None) is not None)

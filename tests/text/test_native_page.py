@@ -13,6 +13,7 @@ from kdissect import native
 from kdissect.limits import DEFAULT, Limits
 from kdissect.options import Options
 from kdissect.pipeline import Dissection
+from kdissect.tables.lines import CsvLines, JsonLines
 from kdissect.text.about import describe_undecoded
 from kdissect.text.style import COLORED, PLAIN, Times
 from kdissect.text.table import ExchangeTable
@@ -31,26 +32,31 @@ pytestmark = [
 ]
 
 TIMES = ["ud", "u", "e", "a", "ad"]
+ROWS: dict[str, type[JsonLines | CsvLines]] = {"json": JsonLines, "csv": CsvLines}
+FORMS = [*TIMES, *ROWS]
 
 
-def written(blocks: Sequence[Any], times: str, limits: Limits, *, by_core: bool) -> tuple[list[Any], int]:
+def written(blocks: Sequence[Any], form: str, limits: Limits, *, by_core: bool) -> tuple[list[Any], int]:
     """The lines and what else is known at the end; how many lines the core wrote."""
-    out, rows = io.StringIO(), 0
-    table = ExchangeTable(out, Times(times))
-    dissection = Dissection(blocks, Options(limits=limits), split_latency=False)
+    out, rows = io.BytesIO(), 0
+    text = io.TextIOWrapper(out, "utf-8", newline="", write_through=True)
+    sink = ROWS[form](out.write) if form in ROWS else ExchangeTable(text, Times(form))
+    dissection = Dissection(blocks, Options(limits=limits), split_latency=form in ROWS)
 
-    def write(text: str, number: int) -> None:
+    def write(lines: bytes, number: int) -> None:
         nonlocal rows
-        assert text.count("\n") == number
+        assert lines.count(b"\n") == number
         rows += number
-        table.write(text)
+        sink.add(lines)
 
     if by_core:
-        dissection.describe_undecoded(describe_undecoded)
-        dissection.write_lines(table.form, write)
+        if form not in ROWS:
+            dissection.describe_undecoded(describe_undecoded)
+        dissection.write_lines(sink.form, write)
     for exchange in dissection:
-        table.feed(exchange)
-    lines = out.getvalue().splitlines()
+        sink.feed(exchange)
+    sink.close()
+    lines = out.getvalue().split(b"\n")
     return [lines, dissection.counts, dissection.skipped, dissection.noticed, dissection.now_ns], rows
 
 
@@ -58,11 +64,11 @@ def written(blocks: Sequence[Any], times: str, limits: Limits, *, by_core: bool)
 def compare(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Compares lines with and without the core. Returns how many lines the core wrote."""
 
-    def check(blocks: Sequence[Any], times: str = "ud", limits: Limits = DEFAULT) -> int:
-        result, rows = written(blocks, times, limits, by_core=True)
+    def check(blocks: Sequence[Any], form: str = "ud", limits: Limits = DEFAULT) -> int:
+        result, rows = written(blocks, form, limits, by_core=True)
         with monkeypatch.context() as without:
             without.setattr(native, "core", None)
-            expected, none = written(blocks, times, limits, by_core=False)
+            expected, none = written(blocks, form, limits, by_core=False)
         assert none == 0
         for own, other in zip(result, expected, strict=True):
             assert own == other
@@ -73,21 +79,23 @@ def compare(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_samples(name: str, compare: Any, tmp_path: Path) -> None:
-    compare(blocks_of(pcap(timed(SAMPLES[name])), tmp_path))
+    for form in ("ud", *ROWS):
+        compare(blocks_of(pcap(timed(SAMPLES[name])), tmp_path), form)
 
 
 def test_damaged_samples_in_turn(compare: Any, tmp_path: Path) -> None:
     for seed in range(SEEDS):
         random = Random(f"page {seed}")
         packets = damaged(mixed(BUSY, random), random)
-        compare(blocks_of(random.choice((pcap, pcapng))(packets), tmp_path), random.choice(TIMES))
+        compare(blocks_of(random.choice((pcap, pcapng))(packets), tmp_path), random.choice(FORMS))
 
 
 def test_connections_that_open_and_close(compare: Any, tmp_path: Path) -> None:
     """Nearly always one waits for something, so exchanges of all others are held and sorted."""
     contents = make(MIXED, tmp_path / "mixed", 1)
     packets = timed(tmp_path / "mixed")
-    assert compare(blocks_of(pcap(packets), tmp_path)) > contents.exchanges / 3
+    for form in ("ud", "json"):
+        assert compare(blocks_of(pcap(packets), tmp_path), form) > contents.exchanges / 3
 
 
 @pytest.mark.parametrize(
@@ -114,11 +122,12 @@ def test_times_that_go_back(compare: Any, tmp_path: Path) -> None:
 def test_chatty_clients(connections: int, compare: Any, tmp_path: Path) -> None:
     contents = make("chatty", tmp_path / "chatty", 200_000, connections=connections)
     packets = timed(tmp_path / "chatty")
-    assert compare(blocks_of(pcap(packets), tmp_path)) > contents.exchanges / 2
+    for form in ("ud", *ROWS):
+        assert compare(blocks_of(pcap(packets), tmp_path), form) > contents.exchanges / 2
     for seed in range(SEEDS):
         random = Random(f"{connections} {seed}")
         blocks = blocks_of(random.choice((pcap, pcapng))(damaged(packets, random)), tmp_path)
-        compare(blocks, random.choice(TIMES))
+        compare(blocks, random.choice(FORMS))
 
 
 def test_only_plain_tables_are_left_to_the_core() -> None:

@@ -1,0 +1,277 @@
+//! Bodies -> the columns of an exchange that come from them, as kdissect/exchanges/content.py finds them and
+//! kdissect/tables/values.py writes them.
+
+use std::borrow::Cow;
+use std::io::Write;
+
+use crate::record_lines::{base64, json_text};
+use crate::tree::{batches, record_count, Batch, Bodies, Decoded, Name, TopicNames, Value, NO_ID};
+use crate::Odd;
+
+/// The fields of a struct that name topics, and those in which others do.
+pub struct Topics {
+    pub name: Option<Name>,
+    pub id: Option<Name>,
+    /// Arrays of names or IDs.
+    pub arrays: Vec<Name>,
+    pub inner: Vec<(Name, Topics)>,
+}
+
+/// Where a name is: the first that is not empty.
+pub struct First {
+    pub paths: Vec<Vec<Name>>,
+    /// Only if this field has this value, or is absent and it is the second.
+    pub test: Option<(Name, i64, i64)>,
+}
+
+/// One version of an API.
+pub struct Row {
+    pub bodies: Bodies,
+    /// As the keys of JSON, by the number of the name.
+    pub keys: Vec<String>,
+    pub request_topics: Option<Topics>,
+    pub response_topics: Option<Topics>,
+    pub group: First,
+    pub transaction: First,
+    /// The ways to record data.
+    pub request_records: Vec<Vec<Name>>,
+    pub response_records: Vec<Vec<Name>>,
+    pub throttle_time: Name,
+}
+
+impl Row {
+    /// Writes a value as JSON.
+    pub fn json(&self, value: &Value<'_>, out: &mut Vec<u8>) -> Result<(), Odd> {
+        match value {
+            Value::Null => out.extend_from_slice(b"null"),
+            Value::Bool(value) => put(out, value),
+            Value::Int(number) => put(out, number),
+            Value::Float => return Err(Odd),
+            Value::Text(text) => json_text(text.as_bytes(), out),
+            Value::Uuid(id) => {
+                out.push(b'"');
+                out.extend_from_slice(id);
+                out.push(b'"');
+            }
+            Value::Bytes(bytes) => {
+                out.extend_from_slice(b"{\"base64\":\"");
+                base64(bytes, out);
+                out.extend_from_slice(b"\"}");
+            }
+            Value::Records(data) => listed(batches(data), b"[", b"]", out, |batch, out| {
+                header(&batch?, out);
+                Ok(())
+            })?,
+            Value::List(values) => listed(values.iter(), b"[", b"]", out, |each, out| self.json(each, out))?,
+            Value::Struct(fields) => listed(fields.iter(), b"{", b"}", out, |(name, value), out| {
+                out.extend_from_slice(self.keys.get(*name).ok_or(Odd)?.as_bytes());
+                self.json(value, out)
+            })?,
+        }
+        Ok(())
+    }
+
+    /// The distinct topics in wire order, the request's first. An ID without a name is odd.
+    pub fn topics<'a>(
+        &self,
+        decoded: &'a Decoded<'_>,
+        names: &dyn TopicNames,
+    ) -> Result<Vec<Cow<'a, str>>, Odd> {
+        let mut found = Vec::new();
+        let both = [
+            (&self.request_topics, &decoded.request),
+            (&self.response_topics, &decoded.response),
+        ];
+        for (topics, body) in both {
+            if let Some(topics) = topics {
+                topics.find(body, names, &mut found)?;
+            }
+        }
+        Ok(found)
+    }
+
+    /// The number of records, and their size. None if no body can have any.
+    pub fn records(&self, decoded: &Decoded<'_>) -> Result<Option<(u64, usize)>, Odd> {
+        if self.request_records.is_empty() && self.response_records.is_empty() {
+            return Ok(None);
+        }
+        let (mut number, mut size) = (0, 0);
+        let both = [
+            (&self.request_records, &decoded.request),
+            (&self.response_records, &decoded.response),
+        ];
+        for (paths, body) in both {
+            for path in paths {
+                each(body, path, &mut |value| {
+                    if let Value::Records(data) = value {
+                        number += record_count(data)?;
+                        size += data.len();
+                    }
+                    Ok(())
+                })?;
+            }
+        }
+        Ok(Some((number, size)))
+    }
+
+    /// None if there is none.
+    pub fn throttle_time_ms(&self, decoded: &Decoded<'_>) -> Option<i64> {
+        match decoded.response.get(self.throttle_time) {
+            Some(Value::Int(number)) => Some(*number),
+            _ => None,
+        }
+    }
+}
+
+impl Topics {
+    fn find<'a>(
+        &self,
+        object: &'a Value<'_>,
+        names: &dyn TopicNames,
+        found: &mut Vec<Cow<'a, str>>,
+    ) -> Result<(), Odd> {
+        let named = match self.name.and_then(|name| object.get(name)) {
+            Some(Value::Text(text)) if !text.is_empty() => Some((*text).into()),
+            _ => match self.id.and_then(|id| object.get(id)) {
+                Some(Value::Uuid(id)) => Some(name_of(id, names)?.into()),
+                _ => None,
+            },
+        };
+        add(named, found);
+        for name in &self.arrays {
+            for value in elements(object.get(*name)) {
+                match value {
+                    Value::Text("") => (),
+                    Value::Text(text) => add(Some((*text).into()), found),
+                    Value::Uuid(id) => add(Some(name_of(id, names)?.into()), found),
+                    _ => return Err(Odd),
+                }
+            }
+        }
+        for (name, inner) in &self.inner {
+            for value in elements(object.get(*name)) {
+                inner.find(value, names, found)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn name_of(id: &[u8; 22], names: &dyn TopicNames) -> Result<String, Odd> {
+    let text = std::str::from_utf8(id).map_err(|_| Odd)?;
+    match *id == NO_ID {
+        true => Ok(text.to_owned()),
+        false => names.name(text).ok_or(Odd),
+    }
+}
+
+fn add<'a>(topic: Option<Cow<'a, str>>, found: &mut Vec<Cow<'a, str>>) {
+    if let Some(topic) = topic.filter(|topic| !found.contains(topic)) {
+        found.push(topic);
+    }
+}
+
+impl First {
+    pub fn find<'a>(&self, body: &Value<'a>) -> Result<Option<&'a str>, Odd> {
+        if let Some((name, absent, wanted)) = self.test {
+            match body.get(name) {
+                None if absent == wanted => (),
+                Some(Value::Int(number)) if *number == wanted => (),
+                _ => return Ok(None),
+            }
+        }
+        let mut found = None;
+        for path in &self.paths {
+            each(body, path, &mut |value| {
+                match value {
+                    Value::Text(text) if found.is_none() && !text.is_empty() => found = Some(*text),
+                    _ => (),
+                }
+                Ok(())
+            })?;
+        }
+        Ok(found)
+    }
+}
+
+/// The elements of an array, or a struct alone.
+fn elements<'b, 'a>(value: Option<&'b Value<'a>>) -> &'b [Value<'a>] {
+    match value {
+        Some(Value::List(values)) => values,
+        Some(value @ Value::Struct(_)) => std::slice::from_ref(value),
+        _ => &[],
+    }
+}
+
+/// The values at the end of a path.
+fn each<'b, 'a>(
+    value: &'b Value<'a>,
+    path: &[Name],
+    take: &mut dyn FnMut(&'b Value<'a>) -> Result<(), Odd>,
+) -> Result<(), Odd> {
+    match (value, path.split_first()) {
+        (Value::List(values), _) => values.iter().try_for_each(|value| each(value, path, take)),
+        (_, Some((first, rest))) => value.get(*first).map_or(Ok(()), |value| each(value, rest, take)),
+        (_, None) => take(value),
+    }
+}
+
+fn listed<T>(
+    values: impl Iterator<Item = T>,
+    before: &[u8],
+    after: &[u8],
+    out: &mut Vec<u8>,
+    mut write: impl FnMut(T, &mut Vec<u8>) -> Result<(), Odd>,
+) -> Result<(), Odd> {
+    out.extend_from_slice(before);
+    for (place, value) in values.enumerate() {
+        if place > 0 {
+            out.push(b',');
+        }
+        write(value, out)?;
+    }
+    out.extend_from_slice(after);
+    Ok(())
+}
+
+fn put(out: &mut Vec<u8>, value: impl std::fmt::Display) {
+    _ = write!(out, "{value}"); // a vector takes everything
+}
+
+/// The header of a batch, with its attributes by name.
+fn header(batch: &Batch, out: &mut Vec<u8>) {
+    let Batch {
+        base_offset,
+        length,
+        leader_epoch,
+        crc,
+        attributes,
+        last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        records,
+    } = batch;
+    let has = |bit: i16| attributes & bit != 0;
+    let codec = usize::from(*attributes as u16 & 7);
+    let compression = [
+        "none", "gzip", "snappy", "lz4", "zstd", "codec 5", "codec 6", "codec 7",
+    ][codec];
+    let timestamp_type = if has(0x08) { "LogAppendTime" } else { "CreateTime" };
+    let (transactional, control, delete_horizon) = (has(0x10), has(0x20), has(0x40));
+    put(
+        out,
+        format_args!(
+            "{{\"base_offset\":{base_offset},\"batch_length\":{length},\
+             \"partition_leader_epoch\":{leader_epoch},\"magic\":2,\"crc\":{crc},\
+             \"attributes\":{attributes},\"last_offset_delta\":{last_offset_delta},\
+             \"base_timestamp\":{base_timestamp},\"max_timestamp\":{max_timestamp},\
+             \"producer_id\":{producer_id},\"producer_epoch\":{producer_epoch},\
+             \"base_sequence\":{base_sequence},\"records_count\":{records},\
+             \"compression\":\"{compression}\",\"timestamp_type\":\"{timestamp_type}\",\
+             \"transactional\":{transactional},\"control\":{control},\"delete_horizon\":{delete_horizon}}}"
+        ),
+    );
+}

@@ -1,0 +1,328 @@
+//! Bodies -> trees of values, whose text and bytes stay in the frame; and what trees say for themselves: names of
+//! topics, record batches.
+
+use std::cell::{Cell, RefCell};
+
+use crate::body::{Build, Decoding, Struct};
+use crate::wire::{uuid_text, Reader};
+use crate::Odd;
+
+/// Larger bodies are decoded in another way (compiler.py).
+const LARGE_BYTES: usize = 1024 * 1024;
+
+/// A field's name as a number: its place in this list, or behind it.
+pub type Name = usize;
+pub const KNOWN_NAMES: [&str; 10] = [
+    "name",
+    "topic",
+    "topic_name",
+    "topic_id",
+    "partition_index",
+    "partition",
+    "index",
+    "partition_id",
+    "configs",
+    "records",
+];
+pub const NO_ID: [u8; 22] = [b'A'; 22];
+
+/// A field of a layout.
+pub struct Label {
+    pub name: Name,
+    /// Whether it is an error code.
+    pub is_error: bool,
+}
+
+/// A decoded value: text and bytes are in the frame.
+pub enum Value<'a> {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Float,
+    Text(&'a str),
+    Uuid([u8; 22]),
+    Bytes(&'a [u8]),
+    Records(&'a [u8]),
+    List(Vec<Value<'a>>),
+    Struct(Fields<'a>),
+}
+
+type Fields<'a> = Vec<(Name, Value<'a>)>;
+
+impl<'a> Value<'a> {
+    /// The field of a struct. None: this is no struct, or it is absent.
+    pub fn get(&self, name: Name) -> Option<&Value<'a>> {
+        match self {
+            Value::Struct(fields) => fields.iter().find(|field| field.0 == name).map(|field| &field.1),
+            _ => None,
+        }
+    }
+
+    fn add_errors(&self, errors: &mut Vec<i64>) {
+        match self {
+            Value::Int(code) if *code != 0 && !errors.contains(code) => errors.push(*code),
+            Value::List(codes) => codes.iter().for_each(|code| code.add_errors(errors)),
+            _ => (),
+        }
+    }
+
+    pub fn is_true(&self) -> bool {
+        match self {
+            Value::Null => false,
+            Value::Bool(value) => *value,
+            Value::Int(value) => *value != 0,
+            Value::Text(text) => !text.is_empty(),
+            Value::Bytes(bytes) => !bytes.is_empty(),
+            Value::List(values) => !values.is_empty(),
+            _ => true,
+        }
+    }
+}
+
+/// Makes these values.
+struct Tree<'a> {
+    data: &'a [u8],
+    errors: RefCell<Vec<i64>>,
+    has_unknown: Cell<bool>,
+}
+
+impl<'a> Build<'a> for Tree<'a> {
+    type Name = Label;
+    type Value = Value<'a>;
+    type Struct = Fields<'a>;
+
+    fn null(&self) -> Value<'a> {
+        Value::Null
+    }
+    fn bool(&self, value: bool) -> Value<'a> {
+        Value::Bool(value)
+    }
+    fn int(&self, value: i64) -> Result<Value<'a>, Odd> {
+        Ok(Value::Int(value))
+    }
+    fn float(&self, _: f64) -> Value<'a> {
+        Value::Float
+    }
+    fn text(&self, value: &'a str) -> Value<'a> {
+        Value::Text(value)
+    }
+    fn uuid(&self, raw: [u8; 16]) -> Result<Value<'a>, Odd> {
+        Ok(Value::Uuid(uuid_text(raw)))
+    }
+    fn bytes(&self, value: &'a [u8]) -> Value<'a> {
+        Value::Bytes(value)
+    }
+    fn records(&self, start: usize, end: usize) -> Result<Value<'a>, Odd> {
+        self.data.get(start..end).map(Value::Records).ok_or(Odd)
+    }
+    fn list(&self, values: Vec<Value<'a>>) -> Result<Value<'a>, Odd> {
+        Ok(Value::List(values))
+    }
+    fn begin(&self, fields: usize) -> Fields<'a> {
+        Vec::with_capacity(fields)
+    }
+    fn set(&self, object: &mut Fields<'a>, label: &Label, value: Value<'a>) -> Result<(), Odd> {
+        if label.is_error {
+            value.add_errors(&mut self.errors.borrow_mut());
+        }
+        object.push((label.name, value));
+        Ok(())
+    }
+    fn set_unknown(&self, _: &mut Fields<'a>, _: Vec<(u64, &'a [u8])>) -> Result<(), Odd> {
+        self.has_unknown.set(true);
+        Ok(())
+    }
+    fn end(&self, object: Fields<'a>) -> Value<'a> {
+        Value::Struct(object)
+    }
+}
+
+/// Names of topics by their IDs.
+pub trait TopicNames {
+    fn name(&self, id: &str) -> Option<String>;
+    /// A message has both.
+    fn learn(&self, id: &str, name: &str) -> Result<(), Odd>;
+}
+
+/// The structs of a message that have a topic's ID and its name: the way to them, and both fields.
+pub struct Naming {
+    pub path: Vec<Name>,
+    pub id: Name,
+    pub name: Name,
+}
+
+impl Naming {
+    fn learn(&self, body: &Value, topics: &dyn TopicNames) -> Result<(), Odd> {
+        self.learn_from(body, &self.path, topics)
+    }
+
+    fn learn_from(&self, value: &Value, path: &[Name], topics: &dyn TopicNames) -> Result<(), Odd> {
+        match (value, path.split_first()) {
+            (Value::List(values), _) => values
+                .iter()
+                .try_for_each(|each| self.learn_from(each, path, topics)),
+            (_, Some((first, rest))) => match value.get(*first) {
+                Some(value) => self.learn_from(value, rest, topics),
+                None => Ok(()),
+            },
+            (_, None) => match (value.get(self.id), value.get(self.name)) {
+                (Some(Value::Uuid(id)), Some(Value::Text(name))) if *id != NO_ID && !name.is_empty() => {
+                    topics.learn(std::str::from_utf8(id).map_err(|_| Odd)?, name)
+                }
+                _ => Ok(()),
+            },
+        }
+    }
+}
+
+/// One version of an API.
+pub struct Bodies {
+    pub request: Struct<Label>,
+    pub response: Struct<Label>,
+    pub request_names: Vec<Naming>,
+    pub response_names: Vec<Naming>,
+}
+
+/// Both bodies of an exchange.
+pub struct Decoded<'a> {
+    pub request: Value<'a>,
+    /// Without fields if there is none.
+    pub response: Value<'a>,
+    /// The distinct error codes in the response, in wire order, without 0.
+    pub errors: Vec<i64>,
+    /// Whether there are tagged fields that the layouts do not have.
+    pub has_unknown: bool,
+}
+
+impl Bodies {
+    /// Decodes bodies to their last bytes; `budget` is the memory for both.
+    pub fn decoded<'a>(
+        &self,
+        request: &'a [u8],
+        response: Option<&'a [u8]>,
+        mut budget: i64,
+    ) -> Result<Decoded<'a>, Odd> {
+        let mut errors = Vec::new();
+        let mut has_unknown = false;
+        let mut decode = |shape: &Struct<Label>, data: &'a [u8]| {
+            if data.len() > LARGE_BYTES {
+                return Err(Odd);
+            }
+            let tree = Tree {
+                data,
+                errors: RefCell::default(),
+                has_unknown: Cell::new(false),
+            };
+            let mut decoding = Decoding {
+                reader: Reader::new(data, 0),
+                builder: &tree,
+                budget,
+                flexible: shape.tag_bytes.is_some(),
+                charges_text: false,
+            };
+            let fields = decoding.structure(shape)?;
+            budget = decoding.budget;
+            if decoding.reader.left() > 0 {
+                return Err(Odd);
+            }
+            errors.append(&mut tree.errors.take());
+            has_unknown |= tree.has_unknown.get();
+            Ok(Value::Struct(fields))
+        };
+        let request = decode(&self.request, request)?;
+        let response = match response {
+            Some(data) => decode(&self.response, data)?,
+            None => Value::Struct(Vec::new()),
+        };
+        Ok(Decoded {
+            request,
+            response,
+            errors,
+            has_unknown,
+        })
+    }
+
+    /// Learns the names in both bodies.
+    pub fn learn(&self, decoded: &Decoded<'_>, topics: &dyn TopicNames) -> Result<(), Odd> {
+        let both = [
+            (&self.request_names, &decoded.request),
+            (&self.response_names, &decoded.response),
+        ];
+        let mut names = both
+            .into_iter()
+            .flat_map(|(names, body)| names.iter().map(move |each| (each, body)));
+        names.try_for_each(|(naming, body)| naming.learn(body, topics))
+    }
+}
+
+/// The header of a record batch of magic 2, as in kafka/records.py.
+pub struct Batch {
+    pub base_offset: i64,
+    pub length: i32,
+    pub leader_epoch: i32,
+    pub crc: u32,
+    pub attributes: i16,
+    pub last_offset_delta: i32,
+    pub base_timestamp: i64,
+    pub max_timestamp: i64,
+    pub producer_id: i64,
+    pub producer_epoch: i16,
+    pub base_sequence: i32,
+    pub records: i32,
+}
+
+/// The headers of whole batches. Anything else is odd.
+pub fn batches(data: &[u8]) -> impl Iterator<Item = Result<Batch, Odd>> + '_ {
+    let mut reader = Reader::new(data, 0);
+    std::iter::from_fn(move || (reader.left() > 0).then(|| batch(&mut reader)))
+}
+
+fn batch(reader: &mut Reader<'_>) -> Result<Batch, Odd> {
+    let base_offset = reader.i64()?;
+    let length = reader.i32()?;
+    let mut rest = Reader::new(reader.take(usize::try_from(length).map_err(|_| Odd)?)?, 0);
+    let leader_epoch = rest.i32()?;
+    if rest.byte()? != 2 {
+        return Err(Odd);
+    }
+    Ok(Batch {
+        base_offset,
+        length,
+        leader_epoch,
+        crc: u32::from_be_bytes(rest.array()?),
+        attributes: rest.i16()?,
+        last_offset_delta: rest.i32()?,
+        base_timestamp: rest.i64()?,
+        max_timestamp: rest.i64()?,
+        producer_id: rest.i64()?,
+        producer_epoch: rest.i16()?,
+        base_sequence: rest.i32()?,
+        records: rest.i32()?,
+    })
+}
+
+/// The number of records in whole batches.
+pub fn record_count(data: &[u8]) -> Result<u64, Odd> {
+    batches(data).try_fold(0, |sum, batch| {
+        Ok(sum + u64::try_from(batch?.records).unwrap_or(0))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn record_counts_need_whole_batches() {
+        let mut batch = vec![0; 61];
+        batch[11] = 49;
+        batch[16] = 2;
+        batch[60] = 3;
+        assert_eq!(record_count(&batch), Ok(3));
+        assert_eq!(record_count(&[&batch[..], &batch[..]].concat()), Ok(6));
+        assert_eq!(record_count(&batch[..60]), Err(Odd));
+        assert_eq!(record_count(&[&batch[..], &[0]].concat()), Err(Odd));
+        batch[16] = 1;
+        assert_eq!(record_count(&batch), Err(Odd));
+    }
+}

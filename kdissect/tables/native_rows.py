@@ -1,0 +1,172 @@
+"""Columns of exchanges -> what the native core must know to write them as JSON lines or CSV. Caches what it
+must know of each API.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from kdissect import native
+from kdissect.exchanges.content import (
+    FIND_COORDINATOR,
+    GROUP,
+    GROUP_KEY,
+    TRANSACTION,
+    TRANSACTION_KEY,
+    record_paths,
+    role_paths,
+    topic_plan,
+)
+from kdissect.exchanges.expected import expected_of
+from kdissect.exchanges.latency import FETCH_FIELDS, FETCHES, split_usual
+from kdissect.exchanges.offload import LineFacts, RowForm
+from kdissect.exchanges.undecoded import undecoded
+from kdissect.kafka import apis
+from kdissect.kafka.bodies import BodyLayout
+from kdissect.kafka.codes import error_name
+from kdissect.kafka.headers import API_VERSIONS
+from kdissect.kafka.records import RecordData
+from kdissect.model import ANSWERED, Exchange, LatencyParts
+from kdissect.tables.columns import BY_NAME, file_name
+from kdissect.tables.values import second_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kdissect.exchanges.offload import Identity
+    from kdissect.exchanges.topic_names import TopicNameResolver
+    from kdissect.limits import Limits
+    from kdissect.model import ConnectionInfo
+    from kdissect.tables.columns import Column
+
+_SHARED = (
+    "connection", "client_ip", "client_port", "broker_ip", "broker_port", "client_software_name",
+    "client_software_version", "principal", "sasl_mechanism",
+)  # fmt: skip
+_OF_API = ("api", "api_key", "api_version")
+_SAME = ("kind", "outcome", "anomalies")  # in all exchanges that the core writes
+
+
+def are_known(columns: Sequence[Column]) -> bool:
+    """Whether the core can write these columns: none is a path into another, or there twice."""
+    are_different = len({column.name for column in columns}) == len(columns)
+    return are_different and all(BY_NAME.get(column.name) is column for column in columns)
+
+
+def row_form(
+    names: TopicNameResolver[Exchange],
+    limits: Limits,
+    columns: Sequence[Column],
+    cell: Callable[[Column, Exchange], str],
+    heads: Sequence[str],
+    end: str,
+    *,
+    is_csv: bool,
+) -> RowForm:
+    """What the core must know.
+
+    Args:
+        names: of topics.
+        limits: to respect.
+        columns: that ``are_known``.
+        cell: writes a column of an exchange.
+        heads: what stands before each column.
+        end: what stands after the last.
+        is_csv: or JSON.
+    """
+
+    def cells(chosen: Sequence[str], exchange: Exchange) -> list[str]:
+        return [cell(column, exchange) for column in columns if column.name in chosen]
+
+    def shared(info: ConnectionInfo, identity: Identity) -> list[str]:
+        software, version, principal, mechanism = identity
+        return cells(
+            _SHARED,
+            Exchange(
+                info, 0, ANSWERED, None, None, None, None, None,
+                client_software_name=software, client_software_version=version, principal=principal,
+                sasl_mechanism=mechanism,
+            ),
+        )  # fmt: skip
+
+    def api(api_key: int, version: int) -> tuple[Any, bytes, list[str]] | None:
+        known, row = undecoded(api_key, version), native_row(api_key, version)
+        if known is None or row is None:
+            return None
+        return row, known.tags, cells(_OF_API, _stub(api_key, version))
+
+    facts = LineFacts(
+        shared=shared,
+        api=api,
+        error=error_name,
+        topic_name=names.name,
+        learn_name=names.learn,
+        around=lambda second: (second_text(second), "Z"),
+        budget=limits.decoded_bytes,
+    )
+    written: list[tuple[str, tuple[str, int]]] = []
+    before = ""
+    for head, column in zip(heads, columns, strict=True):
+        before += head
+        if column.name in _SAME:
+            before += cell(column, _stub())
+        else:
+            written.append((before, _content(column.name, written)))
+            before = ""
+    return RowForm(
+        facts,
+        written,
+        before + end,
+        is_csv,
+        capture=lambda interface: file_name(interface.capture),
+        expected=lambda info, api_key, *rest: expected_of(info, _stub(api_key).api, *rest),
+        parts=lambda info, *exchange: split_usual(info, limits, *exchange),
+        records=RecordData,
+    )
+
+
+def _stub(api_key: int | None = None, version: int | None = None) -> Exchange:
+    api = None if api_key is None else apis.by_key(api_key)
+    name = api.name if api else None
+    return Exchange(None, 0, ANSWERED, None, None, api_key, version, None, api=name)  # type: ignore[arg-type]
+
+
+def _content(name: str, before: Sequence[tuple[str, tuple[str, int]]]) -> tuple[str, int]:
+    """What is in a column, and which of several such: texts that exchanges share are in order of columns."""
+    if name in LatencyParts._fields:
+        return "part", LatencyParts._fields.index(name)
+    for kind, names in (("shared", _SHARED), ("api", _OF_API)):
+        if name in names:
+            return kind, sum(content == kind for _, (content, _) in before)
+    return name, 0
+
+
+@cache
+def native_row(api_key: int, version: int) -> Any:
+    """The core's ``Row``, which reads columns from bodies. None if that is left to Python."""
+    known = undecoded(api_key, version)
+    if native.core is None or known is None or api_key == API_VERSIONS:  # some are answered in version 0
+        return None
+    request, response = BodyLayout(known.request, version), BodyLayout(known.response, version)
+    return native.core.Row(
+        known.core,
+        (topic_plan(request, False), topic_plan(response, False)),
+        _first(request, api_key, GROUP, GROUP_KEY),
+        _first(request, api_key, TRANSACTION, TRANSACTION_KEY),
+        tuple([_names(path) for path in record_paths(layout)] for layout in (request, response)),
+        FETCH_FIELDS if api_key in FETCHES else None,
+    )
+
+
+def _first(layout: BodyLayout, api_key: int, role: str, key_type: int) -> tuple[list[list[str]], Any]:
+    """The paths of names of a role in a request, and on which other field they depend: name, value if it is
+    absent, value wanted.
+    """
+    if api_key == FIND_COORDINATOR:
+        return [["key"], ["coordinator_keys"]], ("key_type", GROUP_KEY, key_type)
+    return [_names(path) for path in role_paths(layout, role)], None
+
+
+def _names(path: Sequence[tuple[str, bool]]) -> list[str]:
+    return [name for name, _ in path]

@@ -1,0 +1,186 @@
+"""The native core writes JSON lines and CSV of exchanges in place of Python: the same, of whatever bodies."""
+
+from __future__ import annotations
+
+import io
+import struct
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from benchmarks.traffic import Template, Wire
+from kdissect import native
+from kdissect.capture.reader import open_capture
+from kdissect.exchanges.undecoded import undecoded
+from kdissect.kafka import apis, schema
+from kdissect.kafka.layout import layout
+from kdissect.limits import DEFAULT
+from kdissect.options import Options
+from kdissect.pipeline import Dissection
+from kdissect.tables.columns import BY_NAME, EXCHANGE, selected
+from kdissect.tables.lines import CsvLines, JsonLines
+from kdissect.tables.native_rows import are_known, native_row
+from tests.frames import HEARTBEAT, request, response, sized
+from tests.kafka.encoder import encoder
+from tests.kafka.random_bodies import TIMES, random_body
+from tests.text.test_native_line import messages, usual, versions
+from tests.vectors.messages import vectors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from kdissect.tables.columns import Column
+
+pytestmark = [
+    pytest.mark.core,
+    pytest.mark.skipif(
+        native.core is None, reason="installed without the native core, or KDISSECT_PURE is set"
+    ),
+]
+
+LETTERS = 'az09._- ",;\n\t\x01Ж\u2028\U0001f600'
+
+
+def capture_of(exchanges: Iterable[Template], path: Path) -> Path:
+    """A capture of one connection, on which heartbeats come first."""
+    heartbeat = Template(request(HEARTBEAT, 4), response(HEARTBEAT, 4))
+    with path.open("wb") as file:
+        network = Wire(file, 1448)
+        talk = network.open(0, Random(0))
+        for number, each in enumerate([heartbeat, heartbeat, *exchanges]):
+            network.exchange(talk, each, struct.pack(">i", number))
+        network.close(talk)
+    return path
+
+
+def exchange_of(api: str, version: int, raws: Sequence[bytes]) -> Template:
+    """An exchange with these bodies."""
+    key = apis.find(api).key
+    flexible = [message.is_flexible(version) for message in messages(api)]
+    header = struct.pack(">hhih", key, version, 0, 6) + b"client" + b"\0" * flexible[0]
+    return Template(sized(header + raws[0]), sized(bytes(4) + b"\0" * flexible[1] + raws[1]))
+
+
+def written(
+    path: Path, sink_type: type[JsonLines | CsvLines], columns: Sequence[Column], *, by_core: bool
+) -> tuple[bytes, int]:
+    """The lines, and how many the core wrote."""
+    out, rows = io.BytesIO(), 0
+    sink = sink_type(out.write, columns=columns)
+
+    def add(lines: bytes, number: int) -> None:
+        nonlocal rows
+        rows += number
+        sink.add(lines)
+
+    with open_capture(str(path)) as capture:
+        dissection = Dissection(capture.packet_blocks(), Options(limits=DEFAULT))
+        if by_core:
+            assert sink.are_plain
+            dissection.write_lines(sink.form, add)
+        for exchange in dissection:
+            sink.feed(exchange)
+    sink.close()
+    return out.getvalue(), rows
+
+
+@pytest.fixture
+def compare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """Compares lines with and without the core. Returns how many lines the core wrote."""
+
+    def check(exchanges: Iterable[Template], columns: Sequence[Column] = EXCHANGE) -> int:
+        path = capture_of(exchanges, tmp_path / "capture")
+        rows = []
+        for sink in (JsonLines, CsvLines):
+            lines, number = written(path, sink, columns, by_core=True)
+            with monkeypatch.context() as without:
+                without.setattr(native, "core", None)
+                expected, none = written(path, sink, columns, by_core=False)
+            assert none == 0
+            assert lines.splitlines() == expected.splitlines()
+            rows.append(number)
+        assert rows[0] == rows[1]
+        return rows[0]
+
+    return check
+
+
+TAKEN = sorted(
+    api.name
+    for api in apis.all_apis()
+    if schema.request(api.key) is not None
+    and schema.response(api.key) is not None
+    and native.core is not None
+    and native_row(api.key, versions(api.name)[1] - 1) is not None
+)
+
+
+def test_most_apis_are_taken() -> None:
+    assert len(TAKEN) > 60
+    assert {"Produce", "Fetch", "Metadata", "FindCoordinator", "OffsetCommit", "Heartbeat"} < {*TAKEN}
+    assert not {"SaslAuthenticate", "JoinGroup", "SyncGroup", "Envelope", "ApiVersions", "AlterConfigs"} & {
+        *TAKEN
+    }
+
+
+@pytest.mark.parametrize("api", TAKEN)
+def test_random_bodies(api: str, compare: Any) -> None:
+    exchanges = []
+    for version in range(*versions(api)):
+        random = Random(f"rows {api} {version}")
+        if undecoded(apis.find(api).key, version) is None:
+            continue
+        for _ in range(2 * TIMES):
+            raws = [
+                encoder(message, version)(
+                    usual(
+                        message.fields,
+                        version,
+                        random_body(
+                            layout(message, version), random, letters=random.choice([LETTERS, "abc"])
+                        ),
+                        random,
+                    )
+                )
+                for message in messages(api)
+            ]
+            exchanges.append(exchange_of(api, version, raws))
+    compare(exchanges)
+
+
+def test_bytes_of_kafkas_own_classes(compare: Any) -> None:
+    exchanges = []
+    for api in TAKEN:
+        for version in range(*versions(api)):
+            requests, responses = (
+                [
+                    each.raw
+                    for place, result in vectors()[message.name].items()
+                    if (place.version, place.draft) == (version, None)
+                    for each in result[:1]
+                ]
+                for message in messages(api)
+            )
+            exchanges += [exchange_of(api, version, raws) for raws in zip(requests, responses, strict=True)]
+    assert compare(exchanges) > len(exchanges) / 3
+
+
+def test_any_columns_in_any_order(compare: Any) -> None:
+    exchanges = [exchange_of("Heartbeat", 0, [b"\0\1g\0\0\0\1\0\1m", b"\0\0"])] * 30
+    random = Random(1)
+    for _ in range(5):
+        names = random.sample(sorted(BY_NAME), random.randrange(2, 9))
+        assert compare(exchanges, selected(names)) > 0
+
+
+def test_columns_that_are_left_to_python() -> None:
+    assert are_known(EXCHANGE)
+    assert not are_known(selected(["time", "request.topics"]))
+    assert not are_known(selected(["time", "tcp_stream"]))
+    assert not are_known(selected(["time", "time"]))
+    assert not CsvLines(
+        io.BytesIO().write, columns=selected(["group_id"])
+    ).are_plain  # csv quotes what is alone
+    assert not CsvLines(io.BytesIO().write, is_terminal=True).are_plain
