@@ -38,7 +38,7 @@ from kdissect.exchanges.expected import expected_errors
 from kdissect.exchanges.kafka_connection import KafkaConnection, MemoryBudget
 from kdissect.exchanges.latency import split_latency
 from kdissect.exchanges.learned import LearnedFacts, Listeners
-from kdissect.exchanges.offload import Lines, Offload
+from kdissect.exchanges.offload import LineContext, Lines, Offload
 from kdissect.exchanges.ordering import ByRequest, Ordering
 from kdissect.exchanges.overdue import Overdue
 from kdissect.exchanges.skimming import SkimmedConnection, SkimmedConnections, SkimmedForProduces
@@ -106,8 +106,8 @@ Step: TypeAlias = "tuple[list[Event], list[Exchange], int | None]"
 """Events on connections; the exchanges they complete, in order within each connection; and the earliest
 completion time that an exchange still to come may have, None if no connection waits for anything."""
 
-Describe: TypeAlias = "Callable[[Exchange, TopicNameResolver[Exchange], int], bool]"
-"""Exchange, names of topics, memory for decoded bodies -> whether its ``text`` and ``errors`` are set."""
+Describe: TypeAlias = "Callable[[Exchange, LineContext], bool]"
+"""Exchange -> whether its ``text`` and ``errors`` are set."""
 
 Source: TypeAlias = PacketBlock | Packet | Segment | IdleTick
 """Input of a dissection."""
@@ -193,6 +193,7 @@ class Dissection:
         self._end_to_end: EndToEnd[Exchange] | None = (
             EndToEnd(limits, produce_refs, learned) if options.end_to_end else None
         )
+        self._context = LineContext(self._resolver, limits, self._group_protocols)
         self.skipped = self._segments.skipped
         self.counts: Counter[str] = Counter()
         self.noticed: list[tuple[int, str]] = []
@@ -284,14 +285,14 @@ class Dissection:
 
     def write_lines(
         self,
-        form: Callable[[TopicNameResolver[Exchange], Limits], LineForm | RowForm],
+        form: Callable[[LineContext], LineForm | RowForm],
         write: Callable[[bytes, int], None],
     ) -> None:
         """Let the native core write the lines of usual exchanges, which are then not yielded. To be called
         before the first packet is read.
 
         Args:
-            form: makes the form from the names of topics, and the limits.
+            form: makes the form.
             write: takes lines and their number, in order with the exchanges that are yielded.
         """
 
@@ -299,9 +300,7 @@ class Dissection:
             self.counts["exchanges"] += exchanges
             write(lines, exchanges)
 
-        self._lines = Lines(
-            form(self._resolver, self._limits), self._ordering, lambda: self._resolver.is_idle, counted
-        )
+        self._lines = Lines(form(self._context), self._ordering, lambda: self._resolver.is_idle, counted)
 
     def steps(self) -> Iterator[Step]:
         """Dissect packets up to undecoded exchanges, not yet in order across connections. There is no step
@@ -445,7 +444,7 @@ class Dissection:
             self._describe is not None
             and exchange.kind == ANSWERED
             and self._resolver.is_idle  # otherwise it waits behind others, and IDs are resolved later
-            and self._describe(exchange, self._resolver, self._limits.decoded_bytes)
+            and self._describe(exchange, self._context)
         ):
             exchange.expected_errors = expected_errors(exchange, errors(exchange))
             return

@@ -6,7 +6,7 @@
 
 use std::fmt::Write;
 
-use crate::tree::{record_count, Bodies, Name, TopicNames, Value, NO_ID};
+use crate::tree::{record_count, Bodies, Decoded, Name, TopicNames, Value, NO_ID};
 use crate::Odd;
 
 /// Names listed before the rest is only counted, as in phrases.py.
@@ -48,6 +48,7 @@ pub enum TestKind {
     Several,
     Null,
     Empty,
+    Decoded,
     Equal,
     Less,
     Greater,
@@ -136,16 +137,18 @@ impl Line {
     /// response.
     ///
     /// `request` and `response` are bodies, without headers; `budget` is the memory for both once decoded.
+    /// `follow` takes them when nothing about them is odd, unless it is for what they are about.
     pub fn write(
         &self,
         request: &[u8],
         response: Option<&[u8]>,
         budget: i64,
         topics: &dyn TopicNames,
+        follow: &mut dyn FnMut(&Decoded<'_>) -> Result<(), Odd>,
         out: &mut String,
     ) -> Result<Vec<i64>, Odd> {
         let start = out.len();
-        let written = self.try_write(request, response, budget, topics, out);
+        let written = self.try_write(request, response, budget, topics, follow, out);
         if written.is_err() {
             out.truncate(start);
         }
@@ -158,6 +161,7 @@ impl Line {
         response: Option<&[u8]>,
         budget: i64,
         topics: &dyn TopicNames,
+        follow: &mut dyn FnMut(&Decoded<'_>) -> Result<(), Odd>,
         out: &mut String,
     ) -> Result<Vec<i64>, Odd> {
         let decoded = self.bodies.decoded(request, response, budget)?;
@@ -174,6 +178,7 @@ impl Line {
         } else if out[start..].starts_with(' ') {
             return Err(Odd); // Python strips it
         }
+        follow(&decoded)?;
         self.bodies.learn(&decoded, topics)?;
         Ok(decoded.errors)
     }
@@ -256,6 +261,7 @@ impl<'b, 'a> Describing<'b, 'a> {
             TestKind::True => found.is_true(),
             TestKind::One => found.elements()?.len() == 1,
             TestKind::Several => found.elements()?.len() > 1,
+            TestKind::Decoded => matches!(found, Found::One(Value::Embedded(_))),
             TestKind::Equal => found.number() == Some(test.number),
             TestKind::Less => found.number().is_some_and(|number| number < test.number),
             TestKind::Greater => found.number().is_some_and(|number| number > test.number),
@@ -287,7 +293,7 @@ impl<'b, 'a> Describing<'b, 'a> {
         let mut found = Found::One(if path.of_request { self.request } else { scope });
         for &name in &path.names {
             let elements: Vec<&'b Value<'a>> = match found {
-                Found::One(value @ Value::Struct(_)) => {
+                Found::One(value @ (Value::Struct(_) | Value::Embedded(_))) => {
                     found = value.get(name).map_or(Found::Nothing, Found::One);
                     continue;
                 }
@@ -298,7 +304,7 @@ impl<'b, 'a> Describing<'b, 'a> {
                     };
                     continue;
                 }
-                Found::One(Value::Null) | Found::Nothing => return Ok(Found::Nothing),
+                Found::One(Value::Null | Value::Bytes(_)) | Found::Nothing => return Ok(Found::Nothing),
                 other => other.elements()?,
             };
             let mut inner = Vec::new();

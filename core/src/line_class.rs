@@ -9,35 +9,48 @@ use pyo3::types::{PyBool, PyBytes, PyInt, PyString, PyTuple};
 
 use crate::line::{self, Enumerated, Expression, Fact, Noun, Path, Piece, Template, Test, TestKind, Word};
 use crate::python::structure;
-use crate::tree::{Bodies, Label, Name, Naming, TopicNames, KNOWN_NAMES};
+use crate::rows::projected;
+use crate::tree::{Bodies, Decoded, Label, Name, Naming, TopicNames, KNOWN_NAMES};
 use crate::{guarded, Odd};
 
 /// What the templates of one version of an API write.
 #[pyclass(frozen, module = "kdissect._core")]
-pub struct Line(pub line::Line);
+pub struct Line {
+    line: line::Line,
+    /// The fields of request and response that Python follows. None: it does not.
+    followed: Option<(Kept, Kept)>,
+}
 
 #[pymethods]
 impl Line {
-    /// Arguments: see [`BodiesForm`]; and the templates of request and response, fitted to the version.
+    /// Arguments: see [`BodiesForm`]; the templates of request and response, fitted to the version; and the
+    /// fields of both that `follow` needs.
     #[new]
     fn new(
         bodies: BodiesForm<'_>,
         request_template: &Bound<'_, PyTuple>,
         response_template: &Bound<'_, PyTuple>,
+        followed: Option<(Vec<String>, Vec<String>)>,
     ) -> PyResult<Self> {
+        let py = request_template.py();
         let names = Names::default();
-        Ok(Line(line::Line {
-            bodies: names.bodies(bodies)?,
-            request_template: names.template(request_template)?,
-            response_template: names.template(response_template)?,
-        }))
+        Ok(Line {
+            line: line::Line {
+                bodies: names.bodies(bodies)?,
+                request_template: names.template(request_template)?,
+                response_template: names.template(response_template)?,
+            },
+            followed: followed
+                .map(|(request, response)| (names.kept(py, &request), names.kept(py, &response))),
+        })
     }
 
     /// The text about the exchange with these bodies, and the error codes in the response. None: it is left to
     /// Python.
     ///
     /// Arguments: frames and where their bodies begin, no response if there is none; the memory for both
-    /// bodies; a function from the ID of a topic to its name, or None; and one that takes both.
+    /// bodies; a function from the ID of a topic to its name, or None; one that takes both; and one that takes
+    /// what it follows of both bodies, and returns whether this is usual.
     fn text(
         &self,
         request: (Bound<'_, PyBytes>, usize),
@@ -45,6 +58,7 @@ impl Line {
         budget: i64,
         topic_name: Bound<'_, PyAny>,
         learn_name: Bound<'_, PyAny>,
+        follow: Bound<'_, PyAny>,
     ) -> Option<(String, Vec<i64>)> {
         guarded(|| {
             let mut text = String::new();
@@ -54,10 +68,38 @@ impl Line {
                 None => None,
             };
             let topics = Topics(&topic_name, &learn_name);
-            let errors = self.0.write(request, response, budget, &topics, &mut text)?;
+            let follow = |of_request, of_response| follow.call1((of_request, of_response));
+            let errors = self.write(follow, (request, response), budget, &topics, &mut text)?;
             Ok((text, errors))
         })
         .ok()
+    }
+}
+
+impl<'py> Line {
+    /// See [`line::Line::write`].
+    pub fn write(
+        &self,
+        follow: impl Fn(Bound<'py, PyAny>, Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>>,
+        (request, response): (&[u8], Option<&[u8]>),
+        budget: i64,
+        topics: &Topics<'_, 'py>,
+        out: &mut String,
+    ) -> Result<Vec<i64>, Odd> {
+        let py = topics.0.py();
+        let mut followed = |decoded: &Decoded<'_>| {
+            let Some((of_request, of_response)) = &self.followed else {
+                return Ok(());
+            };
+            let of_request = projected(py, &decoded.request, of_request, None)?;
+            let of_response = projected(py, &decoded.response, of_response, None)?;
+            match follow(of_request, of_response).and_then(|usual| usual.extract()) {
+                Ok(true) => Ok(()),
+                _ => Err(Odd),
+            }
+        };
+        self.line
+            .write(request, response, budget, topics, &mut followed, out)
     }
 }
 
@@ -74,13 +116,18 @@ impl TopicNames for Topics<'_, '_> {
     }
 }
 
+/// Names of fields that are kept of a body.
+pub type Kept = HashMap<Name, Py<PyString>>;
+
 /// Of request and response, the struct as for `Decoder` (but each field's name together with whether it is an
-/// error code), and the structs with IDs and names of topics, see [`Naming`].
+/// error code, and which payload it is), and the structs with IDs and names of topics, see [`Naming`]. Then the
+/// payloads: the versions of each, and their structs.
 pub type BodiesForm<'py> = (
     Bound<'py, PyTuple>,
     Bound<'py, PyTuple>,
     Vec<(Vec<String>, String, String)>,
     Vec<(Vec<String>, String, String)>,
+    Vec<Vec<(i16, Bound<'py, PyTuple>)>>,
 );
 
 /// Numbers for the names of fields, and templates in which they are used.
@@ -110,6 +157,11 @@ impl Names {
         names.iter().map(|name| self.number(name)).collect()
     }
 
+    pub fn kept(&self, py: Python<'_>, fields: &[String]) -> Kept {
+        let key = |name: &String| (self.number(name), PyString::intern(py, name).unbind());
+        fields.iter().map(key).collect()
+    }
+
     /// The names as keys of JSON.
     pub fn keys(&self) -> Vec<String> {
         let names = self.0.borrow();
@@ -122,15 +174,18 @@ impl Names {
 
     pub fn bodies(
         &self,
-        (request, response, request_names, response_names): BodiesForm<'_>,
+        (request, response, request_names, response_names, payloads): BodiesForm<'_>,
     ) -> PyResult<Bodies> {
         let label = |label: &Bound<'_, PyAny>| {
-            let (name, is_error): (String, bool) = label.extract()?;
+            let (name, is_error, payload): (String, bool, Option<usize>) = label.extract()?;
             Ok(Label {
                 name: self.number(&name),
                 is_error,
+                payload,
             })
         };
+        let version =
+            |(version, shape): &(i16, Bound<'_, PyTuple>)| Ok((*version, structure(shape, &label)?));
         let naming = |(path, id, name): &(Vec<String>, String, String)| Naming {
             path: self.numbers(path),
             id: self.number(id),
@@ -141,6 +196,10 @@ impl Names {
             response: structure(&response, &label)?,
             request_names: request_names.iter().map(naming).collect(),
             response_names: response_names.iter().map(naming).collect(),
+            payloads: payloads
+                .iter()
+                .map(|payload| payload.iter().map(version).collect())
+                .collect::<PyResult<_>>()?,
         })
     }
 
@@ -190,6 +249,7 @@ impl Names {
                 "several" => TestKind::Several,
                 "null" => TestKind::Null,
                 "empty" => TestKind::Empty,
+                "decoded" => TestKind::Decoded,
                 "=" => TestKind::Equal,
                 "<" => TestKind::Less,
                 ">" => TestKind::Greater,

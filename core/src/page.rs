@@ -61,6 +61,8 @@ pub struct LineForm {
     width: usize,
     /// From a client ID, empty if there is none, to its cell.
     client: Object,
+    /// From a connection, an API key, and what it needs of both bodies to whether these are usual.
+    follow: Object,
 }
 
 /// An answered exchange.
@@ -247,6 +249,7 @@ impl Lines {
             gap,
             width,
             client,
+            follow,
         } = &self.form;
         let (line, tags, api) = self.apis.get(py, facts, exchange.header)?;
 
@@ -279,9 +282,16 @@ impl Lines {
         }
         text.push_str(gap);
         let about = text.len();
-        let errors = line.get().0.write(
-            exchange.request_body()?,
-            Some(exchange.response_body(tags.as_bytes(py))?),
+        let follow = |of_request, of_response| {
+            let api_key = exchange.header.api_key;
+            follow
+                .bind(py)
+                .call1((exchange.info, api_key, of_request, of_response))
+        };
+        let response = exchange.response_body(tags.as_bytes(py))?;
+        let errors = line.get().write(
+            follow,
+            (exchange.request_body()?, Some(response)),
             facts.budget,
             &facts.topics(py),
             text,

@@ -46,7 +46,7 @@ impl Row {
             Value::Null => out.extend_from_slice(b"null"),
             Value::Bool(value) => put(out, value),
             Value::Int(number) => put(out, number),
-            Value::Float => return Err(Odd),
+            Value::Float | Value::Embedded(_) => return Err(Odd),
             Value::Text(text) => json_text(text.as_bytes(), out),
             Value::Uuid(id) => {
                 out.push(b'"');

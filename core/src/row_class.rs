@@ -1,16 +1,9 @@
 //! The class `kdissect._core.Row`: a [`row::Row`] for kdissect/tables/undecoded.py.
 
-use std::collections::HashMap;
-
 use pyo3::prelude::*;
-use pyo3::types::PyString;
 
-use crate::line_class::{BodiesForm, Names};
+use crate::line_class::{BodiesForm, Kept, Names};
 use crate::row::{self, First, Topics};
-use crate::tree::Name;
-
-/// Names of fields that are kept in a projection.
-pub type Kept = HashMap<Name, Py<PyString>>;
 
 /// What the columns of an exchange need, for one version of an API.
 #[pyclass(frozen, module = "kdissect._core")]
@@ -42,10 +35,6 @@ impl Row {
             paths: paths(places),
             test: test.map(|(name, absent, wanted)| (names.number(&name), absent, wanted)),
         };
-        let kept = |fields: Vec<String>| {
-            let key = |name: &String| (names.number(name), PyString::intern(py, name).unbind());
-            fields.iter().map(key).collect()
-        };
         let plan = |plan: Option<Plan>| plan.map(|plan| plan.topics(&names));
         let row = row::Row {
             bodies: names.bodies(bodies)?,
@@ -58,7 +47,8 @@ impl Row {
             throttle_time: names.number("throttle_time_ms"),
             keys: Vec::new(),
         };
-        let projection = projection.map(|(request, response)| (kept(request), kept(response)));
+        let projection =
+            projection.map(|(request, response)| (names.kept(py, &request), names.kept(py, &response)));
         Ok(Row {
             row: row::Row {
                 keys: names.keys(),

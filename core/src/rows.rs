@@ -5,9 +5,10 @@ use std::io::Write;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyList, PyString};
 
+use crate::line_class::Kept;
 use crate::page::{Answered, Clock, Errors, Facts, KnownApis, Object};
 use crate::record_lines::json_text;
-use crate::row_class::{Kept, Row};
+use crate::row_class::Row;
 use crate::tree::Value;
 use crate::Odd;
 
@@ -207,8 +208,8 @@ impl Rows {
         if self.splits_latency {
             let needed = match projection {
                 Some((of_request, of_response)) => Some((
-                    projected(py, &decoded.request, of_request, &form.records)?,
-                    projected(py, &decoded.response, of_response, &form.records)?,
+                    projected(py, &decoded.request, of_request, Some(&form.records))?,
+                    projected(py, &decoded.response, of_response, Some(&form.records))?,
                 )),
                 None => None,
             };
@@ -309,23 +310,23 @@ fn quoted(text: &[u8], out: &mut Vec<u8>) {
 }
 
 /// A value as Python's decoder makes it, with no other fields of structs than these.
-fn projected<'py>(
+pub fn projected<'py>(
     py: Python<'py>,
     value: &Value<'_>,
     kept: &Kept,
-    records: &Object,
+    records: Option<&Object>,
 ) -> Result<Bound<'py, PyAny>, Odd> {
     Ok(match value {
         Value::Null => py.None().into_bound(py),
         Value::Bool(value) => PyBool::new(py, *value).to_owned().into_any(),
         Value::Int(number) => number.into_pyobject(py).map_err(|_| Odd)?.into_any(),
-        Value::Float => return Err(Odd),
+        Value::Float | Value::Embedded(_) => return Err(Odd),
         Value::Text(text) => PyString::new(py, text).into_any(),
         Value::Uuid(id) => PyString::new(py, std::str::from_utf8(id).map_err(|_| Odd)?).into_any(),
         Value::Bytes(bytes) => PyBytes::new(py, bytes).into_any(),
         Value::Records(data) => {
             let arguments = (PyBytes::new(py, data), 0, data.len());
-            records.bind(py).call1(arguments).map_err(|_| Odd)?
+            records.ok_or(Odd)?.bind(py).call1(arguments).map_err(|_| Odd)?
         }
         Value::List(values) => {
             let values = values.iter().map(|each| projected(py, each, kept, records));

@@ -10,6 +10,9 @@ use crate::Odd;
 /// Larger bodies are decoded in another way (compiler.py).
 const LARGE_BYTES: usize = 1024 * 1024;
 
+/// Of a byte in a message inside another, with messages in it: more than it can take of the budget.
+const PAYLOAD_COST: i64 = 2000;
+
 /// A field's name as a number: its place in this list, or behind it.
 pub type Name = usize;
 pub const KNOWN_NAMES: [&str; 10] = [
@@ -31,6 +34,8 @@ pub struct Label {
     pub name: Name,
     /// Whether it is an error code.
     pub is_error: bool,
+    /// Of bytes that are a message themselves: which, in [`Bodies::payloads`].
+    pub payload: Option<usize>,
 }
 
 /// A decoded value: text and bytes are in the frame.
@@ -45,6 +50,8 @@ pub enum Value<'a> {
     Records(&'a [u8]),
     List(Vec<Value<'a>>),
     Struct(Fields<'a>),
+    /// Bytes that are a message.
+    Embedded(Fields<'a>),
 }
 
 type Fields<'a> = Vec<(Name, Value<'a>)>;
@@ -53,7 +60,9 @@ impl<'a> Value<'a> {
     /// The field of a struct. None: this is no struct, or it is absent.
     pub fn get(&self, name: Name) -> Option<&Value<'a>> {
         match self {
-            Value::Struct(fields) => fields.iter().find(|field| field.0 == name).map(|field| &field.1),
+            Value::Struct(fields) | Value::Embedded(fields) => {
+                fields.iter().find(|field| field.0 == name).map(|field| &field.1)
+            }
             _ => None,
         }
     }
@@ -80,13 +89,37 @@ impl<'a> Value<'a> {
 }
 
 /// Makes these values.
-struct Tree<'a> {
+struct Tree<'a, 'b> {
     data: &'a [u8],
+    payloads: &'b [Payload],
+    budget: i64,
     errors: RefCell<Vec<i64>>,
     has_unknown: Cell<bool>,
 }
 
-impl<'a> Build<'a> for Tree<'a> {
+impl<'a> Tree<'a, '_> {
+    /// A message that begins with its version.
+    fn embedded(&self, payload: usize, data: &'a [u8]) -> Result<Value<'a>, Odd> {
+        let mut reader = Reader::new(data, 0);
+        let version = reader.i16()?;
+        let known = self.payloads.get(payload).ok_or(Odd)?;
+        let (_, shape) = known.iter().find(|each| each.0 == version).ok_or(Odd)?;
+        let mut decoding = Decoding {
+            reader,
+            builder: self,
+            budget: self.budget,
+            flexible: shape.tag_bytes.is_some(),
+            charges_text: false,
+        };
+        let fields = decoding.structure(shape)?;
+        match decoding.reader.left() {
+            0 => Ok(Value::Embedded(fields)),
+            _ => Err(Odd),
+        }
+    }
+}
+
+impl<'a> Build<'a> for Tree<'a, '_> {
     type Name = Label;
     type Value = Value<'a>;
     type Struct = Fields<'a>;
@@ -125,6 +158,10 @@ impl<'a> Build<'a> for Tree<'a> {
         if label.is_error {
             value.add_errors(&mut self.errors.borrow_mut());
         }
+        let value = match (label.payload, value) {
+            (Some(payload), Value::Bytes(data)) if !data.is_empty() => self.embedded(payload, data)?,
+            (_, value) => value,
+        };
         object.push((label.name, value));
         Ok(())
     }
@@ -175,12 +212,16 @@ impl Naming {
     }
 }
 
+/// The versions of a message that other messages contain.
+pub type Payload = Vec<(i16, Struct<Label>)>;
+
 /// One version of an API.
 pub struct Bodies {
     pub request: Struct<Label>,
     pub response: Struct<Label>,
     pub request_names: Vec<Naming>,
     pub response_names: Vec<Naming>,
+    pub payloads: Vec<Payload>,
 }
 
 /// Both bodies of an exchange.
@@ -205,11 +246,15 @@ impl Bodies {
         let mut errors = Vec::new();
         let mut has_unknown = false;
         let mut decode = |shape: &Struct<Label>, data: &'a [u8]| {
-            if data.len() > LARGE_BYTES {
+            let size = i64::try_from(data.len()).map_err(|_| Odd)?;
+            let is_costly = !self.payloads.is_empty() && size > budget / PAYLOAD_COST;
+            if data.len() > LARGE_BYTES || is_costly {
                 return Err(Odd);
             }
             let tree = Tree {
                 data,
+                payloads: &self.payloads,
+                budget,
                 errors: RefCell::default(),
                 has_unknown: Cell::new(false),
             };

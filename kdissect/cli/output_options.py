@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from kdissect.cli.run import Query
-    from kdissect.exchanges.offload import LineForm, RowForm
-    from kdissect.exchanges.topic_names import TopicNameResolver
-    from kdissect.limits import Limits
+    from kdissect.exchanges.offload import LineContext, LineForm, RowForm
     from kdissect.model import Exchange
     from kdissect.tables.columns import Column
     from kdissect.tables.record_bodies import Opener
@@ -43,7 +41,7 @@ class LineSink(ExchangeSink, Protocol):
     def are_plain(self) -> bool:
         """Whether it can."""
 
-    def form(self, names: TopicNameResolver[Exchange], limits: Limits) -> LineForm | RowForm:
+    def form(self, context: LineContext) -> LineForm | RowForm:
         """What the core must know."""
 
     def add(self, lines: bytes) -> None:

@@ -43,8 +43,7 @@ if TYPE_CHECKING:
     from kdissect.capture.reader import Capture
     from kdissect.capture.source import Source
     from kdissect.exchanges.learned import LearnedFacts
-    from kdissect.exchanges.offload import LineForm, RowForm
-    from kdissect.exchanges.topic_names import TopicNameResolver
+    from kdissect.exchanges.offload import LineContext, LineForm, RowForm
     from kdissect.limits import Limits
     from kdissect.model import Exchange, IdleTick, Packet, PacketBlock
     from kdissect.options import Options
@@ -350,7 +349,7 @@ class SingleRun(Run):
 
     def write_lines(
         self,
-        form: Callable[[TopicNameResolver[Exchange], Limits], LineForm | RowForm],
+        form: Callable[[LineContext], LineForm | RowForm],
         write: Callable[[bytes], None],
     ) -> None:
         """Let the native core write lines of exchanges, which are then not among the selected."""

@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
     from kdissect.exchanges.kafka_connection import KafkaConnection, MemoryBudget
     from kdissect.exchanges.ordering import Ordering
+    from kdissect.exchanges.topic_names import TopicNameResolver
+    from kdissect.kafka.internal.payloads import GroupProtocols
     from kdissect.kafka.records import RecordData
     from kdissect.limits import Limits
     from kdissect.model import Interface, LatencyParts, Segment
@@ -85,6 +87,20 @@ class Lines(NamedTuple):
     write: Callable[[bytes, int], None]
 
 
+class LineContext(NamedTuple):
+    """What lines depend on besides their exchanges.
+
+    Attributes:
+        names: of topics.
+        limits: to respect.
+        protocols: of groups.
+    """
+
+    names: TopicNameResolver[Exchange]
+    limits: Limits
+    protocols: GroupProtocols
+
+
 class LineFacts(NamedTuple):
     """What the core must know to write lines of any kind. It reads the attributes by name.
 
@@ -119,6 +135,7 @@ class LineForm(NamedTuple):
         gap: between columns.
         width: of the latency.
         client: from a client ID to its cell.
+        follow: takes a connection and the arguments of ``GroupProtocols.follow``, and returns what that does.
     """
 
     facts: LineFacts
@@ -126,6 +143,7 @@ class LineForm(NamedTuple):
     gap: str
     width: int
     client: Callable[[str], str]
+    follow: Callable[..., bool]
 
 
 class RowForm(NamedTuple):

@@ -1,7 +1,7 @@
 """API and version -> what the native core must know to describe exchanges that are not decoded. Caches it.
 
 The core has no Python objects of such bodies, so nothing else may need them: they must not contain
-credentials or other messages. Nor has it the requests from which a client is identified.
+credentials or other messages, except those of consumers in JoinGroup and SyncGroup.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from kdissect.kafka import schema
 from kdissect.kafka.bodies import ENVELOPE
 from kdissect.kafka.compiler import core_struct, has_rare_types
 from kdissect.kafka.headers import response_header_version
-from kdissect.kafka.internal.payloads import carries_payloads
+from kdissect.kafka.internal.payloads import JOIN_GROUP, PAYLOAD_MESSAGES, SYNC_GROUP, carries_payloads
 from kdissect.kafka.layout import layout
 from kdissect.kafka.secrets import carries_secrets
 
 if TYPE_CHECKING:
     from kdissect.kafka.compiler import CoreStruct
-    from kdissect.kafka.schema import Message
+    from kdissect.kafka.schema import Field, Message
 
     Naming = list[tuple[list[str], str, str]]
 
@@ -32,13 +32,15 @@ class Undecoded(NamedTuple):
     Attributes:
         request, response: the messages.
         core: the form for its classes: layouts, with names of fields and whether they are error codes; and
-            the structs that name topic IDs.
+            the structs that name topic IDs; and the layouts of messages in them.
+        follows: whether it must know the protocols of groups.
         tags: the bytes expected after the correlation ID of a response.
     """
 
     request: Message
     response: Message
-    core: tuple[CoreStruct, CoreStruct, Naming, Naming]
+    core: tuple[CoreStruct, CoreStruct, Naming, Naming, list[list[tuple[int, CoreStruct]]]]
+    follows: bool
     tags: bytes
 
 
@@ -52,15 +54,35 @@ def undecoded(api_key: int, version: int) -> Undecoded | None:
         return None
     if version not in request.versions or version not in response.versions:
         return None
-    if any(carries_secrets(message) or carries_payloads(message) for message in (request, response)):
+    both = request, response
+    follows = api_key in (JOIN_GROUP, SYNC_GROUP)
+    if any(map(carries_secrets, both)) or (any(map(carries_payloads, both)) and not follows):
         return None
     layouts = layout(request, version), layout(response, version)
     if any(map(has_rare_types, layouts)):
         return None
     core = (
-        core_struct(layouts[0], lambda field: (field.name, False)),
-        core_struct(layouts[1], lambda field: (field.name, field.role == "error")),
+        core_struct(layouts[0], _request_label),
+        core_struct(layouts[1], _response_label),
         naming_structs(request, version),
         naming_structs(response, version),
+        [_versions(schema.embedded(name)) for name in PAYLOAD_MESSAGES.values()] if follows else [],
     )
-    return Undecoded(request, response, core, b"\0" if response_header_version(api_key, version) else b"")
+    tags = b"\0" if response_header_version(api_key, version) else b""
+    return Undecoded(request, response, core, follows, tags)
+
+
+def _request_label(field: Field) -> tuple[str, bool, int | None]:
+    """What stands for a field: its name, whether it is an error code, and which message is in it."""
+    roles = list(PAYLOAD_MESSAGES)
+    return field.name, False, roles.index(field.role) if field.role in roles else None
+
+
+def _response_label(field: Field) -> tuple[str, bool, int | None]:
+    name, _, payload = _request_label(field)
+    return name, field.role == "error", payload
+
+
+def _versions(message: Message) -> list[tuple[int, CoreStruct]]:
+    versions = range(message.versions.first, message.versions.last + 1)
+    return [(version, core_struct(layout(message, version), _request_label)) for version in versions]

@@ -36,11 +36,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import TextIO
 
-    from kdissect.exchanges.offload import RowForm
+    from kdissect.exchanges.offload import LineContext, RowForm
     from kdissect.exchanges.partition_records import CarriedRecord, DecodedBatch
-    from kdissect.exchanges.topic_names import TopicNameResolver
     from kdissect.kafka.recordbatch import Record
-    from kdissect.limits import Limits
     from kdissect.model import Exchange
     from kdissect.tables.columns import Column, Getter
 
@@ -79,7 +77,7 @@ class JsonLines:
         """Whether the native core can write lines."""
         return are_known(self._columns)
 
-    def form(self, names: TopicNameResolver[Exchange], limits: Limits) -> RowForm:
+    def form(self, context: LineContext) -> RowForm:
         """What the native core must know to write the same lines."""
         columns = self._columns
         heads = [f'{"," if place else "{"}"{column.name}":' for place, column in enumerate(columns)]
@@ -87,7 +85,7 @@ class JsonLines:
         def cell(column: Column, row: Exchange) -> str:
             return json_bytes(text_getter(column)(row)).decode()
 
-        return row_form(names, limits, columns, cell, heads, "}\n", is_csv=False)
+        return row_form(context, columns, cell, heads, "}\n", is_csv=False)
 
     def add(self, lines: bytes) -> None:
         """Write complete lines."""
@@ -354,7 +352,7 @@ class CsvLines:
         """Whether the native core can write lines."""
         return are_known(self._columns) and len(self._columns) > 1 and not self._is_terminal
 
-    def form(self, names: TopicNameResolver[Exchange], limits: Limits) -> RowForm:
+    def form(self, context: LineContext) -> RowForm:
         """What the native core must know to write the same lines."""
         columns = self._columns
         heads = ["," if place else "" for place in range(len(columns))]
@@ -362,7 +360,7 @@ class CsvLines:
         def cell(column: Column, row: Exchange) -> str:
             return self._cell(_cell_of(column)(row)).decode()
 
-        return row_form(names, limits, columns, cell, heads, "\r\n", is_csv=True)
+        return row_form(context, columns, cell, heads, "\r\n", is_csv=True)
 
     def add(self, lines: bytes) -> None:
         """Write complete lines."""

@@ -34,9 +34,7 @@ from kdissect.tables.values import second_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kdissect.exchanges.offload import Identity
-    from kdissect.exchanges.topic_names import TopicNameResolver
-    from kdissect.limits import Limits
+    from kdissect.exchanges.offload import Identity, LineContext
     from kdissect.model import ConnectionInfo
     from kdissect.tables.columns import Column
 
@@ -55,8 +53,7 @@ def are_known(columns: Sequence[Column]) -> bool:
 
 
 def row_form(
-    names: TopicNameResolver[Exchange],
-    limits: Limits,
+    context: LineContext,
     columns: Sequence[Column],
     cell: Callable[[Column, Exchange], str],
     heads: Sequence[str],
@@ -67,14 +64,14 @@ def row_form(
     """What the core must know.
 
     Args:
-        names: of topics.
-        limits: to respect.
+        context: names of topics, and limits.
         columns: that ``are_known``.
         cell: writes a column of an exchange.
         heads: what stands before each column.
         end: what stands after the last.
         is_csv: or JSON.
     """
+    names, limits, _ = context
 
     def cells(chosen: Sequence[str], exchange: Exchange) -> list[str]:
         return [cell(column, exchange) for column in columns if column.name in chosen]
@@ -146,7 +143,9 @@ def _content(name: str, before: Sequence[tuple[str, tuple[str, int]]]) -> tuple[
 def native_row(api_key: int, version: int) -> Any:
     """The core's ``Row``, which reads columns from bodies. None if that is left to Python."""
     known = undecoded(api_key, version)
-    if native.core is None or known is None or api_key == API_VERSIONS:  # some are answered in version 0
+    if native.core is None or known is None or known.follows:
+        return None
+    if api_key == API_VERSIONS:  # some are answered in version 0
         return None
     request, response = BodyLayout(known.request, version), BodyLayout(known.response, version)
     return native.core.Row(

@@ -8,7 +8,7 @@ text is not yet safe for a terminal (phrases.py).
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from kdissect.exchanges.undecoded import undecoded
@@ -25,7 +25,7 @@ from kdissect.text.style import iso_ms
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from kdissect.exchanges.topic_names import TopicNameResolver
+    from kdissect.exchanges.offload import LineContext
     from kdissect.model import Body, Exchange
     from kdissect.text.about_template import Describe
 
@@ -48,14 +48,13 @@ def about(exchange: Exchange) -> str:
     return f"{request_text} -> {response_text}".lstrip() if response_text else request_text
 
 
-def describe_undecoded(exchange: Exchange, names: TopicNameResolver[Exchange], budget: int) -> bool:
+def describe_undecoded(exchange: Exchange, context: LineContext) -> bool:
     """Let the native core set ``text`` and ``errors`` of an answered exchange. Returns whether it did. It
     does not if anything is unusual: then the bodies must be decoded.
 
     Args:
         exchange: whose bodies have not been decoded.
-        names: of topics; learns from it.
-        budget: memory for both bodies.
+        context: learns from it.
     """
     key, version = exchange.api_key, exchange.api_version
     request, response, header = exchange.request_frame, exchange.response_frame, exchange.request_header
@@ -68,8 +67,14 @@ def describe_undecoded(exchange: Exchange, names: TopicNameResolver[Exchange], b
     if not response.data.startswith(tags, CORRELATION_ID_BYTES):
         return False
     response_pos = CORRELATION_ID_BYTES + len(tags)
+    names, limits, protocols = context
     described = line.text(
-        (request.data, header.body_pos), (response.data, response_pos), budget, names.name, names.learn
+        (request.data, header.body_pos),
+        (response.data, response_pos),
+        limits.decoded_bytes,
+        names.name,
+        names.learn,
+        partial(protocols.follow, exchange.connection.id, key),
     )
     if described is None:
         return False

@@ -47,6 +47,7 @@ from kdissect.exchanges.undecoded import undecoded
 from kdissect.kafka import schema
 from kdissect.kafka.codes import enum_names
 from kdissect.kafka.decoder import FunctionSource
+from kdissect.kafka.internal.payloads import FOLLOWED
 from kdissect.model import Embedded
 
 if TYPE_CHECKING:
@@ -359,7 +360,12 @@ def native_line(api_key: int, version: int) -> Any:
     scope = Scope("", known.request, known.request.fields, version=version)
     of_response = scope._replace(message=known.response, fields=known.response.fields, request=scope)
     try:
-        return native.core.Line(known.core, fitted(both[0], scope), fitted(both[1], of_response))
+        return native.core.Line(
+            known.core,
+            fitted(both[0], scope),
+            fitted(both[1], of_response),
+            FOLLOWED if known.follows else None,
+        )
     except ValueError:
         return None
 

@@ -52,10 +52,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import TextIO
 
+    from kdissect.exchanges.offload import LineContext
     from kdissect.exchanges.partition_records import CarriedRecord, DecodedBatch
-    from kdissect.exchanges.topic_names import TopicNameResolver
     from kdissect.kafka.internal.topics import Payload
-    from kdissect.limits import Limits
     from kdissect.model import Endpoint
     from kdissect.text.style import Times
 
@@ -318,9 +317,10 @@ class ExchangeTable(LineTable["Exchange"]):
         self._by_request = by_request
         self._latest_ns = 0
 
-    def form(self, names: TopicNameResolver[Exchange], limits: Limits) -> LineForm:
+    def form(self, context: LineContext) -> LineForm:
         """What the native core must know to write the same lines, if they ``are_plain``."""
         *of_ends, of_client, of_api, of_latency = self._views
+        names, limits, protocols = context
 
         def cells(
             views: Sequence[LineView],
@@ -353,6 +353,7 @@ class ExchangeTable(LineTable["Exchange"]):
             self._gap,
             of_latency.width,
             lambda client_id: cells([of_client], client_id=client_id),
+            lambda info, *exchange: protocols.follow(info.id, *exchange),
         )
 
     @property

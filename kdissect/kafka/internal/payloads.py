@@ -35,7 +35,13 @@ if TYPE_CHECKING:
 # ------------------------------------------------------------------------------------------------------------
 
 
-JOIN_GROUP = 11
+JOIN_GROUP, SYNC_GROUP = 11, 14
+
+FOLLOWED = (
+    ("group_id", "protocol_type", "protocol_name", "protocols", "name"),
+    ("protocol_type", "protocol_name"),
+)
+"""Fields of both, and of structs in them, from which the protocol of a group is known."""
 
 _NAMES = ("protocol_name", "protocol_data", "protocol", "name")  # in different messages
 
@@ -69,13 +75,24 @@ class GroupProtocols:
 
     def learn(self, exchange: Exchange) -> GroupProtocol:
         """Remember the protocol of a decoded JoinGroup. Returns what is known about the exchange's group."""
-        group = (exchange.request or {}).get("group_id")
-        if exchange.api_key == JOIN_GROUP:
-            protocol = joined(exchange.request or {}, exchange.response or {})
+        request, response = exchange.request or {}, exchange.response or {}
+        return self._learn(exchange.connection.id, exchange.api_key, request, response)
+
+    def follow(self, connection: str, api_key: int, request: Body, response: Body) -> bool:
+        """Learn from an exchange that is not decoded, only its ``FOLLOWED`` fields are. Returns whether its
+        members are consumers.
+        """
+        protocol = self._learn(connection, api_key, request, response)
+        return all(protocol.within(body).type == CONSUMER for body in (request, response))
+
+    def _learn(self, connection: str, api_key: int | None, request: Body, response: Body) -> GroupProtocol:
+        group = request.get("group_id")
+        if api_key == JOIN_GROUP:
+            protocol = joined(request, response)
             if isinstance(group, str):
-                self._remember((exchange.connection.id, group), protocol)
+                self._remember((connection, group), protocol)
             return protocol
-        return self.lookup(exchange.connection.id, group)
+        return self.lookup(connection, group)
 
     def lookup(self, connection: str, group: str | None) -> GroupProtocol:
         """What is known about a group, by the ID of the connection on which it was joined."""
@@ -343,6 +360,9 @@ _MEMBER_MESSAGES = {
     (CONNECT, _SUBSCRIPTION): "ConnectWorkerMetadata",
     (CONNECT, _ASSIGNMENT): "ConnectAssignment",
 }
+
+PAYLOAD_MESSAGES = {role: name for (kind, role), name in _MEMBER_MESSAGES.items() if kind == CONSUMER}
+"""What is in the bytes of consumers, by role."""
 
 _STICKY, _COOPERATIVE, _STREAMS = "sticky", "cooperative-sticky", "stream"
 _STREAMS_DATA = {_SUBSCRIPTION_DATA: "SubscriptionInfoData", _ASSIGNMENT_DATA: "StreamsAssignmentInfo"}
