@@ -38,8 +38,9 @@ class Options:
         where: an expression, see query/where.py.
         key_logs: files with secrets of TLS sessions: key logs, and pcapng files with Decryption Secrets
             Blocks.
-        pcapng_files: captures that may have secrets too. Without ``key_logs`` they are searched when the
-            first TLS connection begins, because a search takes a tenth as long as reading the file.
+        pcapng_files: captures, of which pcapng files may have secrets too. Without ``key_logs`` they are
+            searched when the first TLS connection begins, because a search takes a tenth as long as reading
+            the file.
         end_to_end: determine when fetched records were produced.
         numbers_streams: number TCP connections as tshark does, for the field ``tcp_stream``.
         exchanges: connection ID and number of each selected exchange; empty: all.

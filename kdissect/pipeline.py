@@ -169,9 +169,10 @@ class Dissection:
         self._kafka_ports = kafka_ports
         self._show_secrets = options.show_secrets
         self._decryption: Decryption | None = None
-        if key_log is not None or options.key_logs:
+        self._key_log = key_log
+        if options.key_logs or (key_log is not None and len(key_log)):
             self._decryption = _decryption(options, learned, key_log)
-        self._unsearched = options if options.pcapng_files else None
+        self._unsearched = options if options.pcapng_files or key_log is not None else None
         self._split_latency = split_latency
         self._shard = shard
         self._segments = Segments(limits)
@@ -330,11 +331,12 @@ class Dissection:
         return events if self._unsearched is None else self._searching(iter(events))
 
     def _searching(self, packets: Iterator[list[Event]]) -> Iterator[list[Event]]:
-        """Search the captures for secrets when the first TLS connection begins."""
+        """Search the captures for secrets, or wait for them, when the first TLS connection begins."""
         for events in packets:
             if self._unsearched is not None and any(self._begins_tls(*event) for event in events):
-                decryption, self._unsearched = _decryption(self._unsearched, self._learned, None), None
-                if decryption.has_secrets:
+                decryption = _decryption(self._unsearched, self._learned, self._key_log)
+                self._unsearched = None
+                if decryption.may_decrypt:
                     if self._learning is not None:
                         decryption.sessions = self._learning.tls_sessions
                     self._decryption = decryption
@@ -411,6 +413,7 @@ class Dissection:
             self._limits,
             opens=not (self._ports or self._kafka_ports),
             lines=self._lines,
+            decryption=lambda: self._decryption,
         )
         if self._lines is not None:
             self._queue = offload
@@ -594,7 +597,7 @@ def _decryption(options: Options, learned: LearnedFacts | None, key_log: KeyLog 
     from kdissect.tls.keylog import read_key_logs
 
     if key_log is None:
-        key_log = read_key_logs(options.key_logs + options.pcapng_files)
+        key_log = read_key_logs(options.key_logs, options.pcapng_files)
     return Decryption(key_log, options.limits, None if learned is None else learned.tls_sessions)
 
 

@@ -22,10 +22,14 @@ from kdissect.model import ConnectionInfo, Exchange, PacketBlock
 from kdissect.net.tcp import Shard
 from kdissect.options import Options
 from kdissect.pipeline import Dissection
+from kdissect.tls.ciphers import Opener13
 from samples.golden import ROOT, captures, name_of
 from tests.captures import MICROSECONDS, MODIFIED, NANOSECONDS, pcap, pcapng
 from tests.disguises import other_family
+from tests.frames import request, response
 from tests.lifetimes import lifetimes
+from tests.tls.sessions import TlsSettings
+from tests.tls.test_decryption import kafka
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -67,10 +71,14 @@ def values_of(exchange: Exchange) -> list[Any]:
 
 
 def facts(
-    blocks: Iterable[PacketBlock], *, limits: Limits = DEFAULT, shard: Shard | None = None
+    blocks: Iterable[PacketBlock],
+    *,
+    limits: Limits = DEFAULT,
+    shard: Shard | None = None,
+    key_logs: tuple[str, ...] = (),
 ) -> list[Any]:
     """What a dissection makes of packets: exchanges, in which order and at which place; counts; notices."""
-    dissection = Dissection(blocks, Options(limits=limits), shard=shard)
+    dissection = Dissection(blocks, Options(limits=limits, key_logs=key_logs), shard=shard)
     places = []
 
     def watched() -> Iterator[Step]:
@@ -300,6 +308,58 @@ def test_lines_of_lifetimes(
             outputs.append(capfd.readouterr())
         assert outputs[0].out
         assert outputs[0] == outputs[1], seed
+def sealed(tmp_path: Path, *sessions: TlsSettings, mss: int) -> tuple[Timed, tuple[str, ...]]:
+    """Talks in TLS, one after the other, and their key log. Some renew their keys on the way."""
+    packets: Timed = []
+    path = tmp_path / "keys.log"
+    for number, settings in enumerate(sessions):
+        talk = kafka(settings, rounds=3, mss=mss, client=("10.0.0.1", 40000 + number))
+        if number % 2:
+            talk.ends_of_tls[0].renegotiate()
+            talk.negotiates()
+        for each in range(40):
+            talk.says(0, request(3, 1, {"topics": [{"name": "t" * each}]}, correlation_id=1000 + each))
+            talk.says(1, response(3, 1, {"brokers": []}, correlation_id=1000 + each))
+        packets += [(each.time_ns, each.data) for each in talk.finish().packets]
+    path.write_bytes(b"".join(line for settings in sessions for line in settings.key_log))
+    return packets, (str(path),)
+
+
+@pytest.mark.parametrize("mss", [500, 1448, 60_000])
+@pytest.mark.parametrize(
+    ("version", "cipher"),
+    [
+        ("TLS 1.3", "TLS_AES_128_GCM_SHA256"),
+        ("TLS 1.3", "TLS_CHACHA20_POLY1305_SHA256"),
+        ("TLS 1.2", "ECDHE-RSA-AES256-GCM-SHA384"),
+        ("TLS 1.2", "ECDHE-RSA-CHACHA20-POLY1305"),
+        ("TLS 1.2", "ECDHE-RSA-AES128-SHA256"),
+    ],
+)
+def test_tls(version: str, cipher: str, mss: int, compare: Any, tmp_path: Path) -> None:
+    settings = TlsSettings(version, cipher)
+    packets, key_logs = sealed(tmp_path, *([settings] * (1 + (version == "TLS 1.2"))), mss=mss)
+    completed = compare(blocks_of(pcap(packets), tmp_path), key_logs=key_logs)
+    assert bool(completed) == ("GCM" in cipher or "CHACHA" in cipher)
+    for seed in range(SEEDS):
+        compare(blocks_of(pcap(damaged(packets, Random(seed))), tmp_path), key_logs=key_logs)
+
+
+def test_an_interrupt_in_a_cipher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packets, key_logs = sealed(tmp_path, TlsSettings(), mss=1448)
+    blocks = blocks_of(pcap(packets), tmp_path)
+    plain, calls = Opener13.open, 0
+
+    def interrupted(self: Opener13, *arguments: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 100:
+            raise KeyboardInterrupt
+        return plain(self, *arguments)
+
+    monkeypatch.setattr(Opener13, "open", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        list(Dissection(blocks, Options(key_logs=key_logs)))
 
 
 def test_a_packet_at_a_time(compare: Any, tmp_path: Path) -> None:

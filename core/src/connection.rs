@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use crate::packet::{Segment, ACK, CONTROL, FIN, RST, SYN};
+use crate::tls::Records;
 use crate::Odd;
 
 pub const CLIENT: usize = 0;
@@ -150,6 +151,8 @@ pub struct Direction {
     pub start_ns: i64,
     /// Time of the FIN, which is the byte before `next`.
     pub fin_ns: Option<i64>,
+    /// None: it is not encrypted.
+    pub records: Option<Records>,
 }
 
 impl Direction {
@@ -260,7 +263,12 @@ pub struct Plan {
 impl<X> Connection<X> {
     /// Bytes held, including overhead.
     pub fn held(&self) -> usize {
-        let partial: usize = self.directions.iter().map(|each| each.data.len()).sum();
+        let in_record = |each: &Direction| each.records.as_ref().map_or(0, |records| records.buffer.len());
+        let partial: usize = self
+            .directions
+            .iter()
+            .map(|each| each.data.len() + in_record(each))
+            .sum();
         partial + self.bytes + EXCHANGE_COST * self.waiting.len()
     }
 
@@ -456,17 +464,27 @@ impl<X> Connection<X> {
             return Err(Odd);
         }
         let before = self.directions[side].data.len();
-        let rest = match self.plan(side, segment.payload, packet.time_ns, rules, plan) {
+        let records = self.directions[side].records.as_mut();
+        let opened = records.map(|records| records.open(segment.payload)).transpose()?;
+        let payload = opened.as_deref().unwrap_or(segment.payload);
+        let rest = match self.plan(side, payload, packet.time_ns, rules, plan) {
             Ok(rest) => rest,
             Err(Odd) => {
-                self.directions[side].data.truncate(before);
+                let direction = &mut self.directions[side];
+                direction.data.truncate(before);
+                direction.records.as_mut().map(Records::undo);
                 return Err(Odd);
             }
         };
-        self.carry_out(side, segment.payload, packet, plan, rest, &mut done);
+        self.carry_out(side, payload, packet, plan, rest, &mut done);
         let direction = &mut self.directions[side];
         direction.next = direction.next.wrapping_add(segment.payload.len() as u32);
-        self.last_ns = packet.time_ns;
+        if let Some(records) = &mut direction.records {
+            records.keep(segment.payload);
+        }
+        if !payload.is_empty() {
+            self.last_ns = packet.time_ns;
+        }
         if let Some(opening) = self.opening.as_mut() {
             opening.first_id = opening.first_id.or(self.last_id);
             opening.is_answered |= side != CLIENT;

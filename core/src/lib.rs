@@ -13,6 +13,7 @@ pub mod record_lines;
 pub mod records;
 pub mod row;
 pub mod stage;
+pub mod tls;
 pub mod tree;
 pub mod wire;
 

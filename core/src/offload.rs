@@ -14,6 +14,8 @@ use crate::packet::segment;
 use crate::page::{Answered, Form, Page};
 use crate::places::Places;
 use crate::stage::{Counts, Stage, Verdict};
+use crate::tls::python::PythonOpener;
+use crate::tls::Records;
 use crate::Odd;
 
 /// Most exchanges made at a time: the garbage collector looks at more of them again and again.
@@ -146,6 +148,8 @@ struct Released<'py> {
     partial: Vec<Partial<'py>>,
     taken: u64,
     latest: Option<Order>,
+    /// Of each direction with TLS: the beginning of the next record, and the lengths of the content of the latest.
+    records: Option<Vec<(Bound<'py, PyBytes>, Vec<usize>)>>,
 }
 
 /// Ends; side and segment of SYN, SYN-ACK and the latest RST; time of the first RST; correlation ID of the first
@@ -165,6 +169,12 @@ type PythonEnded<'py> = (u64, Bound<'py, PyBytes>, i64, [(u32, u32); 2]);
 
 /// Packet, time, interface; sequence number, acknowledgment, flags.
 type PythonBare = (u64, i64, Object, u32, u32, u8);
+
+/// What opens the next TLS record, and the beginning of that record.
+type Sealed<'py> = (Bound<'py, PyAny>, Vec<u8>);
+
+/// Sequence number of the next byte, and of the latest acknowledgment; the frame that has begun; None: no TLS.
+type Stream<'py> = (u32, Option<u32>, Partial<'py>, Option<Sealed<'py>>);
 
 /// Outstanding requests: correlation ID, time, bytes, exchange, and its frame if there is no more to know of it.
 type Waiting<'py> = Vec<(i32, i64, usize, Object, Option<PythonFrame<'py>>)>;
@@ -537,17 +547,26 @@ impl Offload {
         py: Python<'_>,
         link: (u64, Object, Object, Object, [Object; 4]),
         ends: (Vec<u8>, Vec<u8>),
-        streams: [(u32, Option<u32>, Partial<'_>); 2],
+        mut streams: [Stream<'_>; 2],
         clocks: (i64, i64),
         pairing: (u64, Option<i32>, u64, Waiting<'_>),
-    ) -> bool {
+    ) -> PyResult<bool> {
         let (ordinal, duplex, connection, info, identity) = link;
+        let mut records = Vec::with_capacity(streams.len());
+        for (.., sealed) in &mut streams {
+            let opened = sealed.take().map(|(opener, buffer)| {
+                PythonOpener::new(opener).map(|opener| Records::new(Box::new(opener), buffer))
+            });
+            records.push(opened.transpose()?);
+        }
         let admitting = || {
             let (completed, last_id, steady, waiting) = pairing;
             let waiting: VecDeque<_> = waiting.into_iter().map(|each| self.request(py, each)).collect();
-            let directions = streams.map(|(next, acknowledged, part)| {
+            let mut records = records.into_iter();
+            let directions = streams.map(|(next, acknowledged, part, _)| {
                 let (prefix, data, size, start_ns) = part;
                 Direction {
+                    records: records.next().flatten(),
                     next,
                     acknowledged,
                     prefix,
@@ -574,7 +593,7 @@ impl Offload {
                 .admit(connection_here, ordinal, [ends.0.into(), ends.1.into()]);
             self.link(slot, Side::Lent(duplex, connection), Some(info), identity);
         };
-        catch_unwind(AssertUnwindSafe(admitting)).is_ok()
+        Ok(catch_unwind(AssertUnwindSafe(admitting)).is_ok())
     }
 
     /// Gives a connection back: what `admit` took, in another order, or how it was opened here; how many segments
@@ -798,6 +817,15 @@ impl Offload {
             .and_then(Option::take)
             .ok_or_else(missing)?;
         let latest = (link.queued > 0).then_some(link.latest);
+        let records = connection.directions.each_ref().map(|each| each.records.as_ref());
+        let records = records.iter().map(|each| {
+            let each = (*each)?;
+            Some((
+                PyBytes::new(py, &each.buffer),
+                each.recent.iter().copied().collect(),
+            ))
+        });
+        let records = records.collect::<Option<Vec<_>>>();
         let waiting = connection
             .waiting
             .into_iter()
@@ -846,6 +874,7 @@ impl Offload {
                 .collect(),
             taken: connection.taken,
             latest,
+            records,
         })
     }
 

@@ -464,25 +464,36 @@ def packet_blocks(
         source.packets = number - not_packets
 
 
-def is_pcapng(path: str) -> bool:
-    """Whether a file is an uncompressed pcapng file. False if it cannot be read. A pipe is not read."""
-    if stores.size(path) is None:
-        return False
-    try:
-        with stores.open_file(path) as file:
-            return recognized(file.read(HEAD_BYTES))
-    except OSError:
-        return False
-
-
-def has_secrets(path: str) -> bool:
-    """Whether an uncompressed pcapng file has a TLS key log."""
-    return is_pcapng(path) and any(True for _ in secrets_in(path))
+def secrets_in_stream(window: Window) -> Iterator[bytes]:
+    """The TLS key logs in the Decryption Secrets Blocks of a pcapng stream. Reading ends where a block is
+    malformed.
+    """
+    order, pos = "<", 0
+    while True:
+        if len(window.data) - pos < HEAD_BYTES:
+            if not window.more(pos, HEAD_BYTES):
+                return
+            pos = 0
+        data = window.data
+        if data.startswith(SECTION.to_bytes(4, "big"), pos):
+            order = _ORDERS.get(data[pos + 8 : pos + 12], order)
+        kind, total = struct.unpack_from(order + "2I", data, pos)
+        if total < HEAD_BYTES:
+            return
+        if kind == SECRETS and total <= MOST_SECRETS_BYTES:
+            if not window.more(pos, total):
+                return
+            pos = 0
+            yield from key_log_of(window.data[:total], order)
+        pos += total
+        if pos > len(window.data):
+            if not window.skip(pos):
+                return
+            pos = 0
 
 
 def secrets_in(path: str) -> Iterator[bytes]:
-    """The TLS key logs in the Decryption Secrets Blocks of an uncompressed pcapng file. Of other blocks only
-    the lengths are read. Reading ends where a block is malformed.
+    """The same of an uncompressed file. Of other blocks only the lengths are read.
 
     Raises:
         OSError: the file cannot be read.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import codecs
 import os
 from collections import deque
-from contextlib import closing
+from contextlib import closing, suppress
 from heapq import heappop, heappush, heapreplace
 from itertools import chain
 from typing import IO, TYPE_CHECKING, NamedTuple, Self, TypeAlias, cast
@@ -236,6 +236,22 @@ def is_capture(path: Origin, limits: Limits = DEFAULT) -> bool:
     except Exception:  # noqa: BLE001  # a bug in kdissect, which ``packet_blocks_of`` will report
         return True
     return any(file_format.recognized(window.data) for file_format in (pcap, pcapng))
+
+
+def secrets_in(path: str, limits: Limits = DEFAULT) -> Iterator[bytes]:
+    """The TLS key logs in the Decryption Secrets Blocks of a pcapng file, which may be compressed. Other
+    files have none. Reading ends where a file is damaged. A pipe is not read.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with suppress(CaptureError):
+        source = Source(path, limits)
+        if source.size is None:
+            return
+        window, method = _decompressed(source)
+        if pcapng.recognized(window.data):
+            yield from pcapng.secrets_in(path) if method is None else pcapng.secrets_in_stream(window)
 
 
 def _decompressed(source: Source) -> tuple[Window, compression.Method | None]:

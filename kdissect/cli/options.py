@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 import re
 import sys
+from contextlib import suppress
 from dataclasses import fields
 from functools import reduce
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from kdissect.capture.inputs import local
-from kdissect.capture.pcapng import has_secrets
 from kdissect.cli.terminal import warn, width
 from kdissect.errors import UsageError
 from kdissect.files import PRIVATE
@@ -25,6 +24,7 @@ from kdissect.options import WHOLE, WINDOW, Options
 from kdissect.phrases import printable
 from kdissect.query.bounds import name_of, parse_limits, value_text
 from kdissect.query.filters import parse_port_rule, parse_ports
+from kdissect.tls import can_decrypt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -216,23 +216,27 @@ def key_logs(names: Iterable[str]) -> tuple[str, ...]:
     if of_environment and Path(of_environment).is_file():
         warn(f"decrypting TLS with {of_environment} ({_KEY_LOG_VARIABLE})")
         paths.append(of_environment)
-    if paths and find_spec("cryptography") is None:
+    if paths and not can_decrypt():
         raise UsageError(_NO_CIPHERS)
     return tuple(paths)
 
 
 def warn_of_secrets(captures: Iterable[str]) -> None:
     """Warn if a capture has secrets of TLS sessions that cannot be used."""
-    if find_spec("cryptography") is None and (path := next(filter(has_secrets, captures), None)) is not None:
-        can_use_secrets_in(path)
+    if can_decrypt():
+        return
+    from kdissect.capture.reader import secrets_in
+
+    for path in captures:
+        with suppress(OSError):
+            if any(True for _ in secrets_in(path)):
+                warn_of_secrets_in(path)
+                return
 
 
-def can_use_secrets_in(capture: str) -> bool:
-    """Whether the library for decryption is installed. Warns if it is not."""
-    if find_spec("cryptography") is None:
-        warn(f"{capture} has TLS secrets; {_NO_CIPHERS}")
-        return False
-    return True
+def warn_of_secrets_in(capture: str) -> None:
+    """Warn that a capture has secrets of TLS sessions that cannot be used."""
+    warn(f"{capture} has TLS secrets; {_NO_CIPHERS}")
 
 
 def _key_logs_at(path: Path) -> list[str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import ExitStack, contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ from kdissect.capture.write import PcapngWriter
 from kdissect.cli.run import open_run
 from kdissect.cli.terminal import reading, warn
 from kdissect.files import replacing
+from kdissect.model import Decrypted
 from kdissect.net.packets import PacketMaker
 from kdissect.phrases import many
 from kdissect.pipeline import Dissection
@@ -32,7 +34,7 @@ from kdissect.stats.credentials import may_carry_credentials, may_hide_credentia
 from kdissect.stats.survey import Survey
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
     from typing import Any, BinaryIO
 
     from kdissect.cli.run import Query, SingleRun
@@ -58,7 +60,7 @@ class CredentialObserver(Survey):
         of_tls: what is written of TLS connections.
 
     Attributes:
-        client_randoms: of the TLS sessions of each connection, if their secrets are written.
+        client_randoms: of the TLS sessions of each connection, if these are not written as captured.
     """
 
     def __init__(self, query: Query, index: ConnectionIndex, of_tls: str) -> None:
@@ -75,10 +77,10 @@ class CredentialObserver(Survey):
     def connection(self, connection: Connection, kafka: KafkaConnection, end: Closed) -> None:
         """Check a connection that has ended."""
         sessions = end.tls.client_randoms if end.tls is not None else ()
-        if sessions and self._of_tls == WITH_KEYS:
-            self.client_randoms[connection.ordinal] = sessions
         if sessions and self._of_tls == AS_CAPTURED:
             return
+        if sessions:
+            self.client_randoms[connection.ordinal] = sessions
         if not self._with_secrets and may_hide_credentials(kafka.unattached):
             self._index.exclude(connection.ordinal)
 
@@ -113,13 +115,15 @@ def write(query: Query, target: str, mode: int, max_exchanges: int | None, of_tl
             )
             # After an interruption, an unfinished message may have been a credential.
             is_known = query.options.show_secrets or not run.interrupted
-            secrets = run.dissection.key_log(
-                client_random
+            sealed = {
+                connection: sessions
                 for connection, sessions in observer.client_randoms.items()
                 if index.is_selected(connection)
-                for client_random in sessions
-            )
-            written = _copy(query, index, file, target, of_tls, secrets) if is_known else None
+            }
+            secrets = b""
+            if of_tls == WITH_KEYS:
+                secrets = run.dissection.key_log(chain.from_iterable(sealed.values()))
+            written = _copy(query, index, file, target, of_tls, secrets, sealed) if is_known else None
     run.report(run.shown)
     _report(index, written, target)
     run.end("exchange")
@@ -198,10 +202,16 @@ def _matching_exchanges(
 
 
 def _copy(
-    query: Query, index: ConnectionIndex, file: BinaryIO, target: str, of_tls: str, secrets: bytes
+    query: Query,
+    index: ConnectionIndex,
+    file: BinaryIO,
+    target: str,
+    of_tls: str,
+    secrets: bytes,
+    sealed: Collection[int],
 ) -> int:
     try:
-        return _copy_packets(query, index, file, of_tls, secrets, bar=target != STDOUT)
+        return _copy_packets(query, index, file, of_tls, secrets, sealed, bar=target != STDOUT)
     except OSError as error:
         if target == STDOUT:
             raise  # a closed pipe ends every command the same way
@@ -209,7 +219,14 @@ def _copy(
 
 
 def _copy_packets(
-    query: Query, index: ConnectionIndex, file: BinaryIO, of_tls: str, secrets: bytes, *, bar: bool
+    query: Query,
+    index: ConnectionIndex,
+    file: BinaryIO,
+    of_tls: str,
+    secrets: bytes,
+    sealed: Collection[int],
+    *,
+    bar: bool,
 ) -> int:
     written = 0
     writer = PcapngWriter(file, f"kdissect {__version__}", interfaces=query.limits.interfaces)
@@ -217,7 +234,7 @@ def _copy_packets(
         writer.add_key_log(secrets)
     capture = index.kept_packets() or open_capture(*query.paths, limits=query.limits)
     with capture, reading(capture, enabled=bar and not query.no_progress) as packets:
-        selected = _decrypted(query, index, packets) if of_tls == DECRYPTED else None
+        selected = _decrypted(query, index, packets, sealed) if of_tls == DECRYPTED else None
         for packet in selected or index.select_packets(one_by_one(packets)):
             writer.write(packet)
             written += 1
@@ -225,10 +242,16 @@ def _copy_packets(
     return written
 
 
-def _decrypted(query: Query, index: ConnectionIndex, packets: Iterable[Any]) -> Iterator[Packet]:
-    """New packets with the bytes of the selected connections. Another dissection finds the same ones."""
-    maker = PacketMaker()
+def _decrypted(
+    query: Query, index: ConnectionIndex, packets: Iterable[Any], sealed: Collection[int]
+) -> Iterator[Packet]:
+    """New packets with the bytes of the selected connections, of those that are ``sealed`` the plaintext.
+    Another dissection finds the same ones.
+    """
+    maker, waiting = PacketMaker(), set(sealed)
     for events in Dissection(packets, query.options).streams():
         for connection, side, item in events:
-            if index.is_selected(connection.ordinal):
+            if isinstance(item, Decrypted):
+                waiting.discard(connection.ordinal)
+            elif index.is_selected(connection.ordinal) and connection.ordinal not in waiting:
                 yield from maker.feed(connection, side, item)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kdissect import native
+from kdissect.capture.reader import secrets_in
 from kdissect.cli.help import command
 from kdissect.cli.options import (
     at_least,
@@ -97,7 +99,10 @@ anomalies after "!". On a narrow terminal some columns are omitted; files and pi
     "earlier requests; one that comes too late is marked late. "
     f"[default: {TIME} for lines of files on a terminal, otherwise {COMPLETION}]",
 )
-@jobs_option("Always 1 for -w, -q, -t d, -t dd, --order time, stdin, and lines on a terminal.")
+@jobs_option(
+    "By default 1 with --tls-keylog and the native core; always 1 for -w, -q, -t d, -t dd, --order time, "
+    "stdin, and lines on a terminal."
+)
 @click.option("-l", "flush", is_flag=True, help="Flush after each exchange (line-buffered), as in tshark -l.")
 def read(
     count: int | None,
@@ -127,7 +132,7 @@ def read(
 
         if with_keys and decrypted:
             raise click.UsageError("use either --with-keys or --decrypted")
-        if (with_keys or decrypted) and not (query.options.key_logs or query.options.pcapng_files):
+        if (with_keys or decrypted) and not (query.options.key_logs or any(map(_has_secrets, query.paths))):
             raise click.UsageError("--with-keys and --decrypted need a key log (--tls-keylog)")
         of_tls = WITH_KEYS if with_keys else DECRYPTED if decrypted else AS_CAPTURED
         write(query, target, mode or PRIVATE, count, of_tls)
@@ -143,7 +148,9 @@ def read(
             "-t d with filters needs --order completion; -t dd counts from exchanges shown"
         )
     can_run_in_parallel = order != TIME and output.can_run_in_parallel(sys.stdout)
-    jobs = processes(query, jobs, by_default=not (count or flush), allowed=can_run_in_parallel)
+    is_fast = query.options.key_logs and native.core is not None  # and several would read the files twice
+    is_alone = bool(count or flush or is_fast)
+    jobs = processes(query, jobs, by_default=not is_alone, allowed=can_run_in_parallel)
     if jobs > 1:
         _run_in_parallel(query, output, jobs, count, check_crcs=check_crcs)
         return
@@ -169,6 +176,10 @@ def read(
         sink.close()
     run.report(run.shown)
     run.end("exchange")
+
+
+def _has_secrets(path: str) -> bool:
+    return any(True for _ in secrets_in(path))
 
 
 def _run_in_parallel(

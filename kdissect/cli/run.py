@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import click
 
 from kdissect.capture.inputs import STDIN, captures
-from kdissect.capture.reader import Readable, open_capture
+from kdissect.capture.reader import Capture, Readable, open_capture
 from kdissect.capture.source import one_by_one
 from kdissect.cli.help import NoFileError
-from kdissect.cli.options import can_use_secrets_in, take_options, warn_of_secrets
+from kdissect.cli.options import take_options, warn_of_secrets, warn_of_secrets_in
 from kdissect.cli.terminal import FAILED, INTERRUPTED, check_stdin, output, progress, reading, style_of, warn
 from kdissect.errors import KdissectError, UnexpectedError
 from kdissect.options import WHOLE, WINDOW
@@ -32,6 +32,7 @@ from kdissect.phrases import many
 from kdissect.pipeline import Dissection, learned_from
 from kdissect.query.filters import build
 from kdissect.text.loss_report import DETAILS, loss_lines
+from kdissect.tls import can_decrypt
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 
     from kdissect.capture.connection_index import ConnectionIndex
     from kdissect.capture.ongoing import Ongoing
-    from kdissect.capture.reader import Capture
     from kdissect.capture.source import Source
     from kdissect.exchanges.learned import LearnedFacts
     from kdissect.exchanges.offload import LineContext, LineForm, RowForm
@@ -103,7 +103,7 @@ class Query:
         warn_of_secrets(files)
         own = replace(query.options, pcapng_files=searchable(files))
         if own.key_logs and query.are_files:
-            read_key_logs(own.key_logs + own.pcapng_files)  # once, before worker processes are forked
+            read_key_logs(own.key_logs, own.pcapng_files)  # once, before worker processes are forked
         return replace(query, options=own)
 
     @classmethod
@@ -378,12 +378,20 @@ class SingleRun(Run):
 
 def _key_log(query: Query, capture: Capture | Ongoing) -> KeyLog | None:
     """Secrets that may still come: in growing key logs, and in a capture that can be read only once."""
-    inside = next((source.name for source in capture.sources if source.secrets), None)
-    if query.key_log is None and (inside is None or not can_use_secrets_in(inside)):
-        return None
+    inside = [source.name for source in capture.sources if source.secrets]
+    pipes = [source for source in capture.sources if source.size is None and isinstance(capture, Capture)]
+    may_come_last = any(source.form is not None and source.form.name == "pcapng" for source in pipes)
+    if query.key_log is None:
+        if not (inside or may_come_last):
+            return None
+        if not can_decrypt():
+            if inside:
+                warn_of_secrets_in(inside[0])
+            return None
     from kdissect.tls.keylog import KeyLog, SecretsInCapture
 
     key_log = KeyLog() if query.key_log is None else query.key_log
+    key_log.may_come_last = may_come_last
     key_log.follow(SecretsInCapture(capture))
     return key_log
 

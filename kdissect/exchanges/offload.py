@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from kdissect.model import Interface, LatencyParts, Segment
     from kdissect.net.connection import Connection, Connections, Event
     from kdissect.net.duplex import Duplex
+    from kdissect.tls.decryption import Decryption
 
     Identity = tuple[str | None, str | None, str | None, str | None]
 
@@ -204,6 +205,7 @@ class Offload:
         limits: to respect.
         opens: whether the core may open connections.
         lines: if given, the core also writes lines of exchanges, each in its turn.
+        decryption: returns what decrypts TLS; None if nothing does.
 
     Attributes:
         waiting_since_ns: see ``net.connection.Lender``.
@@ -219,6 +221,7 @@ class Offload:
         *,
         opens: bool,
         lines: Lines | None = None,
+        decryption: Callable[[], Decryption | None] = lambda: None,
     ) -> None:
         assert native.core is not None
         self._connections = connections
@@ -246,6 +249,7 @@ class Offload:
         self._missing: dict[Duplex, tuple[int, int]] = {}  # chances to be lent that each misses: all, left
         self._entered = 0  # connections that the core has opened and ``Connections`` does not know
         self._is_broken = False
+        self._decryption = decryption
         self.waiting_since_ns: int | None = None
         connections.lender = self
         self._lines = lines
@@ -414,7 +418,12 @@ class Offload:
         assert connection is not None
         kafka = self._kafka[connection]
         both = duplex.ends, reversed_ends(duplex.ends)
-        if kafka is None or kafka.protocol not in (None, "Kafka") or kafka.is_decrypted:
+        decryption = self._decryption() if kafka is not None and kafka.is_decrypted else None
+        if (
+            kafka is None
+            or kafka.protocol not in (None, "Kafka")
+            or (decryption is not None and not decryption.is_lendable(connection))
+        ):
             for each in both:
                 self._core.ignore(each)
             return
@@ -429,6 +438,9 @@ class Offload:
             latest = self._lines.ordering.latest(connection.id)
             if latest is not None and latest[0] > duplex.now_ns:
                 return
+        sealed = None if decryption is None else decryption.lend(connection)
+        if decryption is not None and sealed is None:
+            return
         state = kafka.lend(duplex.now_ns)
         if state is None:
             return
@@ -454,10 +466,8 @@ class Offload:
             (duplex.ordinal, duplex, connection, info, identity),
             (client, broker),
             [
-                (stream.next, stream.acknowledged, part)
-                for stream, part in zip(
-                    (duplex.streams[kafka.client], duplex.streams[1 - kafka.client]), partial, strict=True
-                )
+                (duplex.streams[side].next, duplex.streams[side].acknowledged, part, sealed and sealed[side])
+                for side, part in zip((kafka.client, 1 - kafka.client), partial, strict=True)
             ],
             (duplex.now_ns, kafka.last_ns),
             (completed, last_id, steady, requests),
@@ -502,6 +512,11 @@ class Offload:
         kafka = self._kafka[duplex.connection]
         assert kafka is not None
         assert kafka.client is not None
+        if released["records"] is not None and (decryption := self._decryption()) is not None:
+            for side, (beginning, lengths) in zip(
+                (kafka.client, 1 - kafka.client), released["records"], strict=True
+            ):
+                decryption.restore(duplex.connection, side, beginning, lengths)
         duplex.now_ns, kafka.last_ns = now_ns, last_ns
         info.client_software_name, info.client_software_version = released["software"]
         for side, (following, acknowledged, _) in zip((kafka.client, 1 - kafka.client), streams, strict=True):

@@ -124,6 +124,17 @@ class RecordOpener(Protocol):
     def sequence_of(self, fragment: Bytes) -> int | None:
         """Number of a record, if the record shows it."""
 
+    def skip(self, fragment: Bytes) -> int:
+        """Go on after a record that does not open. Returns the length of its content, see
+        ``plaintext_bytes``.
+
+        Args:
+            fragment: encrypted. Bytes that were not captured are zeros.
+        """
+
+    def follow(self, before: Bytes) -> None:
+        """The next record comes behind these bytes."""
+
 
 _Aead = AESGCM | AESCCM | ChaCha20Poly1305
 
@@ -182,6 +193,14 @@ class Opener13:
         """See ``RecordOpener``."""
         return None
 
+    def skip(self, fragment: Bytes) -> int:
+        """See ``RecordOpener``."""
+        self.sequence += 1
+        return self.plaintext_bytes(len(fragment))
+
+    def follow(self, before: Bytes) -> None:
+        """See ``RecordOpener``. A record needs nothing of the one before."""
+
 
 class OpenerAead:
     """GCM, CCM and ChaCha20 before TLS 1.3."""
@@ -227,11 +246,31 @@ class OpenerAead:
         explicit = int.from_bytes(fragment[: self._explicit], "big")
         return (explicit - self._first_nonce) & 0xFFFF_FFFF_FFFF_FFFF
 
+    def skip(self, fragment: Bytes) -> int:
+        """See ``RecordOpener``."""
+        self.sequence += 1
+        return self.plaintext_bytes(len(fragment))
+
+    def follow(self, before: Bytes) -> None:
+        """See ``RecordOpener``. A record needs nothing of the one before."""
+
 
 class OpenerCbc:
-    """CBC: TLS 1.0 takes the last block of the previous record as the IV, later versions send it."""
+    """CBC: TLS 1.0 takes the last block of the previous record as the IV, later versions send it. A MAC of
+    what was encrypted does not show that the IV is right.
+    """
 
-    __slots__ = ("_iv", "_key", "_mac", "_mac_first", "_mac_key", "_version", "sequence")
+    __slots__ = (
+        "_is_iv_known",
+        "_is_whole",
+        "_iv",
+        "_key",
+        "_mac",
+        "_mac_first",
+        "_mac_key",
+        "_version",
+        "sequence",
+    )
 
     def __init__(
         self, suite: Suite, version: int, key: bytes, iv: bytes, mac_key: bytes, *, encrypt_then_mac: bool
@@ -241,6 +280,8 @@ class OpenerCbc:
         self._mac = suite.mac
         self._mac_key = mac_key
         self._mac_first = not encrypt_then_mac
+        self._is_iv_known = True
+        self._is_whole = False  # whether the MAC of the record that did not open was right
         self._version = version
         self.sequence = 0
 
@@ -251,7 +292,8 @@ class OpenerCbc:
         mac: Bytes = b""
         if not self._mac_first:
             encrypted, mac = fragment[:-mac_bytes], fragment[-mac_bytes:]
-            if not self._is_right(mac, content_type, version, encrypted):
+            self._is_whole = self._is_right(mac, content_type, version, encrypted)
+            if not (self._is_whole and self._is_iv_known):
                 return None
         iv, blocks = (
             (self._iv, encrypted) if self._iv is not None else (encrypted[:_BLOCK], encrypted[_BLOCK:])
@@ -269,6 +311,7 @@ class OpenerCbc:
                 return None
         if self._iv is not None:
             self._iv = bytes(blocks[-_BLOCK:])
+        self._is_whole = False
         self.sequence += 1
         return content_type, content
 
@@ -284,6 +327,36 @@ class OpenerCbc:
     def sequence_of(self, fragment: Bytes) -> int | None:  # noqa: ARG002
         """See ``RecordOpener``."""
         return None
+
+    def skip(self, fragment: Bytes) -> int:
+        """See ``RecordOpener``. If the last blocks were captured, they have the length of the padding."""
+        self.sequence += 1
+        blocks = self._before_mac(fragment)
+        tail = ((self._iv or b"") + bytes(blocks[-2 * _BLOCK :]))[-2 * _BLOCK :]
+        self.follow(fragment)
+        self._is_iv_known = self._mac_first or self._iv is None or self._is_whole
+        self._is_whole = False
+        longest = self.plaintext_bytes(len(fragment))
+        iv, last = tail[:_BLOCK], tail[_BLOCK:]
+        if len(blocks) % _BLOCK or len(last) != _BLOCK or not (any(last) and any(iv)):
+            return longest
+        decryptor = Cipher(self._key, modes.CBC(iv)).decryptor()
+        plain = decryptor.update(last) + decryptor.finalize()
+        padding = plain[-1]
+        is_padding = plain.endswith(bytes((padding,)) * min(padding + 1, _BLOCK))
+        return max(0, longest - padding) if is_padding else longest
+
+    def follow(self, before: Bytes) -> None:
+        """See ``RecordOpener``."""
+        if self._iv is None:
+            return
+        before = self._before_mac(before)
+        self._is_iv_known = self._mac_first or len(before) >= _BLOCK
+        if len(before) >= _BLOCK:
+            self._iv = bytes(before[-_BLOCK:])
+
+    def _before_mac(self, fragment: Bytes) -> Bytes:
+        return fragment if self._mac_first else fragment[: -_HASH_BYTES[self._mac]]
 
 
 def openers(

@@ -39,10 +39,10 @@ from kdissect.tls.ciphers import (
 )
 from kdissect.tls.keylog import HANDSHAKE as HANDSHAKE_LABELS
 from kdissect.tls.keylog import MASTER, PREMASTER, TRAFFIC
-from kdissect.tls.suites import SUITES, TLS_1_2, TLS_1_3
+from kdissect.tls.suites import CBC, SUITES, TLS_1_2, TLS_1_3
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from kdissect.limits import Limits
     from kdissect.model import Retransmitted
@@ -74,6 +74,9 @@ _GUESSED = {32: (0x1301, 0x1303), 48: (0x1302,)}  # cipher suites by the length 
 _new = tuple.__new__  # half the time of calling the class of a named tuple
 
 Items = list[tuple[int, Data | Gap | Decrypted]]
+
+Lent = tuple["RecordOpener", bytes]
+"""What opens the next record of a side, and the beginning of that record."""
 
 
 class _Direction:
@@ -218,6 +221,44 @@ class TlsConnection:
             back += length
             left -= length + self._overhead(direction, length)
         return item._replace(back=back) if back else None
+
+    @property
+    def is_lendable(self) -> bool:
+        """Whether a record can be opened again after a look into it. Not with CBC, whose openers may go on
+        from the previous record.
+        """
+        return self.is_open and (self._suite is None or self._suite.kind != CBC)
+
+    def lend(self) -> tuple[Lent, Lent] | None:
+        """Both sides, for the native core to open the following records. None if anything is unusual."""
+        lent: list[Lent] = []
+        for each in self._directions:
+            if (
+                not each.carries_data
+                or each.opener is None
+                or each.hidden is not None
+                or each.is_damaged
+                or each.messages
+            ):
+                return None
+            lent.append((each.opener, bytes(each.buffer)))
+        return lent[0], lent[1]
+
+    def restore(self, side: int, beginning: bytes, lengths: Sequence[int]) -> None:
+        """Continue a side where the native core has stopped.
+
+        Args:
+            side: the side.
+            beginning: of the next record.
+            lengths: of the content of the latest records that it has opened.
+        """
+        direction = self._directions[side]
+        direction.buffer[:] = beginning
+        direction.needed = _HEADER_BYTES
+        if len(beginning) >= _HEADER_BYTES:
+            direction.needed += _HEADER.unpack_from(beginning)[2]
+        direction.recent.extend(lengths)
+        self.content_expected[side] = 0
 
     def close(self) -> Items:
         """Nothing more will come: pass on what is held."""
@@ -411,6 +452,8 @@ class TlsConnection:
                 break
             fragment = data[pos + _HEADER_BYTES : end]
             is_first = direction.opener is None
+            if direction.opener is not None:
+                direction.opener.follow(data[:pos])
             located = self._search(direction, side, content_type, version, fragment)
             if located is None:
                 continue
@@ -538,12 +581,11 @@ class TlsConnection:
                 self._count_unopened(direction, side, content_type, version, fragment)
             elif direction.is_damaged:
                 for candidate in direction.candidates:
-                    candidate.opener.sequence += 1
+                    candidate.opener.skip(fragment)
             else:
                 self.reason = self.reason or _WRONG_SECRET
             return
-        length = direction.opener.plaintext_bytes(len(fragment))
-        direction.opener.sequence += 1
+        length = direction.opener.skip(fragment)
         if direction.carries_data and content_type == APPLICATION_DATA and length:
             out.append((side, Gap(item.packet, item.time_ns, item.interface, length, "lost")))
 

@@ -1,7 +1,8 @@
 """Events on connections -> the same events, with plaintext in place of TLS records that can be decrypted.
 
 Holds a ``TlsConnection`` for each connection that is TLS, or not known not to be, and at most
-``Limits.tls_bytes_in_all`` of bytes of those that are not decrypted yet.
+``Limits.tls_bytes_in_all`` of bytes of those that are not decrypted yet. If secrets may come behind the last
+packet, up to ``_MOST_CLOSED`` closed connections wait for them.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ from kdissect.model import Closed, Data, Gap, Retransmitted
 from kdissect.tls.connection import TlsConnection
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from kdissect.limits import Limits
     from kdissect.net.connection import Connection, Event
+    from kdissect.tls.connection import Lent
     from kdissect.tls.keylog import KeyLog
 
 _BYTES = Data, Gap
+_MOST_CLOSED = 1000
 
 DECRYPTED, NOT_DECRYPTED = "TLS decrypted", "TLS not decrypted: "
 
@@ -51,14 +54,16 @@ class Decryption:
         self._holding: dict[Connection, int] = {}  # bytes held, in order of when they began to hold any
         self._held_in_all = 0
         self._waiting: dict[Connection, int] = {}  # since when; only while the key log can grow
+        self._closed: dict[Connection, Closed] = {}  # that wait for secrets until the end of the capture
         self._now_ns = 0
+        self._tried = log.version  # that of the secrets that all have tried
         self._incomplete: list[tuple[Connection, int, TlsConnection]] = []  # directions, of these packets
         self.counts: Counter[str] = Counter()
 
     @property
-    def has_secrets(self) -> bool:
-        """Whether there are any secrets."""
-        return len(self._log) > 0
+    def may_decrypt(self) -> bool:
+        """Whether there are any secrets, or may be later."""
+        return len(self._log) > 0 or self._log.can_grow
 
     def plaintext(self, packets: Iterable[list[Event]]) -> Iterator[list[Event]]:
         """Decrypt what these events carry. Events of other connections are passed on as they are.
@@ -79,6 +84,11 @@ class Decryption:
             for connection, side, tls in self._incomplete:
                 connection.expect(side, tls.bytes_expected(side))
             self._incomplete.clear()
+        if self._closed:  # all packets were read, and all secrets
+            yield self._tried_again()
+            while self._closed:
+                connection, item = self._closed.popitem()
+                yield self._close(connection, self._connections[connection], item)
 
     def close(self) -> None:
         """Nothing more will come."""
@@ -107,20 +117,43 @@ class Decryption:
                 out += self._account(connection, tls)
             elif isinstance(item, Closed):
                 if tls is not None:
-                    out += [(connection, *held) for held in tls.close()]
-                    self._account(connection, tls)
-                    if tls.is_open:
-                        self.counts[DECRYPTED] += 1
-                    elif tls.reason is not None:
-                        self.counts[NOT_DECRYPTED + tls.reason] += 1
-                    del self._connections[connection]
-                    item = item._replace(tls=tls.session)
-                out.append((connection, side, item))
-            elif tls is None or not tls.is_open:
+                    if tls.waits and self._log.can_grow:  # secrets may have come behind the last packet
+                        self._log.poll()
+                        out += [(connection, *opened) for opened in tls.try_again()]
+                    if tls.waits and self._log.may_come_last and len(self._closed) < _MOST_CLOSED:
+                        self._closed[connection] = item
+                    else:
+                        out += self._close(connection, tls, item)
+                else:
+                    out.append(event)
+            elif tls is None or not tls.is_open or not isinstance(item, Retransmitted):
                 out.append(event)
-            elif isinstance(item, Retransmitted) and (inside := tls.retransmitted(side, item)) is not None:
+            elif (inside := tls.retransmitted(side, item)) is not None:
                 out.append((connection, side, inside))
         return out
+
+    def _close(self, connection: Connection, tls: TlsConnection, item: Closed) -> list[Event]:
+        out: list[Event] = [(connection, *held) for held in tls.close()]
+        self._account(connection, tls)
+        if tls.is_open:
+            self.counts[DECRYPTED] += 1
+        elif tls.reason is not None:
+            self.counts[NOT_DECRYPTED + tls.reason] += 1
+        del self._connections[connection]
+        out.append((connection, 0, item._replace(tls=tls.session)))
+        return out
+
+    def is_lendable(self, connection: Connection) -> bool:
+        """Whether the native core can ever decrypt a connection."""
+        return self._connections[connection].is_lendable
+
+    def lend(self, connection: Connection) -> tuple[Lent, Lent] | None:
+        """See ``TlsConnection``."""
+        return self._connections[connection].lend()
+
+    def restore(self, connection: Connection, side: int, beginning: bytes, lengths: Sequence[int]) -> None:
+        """See ``TlsConnection``."""
+        self._connections[connection].restore(side, beginning, lengths)
 
     def key_log(self, client_randoms: Iterable[bytes]) -> bytes:
         """Lines of a key log for these sessions."""
@@ -152,17 +185,24 @@ class Decryption:
     def _give_up(self, connection: Connection) -> list[Event]:
         tls = self._connections[connection]
         out: list[Event] = [(connection, *held) for held in tls.give_up()]
-        return out + self._account(connection, tls)
+        out += self._account(connection, tls)
+        if (closed := self._closed.pop(connection, None)) is not None:
+            out += self._close(connection, tls, closed)
+        return out
 
     def _tried_again(self) -> list[Event]:
         """What can be decrypted since the key log has grown, or has been waited for too long."""
         out: list[Event] = []
-        if self._log.poll():
+        self._log.poll()
+        if self._log.version != self._tried:
+            self._tried = self._log.version
             for connection in list(self._waiting):
                 tls = self._connections[connection]
                 out += [(connection, *opened) for opened in tls.try_again()]
                 out += self._account(connection, tls)
-        while self._waiting:
+                if tls.is_open and connection in self._closed:
+                    out += self._close(connection, tls, self._closed.pop(connection))
+        while self._waiting and not self._log.may_come_last:
             connection, since_ns = next(iter(self._waiting.items()))
             if self._now_ns - since_ns <= self._limits.tls_keylog_window_ns:
                 break

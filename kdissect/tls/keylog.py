@@ -20,13 +20,14 @@ import os
 import re
 import stat
 from binascii import hexlify, unhexlify
+from contextlib import suppress
 from functools import lru_cache
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, TypeVar
 
 from kdissect.capture import stores
-from kdissect.capture.pcapng import is_pcapng, secrets_in
+from kdissect.capture.reader import is_capture, secrets_in
 from kdissect.errors import CaptureError
+from kdissect.tls import can_decrypt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -63,26 +64,25 @@ TRAFFIC = b"CLIENT_TRAFFIC_SECRET_0", b"SERVER_TRAFFIC_SECRET_0"
 class KeyLog:
     """The secrets of sessions.
 
-    Args:
-        growing: key logs that are still being written, see ``poll``.
-
     Attributes:
         can_grow: whether more secrets may come.
+        may_come_last: whether they may come at any time until the end of the capture.
         version: changes with each secret that is added.
         dropped: secrets that were not kept because of the limits.
     """
 
     __slots__ = (
-        "_by_encrypted", "_by_random", "_by_session", "_growing", "_labels", "can_grow", "dropped", "version",
+        "_by_encrypted", "_by_random", "_by_session", "_growing", "_labels", "can_grow", "dropped",
+        "may_come_last", "version",
     )  # fmt: skip
 
-    def __init__(self, growing: Iterable[GrowingFile] = ()) -> None:
-        self._growing: list[GrowingFile | SecretsInCapture] = list(growing)
+    def __init__(self) -> None:
+        self._growing: list[GrowingFile | SecretsInCapture] = []
         self._by_random: dict[bytes, tuple[bytes, ...]] = {}  # label, secret, label, secret, ...
         self._by_session: dict[bytes, tuple[bytes, ...]] = {}
         self._by_encrypted: dict[bytes, tuple[bytes, ...]] = {}
         self._labels: dict[bytes, bytes] = {}  # each once: there are millions of lines
-        self.can_grow = bool(self._growing)
+        self.can_grow = self.may_come_last = False
         self.version = self.dropped = 0
 
     def __len__(self) -> int:
@@ -227,19 +227,24 @@ def _without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
 
 
-def read_key_logs(paths: Sequence[str]) -> KeyLog:
+def read_key_logs(paths: Sequence[str], captures: Iterable[str] = ()) -> KeyLog:
     """Read key logs, and the secrets in pcapng files. The same files are read only once in a row: a first
     pass and the dissection share their secrets.
 
+    Args:
+        paths: key logs, or pcapng files.
+        captures: of these only the secrets are read. One that cannot be read has none.
+
     Raises:
-        CaptureError: a file cannot be read.
+        CaptureError: a key log cannot be read.
     """
-    return _read(tuple((path, _fingerprint(path)) for path in paths))
+    files = [path for path in captures if stores.size(path) is not None]
+    return _read(_with_fingerprints(paths), _with_fingerprints(files))
 
 
 def searchable(captures: Iterable[str]) -> tuple[str, ...]:
-    """Those of the captures that may have secrets. None without the library for decryption."""
-    return () if find_spec("cryptography") is None else tuple(filter(is_pcapng, captures))
+    """The captures in which to search secrets: all, or without the library for decryption none."""
+    return tuple(captures) if can_decrypt() else ()
 
 
 def follow_key_logs(paths: Sequence[str]) -> KeyLog:
@@ -248,20 +253,34 @@ def follow_key_logs(paths: Sequence[str]) -> KeyLog:
     Raises:
         CaptureError: a file cannot be read.
     """
-    log = KeyLog([_readable(path, GrowingFile) for path in paths if not is_pcapng(path)])
-    for path in filter(is_pcapng, paths):
-        _add_secrets(log, path)
+    log = KeyLog()
+    for path in paths:
+        if _is_capture(path):
+            _add_secrets(log, path)
+        else:
+            log.follow(_readable(path, GrowingFile))
     while log.poll():
         pass
     return log
 
 
+_Files = tuple[tuple[str, tuple[int, ...]], ...]
+
+
 @lru_cache(maxsize=1)
-def _read(files: tuple[tuple[str, tuple[int, ...]], ...]) -> KeyLog:
+def _read(key_logs: _Files, captures: _Files) -> KeyLog:
     log = KeyLog()
-    for path, _ in files:
+    for path, _ in key_logs:
         _add_secrets(log, path)
+    for path, _ in captures:
+        with suppress(OSError):
+            for text in secrets_in(path):
+                log.add(text)
     return log
+
+
+def _with_fingerprints(paths: Iterable[str]) -> _Files:
+    return tuple((path, _fingerprint(path)) for path in paths)
 
 
 def _fingerprint(path: str) -> tuple[int, ...]:
@@ -275,10 +294,15 @@ def _fingerprint(path: str) -> tuple[int, ...]:
 
 def _add_secrets(log: KeyLog, path: str) -> None:
     def add(path: str) -> None:
-        for text in secrets_in(path) if is_pcapng(path) else _pieces(path):
+        for text in secrets_in(path) if _is_capture(path) else _pieces(path):
             log.add(text)
 
     _readable(path, add)
+
+
+def _is_capture(path: str) -> bool:
+    """Whether a key log is a capture with secrets inside. A pipe is not read."""
+    return stores.size(path) is not None and is_capture(path)
 
 
 def _readable(path: str, read: Callable[[str], _Result]) -> _Result:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import struct
 import subprocess
@@ -9,19 +10,28 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import lz4.frame
 import pytest
+import zstandard
+from click.testing import CliRunner
 
+from kdissect.capture.reader import open_capture
+from kdissect.cli.main import kdissect
+from kdissect.limits import DEFAULT
+from kdissect.net.tcp import Segments
 from tests.cli.commands import run
 from tests.frames import request, response
 from tests.rings import write
 from tests.tls.sessions import TlsSettings, TlsTalk
+from tests.tls.test_decryption import kafka
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 CAPTURE, KEYS = str(SAMPLES / "tls.pcap"), SAMPLES / "tls.keys"
 TRUTH = json.loads((SAMPLES / "tls.truth.json").read_text())
+LAST = 1_000_000
 WITH_KEYS = "kp-tls", "aio-tls"
 
 
@@ -45,10 +55,11 @@ def pcapng_with_secrets(path: Path, after: int = 0) -> str:
     resolution = struct.pack("<HHB3xHH", 9, 1, 9 if nanoseconds else 6, 0, 0)
     out = block(0x0A0D0D0A, struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1))
     out += block(1, struct.pack("<HHI", link_type, 0, 0) + resolution)
+    sealed = block(10, struct.pack("<II", 0x544C534B, len(keys)) + padded)
     at, number = 24, 0
     while at < len(capture):
         if number == after:
-            out += block(10, struct.pack("<II", 0x544C534B, len(keys)) + padded)
+            out += sealed
         number += 1
         seconds, fraction, length, full = struct.unpack_from("<4I", capture, at)
         ticks = seconds * (10**9 if nanoseconds else 10**6) + fraction
@@ -56,7 +67,7 @@ def pcapng_with_secrets(path: Path, after: int = 0) -> str:
         head = struct.pack("<5I", 0, ticks >> 32, ticks & 0xFFFFFFFF, length, full)
         out += block(6, head + data + bytes(-length % 4))
         at += 16 + length
-    path.write_bytes(out)
+    path.write_bytes(out + sealed if number <= after else out)
     return str(path)
 
 
@@ -110,6 +121,21 @@ def test_secrets_in_a_pipe(tmp_path: Path, command: list[str]) -> None:
         [sys.executable, "-m", "kdissect", *command], input=content, capture_output=True, check=True
     )
     assert len(done.stdout.splitlines()) == 8
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress, zstandard.compress, lz4.frame.compress])
+@pytest.mark.parametrize("after", [0, 8, LAST])
+def test_secrets_in_a_compressed_file(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, compress: Callable[[bytes], bytes], after: int
+) -> None:
+    path = tmp_path / "tls.pcapng"
+    path.write_bytes(compress(Path(pcapng_with_secrets(path, after)).read_bytes()))
+    expected = run(capsys, "read", *KEYED).lines
+    assert len(expected) == 8
+    assert run(capsys, "read", str(path)).lines == expected
+    assert run(capsys, "read", "--tls-keylog", str(path), CAPTURE).lines == expected
+    piped = CliRunner().invoke(kdissect, ["read", "-"], input=path.read_bytes())
+    assert piped.stdout.splitlines() == expected
 
 
 def test_secrets_in_a_pipe_after_those_of_a_key_log(tmp_path: Path) -> None:
@@ -267,6 +293,26 @@ def test_tshark_reads_what_was_written(
     command = ["tshark", "-r", written, "-d", decode_as, *fields]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert len(done.stdout.split()) == 2 * len(exchanges(capsys, *KEYED))
+
+
+@pytest.mark.parametrize("missing", [40, 41, 47, 55])
+def test_what_is_written_of_a_session_entered_in_the_middle(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, missing: int
+) -> None:
+    """The rest of the record that had begun before is no plaintext."""
+    settings = TlsSettings()
+    talk = kafka(settings, rounds=8, mss=1448)
+    keys, capture, written = (tmp_path / name for name in ("keys", "in.pcapng", "out.pcapng"))
+    keys.write_bytes(b"".join(settings.key_log))
+    write(capture, talk.packets[missing:])
+    options = "--decrypted", "--show-secrets", "--tls-keylog", str(keys)
+    done = run(capsys, "read", "-w", str(written), *options, str(capture))
+    assert "1 connection written" in done.err, done.err
+    with open_capture(str(written)) as opened:
+        segments = [segment for segment in map(Segments(DEFAULT).feed, opened) if segment is not None]
+    payloads = [segment.payload for segment in segments if segment.payload]
+    assert payloads
+    assert all(payload in talk.sent[0] or payload in talk.sent[1] for payload in payloads)
 
 
 @pytest.mark.parametrize(

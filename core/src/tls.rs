@@ -1,0 +1,250 @@
+//! TLS records of one direction -> their content, as long as each has application data and opens.
+//!
+//! This is the usual path through kdissect/tls/connection.py. The ciphers are Python's.
+
+use std::collections::VecDeque;
+use std::fmt::Debug;
+
+use crate::Odd;
+
+const HEADER_BYTES: usize = 5;
+const MOST_FRAGMENT: usize = 0x4000 + 2048; // RFC 5246 section 6.2.3
+const APPLICATION_DATA: u8 = 23;
+const VERSION: u8 = 3;
+/// Records to find retransmitted bytes in.
+const RECENT: usize = 64;
+
+/// Opens one record after the other.
+pub trait Opener: Debug + Send + Sync {
+    /// The application data in the next record. None, and no change, if it has none, or does not open.
+    fn open(&mut self, version: u16, fragment: &[u8]) -> Option<Vec<u8>>;
+
+    /// The latest records have not been opened.
+    fn undo(&mut self, records: u64);
+}
+
+#[derive(Debug)]
+pub struct Records {
+    opener: Box<dyn Opener>,
+    /// The beginning of the next record.
+    pub buffer: Vec<u8>,
+    /// Lengths of the content of the latest records.
+    pub recent: VecDeque<usize>,
+    /// What the latest payload has done: the buffer before it, bytes that were records, and their content.
+    before: usize,
+    taken: usize,
+    opened: Vec<usize>,
+}
+
+impl Records {
+    pub fn new(opener: Box<dyn Opener>, buffer: Vec<u8>) -> Self {
+        Records {
+            opener,
+            buffer,
+            recent: VecDeque::new(),
+            before: 0,
+            taken: 0,
+            opened: Vec::new(),
+        }
+    }
+
+    /// The content of the records that a payload completes. `keep` or `undo` must follow, unless it is odd.
+    pub fn open(&mut self, payload: &[u8]) -> Result<Vec<u8>, Odd> {
+        self.before = self.buffer.len();
+        self.taken = 0;
+        self.opened.clear();
+        let data = if self.buffer.is_empty() {
+            payload
+        } else {
+            self.buffer.extend_from_slice(payload);
+            &self.buffer
+        };
+        let mut content = Vec::new();
+        while let Some((header, rest)) = data[self.taken..].split_first_chunk::<HEADER_BYTES>() {
+            let &[content_type, major, minor, high, low] = header;
+            let length = usize::from(u16::from_be_bytes([high, low]));
+            let is_usual = content_type == APPLICATION_DATA && major == VERSION && length <= MOST_FRAGMENT;
+            if is_usual && rest.len() < length {
+                break;
+            }
+            let version = u16::from_be_bytes([major, minor]);
+            let opened = is_usual.then(|| self.opener.open(version, &rest[..length]));
+            let Some(inner) = opened.flatten() else {
+                self.undo();
+                return Err(Odd);
+            };
+            self.taken += HEADER_BYTES + length;
+            self.opened.push(inner.len());
+            if content.is_empty() {
+                content = inner;
+            } else {
+                content.extend_from_slice(&inner);
+            }
+        }
+        Ok(content)
+    }
+
+    /// The payload has its effect.
+    pub fn keep(&mut self, payload: &[u8]) {
+        if self.before > 0 {
+            self.buffer.drain(..self.taken);
+        } else {
+            self.buffer.extend_from_slice(&payload[self.taken..]);
+        }
+        self.recent.extend(&self.opened);
+        self.recent.drain(..self.recent.len().saturating_sub(RECENT));
+    }
+
+    /// The payload has no effect.
+    pub fn undo(&mut self) {
+        self.buffer.truncate(self.before);
+        if !self.opened.is_empty() {
+            self.opener.undo(self.opened.len() as u64);
+        }
+    }
+}
+
+#[cfg(feature = "python")]
+pub mod python {
+    use super::{Opener, APPLICATION_DATA};
+    use pyo3::exceptions::PyKeyboardInterrupt;
+    use pyo3::intern;
+    use pyo3::prelude::*;
+    use pyo3::types::PyBytes;
+
+    /// A `RecordOpener` of kdissect/tls/ciphers.py whose records can be opened again.
+    #[derive(Debug)]
+    pub struct PythonOpener {
+        object: Py<PyAny>,
+        sequence: u64,
+    }
+
+    impl PythonOpener {
+        pub fn new(object: Bound<'_, PyAny>) -> PyResult<Self> {
+            let sequence = object.getattr(intern!(object.py(), "sequence"))?.extract()?;
+            Ok(PythonOpener {
+                object: object.unbind(),
+                sequence,
+            })
+        }
+    }
+
+    impl Opener for PythonOpener {
+        fn open(&mut self, version: u16, fragment: &[u8]) -> Option<Vec<u8>> {
+            Python::attach(|py| {
+                let fragment = PyBytes::new(py, fragment);
+                let arguments = (APPLICATION_DATA, version, fragment);
+                let opened = self
+                    .object
+                    .bind(py)
+                    .call_method1(intern!(py, "open"), arguments)
+                    .and_then(|opened| opened.extract::<Option<(u8, Bound<'_, PyBytes>)>>());
+                match opened {
+                    Ok(Some((APPLICATION_DATA, content))) => {
+                        self.sequence += 1;
+                        return Some(content.as_bytes().to_vec());
+                    }
+                    Err(error) if error.is_instance_of::<PyKeyboardInterrupt>(py) => {
+                        // Python takes the record, and must be interrupted there.
+                        let _ = py
+                            .import("_thread")
+                            .and_then(|thread| thread.call_method0("interrupt_main"));
+                    }
+                    _ => {}
+                }
+                self.undo(0); // what has opened is not application data
+                None
+            })
+        }
+
+        fn undo(&mut self, records: u64) {
+            self.sequence -= records;
+            Python::attach(|py| {
+                let _ = self
+                    .object
+                    .bind(py)
+                    .setattr(intern!(py, "sequence"), self.sequence);
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The content of a record ends with its number.
+    #[derive(Debug)]
+    struct Numbered(u8);
+
+    impl Opener for Numbered {
+        fn open(&mut self, _: u16, fragment: &[u8]) -> Option<Vec<u8>> {
+            let (last, content) = fragment.split_last()?;
+            (*last == self.0).then(|| {
+                self.0 += 1;
+                content.to_vec()
+            })
+        }
+
+        fn undo(&mut self, records: u64) {
+            self.0 -= records as u8;
+        }
+    }
+
+    fn record(number: u8, content: &[u8]) -> Vec<u8> {
+        let length = content.len() as u8 + 1;
+        [&[APPLICATION_DATA, 3, 3, 0, length], content, &[number]].concat()
+    }
+
+    fn records() -> Records {
+        Records::new(Box::new(Numbered(0)), Vec::new())
+    }
+
+    #[test]
+    fn opens_records_however_they_are_cut() {
+        let stream = [record(0, b"abc"), record(1, b""), record(2, b"d")].concat();
+        for size in 1..=stream.len() {
+            let mut records = records();
+            let mut content = Vec::new();
+            for piece in stream.chunks(size) {
+                content.extend(records.open(piece).unwrap());
+                records.keep(piece);
+            }
+            assert_eq!(content, b"abcd", "{size}");
+            assert!(records.buffer.is_empty());
+            assert_eq!(records.recent, [3, 0, 1]);
+        }
+    }
+
+    #[test]
+    fn what_is_odd_has_no_effect() {
+        let good = record(0, b"abc");
+        let mut alert = record(1, b"x");
+        alert[0] = 21;
+        let mut other = record(1, b"x");
+        other[1] = 2;
+        for bad in [alert, other, record(2, b"x"), vec![23, 3, 3, 0xFF, 0xFF]] {
+            for cut in 0..good.len() {
+                let mut records = records();
+                records.open(&good[..cut]).unwrap();
+                records.keep(&good[..cut]);
+                let before = format!("{:?}", (&records.opener, &records.buffer, &records.recent));
+                let rest = [&good[cut..], &bad].concat();
+                assert_eq!(records.open(&rest), Err(Odd));
+                let after = format!("{:?}", (&records.opener, &records.buffer, &records.recent));
+                assert_eq!(before, after);
+                assert_eq!(records.open(&good[cut..]).unwrap(), b"abc");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_undone_can_be_opened_again() {
+        let mut records = records();
+        for _ in 0..2 {
+            assert_eq!(records.open(&record(0, b"abc")).unwrap(), b"abc");
+            records.undo();
+        }
+        assert!(records.recent.is_empty());
+    }
+}
