@@ -1,6 +1,6 @@
 """TLS listeners of Apache Kafka itself, with the key log of the agent that most brokers' key logs come from.
 
-    python samples/make.py kafka-4-tls kafka-4-front
+    python samples/make.py kafka-4-tls kafka-4-front kafka-4-tls-1.0 kafka-4-tls-resumed
 
 The agent (name.neykov:extract-tls-secrets) is loaded into the broker, so its lines are those of all clients.
 The front of OpenSSL has ciphers that Java does not have. Its clients write their own key logs, except Java.
@@ -36,9 +36,18 @@ from watching import watch_kafka_python
 
 HERE = Path(__file__).resolve().parent
 FRONT = "127.0.0.1:19591"
+BEHIND_FRONT = {
+    "sasl": "of-no-use",
+    "advertised_listeners": f"PLAIN://127.0.0.1:{PLAIN_PORT},SASL://{FRONT}",
+    "listener_security_protocol_map": "PLAIN:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL:PLAINTEXT",
+}
 ALLOW_CLIENT_RENEGOTIATION = 1 << 8  # SSL_OP_ALLOW_CLIENT_RENEGOTIATION
 OPENSSL_CIPHERS = {"kp-ccm": "AES128-CCM", "kp-ccm-8": "AES256-CCM8", "kp-cbc": "AES256-SHA256"}
 """Client ID -> cipher suite of TLS 1.2, as OpenSSL names it. CBC has encrypt-then-MAC."""
+OLD_CIPHERS = {
+    "java-1.0-cbc-128": "TLS_RSA_WITH_AES_128_CBC_SHA",
+    "java-1.0-cbc-256": "TLS_RSA_WITH_AES_256_CBC_SHA",
+}
 AGENT = "name.neykov:extract-tls-secrets:4.0.0"
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 JAVA_CLIENTS = {
@@ -129,16 +138,11 @@ def printed(truth: Truth, *command: str, **environment: str) -> None:
 
 def kafka_4_front(folder: Path) -> None:
     """Go, Node, Python and Java through a front of OpenSSL, behind which all is in clear."""
-    listener = {"sasl": "of-no-use", "advertised_listeners": f"PLAIN://127.0.0.1:{PLAIN_PORT},SASL://{FRONT}"}
-    listener["listener_security_protocol_map"] = "PLAIN:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL:PLAINTEXT"
     port = int(FRONT.rpartition(":")[2])
-    with tempfile.TemporaryDirectory() as place, kafka(NEWEST, **listener) as cluster:
+    with tempfile.TemporaryDirectory() as place, kafka(NEWEST, **BEHIND_FRONT) as cluster:
         certificate, key = certificate_and_key(place)
         logs = {name: Path(place, f"{name}.keys") for name in ("go", "node", "python", "front")}
-        subprocess.run(["go", "build", "-C", HERE / "go", "-o", f"{place}/produce", "."], check=True)
-        npm = ["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", place]
-        shutil.copy(HERE / "node" / "package.json", place)
-        subprocess.run(npm, check=True)
+        install_clients(place)
         limits = Path(place, "java.security")
         limits.write_text("jdk.tls.keyLimits=AES/GCM/NoPadding KeyUpdate 2^10\n")
         start_all(cluster)
@@ -163,13 +167,11 @@ def kafka_4_front(folder: Path) -> None:
             printed(truth, f"{place}/produce", FRONT, certificate, str(logs["go"]), "go-1.3", "sealed", "3")
             node = ["node", f"--tls-keylog={logs['node']}", str(HERE / "node" / "producer.js")]
             printed(
-                truth, *node, FRONT, certificate, "node-1.2", "sealed", "3", NODE_PATH=f"{place}/node_modules"
+                truth,
+                *(*node, FRONT, certificate, "node-1.2", "sealed", "3", "TLSv1.2"),
+                NODE_PATH=f"{place}/node_modules",
             )
-            config = client("java-updates", linger_ms="5") | {
-                "security.protocol": "SSL",
-                "ssl.truststore.type": "PEM",
-                "ssl.truststore.location": certificate,
-            }
+            config = client("java-updates", linger_ms="5") | java_trust(certificate)
             step = {"do": "produce", "config": config, "topic": "sealed", "count": 3, "repeat": 20}
             cluster.clients(truth, step, where=FRONT)
         known = {line.split()[1] for name in logs if name != "front" for line in lines_of(logs[name])}
@@ -182,9 +184,83 @@ def kafka_4_front(folder: Path) -> None:
     truth.write(folder / "tls" / "kafka-4-front.truth.json")
 
 
+def install_clients(place: str) -> None:
+    """Those of Go and of Node, in a directory."""
+    subprocess.run(["go", "build", "-C", HERE / "go", "-o", f"{place}/produce", "."], check=True)
+    npm = ["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", place]
+    shutil.copy(HERE / "node" / "package.json", place)
+    subprocess.run(npm, check=True)
+
+
+def kafka_4_tls_1_0(folder: Path) -> None:
+    """TLS 1.0 with RSA key exchange, which Java speaks only if its security properties are overridden."""
+    keys = folder / "tls" / "kafka-4-tls-1.0.keys"
+    keys.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory() as place:
+        security = Path(place, "java.security")
+        security.write_text("jdk.tls.disabledAlgorithms=\njdk.tls.legacyAlgorithms=\n")
+        old = {"ssl.enabled.protocols": "TLSv1", "ssl.cipher.suites": ",".join(OLD_CIPHERS.values())}
+        settings = tls_listener(place) | {key.replace(".", "_"): value for key, value in old.items()}
+        with kafka(NEWEST, **settings) as cluster:
+            cluster.options = (f"-javaagent:{agent(place)}={keys}", f"-Djava.security.properties={security}")
+            start_all(cluster)
+            broker = f"Apache Kafka {NEWEST}"
+            truth = Truth("kafka-4-tls-1.0", [SASL], {"broker": broker, "clients": broker})
+            make_topics(truth, cluster.bootstrap, {"sealed": 1})
+            with recording(folder / "tls" / "kafka-4-tls-1.0.pcap", truth.ports):
+                for name, cipher in OLD_CIPHERS.items():
+                    config = client(name, linger_ms="5") | old | {"ssl.cipher.suites": cipher}
+                    config |= java_trust(f"{place}/cert.pem")
+                    step = {"do": "produce", "config": config, "topic": "sealed", "count": 3}
+                    cluster.clients(truth, step, where=cluster.sasl_bootstrap)
+    truth.write(folder / "tls" / "kafka-4-tls-1.0.truth.json")
+
+
+def kafka_4_tls_resumed(folder: Path) -> None:
+    """Go, whose later connections resume the session of the first, and Node, with their own key logs. Behind
+    the front: Kafka's own listener does not accept Go's tickets (OpenJDK 17).
+    """
+    keys = folder / "tls" / "kafka-4-tls-resumed.keys"
+    keys.unlink(missing_ok=True)
+    port = int(FRONT.rpartition(":")[2])
+    with tempfile.TemporaryDirectory() as place, kafka(NEWEST, **BEHIND_FRONT) as cluster:
+        certificate, key = certificate_and_key(place)
+        install_clients(place)
+        start_all(cluster)
+        clients = "franz-go 1.18.1, kafkajs 2.2.4"
+        broker = f"Apache Kafka {NEWEST} behind tls_front.py"
+        truth = Truth("kafka-4-tls-resumed", [port], {"broker": broker, "clients": clients})
+        make_topics(truth, cluster.bootstrap, {"sealed": 1})
+        with (
+            tls_front(port, SASL, front_settings(certificate, key, Path(place, "front.keys"))),
+            recording(folder / "tls" / "kafka-4-tls-resumed.pcap", truth.ports),
+        ):
+            go = f"{place}/produce", FRONT, certificate, str(keys), "go-1.2", "sealed", "3", "resume"
+            printed(truth, *go)
+            node = "node", f"--tls-keylog={keys}", str(HERE / "node" / "producer.js"), FRONT, certificate
+            modules = f"{place}/node_modules"
+            printed(truth, *node, "node-1.3", "sealed", "3", "TLSv1.3", NODE_PATH=modules)
+    keys.chmod(0o644)
+    truth.write(folder / "tls" / "kafka-4-tls-resumed.truth.json")
+
+
+def java_trust(certificate: str) -> dict[str, str]:
+    """Settings of Kafka's own clients that trust this certificate."""
+    return {
+        "security.protocol": "SSL",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": certificate,
+    }
+
+
 def lines_of(log: Path) -> list[str]:
     """The lines of a key log with secrets."""
     return [line for line in log.read_text().splitlines(keepends=True) if not line.startswith("#")]
 
 
-SCENARIOS = {"kafka-4-tls": kafka_4_tls, "kafka-4-front": kafka_4_front}
+SCENARIOS = {
+    "kafka-4-tls": kafka_4_tls,
+    "kafka-4-front": kafka_4_front,
+    "kafka-4-tls-1.0": kafka_4_tls_1_0,
+    "kafka-4-tls-resumed": kafka_4_tls_resumed,
+}

@@ -188,3 +188,27 @@ def test_tshark_sees_renegotiations_key_updates_and_the_same_requests(
     ids = fields("kafka.correlation_id", f"kafka.correlation_id && tcp.port=={ENCRYPTED}", *decode_as)
     rows = [json.loads(line) for line in run(capsys, "read", "--json", "--port", str(ENCRYPTED), FRONT).lines]
     assert Counter(ids) == Counter(str(row["correlation_id"]) for row in rows for _ in range(2))
+
+
+@pytest.mark.parametrize(
+    ("name", "clients", "lines"),
+    [
+        ("kafka-4-tls-1.0", {"java-1.0-cbc-128", "java-1.0-cbc-256"}, 8),
+        ("kafka-4-tls-resumed", {"go-1.2", "node-1.3"}, 6),
+    ],
+)
+def test_the_records_of_other_recordings(
+    name: str, clients: set[str], lines: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """RSA key exchange of TLS 1.0; and sessions that Go has resumed, for which it writes no line."""
+    truth = json.loads((FOLDER / f"{name}.truth.json").read_text())
+    keys, capture = FOLDER / f"{name}.keys", FOLDER / f"{name}.pcap"
+    assert len(keys.read_text().splitlines()) == lines
+    done = run(capsys, "records", "--json", "--produced", "--tls-keylog", str(keys), str(capture))
+    rows = list(map(json.loads, done.lines))
+    assert {row["client_id"] for row in rows} == clients
+    assert Counter((row["topic"], row["partition"], row["offset"], row["key"]) for row in rows) == Counter(
+        (each["topic"], each["partition"], each["offset"], each["key"]) for each in truth["produced"]
+    )
+    document = json.loads(run(capsys, "check", "--json", "--tls-keylog", str(keys), str(capture)).out)
+    assert all(each["decrypted"] for each in document["connections"]["tls"])
