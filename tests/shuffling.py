@@ -125,7 +125,7 @@ def finished(
     """What the driver does in the end."""
     output = decode._new_export(job, manifest.job_of(names, job.options, job.export))
     return decode._finished(
-        job, output, split, worker_parts, decode._with_unread(read, capture_ranges), datetime.now(UTC)
+        job, output, split, worker_parts, decode.with_unread(read, capture_ranges), datetime.now(UTC)
     )
 
 

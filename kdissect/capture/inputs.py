@@ -20,10 +20,10 @@ from kdissect.errors import CaptureError, UsageError
 from kdissect.phrases import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 STDIN = "-"
-_NOTHING = "no capture files in this directory or its subdirectories"
+NOTHING = "no capture files in this directory or its subdirectories"
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<path>/.*)", re.DOTALL)
 
@@ -43,12 +43,15 @@ def local(name: str) -> str:
     return re.sub("^/{2,}", "/", url["path"])
 
 
-def captures(names: Iterable[str], *, exclude: Path | None = None) -> tuple[str, ...]:
+def captures(
+    names: Iterable[str], *, exclude: Path | None = None, fits: Callable[[str], bool] | None = None
+) -> tuple[str, ...]:
     """The captures that the names stand for, each once. Those of a directory or glob are sorted by name.
 
     Args:
         names: as the user wrote them.
         exclude: a directory to skip.
+        fits: whether a file of a directory is one of them; None: ``begins_as_capture``.
 
     Raises:
         UsageError: a glob matches nothing, or a name is a URL.
@@ -57,16 +60,18 @@ def captures(names: Iterable[str], *, exclude: Path | None = None) -> tuple[str,
     paths: dict[str, None] = {}
     for name in names:
         url = stores.normalized(name)
-        paths.update(dict.fromkeys(_expand(local(name), exclude) if url is None else _expand_url(url)))
+        test = fits or begins_as_capture
+        expanded = _expand(local(name), exclude, test) if url is None else _expand_url(url, test)
+        paths.update(dict.fromkeys(expanded))
     return tuple(paths)
 
 
-def _expand(name: str, exclude: Path | None) -> Iterator[str]:
+def _expand(name: str, exclude: Path | None, fits: Callable[[str], bool]) -> Iterator[str]:
     path = Path(name)
     if name == STDIN or path.is_file():
         yield name
     elif path.is_dir():
-        yield from _in_folder(path, exclude)
+        yield from _in_folder(path, exclude, fits)
     elif stores.WILDCARDS.isdisjoint(name) or path.exists():
         yield name  # a pipe, or missing: reported when it is opened
     else:
@@ -74,10 +79,10 @@ def _expand(name: str, exclude: Path | None) -> Iterator[str]:
         if not names:  # Path.glob takes no absolute pattern
             raise UsageError(f"no file matches {printable(name)}")
         for each in sorted(names):
-            yield from _in_folder(Path(each), exclude) if Path(each).is_dir() else (each,)
+            yield from _in_folder(Path(each), exclude, fits) if Path(each).is_dir() else (each,)
 
 
-def _expand_url(url: str) -> Iterator[str]:
+def _expand_url(url: str, fits: Callable[[str], bool]) -> Iterator[str]:
     try:
         if stores.size(url) is not None:
             yield url
@@ -91,12 +96,12 @@ def _expand_url(url: str) -> Iterator[str]:
             if not listed:
                 raise UsageError(f"no file matches {printable(url)}")
         for name, status in sorted(listed.items()):
-            yield from (name,) if status.size is not None else _in_store(name)
+            yield from (name,) if status.size is not None else _in_store(name, fits)
     except OSError as error:
         raise CaptureError(f"{url}: {error.strerror}") from None
 
 
-def _in_store(url: str) -> list[str]:
+def _in_store(url: str, fits: Callable[[str], bool]) -> list[str]:
     """As ``_in_folder``.
 
     Raises:
@@ -109,10 +114,10 @@ def _in_store(url: str) -> list[str]:
     for name, status in listed.items():
         *folders, last = name.removeprefix(url).strip("/").split("/")
         is_hidden = last.startswith(".") or any(each.startswith((".", "_")) for each in folders)
-        if status.size is not None and not is_hidden and _is_capture(name):
+        if status.size is not None and not is_hidden and fits(name):
             files.append(([*((1, each) for each in folders), (0, last)], name))
     if not files:
-        raise CaptureError(f"{url}: {_NOTHING}")
+        raise CaptureError(f"{url}: {NOTHING}")
     return [name for _, name in sorted(files)]  # as os.walk: files before subdirectories
 
 
@@ -126,7 +131,7 @@ def without_braces(pattern: str) -> Iterator[str]:
         yield from without_braces(pattern[: braces.start()] + each + pattern[braces.end() :])
 
 
-def _in_folder(folder: Path, exclude: Path | None) -> list[str]:
+def _in_folder(folder: Path, exclude: Path | None, fits: Callable[[str], bool]) -> list[str]:
     """The captures in a directory and its subdirectories.
 
     Raises:
@@ -146,16 +151,14 @@ def _in_folder(folder: Path, exclude: Path | None) -> list[str]:
             if not each.startswith((".", "_")) and (here / each).resolve() != excluded
         )
         paths += [
-            str(here / each)
-            for each in sorted(files)
-            if not each.startswith(".") and _is_capture(str(here / each))
+            str(here / each) for each in sorted(files) if not each.startswith(".") and fits(str(here / each))
         ]
     if not paths:
-        raise CaptureError(f"{folder}: {_NOTHING}")
+        raise CaptureError(f"{folder}: {NOTHING}")
     return paths
 
 
-def _is_capture(name: str) -> bool:
+def begins_as_capture(name: str) -> bool:
     """Whether a file begins as a capture does, is empty (except markers such as ``_SUCCESS``), or cannot be
     read. The last two are reported when it is opened.
     """

@@ -4,10 +4,14 @@ imports pyspark.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import SparkSession
+
+    from kdissect.spark.dataframes import Frames
 
 
 def register(spark: SparkSession) -> None:
@@ -20,3 +24,26 @@ def register(spark: SparkSession) -> None:
     from kdissect.spark import session  # not needed by workers, which import this package, too
 
     session.register(spark)
+
+
+def frames(
+    spark: SparkSession, captures: str | Sequence[str], tables: Sequence[str] | None = None, **options: Any
+) -> Frames:
+    """Decode captures once, to a data frame for each table. Spark shuffles packets by connection, keeps the
+    rows on the disks of its workers until ``unpersist()``, and writes the frames like any others.
+
+    Args:
+        spark: session of any kind; ``register`` it first.
+        captures: names of files and directories, and globs; paths or URLs that all workers can read.
+        tables: their names; None: all except ``records``.
+        options: those of the data source: ``api="Fetch"``, ``bodies="none"``. ``parts`` is the number of
+            partitions, by default one for each 128 MB of captures, but at least two for each core.
+
+    Raises:
+        UsageError: a table, option, value or file name is invalid.
+        CaptureError: no capture can be read; or reading one failed, unless ``failOnDataLoss`` is false.
+    """
+    from kdissect.spark import dataframes
+    from kdissect.tables.rows import DEFAULT_TABLES
+
+    return dataframes.frames(spark, captures, tables or DEFAULT_TABLES, **options)

@@ -59,8 +59,60 @@ def columns_of(table: str, names: Sequence[str] | None = None, bodies: str = BOT
     return tuple(known[name] for name in names)
 
 
-class TableBatches:
-    """Makes the batches.
+class Batches:
+    """Collects rows in batches.
+
+    Args:
+        columns: of each table.
+        rows: maximum rows per batch.
+        bytes: size at which a batch is full.
+        row_filter: whether a row is included; None: all rows are.
+    """
+
+    def __init__(
+        self,
+        columns: Mapping[str, Sequence[Column]],
+        *,
+        rows: int = ROWS,
+        bytes: int = BYTES,  # noqa: A002
+        row_filter: Callable[[Any], bool] | None = None,
+    ) -> None:
+        self._batches = {name: RowBatch(each) for name, each in columns.items()}
+        self._most_rows = rows
+        self._most_bytes = bytes
+        self._row_filter = row_filter
+
+    def feed_rows(self, rows: Iterable[Row]) -> Iterator[tuple[str, Any]]:
+        """Take rows; yield each full batch as table name and ``pyarrow.RecordBatch``."""
+        for name, row in rows:
+            batch = self._batches[name]
+            for _ in self._feed_row(batch, row):
+                if batch.rows >= self._most_rows or batch.held >= self._most_bytes:
+                    yield name, batch.take()
+
+    def rest(self) -> Iterator[tuple[str, Any]]:
+        """Yield the last batches."""
+        for name, batch in self._batches.items():
+            if batch.rows:
+                yield name, batch.take()
+
+    def _feed_row(self, batch: RowBatch, row: Any) -> Iterator[None]:
+        """Add a row, or all records of a record batch; yield whenever ``batch`` may be full."""
+        if isinstance(row, DecodedBatch) and self._row_filter is None:
+            prepared, start = batch.prepare(row), 0
+            while start < len(row):
+                room = self._most_bytes - batch.held - 1
+                start = batch.feed_some(prepared, start, self._most_rows - batch.rows, room)
+                yield
+            return
+        for each in row if isinstance(row, DecodedBatch) else (row,):
+            if self._row_filter is None or self._row_filter(each):
+                batch.feed(each)
+                yield
+
+
+class TableBatches(Batches):
+    """Makes the rows of exchanges, in batches.
 
     Args:
         tables: names of the tables.
@@ -97,48 +149,23 @@ class TableBatches:
         row_filter: Callable[[Any], bool] | None = None,
     ) -> None:
         requested = columns or {}
-        self._batches = {name: RowBatch(columns_of(name, requested.get(name), bodies)) for name in tables}
-        self._most_rows = rows
-        self._most_bytes = bytes
+        columns_by_table = {name: columns_of(name, requested.get(name), bodies) for name in tables}
+        super().__init__(columns_by_table, rows=rows, bytes=bytes, row_filter=row_filter)
         self.log = log or ConnectionLog(limits)
-        self._row_filter = row_filter
         record_source = records or Records(RecordFilter(RecordCriteria(), limits), limits)
         self._rows = TableRows(tables, self.log, record_source, limits, every_connection=every_connection)
 
     def feed(self, exchange: Exchange) -> Iterator[tuple[str, Any]]:
         """Take an exchange; yield each full batch as table name and ``pyarrow.RecordBatch``."""
-        return self._full_batches(self._rows.feed(exchange))
+        return self.feed_rows(self._rows.feed(exchange))
 
     def skip(self, exchange: Exchange) -> Iterator[tuple[str, Any]]:
         """Take an exchange that is not selected; yield as ``feed`` does."""
-        return self._full_batches(self._rows.skip(exchange))
+        return self.feed_rows(self._rows.skip(exchange))
 
     def close(
         self, sources: Sequence[Source] = (), warnings: Sequence[str] = ()
     ) -> Iterator[tuple[str, Any]]:
         """Yield the last batches; rows of ``captures`` are made from sources and warnings."""
-        yield from self._full_batches(self._rows.close(sources, warnings))
-        for name, batch in self._batches.items():
-            if batch.rows:
-                yield name, batch.take()
-
-    def _full_batches(self, rows: Iterable[Row]) -> Iterator[tuple[str, Any]]:
-        for name, row in rows:
-            batch = self._batches[name]
-            for _ in self._feed_rows(batch, row):
-                if batch.rows >= self._most_rows or batch.held >= self._most_bytes:
-                    yield name, batch.take()
-
-    def _feed_rows(self, batch: RowBatch, row: Any) -> Iterator[None]:
-        """Add a row, or all records of a record batch; yield whenever ``batch`` may be full."""
-        if isinstance(row, DecodedBatch) and self._row_filter is None:
-            prepared, start = batch.prepare(row), 0
-            while start < len(row):
-                room = self._most_bytes - batch.held - 1
-                start = batch.feed_some(prepared, start, self._most_rows - batch.rows, room)
-                yield
-            return
-        for each in row if isinstance(row, DecodedBatch) else (row,):
-            if self._row_filter is None or self._row_filter(each):
-                batch.feed(each)
-                yield
+        yield from self.feed_rows(self._rows.close(sources, warnings))
+        yield from self.rest()

@@ -30,7 +30,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from kdissect.capture import inputs, stores
-from kdissect.errors import OutputError
+from kdissect.errors import CaptureError, OutputError
 from kdissect.exchanges.learned import LearnedFacts
 from kdissect.limits import MIB
 from kdissect.options import WHOLE, Options
@@ -39,7 +39,7 @@ from kdissect.spark import parts, shuffle
 from kdissect.spark.options import check_where
 from kdissect.spark.parts import ReadResult
 from kdissect.spark.planning import PART_BYTES, key_log_of
-from kdissect.spark.ranges import RANGE_BYTES, find_ranges
+from kdissect.spark.ranges import RANGE_BYTES, UNSHARED_CAPTURES, in_order
 from kdissect.spark.values import from_json
 from kdissect.stats.connection_log import ConnectionLog
 from kdissect.stats.survey import Census
@@ -49,7 +49,6 @@ from kdissect.tables.export import Export, ExportJob, tables_of
 from kdissect.tables.rows import RECORDS
 from kdissect.tables.table_files import cannot_write, locked, row_files
 from kdissect.tables.values import timestamp
-from kdissect.tls.keylog import searchable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -57,10 +56,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from kdissect.capture.source import Source
+    from kdissect.limits import Limits
     from kdissect.options import ExportOptions
     from kdissect.query.filters import FilterNotes
     from kdissect.spark.parts import WorkerPart
-    from kdissect.spark.ranges import CaptureRanges
+    from kdissect.spark.ranges import CaptureRanges, FileRanges
     from kdissect.spark.shuffle import RangeStats
 
 AUTO, SINGLE, SHARDS, SHUFFLE = "auto", "single", "shards", "shuffle"
@@ -72,6 +72,7 @@ SHUFFLE_TASKS = 16
 (docs/decisions/shards-or-a-shuffle.md)."""
 _DEFAULT = Options()
 _SHARED_STORAGE = "DIR must be on storage shared by the driver and all workers"
+_SPREAD = 10_000  # rows that Spark divides among all cores
 _BATCH_BYTES = 8 * MIB
 _BATCH_LIMIT = "spark.sql.execution.arrow.maxBytesPerBatch"
 
@@ -142,25 +143,25 @@ def decode(
         SparkError: a worker does not see the captures that this process sees.
     """
     folder = Path(inputs.local(str(export.folder)))
-    names = inputs.captures(captures, exclude=folder)
-    divided = find_ranges(names, options.limits, range_bytes)
-    size = sum(stores.size(name) or 0 for name in divided.paths)
-    if split == AUTO and size <= SINGLE_BYTES:
-        split = SINGLE
-    folder, tables = folder.absolute(), tables_of(export)
+    tables = tables_of(export)
     options = replace(options, end_to_end=RECORDS in tables)
     notes = filter_of(options).notes  # fails here rather than in every task
     if options.where is not None:
         check_where(options.where)
-    manifest_job = manifest.job_of((name for name in names if stores.size(name) is not None), options, export)
+    divided, cores = survey(session, captures, options.limits, range_bytes, exclude=folder)
+    size, folder = divided.bytes, folder.absolute()
+    if split == AUTO and size <= SINGLE_BYTES:
+        split = SINGLE
+    regular = {name: status for name, status in divided.statuses.items() if status.size is not None}
+    manifest_job = manifest.job_of(regular, options, export, statuses=regular)
     with locked(folder, export.mode):
         missing = manifest.missing(folder, tables, manifest_job, overwrite=overwrite)
         if not missing:
             return DecodeResult(split, 0, {}, 0, 0, 0, divided.faults, [], Counter(), Counter(), notes, True)
-        cores = _cores(session, folder)
+        _check_shared(session, folder)
         own = replace(export, folder=folder, tables=tuple(missing))
-        key_log = key_log_of(options, divided.paths)
-        options = replace(options, pcapng_files=searchable(divided.paths))
+        key_log = key_log_of(options, divided.pcapng_files)
+        options = replace(options, pcapng_files=divided.pcapng_files)
         job = ExportJob(options, own, tuple(divided.paths), divided.first_ns, key_log)
         output = _new_export(job, manifest_job)
         started = datetime.now(UTC)
@@ -169,11 +170,16 @@ def decode(
             if split == AUTO:
                 split = SHARDS if at_a_time < SHUFFLE_TASKS else SHUFFLE
             if split == SHUFFLE:
-                count = tasks or max(2 * cores, -(-size // PART_BYTES))
-                written, read = _shuffled(session, job, divided, count)
+                count = tasks or part_count(divided, cores)
+                with ExitStack() as stack:
+                    shuffled = shuffle_segments(session, job, divided, count, stack)
+                    work = partial(parts.write_shuffled, job, shuffled.end_ns, shuffled.learned)
+                    written, read = _run_tasks(shuffled.rows, work), shuffled.read
+                if written:
+                    written[0].result.counts["produced_evicted"] += shuffled.learned.dropped_batches
             else:
                 written, read = _in_shards(session, job, divided, at_a_time)
-        return _finished(job, output, split, written, _with_unread(read, divided), started)
+        return _finished(job, output, split, written, with_unread(read, divided), started)
 
 
 def _in_shards(
@@ -192,34 +198,45 @@ def _in_shards(
     return written, read
 
 
-def _shuffled(
-    session: SparkSession, job: ExportJob, divided: CaptureRanges, count: int
-) -> tuple[list[WorkerPart], ReadResult]:
+class Shuffled(NamedTuple):
+    """Segments, partitioned by part and sorted by connection, and what is known of all of them.
+
+    Attributes:
+        rows: the segments, on disk until the stack is closed.
+        end_ns: time of the latest packet.
+        learned: facts learned in all parts.
+        read: what was counted.
+    """
+
+    rows: DataFrame
+    end_ns: int
+    learned: LearnedFacts
+    read: ReadResult
+
+
+def shuffle_segments(
+    session: SparkSession, job: ExportJob, divided: CaptureRanges, count: int, stack: ExitStack
+) -> Shuffled:
+    """Read the captures, and shuffle their segments into ``count`` parts."""
     ranges = divided.ranges
     read_ranges = partial(shuffle.read_ranges, ranges, divided.files, count, job.options.limits)
     rows = session.range(0, len(ranges), 1, len(ranges)).mapInArrow(read_ranges, shuffle.COLUMNS)
-    with ExitStack() as stack:
-        rows = _sorted(rows, count, stack)
-        stats = [from_json(row.data) for row in rows.where(rows.part == count).select("data").collect()]
-        rows = rows.where(rows.part < count)
-        completed, skipped = shuffle.completed(stats, count, job.options.limits)
-        if completed:  # rare: only captures with fragments are sorted again
-            rows = _sorted(
-                rows.union(session.createDataFrame(pa.Table.from_batches(completed))), count, stack
-            )
-        read = _read(job, stats, skipped)
-        span_ns = read.census.span_ns
-        end_ns = 0 if span_ns is None else span_ns[1]
-        learned = _merged(job, _run_tasks(rows, partial(parts.learn_shuffled, job, end_ns)))
-        written: list[WorkerPart] = _run_tasks(rows, partial(parts.write_shuffled, job, end_ns, learned))
-        if written:
-            written[0].result.counts["produced_evicted"] += learned.dropped_batches
-        return written, read
+    rows = _sorted(rows, count, stack)
+    stats = [from_json(row.data) for row in rows.where(rows.part == count).select("data").collect()]
+    rows = rows.where(rows.part < count)
+    completed, skipped = shuffle.completed(stats, count, job.options.limits)
+    if completed:  # rare: only captures with fragments are sorted again
+        rows = _sorted(rows.union(session.createDataFrame(pa.Table.from_batches(completed))), count, stack)
+    read = _read(job, stats, skipped)
+    span_ns = read.census.span_ns
+    end_ns = 0 if span_ns is None else span_ns[1]
+    learned = _merged(job, _run_tasks(rows, partial(parts.learn_shuffled, job, end_ns)))
+    return Shuffled(rows, end_ns, learned, read)
 
 
 def _sorted(rows: DataFrame, count: int, stack: ExitStack) -> DataFrame:
     """Rows partitioned by part and sorted in each, on disk until ``stack`` is closed."""
-    rows = rows.repartitionById(count + 1, "part").sortWithinPartitions(*shuffle.ORDER).persist(_disk())
+    rows = rows.repartitionById(count + 1, "part").sortWithinPartitions(*shuffle.ORDER).persist(disk())
     stack.callback(rows.unpersist)
     return rows
 
@@ -256,7 +273,7 @@ def _read(job: ExportJob, stats: Sequence[RangeStats], skipped: Counter[str]) ->
     return ReadResult(list(sources.values()), census, list(dict.fromkeys(warnings)), skipped)
 
 
-def _with_unread(read: ReadResult, divided: CaptureRanges) -> ReadResult:
+def with_unread(read: ReadResult, divided: CaptureRanges) -> ReadResult:
     """Add the files that could not be read, and thus went to no task."""
     sources, warnings = [*read.sources, *divided.unread], [*divided.faults, *read.warnings]
     return read._replace(sources=sources, warnings=warnings)
@@ -362,9 +379,58 @@ def _settings(session: SparkSession) -> Iterator[None]:
             session.conf.set(_BATCH_LIMIT, before)
 
 
-def _cores(session: SparkSession, folder: Path) -> int:
-    """How many tasks run concurrently: as many partitions as Spark creates by default. Each task checks that
-    it sees a file that this process creates in the directory.
+def survey(
+    session: SparkSession,
+    captures: Sequence[str],
+    limits: Limits,
+    range_bytes: int,
+    exclude: Path | None = None,
+    selects: Callable[[str], bool] = bool,
+) -> tuple[CaptureRanges, int]:
+    """Examine the captures. This process only lists them, and tasks open them.
+
+    Args:
+        session: Spark session.
+        captures: names of files and directories, and globs.
+        limits: see ``Limits``.
+        range_bytes: approximate size of the ranges.
+        exclude: a directory to skip.
+        selects: whether a file is to be read.
+
+    Returns:
+        The captures, and how many tasks run concurrently: as many as Spark makes by default.
+
+    Raises:
+        UsageError: a glob matches nothing.
+        CaptureError: no capture can be read, or a worker does not see one.
+    """
+    unchecked: set[str] = set()
+
+    def check_later(name: str) -> bool:
+        unchecked.add(name)
+        return True
+
+    listed = inputs.captures(captures, exclude=exclude, fits=check_later)
+    names = [name for name in listed if selects(name)]
+    rows = max(len(names), _SPREAD)
+    spread = {place * rows // len(names): name for place, name in enumerate(names)}
+    examine = partial(parts.examine_files, spread, unchecked, limits, range_bytes)
+    by_task: list[tuple[str, list[FileRanges]]] = _run_tasks(session.range(rows), examine)
+    for host, files in by_task:
+        for file in files:
+            if file.fault and file.status.size is None and stores.size(file.name) is not None:
+                raise CaptureError(f"worker {host} cannot read {file.fault}; {UNSHARED_CAPTURES}")
+    examined = {file.name: file for _, files in by_task for file in files}
+    if not examined:
+        nothing = f"{', '.join(captures)}: {inputs.NOTHING}"
+        raise CaptureError(
+            nothing if names else "no file matches pathGlobFilter, modifiedAfter and modifiedBefore"
+        )
+    return in_order(examined[name] for name in names if name in examined), len(by_task)
+
+
+def _check_shared(session: SparkSession, folder: Path) -> None:
+    """Check that tasks see a file that this process creates in the directory.
 
     Raises:
         OutputError: a task does not see it.
@@ -377,17 +443,21 @@ def _cores(session: SparkSession, folder: Path) -> int:
     except OSError as error:
         raise cannot_write(folder, error) from None
     try:
-        probes = _run_tasks(session.range(10_000), partial(parts.probe_token, token))
+        probes = _run_tasks(session.range(_SPREAD), partial(parts.probe_token, token))
     finally:
         token.unlink(missing_ok=True)
     unshared = sorted({host for host, is_shared in probes if not is_shared})
     if unshared:
         more = f" and {len(unshared) - 3:,} more" if len(unshared) > 3 else ""
         raise OutputError(f"{folder}: not shared with {', '.join(unshared[:3])}{more}; {_SHARED_STORAGE}")
-    return len(probes)
 
 
-def _disk() -> Any:
+def part_count(divided: CaptureRanges, cores: int) -> int:
+    """The number of parts of a shuffle."""
+    return max(2 * cores, -(-divided.bytes // PART_BYTES))
+
+
+def disk() -> Any:
     from pyspark import StorageLevel
 
     return StorageLevel.DISK_ONLY

@@ -1,4 +1,5 @@
-"""A part of the connections -> their learned facts, or the files of all tables: the work of one task.
+"""A part of the connections -> their learned facts, and the files or the rows of all tables: the work of one
+task.
 
 A part is a shard, whose task reads all captures, or some of the connections of a shuffle, each of which is
 dissected separately (shuffle.py).
@@ -12,38 +13,50 @@ Holds what dissecting and writing hold (pipeline.py, tables/table_files.py).
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import chain
+from operator import itemgetter
 from socket import gethostname
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 from pyspark import TaskContext
 
+from kdissect.capture import inputs
 from kdissect.capture.reader import Readable, open_capture
 from kdissect.exchanges.learned import LearnedFacts
 from kdissect.model import IdleTick
 from kdissect.net.tcp import Shard
 from kdissect.pipeline import Dissection, learned_from
+from kdissect.spark.batches import Batches
+from kdissect.spark.ranges import examine
 from kdissect.spark.shuffle import SortedRows
 from kdissect.spark.values import known, to_json
 from kdissect.stats.connection_log import ConnectionLog
-from kdissect.tables.export import PartResult, write_part
+from kdissect.tables.columns import INT64, Column
+from kdissect.tables.export import CAPTURES, TOPIC_IDS, PartResult, PartRows, write_part
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from kdissect.capture.source import Source
+    from kdissect.limits import Limits
     from kdissect.model import Segment
     from kdissect.query.filters import FilterNotes
     from kdissect.spark.ranges import Fingerprint
     from kdissect.stats.survey import Census
     from kdissect.tables.export import ExportJob
+    from kdissect.tables.rows import Row
 
 FILES_OF_PART, FILES_OF_ATTEMPT = 10_000, 1_000
 
 COLUMNS = "result binary"
+PACKED = "name string, data binary"
+PLACE = ("completed_ns", "rank", "packet")
+"""The order of the rows of ``topic_ids`` in the whole input."""
 _SCHEMA = pa.schema([("result", pa.binary())])
+_PACKED_SCHEMA = pa.schema([("name", pa.string()), ("data", pa.binary())])
 
 
 @known
@@ -73,6 +86,26 @@ class ReadResult(NamedTuple):
     census: Census
     warnings: list[str]
     skipped: Counter[str]
+
+
+def examine_files(
+    names: Mapping[int, str], unchecked: Collection[str], limits: Limits, size: int, batches: Iterable[Any]
+) -> Iterator[Any]:
+    """Yield this machine's name, and the ``FileRanges`` of each capture whose number is in the column ``id``.
+
+    Args:
+        names: of files, by number.
+        unchecked: those that are skipped unless they begin as captures do.
+        limits: see ``Limits``.
+        size: approximate size of the ranges.
+        batches: numbers, not all of which have a file.
+    """
+    files = []
+    for number in _numbers(batches):
+        name = names.get(number)
+        if name is not None and (name not in unchecked or inputs.begins_as_capture(name)):
+            files.append(examine(name, limits, size))
+    yield _row((gethostname(), files))
 
 
 def probe_token(token: Path, batches: Iterable[Any]) -> Iterator[Any]:
@@ -159,6 +192,54 @@ def write_shuffled(
     log = ConnectionLog(job.options.limits)
     rows = SortedRows(chain((first,), rest), job.paths)
     yield _row(_written(job, part, _alone(job, rows, end_ns, observer=log, learned=learned), log))
+
+
+def pack_shuffled(
+    job: ExportJob, end_ns: int, learned: LearnedFacts, batches: Iterable[Any]
+) -> Iterator[Any]:
+    """Make the rows of a part of a shuffle; yield batches of all tables together, each as a table name and
+    compressed Arrow IPC. Arguments as for ``write_shuffled``.
+    """
+    log = ConnectionLog(job.options.limits)
+    segments = SortedRows(batches, job.paths)
+    part_rows = PartRows(job, log, job.filter().matches)
+    packing = Batches({name: packed_columns(job, name) for name in job.export.tables if name != CAPTURES})
+    dissections = _alone(job, segments, end_ns, observer=log, learned=learned)
+    for name, batch in chain(packing.feed_rows(_with_topics(part_rows, dissections)), packing.rest()):
+        yield pa.RecordBatch.from_pydict({"name": [name], "data": [_compressed(batch)]}, _PACKED_SCHEMA)
+
+
+def _with_topics(part_rows: PartRows, dissections: Iterable[Dissection]) -> Iterator[Row]:
+    yield from part_rows.of(dissections)
+    for rank, values in part_rows.topics.values():
+        yield TOPIC_IDS, [*rank, *values]
+
+
+def unpack(batches: Iterable[Any]) -> Iterator[Any]:
+    """Yield the batches of a table that ``pack_shuffled`` has packed."""
+    for batch in batches:
+        for data in batch.column("data"):
+            with pa.ipc.open_stream(data.as_buffer()) as stream:
+                yield from stream
+
+
+def packed_columns(job: ExportJob, name: str) -> tuple[Column, ...]:
+    """The columns of a packed table. Those of ``topic_ids`` are preceded by ``PLACE``, and its rows are lists
+    of values.
+    """
+    columns = job.table(name).binary_columns
+    if name != TOPIC_IDS:
+        return columns
+    places = (Column(each, INT64, itemgetter(0), "") for each in PLACE)
+    return tuple(replace(column, get=itemgetter(index)) for index, column in enumerate((*places, *columns)))
+
+
+def _compressed(batch: Any) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as stream:
+        stream.write_batch(batch)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
 
 
 def _numbers(batches: Iterable[Any]) -> Iterator[int]:

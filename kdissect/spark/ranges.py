@@ -1,9 +1,10 @@
 """Capture files -> ranges of packets that tasks can read independently.
 
-A pcap or pcapng file is scanned once, from header to header, at about a gigabyte per second. A range starts
-at a packet, and has what a reader needs there: the packet's number, the latest packet time so far, and the
-headers of the file. So a range has the packets of the file, with the same numbers. A compressed file is a
-single range, and so is a file of at most twice the size of a range.
+Tasks examine the files (``examine``), and the driver puts them in order (``in_order``). A pcap or pcapng file
+of more than twice the size of a range is scanned once, from header to header, at about a gigabyte per second.
+A range starts at a packet, and has what a reader needs there: the packet's number, the latest packet time so
+far, and the headers of the file. So a range has the packets of the file, with the same numbers. Any other
+file is a single range.
 
 Holds a window of the file; reading a range holds what reading a file holds.
 """
@@ -19,16 +20,19 @@ from kdissect.capture import compression, pcap, pcapng, stores
 from kdissect.capture.pcapng import ENHANCED_PACKET, HEAD_BYTES, Section
 from kdissect.capture.reader import packets_of
 from kdissect.capture.source import BLOCK_BYTES, FILE_BLOCK_BYTES, Source
+from kdissect.capture.stores import Status
 from kdissect.capture.window import Window
 from kdissect.errors import CaptureError
 from kdissect.limits import DEFAULT, KIB, MIB, Limits
+from kdissect.tls.keylog import searchable
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator
+    from collections.abc import Generator, Iterable, Iterator, Sequence
 
     from kdissect.model import IdleTick, Packet, PacketBlock
 
 RANGE_BYTES = 64 * MIB
+UNSHARED_CAPTURES = "captures must be on storage shared by the driver and all workers"
 FIRST_BYTES = 4 * KIB
 """Start of a file that identifies it: long enough for the headers and the first packet."""
 MOST_HEAD_BYTES = 64 * KIB
@@ -88,19 +92,44 @@ class Fingerprint(NamedTuple):
         return cls(now, crc32(first))
 
     def check(self, path: str) -> None:
-        """Check that a file is the one that the driver saw; it may have grown since.
+        """Check that a file is the one that was examined; it may have grown since.
 
         Raises:
             CaptureError: the file is missing, shorter, or a different one.
         """
-        remedy = "captures must be on storage shared by the driver and all workers"
         try:
             here = Fingerprint.of(path, self.bytes)
         except CaptureError as error:
-            raise CaptureError(f"worker {gethostname()} cannot read {error}; {remedy}") from None
+            raise CaptureError(f"worker {gethostname()} cannot read {error}; {UNSHARED_CAPTURES}") from None
         if here.bytes < self.bytes or here.crc != self.crc:
-            sizes = f"{here.bytes:,} bytes there, {self.bytes:,} on the driver"
-            raise CaptureError(f"worker {gethostname()} has a different {path} ({sizes}); {remedy}")
+            sizes = f"{here.bytes:,} bytes there, {self.bytes:,} before"
+            raise CaptureError(
+                f"worker {gethostname()} has a different {path} ({sizes}); {UNSHARED_CAPTURES}"
+            )
+
+
+class FileRanges(NamedTuple):
+    """What is known of a file before it is dissected.
+
+    Attributes:
+        name: of the file.
+        status: size and modification time.
+        fingerprint: of the file; None if it cannot be read.
+        start_ns: time of the first packet; None if there is none.
+        ranges: its ranges, as if it were the only file.
+        is_pcapng: whether it may have secrets of TLS sessions.
+        fault: why it cannot be read.
+        source: the source of a file that can be opened, but not read.
+    """
+
+    name: str
+    status: Status
+    fingerprint: Fingerprint | None = None
+    start_ns: int | None = None
+    ranges: Sequence[Range] = ()
+    is_pcapng: bool = False
+    fault: str = ""
+    source: Source | None = None
 
 
 class CaptureRanges(NamedTuple):
@@ -112,6 +141,8 @@ class CaptureRanges(NamedTuple):
         ranges: the ranges of all files, in this order.
         faults: why some files cannot be read.
         unread: the sources of those files, if they could be opened.
+        statuses: of all files, as named.
+        pcapng_files: those that may have secrets of TLS sessions.
     """
 
     files: dict[str, Fingerprint]
@@ -119,45 +150,65 @@ class CaptureRanges(NamedTuple):
     ranges: list[Range]
     faults: list[str]
     unread: list[Source]
+    statuses: dict[str, Status]
+    pcapng_files: tuple[str, ...]
 
     @property
     def paths(self) -> list[str]:
         """The paths of the files."""
         return list(self.files)
 
+    @property
+    def bytes(self) -> int:
+        """Size of the files."""
+        return sum(each.bytes for each in self.files.values())
+
 
 def find_ranges(names: Iterable[str], limits: Limits = DEFAULT, size: int = RANGE_BYTES) -> CaptureRanges:
-    """Divide files into ranges of about ``size`` bytes.
+    """Divide files into ranges of about ``size`` bytes, in this process.
 
     Raises:
         CaptureError: none of the files can be read, or no file was named.
     """
-    by_start: list[tuple[int, str, Fingerprint]] = []
-    faults: list[str] = []
-    unread: list[Source] = []
-    first_ns = None
-    for name in names:
-        try:
-            source = Source(name, limits)
-            unread.append(source)
-            start_ns = _first_ns(source)
-            fingerprint = Fingerprint.of(name)
-        except CaptureError as error:
-            faults.append(str(error))
-            continue
-        unread.remove(source)
-        by_start.append((start_ns or 0, name, fingerprint))
-        if start_ns is not None:
-            first_ns = start_ns if first_ns is None else min(first_ns, start_ns)
-    if not by_start:
+    return in_order(examine(name, limits, size) for name in names)
+
+
+def examine(name: str, limits: Limits, size: int) -> FileRanges:
+    """Read a file's first packet, and find its ranges of about ``size`` bytes."""
+    source, status = None, Status(None, 0)
+    try:
+        source = Source(name, limits)
+        start_ns = _first_ns(source)
+        status, fingerprint = stores.status(name), Fingerprint.of(name)
+    except (CaptureError, OSError) as error:
+        return FileRanges(name, status, fault=str(error), source=source)
+    ranges = list(_divided(name, limits, size))
+    return FileRanges(name, status, fingerprint, start_ns, ranges, bool(searchable((name,))))
+
+
+def in_order(files: Iterable[FileRanges]) -> CaptureRanges:
+    """The ranges of all files, in order of first packet time.
+
+    Raises:
+        CaptureError: none of the files can be read, or no file was named.
+    """
+    known = list(files)
+    readable = sorted((each for each in known if not each.fault), key=lambda each: each.start_ns or 0)
+    faults = [each.fault for each in known if each.fault]
+    if not readable:
         message = faults[0] if faults else "no capture given"
         raise CaptureError(
             message if len(faults) < 2 else f"none of {len(faults)} captures can be read; {message}"
         )
-    by_start.sort(key=lambda each: each[0])
-    files = {name: fingerprint for _, name, fingerprint in by_start}
-    ranges = [each for rank, name in enumerate(files) for each in _divided(rank, name, limits, size)]
-    return CaptureRanges(files, first_ns, ranges, faults, unread)
+    return CaptureRanges(
+        {each.name: each.fingerprint for each in readable if each.fingerprint is not None},
+        min((each.start_ns for each in readable if each.start_ns is not None), default=None),
+        [range_._replace(rank=rank) for rank, each in enumerate(readable) for range_ in each.ranges],
+        faults,
+        [each.source for each in known if each.source is not None],
+        {each.name: each.status for each in known},
+        tuple(each.name for each in readable if each.is_pcapng),
+    )
 
 
 def open_range(range_: Range, limits: Limits = DEFAULT) -> tuple[Source, Iterator[Packet | IdleTick]]:
@@ -240,18 +291,18 @@ def _first_ns(file: Source) -> int | None:
     return None if first is None else first.time_ns
 
 
-def _divided(rank: int, name: str, limits: Limits, size: int) -> Iterator[Range]:
+def _divided(name: str, limits: Limits, size: int) -> Iterator[Range]:
     """The ranges of a file."""
     source = Source(name, limits, block_bytes=min(size, BLOCK_BYTES))
-    current = Range(rank, name)
+    current = Range(0, name)
     if (source.size or 0) > 2 * size:
-        for following in _cuts(rank, source, size):
+        for following in _cuts(source, size):
             yield current._replace(last=following.before)
             current = following
     yield current
 
 
-def _cuts(rank: int, source: Source, size: int) -> Iterator[Range]:
+def _cuts(source: Source, size: int) -> Iterator[Range]:
     """The ranges after the first, each extending to the end of the file. Stops where the file is
     damaged; the task that reads the last range reports the damage.
     """
@@ -283,7 +334,7 @@ def _cuts(rank: int, source: Source, size: int) -> Iterator[Range]:
                     return
                 # A simple packet has no time of its own, and blocks of other types have no packet number.
                 if section is None or section.word(window.data, 0)[0] == ENHANCED_PACKET:
-                    yield Range(rank, source.name, window.mark, block.number - 1, None, clock_ns, head)
+                    yield Range(0, source.name, window.mark, block.number - 1, None, clock_ns, head)
                     due = window.mark + size
             window.mark = None
             latest_ns = max(place[0] for place in block.places)

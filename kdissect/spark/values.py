@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kdissect.capture.source import FileFormat, InterfaceStatistics, Source
+from kdissect.capture.stores import Status
 from kdissect.exchanges.learned import LearnedFacts, Listeners
 from kdissect.limits import Limits
 from kdissect.model import Endpoint, Interface, Packet
 from kdissect.net.ip import Datagram, Fragment
 from kdissect.query.filters import FilterNotes
 from kdissect.query.records import RecordMatches
-from kdissect.spark.ranges import FileTail, Range
+from kdissect.spark.ranges import FileRanges, FileTail, Fingerprint, Range
 from kdissect.stats.survey import Census, FileCount, InterfaceCount
 from kdissect.tables.export import PartResult
 from kdissect.tables.table_files import FinishedFile
@@ -31,9 +32,9 @@ if TYPE_CHECKING:
 _CLASSES: dict[str, type] = {
     each.__name__: each
     for each in (
-        Census, Datagram, Endpoint, FileCount, FileFormat, FileTail, FilterNotes, FinishedFile, Fragment,
-        Interface, InterfaceCount, InterfaceStatistics, LearnedFacts, Limits, Listeners, Packet, PartResult,
-        Range, RecordMatches, Source,
+        Census, Datagram, Endpoint, FileCount, FileFormat, FileRanges, FileTail, FilterNotes, Fingerprint,
+        FinishedFile, Fragment, Interface, InterfaceCount, InterfaceStatistics, LearnedFacts, Limits,
+        Listeners, Packet, PartResult, Range, RecordMatches, Source, Status,
     )
 }  # fmt: skip
 _SEQUENCES: dict[str, Callable[[Any], Any]] = {"list": list, "tuple": tuple, "set": set}

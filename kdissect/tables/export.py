@@ -35,7 +35,7 @@ from kdissect.tables.table_files import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from kdissect.capture.source import Source
     from kdissect.model import Exchange
@@ -204,8 +204,8 @@ class Export:
 # ------------------------------------------------------------------------------------------------------------
 
 
-TOPIC_IDS = "topic_ids"
-_NOT_IN_PARTS = frozenset({TOPIC_IDS, "captures"})
+TOPIC_IDS, CAPTURES = "topic_ids", "captures"
+NOT_IN_PARTS = frozenset({TOPIC_IDS, CAPTURES})
 """Tables that a part cannot write."""
 
 
@@ -303,6 +303,70 @@ class PartResult(NamedTuple):
     records: RecordMatches
 
 
+class PartRows:
+    """The rows of some connections in all tables except ``topic_ids`` and ``captures``; counts what a
+    ``PartResult`` has.
+
+    Args:
+        job: which tables to make, and from which exchanges.
+        log: the connections.
+        selects: whether an exchange passes the filters.
+
+    Attributes:
+        topics: see ``PartResult``.
+    """
+
+    def __init__(self, job: ExportJob, log: ConnectionLog, selects: Callable[[Exchange], bool]) -> None:
+        self._job = job
+        self._log = log
+        self._selects = selects
+        self._records = records_of(job.options)
+        self._getters = [column.get for column in TABLES[TOPIC_IDS].columns]
+        self._ranks = {path: rank for rank, path in enumerate(job.paths)}
+        self.topics: dict[tuple[str, str], Any] = {}
+        self._counts: Counter[str] = Counter()
+        self._notices: list[str] = []
+        self._ids: set[str] = set()
+        self._named: set[str] = set()
+        self._selected = 0
+
+    def of(self, dissections: Iterable[Dissection]) -> Iterator[Row]:
+        """The rows of the connections: of one dissection for all, or one for each."""
+        options = self._job.options
+        for dissection in dissections:
+            # A new one for each: it keeps the first rows, but dissections are not in order of time.
+            tables, every = self._job.export.tables, not options.is_filtered
+            rows = TableRows(tables, self._log, self._records, options.limits, every_connection=every)
+            for exchange in dissection:
+                if len(self._ids) < options.limits.topic_names:
+                    self._ids.update(topic_refs(exchange).keys)
+                    self._named.update(exchange.topic_names)
+                if self._selects(exchange):
+                    self._selected += 1
+                    yield from self._without_topics(rows.feed(exchange))
+                else:
+                    yield from self._without_topics(rows.skip(exchange))
+            yield from self._without_topics(rows.close((), ()))
+            self._counts.update(dissection.counts)
+            self._notices += dissection.notices[: options.limits.notices - len(self._notices)]
+
+    def result(self, part: int, files: dict[str, list[FinishedFile]]) -> PartResult:
+        """What was counted, and the files written."""
+        ids, records = (self._ids, self._named), self._records.result()
+        return PartResult(part, files, self.topics, self._counts, self._notices, ids, self._selected, records)
+
+    def _without_topics(self, rows: Iterable[Row]) -> Iterator[Row]:
+        for name, row in rows:
+            if name not in NOT_IN_PARTS:
+                yield name, row
+            elif name == TOPIC_IDS:
+                completed_ns, packet = row.exchange.order
+                rank = completed_ns, self._ranks[row.exchange.first_frame.interface.capture], packet
+                pair = row.topic_id, row.topic
+                if pair not in self.topics or rank < self.topics[pair][0]:
+                    self.topics[pair] = rank, [get(row) for get in self._getters]
+
+
 def write_part(
     job: ExportJob,
     part: int,
@@ -317,60 +381,23 @@ def write_part(
     Args:
         job: what to write.
         part: number of the part.
-        dissections: of its connections: one for all, or one for each.
+        dissections: see ``PartRows.of``.
         log: the connections.
         selects: whether an exchange passes the filters.
         first: number of the first file.
         step: difference between the numbers of consecutive files.
     """
-    options = job.options
-    files = {name: each for name, each in job.files().items() if name not in _NOT_IN_PARTS}
+    files = {name: each for name, each in job.files().items() if name not in NOT_IN_PARTS}
     for each in files.values():
         each.continue_from(first, Listing(sys.maxsize), step)
-    records = records_of(options)
-    getters = [column.get for column in TABLES[TOPIC_IDS].columns]
-    ranks = {path: rank for rank, path in enumerate(job.paths)}
-    topics: dict[tuple[str, str], Any] = {}
-    counts: Counter[str] = Counter()
-    notices: list[str] = []
-    ids: set[str] = set()
-    named: set[str] = set()
-    selected = 0
-
-    def keep(rows: Iterable[Row]) -> None:
-        for name, row in rows:
-            if name in files:
-                files[name].feed(row)
-            elif name == TOPIC_IDS:
-                completed_ns, packet = row.exchange.order
-                rank = completed_ns, ranks[row.exchange.first_frame.interface.capture], packet
-                pair = row.topic_id, row.topic
-                if pair not in topics or rank < topics[pair][0]:
-                    topics[pair] = rank, [get(row) for get in getters]
-
+    rows = PartRows(job, log, selects)
     try:
-        for dissection in dissections:
-            # A new one for each: it keeps the first rows, but dissections are not in order of time.
-            rows = TableRows(
-                job.export.tables, log, records, options.limits, every_connection=not options.is_filtered
-            )
-            for exchange in dissection:
-                if len(ids) < options.limits.topic_names:
-                    ids.update(topic_refs(exchange).keys)
-                    named.update(exchange.topic_names)
-                if selects(exchange):
-                    selected += 1
-                    keep(rows.feed(exchange))
-                else:
-                    keep(rows.skip(exchange))
-            keep(rows.close((), ()))
-            counts.update(dissection.counts)
-            notices += dissection.notices[: options.limits.notices - len(notices)]
+        for name, row in rows.of(dissections):
+            files[name].feed(row)
         for each in files.values():
             each.close()
     except BaseException:
         for each in files.values():
             each.abandon()
         raise
-    written = {name: list(each.files) for name, each in files.items()}
-    return PartResult(part, written, topics, counts, notices, (ids, named), selected, records.result())
+    return rows.result(part, {name: list(each.files) for name, each in files.items()})

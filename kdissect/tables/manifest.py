@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import platform
+from contextlib import suppress
 from dataclasses import fields
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
+    from kdissect.capture.stores import Status
     from kdissect.limits import Limits
     from kdissect.options import ExportOptions, Options
     from kdissect.tables.columns import Column
@@ -63,8 +65,15 @@ _NOT_IN_JOB = ("limits", "end_to_end", "pcapng_files")  # the latter two follow 
 _RUN_FIELDS = ("complete", "first_part", "clock", "packets", "warnings", "job", "versions", "written")
 
 
-def job_of(captures: Iterable[str], options: Options, export: ExportOptions, *, is_live: bool = False) -> Job:
-    """The job of an export; live captures have only a name."""
+def job_of(
+    captures: Iterable[str],
+    options: Options,
+    export: ExportOptions,
+    *,
+    is_live: bool = False,
+    statuses: Mapping[str, Status] = _NO_FIELDS,
+) -> Job:
+    """The job of an export; live captures have only a name. ``statuses`` are those that are already known."""
     settings = {name: getattr(export, name) for name in _FILE_SETTINGS}
     for setting in fields(options):
         value = getattr(options, setting.name)
@@ -76,7 +85,7 @@ def job_of(captures: Iterable[str], options: Options, export: ExportOptions, *, 
         if (value := getattr(options.limits, limit.name)) != limit.default
     }
     job = {
-        "captures": [_capture(path, is_live=is_live) for path in captures],
+        "captures": [_capture(path, statuses.get(path), is_live=is_live) for path in captures],
         "options": {name: value for name, value in settings.items() if value},
         "limits": changed,
     }
@@ -84,11 +93,13 @@ def job_of(captures: Iterable[str], options: Options, export: ExportOptions, *, 
     return described
 
 
-def _capture(path: str, *, is_live: bool) -> dict[str, Any]:
+def _capture(path: str, status: Status | None, *, is_live: bool) -> dict[str, Any]:
     """A capture, with the properties that differ if another file has replaced it."""
-    if is_live or path == STDIN or stores.size(path) is None:
+    if status is None and not (is_live or path == STDIN):
+        with suppress(OSError):
+            status = stores.status(path)
+    if status is None or status.size is None:
         return {"path": path, "bytes": None, "modified": None}
-    status = stores.status(path)
     modified = datetime.fromtimestamp(status.modified_ns / 1e9, UTC)
     return {"path": path, "bytes": status.size, "modified": modified.isoformat()}
 

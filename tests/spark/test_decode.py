@@ -116,8 +116,12 @@ def test_arguments_are_checked_first(tmp_path: Path) -> None:
     name = str(SAMPLES["quickstart"])
     with pytest.raises(UsageError, match="unknown API"):
         decode(unused, [name], ExportOptions(tmp_path), Options(criteria={"api": ("Fetsch",)}))
+    workers: Any = Workers()
     with pytest.raises(CaptureError, match="no such file"):
-        decode(unused, [str(tmp_path / "missing")], parquet(tmp_path))
+        decode(workers, [str(tmp_path / "missing")], parquet(tmp_path))
+    (tmp_path / "notes.txt").write_text("no capture")
+    with pytest.raises(CaptureError, match="no capture files in this directory"):
+        decode(workers, [str(tmp_path)], parquet(tmp_path / "out"))
 
 
 class Workers:
@@ -173,7 +177,7 @@ def test_a_folder_that_workers_do_not_see_is_reported_before_work_starts(tmp_pat
     out, on_worker = tmp_path / "out", tmp_path / "on_worker"
     out.mkdir()
     on_worker.mkdir()
-    workers: Any = Workers(swapped_paths(out, on_worker))
+    workers: Any = Workers(nullcontext, swapped_paths(out, on_worker))
     with pytest.raises(
         OutputError, match=rf"^{out}: not shared with {gethostname()}; DIR must be on storage shared by"
     ):
@@ -198,7 +202,8 @@ def test_an_export_with_missing_files_is_incomplete(tmp_path: Path, lost: str) -
         else:
             os.truncate(path, 10)
 
-    workers: Any = Workers(nullcontext, swapped_paths(out, on_worker) if lost == "all" else losing)
+    last = swapped_paths(out, on_worker) if lost == "all" else losing
+    workers: Any = Workers(nullcontext, nullcontext, last)
     name = str(SAMPLES["kafka-4-basics"])
     with pytest.raises(
         OutputError,
@@ -210,6 +215,16 @@ def test_an_export_with_missing_files_is_incomplete(tmp_path: Path, lost: str) -
     assert [each["complete"] for each in manifests] == [False] * len(TABLES)
     done = decode(cast("Any", Workers()), [name], parquet(out))
     assert done.rows["exchanges"] > 100
+
+
+def test_a_capture_that_workers_do_not_see(tmp_path: Path) -> None:
+    capture, on_worker = tmp_path / "here" / "x.pcap", tmp_path / "on_worker"
+    on_worker.mkdir()
+    capture.parent.mkdir()
+    capture.write_bytes(SAMPLES["quickstart"].read_bytes())
+    workers: Any = Workers(swapped_paths(capture.parent, on_worker))
+    with pytest.raises(CaptureError, match=rf"^worker {gethostname()} cannot read .*; captures must be on"):
+        decode(workers, [str(capture)], parquet(tmp_path / "out"))
 
 
 @pytest.mark.parametrize(
@@ -228,7 +243,7 @@ def test_a_capture_that_is_another_one_for_workers(tmp_path: Path, change: Any, 
     capture.write_bytes(data)
     if change is not None:
         (on_worker / "x.pcap").write_bytes(change(data))
-    workers: Any = Workers(nullcontext, swapped_paths(capture.parent, on_worker))
+    workers: Any = Workers(nullcontext, nullcontext, swapped_paths(capture.parent, on_worker))
     with pytest.raises(
         CaptureError, match=rf"^worker {gethostname()} {message}.*; captures must be on storage"
     ):
@@ -242,7 +257,7 @@ def test_a_capture_may_grow_meanwhile(tmp_path: Path) -> None:
     data = SAMPLES["quickstart"].read_bytes()
     capture.write_bytes(data[:2000])
     (on_worker / "x.pcap").write_bytes(data)
-    workers: Any = Workers(nullcontext, swapped_paths(capture.parent, on_worker))
+    workers: Any = Workers(nullcontext, nullcontext, swapped_paths(capture.parent, on_worker))
     assert decode(workers, [str(capture)], parquet(tmp_path / "out")).packets == len(packets_of("quickstart"))
 
 

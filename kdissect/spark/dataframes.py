@@ -1,0 +1,130 @@
+"""Captures -> tables as data frames: ``frames``. Spark writes them, to any format and place that it knows.
+
+The captures are decoded once, in a shuffle as in decode.py, whatever the number of tables and queries: Spark
+keeps the rows of all tables on disk, compressed and in the order in which a task made them. If it loses some,
+it makes the same ones again. Holds what ``shuffle_segments`` holds.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import pyarrow as pa
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
+
+from kdissect.errors import CaptureError, UsageError
+from kdissect.options import PARQUET, ExportOptions
+from kdissect.query.records import records_of
+from kdissect.spark import parts
+from kdissect.spark.batches import Batches, columns_of
+from kdissect.spark.decode import disk, part_count, shuffle_segments, survey, with_unread
+from kdissect.spark.options import parse
+from kdissect.spark.planning import key_log_of
+from kdissect.spark.ranges import RANGE_BYTES
+from kdissect.stats.connection_log import ConnectionLog
+from kdissect.tables import spark_schema
+from kdissect.tables.export import CAPTURES, TOPIC_IDS, ExportJob
+from kdissect.tables.rows import RECORDS, TableRows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from kdissect.spark.parts import ReadResult
+
+_NOT_HERE = (
+    "table", "split", "lookback", "filesPerTask", "pushdown", "maxFilesPerTrigger", "ring", "maxFileAge",
+    "includeLast", "recursiveFileLookup",
+)  # fmt: skip
+"""Options of the data source that have no meaning for several tables, or outside of streams."""
+
+
+class Frames(dict[str, "DataFrame"]):
+    """Data frames by table.
+
+    Attributes:
+        warnings: problems of the captures.
+    """
+
+    def __init__(self, warnings: Sequence[str], stack: ExitStack) -> None:
+        super().__init__()
+        self.warnings = list(warnings)
+        self._stack = stack
+
+    def unpersist(self) -> None:
+        """Free the disks of the workers. The frames are of no use afterwards."""
+        self._stack.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.unpersist()
+
+
+def frames(
+    session: SparkSession,
+    captures: str | Sequence[str],
+    tables: Sequence[str],
+    *,
+    range_bytes: int = RANGE_BYTES,
+    **options: Any,
+) -> Frames:
+    """See ``kdissect.spark.frames``. ``range_bytes`` is the approximate size of the ranges."""
+    names = [captures] if isinstance(captures, str) else list(captures)
+    for option in _NOT_HERE:
+        if option.lower() in map(str.lower, options):
+            raise UsageError(f"option {option} is for the data source, not for frames()")
+    schemas = {name: StructType.fromJson(spark_schema.struct_type(columns_of(name))) for name in tables}
+    texts = {
+        name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()
+    }
+    parsed = replace(parse({**texts, "paths": json.dumps(names)}).for_batch, end_to_end=RECORDS in tables)
+    divided, cores = survey(session, parsed.paths, parsed.limits, range_bytes, selects=parsed.selects)
+    key_log = key_log_of(parsed, divided.pcapng_files)
+    parsed = replace(parsed, pcapng_files=divided.pcapng_files)
+    export = ExportOptions(Path(), PARQUET, tables=tuple(tables), bodies=parsed.bodies)
+    job = ExportJob(parsed, export, tuple(divided.paths), divided.first_ns, key_log)
+    count = parsed.parts or part_count(divided, cores)
+    with ExitStack() as stack:
+        shuffled = shuffle_segments(session, job, divided, count, stack)
+        read = with_unread(shuffled.read, divided)
+        if parsed.fail_on_data_loss and any(source.failed for source in read.sources):
+            raise CaptureError(next(iter(read.warnings)))
+        pack = partial(parts.pack_shuffled, job, shuffled.end_ns, shuffled.learned)
+        packed = shuffled.rows.mapInArrow(pack, parts.PACKED).persist(disk())
+        stack.callback(packed.unpersist)
+        result = Frames(read.warnings, stack.pop_all())
+        for name, schema in schemas.items():
+            if name == CAPTURES:
+                result[name] = session.createDataFrame(_captures(job, read), schema)
+                continue
+            columns = StructType.fromJson(spark_schema.struct_type(parts.packed_columns(job, name)))
+            frame = packed.where(packed.name == name).mapInArrow(parts.unpack, columns)
+            result[name] = _first_of_pairs(frame, schema) if name == TOPIC_IDS else frame
+        return result
+
+
+def _captures(job: ExportJob, read: ReadResult) -> pa.Table:
+    """The rows of ``captures``, which no part has."""
+    log = ConnectionLog(job.options.limits)
+    log.census = read.census
+    rows = TableRows((CAPTURES,), log, records_of(job.options), job.options.limits, every_connection=True)
+    batches = Batches({CAPTURES: columns_of(CAPTURES)})
+    batched = chain(batches.feed_rows(rows.close(read.sources, read.warnings)), batches.rest())
+    return pa.Table.from_batches([batch for _, batch in batched])
+
+
+def _first_of_pairs(frame: DataFrame, schema: StructType) -> DataFrame:
+    """The first row of each pair of topic ID and name, in the order of the whole input."""
+    pair, rest = schema.fieldNames()[:2], schema.fieldNames()[2:]
+    first = F.min(F.struct(*parts.PLACE, *rest)).alias("first")
+    return frame.groupBy(*pair).agg(first).select(*pair, "first.*").select(schema.fieldNames()).to(schema)
