@@ -1,6 +1,8 @@
 """Creates output files and directories safely.
 
-They may contain payloads and credentials, so only their owner can read them unless the user says otherwise.
+A file in an object store (``capture/stores.py``) is a temporary file on this machine until it is published.
+
+Files may contain payloads and credentials, so only their owner can read them unless the user says otherwise.
 Symbolic links are not followed: in a directory that others can write to, a link could point to any file of
 the user.
 """
@@ -12,8 +14,8 @@ import os
 import stat
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from tempfile import mkstemp
-from typing import TYPE_CHECKING, BinaryIO
+from tempfile import TemporaryFile, mkstemp
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,6 +24,11 @@ PRIVATE = 0o600
 """Permissions of a file unless the user says otherwise."""
 
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+
+
+def is_stored(path: Path) -> bool:
+    """Whether a path is the URL of a file or directory in an object store, see ``capture/stores.py``."""
+    return not isinstance(path, Path)
 
 
 def create(path: Path, mode: int = PRIVATE) -> BinaryIO:
@@ -35,6 +42,8 @@ def create(path: Path, mode: int = PRIVATE) -> BinaryIO:
     Raises:
         OSError: it cannot be created, or the path is a symbolic link.
     """
+    if is_stored(path):
+        return TemporaryFile()
     if (special := _special(path)) is not None:
         return special
     path.unlink(missing_ok=True)
@@ -51,6 +60,11 @@ def replacing(path: Path, mode: int = PRIVATE) -> Iterator[BinaryIO]:
     Raises:
         OSError: it cannot be created, or the path is a symbolic link.
     """
+    if is_stored(path):
+        with TemporaryFile() as file:
+            yield file
+            publish(file, path, path)
+        return
     if (special := _special(path)) is not None:
         with special:
             yield special
@@ -73,6 +87,10 @@ def publish(file: BinaryIO, unfinished: Path, path: Path) -> None:
         OSError: one of these failed.
     """
     file.flush()
+    if is_stored(path):
+        cast("Any", path).send(file)
+        file.close()
+        return
     os.fsync(file.fileno())
     file.close()
     unfinished.replace(path)
@@ -90,6 +108,8 @@ def make_folder(folder: Path, mode: int = PRIVATE, *, below: Path | None = None)
     Raises:
         OSError: it cannot be created, or there is a symbolic link below ``below``.
     """
+    if is_stored(folder):
+        return
     above = (folder, *folder.parents)
     for each in above[: 0 if below is None else above.index(below)]:
         if each.is_symlink():

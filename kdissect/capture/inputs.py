@@ -12,7 +12,7 @@ import os
 import re
 from glob import glob
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from kdissect.capture import stores
 from kdissect.capture.reader import is_capture
@@ -41,6 +41,16 @@ def local(name: str) -> str:
     if url["scheme"].lower() != "file":
         raise UsageError(f"{printable(name)} is a URL, which is not supported; use a local or mounted path")
     return re.sub("^/{2,}", "/", url["path"])
+
+
+def output_folder(name: str | Path) -> Path:
+    """The directory to write tables to, for a path or a URL.
+
+    Raises:
+        UsageError: it is a URL of another kind.
+    """
+    url = stores.normalized(str(stores.StorePath(name)))
+    return Path(local(str(name))) if url is None else cast("Path", stores.StorePath(url))
 
 
 def captures(

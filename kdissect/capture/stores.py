@@ -8,6 +8,8 @@
 Endpoints and credentials are in the environment variables that each store's own programs use; a URL must have
 none. The libraries retry requests that fail. An exception of theirs becomes an ``OSError`` of one line.
 
+Files are also written (``StorePath``): first on this machine, then sent as a whole.
+
 Holds a client for each bucket, and up to ``_MOST_AHEAD`` bytes of each open file.
 """
 
@@ -17,10 +19,13 @@ import errno
 import os
 import re
 import stat
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from fnmatch import fnmatchcase
 from functools import cache
+from pathlib import PurePosixPath
+from shutil import copyfileobj
+from tempfile import TemporaryFile
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self, cast
 
 from kdissect.errors import UsageError
@@ -34,6 +39,7 @@ _SCHEMES = {
 _URL = re.compile(
     rf"(?P<scheme>{'|'.join(_SCHEMES)})://(?P<place>[^/]*)/*(?P<path>.*)", re.DOTALL | re.IGNORECASE
 )
+_ONE_SLASH = re.compile(rf"^({'|'.join(_SCHEMES)}):/+", re.IGNORECASE)
 _PARAMETERS = re.compile(r"\?[\w-]+=.*", re.DOTALL)
 """The end of a signed URL."""
 _AWS_ERROR = re.compile(r"AWS Error (?P<code>[A-Z_]+) during \w+ operation: *(?P<detail>[^;\n]*)")
@@ -226,6 +232,93 @@ class _StoreFile:
         if self._status.size != self._size or before not in (None, self._status) or not data:
             raise OSError(errno.EIO, "was replaced by another file while being read")
         return data
+
+
+class StorePath(PurePosixPath):
+    """The URL of a file or directory, with those methods of ``pathlib.Path`` that writers of tables use."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return _ONE_SLASH.sub(r"\1://", super().__str__())
+
+    def resolve(self) -> Self:
+        return self
+
+    absolute = resolve
+
+    def as_uri(self) -> str:
+        """The URL as Spark and Hadoop know it."""
+        return re.sub("^s3://", "s3a://", str(self))
+
+    def stat(self) -> os.stat_result:
+        """Only the size is known."""
+        return os.stat_result((0, 0, 0, 0, 0, 0, status(str(self)).size or 0, 0, 0, 0))
+
+    def exists(self) -> bool:
+        try:
+            return status(str(self)) is not None
+        except FileNotFoundError:
+            return False
+
+    def is_file(self) -> bool:
+        return self.exists() and status(str(self)).size is not None
+
+    def is_dir(self) -> bool:
+        return self.exists() and status(str(self)).size is None
+
+    def is_symlink(self) -> bool:
+        return False
+
+    def iterdir(self) -> Iterator[Self]:
+        return map(type(self), listing(str(self), is_recursive=False))
+
+    def rglob(self, _: str) -> Iterator[Self]:
+        """All files and directories below."""
+        return map(type(self), listing(str(self)))
+
+    def glob(self, pattern: str) -> Iterator[Self]:
+        return map(type(self), matching(f"{self}/{pattern}"))
+
+    def read_text(self, encoding: str = "utf-8") -> str:
+        with open_file(str(self)) as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(0)
+            return file.read(size).decode(encoding)
+
+    def touch(self) -> None:
+        with TemporaryFile() as file:
+            self.send(file)
+
+    def unlink(self, *, missing_ok: bool = True) -> None:  # noqa: ARG002  (S3 does not know)
+        address = _address(str(self))
+        with suppress(FileNotFoundError), _one_line_errors():
+            address.client.delete_file(address.path)
+
+    def rmdir(self) -> None:
+        """Do nothing: a directory without files is none."""
+
+    def send(self, file: IO[bytes]) -> None:
+        """Write the file with this content. It appears when it is complete.
+
+        Raises:
+            OSError: the store did not take it.
+        """
+        address, size = _address(str(self)), file.seek(0, os.SEEK_END)
+        file.seek(0)
+        try:
+            with (
+                _one_line_errors(),
+                address.client.open_output_stream(address.path, compression=None) as stream,
+            ):
+                copyfileobj(file, stream, _MOST_AHEAD)
+            is_there = status(str(self)).size == size
+        except OSError:
+            with suppress(OSError):
+                self.unlink()  # the client may have sent the beginning
+            raise
+        if not is_there:
+            raise OSError(errno.EIO, "has another size than what was written")
 
 
 def _status(info: Any) -> Status:

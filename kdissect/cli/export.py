@@ -17,6 +17,7 @@ from kdissect.cli.parallel_run import ParallelRun, jobs_option, open_parallel_ru
 from kdissect.cli.run import Query, open_run
 from kdissect.cli.terminal import FAILED, warn
 from kdissect.errors import KdissectError, UnexpectedError
+from kdissect.files import is_stored
 from kdissect.query.records import records_of
 from kdissect.stats.connection_log import ConnectionLog
 from kdissect.tables import manifest
@@ -163,7 +164,8 @@ def _find_failing_capture(query: Query, tables: ExportOptions, error: Unexpected
         The error of that capture; ``error`` if each capture can be exported on its own.
     """
     for path in sorted(query.paths, key=lambda path: path != error.capture):
-        parent = tables.folder if tables.folder.is_dir() else None
+        is_here = not is_stored(tables.folder) and tables.folder.is_dir()
+        parent = tables.folder if is_here else None
         with TemporaryDirectory(prefix=".trial-", dir=parent) as folder:
             single_query = replace(query, paths=(path,), no_progress=True)
             single_tables = replace(tables, folder=Path(folder))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from kdissect.cli.options import combine, mode_option, to_local
+from kdissect.capture.inputs import output_folder
+from kdissect.cli.options import combine, mode_option
 from kdissect.cli.terminal import warn
 from kdissect.errors import UsageError
 from kdissect.files import PRIVATE
@@ -25,6 +25,7 @@ from kdissect.tables.values import timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     from kdissect.cli.options import Command
     from kdissect.cli.run import Run
@@ -62,6 +63,18 @@ def to_rotation(text: str) -> tuple[str, int]:
     if count < MIN_ROTATED_BYTES:
         raise click.BadParameter(too_small)
     return "bytes", count
+
+
+def _to_folder(_: click.Context, parameter: click.Parameter, text: str) -> Path:
+    """The directory for tables.
+
+    Raises:
+        click.BadParameter: the string is a URL of another kind than those of object stores.
+    """
+    try:
+        return output_folder(text)
+    except UsageError as error:
+        raise click.BadParameter(str(error), param=parameter) from None
 
 
 def _to_tables(text: str) -> tuple[str, ...]:
@@ -162,9 +175,9 @@ def export_options(form: str = JSONL) -> Callable[[Command], Command]:
             "folder",
             required=True,
             type=click.Path(),
-            callback=to_local,
+            callback=_to_folder,
             metavar="DIR",
-            help="Directory for the tables; created if it does not exist.",
+            help="Directory for the tables, or its URL in an object store; created if it does not exist.",
         ),
         click.option(
             "--records",
@@ -194,7 +207,7 @@ def take_export(options: dict[str, Any], rotated_ns: int | None = None) -> Expor
     if options.pop("with_records"):
         tables = (*(tables or DEFAULT_TABLES), RECORDS)
     return ExportOptions(
-        Path(options.pop("folder")),
+        output_folder(options.pop("folder")),
         options.pop("form") or JSONL,
         options.pop("compression"),
         tables,

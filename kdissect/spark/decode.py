@@ -23,7 +23,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from operator import attrgetter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
@@ -52,6 +51,7 @@ from kdissect.tables.values import timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
+    from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -142,7 +142,7 @@ def decode(
         OutputError: the tables cannot be written, or workers wrote them to their own disks.
         SparkError: a worker does not see the captures that this process sees.
     """
-    folder = Path(inputs.local(str(export.folder)))
+    folder = inputs.output_folder(export.folder)
     tables = tables_of(export)
     options = replace(options, end_to_end=RECORDS in tables)
     notes = filter_of(options).notes  # fails here rather than in every task

@@ -25,7 +25,7 @@ from kdissect import __version__
 from kdissect.capture import stores
 from kdissect.capture.inputs import STDIN
 from kdissect.errors import OutputError
-from kdissect.files import create, make_folder, publish
+from kdissect.files import create, make_folder, publish, replacing
 from kdissect.phrases import many
 from kdissect.tables import spark_schema
 from kdissect.tables.table_files import (
@@ -211,7 +211,7 @@ def begin(
         make_folder(folder / FOLDER, files.mode, below=folder.parent)
         write(folder, files, form, job, {"complete": False, **end})  # first: it marks the directory as ours
         for name, text in texts.items():
-            with create(folder / FOLDER / name, files.mode) as file:
+            with replacing(folder / FOLDER / name, files.mode) as file:
                 file.write(text.encode())
     except OSError as error:
         raise cannot_write(folder, error) from None

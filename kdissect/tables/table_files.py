@@ -23,7 +23,7 @@ import zstandard
 
 from kdissect.errors import OutputError
 from kdissect.exchanges.partition_records import DecodedBatch
-from kdissect.files import PRIVATE, create, make_folder, publish
+from kdissect.files import PRIVATE, create, is_stored, make_folder, publish
 from kdissect.model import Exchange
 from kdissect.tables.lines import JsonLines, RecordValues
 from kdissect.tables.values import json_line
@@ -340,7 +340,7 @@ def file_number(path: Path) -> int:
 def row_files(folder: Path) -> Iterator[Path]:
     """The files of rows in a table's directory, finished or not, including those in partitions."""
     for path in sorted(folder.iterdir()):
-        if path.is_dir() and not path.is_symlink() and _PARTITION.fullmatch(path.name):
+        if _PARTITION.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
             yield from row_files(path)
         elif _ROW_FILE.fullmatch(path.name):
             yield path
@@ -508,7 +508,8 @@ LOCK = ".kdissect.lock"
 
 @contextmanager
 def locked(folder: Path, mode: int = PRIVATE) -> Iterator[None]:
-    """Lock a directory; it is created if it does not exist, and removed again if it stays empty.
+    """Lock a directory, unless it is in a store; it is created if it does not exist, and removed again if it
+    stays empty.
 
     Args:
         folder: to write to.
@@ -517,6 +518,9 @@ def locked(folder: Path, mode: int = PRIVATE) -> Iterator[None]:
     Raises:
         OutputError: another program has locked it, or it cannot be written to.
     """
+    if is_stored(folder):  # a store has no locks
+        yield
+        return
     path = folder / LOCK
     is_new = not folder.exists()
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import os
 import sys
 from collections import Counter
@@ -15,7 +16,7 @@ import pytest
 import zstandard
 
 from kdissect.capture import stores
-from kdissect.capture.inputs import captures
+from kdissect.capture.inputs import captures, output_folder
 from kdissect.capture.reader import open_capture
 from kdissect.cli.terminal import FAILED, OK, USAGE
 from kdissect.errors import CaptureError, UsageError
@@ -92,6 +93,79 @@ def test_exports_have_the_same_rows(
     bucket.put(SAMPLE.name, SAMPLES["kafka-4-quota.pcap.gz"].read_bytes())
     replaced = run(capsys, "export", "--rotate", "1GB", url, "-o", str(tmp_path / "store"))
     assert "made from other captures" in replaced.err
+
+
+@pytest.mark.parametrize(
+    "options", [("-j", "1"), ("-j", "2", "--partition-by", "date", "--format", "parquet")]
+)
+def test_tables_are_written_to_a_store(
+    options: tuple[str, ...], bucket: Bucket, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folder = f"{bucket.url}/tables"
+    done = run(capsys, "export", *options, str(SAMPLE), "-o", folder)
+    expected = run(capsys, "export", *options, str(SAMPLE), "-o", str(tmp_path))
+    assert (done.status, expected.status) == (OK, OK)
+    assert f"written to {folder}; rows: {rows_in(expected.err)}" in done.err
+    names = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    written = {
+        path.removeprefix(f"{folder}/"): path for path, known in stores.listing(folder).items() if known.size
+    }
+    assert written.keys() == names
+    for name in names:
+        if "manifest" in name:
+            assert json.loads(stores.StorePath(written[name]).read_text())["complete"]
+        elif name.endswith("create_table.sql"):
+            assert folder.replace("s3:", "s3a:") in stores.StorePath(written[name]).read_text()
+        else:
+            with stores.open_file(written[name]) as file:
+                assert file.read(1 << 30) == (tmp_path / name).read_bytes(), name
+    assert "already" in run(capsys, "export", *options, str(SAMPLE), "-o", folder).err
+    other = ("export", str(SAMPLES["kafka-4-quota.pcap.gz"]), "-o", folder.replace("s3:", "s3a:"))
+    assert "made from other captures" in run(capsys, *other).err
+    assert run(capsys, *other, "--tables", "groups", "--overwrite").status == OK
+    left = {
+        path.removeprefix(f"{folder}/").split("/")[0]
+        for path, known in stores.listing(folder).items()
+        if known.size
+    }
+    assert left == {"groups"}
+
+
+def test_a_store_that_refuses_tables(
+    server: tuple[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    use(server[0], monkeypatch)
+    done = run(capsys, "export", str(SAMPLE), "-o", "s3://no-such-bucket/tables")
+    assert done.status == USAGE
+    assert done.err.startswith("kdissect: cannot write to s3://no-such-bucket/tables")
+    assert done.err.count("\n") == 1
+    assert SECRET not in done.err
+
+
+def test_an_export_that_fails_leaves_no_files_and_an_incomplete_manifest(
+    bucket: Bucket, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send = stores.StorePath.send
+
+    def failing(self: stores.StorePath, file: Any) -> None:
+        if "/exchanges/part-" in str(self):
+            send(self, io.BytesIO(b"the beginning"))
+            self.unlink()
+            raise OSError(5, "connection reset")
+        send(self, file)
+
+    monkeypatch.setattr(stores.StorePath, "send", failing)
+    folder = f"{bucket.url}/tables"
+    done = run(capsys, "export", str(SAMPLE), "-o", folder)
+    assert done.status == USAGE
+    assert "connection reset" in done.err
+    assert not [path for path in stores.listing(folder) if "exchanges/part-" in path]
+    manifest = stores.StorePath(f"{folder}/exchanges/_kdissect/manifest.json")
+    assert not json.loads(manifest.read_text())["complete"]
+    monkeypatch.undo()
+    use(bucket.endpoint, monkeypatch)
+    assert run(capsys, "export", str(SAMPLE), "-o", folder).status == OK
+    assert json.loads(manifest.read_text())["complete"]
 
 
 def test_worker_processes_open_it_again(bucket: Bucket, capsys: pytest.CaptureFixture[str]) -> None:
@@ -369,9 +443,31 @@ def test_spark_decodes_from_a_store(
     options = ("--format", "parquet", "--tables", "exchanges,records,connections")
     expected = run(capsys, "export", *options, *map(str, SAMPLES.values()), "-o", str(tmp_path / "export"))
     command = ("spark", "decode", *options, "--split", split, "--master", "local[2]")
-    _, err = spawn(*command, f"{bucket.url}/*", "-o", str(tmp_path / "decode")).communicate(timeout=600)
+    folder = f"{bucket.url}-tables"
+    _, err = spawn(*command, f"{bucket.url}/*", "-o", folder).communicate(timeout=600)
     assert "exchanges" in rows_in(expected.err)
     assert rows_in(err.decode()) == rows_in(expected.err)
+    manifest = json.loads(stores.StorePath(f"{folder}/exchanges/_kdissect/manifest.json").read_text())
+    assert manifest["complete"]
+    assert {f"{folder}/exchanges/{file['path']}" for file in manifest["files"]} <= stores.listing(
+        folder
+    ).keys()
+
+
+def test_a_worker_writes_to_a_store(bucket: Bucket, tmp_path: Path) -> None:
+    pytest.importorskip("pyspark")
+    from kdissect.options import ExportOptions
+    from kdissect.spark.decode import decode
+    from tests.spark.test_decode import Workers
+
+    url, workers = bucket.put("x.pcap", SAMPLE.read_bytes()), Workers()
+    done = [
+        decode(workers, [url], ExportOptions(folder), split="single")  # type: ignore[arg-type]
+        for folder in (output_folder(f"{bucket.url}/tables"), tmp_path)
+    ]
+    assert done[0].rows == done[1].rows
+    assert (done[0].files, done[0].complete) == (done[1].files, True)
+    assert not [path for path in stores.listing(bucket.url) if ".kdissect" in path]
 
 
 def rows_in(report: str) -> str:

@@ -102,16 +102,16 @@ def test_every_criterion_is_an_option() -> None:
         ("spark", "decode", "x.pcap", "-o"),
     ],
 )
-def test_nothing_is_written_to_a_url(
+def test_nothing_is_written_to_other_urls(
     command: tuple[str, ...],
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    done = run(capsys, *command, "s3a://bucket/tables")
+    done = run(capsys, *command, "dbfs:/tables")
     assert done.status == USAGE
-    assert "s3a://bucket/tables is a URL, which is not supported; use a local or mounted path" in done.err
+    assert "dbfs:/tables is a URL, which is not supported; use a local or mounted path" in done.err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -261,11 +261,11 @@ def test_a_capture_may_grow_meanwhile(tmp_path: Path) -> None:
     assert decode(workers, [str(capture)], parquet(tmp_path / "out")).packets == len(packets_of("quickstart"))
 
 
-def test_a_url_is_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_urls_are_no_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     unused: Any = None
     with pytest.raises(UsageError, match="is a URL"):
-        decode(unused, [str(SAMPLES["quickstart"])], parquet(Path("s3a://bucket/tables")))
+        decode(unused, [str(SAMPLES["quickstart"])], parquet(Path("dbfs:/tables")))
 
 
 @pytest.mark.deep
