@@ -66,7 +66,7 @@ def decoded(
     read = decode._read(job, stats, skipped)
     end_ns = read.census.span_ns[1] if read.census.span_ns else 0
     learned = [_only(parts.learn_shuffled(job, end_ns, part)) for part in divided]
-    write = partial(parts.write_shuffled, job, end_ns, decode._merged(job, learned))
+    write = partial(parts.write_shuffled, job, end_ns, decode._merged(job, [facts for facts, _ in learned]))
     written = [_only(write(part)) for part in divided if part]
     assert not list(write([]))
     return finished(job, "shuffle", names, written, read, capture_ranges)

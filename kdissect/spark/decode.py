@@ -72,6 +72,7 @@ SHUFFLE_TASKS = 16
 (docs/decisions/shards-or-a-shuffle.md)."""
 _DEFAULT = Options()
 _SHARED_STORAGE = "DIR must be on storage shared by the driver and all workers"
+_LEAST_TASKS = 1000  # that read ranges; files may be small and many
 _SPREAD = 10_000  # rows that Spark divides among all cores
 _BATCH_BYTES = 8 * MIB
 _BATCH_LIMIT = "spark.sql.execution.arrow.maxBytesPerBatch"
@@ -220,7 +221,8 @@ def shuffle_segments(
     """Read the captures, and shuffle their segments into ``count`` parts."""
     ranges = divided.ranges
     read_ranges = partial(shuffle.read_ranges, ranges, divided.files, count, job.options.limits)
-    rows = session.range(0, len(ranges), 1, len(ranges)).mapInArrow(read_ranges, shuffle.COLUMNS)
+    tasks = min(len(ranges), max(_LEAST_TASKS, divided.bytes // RANGE_BYTES))
+    rows = session.range(0, len(ranges), 1, tasks).mapInArrow(read_ranges, shuffle.COLUMNS)
     rows = _sorted(rows, count, stack)
     stats = [from_json(row.data) for row in rows.where(rows.part == count).select("data").collect()]
     rows = rows.where(rows.part < count)
@@ -230,8 +232,10 @@ def shuffle_segments(
     read = _read(job, stats, skipped)
     span_ns = read.census.span_ns
     end_ns = 0 if span_ns is None else span_ns[1]
-    learned = _merged(job, _run_tasks(rows, partial(parts.learn_shuffled, job, end_ns)))
-    return Shuffled(rows, end_ns, learned, read)
+    learned = _run_tasks(rows, partial(parts.learn_shuffled, job, end_ns))
+    if (uneven := shuffle.ConnectionBytes.of(load for _, load in learned).warning) is not None:
+        read.warnings.append(uneven)
+    return Shuffled(rows, end_ns, _merged(job, [facts for facts, _ in learned]), read)
 
 
 def _sorted(rows: DataFrame, count: int, stack: ExitStack) -> DataFrame:

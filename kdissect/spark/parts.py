@@ -166,11 +166,12 @@ def write_shard(
 
 
 def learn_shuffled(job: ExportJob, end_ns: int, batches: Iterable[Any]) -> Iterator[Any]:
-    """Yield the ``LearnedFacts`` of a part of a shuffle."""
+    """Yield the ``LearnedFacts`` and the ``ConnectionBytes`` of a part of a shuffle."""
     facts = LearnedFacts(job.options.limits, job.options.names)
-    for dissection in _alone(job, SortedRows(batches, job.paths), end_ns):
+    rows = SortedRows(batches, job.paths)
+    for dissection in _alone(job, rows, end_ns):
         dissection.learn(facts)
-    yield _row(facts)
+    yield _row((facts, rows.load))
 
 
 def write_shuffled(

@@ -34,7 +34,7 @@ from kdissect.limits import KIB, MIB, Limits
 from kdissect.model import Interface, Segment
 from kdissect.net.ip import INCOMPLETE, Datagram, Fragment
 from kdissect.net.link import ETHERNET
-from kdissect.net.tcp import Segments, connection_key, reversed_ends
+from kdissect.net.tcp import Segments, connection_key, endpoints, reversed_ends
 from kdissect.spark.ranges import open_range
 from kdissect.spark.values import known, to_json
 from kdissect.stats.survey import Census, FileCount
@@ -81,6 +81,8 @@ _FRAGMENT_BYTES, _FRAGMENTS_BYTES = 16 * MIB, 64 * MIB
 """Limits of incomplete datagrams, in a range and in the driver for all ranges; usually there are few."""
 _FRAGMENT_COST = 256
 """Memory of a fragment in addition to its payload, in bytes."""
+
+_LEAST_UNEVEN_BYTES = 128 * MIB  # takes a task about a minute
 
 _new = tuple.__new__  # half the time of calling the class of a named tuple
 
@@ -359,12 +361,43 @@ class Bundle(NamedTuple):
             begin = end
 
 
+@known
+class ConnectionBytes(NamedTuple):
+    """Payload bytes of connections, together and of the largest one."""
+
+    total_bytes: int = 0
+    most_bytes: int = 0
+    largest: bytes = b""
+
+    @classmethod
+    def of(cls, loads: Iterable[ConnectionBytes]) -> ConnectionBytes:
+        """That of all connections together."""
+        known_loads = list(loads)
+        _, most_bytes, largest = max(known_loads, key=attrgetter("most_bytes"), default=cls())
+        return cls(sum(each.total_bytes for each in known_loads), most_bytes, largest)
+
+    @property
+    def warning(self) -> str | None:
+        """What is wrong if one connection has more than half of the bytes of a large input."""
+        if self.total_bytes < _LEAST_UNEVEN_BYTES or 2 * self.most_bytes <= self.total_bytes:
+            return None
+        first, second = endpoints(self.largest)
+        percent = 100 * self.most_bytes // self.total_bytes
+        return f"{first} - {second} has {percent} % of all bytes, which one task dissects alone"
+
+
 class SortedRows:
-    """The rows of a part, sorted by Spark."""
+    """The rows of a part, sorted by Spark.
+
+    Attributes:
+        load: what was read of them.
+    """
 
     def __init__(self, batches: Iterable[Any], paths: Sequence[str]) -> None:
         self._batches = batches
         self._interfaces = [Interface(path, 0, ETHERNET) for path in paths]
+        self._current, self._current_bytes = b"", 0
+        self.load = ConnectionBytes()
 
     def connections(self) -> Iterator[Iterator[Segment]]:
         """The segments of each pair of ends, which must be consumed before the next pair is requested."""
@@ -375,6 +408,13 @@ class SortedRows:
         for batch in self._batches:
             columns = (batch.column(name).to_pylist() for name in SCHEMA.names[1:])
             for connection, clock_ns, end_ns, rank, number, heads, data in zip(*columns, strict=True):
+                if connection != self._current:
+                    self._current, self._current_bytes = connection, 0
+                self._current_bytes += len(data)
+                total, most, largest = self.load
+                if self._current_bytes > most:
+                    most, largest = self._current_bytes, connection
+                self.load = ConnectionBytes(total + len(data), most, largest)
                 yield Bundle(connection, (clock_ns, rank, number), end_ns, heads, data)
 
     def _in_order(self, bundles: Iterator[Bundle]) -> Iterator[Segment]:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 from base64 import b64decode, b64encode
 from collections import Counter
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kdissect.capture.source import FileFormat, InterfaceStatistics, Source
 from kdissect.capture.stores import Status
 from kdissect.exchanges.learned import LearnedFacts, Listeners
-from kdissect.limits import Limits
+from kdissect.limits import DEFAULT, Limits
 from kdissect.model import Endpoint, Interface, Packet
 from kdissect.net.ip import Datagram, Fragment
 from kdissect.query.filters import FilterNotes
@@ -78,6 +79,9 @@ def _plain(value: Any) -> Any:
         return [name, b64encode(value).decode("ascii")]
     if isinstance(value, Path):
         return ["Path", str(value)]
+    if cls is Limits:  # a task returns several per file
+        changed = ((each.name, getattr(value, each.name), each.default) for each in fields(Limits))
+        return [name, [[key, _plain(own)] for key, own, default in changed if own != default]]
     if _CLASSES.get(name) is not cls:
         raise TypeError(f"{cls.__module__}.{name} is not in {__name__}")
     if issubclass(cls, tuple):
@@ -98,6 +102,8 @@ def _value(plain: Any) -> Any:
     if name == "Path":
         return Path(content)
     cls = _CLASSES[name]
+    if cls is Limits:
+        return Limits(**{key: _value(each) for key, each in content}) if content else DEFAULT
     if issubclass(cls, tuple):
         return tuple.__new__(cls, map(_value, content))
     result = object.__new__(cls)

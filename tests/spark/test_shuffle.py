@@ -8,12 +8,12 @@ import pytest
 
 from kdissect.capture.reader import open_capture
 from kdissect.errors import CaptureError
-from kdissect.limits import DEFAULT
+from kdissect.limits import DEFAULT, MIB
 from kdissect.model import Interface, Segment
-from kdissect.net.tcp import Segments, endpoints, reversed_ends
+from kdissect.net.tcp import Segments, connection_key, endpoints, reversed_ends
 from kdissect.spark import shuffle
 from kdissect.spark.ranges import find_ranges
-from kdissect.spark.shuffle import SCHEMA, Bundle, SortedRows, bundled, read_ranges
+from kdissect.spark.shuffle import SCHEMA, Bundle, ConnectionBytes, SortedRows, bundled, read_ranges
 from tests.disguises import NETWORKS, in_two_files
 from tests.segments import ETHERNET
 from tests.shuffling import cut_up, shuffled
@@ -221,3 +221,31 @@ def test_ranges_are_requested_by_index() -> None:
     assert [batch for batch in batches if batch["heads"][0].as_py()] == [
         batch for batch in expected_batches if batch["heads"][0].as_py()
     ]
+
+
+def test_a_connection_with_most_of_the_bytes_is_reported() -> None:
+    one, other = (connection_key(bytes([10, 0, 0, host, 10, 0, 0, 9, 156, host, 35, 132])) for host in (1, 2))
+    rows = [
+        {
+            "part": 0,
+            "connection": key,
+            "clock_ns": 0,
+            "end_ns": 0,
+            "rank": 0,
+            "number": 0,
+            "heads": b"",
+            "data": data,
+        }
+        for key, data in ((one, bytes(3 * MIB)), (other, bytes(MIB)), (other, bytes(MIB)))
+    ]
+    sorted_rows = SortedRows(pa.Table.from_pylist(rows, SCHEMA).to_batches(), [""])
+    assert len(list(sorted_rows._bundles())) == 3
+    assert sorted_rows.load == ConnectionBytes(5 * MIB, 3 * MIB, one)
+    assert sorted_rows.load.warning is None  # too small to matter
+    assert (
+        ConnectionBytes.of([sorted_rows.load] * 100).warning is None
+    )  # 300 MB of 500, but of as many connections
+    assert ConnectionBytes.of(
+        [ConnectionBytes(50 * MIB, 50 * MIB, other), ConnectionBytes(150 * MIB, 120 * MIB, one)]
+    ).warning == ("10.0.0.1:39937 - 10.0.0.9:9092 has 60 % of all bytes, which one task dissects alone")
+    assert ConnectionBytes.of([]).warning is None
