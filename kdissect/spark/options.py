@@ -131,8 +131,9 @@ OPTIONS = {
         "files are not paired with earlier ones. [false]"
     ),
     "failOnDataLoss": (
-        "Streams: fail if a file was removed before it was read, arrived too late, or grew after it was "
-        "read; if false, log a warning on the driver. [true]"
+        "Fail if an I/O error ends the reading of a file; streams also if a file was removed before it was "
+        "read, arrived too late, or grew after it was read. If false, log a warning on the driver, or add it "
+        "to the table `captures`. [true]"
     ),
 }
 """Every option and its help text."""

@@ -51,12 +51,16 @@ class OwnExchanges:
         part: what the task reads.
         log: log of the connections. It gets the anomalies after a connection's last exchange only if the
             connection ends in one of the task's own files.
+
+    Attributes:
+        failures: files whose reading was ended by an I/O error.
     """
 
     def __init__(self, part: Part, log: ConnectionLog) -> None:
         self._part = part
         self._log = log
         self._capture: str | None = None
+        self.failures: list[str] = []
         self._exchanges: set[Exchange] = set()
         self._recognized: set[str] = set()  # connections
         self._closed: list[str] = []  # connections that ended since the last exchange
@@ -69,9 +73,12 @@ class OwnExchanges:
         for path in self._part.paths:
             self._capture, latest_ns = path, 0
             with suppress(CaptureError), open_capture(path, limits=limits) as capture:
-                for block in cast("Iterator[PacketBlock]", capture.packet_blocks()):  # it is one file
-                    latest_ns = max(latest_ns, block.times_ns[1])
-                    yield block
+                try:
+                    for block in cast("Iterator[PacketBlock]", capture.packet_blocks()):  # it is one file
+                        latest_ns = max(latest_ns, block.times_ns[1])
+                        yield block
+                finally:
+                    self.failures += [path] if capture.failed else []
             # Every task that reads this file notices the deadlines that have passed by its end here.
             yield IdleTick(latest_ns - limits.reorder_window_ns)
         if not self._part.is_last:

@@ -64,15 +64,32 @@ def read(
 
 def _of_all(part: Part, options: SourceOptions, batches: TableBatches) -> Iterator[tuple[str, Any]]:
     """The rows of all files of a part, whose packets are merged by time."""
+    failures: list[str] = []
     try:
         with open_capture(*part.paths, limits=options.limits) as capture:
             yield from _of_capture(capture, part, options, batches)
+            failures = [source.name for source in capture.sources if source.failed]
     except (
         CaptureError
     ) as error:  # no capture of this part can be read; plan() raises if no capture at all can
         with suppress(CaptureError):
             sources = [Source(path, options.limits) for path in part.paths]
             yield from batches.close(sources if options.table == "captures" else (), [str(error)])
+    _check_read(failures, options)
+
+
+def _check_read(failures: Sequence[str], options: SourceOptions) -> None:
+    """Fail the task, so that Spark repeats it, if files could not be read to their ends.
+
+    Args:
+        failures: the files for which an I/O error, not damage, is the reason.
+        options: of the data source.
+
+    Raises:
+        CaptureError: there are some, and data loss matters.
+    """
+    if failures and options.fail_on_data_loss:
+        raise CaptureError(f"cannot read all of {', '.join(failures)}; failOnDataLoss=false ignores that")
 
 
 def _of_capture(
@@ -97,6 +114,7 @@ def _of_own(part: Part, options: SourceOptions, batches: TableBatches) -> Iterat
     dissection = Dissection(own.packets(options.limits), options, **settings)
     yield from _selected(dissection.in_order(own.watch(dissection.steps())), part, options, batches, own)
     yield from batches.close()
+    _check_read(own.failures, options)
 
 
 def _settings(part: Part, batches: TableBatches) -> dict[str, Any]:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kdissect.capture import stores
+from kdissect.errors import CaptureError
 from kdissect.options import WHOLE, WINDOW
 from kdissect.spark.options import FILES, parse
 from kdissect.spark.planning import plan
@@ -24,6 +26,7 @@ from tests.growing import KINDS, packets
 from tests.late import late, late_packets
 from tests.rings import packets_of, pieces, write
 from tests.sources import BY_FILE, rows
+from tests.spark.test_parts import Failing
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -171,3 +174,21 @@ def test_an_empty_file_in_a_folder_has_a_row(tmp_path: Path) -> None:
     (row,) = (text for text in capture_rows if "lost.pcap" in text)
     assert "neither pcap nor pcapng; it is empty" in row
     assert capture_rows.total() == 2
+
+
+@pytest.mark.parametrize("split", ["none", "connections", "files"])
+def test_an_io_error_ends_the_query(split: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Damage does not: ``test_a_sample_that_was_damaged``."""
+    pieces(packets_of(ROOT / "samples" / "quickstart.pcap"), tmp_path, 2)
+    complete = rows(tmp_path, "exchanges", split=split, parts="2")
+    last = max(tmp_path.iterdir())
+    opened = stores.open_file
+    most = last.stat().st_size * 3 // 4
+    monkeypatch.setattr("kdissect.capture.source.FILE_BLOCK_BYTES", 4096)
+    monkeypatch.setattr(
+        stores, "open_file", lambda name: Failing(name, most) if name == str(last) else opened(name)
+    )
+    with pytest.raises(CaptureError, match=rf"^cannot read all of {last}; failOnDataLoss=false ignores that"):
+        rows(tmp_path, "exchanges", split=split, parts="2")
+    some = rows(tmp_path, "exchanges", split=split, parts="2", failOnDataLoss="false")
+    assert 0 < some.total() < complete.total()
