@@ -19,7 +19,7 @@ def register(spark: SparkSession) -> None:
     ``spark-submit``, a notebook or Spark Connect.
 
     Workers on this machine run this Python, unless ``PYSPARK_PYTHON`` is set. Those on other machines get
-    this kdissect; what it depends on must be installed there.
+    this kdissect, unless they have the same version; what it depends on must be installed there.
     """
     from kdissect.spark import session  # not needed by workers, which import this package, too
 

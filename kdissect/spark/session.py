@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
+from kdissect import __version__
 from kdissect.children import python_environment
 from kdissect.errors import OutputError, SparkError
 from kdissect.phrases import size
@@ -225,6 +226,9 @@ def _workers_environment(place: SparkTarget) -> Iterator[None]:
                 os.environ[name] = before[name]
 
 
+_SPREAD = 1000  # rows that Spark divides among all cores
+
+
 def register(spark: Any) -> None:
     """See ``kdissect.spark.register``."""
     from pyspark.sql import SparkSession
@@ -232,13 +236,35 @@ def register(spark: Any) -> None:
     from kdissect.spark.datasource import KdissectSource
 
     if not isinstance(spark, SparkSession):  # but the one of Spark Connect
-        spark.addArtifacts(_zip(), pyfile=True)
+        if not _is_installed(spark):
+            spark.addArtifacts(_zip(), pyfile=True)
     elif SparkTarget(spark.sparkContext.master).is_embedded:
         if "PYSPARK_PYTHON" not in os.environ:  # Spark would run the first python3 on the PATH
             spark.sparkContext.pythonExec = sys.executable
-    elif not Path(__file__).parents[2].is_file():  # from a zip, which spark-submit has sent
+    elif not Path(__file__).parents[2].is_file() and not _is_installed(
+        spark
+    ):  # a zip was sent by spark-submit
         spark.sparkContext.addPyFile(_zip())
     spark.dataSource.register(KdissectSource)  # Spark finds it by itself only if it is installed
+
+
+def _is_installed(spark: Any) -> bool:
+    """Whether all workers have this version of kdissect. A zip would hide it, and the native core with it."""
+
+    def versions(batches: Any) -> Any:  # is pickled as a whole, because workers may not have this module
+        from importlib.metadata import PackageNotFoundError, version
+
+        import pyarrow as pa
+
+        for batch in batches:
+            try:
+                installed = version("kdissect")
+            except PackageNotFoundError:
+                installed = ""
+            yield pa.RecordBatch.from_pydict({"version": [installed] * batch.num_rows})
+
+    rows = spark.range(_SPREAD).mapInArrow(versions, "version string").distinct().collect()
+    return {row[0] for row in rows} == {__version__}
 
 
 def _zip() -> str:

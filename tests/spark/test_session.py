@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kdissect.errors import SparkError
+from kdissect.spark import session as module
 from kdissect.spark.session import SETTINGS, SparkTarget, session
 from tests.spark.installed import without
 
@@ -208,3 +209,12 @@ def test_workers_import_nothing_from_the_current_folder(spark: SparkSession, tmp
     )
     assert done.returncode == 0, done.stderr
     assert not (tmp_path / "ran").exists()
+
+
+def test_a_zip_does_not_hide_the_kdissect_that_workers_have(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would hide the native core, too. Another version has other columns."""
+    assert module._is_installed(spark)
+    monkeypatch.setattr(module, "__version__", "0.0.0")
+    assert not module._is_installed(spark)
