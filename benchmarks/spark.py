@@ -127,7 +127,7 @@ def decoding(split: str, count: int, tables: Path, runs: int, captures: Sequence
     with session(SparkTarget(master=f"local[{count}]")) as spark:
         for _ in range(runs + 1):
             export = ExportOptions(tables, PARQUET)
-            done = decode(spark, list(map(str, captures)), export, split=split, overwrite=True)
+            done = decode(spark, list(map(str, captures)), export, strategy=split, overwrite=True)
             seconds = time.perf_counter() - began
             result = [seconds, seconds * count, sum(done.rows.values()), done.rows["exchanges"]]
             print(json.dumps(result), flush=True)

@@ -37,7 +37,7 @@ COMMON = {
         "check": "-d --port --json --max-rows --fail",
         "export": "-d --topic --where --since --output --format --tables --records --bodies --overwrite "
         "--jobs",
-        "spark decode": "-d --topic --where --output --format --tables --records --split --master "
+        "spark decode": "-d --topic --where --output --format --tables --records --strategy --master "
         "--overwrite",
         "spark report": "--report --by --interval --max-rows --json --sketches --master",
         "spark sql": "--json --csv --max-rows --master",

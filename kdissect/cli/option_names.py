@@ -24,7 +24,7 @@ _OUTPUT = (
     "--groups --lag --versions --transactions --connections --findings --list --fail --sketches "
     "--diagram --mermaid --overwrite --report --ddl --sql --pyspark --location --start --source"
 )
-_PERFORMANCE = "--jobs --limits --no-progress -l --split --log"
+_PERFORMANCE = "--jobs --limits --no-progress -l --strategy --log"
 _OTHER = "--config --profile --debug --version --help --help-all"
 GROUPS: dict[str, frozenset[str]] = {
     "Input": frozenset(_INPUT.split()),

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from kdissect.spark.shuffle import RangeStats
 
 AUTO, SINGLE, SHARDS, SHUFFLE = "auto", "single", "shards", "shuffle"
-SPLITS = (AUTO, SINGLE, SHARDS, SHUFFLE)
+STRATEGIES = (AUTO, SINGLE, SHARDS, SHUFFLE)
 SINGLE_BYTES = 256 * MIB
 """Up to this size one task finishes sooner than several can be started."""
 SHUFFLE_TASKS = 16
@@ -82,7 +82,7 @@ class DecodeResult(NamedTuple):
     """What was written.
 
     Attributes:
-        split: ``single``, ``shards`` or ``shuffle``.
+        strategy: ``single``, ``shards`` or ``shuffle``.
         tasks: number of tasks that wrote files.
         rows: number of rows by table; empty if the directory already had the complete export.
         files, bytes: number and size of the files of all tables.
@@ -95,7 +95,7 @@ class DecodeResult(NamedTuple):
         complete: whether all captures were read to their ends.
     """
 
-    split: str
+    strategy: str
     tasks: int
     rows: dict[str, int]
     files: int
@@ -115,7 +115,7 @@ def decode(
     export: ExportOptions,
     options: Options = _DEFAULT,
     *,
-    split: str = AUTO,
+    strategy: str = AUTO,
     overwrite: bool = False,
     range_bytes: int = RANGE_BYTES,
     tasks: int | None = None,
@@ -130,7 +130,7 @@ def decode(
         captures: names of files and directories, and globs; paths or URLs.
         export: how tables are written; ``rotate_ns`` is ignored.
         options: what to dissect.
-        split: ``single``: one task; ``shards``: each task reads all captures and dissects some of the
+        strategy: ``single``: one task; ``shards``: each task reads all captures and dissects some of the
             connections; ``shuffle``: each task reads a range of them, and Spark sorts the segments by
             connection; ``auto``: one task for small captures, shards if few tasks run concurrently.
         overwrite: whether to replace another export in the directory.
@@ -151,14 +151,16 @@ def decode(
         check_where(options.where)
     divided, cores = survey(session, captures, options.limits, range_bytes, exclude=folder)
     size, folder = divided.bytes, folder.absolute()
-    if split == AUTO and size <= SINGLE_BYTES:
-        split = SINGLE
+    if strategy == AUTO and size <= SINGLE_BYTES:
+        strategy = SINGLE
     regular = {name: status for name, status in divided.statuses.items() if status.size is not None}
     manifest_job = manifest.job_of(regular, options, export, statuses=regular)
     with locked(folder, export.mode):
         missing = manifest.missing(folder, tables, manifest_job, overwrite=overwrite)
         if not missing:
-            return DecodeResult(split, 0, {}, 0, 0, 0, divided.faults, [], Counter(), Counter(), notes, True)
+            return DecodeResult(
+                strategy, 0, {}, 0, 0, 0, divided.faults, [], Counter(), Counter(), notes, True
+            )
         _check_shared(session, folder)
         own = replace(export, folder=folder, tables=tuple(missing))
         key_log = key_log_of(options, divided.pcapng_files)
@@ -167,10 +169,10 @@ def decode(
         output = _new_export(job, manifest_job)
         started = datetime.now(UTC)
         with _settings(session):
-            at_a_time = 1 if split == SINGLE else tasks or cores
-            if split == AUTO:
-                split = SHARDS if at_a_time < SHUFFLE_TASKS else SHUFFLE
-            if split == SHUFFLE:
+            at_a_time = 1 if strategy == SINGLE else tasks or cores
+            if strategy == AUTO:
+                strategy = SHARDS if at_a_time < SHUFFLE_TASKS else SHUFFLE
+            if strategy == SHUFFLE:
                 count = tasks or part_count(divided, cores)
                 with ExitStack() as stack:
                     shuffled = shuffle_segments(session, job, divided, count, stack)
@@ -180,7 +182,7 @@ def decode(
                     written[0].result.counts["produced_evicted"] += shuffled.learned.dropped_batches
             else:
                 written, read = _in_shards(session, job, divided, at_a_time)
-        return _finished(job, output, split, written, with_unread(read, divided), started)
+        return _finished(job, output, strategy, written, with_unread(read, divided), started)
 
 
 def _in_shards(
@@ -292,7 +294,7 @@ def _new_export(job: ExportJob, manifest_job: manifest.Job) -> Export:
 def _finished(
     job: ExportJob,
     output: Export,
-    split: str,
+    strategy: str,
     written: Sequence[WorkerPart],
     read: ReadResult,
     started: datetime,
@@ -325,7 +327,7 @@ def _finished(
         notes.merge(part.notes)
     notices = [notice for each in results for notice in each.notices]
     return DecodeResult(
-        split,
+        strategy,
         len(results),
         output.rows,
         output.files,

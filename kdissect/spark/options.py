@@ -107,8 +107,8 @@ OPTIONS = {
     "filesPerTask": "With `files` and streams: number of files per task. [1]",
     "batchRows": "Maximum rows per batch handed to Spark. [5000]",
     "batchBytes": "Maximum bytes per batch. [16MiB]",
-    "pushdown": "Accept filters that Spark pushes down; needs `spark.sql.python.filterPushdown.enabled`. "
-    "[false]",
+    "pushdown": "Accept filters that Spark pushes down. Without `kdissect.spark.register`, this needs "
+    "`spark.sql.python.filterPushdown.enabled`. [false]",
     "names": (
         "Which parts of the input give a topic ID its name: `whole`: all, for which captures are read twice; "
         "`window`: only what comes before, or at most 2 s later (limit `naming_window`). Streams: the files "

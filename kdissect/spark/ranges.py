@@ -178,8 +178,8 @@ def examine(name: str, limits: Limits, size: int) -> FileRanges:
     source, status = None, Status(None, 0)
     try:
         source = Source(name, limits)
-        start_ns = _first_ns(source)
-        status, fingerprint = stores.status(name), Fingerprint.of(name)
+        status = status if source.size is None else stores.status(name)
+        start_ns, fingerprint = _first_ns(source), Fingerprint.of(name)
     except (CaptureError, OSError) as error:
         return FileRanges(name, status, fault=str(error), source=source)
     ranges = list(_divided(name, limits, size))

@@ -226,6 +226,7 @@ def _workers_environment(place: SparkTarget) -> Iterator[None]:
                 os.environ[name] = before[name]
 
 
+_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 _SPREAD = 1000  # rows that Spark divides among all cores
 
 
@@ -246,6 +247,7 @@ def register(spark: Any) -> None:
     ):  # a zip was sent by spark-submit
         spark.sparkContext.addPyFile(_zip())
     spark.dataSource.register(KdissectSource)  # Spark finds it by itself only if it is installed
+    spark.conf.set(_PUSHDOWN, "true")  # of sources that accept filters, which else fail: the option is enough
 
 
 def _is_installed(spark: Any) -> bool:

@@ -442,7 +442,7 @@ def test_spark_decodes_from_a_store(
         bucket.put(name, sample.read_bytes())
     options = ("--format", "parquet", "--tables", "exchanges,records,connections")
     expected = run(capsys, "export", *options, *map(str, SAMPLES.values()), "-o", str(tmp_path / "export"))
-    command = ("spark", "decode", *options, "--split", split, "--master", "local[2]")
+    command = ("spark", "decode", *options, "--strategy", split, "--master", "local[2]")
     folder = f"{bucket.url}-tables"
     _, err = spawn(*command, f"{bucket.url}/*", "-o", folder).communicate(timeout=600)
     assert "exchanges" in rows_in(expected.err)
@@ -462,7 +462,7 @@ def test_a_worker_writes_to_a_store(bucket: Bucket, tmp_path: Path) -> None:
 
     url, workers = bucket.put("x.pcap", SAMPLE.read_bytes()), Workers()
     done = [
-        decode(workers, [url], ExportOptions(folder), split="single")  # type: ignore[arg-type]
+        decode(workers, [url], ExportOptions(folder), strategy="single")  # type: ignore[arg-type]
         for folder in (output_folder(f"{bucket.url}/tables"), tmp_path)
     ]
     assert done[0].rows == done[1].rows

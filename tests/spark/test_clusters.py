@@ -121,7 +121,7 @@ def run(folder: Path, place: dict[str, Any], environment: dict[str, str]) -> lis
     tables = str(folder / "tables")
     commands = [
         ["doctor", "--start", "--json", option, url],
-        ["decode", *SAMPLES, "-o", tables, "--split", "shuffle", option, url],
+        ["decode", *SAMPLES, "-o", tables, "--strategy", "shuffle", option, url],
         ["report", tables, "--report", "latency,errors", "--json", option, url],
         ["report", tables, "--report", "latency", "-o", str(folder / "reports"), option, url],
         ["sql", tables, "--json", "select count(*) n from exchanges", option, url],

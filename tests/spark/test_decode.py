@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.functions import lit
 
 from benchmarks.traffic import make
+from kdissect.capture import stores
 from kdissect.capture.reader import open_capture
 from kdissect.errors import CaptureError, OutputError, UsageError
 from kdissect.limits import DEFAULT, MIB
@@ -70,9 +71,11 @@ def equal(spark: SparkSession, one: Path, other: Path) -> None:
 
 def test_parquet_by_shuffle_and_by_one_task(spark: SparkSession, tmp_path: Path) -> None:
     names = cut_up(packets_of("kafka-4-basics"), tmp_path / "ring", 5)
-    shuffled = decode(spark, names, parquet(tmp_path / "many"), split="shuffle", range_bytes=20_000, tasks=3)
+    shuffled = decode(
+        spark, names, parquet(tmp_path / "many"), strategy="shuffle", range_bytes=20_000, tasks=3
+    )
     single = decode(spark, names, parquet(tmp_path / "one"))
-    assert (shuffled.split, single.split) == ("shuffle", "single")
+    assert (shuffled.strategy, single.strategy) == ("shuffle", "single")
     assert (shuffled.tasks, single.tasks) == (3, 1)
     assert shuffled.rows == single.rows
     assert shuffled.packets == single.packets == len(packets_of("kafka-4-basics"))
@@ -94,7 +97,7 @@ def test_json_lines_of_a_damaged_capture_in_ranges(spark: SparkSession, tmp_path
     (name,) = cut_up(left, tmp_path / "whole", 1)
     Path(name).write_bytes(Path(name).read_bytes()[:-3])
     export = ExportOptions(tmp_path / "many", tables=TABLES)
-    done = decode(spark, [name], export, split="shuffle", range_bytes=8000, tasks=2)
+    done = decode(spark, [name], export, strategy="shuffle", range_bytes=8000, tasks=2)
     assert [warning.split(": ")[1] for warning in done.warnings] == [
         warning.split(": ")[1] for warning in alone([name], tmp_path / "one", tables=TABLES).warnings
     ]
@@ -105,7 +108,7 @@ def test_json_lines_of_a_damaged_capture_in_ranges(spark: SparkSession, tmp_path
 def test_datagrams_whose_fragments_are_in_several_files(spark: SparkSession, tmp_path: Path) -> None:
     names = cut_up(NETWORKS["fragments"](packets_of("quickstart")), tmp_path / "ring", 7)
     export = ExportOptions(tmp_path / "many", "jsonl", tables=tuple(TABLES))
-    done = decode(spark, names, export, split="shuffle", tasks=2)
+    done = decode(spark, names, export, strategy="shuffle", tasks=2)
     one = alone(names, tmp_path / "one", tables=TABLES)
     assert counted(tmp_path / "many") == counted(tmp_path / "one")
     assert (done.rows, done.skipped, done.warnings) == (one.rows, one.skipped, one.warnings)
@@ -122,6 +125,8 @@ def test_arguments_are_checked_first(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("no capture")
     with pytest.raises(CaptureError, match="no capture files in this directory"):
         decode(workers, [str(tmp_path)], parquet(tmp_path / "out"))
+    done = decode(workers, [name, str(tmp_path / "notes.txt")], parquet(tmp_path / "out"))
+    assert [warning.split(": ")[1][:8] for warning in done.warnings] == ["neither "]
 
 
 class Workers:
@@ -142,18 +147,43 @@ class Workers:
 
     def unset(self, _: str) -> None: ...
 
-    def range(self, *_: int) -> Workers:
+    def range(self, *bounds: int) -> Workers:
+        self._ids = range(*bounds[:2])
         return self
 
     def mapInArrow(self, work: Callable[[Any], Any], _: str) -> Workers:  # noqa: N802  (Spark's name)
         with next(self._contexts, nullcontext)():
             self._rows = [
-                (row,) for batch in work(iter(numbers(0))) for row in batch.column("result").to_pylist()
+                (row,)
+                for batch in work(iter(numbers(*self._ids)))
+                for row in batch.column("result").to_pylist()
             ]
         return self
 
     def collect(self) -> list[tuple[bytes]]:
         return self._rows
+
+
+def test_the_driver_opens_no_capture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packets = packets_of("quickstart")
+    cut_up(packets, tmp_path / "ring", 10)
+    opened, open_file = list[str](), stores.open_file
+
+    def opening(name: str) -> Any:
+        opened.append(name)
+        return open_file(name)
+
+    @contextmanager
+    def task() -> Iterator[None]:
+        yield
+        assert opened
+        opened.clear()
+
+    monkeypatch.setattr(stores, "open_file", opening)
+    workers: Any = Workers(task, nullcontext, task)
+    done = decode(workers, [str(tmp_path / "ring")], parquet(tmp_path / "out"))
+    assert done.packets == len(packets)
+    assert opened == []
 
 
 def swapped_paths(place: Path, other: Path) -> Callable[[], AbstractContextManager[None]]:
@@ -279,7 +309,7 @@ def test_one_hot_connection_does_not_make_workers_grow(spark: SparkSession, tmp_
         contents = make("bulk", capture, megabytes * 1_000_000)
         _retire_workers(spark)
         export, options = parquet(tmp_path / str(megabytes)), Options(replace(DEFAULT, export_bytes=MIB))
-        done = decode(spark, [str(capture)], export, options, split="shuffle", tasks=2)
+        done = decode(spark, [str(capture)], export, options, strategy="shuffle", tasks=2)
         assert done.rows["exchanges"] == contents.exchanges
         capture.unlink()
         peaks_kib[megabytes] = max(_peaks_kib(spark))

@@ -145,7 +145,7 @@ def ways(spark: SparkSession, read: Path, out: Path, names: str) -> Iterator[tup
         yield f"export {form} {compression}", tables(spark, folder)
     for split, form in DECODED:
         folder = str(out / f"decoded-{split}-{form}")
-        arguments = ["--split", split, "--format", form, "--partition-by", "date", *everything]
+        arguments = ["--strategy", split, "--format", form, "--partition-by", "date", *everything]
         assert main(["spark", "decode", str(read), "-o", folder, *arguments]) == 0
         yield f"spark decode {split} {form}", tables(spark, folder)
     for split, options in SPLITS.items():

@@ -64,7 +64,7 @@ def test_decode(spark: SparkSession, tmp_path: Path, split: str, expected: list[
     inside = pcapng_with_secrets(tmp_path / "tls.pcapng", 100)
     for path, options in ((str(CAPTURE), Options(key_logs=(str(KEYS),))), (inside, Options())):
         folder = tmp_path / Path(path).suffix
-        decode(spark, [path], ExportOptions(folder), options, split=split, tasks=2)
+        decode(spark, [path], ExportOptions(folder), options, strategy=split, tasks=2)
         files = [each for each in folder.rglob("*") if each.is_file()]
         lines = [line for each in folder.glob("exchanges/*.jsonl") for line in each.read_text().splitlines()]
         shown = map(json.loads, lines)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kdissect.spark.session import SparkTarget
 
 
-SPLITS = ("auto", "single", "shards", "shuffle")
+STRATEGIES = ("auto", "single", "shards", "shuffle")
 
 EXAMPLES = """\b
 Examples:
@@ -54,8 +54,8 @@ packages it depends on must be installed there.
 @filter_options
 @export_options(form=PARQUET)
 @click.option(
-    "--split",
-    type=click.Choice(SPLITS),
+    "--strategy",
+    type=click.Choice(STRATEGIES),
     default="auto",
     show_default=True,
     help="How to divide the work. single: one task reads everything; shards: each task reads everything "
@@ -67,7 +67,7 @@ packages it depends on must be installed there.
 def decode(**options: Any) -> None:
     """Decode captures to typed tables, on all cores or a cluster."""
     spark_target, log = target_options.take(options)
-    split, overwrite = options.pop("split"), options.pop("overwrite")
+    strategy, overwrite = options.pop("strategy"), options.pop("overwrite")
     options["form"] = options["form"] or PARQUET
     export = take_export(options)
     query = Query.take(options, exclude=export.folder)
@@ -87,7 +87,7 @@ def decode(**options: Any) -> None:
             paths,
             export,
             query.options,
-            split=split,
+            strategy=strategy,
             overwrite=overwrite,
         )
     query.filter.notes.merge(result.notes)

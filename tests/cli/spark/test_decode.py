@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kdissect.cli.spark.decode import SPLITS
+from kdissect.cli.spark.decode import STRATEGIES
 from kdissect.cli.terminal import OK, USAGE
 from kdissect.tables.rows import TABLES
 from tests.cli.commands import Run, run, talk, write
@@ -38,22 +38,22 @@ def test_rows_are_those_of_export(
 ) -> None:
     out = tmp_path / "tables"
     assert run(capsys, "export", capture, "-o", str(tmp_path / "here"), "--format", "parquet").status == OK
-    done = decode(capture, "-o", out, "--split", "shuffle")
+    done = decode(capture, "-o", out, "--strategy", "shuffle")
     assert (done.status, done.out) == (OK, "")
     assert f"written to {out} by " in done.err
     assert "rows: exchanges 4, partitions 0, connections 1" in done.err
     for name in ("exchanges", "connections", "topic_ids"):
         assert parquet_rows(out / name, TABLES[name]) == parquet_rows(tmp_path / "here" / name, TABLES[name])
-    assert decode(capture, "-o", out, "--split", "shuffle").err == (
+    assert decode(capture, "-o", out, "--strategy", "shuffle").err == (
         f"kdissect: {out} already has this export; use --overwrite to redo it\n"
     )
 
 
-def test_splits_match_those_of_the_package() -> None:
+def test_strategies_match_those_of_the_package() -> None:
     pytest.importorskip("pyspark")
     from kdissect.spark import decode as decoding
 
-    assert decoding.SPLITS == SPLITS
+    assert decoding.STRATEGIES == STRATEGIES
 
 
 def test_filters_and_forms(decode: Decoding, spark: object, capture: str, tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_file_that_is_not_a_capture(decode: Decoding, spark: object, tmp_path:
         ([], "no FILE given; use - for stdin"),
         (["nix-*.pcap"], "no file matches nix-*.pcap"),
         (["x.pcap", "--rotate", "5min"], "--rotate takes a size here, not a time"),
-        (["x.pcap", "--split", "file"], "'file' is not one of 'auto', 'single', 'shards', 'shuffle'"),
+        (["x.pcap", "--strategy", "file"], "'file' is not one of 'auto', 'single', 'shards', 'shuffle'"),
         (["x.pcap", "--api", "Fetsch"], 'did you mean "Fetch"?'),
     ],
 )
