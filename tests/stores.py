@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
@@ -111,15 +112,18 @@ def proxy(endpoint: str, troubles: Troubles) -> Iterator[str]:
         def _pass_on(self) -> None:
             troubles.requests += 1
             if troubles.status:
-                self.send_response(troubles.status)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
+                self._refuse(troubles.status)
                 return
             request = Request(endpoint + self.path, method=self.command)
             for name in ("Range", "Authorization", "x-amz-date", "x-amz-content-sha256"):
                 if name in self.headers:
                     request.add_header(name, self.headers[name])
-            with urlopen(request) as response:
+            try:
+                response = urlopen(request)
+            except HTTPError as error:
+                self._refuse(error.code)
+                return
+            with response:
                 data = response.read()
                 self.send_response(response.status)
                 for name, text in response.headers.items():
@@ -132,6 +136,11 @@ def proxy(endpoint: str, troubles: Troubles) -> Iterator[str]:
                 self.close_connection = True
                 return
             self.wfile.write(data)
+
+        def _refuse(self, status: int) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
 
         def log_message(self, *_: object) -> None:
             pass

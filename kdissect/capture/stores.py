@@ -51,6 +51,8 @@ WILDCARDS = frozenset("*?[{")
 _LEAST_AHEAD = 64 * 1024
 _MOST_AHEAD = 8 * 1024 * 1024
 _CONNECT_S, _REQUEST_S = 10, 30
+_ONE_REQUEST_BYTES = 5 * 1024 * 1024
+"""Up to this size a file is sent as a whole, and replaces another one only if that succeeds."""
 
 
 class Status(NamedTuple):
@@ -256,16 +258,15 @@ class StorePath(PurePosixPath):
         return os.stat_result((0, 0, 0, 0, 0, 0, status(str(self)).size or 0, 0, 0, 0))
 
     def exists(self) -> bool:
-        try:
-            return status(str(self)) is not None
-        except FileNotFoundError:
-            return False
+        return self._known() is not None
 
     def is_file(self) -> bool:
-        return self.exists() and status(str(self)).size is not None
+        known = self._known()
+        return known is not None and known.size is not None
 
     def is_dir(self) -> bool:
-        return self.exists() and status(str(self)).size is None
+        known = self._known()
+        return known is not None and known.size is None
 
     def is_symlink(self) -> bool:
         return False
@@ -314,11 +315,18 @@ class StorePath(PurePosixPath):
                 copyfileobj(file, stream, _MOST_AHEAD)
             is_there = status(str(self)).size == size
         except OSError:
-            with suppress(OSError):
-                self.unlink()  # the client may have sent the beginning
+            if size > _ONE_REQUEST_BYTES:  # the client may have sent the beginning
+                with suppress(OSError):
+                    self.unlink()
             raise
         if not is_there:
             raise OSError(errno.EIO, "has another size than what was written")
+
+    def _known(self) -> Status | None:
+        try:
+            return status(str(self))
+        except FileNotFoundError:
+            return None
 
 
 def _status(info: Any) -> Status:

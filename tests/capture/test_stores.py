@@ -142,6 +142,19 @@ def test_a_store_that_refuses_tables(
     assert SECRET not in done.err
 
 
+def test_a_store_that_takes_no_files(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with proxy(bucket.endpoint, Troubles()) as endpoint:  # which passes on only what reads
+        use(endpoint, monkeypatch)
+        done = run(capsys, "export", str(SAMPLE), "-o", f"{bucket.url}/tables")
+    assert done.status == USAGE
+    assert done.err.startswith(f"kdissect: cannot write to {bucket.url}/tables/")
+    assert done.err.count("\n") == 1
+    use(bucket.endpoint, monkeypatch)
+    assert stores.listing(bucket.url) == {}
+
+
 def test_an_export_that_fails_leaves_no_files_and_an_incomplete_manifest(
     bucket: Bucket, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
