@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,9 @@ from kdissect.nearest import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+_GC_THRESHOLDS = 10_000, 20, 20
+"""Almost nothing here is part of a cycle, but a table of many connections takes long to search for one."""
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -238,6 +242,7 @@ def kdissect() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return the exit status. Any error is one line on stderr."""
+    gc.set_threshold(*_GC_THRESHOLDS)
     try:
         with output():
             status: Any = kdissect.main(arguments, prog_name="kdissect", standalone_mode=False)

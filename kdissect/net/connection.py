@@ -9,6 +9,9 @@ A SYN or payload opens a connection; a bare acknowledgment, FIN or RST does not.
 * it has been idle for too long (``idle``);
 * the capture ends (``end``).
 
+A connection of which only one SYN was captured has no events, unless connections are analyzed: it costs
+little, and scans and floods consist of such ones.
+
 Connections are independent: the events of one depend on its own segments and their times alone
 (docs/decisions/connections-are-islands.md). Each has its own clock. A deadline passes when that clock reaches
 it, or when ``tick`` says that every segment up to then has been delivered; this affects when the outcome is
@@ -557,7 +560,10 @@ class Connections:
             duplex.tcp.take(flow.side, segment)
         duplex.feed(flow.side, segment, out)
         self._settle(duplex, out)
-        duplex.cause = None if duplex.plain or duplex.is_finished else segment._replace(payload=b"")
+        if duplex.plain or duplex.is_finished:
+            duplex.cause = None
+        else:
+            duplex.cause = segment._replace(payload=b"") if segment.payload else segment
         self._enforce_limit(out)
         return out
 
@@ -638,7 +644,9 @@ class Connections:
         if self.lender is not None:
             self.lender.closing(duplex)
         self._flush_both(duplex, out)
-        duplex.flush(out)
+        is_reported = not duplex.is_half_open or duplex.tcp is not None
+        if is_reported:
+            duplex.flush(out)
         if duplex.is_finished:
             reason = "fin"
         elif duplex.reset_ns is not None:
@@ -646,7 +654,10 @@ class Connections:
         if reason in ("fin", "reset", "reused"):
             one, two = (_numbers(stream.first, stream.next) for stream in duplex.streams)
             self._remember(Ended(duplex.ends, time_ns, (one, two)))
-        self._report_closed(duplex, reason, time_ns, out)
+        if is_reported:
+            self._report_closed(duplex, reason, time_ns, out)
+        else:
+            self.counts[f"closed_{reason}"] += 1
         self._flows.pop(duplex.ends, None)
         self._flows.pop(reversed_ends(duplex.ends), None)
         del self._order[duplex.ordinal]

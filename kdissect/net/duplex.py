@@ -163,6 +163,11 @@ class Duplex:
             stream.first is not None and stream.next != stream.first for stream in self.streams
         )
 
+    @property
+    def is_half_open(self) -> bool:
+        """Whether nothing but one SYN was captured."""
+        return self._early is not None and len(self._early) == 1 and self._early_held == PIECE_COST
+
     def is_new(self, side: int, segment: Segment) -> bool:
         """Whether a SYN opens another connection between the same ends. Otherwise it is repeated, or late."""
         first = advance(segment.sequence, 1)
