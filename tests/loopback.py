@@ -8,6 +8,7 @@ import socket
 import subprocess
 import threading
 from contextlib import closing, contextmanager
+from secrets import token_hex
 from typing import TYPE_CHECKING, BinaryIO
 
 import pytest
@@ -40,9 +41,12 @@ def listens(test: Callable[..., None]) -> Callable[..., None]:
 
 
 class Pair:
-    """A pair of virtual interfaces, of which the test listens to the first and sends into the second."""
+    """A pair of virtual interfaces: the test listens to the first and sends into the second. Their names are
+    random, because other test runs on this machine have interfaces too.
+    """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self) -> None:
+        name = f"kd{token_hex(4)}"
         self.name, self._other = f"{name}0", f"{name}1"
 
     def __enter__(self) -> Pair:

@@ -113,7 +113,7 @@ def test_an_hour_takes_the_memory_of_its_first_minutes(way: str, rounds: Rounds,
 @makes_interfaces
 def test_so_does_the_relay_that_listens_to_an_interface(rounds: Rounds) -> None:
     options = ("-q", "--limits", "live_bytes=1MiB")  # what it holds for a busy machine is memory too
-    with Pair("kdsoak") as pair, live("-i", pair.name, *options, timeout_s=HUNG_S) as running:
+    with Pair() as pair, live("-i", pair.name, *options, timeout_s=HUNG_S) as running:
         assert "listening" in running.error_line()
         memory = Memory(running.process.pid, *children(running.process.pid))
         number = 0

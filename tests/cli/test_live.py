@@ -133,7 +133,7 @@ def beats(port: int) -> list[bytes]:
 @makes_interfaces
 def test_an_interface_that_goes_down_and_comes_up_again(tmp_path: Path) -> None:
     path = tmp_path / "all.pcapng"
-    with Pair("kdtest") as pair, live("-i", pair.name, "--json", "-w", str(path)) as running:
+    with Pair() as pair, live("-i", pair.name, "--json", "-w", str(path)) as running:
         assert running.error_line() == f'kdissect: listening on {pair.name}, filter "tcp"\n'
         pair.send(beats(41_000))
         assert [json.loads(running.line())["correlation_id"] for _ in range(3)] == [1, 2, 3]
@@ -163,7 +163,7 @@ def test_an_interface_that_goes_down_and_comes_up_again(tmp_path: Path) -> None:
 
 @makes_interfaces
 def test_an_interface_that_is_down_is_waited_for() -> None:
-    with Pair("kdtest") as pair:
+    with Pair() as pair:
         pair.set("down")
         with live("-i", pair.name, "--json") as running:
             assert running.error_line() == f"kdissect: {pair.name} is down; waiting until it is up\n"
@@ -178,7 +178,7 @@ def test_an_interface_that_is_down_is_waited_for() -> None:
 def test_a_second_signal_loses_no_count() -> None:
     """Both signals arrive while the command is paused and thousands of packets wait for it."""
     sent = [packet for port in range(41_000, 41_400) for packet in beats(port)]
-    with Pair("kdtest") as pair, live("-i", pair.name, "-q") as running:
+    with Pair() as pair, live("-i", pair.name, "-q") as running:
         assert running.error_line().startswith(f"kdissect: listening on {pair.name}")
         running.process.send_signal(signal.SIGSTOP)
         pair.send(sent)

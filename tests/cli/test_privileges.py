@@ -147,7 +147,7 @@ def test_a_directory_that_the_user_cannot_write_to_is_an_error(output: tuple[str
 @as_root
 @makes_interfaces
 def test_without_privileges_it_waits_for_an_interface_and_resumes(folder: Path) -> None:
-    with Pair("kdpriv") as pair:
+    with Pair() as pair:
         running = started("live", "-i", pair.name, "-w", str(folder / "a.pcapng"), "-Z", "root")
         try:
             assert running.error_line().startswith(f"kdissect: listening on {pair.name}")
