@@ -1,6 +1,6 @@
 """Command lines that run one after another in one process, with limits on memory and processor time:
 
-    python -m tests.attack.runs <runs.json     [[["read", "--json"], "a.pcap"], ...]
+    python -m tests.attack.runs BYTES <runs.json     [[["read", "--json"], "a.pcap"], ...]
 
 Writes a JSON line for each run: exit status, stdout and stderr, and its processor time.
 """
@@ -44,14 +44,14 @@ class Result(NamedTuple):
     cpu_s: float
 
 
-def run_all(commands: Sequence[Command]) -> list[Result]:
-    """Run these, in a process of their own.
+def run_all(commands: Sequence[Command], data_bytes: int = DATA_BYTES) -> list[Result]:
+    """Run these in another process, which may allocate ``data_bytes``.
 
     Raises:
         AssertionError: it ended before its last run.
     """
     done = subprocess.run(
-        [sys.executable, "-m", __name__],
+        [sys.executable, "-m", __name__, str(data_bytes)],
         input=json.dumps(commands),
         capture_output=True,
         text=True,
@@ -81,7 +81,7 @@ def _run(arguments: Command) -> Result:
 
 
 if __name__ == "__main__":
-    resource.setrlimit(resource.RLIMIT_DATA, (DATA_BYTES, DATA_BYTES))
+    resource.setrlimit(resource.RLIMIT_DATA, (int(sys.argv[1]),) * 2)
     signal.signal(signal.SIGPROF, _too_long)
     os.environ["COLUMNS"] = "120"
     os.environ[CONFIG_VARIABLE] = os.devnull
