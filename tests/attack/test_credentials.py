@@ -1,5 +1,6 @@
 """Credentials that real clients used, searched for in every output, in 13 encodings. They are known from how
-the samples were recorded, or found in the raw bytes of the files: what kdissect redacts plays no part in it.
+the samples were recorded, found in the raw bytes of the files, or in messages of other libraries: what
+kdissect redacts plays no part in it. The logs of Spark are searched in tests/spark/test_credentials.py.
 """
 
 from __future__ import annotations
@@ -19,12 +20,15 @@ from click.testing import CliRunner
 from prometheus_client import generate_latest
 
 from kdissect import dissect, open_capture
-from kdissect.cli.main import kdissect
+from kdissect.cli.main import kdissect, main
+from kdissect.cli.terminal import FAILED
 from kdissect.limits import DEFAULT
 from kdissect.stats.facts import Facts
 from kdissect.stats.pulse import Pulse
 from kdissect.text.metrics import Metrics
 from samples.golden import captures, name_of
+from tests.attack import client_messages
+from tests.captures import pcap
 from tests.terminal import Terminal
 from tests.test_secrets import exported
 
@@ -49,7 +53,8 @@ COMMANDS = [
     ("read", "--json", "--records"), ("read", "--csv", "--records"), ("read", "-q"),
     ("records", "-V", "--full"), ("records", "--json"), ("records", "--csv"),
     ("summary", "--groups", "--lag", "--versions", "--transactions", "--findings"),
-    ("summary", "--json"), ("check",), ("check", "--json"),
+    ("summary", "--json"), ("check",), ("check", "--json"), ("read", "--debug"),
+    ("story", "--json", "client:*"),
 ]  # fmt: skip
 
 
@@ -88,6 +93,15 @@ WITH = {name_of(path): known for path in captures() if (known := credentials(pat
 PATHS = {name_of(path): path for path in captures()}
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A capture of messages that kio and kafka-python wrote."""
+    path = tmp_path_factory.mktemp("written") / "written.pcap"
+    path.write_bytes(pcap((packet.time_ns, packet.data) for packet in client_messages.conversation().packets))
+    assert all(secret in path.read_bytes() for secret in client_messages.SECRETS)
+    return path
+
+
 def leaked(text: str, secrets: set[bytes]) -> list[bytes]:
     squeezed = "".join(text.split())
     return [secret for secret in secrets if any(form in squeezed for form in encodings(secret))]
@@ -111,20 +125,59 @@ def test_each_encoding_is_recognized(encoding: int) -> None:
     "name", [pytest.param(name, marks=() if name in BY_DEFAULT else pytest.mark.deep) for name in WITH]
 )
 def test_no_output_has_a_credential_of_a_client(name: str, tmp_path: Path) -> None:
-    path, secrets = PATHS[name], WITH[name]
+    assert_no_output_has(WITH[name], PATHS[name], tmp_path)
+
+
+def test_no_output_has_one_that_others_wrote(written: Path, tmp_path: Path) -> None:
+    assert_no_output_has(client_messages.SECRETS, written, tmp_path)
+
+
+def test_with_show_secrets_they_are_there(written: Path) -> None:
+    result = CliRunner().invoke(kdissect, ["read", "--json", "--show-secrets", str(written)])
+    assert set(leaked(result.output, client_messages.SECRETS)) == client_messages.SECRETS
+
+
+def assert_no_output_has(secrets: set[bytes], path: Path, folder: Path) -> None:
     for command in COMMANDS:
-        arguments = [*command, str(path)]
-        result = CliRunner().invoke(kdissect, arguments, catch_exceptions=False)
+        result = CliRunner().invoke(kdissect, [*command, str(path)], catch_exceptions=False)
         assert result.exit_code == 0
         assert leaked(result.output, secrets) == [], command
     for form in ("jsonl", "parquet"):
-        texts = exported(path, tmp_path / form, "--format", form)
+        texts = exported(path, folder / form, "--format", form)
         assert leaked("".join(texts.values()), secrets) == [], form
 
 
-@pytest.mark.parametrize("name", ["kafka-4-sasl", "tansu-sasl"])
-def test_neither_metrics_nor_the_dashboard_have_one(name: str, tmp_path: Path) -> None:
-    path, secrets = PATHS[name], WITH[name]
+BUGS = {
+    "kdissect.exchanges.kafka_connection.user_of": "read",
+    "kdissect.kafka.secrets.carries_secrets": "read --json",
+    "kdissect.text.tree.ExchangeTree.feed": "read -V",
+    "kdissect.tables.lines.JsonLines.feed": "read --json",
+    "kdissect.stats.summarizer.Summarizer.feed": "summary",
+}
+"""Where a bug is put, and the command that has it."""
+
+
+@pytest.mark.parametrize("where", BUGS)
+@pytest.mark.parametrize("debug", [(), ("--debug",)])
+def test_no_report_of_a_bug_has_one(
+    where: str,
+    debug: tuple[str, ...],
+    written: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("KDISSECT_PURE", "1")
+    monkeypatch.setenv("KDISSECT_DEBUG", "0")
+    monkeypatch.setattr(where, lambda *_, **__: [][0])
+    assert main([*BUGS[where].split(), *debug, str(written)]) == FAILED
+    captured = capsys.readouterr()
+    assert ("Traceback" in captured.err) == bool(debug)
+    assert leaked(captured.out + captured.err, client_messages.SECRETS) == []
+
+
+@pytest.mark.parametrize("name", ["kafka-4-sasl", "tansu-sasl", "written"])
+def test_neither_metrics_nor_the_dashboard_have_one(name: str, written: Path, tmp_path: Path) -> None:
+    path, secrets = (written, client_messages.SECRETS) if name == "written" else (PATHS[name], WITH[name])
     pulse = Pulse()
     metrics = Metrics(DEFAULT, pulse.now, lambda: (0, 0))
     with open_capture(path) as packets:

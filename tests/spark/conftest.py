@@ -16,6 +16,7 @@ from kdissect.spark.session import SparkTarget, check_requirements, require, ses
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -41,11 +42,17 @@ def why_not() -> str | None:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where Java and the workers write."""
+    return tmp_path_factory.mktemp("spark") / "spark.log"
+
+
+@pytest.fixture(scope="session")
+def spark(spark_log: Path) -> Iterator[SparkSession]:
     """A session in this process, also used by commands that run in it."""
     if (reason := why_not()) is not None:
         pytest.skip(reason)
-    with session(PLACE, tmp_path_factory.mktemp("spark") / "spark.log") as running:
+    with session(PLACE, spark_log) as running:
         yield running
 
 
