@@ -18,7 +18,10 @@ from kdissect.cli.terminal import INTERRUPTED, USAGE
 from kdissect.errors import UsageError
 from tests.cli.commands import run
 from tests.cli.live_process import Live
+from tests.frames import PRODUCE, request, response
 from tests.loopback import Client, Pair, broker, listens, makes_interfaces
+from tests.record_batches import Item, batch
+from tests.tls.sessions import TlsSettings, TlsTalk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,6 +69,15 @@ def started(*arguments: str, before: tuple[str, ...] | list[str] = (), **variabl
     return Live(subprocess.Popen(command, stdout=pipe, stderr=pipe, env=os.environ | variables))
 
 
+def as_user(way: str) -> tuple[list[str], tuple[str, ...], dict[str, str], User]:
+    """How a command gets to run as a user: what is before it, its options and variables; and the user."""
+    if way == "root":
+        return [], (), {}, User("root", 0, 0)
+    if way == "-Z":
+        return prefix(), ("-Z", "nobody"), {}, OTHER
+    return prefix(), (), {"SUDO_UID": str(OTHER.uid)}, OTHER
+
+
 def states(process: int) -> list[dict[str, str]]:
     """``/proc/PID/status`` of a process and its children."""
     children = Path(f"/proc/{process}/task/{process}/children").read_text(encoding="ascii").split()
@@ -103,12 +115,10 @@ def test_plain_root_keeps_no_capability_and_is_warned(folder: Path) -> None:
 
 @as_root
 @listens
-@pytest.mark.parametrize("way", ["-Z", "sudo"])
-def test_another_user_dissects_and_owns_the_files(way: str, folder: Path) -> None:
-    before = prefix()
-    os.chown(folder, OTHER.uid, OTHER.gid)
-    options = ("-Z", "nobody") if way == "-Z" else ()
-    variables = {} if way == "-Z" else {"SUDO_UID": str(OTHER.uid)}
+@pytest.mark.parametrize("way", ["-Z", "sudo", "root"])
+def test_the_user_dissects_and_owns_the_files(way: str, folder: Path) -> None:
+    before, options, variables, user = as_user(way)
+    os.chown(folder, user.uid, user.gid)
     tables, target = folder / "tables", folder / "ring.pcapng"
     outputs = ("-o", str(tables), "-P", "--rotate", "1s", "-w", str(target), "-b", "duration:1s")
     with broker() as port:
@@ -119,7 +129,7 @@ def test_another_user_dissects_and_owns_the_files(way: str, folder: Path) -> Non
             with Client(port) as client:
                 client.beat(1)
                 assert "Heartbeat" in running.line()
-                check_states(running.process.pid, OTHER.uid, OTHER.gid)
+                check_states(running.process.pid, user.uid, user.gid)
             status, _, stderr = running.end()
         finally:
             running.close()
@@ -127,7 +137,7 @@ def test_another_user_dissects_and_owns_the_files(way: str, folder: Path) -> Non
     written = [*folder.rglob("*")]
     assert any(path.name.startswith("part-") for path in written)
     assert any(path.name.startswith("ring") for path in written)
-    assert {path.stat().st_uid for path in written} == {OTHER.uid}
+    assert {path.stat().st_uid for path in written} == {user.uid}
 
 
 @as_root
@@ -142,6 +152,34 @@ def test_a_directory_that_the_user_cannot_write_to_is_an_error(output: tuple[str
     assert (status, lines) == (USAGE, [])
     assert f"nobody cannot write to {folder} (Permission denied); use -Z root, or: chown nobody" in stderr
     assert [*folder.iterdir()] == []
+
+
+@as_root
+@makes_interfaces
+@pytest.mark.parametrize(("way", "command"), [("root", "live"), ("-Z", "records"), ("sudo", "live")])
+def test_a_key_log_that_only_root_can_read_grows(way: str, command: str, folder: Path) -> None:
+    settings, keys = TlsSettings(), folder / "keys.log"
+    talk = TlsTalk(settings, mss=60_000).opens()
+    records = batch([Item(b"key", b"drink-me")])
+    body = {"acks": -1, "topic_data": [{"name": "t", "partition_data": [{"index": 0, "records": records}]}]}
+    talk.says(0, request(PRODUCE, 9, body)).says(1, response(PRODUCE, 9, {}))
+    half = len(settings.key_log) // 2
+    keys.write_bytes(b"".join(settings.key_log[:half]))
+    keys.chmod(0o600)
+    before, options, variables, user = as_user(way)
+    with Pair() as pair:
+        arguments = (command, "-i", pair.name, "--tls-keylog", str(keys), *options)
+        running = started(*arguments, before=before, **variables)
+        try:
+            assert running.error_line().startswith(f"kdissect: listening on {pair.name}")
+            pair.send([packet.data for packet in talk.packets])
+            with keys.open("ab") as log:
+                log.writelines(settings.key_log[half:])
+            assert ("Produce v9" if command == "live" else "drink-me") in running.line()
+            check_states(running.process.pid, user.uid, user.gid)
+            assert running.end()[0] == INTERRUPTED
+        finally:
+            running.close()
 
 
 @as_root
