@@ -82,14 +82,14 @@ class Attack:
 
     Attributes:
         cases, runs: how many so far.
-        slowest_s: processor time of the slowest run.
+        slowest_s: processor time of the slowest run, whose seed and command are ``slowest``.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._messages: list[Pair] = []
         self.cases = self.runs = 0
-        self.slowest_s = 0.0
+        self.slowest_s, self.slowest = 0.0, ""
 
     def attack(self, seed: int, commands: int) -> None:
         """Make some captures from a seed, and run some commands over each.
@@ -119,7 +119,9 @@ class Attack:
         for result in results:
             check(result, seed)
         self.runs += len(results)
-        self.slowest_s = max(self.slowest_s, *(result.cpu_s for result in results))
+        slow = max(results, key=lambda result: result.cpu_s)
+        if slow.cpu_s > self.slowest_s:
+            self.slowest_s, self.slowest = slow.cpu_s, f"seed {seed}: {' '.join(slow.arguments)}"
         for path in self._folder.iterdir():
             if path.is_file():
                 path.unlink()
@@ -128,7 +130,8 @@ class Attack:
 
     def __str__(self) -> str:
         return (
-            f"{self.cases:,} damaged messages in {self.runs:,} runs; the slowest took {self.slowest_s:.1f} s"
+            f"{self.cases:,} damaged messages in {self.runs:,} runs; the slowest took {self.slowest_s:.1f} s "
+            f"({self.slowest})"
         )
 
     def _next(self, random: Random) -> list[Pair]:
