@@ -137,11 +137,15 @@ def conversation() -> Talk:
     for damage in DAMAGES:
         for api, version, sent, answer in messages():
             number += 1
-            asks = request_payload(api, version, correlation_id=number)
-            asks = asks if sent is None else damage(asks[: read_request_header(asks).body_pos] + sent)
-            answers = response_payload(api, version, correlation_id=number)
+            sent_bytes = request_payload(api, version, correlation_id=number)
+            sent_bytes = (
+                sent_bytes
+                if sent is None
+                else damage(sent_bytes[: read_request_header(sent_bytes).body_pos] + sent)
+            )
+            answer_bytes = response_payload(api, version, correlation_id=number)
             if answer is not None:
                 header = number.to_bytes(4, "big") + bytes(response_header_version(api, version))
-                answers = damage(header + answer)
-            talk.client_sends(sized(asks)).broker_sends(sized(answers))
+                answer_bytes = damage(header + answer)
+            talk.client_sends(sized(sent_bytes)).broker_sends(sized(answer_bytes))
     return talk

@@ -98,6 +98,7 @@ class Attack:
             AssertionError: a run ended as none may.
         """
         random = Random(seed)
+        self._messages = []  # a seed makes the same captures whatever came before
         command_lines = []
         for number in range(CAPTURES_AT_ONCE):
             path, keys = self._folder / f"{seed}-{number}.pcap", self._folder / f"{seed}-{number}.keys"

@@ -153,7 +153,7 @@ def odd_name_resolution() -> bytes:
     return section() + block(4, bytes.fromhex("0100ffff") + bytes(20)) + interface() + enhanced(1, bytes(60))
 
 
-FOUND: dict[str, Fault] = {
+FAULTS: dict[str, Fault] = {
     "arrays of tiny structs take gigabytes": Fault(tiny_structs, ("read --json", "check"), "oversized"),
     "long strings take hundreds of MB": Fault(
         lambda: answered((long_string(), response_payload(DESCRIBE_GROUPS, 5))),
@@ -249,19 +249,19 @@ ELSEWHERE = {
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Result]]:
     folder = tmp_path_factory.mktemp("faults")
     commands: list[list[str]] = []
-    for number, fault in enumerate(FOUND.values()):
+    for number, fault in enumerate(FAULTS.values()):
         path = folder / f"{number}.pcap"
         path.write_bytes(fault.capture())
         for place, command in enumerate(fault.commands):
             arguments = command.replace("OUT", str(folder / f"{number}-{place}")).split(" ")
             commands.append([*arguments, str(path)])
     done = iter(run_all(commands, DATA_BYTES))
-    return {name: [next(done) for _ in fault.commands] for name, fault in FOUND.items()}
+    return {name: [next(done) for _ in fault.commands] for name, fault in FAULTS.items()}
 
 
-@pytest.mark.parametrize("name", FOUND)
+@pytest.mark.parametrize("name", FAULTS)
 def test_it_stays_away(name: str, results: dict[str, list[Result]]) -> None:
-    fault = FOUND[name]
+    fault = FAULTS[name]
     for result in results[name]:
         text = result.out + result.err
         assert result.status in (OK, USAGE), text[:2000]

@@ -59,6 +59,6 @@ def test_no_log_has_one(
         "failure": str(failure.value),
         "tables": "".join(path.read_text() for path in tables.rglob("*") if path.is_file()),
     }
-    assert {name: found for name, text in texts.items() if (found := leaked(text, secrets))} == {}
+    assert {name: leaks for name, text in texts.items() if (leaks := leaked(text, secrets))} == {}
     assert "SaslAuthenticate" in texts["terminal"]
     assert (len(rows) > 100) == bool(texts["tables"]) == decodes
