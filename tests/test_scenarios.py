@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kdissect import dissect, open_capture, summarize
+from kdissect.exchanges import content
 from kdissect.phrases import duration
+from kdissect.stats.rows import moment
 from kdissect.stats.summarizer import PARTS
 from kdissect.stats.views import ordered
 from samples.golden import captures, name_of
@@ -90,6 +92,22 @@ def test_each_rebalance_of_a_storm_has_the_cause_that_the_clients_logged() -> No
     joined = Counter(who for _, who, what in did if what == "joins")
     assert Counter(member.client for member in history.members) == joined
     assert [row.members_after for row in history.rebalances] == [1, *([2, 1] * (len(others) // 2))]
+
+
+def test_a_rebalance_starts_at_its_first_sign_on_the_wire() -> None:
+    """Of all requests about the group, judged without rounds: the first one since the assignments before."""
+    with open_capture(SAMPLES["kafka-4-storm"]) as packets:
+        signs = [
+            (moment(each.time_ns), f"{each.connection.id}/{each.number}")
+            for each in dissect(packets)
+            if (each.request or {}).get("group_id") == "restless"
+            and (each.api in ("JoinGroup", "LeaveGroup") or "REBALANCE_IN_PROGRESS" in content.errors(each))
+        ]
+    end = moment(0)
+    for row in group("kafka-4-storm", "restless").rebalances:
+        assert (row.start, row.exchange) == min(sign for sign in signs if sign[0] > end)
+        assert row.end is not None
+        end = row.end
 
 
 def test_a_storm_is_reported() -> None:

@@ -88,12 +88,15 @@ class CauseRow:
 
 @dataclass(slots=True, kw_only=True)
 class RebalanceRow:
-    """A rebalance: from the first JoinGroup to the last SyncGroup of one generation.
+    """A rebalance: from its first sign to the last SyncGroup of one generation.
 
     In other groups: from the event that started it until the last member received the new epoch.
     """
 
-    start: datetime = described("When the first member sent a join request.")
+    start: datetime = described(
+        "Time of its first exchange: a JoinGroup, a LeaveGroup, or a Heartbeat rejected with "
+        "REBALANCE_IN_PROGRESS."
+    )
     end: datetime | None = described(
         "When the last member received its assignment; null if none did in the capture."
     )

@@ -3,15 +3,18 @@
 A rebalance is identified by its generation: the JoinGroup responses to all members carry the same new one,
 sent when the last member has joined; then SyncGroup gives each its assignment. New, departed and returned
 members are determined by comparing the JoinGroup responses to the leaders of consecutive rebalances.
+
+It starts at its first sign: the JoinGroup of a member, the LeaveGroup of one, or, after a session timeout,
+the first Heartbeat of the previous generation that is answered with REBALANCE_IN_PROGRESS.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from kdissect.exchanges.group_events import JOIN, LEAVE, SYNC
+from kdissect.exchanges.group_events import HEARTBEAT, JOIN, LEAVE, SYNC
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -23,6 +26,7 @@ SUBSCRIPTION, REVOCATION, PROTOCOL, METADATA = "subscription", "revocation", "pr
 REJOIN, UNKNOWN = "rejoin", "unknown"
 
 _HANDSHAKE = "MEMBER_ID_REQUIRED"  # KIP-394: a new member gets its ID, and joins again with it
+_REJECTED = "REBALANCE_IN_PROGRESS"
 _SILENT = 0.9  # of the session timeout: the broker starts its timer before the response is captured
 _NEAR = 3  # a late response may belong to one of this many latest rebalances
 
@@ -54,6 +58,14 @@ class Rebalance:
     leader: str | None = None
 
 
+class _Sign(NamedTuple):
+    """An event that shows a rebalance: since when, and from which time on it counts."""
+
+    seen_ns: int
+    start_ns: int
+    event: GroupEvent
+
+
 class _Round:
     """JoinGroups answered with one generation, and the SyncGroups after them."""
 
@@ -66,6 +78,7 @@ class _Round:
         "joins",
         "members",
         "members_known",
+        "stable_ns",
     )
 
     def __init__(self, first: GroupEvent) -> None:
@@ -78,7 +91,8 @@ class _Round:
         self.members: dict[str, str | None] = {}  # member ID -> group instance ID
         self.members_known = False  # from the response to the leader, and so complete
         self.assigned: dict[str, Assignment | None] = {}
-        self.end_ns: int | None = None
+        self.stable_ns: int | None = None  # first assignment
+        self.end_ns: int | None = None  # last assignment
 
     def add(self, join: GroupEvent) -> None:
         self.joins.append(join)
@@ -111,24 +125,32 @@ def rebalances(events: Iterable[GroupEvent], alive_ns: Mapping[str, int]) -> lis
     _sync(ordered, rounds)
     handshakes = {event.member_id: event for event in ordered if event.error == _HANDSHAKE}
     leaves = [event for event in ordered if event.event == LEAVE and not event.error]
+    left_ns = [event.time_ns for event in leaves]
+    rejected: dict[int | None, list[GroupEvent]] = {}
+    for event in ordered:
+        if event.event == HEARTBEAT and event.error == _REJECTED:
+            rejected.setdefault(event.generation, []).append(event)
     results: list[Rebalance] = []
     for index, each in enumerate(rounds):
-        since_ns = rounds[index - 1].joined_ns if index else 0
-        left = [event for event in leaves if since_ns < event.time_ns <= each.joined_ns]
+        before = rounds[index - 1] if index else None
+        since = 0 if before is None else bisect_right(left_ns, before.joined_ns)
+        left = leaves[since : bisect_right(left_ns, each.joined_ns)]
         fresh = [
             handshakes.get(join.member_id, join)
             for join in each.joins
             if join.is_new or join.member_id in handshakes
         ]
         rebalance = _new_rebalance(each)
+        signs = _signs(each, before, left, rejected.get(each.generation - 1, ()))
         if index:
-            _compare(rebalance, each, rounds[:index], fresh, left, alive_ns)
+            _compare(rebalance, each, rounds[:index], fresh, left, signs, alive_ns)
         else:
             rebalance.generation_before = _generation_before(each.first, ordered)
             present: set[str | None] = {
                 member for member, last_ns in alive_ns.items() if last_ns < rebalance.start_ns
             }
-            _first_in_capture(rebalance, each, fresh, left, present - {event.member_id for event in left})
+            present -= {event.member_id for event in left}
+            _first_in_capture(rebalance, each, fresh, left, signs, present)
         results.append(rebalance)
     return results
 
@@ -170,6 +192,7 @@ def _sync(events: Sequence[GroupEvent], rounds: Sequence[_Round]) -> None:
         if target is None or event.member_id not in target.members or event.member_id in target.assigned:
             continue
         target.assigned[event.member_id] = event.assignment
+        target.stable_ns = min(target.stable_ns or event.completed_ns, event.completed_ns)
         target.end_ns = max(target.end_ns or 0, event.completed_ns)
 
 
@@ -188,11 +211,43 @@ def _new_rebalance(each: _Round) -> Rebalance:
     )
 
 
+def _signs(
+    each: _Round, before: _Round | None, left: Sequence[GroupEvent], rejected: Sequence[GroupEvent]
+) -> list[_Sign]:
+    """What was captured of a rebalance before its first JoinGroup.
+
+    A Heartbeat can wait behind a SyncGroup on its connection, so its response decides whether it is a sign.
+    Older brokers also reject heartbeats of a generation whose members still wait for their assignments.
+    """
+    first = each.first
+    since_ns = 0 if before is None else before.stable_ns or before.joined_ns
+    return [
+        *(
+            _Sign(event.time_ns, event.time_ns, event)
+            for event in left
+            if event.time_ns <= first.time_ns and (before is None or event.member_id in before.members)
+        ),
+        *(
+            _Sign(seen_ns, event.time_ns if event.time_ns > since_ns else seen_ns, event)
+            for event in rejected
+            if since_ns < (seen_ns := event.completed_ns or 0) <= first.time_ns
+        ),
+    ]
+
+
+def _start(rebalance: Rebalance, signs: Sequence[_Sign]) -> None:
+    """Start at the first sign. After a generation that was not captured, it may be a sign of that one."""
+    if signs and rebalance.generation_before == rebalance.generation_after - 1:
+        _, rebalance.start_ns, first = min(signs, key=lambda sign: (sign.seen_ns, sign.event.key))
+        rebalance.exchange = f"{first.connection}/{first.number}"
+
+
 def _first_in_capture(
     rebalance: Rebalance,
     each: _Round,
     fresh: Sequence[GroupEvent],
     left: Sequence[GroupEvent],
+    signs: Sequence[_Sign],
     present: set[str | None],
 ) -> None:
     """The first rebalance in a capture: earlier members are known only if they sent a request."""
@@ -201,6 +256,7 @@ def _first_in_capture(
         rebalance.members_before = 0
         rebalance.causes = [_cause(FIRST, each.first)]
         return
+    _start(rebalance, signs)
     rebalance.causes = [*(_cause(JOINED, join) for join in fresh), *(_cause(LEFT, event) for event in left)]
     rebalance.causes.sort(key=lambda cause: cause.time_ns or 0)
     if not rebalance.causes:
@@ -214,6 +270,7 @@ def _compare(
     earlier: Sequence[_Round],
     fresh: Sequence[GroupEvent],
     left: Sequence[GroupEvent],
+    signs: Sequence[_Sign],
     alive_ns: Mapping[str, int],
 ) -> None:
     """A later rebalance: its members are compared with those of the one before."""
@@ -224,6 +281,7 @@ def _compare(
         rebalance.members_before = 0
         rebalance.causes = [_cause(FIRST, each.first)]
         return
+    _start(rebalance, signs)
     rebalance.members_before = len(before.members)
     named = {join.member_id for join in fresh}
     others = [join for join in each.joins if before.members_known and join.member_id not in named]
@@ -235,10 +293,13 @@ def _compare(
     rebalance.causes = [
         *(_cause(RETURN if join in back else JOINED, join) for join in new),
         *(_cause(LEFT, event) for event in left if event.member_id in before.members),
-        *_timeouts(each, before, gone, alive_ns),
+        *_timeouts(rebalance, each, before, gone, alive_ns),
     ]
     if all(cause.time_ns is not None and cause.time_ns > rebalance.start_ns for cause in rebalance.causes):
-        rebalance.causes += _rejoin_causes(rebalance, each, earlier)
+        is_later = rebalance.start_ns < each.first.time_ns  # so the first JoinGroup did not start it
+        rebalance.causes += (
+            [Cause(UNKNOWN, rebalance.start_ns)] if is_later else _rejoin_causes(rebalance, each, earlier)
+        )
     rebalance.causes.sort(key=lambda cause: (cause.time_ns or rebalance.start_ns, cause.member_id or ""))
 
 
@@ -267,12 +328,16 @@ def _rejoin_causes(rebalance: Rebalance, each: _Round, earlier: Sequence[_Round]
 
 
 def _timeouts(
-    each: _Round, before: _Round, explained: set[str | None], alive_ns: Mapping[str, int]
+    rebalance: Rebalance,
+    each: _Round,
+    before: _Round,
+    explained: set[str | None],
+    alive_ns: Mapping[str, int],
 ) -> list[Cause]:
     """Members that disappeared without a LeaveGroup.
 
-    A member that was idle for a session timeout before the first JoinGroup may have started the rebalance;
-    otherwise the broker waited for its JoinGroup until it answered the others.
+    A member that was idle for a session timeout before the rebalance may have started it; otherwise the
+    broker waited for its JoinGroup until it answered the others.
     """
     causes: list[Cause] = []
     for member in sorted(before.members.keys() - each.members.keys() if each.members_known else ()):
@@ -283,8 +348,8 @@ def _timeouts(
         time_ns = None
         if joined is not None and joined.session_timeout_ms and last_ns is not None:
             timeout_ns = joined.session_timeout_ms * 1_000_000
-            has_timed_out = last_ns + _SILENT * timeout_ns <= each.first.time_ns
-            time_ns = min(last_ns + timeout_ns, each.first.time_ns) if has_timed_out else each.joined_ns
+            has_timed_out = last_ns + _SILENT * timeout_ns <= rebalance.start_ns
+            time_ns = min(last_ns + timeout_ns, rebalance.start_ns) if has_timed_out else each.joined_ns
         causes.append(Cause(TIMEOUT, time_ns, member, None if joined is None else joined.client_id))
     return causes
 

@@ -78,6 +78,7 @@ def test_a_member_that_leaves_and_says_why() -> None:
     )
     row = group.rebalances[-1]
     assert causes(row) == [("leave", "b")]
+    assert (row.start, row.exchange, row.seconds) == (row.causes[0].time, "of-b/20001", 0.701)
     assert row.causes[0].reason == "the consumer is being closed"
     assert (row.members_before, row.members_after) == (2, 1)
     assert group.members[1].left is not None
@@ -97,6 +98,7 @@ def test_a_member_that_falls_silent() -> None:
     assert causes(row) == [("timeout", "b")]
     assert row.causes[0].time is not None
     assert 22.9 < (row.causes[0].time - group.first).total_seconds() < 23.1
+    assert ((row.start - group.first).total_seconds(), row.exchange, row.seconds) == (23, "of-a/23001", 0.301)
 
 
 def test_a_member_that_joins_too_late_did_not_start_it() -> None:
@@ -277,3 +279,44 @@ def test_an_answer_that_comes_late_belongs_to_its_own_generation() -> None:
         join("a", 11.5, 3, members=["a", "b"], until=12),
     )
     assert [row.generation_after for row in group.rebalances] == [1, 2, 3]
+
+
+def test_a_rebalance_that_another_connection_started() -> None:
+    """Only a rejected Heartbeat shows it, so the leader's JoinGroup is not the cause."""
+    group = history(*alone(), *second_comes(), heartbeat("a", 19.9, 2, g.REBALANCE_IN_PROGRESS), *both(20, 3))
+    row = group.rebalances[-1]
+    assert causes(row) == [("unknown", None)]
+    assert (row.exchange, row.seconds) == ("of-a/19901", 1.301)
+
+
+def test_the_leave_request_of_an_uncaptured_generation_starts_no_later_one() -> None:
+    group = history(*alone(), *second_comes(), leave("b", 20), join("a", 60, 4, members=["a"], until=61))
+    row = group.rebalances[-1]
+    assert causes(row) == [("leave", "b")]
+    assert (row.generation_before, row.generation_after, row.exchange) == (2, 4, "of-a/60001")
+
+
+def test_a_heartbeat_that_waited_behind_a_sync_request() -> None:
+    """It was sent before the generation became stable: only its response is a sign."""
+    late = heartbeat("a", 11.05, 2, g.REBALANCE_IN_PROGRESS)
+    late.completed_ns += 10 * g.SECOND_NS
+    rejoin = [join("a", 21.1, 3, members=["a"], until=21.2), sync("a", 21.3, 3, {"t": [0, 1]})]
+    row = history(*alone(), *second_comes(), late, *rejoin).rebalances[-1]
+    assert causes(row) == [("timeout", "b")]
+    assert (row.exchange, row.seconds) == ("of-a/11051", 0.25)
+
+
+def test_a_heartbeat_before_the_assignments_is_no_sign() -> None:
+    """Older brokers reject it, although the rebalance to its generation is the one that goes on."""
+    early = heartbeat("b", 11.05, 2, g.REBALANCE_IN_PROGRESS)
+    group = history(*alone(), *second_comes(), early, *both(20, 3, topics=["t", "u"]))
+    assert causes(group.rebalances[-1]) == [("subscription", "a")]
+    assert group.rebalances[-1].seconds == 1.201
+
+
+def test_a_new_member_is_the_first_sign_even_if_a_heartbeat_was_sent_before() -> None:
+    slow = heartbeat("a", 9.9, 1, g.REBALANCE_IN_PROGRESS)
+    slow.completed_ns += g.SECOND_NS // 2
+    row = history(*alone(), slow, *second_comes()).rebalances[-1]
+    assert causes(row) == [("join", "b")]
+    assert row.seconds == 1.101

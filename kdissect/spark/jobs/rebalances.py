@@ -53,7 +53,7 @@ def rebalances(groups: DataFrame, exchanges: DataFrame, *, window: str | None = 
 
     Returns:
         group string: the group ID
-        start timestamp: when the first member sent a join request; with a window, where the window begins
+        start timestamp: time of its first exchange; with a window, the start of the window
         end timestamp: when the last member got its assignment; null if no assignment was captured
         seconds double: how long that took
         cause string: what started it: first, join, return, leave, timeout, subscription, revocation,
