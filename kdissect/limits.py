@@ -243,8 +243,9 @@ class Limits:
     pending_requests: int = _bound(
         4096,
         "outstanding requests",
-        "Outstanding requests of one connection. Java producers send up to 5 at once by default "
-        "(max.in.flight.requests.per.connection); others have no limit, but few have 1,000 in flight.",
+        "Outstanding requests of one connection. Java producers send up to "
+        "max.in.flight.requests.per.connection at once, 5 by default; others have no limit, but few have "
+        "1,000 in flight.",
     )
     pending_bytes: int = _bound(
         24 * MIB,

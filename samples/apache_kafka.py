@@ -275,7 +275,7 @@ def jars(release: str) -> Path:
 def compiled(release: str, folder: Path) -> Path:
     """Our Java files for a release as classes in this directory."""
     if not folder.exists():
-        sources = [str(JAVA / source) for source in ("Told.java", *RELEASES[release].sources)]
+        sources = [str(JAVA / source) for source in ("Reporter.java", *RELEASES[release].sources)]
         command = ["javac", "-XDsuppressNotes", "-proc:none", "-cp", f"{jars(release)}/*", "-d", str(folder)]
         subprocess.run([*command, *sources], check=True)
     return folder

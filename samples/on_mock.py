@@ -285,7 +285,7 @@ def mock_kafka_python(folder: Path) -> None:
         kp.attempt(
             truth, "asks", "connect", lambda: kp.produce(truth, where, "asks", [], bootstrap_timeout_ms=300)
         )
-        # Told the release, it asks with v2.
+        # With the release configured, it requests v2.
         config = {"api_version": (2, 3)}
         for codec in CODECS:
             kp.produce(truth, where, f"codec-{codec}", assorted("spread", 8), codec=codec, **config)

@@ -66,7 +66,7 @@ COMMANDS = {
     "summary-versions": "summary --versions --max-rows 5 samples/mock-old-versions.pcap",
     "summary-transactions": "summary --transactions samples/kafka-4-fenced.pcap.gz",
     "summary-findings": f"summary --findings {_HABITS}",
-    "summary-findings-none": f"summary --findings {_BASICS}",
+    "summary-findings-none": "summary --findings samples/quickstart.pcap",
     "summary-rules": "summary --findings --list",
     "story-group": f"story group:restless {_STORM}",
     "story-client": f"story client:slow {_LAG}",

@@ -55,9 +55,9 @@ if there are no requests, or one side of the traffic was not captured. kdissect 
 def check(as_json: bool, max_rows: int, fail: bool, color: str, **options: Any) -> None:
     """Report what a capture contains and how complete it is.
 
-    Two verdicts, on the capture and on the traffic in it, with reasons and remedies; then files, interfaces
-    and drops, skipped packets, gaps, connections that are not Kafka, and messages that could not be decoded,
-    each with an example.
+    Gives two verdicts, on the capture and on the traffic in it, with reasons and advice; then files,
+    interfaces and drops, skipped packets, gaps, connections that are not Kafka, and messages that could not
+    be decoded, each with an example.
     """
     from kdissect.stats.connection_log import ConnectionFeed
     from kdissect.stats.facts import Facts

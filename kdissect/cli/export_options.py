@@ -136,7 +136,7 @@ def table_options(
             "--tables",
             type=_to_tables,
             metavar="TABLE,...",
-            text="Tables to write; kdissect export --help-all lists them.",
+            text=f"Tables to write; any of {', '.join(TABLES)}. [default: all but records]",
         ),
         option(
             "--bodies",

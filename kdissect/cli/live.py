@@ -324,7 +324,7 @@ def live(count: int | None, lists: bool, summary: bool | None, **options: Any) -
     """Show live traffic on an interface.
 
     Reads from interfaces of this machine (-i; Linux only, as root or with cap_net_raw), a pipe (-), or a
-    growing capture (--follow). Ends at a stop condition (-a, -c), at the end of the pipe, or at Ctrl-C.
+    growing capture (--follow). Stops at a stop condition (-a, -c), at the end of the pipe, or on Ctrl-C.
     """
     if lists:
         list_interfaces()

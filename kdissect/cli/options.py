@@ -152,7 +152,7 @@ def to_key_log(text: str) -> str:
     """
     name, _, path = text.partition(":")
     if name != KEY_LOG_PREFERENCE or not path:
-        raise click.BadParameter(f'"{text}": the only preference is {KEY_LOG_PREFERENCE}:FILE')
+        raise click.BadParameter(f'invalid preference "{text}": use {KEY_LOG_PREFERENCE}:FILE')
     return path
 
 
@@ -327,8 +327,8 @@ _traffic_options = combine(
         multiple=True,
         metavar="FILE",
         shell_complete=complete_files,
-        help="Decrypt TLS with this key log (in the format of SSLKEYLOGFILE), or with all in this directory. "
-        "Secrets in an uncompressed pcapng file are used without this option.",
+        help="Decrypt TLS with this key log (format of SSLKEYLOGFILE), or with all key logs in this "
+        "directory. Secrets in an uncompressed pcapng file are used even without this option.",
     ),
     click.option("--show-secrets", is_flag=True, help="Show credentials, which are redacted by default."),
 )
@@ -360,8 +360,8 @@ def names_option(by_default: str = f"{WHOLE} for files, {WINDOW} for pipes") -> 
     return click.option(
         "--names",
         type=click.Choice([WHOLE, WINDOW]),
-        help="Where names of topic IDs come from. whole: from all of the input, which is read twice; "
-        "window: from messages before, and up to 2 s after (--limits naming_window). "
+        help="Which part of the input gives a topic ID its name. whole: all of it, which is then read twice; "
+        "window: what comes earlier, or up to 2 s later (--limits naming_window). "
         f"[default: {by_default}]",
     )
 

@@ -120,7 +120,7 @@ def read(
 
     FILE is pcap or pcapng, optionally compressed with gzip, zstd or lz4, a directory of such files, or a glob
     in quotes; each may be a URL, such as s3://bucket/x.pcap. - is stdin. Several files are merged by time.
-    Kafka is recognized on any port. In lines, "!" marks anomalies.
+    Kafka is recognized on any port. "!" on a line marks an anomaly.
     """
     query = Query.take(options, names=WINDOW)
     output = ExchangeOutput.take(options, {"-w": target is not None})

@@ -34,10 +34,9 @@ Examples:
   kdissect story record:orders:3@1041 capture.pcap   from its producer to replicas and consumers
   kdissect story group:billing --mermaid capture.pcap > billing.mmd
 
-AFTER is the time since the previous exchange; lines with "*" do not count. After a line for several
-exchanges, it is the time since the last of them, or "-" if that one is later. Exchanges that a client
-repeats without an error, such as heartbeats, empty fetches or commits, share one line until something
-else happens. "*" marks rebalances, transactions and pauses.
+Exchanges that a client repeats without an error, such as heartbeats, empty fetches or commits, share one
+line until something else happens. AFTER is the time since the previous exchange, or since the end of several
+that share a line ("-" if they ended later). "*" marks rebalances, transactions and pauses.
 
 The story of a record shows when its producer sent it, when replicas and consumers received it, and the first
 commit of each group past it.

@@ -102,9 +102,10 @@ def _to_interval(text: str) -> int:
     "--connections",
     "client_connections",
     is_flag=True,
-    help="TCP connections of each client to each broker: opening, round trips, retransmissions, ends.",
+    help="TCP connections of each client to each broker: how they opened and ended, round trips, "
+    "retransmissions.",
 )
-@click.option("--findings", is_flag=True, help="Likely problems, with evidence and recommendations.")
+@click.option("--findings", is_flag=True, help="Likely problems, with evidence and advice.")
 @click.option(
     "--list", "lists_rules", is_flag=True, help="With --findings: describe the rules; needs no FILE."
 )
@@ -139,7 +140,7 @@ def summary(
 ) -> None:
     """Summarize clients, topics, latencies and errors.
 
-    The first screen is what needs attention: verdicts, findings, groups, errors, unanswered requests. Then
+    The first screen shows what needs attention: verdicts, findings, groups, errors, unanswered requests. Then
     come tables of APIs, brokers, clients, topics, errors and the slowest exchanges. Memory use does not grow
     with the capture.
     """

@@ -40,8 +40,8 @@ Examples:
 def doctor(start: bool, as_json: bool, color: str, **options: Any) -> None:
     """Check the requirements for Spark on this machine.
 
-    Java, Python packages, a writable directory, ports; with --master or --remote also whether a server is
-    listening there. Exit status: 1 if something is missing.
+    Checks Java, Python packages, ports, and whether a directory is writable; with --master or --remote, also
+    whether a server is listening there. Exits with status 1 if something is missing.
     """
     spark_target, log = target_options.take(options)
     requirements = list(check_requirements(spark_target))

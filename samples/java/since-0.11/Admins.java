@@ -23,8 +23,8 @@ import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.resource.Resource;
 import org.apache.kafka.common.resource.ResourceType;
 
-/** What an admin client asks for, 0.11 to 1.1. Calls that came with 1.0 and 1.1 are found by their name. */
-class Admins extends Told {
+/** Admin calls, 0.11 to 1.1. Those added in 1.0 and 1.1 are looked up by name. */
+class Admins extends Reporter {
   static final String ADMIN = "org.apache.kafka.clients.admin.";
 
   /** "calls" in their order; "topics": [{"name", "partitions", "replicas", "config"}], "acl": {"topic", "principal"}. */

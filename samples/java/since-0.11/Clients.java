@@ -25,7 +25,7 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /** Kafka's own clients since 0.11. Each argument is a step: "do" says which, "config" configures the client. */
-public class Clients extends Told {
+public class Clients extends Reporter {
   public static void main(String[] steps) throws Exception {
     steps(steps, Map.of("produce", Clients::produce, "consume", Clients::consume, "admin", Admins::admin,
         "pair", todo -> pair(todo, Clients::consume)));
@@ -79,26 +79,26 @@ public class Clients extends Told {
   }
 
   static Void send(JsonNode todo, Properties config, KafkaProducer<byte[], byte[]> producer) throws Exception {
-    List<Map<String, Object>> told = new ArrayList<>();
+    List<Map<String, Object>> rows = new ArrayList<>();
     List<Future<RecordMetadata>> reports = new ArrayList<>();
     String topic = todo.get("topic").asText();
     for (int i = 0; i < todo.get("count").asInt() && !enough(todo); i++) {
       ProducerRecord<byte[], byte[]> record = new ProducerRecord<>(topic, key(i), value(todo, i));
       record.headers().add("number", bytes(Integer.toString(i)));
-      told.add(sent(config, topic, record.key(), record.value(), headers(record.headers())));
+      rows.add(sent(config, topic, record.key(), record.value(), headers(record.headers())));
       reports.add(producer.send(record));
       Thread.sleep(todo.path("pause").asInt(0));
     }
     producer.flush();
-    for (int i = 0; i < told.size(); i++) {
+    for (int i = 0; i < rows.size(); i++) {
       try {
         RecordMetadata report = reports.get(i).get();
-        told.get(i).put("partition", report.partition());
-        told.get(i).put("offset", report.offset() < 0 ? null : report.offset());
+        rows.get(i).put("partition", report.partition());
+        rows.get(i).put("offset", report.offset() < 0 ? null : report.offset());
       } catch (ExecutionException error) {
-        told.get(i).put("error", error.getCause().toString());
+        rows.get(i).put("error", error.getCause().toString());
       }
-      tell("produced", told.get(i));
+      report("produced", rows.get(i));
     }
     return null;
   }

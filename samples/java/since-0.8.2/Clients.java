@@ -26,7 +26,7 @@ import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /** Kafka's own clients of 0.8.2: its new producer, and the producer and the consumers in Scala that were before. */
-public class Clients extends Told {
+public class Clients extends Reporter {
   public static void main(String[] steps) throws Exception {
     steps(steps, Map.of("produce", Clients::produce, "produce by Scala", Clients::produceByScala,
         "consume", Clients::consume, "pair", todo -> pair(todo, Clients::consume), "offsets", Clients::offsets));
@@ -43,29 +43,29 @@ public class Clients extends Told {
   }
 
   static Void send(JsonNode todo, Properties config, KafkaProducer<byte[], byte[]> producer) throws Exception {
-    List<Map<String, Object>> told = new ArrayList<>();
+    List<Map<String, Object>> rows = new ArrayList<>();
     List<Future<RecordMetadata>> reports = new ArrayList<>();
     String topic = todo.get("topic").asText();
     for (int i = 0; i < todo.get("count").asInt() && !enough(todo); i++) {
       byte[] key = key(i), value = value(todo, i);
-      told.add(sent(config, topic, key, value, List.of()));
+      rows.add(sent(config, topic, key, value, List.of()));
       reports.add(producer.send(new ProducerRecord<>(topic, key, value)));
       Thread.sleep(todo.path("pause").asInt(0));
     }
-    for (int i = 0; i < told.size(); i++) {
+    for (int i = 0; i < rows.size(); i++) {
       try {
         RecordMetadata report = reports.get(i).get();
-        told.get(i).put("partition", report.partition());
-        told.get(i).put("offset", report.offset() < 0 ? null : report.offset());
+        rows.get(i).put("partition", report.partition());
+        rows.get(i).put("offset", report.offset() < 0 ? null : report.offset());
       } catch (ExecutionException error) {
-        told.get(i).put("error", error.getCause().toString());
+        rows.get(i).put("error", error.getCause().toString());
       }
-      tell("produced", told.get(i));
+      report("produced", rows.get(i));
     }
     return null;
   }
 
-  /** It sends all records at once, and is told neither partition nor offset. */
+  /** It sends all records at once, and gets neither partition nor offset. */
   static void produceByScala(JsonNode todo) throws Exception {
     Properties config = config(todo);
     config.put("metadata.broker.list", config.getProperty("bootstrap.servers"));
@@ -81,7 +81,7 @@ public class Clients extends Told {
         Map<String, Object> known = sent(config, topic, record.key(), record.message(), List.of());
         known.put("codec", config.getProperty("compression.codec", "none"));
         known.put("acks", Integer.parseInt(config.getProperty("request.required.acks")));
-        tell("produced", known);
+        report("produced", known);
       }
       return null;
     });
@@ -109,16 +109,16 @@ public class Clients extends Told {
     consumer.shutdown();
   }
 
-  /** The first and the last offset of a topic's partition 0, by a consumer that asks one broker. */
+  /** The first and the last offset of a topic's partition 0, from one broker. */
   static void offsets(JsonNode todo) throws Exception {
     Properties config = config(todo);
     String client = config.getProperty("client.id");
     TopicAndPartition partition = new TopicAndPartition(todo.get("topic").asText(), 0);
     SimpleConsumer consumer = new SimpleConsumer("127.0.0.1", todo.get("port").asInt(), 5000, 65536, client);
     for (long time : new long[] {kafka.api.OffsetRequest.EarliestTime(), kafka.api.OffsetRequest.LatestTime()}) {
-      Map<TopicAndPartition, PartitionOffsetRequestInfo> asked = new HashMap<>();
-      asked.put(partition, new PartitionOffsetRequestInfo(time, 1));
-      consumer.getOffsetsBefore(new OffsetRequest(asked, (short) 0, client));
+      Map<TopicAndPartition, PartitionOffsetRequestInfo> request = new HashMap<>();
+      request.put(partition, new PartitionOffsetRequestInfo(time, 1));
+      consumer.getOffsetsBefore(new OffsetRequest(request, (short) 0, client));
     }
     consumer.close();
   }

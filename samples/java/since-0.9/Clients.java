@@ -18,7 +18,7 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /** Kafka's own clients 0.9 to 0.10.2, whose records have no headers. */
-public class Clients extends Told {
+public class Clients extends Reporter {
   public static void main(String[] steps) throws Exception {
     steps(steps, Map.of("produce", Clients::produce, "consume", Clients::consume,
         "pair", todo -> pair(todo, Clients::consume)));
@@ -35,24 +35,24 @@ public class Clients extends Told {
   }
 
   static Void send(JsonNode todo, Properties config, KafkaProducer<byte[], byte[]> producer) throws Exception {
-    List<Map<String, Object>> told = new ArrayList<>();
+    List<Map<String, Object>> rows = new ArrayList<>();
     List<Future<RecordMetadata>> reports = new ArrayList<>();
     String topic = todo.get("topic").asText();
     for (int i = 0; i < todo.get("count").asInt() && !enough(todo); i++) {
       byte[] key = key(i), value = value(todo, i);
-      told.add(sent(config, topic, key, value, List.of()));
+      rows.add(sent(config, topic, key, value, List.of()));
       reports.add(producer.send(new ProducerRecord<>(topic, key, value)));
       Thread.sleep(todo.path("pause").asInt(0));
     }
-    for (int i = 0; i < told.size(); i++) {
+    for (int i = 0; i < rows.size(); i++) {
       try {
         RecordMetadata report = reports.get(i).get();
-        told.get(i).put("partition", report.partition());
-        told.get(i).put("offset", report.offset() < 0 ? null : report.offset());
+        rows.get(i).put("partition", report.partition());
+        rows.get(i).put("offset", report.offset() < 0 ? null : report.offset());
       } catch (ExecutionException error) {
-        told.get(i).put("error", error.getCause().toString());
+        rows.get(i).put("error", error.getCause().toString());
       }
-      tell("produced", told.get(i));
+      report("produced", rows.get(i));
     }
     return null;
   }

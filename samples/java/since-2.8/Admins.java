@@ -34,8 +34,8 @@ import org.apache.kafka.common.resource.PatternType;
 import org.apache.kafka.common.resource.ResourcePattern;
 import org.apache.kafka.common.resource.ResourceType;
 
-/** What an admin client asks for, since 2.8. */
-class Admins extends Told {
+/** Admin calls, since 2.8. */
+class Admins extends Reporter {
   /**
    * "calls" in their order; "topics": [{"name", "partitions", "replicas", "config"}], "quota": {...}, "user": {...},
    * "group", "acl": {"topic", "principal"}, "brokers": [...], "configs": [...]. A call not named here is a method without arguments.

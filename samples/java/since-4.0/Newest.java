@@ -13,8 +13,8 @@ import org.apache.kafka.clients.consumer.KafkaShareConsumer;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
-/** What only 4.x has: share groups, and what an admin client asks of groups that are not consumers'. */
-public class Newest extends Told {
+/** What only 4.x has: share groups, and admin calls about groups other than consumer groups. */
+public class Newest extends Reporter {
   public static void main(String[] steps) throws Exception {
     steps(steps, Map.of("share", Newest::share, "admin", Newest::admin,
         "pair", todo -> pair(todo, Newest::share)));

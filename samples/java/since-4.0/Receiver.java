@@ -5,7 +5,7 @@ import org.apache.kafka.common.metrics.MetricsReporter;
 import org.apache.kafka.server.telemetry.ClientTelemetry;
 import org.apache.kafka.server.telemetry.ClientTelemetryReceiver;
 
-/** A plugin without which brokers ask no client for its metrics (KIP-714). They tell in their log what came. */
+/** A plugin without which brokers request no client metrics (KIP-714). It logs what it receives. */
 @SuppressWarnings("removal")
 public class Receiver implements MetricsReporter, ClientTelemetry {
   public ClientTelemetryReceiver clientReceiver() {

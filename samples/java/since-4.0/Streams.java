@@ -15,7 +15,7 @@ import org.apache.kafka.streams.kstream.Produced;
 import org.apache.kafka.streams.state.Stores;
 
 /** Counts words: through a repartition topic, with a store in memory whose changes go to a changelog topic. */
-public class Streams extends Told {
+public class Streams extends Reporter {
   public static void main(String[] steps) throws Exception {
     steps(steps, Map.of("count words", Streams::count));
   }

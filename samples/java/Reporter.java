@@ -11,8 +11,8 @@ import java.util.Map;
 import java.util.Properties;
 import java.util.concurrent.Callable;
 
-/** Steps from JSON, and what clients know to stdout: a JSON object a line, "kind" being a list of the truth file. */
-public class Told {
+/** Runs steps given as JSON; prints what clients know as JSON lines, whose "kind" is a list of the truth file. */
+public class Reporter {
   static final ObjectMapper JSON = new ObjectMapper();
 
   interface Step {
@@ -45,7 +45,7 @@ public class Told {
     return map;
   }
 
-  static synchronized void tell(String kind, Map<String, ?> known) {
+  static synchronized void report(String kind, Map<String, ?> known) {
     ObjectNode line = JSON.valueToTree(known);
     System.out.println(line.put("kind", kind));
   }
@@ -55,7 +55,7 @@ public class Told {
       step.call();
     } catch (Throwable error) {
       Throwable cause = error.getCause() == null ? error : error.getCause();
-      tell("errors", map("client_id", client, "doing", doing, "error", cause.toString()));
+      report("errors", map("client_id", client, "doing", doing, "error", cause.toString()));
     }
   }
 
@@ -108,15 +108,15 @@ public class Told {
   static void got(Map<String, Object> known, int partition, long offset) {
     known.put("partition", partition);
     known.put("offset", offset);
-    tell("consumed", known);
+    report("consumed", known);
   }
 
   static void group(String client, String group, String event, List<?> partitions) {
-    tell("groups", map("client_id", client, "group_id", group, "event", event, "partitions", partitions));
+    report("groups", map("client_id", client, "group_id", group, "event", event, "partitions", partitions));
   }
 
   static void commit(String client, String group, String topic, int partition, long offset) {
-    tell("commits", map("client_id", client, "group_id", group, "topic", topic, "partition", partition,
+    report("commits", map("client_id", client, "group_id", group, "topic", topic, "partition", partition,
         "offset", offset));
   }
 
