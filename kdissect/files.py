@@ -14,7 +14,7 @@ import os
 import stat
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryFile, mkstemp
+from tempfile import TemporaryFile, gettempdir, mkstemp
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 if TYPE_CHECKING:
@@ -158,3 +158,8 @@ def _sync(folder: Path) -> None:
         os.fsync(number)
     finally:
         os.close(number)
+
+
+def temporary_file_error(error: OSError) -> str:
+    """Why a temporary file could not be written, and where to make room."""
+    return f"temporary file in {gettempdir()}: {error.strerror or error}"

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from array import array
 from collections import OrderedDict
-from tempfile import SpooledTemporaryFile, TemporaryFile, gettempdir
+from tempfile import SpooledTemporaryFile, TemporaryFile
 from typing import TYPE_CHECKING, Self
 
 from kdissect.capture.reader import open_capture
 from kdissect.capture.write import PcapngWriter
 from kdissect.errors import CaptureError
+from kdissect.files import temporary_file_error
 from kdissect.limits import DEFAULT, Limits
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class ConnectionIndex:
                     writer.write(packet)
                 self._append()
             except OSError as error:
-                raise CaptureError(f"temporary file in {gettempdir()}: {error.strerror}") from error
+                raise CaptureError(temporary_file_error(error)) from error
             self._noted = False
             yield packet
             if not self._noted:

@@ -6,7 +6,7 @@
     hdfs://HOST:PORT/PATH                               hdfs-native
 
 Endpoints and credentials are in the environment variables that each store's own programs use; a URL must have
-none. The libraries retry requests that fail. An exception of theirs becomes an ``OSError`` of one line.
+none. The libraries retry requests that fail. Their exceptions become an ``OSError`` of one line.
 
 Files are also written (``StorePath``): first on this machine, then sent as a whole.
 

@@ -129,7 +129,7 @@ class ConfigFile(NamedTuple):
         for name, table in tables.items():
             if not isinstance(table, dict):
                 raise self.error(
-                    "", f"{prefix}{name} is not a table; keys belong into tables such as [defaults]"
+                    "", f"{prefix}{name} is not a table; keys belong in tables such as [defaults]"
                 )
             if name not in known:
                 raise self.error("", f"unknown table [{prefix}{name}]{did_you_mean(name, known)}")

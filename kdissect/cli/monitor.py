@@ -46,7 +46,7 @@ _PORTS = 1 << 16
 _CONNECTIONS = 16
 """That the endpoint serves at once. Prometheus keeps one open for each server that scrapes."""
 _CONNECTION_S = 10.0
-"""After which one is closed. A scrape takes milliseconds, and Prometheus gives up after 10 s."""
+"""After which one is closed. A scrape takes milliseconds, and Prometheus times out after 10 s."""
 
 Address = tuple[str, int]
 
@@ -110,7 +110,7 @@ def serve_metrics(
 
 
 def _limit_connections(server: Any) -> None:
-    """Bound the connections of a threading server and their time: otherwise each half of a request holds a
+    """Limit the connections of a threading server and their time: otherwise each half of a request holds a
     thread for as long as its sender likes.
     """
     free = BoundedSemaphore(_CONNECTIONS)

@@ -65,22 +65,22 @@ class Schema(NamedTuple):
     references: tuple[tuple[str, str, int], ...] = ()
 
     @classmethod
-    def of(cls, answer: Any) -> Schema:
-        """The schema in an answer of a registry.
+    def of(cls, response: Any) -> Schema:
+        """The schema in a response of a registry.
 
         Raises:
             SchemaFault: there is none.
         """
-        if not isinstance(answer, dict) or not isinstance(answer.get("schema"), str):
+        if not isinstance(response, dict) or not isinstance(response.get("schema"), str):
             raise SchemaFault("the registry's response has no schema")
-        references = answer.get("references") or []
+        references = response.get("references") or []
         try:
             named = tuple(
                 (str(each["name"]), str(each["subject"]), int(each["version"])) for each in references
             )
         except (KeyError, TypeError, ValueError):
             raise SchemaFault("invalid references") from None
-        return cls(answer.get("schemaType") or AVRO, answer["schema"], named)
+        return cls(response.get("schemaType") or AVRO, response["schema"], named)
 
 
 class SchemaSource(Protocol):
@@ -157,35 +157,35 @@ class SchemaFolder:
 
     @cached_property
     def _dumped(self) -> dict[str, Schema]:
-        """What files of a registry's answers have: by ID, by GUID, and by subject and version."""
+        """What files with a registry's responses have: by ID, by GUID, and by subject and version."""
         schemas: dict[str, Schema] = {}
         for path in sorted(self._folder.glob("*.json")):
             if not path.stem.isdecimal() and path.stat().st_size <= _MAX_DUMP_BYTES:
-                for answer in _answers(path.read_bytes()):
-                    schema = Schema.of(answer)
+                for response in _responses(path.read_bytes()):
+                    schema = Schema.of(response)
                     names = (
-                        answer.get("id"),
-                        answer.get("guid"),
-                        f"{answer.get('subject')}/{answer.get('version')}",
+                        response.get("id"),
+                        response.get("guid"),
+                        f"{response.get('subject')}/{response.get('version')}",
                     )
                     schemas.update((str(name), schema) for name in names if name is not None)
         return schemas
 
 
 def _in_file(kind: str, text: str) -> Schema:
-    """The schema in a file: as it is, or in an answer of the registry."""
+    """The schema in a file: as it is, or in a response of the registry."""
     if kind == JSON:
-        answer = next(_answers(text.encode()), None)
-        if answer is not None:
-            return Schema.of(answer)
+        response = next(_responses(text.encode()), None)
+        if response is not None:
+            return Schema.of(response)
     imports = _IMPORT.findall(text) if kind == PROTOBUF else []
     return Schema(
         kind, text, tuple((name, name, 0) for name in imports if not name.startswith("google/protobuf/"))
     )
 
 
-def _answers(data: bytes) -> Iterator[dict[str, Any]]:
-    """The answers of a registry in a file: one, a list, or one per line."""
+def _responses(data: bytes) -> Iterator[dict[str, Any]]:
+    """The responses of a registry in a file: one, a list, or one per line."""
     try:
         documents = [orjson.loads(data)]
     except orjson.JSONDecodeError:
@@ -269,14 +269,14 @@ class SchemaRegistry:
         try:
             with self._opener.open(
                 Request(self.url + path, headers=self._headers), timeout=_TIMEOUT_S
-            ) as answer:
-                text = _text(self._received(answer), self._limits)
+            ) as response:
+                text = _text(self._received(response), self._limits)
         except HTTPError as error:
             error.close()
             if error.code == 404:
                 raise SchemaFault(f"not in {self.url}") from None
             self._fail(
-                f"{self.url} answers {error.code} {responses.get(error.code, '')}",
+                f"{self.url} returned {error.code} {responses.get(error.code, '')}",
                 is_final=error.code in (401, 403),
             )
         except (OSError, HTTPException) as error:
@@ -287,16 +287,16 @@ class SchemaRegistry:
         except orjson.JSONDecodeError:
             raise SchemaFault(f"the response from {self.url} is not JSON") from None
 
-    def _received(self, answer: Any) -> bytes:
+    def _received(self, response: Any) -> bytes:
         data, deadline = bytearray(), monotonic() + 4 * _TIMEOUT_S
-        while len(data) <= self._limits.schema_bytes and (part := answer.read1(_PART_BYTES)):
+        while len(data) <= self._limits.schema_bytes and (part := response.read1(_PART_BYTES)):
             data += part
             if monotonic() > deadline:
                 raise TimeoutError("timed out")
         return bytes(data)
 
     def _fail(self, reason: str, *, is_final: bool = False) -> NoReturn:
-        """Raise, and remember after some failures that it is no use."""
+        """Raise; after some failures, do not request anything anymore."""
         self._failures += 1
         if is_final or self._failures >= _MAX_FAILURES:
             self._refusal = reason
@@ -495,7 +495,7 @@ def _protobuf(schema: Schema, needed: dict[str, str]) -> Decoder:
 
 
 def _compiled(text: str, needed: dict[str, str]) -> bytes:
-    """Compile a schema in a process of its own: a FileDescriptorSet, the schema last."""
+    """Compile a schema in a separate process: a FileDescriptorSet, the schema last."""
     with TemporaryDirectory() as name:
         folder = Path(name).resolve()
         for path, content in {**needed, _MAIN: text}.items():

@@ -109,7 +109,7 @@ def record_time_ns(exchange: Exchange) -> int:
 def replica_id(exchange: Exchange) -> int | None:
     """The broker that fetches to replicate. None for consumers, which send -1.
 
-    In a struct of its own since version 15 of Fetch (KIP-903).
+    In a separate struct since version 15 of Fetch (KIP-903).
     """
     request = exchange.request
     return None if exchange.api_key != FETCH or request is None else fetching_broker(request)

@@ -259,7 +259,7 @@ class Offload:
     def feed_block(
         self, block: PacketBlock, segment_of: Callable[[Packet], Segment | None]
     ) -> Iterator[list[Event]]:
-        """As ``Connections.feed_block``; an exchange that the core completes is an event of its own. Those of
+        """As ``Connections.feed_block``; an exchange that the core completes is a separate event. Those of
         which lines can be written are queued: then there are events without any, also where only the time
         changes since when connections wait.
         """

@@ -276,7 +276,7 @@ def _add_line(lines: list[_Line], number: int, text: str) -> None:
     depth, remainder = divmod(len(match["indent"]), 2)
     for _ in range(depth - 1):
         if not lines or lines[-1].match["type"] is not None:
-            raise _Fault(number, "indented, but the line above is no struct")
+            raise _Fault(number, "indented, but the line above is not a struct")
         lines = lines[-1].children
     if remainder:
         raise _Fault(number, "indented by an odd number of spaces")

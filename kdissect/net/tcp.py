@@ -64,7 +64,7 @@ class Segments:
     Attributes:
         skipped: packets without a TCP segment, by reason. Reasons inside a tunnel include its name: "UDP in
             VXLAN".
-        on_udp: is called with each UDP datagram that is no tunnel; None: nothing is.
+        on_udp: is called with each UDP datagram that is not a tunnel; None: nothing is.
     """
 
     def __init__(self, limits: Limits = DEFAULT, on_fragment: FragmentObserver | None = None) -> None:

@@ -18,6 +18,7 @@ from kdissect.errors import OutputError
 from kdissect.exchanges.end_to_end import produce_refs
 from kdissect.exchanges.resolver import NO_REFS
 from kdissect.exchanges.topic_names import RESERVED, TopicNameResolver, topic_refs
+from kdissect.files import temporary_file_error
 from kdissect.parallel.assembling import AHEAD, Columns, LateRows, OpenRow, ParentUpdate, Stop, WorkerBatch
 
 if TYPE_CHECKING:
@@ -271,7 +272,7 @@ class LargeText:
         try:
             handle, name = mkstemp(prefix=prefix)
         except OSError as error:
-            raise OutputError(f"temporary file: {error.strerror or error}") from None
+            raise OutputError(temporary_file_error(error)) from None
         os.close(handle)
         return cls(Path(name), array("q"))
 
@@ -287,7 +288,7 @@ class LargeText:
                     file.write(piece)
                     self._ends.append(len(piece) + (self._ends[-1] if self._ends else 0))
         except OSError as error:
-            raise OutputError(f"temporary file {self._path}: {error.strerror or error}") from None
+            raise OutputError(temporary_file_error(error)) from None
 
     def __getitem__(self, pieces: slice) -> LargeText:
         """The first pieces, in the same file."""

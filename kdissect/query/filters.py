@@ -454,7 +454,7 @@ def _error_element(term: _Term) -> str:
 
 
 class _Partition(NamedTuple):
-    """A requested partition; without a topic of its own, of the selected topics."""
+    """A requested partition; without a topic, of the selected topics."""
 
     is_topic: NameTest | None
     number: int

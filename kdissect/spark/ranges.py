@@ -332,7 +332,7 @@ def _cuts(source: Source, size: int) -> Iterator[Range]:
                     head = bytes(described)
                 if len(head) > MOST_HEAD_BYTES:
                     return
-                # A simple packet has no time of its own, and blocks of other types have no packet number.
+                # A simple packet has no time, and blocks of other types have no packet number.
                 if section is None or section.word(window.data, 0)[0] == ENHANCED_PACKET:
                     yield Range(0, source.name, window.mark, block.number - 1, None, clock_ns, head)
                     due = window.mark + size

@@ -122,7 +122,7 @@ class ClientConnections(Summed):
         return sorted(rows, key=lambda row: (-row.connections, row.client, row.broker))
 
     def other_counts(self) -> dict[str, int]:
-        """Connections without a row of their own."""
+        """Connections without their own row."""
         return {} if self.kept.other is None else {"client_connections": self.kept.other.connections}
 
 

@@ -62,12 +62,11 @@ class ConnectionLogRow:
         closed_ns: packet time of its end.
         repeated: bytes that were captured again, by side.
         seen: by side, whether any packet was captured.
-        outstanding: requests without a response at its end; reading the next two, calls that wait by design
-            (Fetch, JoinGroup ...) are left out.
-        outstanding_calls, outstanding_ns, outstanding_api: their number, when the first of them was sent, API
-            and version of the last one.
-        last_call: when the last answered request was sent and when its response came; not of calls that wait
-            by design.
+        outstanding: requests without a response at its end.
+        outstanding_calls, outstanding_ns, outstanding_api: of those that do not wait by design, as Fetch and
+            JoinGroup do: their number, when the first was sent, API and version of the last.
+        last_call: when the last answered request that does not wait by design was sent, and when its response
+            came.
         tls: its TLS session; empty if it is not TLS.
         tls_alerts: requests that the broker rejected with a TLS alert.
         served: answered requests after the handshake.

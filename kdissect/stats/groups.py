@@ -208,7 +208,7 @@ class Groups(Summed):
         return histories(self)
 
     def other_counts(self) -> dict[str, int]:
-        """Counts without a row of their own, by table: events of groups and members, and commits."""
+        """Counts without their own row, by table: events of groups and members, and commits."""
         return other_counts(
             group_history=(self.groups, "seen"),
             group_members=(self.members, "seen"),

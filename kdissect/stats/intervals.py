@@ -40,7 +40,7 @@ class Intervals(Summed):
             self._loads[start_ns, key].add(facts)
 
     def other_counts(self) -> dict[str, int]:
-        """Exchanges of intervals without a row of their own."""
+        """Exchanges of intervals without their own row."""
         return other_counts(intervals=(self._loads, "exchanges"))
 
     def rows(self) -> list[IntervalRow]:

@@ -166,7 +166,7 @@ class Lag(Summed):
         return rows
 
     def other_counts(self) -> dict[str, int]:
-        """Fetch responses and commits without a row of their own."""
+        """Fetch responses and commits without their own row."""
         return other_counts(lag_clients=(self.clients, "count"), lag_groups=(self.commits, "count"))
 
     def _fetched(self, facts: Facts, time_ns: int) -> None:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 OTHER = "(other)"
-"""Name of the row that counts everything without a row of its own."""
+"""Name of the row that counts everything without its own row."""
 
 _IDLE_NS = 60_000_000_000  # how long an idle row is kept: long enough to notice that something has stopped
 _CLOCK_STEP_NS = (

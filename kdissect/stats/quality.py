@@ -27,7 +27,7 @@ def total(*counts: int | None) -> int | None:
 
 @dataclass(slots=True, kw_only=True)
 class Finding:
-    """A remark on the capture, with advice for the next one."""
+    """A statement about the capture, with advice for the next one."""
 
     verdict: str = described("The verdict this finding leads to; good: harmless.")
     message: str = described("One sentence.")
@@ -188,7 +188,7 @@ class Check:
     )
     message: str = described("How many exchanges were fully captured.")
     health: Verdict = described("Of the traffic, as in `kdissect summary`.")
-    findings: list[Finding] = described("Reasons and remedies, the worst first.")
+    findings: list[Finding] = described("Reasons and advice, the worst first.")
     packets: int = described("In all files.")
     first: datetime | None = described("Time of the earliest packet.")
     last: datetime | None = described("Time of the latest packet.")

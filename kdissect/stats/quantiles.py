@@ -1,4 +1,4 @@
-"""Numbers -> count, sum, minimum, maximum and quantiles. Holds some 10 KB at most.
+"""Numbers -> count, sum, minimum, maximum and quantiles. Holds about 10 KB at most.
 
 A KLL sketch (Karnin, Lang, Liberty 2016, from Apache DataSketches) estimates quantile q by a number whose
 true rank is within ``RANK_ERROR`` of q, with 99% probability. So the 99th percentile is shown, the 99.9th is

@@ -59,7 +59,9 @@ class Rebalance:
 
 
 class _Sign(NamedTuple):
-    """An event that shows a rebalance: since when, and from which time on it counts."""
+    """An event that may be the first trace of a rebalance: when it was on the wire, and when the rebalance
+    starts if it is the first.
+    """
 
     seen_ns: int
     start_ns: int

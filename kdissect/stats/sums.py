@@ -63,7 +63,7 @@ def summed(cls: type[Sum]) -> type[Sum]:
     cls = dataclass(init=False, repr=False, eq=False, match_args=False, slots=True)(cls)
     for each in fields(cls):  # type: ignore[arg-type]
         if "join" not in each.metadata:
-            raise TypeError(f"{cls.__name__}.{each.name} does not declare how two of it join")
+            raise TypeError(f"{cls.__name__}.{each.name} does not declare how two values of it merge")
     cls.declared = tuple((each.name, *each.metadata.values()) for each in fields(cls))  # type: ignore[arg-type]
     return cls
 
@@ -125,7 +125,7 @@ def either(start: Any) -> Any:
 
 
 def merged(make: Make | None = None) -> Any:
-    """A value with a ``merge`` of its own, or None in both."""
+    """A value with its own ``merge``, or None in both."""
     return joined(_merge, make)
 
 

@@ -83,7 +83,7 @@ class Transactions(Summed):
         return part(self._merged_by_name(), dict(self.sequences), self._names, self._last_ns)
 
     def other_counts(self) -> dict[str, int]:
-        """Produced batches without a row of their own."""
+        """Produced batches without their own row."""
         return other_counts(transactions=(self.producers, "batches"))
 
     def _merged_by_name(self) -> dict[Name, Producer]:

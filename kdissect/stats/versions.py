@@ -86,7 +86,7 @@ class VersionUse(Summed):
         return VersionsPart(rejected=rejected, used=used, advertised=advertised)
 
     def other_counts(self) -> dict[str, int]:
-        """Requests without a row of their own."""
+        """Requests without their own row."""
         return other_counts(versions=(self._uses, "count"))
 
     def _used(self, usage: Usage, uses: Uses) -> UsedRow:

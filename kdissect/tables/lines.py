@@ -298,7 +298,7 @@ class RecordValues:
 #
 # RFC 4180: a header line, commas, doubled quotes, CR LF. An absent value is empty, and so is an empty string;
 # only JSON lines distinguish them. Arrays of strings are joined by ``;``, objects and arrays of structs are
-# JSON. Text that a spreadsheet would treat as a formula (``=...``) is unchanged, and so do
+# JSON. Text that a spreadsheet would treat as a formula (``=...``) is unchanged, and so are
 # terminal control sequences, unless the output is a terminal.
 # ------------------------------------------------------------------------------------------------------------
 

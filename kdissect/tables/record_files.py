@@ -1,9 +1,9 @@
 """``CarriedRecord`` -> files: the value as on the wire, and the key if there is one. Holds counts.
 
-    DIR/orders/3/1000.value topic orders, partition 3, offset 1000
-    FOLDER/orders/3/1000.key         only if it has a key
-    FOLDER/orders/3/1001.null        instead of .value, and empty: its value is null
-    FOLDER/orders/3/441bec302e4e-2-0.value
+    DIR/orders/3/1000.value       topic orders, partition 3, offset 1000
+    DIR/orders/3/1000.key         only if it has a key
+    DIR/orders/3/1001.null        instead of .value, and empty: its value is null
+    DIR/orders/3/441bec302e4e-2-0.value
                                      its offset is unknown: connection and number of the exchange, and the
                                      record's index in it
 
@@ -98,7 +98,7 @@ class RecordFiles:
             many(self._written[NULL], "null") if self._written[NULL] else None,
         )
         duplicates = f"{many(self._duplicates, 'duplicate record')} skipped" if self._duplicates else ""
-        withheld = f"{many(self._withheld, 'credential')} withheld" if self._withheld else ""
+        withheld = f"{many(self._withheld, 'credential')} not written" if self._withheld else ""
         return "; ".join(filter(None, (f"{files} written to {self._folder}", duplicates, withheld)))
 
     def _contents(self, record: CarriedRecord) -> dict[str, bytes]:

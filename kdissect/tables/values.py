@@ -91,7 +91,7 @@ def plain(value: Any) -> Any:
         return {"withheld": value.length}
     if isinstance(value, Embedded):
         return {**plain(value.data), "decoded": value.decoded}
-    raise TypeError(f"{type(value).__name__} is no value of a body")
+    raise TypeError(f"{type(value).__name__} cannot be in a body")
 
 
 def text_and_encoding(payload: bytes | Embedded | Withheld | None) -> tuple[str | None, str | None]:

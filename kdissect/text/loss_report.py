@@ -55,7 +55,8 @@ def _dropped(counts: Mapping[str, int]) -> list[str]:
             f"{many(requests, 'outstanding request')} dropped because of a limit; --limits shows the limits"
         )
     if flushed := counts.get("streams_flushed", 0):
-        text = f"gave up on missing segments {many(flushed, 'time')}: too much data was buffered behind them"
+        times = many(flushed, "time")
+        text = f"stopped waiting for missing segments {times}: too much data was buffered behind them"
         lines.append(f"{text}; --limits stream_bytes_in_all=SIZE holds more")
     if forgotten := counts.get("ended_forgotten", 0):
         text = (

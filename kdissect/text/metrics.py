@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from kdissect.stats.pulse import Now
 
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-"""Seconds: brokers answer within milliseconds, and clients give up after 30 s by default."""
+"""Seconds: brokers answer within milliseconds, and clients time out after 30 s by default."""
 
 _NAME_CHARACTERS = 200  # of a label; a client ID may have 32,767
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from kdissect.exchanges import content
@@ -63,7 +63,7 @@ ABSENT = "-"
 _NO_RESPONSE = {PENDING: "pending", NOT_EXPECTED: "acks=0", ORPHAN: "orphan"}
 
 _LATE = "late"
-_NOTE = f"{BOLD};{YELLOW}"  # the color of an anomaly that is no error
+_NOTE = f"{BOLD};{YELLOW}"  # the color of an anomaly that is not an error
 _MIN_ABOUT = 8  # terminal columns of the text that errors leave on a narrow terminal
 _MIN_TEXT = 4  # terminal columns: a shorter text says nothing
 _MIN_WORD = 6  # likewise for what went wrong
@@ -413,7 +413,7 @@ class ExchangeTable(LineTable["Exchange"]):
         return words
 
     def _fitted(self, text: str, words: Sequence[Word], room: int) -> tuple[str, Sequence[Word]]:
-        """Cut to ``room`` columns. On a narrow terminal, an anomaly that is no error becomes a single "!"
+        """Cut to ``room`` columns. On a narrow terminal, an anomaly that is not an error becomes a single "!"
         before the text is cut.
         """
         needed = columns_of(text) + sum(columns_of(word) + len(self._gap) for word, _ in words)
@@ -443,19 +443,14 @@ class RecordTable(LineTable["CarriedRecord"]):
 
     _text_heading = "VALUE"
 
-    def __init__(
-        self,
-        out: TextIO,
-        times: Times,
-        *,
-        width: int | None = None,
-        style: Style = PLAIN,
-        heading: bool = False,
-    ) -> None:
-        super().__init__(out, times, width=width, style=style, heading=heading)
-        self._max_bytes = None if width is None else width * _BYTES_PER_COLUMN
-        is_free = width is None and not (style.is_colored or style.has_hosts)
-        self._are_plain = is_free and times.digits is not None
+    @cached_property
+    def _max_bytes(self) -> int | None:
+        return None if self._width is None else self._width * _BYTES_PER_COLUMN
+
+    @cached_property
+    def _are_plain(self) -> bool:
+        is_free = self._width is None and not (self._is_colored or self._style.has_hosts)
+        return is_free and self._times.digits is not None
 
     def feed_batch(self, records: DecodedBatch) -> None:
         """Write all records of a batch."""

@@ -91,62 +91,43 @@ def test_another_file(configured: Configured, tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ("[read]\ncuont = 1", '[read] unknown key "cuont"; did you mean "count"?'),
+        ("[read]\nc = 1", '[read] unknown key "c"; did you mean "count"?'),
+        ('[defaults]\ncolour = "never"', '[defaults] unknown key "colour"; did you mean "color"?'),
+        ("[raed]", 'unknown table [raed]; did you mean "read"?'),
+        ("[profiles.prod.raed]", 'unknown table [profiles.prod.raed]; did you mean "read"?'),
+        ("color = 1", "color is not a table; keys belong in tables such as [defaults]"),
+        ("[read]\njson = 1", "[read] json must be true or false"),
+        ("[read]\ncount = true", "[read] count must be a string or a number"),
+        ("[read]\ncount = [1, 2]", "[read] count must be a string or a number"),
+        ("[read]\ncount = 0", "Invalid value for '-c' / '--count': invalid number \"0\": use 1 or more"),
+        ('[read]\nlimits = ["x=1"]', "Invalid value for '--limits': unknown limit"),
+        ('[colors]\nerror = "rde"', '[colors] error: unknown color "rde"; did you mean "red"?'),
+        ('[colors]\neror = "red"', '[colors] unknown key "eror"; did you mean "error"?'),
+        ('[hosts]\nweb-1 = "10.0.0.1"', '[hosts] invalid address "web-1": use 10.0.0.5'),
+        ('[hosts]\n"10.0.0.1" = 1', '[hosts] "10.0.0.1" must be a string'),
+        ("[read", "Expected ']'"),
+    ],
+)
+def test_a_mistake_in_the_file_is_one_line(config: str, message: str, configured: Configured) -> None:
+    check_mistake(config, "read {file}", f"{{config}}: {message}", configured)
+
+
+@pytest.mark.parametrize(
     ("config", "command", "message"),
     [
-        ("[read]\ncuont = 1", "read {file}", '{config}: [read] unknown key "cuont"; did you mean "count"?'),
-        ("[read]\nc = 1", "read {file}", '{config}: [read] unknown key "c"; did you mean "count"?'),
-        (
-            '[defaults]\ncolour = "never"',
-            "read {file}",
-            '{config}: [defaults] unknown key "colour"; did you mean "color"?',
-        ),
         (
             "[profiles.prod.read]\njsn = true",
             "read --profile prod {file}",
             '{config}: [profiles.prod.read] unknown key "jsn"; did you mean "json"?',
-        ),
-        ("[raed]", "read {file}", '{config}: unknown table [raed]; did you mean "read"?'),
-        (
-            "[profiles.prod.raed]",
-            "read {file}",
-            '{config}: unknown table [profiles.prod.raed]; did you mean "read"?',
         ),
         (
             "[spark.reprot]",
             "spark report x",
             '{config}: unknown table [spark.reprot]; did you mean "report"?',
         ),
-        (
-            "color = 1",
-            "read {file}",
-            "{config}: color is not a table; keys belong into tables such as [defaults]",
-        ),
-        ("[read]\njson = 1", "read {file}", "{config}: [read] json must be true or false"),
-        ("[read]\ncount = true", "read {file}", "{config}: [read] count must be a string or a number"),
-        ("[read]\ncount = [1, 2]", "read {file}", "{config}: [read] count must be a string or a number"),
-        (
-            "[read]\ncount = 0",
-            "read {file}",
-            "{config}: Invalid value for '-c' / '--count': invalid number \"0\": use 1 or more",
-        ),
-        ('[read]\nlimits = ["x=1"]', "read {file}", "{config}: Invalid value for '--limits': unknown limit"),
-        (
-            '[colors]\nerror = "rde"',
-            "read {file}",
-            '{config}: [colors] error: unknown color "rde"; did you mean "red"?',
-        ),
-        (
-            '[colors]\neror = "red"',
-            "read {file}",
-            '{config}: [colors] unknown key "eror"; did you mean "error"?',
-        ),
-        (
-            '[hosts]\nweb-1 = "10.0.0.1"',
-            "read {file}",
-            '{config}: [hosts] invalid address "web-1": use 10.0.0.5',
-        ),
-        ('[hosts]\n"10.0.0.1" = 1', "read {file}", '{config}: [hosts] "10.0.0.1" must be a string'),
-        ("[read", "read {file}", "{config}: Expected ']'"),
         ("", "read --profile x {file}", '{config}: no profile "x"'),
         (
             "[profiles.prod]",
@@ -164,13 +145,17 @@ def test_another_file(configured: Configured, tmp_path: Path, monkeypatch: pytes
         ("", "config show raed", 'unknown command "raed"; did you mean "read"?'),
     ],
 )
-def test_a_mistake_is_one_line(
-    config: str, command: str, message: str, configured: Configured, tmp_path: Path
+def test_a_mistake_that_another_command_finds(
+    config: str, command: str, message: str, configured: Configured
 ) -> None:
+    check_mistake(config, command, message, configured)
+
+
+def check_mistake(config: str, command: str, message: str, configured: Configured) -> None:
     failed = configured(config, command)
     assert (failed.status, failed.out) == (USAGE, "")
-    expected = message.replace("{config}", str(tmp_path / "kdissect" / "config.toml"))
-    assert failed.err.startswith(f"kdissect: {expected}")
+    path = Path(os.environ["XDG_CONFIG_HOME"], "kdissect", "config.toml")
+    assert failed.err.startswith(f"kdissect: {message.replace('{config}', str(path))}")
     assert failed.err.count("\n") == 1
 
 

@@ -226,10 +226,10 @@ def test_a_registry_that_fails(capture: str, capsys: pytest.CaptureFixture[str])
     first = "/schemas/ids/1"
     everything = answers_of_registry()
     for answer, reason, lookups in (
-        ((401, {}, b""), "answers 401 Unauthorized", 1),
-        ((500, {}, b""), "answers 500 Internal Server Error", 9),
+        ((401, {}, b""), "returned 401 Unauthorized", 1),
+        ((500, {}, b""), "returned 500 Internal Server Error", 9),
         ((302, {"Location": "http://localhost:1/x"}, b""), "the registry redirects to another host", 9),
-        ((302, {"Location": "file:///etc/passwd"}, b""), "answers 302 Found", 9),
+        ((302, {"Location": "file:///etc/passwd"}, b""), "returned 302 Found", 9),
         ((200, {}, b"<html>"), "is not JSON", 9),
         ((200, {}, b"[]"), "the registry's response has no schema", 9),
         ((200, {}, b'{"schema": "' + b"x" * (5 << 20) + b'"}'), "larger than --limits schema_bytes", 9),

@@ -379,7 +379,7 @@ def test_the_preference_of_tshark(capsys: pytest.CaptureFixture[str], command: s
     assert preference == run(capsys, command, *KEYED)
     done = run(capsys, command, "-o", "kafka.tcp.port:9093", CAPTURE)
     assert done.status == 2
-    assert "the only preference is tls.keylog_file:FILE" in done.err
+    assert "use tls.keylog_file:FILE" in done.err
 
 
 def test_the_preference_beside_a_directory(tmp_path: Path) -> None:

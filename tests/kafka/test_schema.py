@@ -111,7 +111,7 @@ class TestNotation:
             ("A 0 =>\n  a: int8 color\n", "x:2: no role color"),
             ("A 0 =>\n  a: Missing\n", "x:2: no shared struct Missing"),
             ("A 0 =>\n  a =>\n", "x:2: a struct without fields"),
-            ("A 0 =>\n  a: int8\n    b: int8\n", "x:3: indented, but the line above is no struct"),
+            ("A 0 =>\n  a: int8\n    b: int8\n", "x:3: indented, but the line above is not a struct"),
             ("A 0 =>\n   a: int8\n", "x:2: indented by an odd number of spaces"),
             ("A 0 =>\n  [a]: int8?\n", "x:2: the ? of arrays and structs goes after the name"),
             ("A 0 =>\n  a?: string\n", "x:2: the ? of a value goes after the type"),

@@ -70,7 +70,7 @@ def test_a_credential_is_written_only_on_request(tmp_path: Path) -> None:
     exchange = fetch(batch([Item(None, b"hunter2")]), topic="__cluster_metadata")
     files, summary = written(tmp_path / "hidden", exchange)
     assert files == {}
-    assert summary.endswith("; 1 credential withheld")
+    assert summary.endswith("; 1 credential not written")
     files, _ = written(tmp_path / "shown", exchange, show_secrets=True)
     assert files == {"__cluster_metadata/3/0.value": b"hunter2"}
 

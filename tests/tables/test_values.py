@@ -81,7 +81,7 @@ def test_keys_and_values_of_records(payload: Any, text: str | None, encoding: st
 
 
 def test_values_that_no_body_has_are_rejected() -> None:
-    with pytest.raises(TypeError, match="set is no value of a body"):
+    with pytest.raises(TypeError, match="set cannot be in a body"):
         plain(set())
 
 
