@@ -139,7 +139,7 @@ class PulseGroups:
         self._members: OrderedDict[tuple[str, str], int] = OrderedDict()
         self._ends: OrderedDict[tuple[str, int], int] = OrderedDict()
         self._commits: OrderedDict[tuple[str, str, int], int] = OrderedDict()
-        self._recent: OrderedDict[tuple[str, int, int], RebalanceNow] = OrderedDict()
+        self._recent: OrderedDict[tuple[str, int], RebalanceNow] = OrderedDict()
 
     def feed(self, facts: Facts, now_ns: int) -> None:
         """Add an exchange."""
@@ -184,13 +184,12 @@ class PulseGroups:
                 alive_ns[name][member] = last_seen_ns
         for name, group in news.items():
             group.has_news = False
-            for each in timeline(group.events, alive_ns[name]):
-                _keep(
-                    self._recent,
-                    (name, each.generation_after, each.start_ns),
-                    RebalanceNow(name, each),
-                    _MAX_REBALANCES,
-                )
+            rebalances = timeline(group.events, alive_ns[name])
+            if len(group.events) == group.events.maxlen:
+                rebalances = rebalances[1:] or rebalances  # the oldest may lack its first events
+            for each in rebalances:
+                key = name, each.generation_after
+                _keep(self._recent, key, RebalanceNow(name, each), _MAX_REBALANCES)
         return sorted(self._recent.values(), key=lambda recent: -recent.rebalance.start_ns)
 
     def _take(self, event: GroupEvent, now_ns: int) -> None:

@@ -137,3 +137,20 @@ def test_everything_is_bounded() -> None:
     assert all(len(group.events) <= 4 for group in groups._groups.values())
     assert len(groups._members) == len(groups._ends) == len(groups._commits) == 5
     assert len(groups._recent) == 50
+
+
+def test_a_rebalance_is_listed_once_while_its_first_events_are_forgotten() -> None:
+    groups = PulseGroups(replace(DEFAULT, pulse_group_events=7))
+    for number in range(10):
+        start = 10 * number
+        for item in (
+            leave("b", start),
+            heartbeat("a", start + 1, number, REBALANCE_IN_PROGRESS),
+            join("a", start + 2, number + 1, members=["a", "b"], until=start + 4),
+            join("b", start + 3, number + 1, until=start + 4),
+            sync("a", start + 5, number + 1, {"t": [0]}),
+        ):
+            groups.feed(Facts(item), at(start))
+            groups.rebalances()
+    generations = [each.rebalance.generation_after for each in groups.rebalances()]
+    assert generations == list(range(10, 0, -1))
