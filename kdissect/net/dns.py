@@ -35,7 +35,7 @@ class Resolved(NamedTuple):
 
 
 def resolved(datagram: bytes) -> Resolved | None:
-    """What a UDP datagram says. None if it is no such response, or cannot be read."""
+    """What a UDP datagram says. None if it is not a response with names or addresses, or cannot be read."""
     if not datagram.startswith(_PORT):
         return None
     try:

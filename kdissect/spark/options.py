@@ -100,7 +100,7 @@ OPTIONS = {
         "times. [auto]"
     ),
     "parts": (
-        "Number of tasks with `connections`. [one for each 128 MB of captures, at most 64; at least "
+        "Number of tasks with `connections`. [one for each 128 MiB of captures, at most 64; at least "
         "the driver's cores]"
     ),
     "lookback": "With `files` and streams: number of preceding files that a task also reads. [1]",
