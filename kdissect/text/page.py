@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import KW_ONLY, dataclass
 from io import StringIO
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
 
     from kdissect.text.style import Style
 
-_BLANKS = re.compile(r" +$", re.MULTILINE)
 _UNBOUNDED = 10_000  # columns of a pipe or file, where nothing is truncated
 
 
@@ -162,4 +160,5 @@ def write(out: TextIO, sections: Iterable[PageSection], *, width: int | None, st
             console.print(grid)
         if section.left_out:
             console.print(Text(f"{section.left_out:,} more; use --max-rows to show them", style=style.faint))
-    out.write(encodable_bars(_BLANKS.sub("", page.getvalue()), out.encoding))
+    text = "\n".join(line.rstrip(" ") for line in page.getvalue().split("\n"))
+    out.write(encodable_bars(text, out.encoding))
