@@ -311,15 +311,15 @@ def _story(
 
 
 def _state(members: Mapping[str, Member], timeline: Sequence[Rebalance]) -> tuple[str, int]:
-    """The state at the end, and the number of members: those that did not leave, and were seen after the last
-    rebalance had started.
+    """The state at the end, and the number of members: those that did not leave, and were seen since the
+    members of the last rebalance were known.
     """
     last = timeline[-1] if timeline else None
     accepted = [member for member in members.values() if member.alive_ns is not None]
     present = sum(
         1
         for member in accepted
-        if not _has_left(member) and (last is None or (member.alive_ns or 0) >= last.start_ns)
+        if not _has_left(member) and (last is None or (member.alive_ns or 0) >= last.joined_ns)
     )
     if not present:
         return "empty" if accepted else "unknown", 0
@@ -507,6 +507,7 @@ class _Epochs:
             self.rebalances.append(
                 Rebalance(
                     start_ns=start.time_ns,
+                    joined_ns=start.time_ns,
                     end_ns=event.completed_ns,
                     generation_before=self.epoch,
                     generation_after=epoch,

@@ -43,9 +43,10 @@ class Cause(NamedTuple):
 
 @dataclass(slots=True)
 class Rebalance:
-    """One rebalance, see ``RebalanceRow``."""
+    """One rebalance, see ``RebalanceRow``; ``joined_ns``: since when its members are known."""
 
     start_ns: int
+    joined_ns: int
     end_ns: int | None
     generation_before: int | None
     generation_after: int
@@ -202,6 +203,7 @@ def _new_rebalance(each: _Round) -> Rebalance:
     first = each.first
     return Rebalance(
         start_ns=first.time_ns,
+        joined_ns=each.joined_ns,
         end_ns=each.end_ns,
         generation_before=None,
         generation_after=each.generation,

@@ -320,3 +320,18 @@ def test_a_new_member_is_the_first_sign_even_if_a_heartbeat_was_sent_before() ->
     row = history(*alone(), slow, *second_comes()).rebalances[-1]
     assert causes(row) == [("join", "b")]
     assert row.seconds == 1.101
+
+
+def test_a_member_that_commits_but_does_not_rejoin_is_gone() -> None:
+    """Brokers accept commits until the members of the new generation are known."""
+    group = history(
+        *alone(),
+        *second_comes(),
+        join("c", 20, 3, request_member_id="", until=40),
+        g.commit("b", 20.5, {0: 7}),
+        join("a", 20.6, 3, members=["a", "c"], until=40),
+        sync("a", 40.1, 3, {"t": [0]}),
+        sync("c", 40.1, 3, {"t": [1]}),
+    )
+    assert (group.state, group.present) == ("stable", 2)
+    assert group.rebalances[-1].members_after == 2
