@@ -6,6 +6,7 @@ import ast
 import io
 import re
 import tokenize
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -94,6 +95,11 @@ ALLOWED = (
 """Patterns of ``IDENTIFIER PLACE`` where it is right."""
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def identifiers_of(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Yield line and name, in snake case, of each identifier that a module defines or uses."""
     for node in ast.walk(tree):
@@ -113,7 +119,7 @@ def test_no_identifier_is_of_the_old_dialect() -> None:
     faults = [
         f"{path.relative_to(ROOT)}:{line}: {name}"
         for path in ALL
-        for line, name in identifiers_of(ast.parse(path.read_text()))
+        for line, name in identifiers_of(parsed(path))
         if IDENTIFIER.search(name) and not re.match(ALLOWED, f"{name} {path.relative_to(ROOT)}")
     ]
     assert not faults, "\n".join(faults)
@@ -134,7 +140,7 @@ def test_modules_that_tests_import_exist() -> None:
     faults = [
         f"{path.relative_to(ROOT)}:{node.lineno}: {node.module}"
         for path in TESTS
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.ImportFrom)
         and (node.module or "").startswith("tests.")
         and not (module := ROOT / node.module.replace(".", "/")).with_suffix(".py").exists()
@@ -146,7 +152,7 @@ def test_modules_that_tests_import_exist() -> None:
 def test_a_class_name_is_defined_once() -> None:
     places: dict[str, list[str]] = {}
     for path in SOURCES:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.ClassDef):
                 places.setdefault(node.name, []).append(f"{path.relative_to(ROOT)}:{node.lineno}")
     assert not {name: each for name, each in places.items() if len(each) > 1}
@@ -154,7 +160,7 @@ def test_a_class_name_is_defined_once() -> None:
 
 def texts_of(path: Path) -> Iterator[tuple[int, str]]:
     """Yield line and text of the strings of a module, without docstrings."""
-    tree = ast.parse(path.read_text())
+    tree = parsed(path)
     skipped = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
@@ -166,11 +172,10 @@ def texts_of(path: Path) -> Iterator[tuple[int, str]]:
 
 def prose_of(path: Path) -> Iterator[tuple[int, str]]:
     """Yield line and text of the docstrings and comments of a module."""
-    source = path.read_text()
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             yield node.lineno, " ".join(str(node.value.value).split())
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+    for token in tokenize.generate_tokens(io.StringIO(path.read_text()).readline):
         if token.type == tokenize.COMMENT:
             yield token.start[0], token.string
 
@@ -184,7 +189,12 @@ def helps(command: click.Command, context: click.Context) -> Iterator[tuple[str,
                 yield from helps(inner, click.Context(inner, context, name, **inner.context_settings))
 
 
-def all_texts() -> Iterator[tuple[str, str]]:
+@cache
+def all_texts() -> list[tuple[str, str]]:
+    return list(_all_texts())
+
+
+def _all_texts() -> Iterator[tuple[str, str]]:
     for path in SOURCES:
         for line, text in texts_of(path):
             yield f"{path.relative_to(ROOT)}:{line}", text
@@ -200,20 +210,21 @@ def all_texts() -> Iterator[tuple[str, str]]:
             yield f"{page.relative_to(ROOT)}:{number}", line
 
 
-TEXTS = list(all_texts())
-CODE_PROSE = [
-    (f"{path.relative_to(ROOT)}:{line}", text)
-    for path in ALL
-    if path != Path(__file__).resolve()  # has the patterns
-    for line, text in prose_of(path)
-]
+@cache
+def code_prose() -> list[tuple[str, str]]:
+    return [
+        (f"{path.relative_to(ROOT)}:{line}", text)
+        for path in ALL
+        if path != Path(__file__).resolve()  # has the patterns
+        for line, text in prose_of(path)
+    ]
 
 
 @pytest.mark.parametrize("phrase", [*PROSE, *PACKAGE_PROSE])
 def test_no_docstring_or_comment_has(phrase: str) -> None:
     faults = [
         f"{place}: {result[0]!r} in {text[:80]!r}"
-        for place, text in CODE_PROSE
+        for place, text in code_prose()
         if (result := re.search(phrase, text)) and (phrase in PROSE or place.startswith("kdissect/"))
     ]
     assert not faults, "\n".join(faults)
@@ -224,7 +235,7 @@ def test_no_text_for_users_has(phrase: str) -> None:
     allowed = PHRASES[phrase]
     faults = [
         f"{place}: {result[0]!r} in {text[:80]!r}"
-        for place, text in TEXTS
+        for place, text in all_texts()
         if (result := re.search(phrase, text)) and not (allowed and re.search(allowed, place + " " + text))
     ]
     assert not faults, "\n".join(faults)

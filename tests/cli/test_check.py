@@ -5,7 +5,6 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import jsonschema
 import pytest
 
 from docs.generate import schema
@@ -74,6 +73,8 @@ def test_the_page(tmp_path: Path, capsys: Capsys) -> None:
 
 
 def test_the_document_matches_its_schema(capsys: Capsys) -> None:
+    import jsonschema  # takes a second
+
     document = json.loads(run(capsys, "check", "--json", str(SAMPLES / "mock-rebalance.pcapng")).out)
     jsonschema.validate(document, schema(Check))
     assert document["verdict"] in VERDICTS

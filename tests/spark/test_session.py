@@ -139,16 +139,35 @@ def test_a_dead_server(tables: str, where: list[str]) -> None:
 
 @pytest.mark.spark
 def test_stdout_is_data_and_stderr_silent(spark: SparkSession, tables: str, tmp_path: Path) -> None:
-    """Also with a Python for the workers that has nothing of this one's first on the path, as there is with a
-    virtual environment that was not activated.
+    """Also with another python3 first on the path, as in a virtual environment that was not activated; and
+    the workers, which Spark starts by ``python -m``, import nothing from the current directory.
     """
     (tmp_path / "python3").symlink_to("/bin/false")
-    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
-    environment = {"PATH": path, "PYSPARK_PYTHON": sys.executable, "TMPDIR": str(tmp_path)}
-    done = command("doctor", "--start", "--json", "--master", "local[1]", **environment)
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "json.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    code = "import sys; from kdissect.cli.main import main; sys.exit(main())"
+    environment = {
+        "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}",
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": str(ROOT),
+        "TMPDIR": str(tmp_path),
+    }
+    done = subprocess.run(
+        [
+            *(sys.executable, "-P", "-c", code),
+            *("spark", "doctor", "--start", "--json", "--master", "local[1]"),
+        ],
+        env={**os.environ, **environment},
+        cwd=tmp_path / "here",
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=MOST_WAIT_S,
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert sys.executable in done.stdout
     assert not list(tmp_path.glob("kdissect-spark-*"))
+    assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.spark
@@ -189,26 +208,6 @@ def test_ctrl_c_leaves_no_java_behind(spark: SparkSession) -> None:
     while java_processes() & started and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not java_processes() & started
-
-
-def test_workers_import_nothing_from_the_current_folder(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark starts them by ``python -m``."""
-    (tmp_path / "here").mkdir()
-    (tmp_path / "here" / "json.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
-    code = "import sys; from kdissect.cli.main import main; sys.exit(main())"
-    capture = str(ROOT / "samples" / "quickstart.pcap")
-    arguments = ["decode", "--master", "local[1]", "--tables", "captures", "-o", str(tmp_path / "tables")]
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", code, "spark", *arguments, capture],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        cwd=tmp_path / "here",
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=MOST_WAIT_S,
-    )
-    assert done.returncode == 0, done.stderr
-    assert not (tmp_path / "ran").exists()
 
 
 def test_a_zip_does_not_hide_the_kdissect_that_workers_have(

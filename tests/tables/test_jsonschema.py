@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-import jsonschema
 import pytest
 
 from docs.generate import schema
@@ -31,6 +30,8 @@ class Outer:
 
 
 def test_each_dataclass_is_defined_once() -> None:
+    from jsonschema import Draft202012Validator  # takes a second
+
     result = schema(Outer)
     assert result["title"] == "Outer"
     assert result["required"] == ["when", "inner", "counts"]
@@ -39,7 +40,7 @@ def test_each_dataclass_is_defined_once() -> None:
         "anyOf": [{"type": "integer"}, {"type": "null"}],
         "description": "A number.",
     }
-    jsonschema.Draft202012Validator.check_schema(result)
+    Draft202012Validator.check_schema(result)
 
 
 def test_types_without_a_json_schema_are_rejected() -> None:
@@ -54,6 +55,8 @@ def test_types_without_a_json_schema_are_rejected() -> None:
 
 
 def test_the_schema_describes_the_output() -> None:
+    import jsonschema
+
     value = Outer(datetime(2026, 11, 21, tzinfo=UTC), [Inner(3), Inner(None)], {"a": 1.5})
     written = json.loads(json_document(value))
     assert written["when"] == "2026-11-21T00:00:00Z"
@@ -62,6 +65,8 @@ def test_the_schema_describes_the_output() -> None:
 
 @pytest.mark.parametrize("sample", ["quickstart", "kafka-4-basics"])
 def test_every_summary_matches_its_schema(sample: str) -> None:
+    import jsonschema
+
     with open_capture(f"samples/{sample}.pcap") as packets:
         result = summarize(
             dissect(packets), by=("partition", "group", "connection"), parts=PARTS, interval_s=1
