@@ -113,6 +113,7 @@ def _limit_connections(server: Any) -> None:
     """Limit the connections of a threading server and their time: otherwise each half of a request holds a
     thread for as long as its sender likes.
     """
+    server.socket.listen(_CONNECTIONS)  # beyond the default of 5, a client would connect a second later
     free = BoundedSemaphore(_CONNECTIONS)
     serve = server.process_request_thread
 

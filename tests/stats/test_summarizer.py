@@ -160,8 +160,7 @@ def both(one: Summarizer, other: Summarizer) -> Summarizer:
     return summary
 
 
-@pytest.mark.parametrize("most", [2, 3])
-@given(data=st.data())
+@given(most=st.integers(2, 3), data=st.data())
 def test_parts_divided_by_connection_merge_into_one_run(most: int, data: st.DataObject) -> None:
     path = data.draw(st.sampled_from(SAMPLES))
     all_of = exchanges(path)
