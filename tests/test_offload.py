@@ -308,6 +308,8 @@ def test_lines_of_lifetimes(
             outputs.append(capfd.readouterr())
         assert outputs[0].out
         assert outputs[0] == outputs[1], seed
+
+
 def sealed(tmp_path: Path, *sessions: TlsSettings, mss: int) -> tuple[Timed, tuple[str, ...]]:
     """Talks in TLS, one after the other, and their key log. Some renew their keys on the way."""
     packets: Timed = []
