@@ -71,6 +71,8 @@ struct Link {
     info: Option<Object>,
     /// Software name and version, principal, SASL mechanism.
     identity: [Object; 4],
+    /// Software name and version as of the latest exchange; those in the queue may have earlier ones.
+    software: [Object; 2],
     client_id: Option<(Box<[u8]>, Py<PyString>)>,
     /// Texts that its exchanges share, once they are needed.
     shared: Option<Vec<String>>,
@@ -383,7 +385,7 @@ impl Offload {
             let slot = finished.slot;
             let mut is_written = false;
             if writes {
-                self.learn(py, &finished)?;
+                self.learn(py, &finished, false)?;
                 self.info(py, slot)?;
                 let (page, links, interfaces) = (self.page.as_mut(), &mut self.links, &self.interfaces);
                 is_written = page.is_some_and(|page| write(py, page, links, interfaces, &finished).is_ok());
@@ -591,7 +593,7 @@ impl Offload {
             let slot = self
                 .stage
                 .admit(connection_here, ordinal, [ends.0.into(), ends.1.into()]);
-            self.link(slot, Side::Lent(duplex, connection), Some(info), identity);
+            self.link(py, slot, Side::Lent(duplex, connection), Some(info), identity);
         };
         Ok(catch_unwind(AssertUnwindSafe(admitting)).is_ok())
     }
@@ -711,7 +713,7 @@ impl Offload {
                 Verdict::Opened(slot) => {
                     if let Ok(segment) = segment(block.link_type, bytes) {
                         let side = Side::Opened(segment.ends.into(), time_ns, self.stage.latest);
-                        self.link(slot, side, None, [(); 4].map(|()| py.None()));
+                        self.link(py, slot, side, None, [(); 4].map(|()| py.None()));
                     }
                 }
                 Verdict::Foreign(_) => return FOREIGN,
@@ -721,8 +723,9 @@ impl Offload {
             let waits = self.stage.waiting_since_ns();
             is_new |= waits != waited;
             if self.page.is_some() {
-                for finished in self.stage.finished.drain(..) {
+                for finished in std::mem::take(&mut self.stage.finished) {
                     let slot = finished.slot;
+                    _ = self.learn(py, &finished, true);
                     let order = self.queue.push(finished);
                     self.newest_ns = self.newest_ns.max(order.0);
                     is_new = true;
@@ -752,13 +755,14 @@ impl Offload {
     }
 
     /// Keeps Python's side of a connection that has come here.
-    fn link(&mut self, slot: usize, side: Side, info: Option<Object>, identity: [Object; 4]) {
+    fn link(&mut self, py: Python<'_>, slot: usize, side: Side, info: Option<Object>, identity: [Object; 4]) {
         if self.links.len() <= slot {
             self.links.resize_with(slot + 1, || None);
         }
         self.links[slot] = Some(Link {
             side,
             info,
+            software: [0, 1].map(|index| identity[index].clone_ref(py)),
             identity,
             client_id: None,
             shared: None,
@@ -783,19 +787,25 @@ impl Offload {
         Ok(link.info.as_ref().ok_or_else(missing)?.bind(py).clone())
     }
 
-    /// Learns from a finished ApiVersions exchange which software the client is.
-    fn learn(&mut self, py: Python<'_>, finished: &Finished<Object>) -> PyResult<()> {
+    /// Learns from a finished ApiVersions exchange which software the client is: as it `is_queued`, or is taken.
+    fn learn(&mut self, py: Python<'_>, finished: &Finished<Object>, is_queued: bool) -> PyResult<()> {
         let Message::Frame(header, frame) = &finished.request.message else {
             return Ok(());
         };
         if header.api_key != API_VERSIONS {
             return Ok(());
         }
-        let (_, name, version) = self
+        let (_, name, version_sent) = self
             .introductions
             .of(&self.python, &PyBytes::new(py, &frame.data))?;
         if let Some(link) = self.links.get_mut(finished.slot).and_then(Option::as_mut) {
-            for (known, new) in link.identity.iter_mut().zip([name, version]) {
+            let [software, version, ..] = &mut link.identity;
+            let known = if is_queued {
+                link.software.each_mut()
+            } else {
+                [software, version]
+            };
+            for (known, new) in known.into_iter().zip([name, version_sent]) {
                 if !new.is_none(py) {
                     *known = new;
                     link.shared = None;
@@ -834,7 +844,12 @@ impl Offload {
                 Message::Frame(header, frame) => self.outstanding(py, &mut link, header, frame),
             })
             .collect::<PyResult<_>>()?;
-        let software = [0, 1].map(|index| link.identity[index].clone_ref(py));
+        let software = if self.page.is_some() {
+            &link.software[..]
+        } else {
+            &link.identity[..2]
+        };
+        let software = [0, 1].map(|index| software[index].clone_ref(py));
         let (duplex, opening) = match (&link.side, &connection.opening) {
             (Side::Opened(ends, ..), Some(opening)) => (None, Some(self.python_opening(py, ends, opening))),
             (Side::Lent(duplex, _), _) => (Some(duplex.clone_ref(py)), None),
@@ -916,7 +931,7 @@ impl Offload {
 
     /// The event of a pair: its connection, if that has an object; 0; and the exchange.
     fn finish<'py>(&mut self, py: Python<'py>, finished: Finished<Object>) -> PyResult<Bound<'py, PyTuple>> {
-        self.learn(py, &finished)?;
+        self.learn(py, &finished, false)?;
         let info = self.info(py, finished.slot)?;
         let Finished {
             slot,
