@@ -127,6 +127,16 @@ def evil_topic() -> bytes:
     return captured(talk.client_sends(request(METADATA, 1, body)).broker_sends(response(METADATA, 1, {})))
 
 
+def long_name() -> bytes:
+    """One client ID of many characters, in a column of which the other rows are short."""
+    talk = Talk(mss=60_000).handshake()
+    for number in range(1, 41):
+        client = "a" * 9000 if number == 20 else "c"
+        talk.client_sends(request(METADATA, 1, {}, correlation_id=number, client_id=client))
+        talk.waits(number == 20).broker_sends(response(METADATA, 1, {}, correlation_id=number))
+    return captured(talk)
+
+
 def other_order() -> bytes:
     good = bytearray(odd_client("c")())
     good[4:8] = b"\0\2\0\4"
@@ -199,6 +209,7 @@ FAULTS: dict[str, Fault] = {
     "a compressed capture that ends early": Fault(
         lambda: gzip.compress(odd_client("c")())[:-60], ("read", "check", "summary")
     ),
+    "a long name makes the spaces of a table take quadratic time": Fault(long_name, ("summary",), "a{9000}"),
     "names that nobody reads": Fault(odd_name_resolution, ("read", "check")),
 }
 
