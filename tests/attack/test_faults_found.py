@@ -131,7 +131,7 @@ def long_name() -> bytes:
     """One client ID of many characters, in a column of which the other rows are short."""
     talk = Talk(mss=60_000).handshake()
     for number in range(1, 41):
-        client = "a" * 9000 if number == 20 else "c"
+        client = "a" * 30_000 if number == 20 else "c"
         talk.client_sends(request(METADATA, 1, {}, correlation_id=number, client_id=client))
         talk.waits(number == 20).broker_sends(response(METADATA, 1, {}, correlation_id=number))
     return captured(talk)
