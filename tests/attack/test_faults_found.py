@@ -276,6 +276,7 @@ def test_it_stays_away(name: str, results: dict[str, list[Result]]) -> None:
     for result in results[name]:
         text = result.out + result.err
         assert result.status in (OK, USAGE), text[:2000]
+        assert result.cpu_s < 3, result.arguments  # the slowest takes one
         assert re.search(fault.shows, text, re.MULTILINE), text[:2000]
         assert not re.search(fault.hides, text), text[:2000]
         if not {"--csv", "--json"}.intersection(result.arguments):
