@@ -195,7 +195,7 @@ class Limits:
         256,
         "record batches",
         "Exchanges of a connection to which `inflated_always_bytes` applies. Later ones get less: "
-        "number N gets 256/N of it, so number 2,560 a tenth. All small bombs of a long connection together "
+        "exchange N gets 256/N of it, so the 2,560th a tenth. All small bombs of a long connection together "
         "then inflate to at most a few GiB more than `inflated_ratio` allows.",
     )
     inflated_ratio: int = _bound(
@@ -284,8 +284,8 @@ class Limits:
     order_age_ns: int = _bound(
         10 * MINUTE_NS,
         "order of rows",
-        "The longest that an exchange is held back. In live captures the default is 100 ms: there, low delay "
-        "matters more than order.",
+        "The longest that an exchange is held back for others (not the 1 s of `--order time`). In live "
+        "captures the default is 100 ms: there, low delay matters more than order.",
     )
 
     topic_names: int = _bound(
@@ -436,7 +436,7 @@ class Limits:
     surveyed_ends: int = _bound(
         1000,
         "lists of check",
-        "Rows of the lists of non-Kafka endpoints and of unknown versions.",
+        "Maximum rows in the lists of non-Kafka endpoints and of unknown versions.",
     )
     export_rows: int = _bound(
         20_000,

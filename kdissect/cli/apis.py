@@ -89,7 +89,7 @@ def _all_lines(max_width: int | None) -> Iterator[str]:
 def _api_lines(api: Api, max_width: int | None) -> Iterator[str]:
     former = f", formerly {', '.join(api.former_names)}" if api.former_names else ""
     yield f"{api.name} (API key {api.key}){former}; served by {', '.join(api.listeners)}\n\n"
-    rows = [("VERSION", "INTRODUCED", "REMOVED", "NOTES")]
+    rows = [("VERSION", "SINCE", "REMOVED", "NOTES")]
     rows += (_version_row(api, version) for version in _versions(api))
     yield from _table(rows, max_width)
 

@@ -293,7 +293,7 @@ captured is still shown, with a summary on stderr. A second Ctrl-C exits immedia
 down or disappears, kdissect waits for it and resumes.
 
 Run as root, kdissect uses its privileges only to open the interfaces. It then drops all capabilities and,
-with sudo or -Z, becomes the other user, who also writes the files.
+with sudo or -Z, switches to that user, who then owns the output files.
 
 -o: tables as in kdissect export. Restarting with the same DIR adds files, and removes unfinished ones
 left by a killed run. manifest.json lists the finished files, and says whether the run ended normally.

@@ -235,8 +235,8 @@ class Kdissect(Commands):
 def kdissect() -> None:
     """Show what actually happened between Kafka clients and brokers, from captured packets.
 
-    Data goes to stdout, everything else to stderr. COMMAND -h shows the common options of a command,
-    COMMAND --help-all all of them.
+    Data goes to stdout, everything else to stderr. COMMAND -h shows the common options of a command, COMMAND
+    --help-all shows all options.
     """
 
 

@@ -67,7 +67,7 @@ def limits_option(defaults: Limits = DEFAULT) -> Callable[[Command], Command]:
         flag_value=SHOW,
         callback=read,
         metavar="NAME=VALUE",
-        help=("Set a limit: connections=50000, stream_bytes=16MiB. Without a value, list all limits."),
+        help=("Set a limit: connections=50000, stream_bytes=16MiB. --limits alone lists them all."),
     )
 
 
@@ -328,7 +328,7 @@ _traffic_options = combine(
         metavar="FILE",
         shell_complete=complete_files,
         help="Decrypt TLS with this key log (format of SSLKEYLOGFILE), or with all key logs in this "
-        "directory. Secrets in an uncompressed pcapng file are used even without this option.",
+        "directory. TLS secrets in a pcapng file are used even without this option.",
     ),
     click.option("--show-secrets", is_flag=True, help="Show credentials, which are redacted by default."),
 )
@@ -360,7 +360,7 @@ def names_option(by_default: str = f"{WHOLE} for files, {WINDOW} for pipes") -> 
     return click.option(
         "--names",
         type=click.Choice([WHOLE, WINDOW]),
-        help="Which part of the input gives a topic ID its name. whole: all of it, which is then read twice; "
+        help="Where to look up the names of topic IDs. whole: in the entire input, which is then read twice; "
         "window: what comes earlier, or up to 2 s later (--limits naming_window). "
         f"[default: {by_default}]",
     )
@@ -382,8 +382,8 @@ filter_options = combine(
     _criterion(
         "kind",
         "KIND",
-        "One of answered, unanswered (no response captured), unacknowledged (acks=0), orphan (no request "
-        "captured).",
+        "One of answered, unanswered (no response captured, pending ones included), unacknowledged (acks=0), "
+        "orphan (no request captured).",
         lambda: KINDS,
     ),
     _criterion("slower-than", "TIME", "Minimum latency: 50ms, 1.5s."),
@@ -402,7 +402,7 @@ filter_options = combine(
         "where",
         metavar="EXPRESSION",
         shell_complete=complete_columns,
-        help="Filter expression: 'latency > 100ms'; docs/filters.md explains it, kdissect fields lists the "
+        help="Filter expression: 'latency > 100ms'; see docs/filters.md. 'kdissect fields' lists the "
         "names of columns and fields.",
     ),
 )

@@ -68,12 +68,14 @@ fields_option = click.option(
     metavar="NAME,...",
     shell_complete=complete_columns,
     callback=lambda _context, _option, texts: tuple(name for text in texts for name in text.split(",")),
-    help="Show only these columns, or fields of requests and responses, separated by tabs; with --json and "
-    "--csv in those formats. kdissect fields lists them.",
+    help="Show only these columns, or fields of requests and responses: separated by tabs, or as JSON or CSV "
+    "with --json or --csv. 'kdissect fields' lists them.",
 )
 
 heading_option = click.option(
-    "--heading", is_flag=True, help="Write the names of the columns first, also to a file or pipe."
+    "--heading",
+    is_flag=True,
+    help="Write a line with the column names first, also to a file or pipe.",
 )
 
 output_options = combine(

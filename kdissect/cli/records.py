@@ -198,8 +198,8 @@ def records(count: int | None, jobs: int | None, registry: str | None, **options
     """Show the records that were produced and fetched.
 
     Batches are decompressed and their checksums verified. Records of Kafka's internal topics are decoded,
-    with credentials redacted. The exchange filters select the requests and responses to search. With -i,
-    records are captured from an interface instead of FILE.
+    with credentials redacted. The exchange filters select the requests and responses to search. With -i
+    IFACE, they are captured from an interface instead of read from FILE.
     """
     from kdissect.query.record_filters import RecordCriteria, RecordFilter
     from kdissect.query.records import Records

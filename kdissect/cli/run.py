@@ -599,5 +599,5 @@ def _no_exchange_line(totals: Reported) -> str:
     if connections.keys() - {_TLS}:
         return f"{text}; -d tcp.port==PORT,kafka decodes a port as Kafka"
     if _TLS in connections:
-        return f"{text}; decrypt with a key log (--tls-keylog), or capture behind the TLS terminator"
+        return f"{text}; decrypt with a key log (--tls-keylog), or capture behind a TLS-terminating proxy"
     return text

@@ -128,7 +128,7 @@ class TcpAnalysis:
 
     @property
     def opening(self) -> str | None:
-        """``opened``, ``refused`` (by a RST), ``unanswered``; None if its SYN was not captured."""
+        """``opened``, ``refused`` (by an RST), ``unanswered``; None if its SYN was not captured."""
         numbers = self._numbers
         if not numbers[_SYNS]:
             return None
@@ -148,7 +148,7 @@ class TcpAnalysis:
 
     @property
     def end(self) -> End | None:
-        """Who ended it; None if neither a FIN nor a RST was captured."""
+        """Who ended it; None if neither a FIN nor an RST was captured."""
         code = self._numbers[_END]
         return End(code & 1, bool(code & _ENDED_BY_RST), self._numbers[_END_NS]) if code else None
 

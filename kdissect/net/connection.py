@@ -3,7 +3,7 @@
 A SYN or payload opens a connection; a bare acknowledgment, FIN or RST does not. It is closed when
 
 * both sides have sent a FIN, and everything before it was passed on (``fin``);
-* a RST was captured, and the deadline for segments that are late in the capture has passed (``reset``);
+* an RST was captured, and the deadline for segments that are late in the capture has passed (``reset``);
 * a SYN with another sequence number opens the next connection between the same ends (``reused``);
 * there are too many connections, and it is the least recently used (``evicted``);
 * it has been idle for too long (``idle``);

@@ -13,7 +13,7 @@ connection's own clock, which is the latest time of its own segments:
 * Bytes that the other side has acknowledged. They were received, so they appear late in the capture or
   never: after the deadline they are a gap. A hole that was not acknowledged, as when only one direction was
   captured, becomes a gap ``hole_age_ns`` after the time of the first bytes after it.
-* Segments after a RST. At the deadline the connection is closed.
+* Segments after an RST. At the deadline the connection is closed.
 
 There is no waiting for a direction of which nothing was captured. Memory: the segments of a beginning, and
 two streams; see ``held``. If a stream reaches a limit, its oldest hole becomes a gap immediately.
@@ -303,7 +303,7 @@ class Duplex:
         return self.cause._replace(time_ns=self.now_ns)
 
     def _reset(self, side: int, segment: Segment) -> None:
-        """Accept a RST if its sequence number is plausible for this connection, or its acknowledgment is."""
+        """Accept an RST if its sequence number is plausible for this connection, or its acknowledgment is."""
         near = self._early is not None or self._near(self.streams[side], segment.sequence)
         if not near and segment.flags & ACK:
             near = self._near(self.streams[1 - side], segment.acknowledgment)

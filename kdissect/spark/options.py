@@ -89,19 +89,19 @@ OPTIONS = {
     "ports": "Only connections with these ports: `9092,9192-9194`.",
     "decodeAs": "Ports to decode as Kafka: `tcp.port==9093,kafka`.",
     "tlsKeylog": (
-        "Key logs to decrypt TLS with, read on the driver. Workers need the package `cryptography`. Secrets "
+        "Key logs to decrypt TLS with, read on the driver. Workers need the `cryptography` package. Secrets "
         "inside pcapng files are used without this option."
     ),
     "showSecrets": "Show credentials, which are redacted by default. [false]",
     "limits": "Limits of each task, as for `--limits`: `connections=50000`.",
     "split": (
-        "How tasks divide the work: `none`, `connections`, `files`; `auto`: `none` or `connections`. "
-        "With `files`, a connection captured in several files at the same time is counted several "
-        "times. [auto]"
+        "How tasks divide the work: `none`, `connections`, `files`; `auto`: `none` or `connections`, for the "
+        "`captures` table `files`. With `files`, a connection captured in several files at the same time is "
+        "counted several times. [auto]"
     ),
     "parts": (
-        "Number of tasks with `connections`. [one for each 128 MiB of captures, at most 64; at least "
-        "the driver's cores]"
+        "Number of tasks with `connections`. [one for each 128 MiB of captures, at most 64, or at most the "
+        "driver's cores if these are more]"
     ),
     "lookback": "With `files` and streams: number of preceding files that a task also reads. [1]",
     "filesPerTask": "With `files` and streams: number of files per task. [1]",
@@ -133,7 +133,7 @@ OPTIONS = {
     "failOnDataLoss": (
         "Fail if an I/O error ends the reading of a file; streams also if a file was removed before it was "
         "read, arrived too late, or grew after it was read. If false, log a warning on the driver, or add it "
-        "to the table `captures`. [true]"
+        "to the `captures` table. [true]"
     ),
 }
 """Every option and its help text."""

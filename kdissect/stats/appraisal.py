@@ -388,7 +388,9 @@ def _connection_findings(connections: quality.ConnectionsPart) -> Iterator[Findi
         yield _finding(
             quality.GOOD,
             f"{_plural(tls, 'TLS connection')} cannot be read{f' ({why})' if why else ''}.",
-            None if why else "Decrypt with a key log (--tls-keylog), or capture behind the TLS terminator.",
+            None
+            if why
+            else "Decrypt with a key log (--tls-keylog), or capture behind a TLS-terminating proxy.",
         )
     others = sum(n for name, n in connections.protocols.items() if name not in (_KAFKA, _TLS))
     if kafka and others:

@@ -58,7 +58,7 @@ class ConnectionLogRow:
         resyncs, skipped_bytes, unread_bytes: as in ``KafkaConnection``.
         unattached: anomalies after the last exchange.
         tcp, client_side: its TCP analysis, and which side of it is the client; None while it is open.
-        end: who ended it; None if neither a FIN nor a RST was captured.
+        end: who ended it; None if neither a FIN nor an RST was captured.
         closed_ns: packet time of its end.
         repeated: bytes that were captured again, by side.
         seen: by side, whether any packet was captured.
@@ -171,12 +171,12 @@ class ConnectionLogRow:
 
     @property
     def ended_by(self) -> str | None:
-        """``client`` or ``broker``; None if neither a FIN nor a RST was captured."""
+        """``client`` or ``broker``; None if neither a FIN nor an RST was captured."""
         return None if self.end is None else CLIENT if self.end.side == self.client_side else BROKER
 
     @property
     def ending(self) -> str:
-        """``client FIN``, ``broker RST`` ...; ``open`` if neither a FIN nor a RST was captured."""
+        """``client FIN``, ``broker RST`` ...; ``open`` if neither a FIN nor an RST was captured."""
         return "open" if self.end is None else f"{self.ended_by} {'RST' if self.end.reset else 'FIN'}"
 
     @property

@@ -223,7 +223,7 @@ class ClientConnectionsRow:
     client: str = described("Client ID; its address if it sent none, or if the connection never opened.")
     broker: str = described("Address and port of the broker.")
     connections: int = described("Number of connections.")
-    refused: int = described("Connections refused with a RST.")
+    refused: int = described("Connections refused with an RST.")
     unanswered: int = described("Connections whose SYNs were not answered.")
     syn_retransmissions: int = described("SYN retransmissions.")
     connect_us: Spread = described("From the first SYN to the end of the TCP handshake.")

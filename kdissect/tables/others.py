@@ -267,7 +267,7 @@ CONNECTIONS = Table(
             "close_reason",
             STRING,
             "`fin`, `reset`, `reused` (a new connection with the same endpoints), `idle`, `evicted` "
-            "(dropped because of the limit `connections`), `end` (the capture ended); null if reading "
+            "(dropped because of the `connections` limit), `end` (the capture ended); null if reading "
             "was stopped earlier.",
         ),
         _plain("protocol", STRING, "`Kafka`, `TLS`, `HTTP` ...; null if not recognized."),

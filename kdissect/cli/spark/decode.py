@@ -65,7 +65,7 @@ packages it depends on must be installed there.
 )
 @target_options.spark_options
 def decode(**options: Any) -> None:
-    """Decode captures to typed tables, on all cores or a cluster."""
+    """Decode captures into typed tables, on all cores or a cluster."""
     spark_target, log = target_options.take(options)
     strategy, overwrite = options.pop("strategy"), options.pop("overwrite")
     options["form"] = options["form"] or PARQUET

@@ -99,7 +99,7 @@ def _to_reports(text: str) -> tuple[str, ...]:
     "--json",
     "as_json",
     is_flag=True,
-    help="Write JSON lines, all rows; the key job names the report.",
+    help='Write JSON lines, all rows; the key "job" has the name of the report.',
 )
 @click.option(
     "-o", "--output", "target", metavar="DIR", help="Write Parquet, all rows, one directory per report."

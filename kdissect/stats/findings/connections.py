@@ -135,7 +135,7 @@ def is_kafka(row: ConnectionLogRow) -> bool:
 
 @summed
 class BrokerResets(ConnectionRule):
-    """A RST comes from a process that was killed or has crashed, from a proxy, or from a firewall."""
+    """An RST comes from a process that was killed or has crashed, from a proxy, or from a firewall."""
 
     name = "broker-resets"
     severity = WARNING
@@ -301,7 +301,7 @@ class Unreachable(ConnectionRule):
 
 @summed
 class ConnectionRefused(Unreachable):
-    """A RST to a SYN comes from a machine that is up but does not listen on the port, or from a firewall."""
+    """An RST to a SYN comes from a machine that is up but does not listen on the port, or from a firewall."""
 
     name = "connection-refused"
     severity = WARNING
@@ -428,7 +428,7 @@ class AdvertisedUnreachable(Unreachable):
     title = "A broker advertises an address that clients cannot connect to."
     when = (
         "All attempts to connect to an advertised address failed, or DNS says that its host name does not "
-        "exist. Without DNS responses in the capture, this is only a warning: an attempt on that port, at an "
+        "exist. If the capture has no DNS responses, this is only a warning: an attempt on that port, at an "
         f"address not known to be a broker's, failed within {_SOON_NS // SECOND_NS} s of the response that "
         "advertised the host name."
     )
@@ -694,7 +694,7 @@ class ReconnectLoop(ConnectionRule):
 
     name = "reconnect-loop"
     severity = ERROR
-    title = "A client keeps reconnecting, and most of its connections end without a served request."
+    title = "A client keeps reconnecting, and most of its connections end before a request is answered."
     when = (
         f"{_LOOP} connections from one address to one broker in a minute, {_SHARE:.0%} of which end without "
         "a response to anything except ApiVersions and SASL requests."

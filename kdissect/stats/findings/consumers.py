@@ -111,7 +111,7 @@ class FallingBehind(Rule):
     title = "A consumer reads more slowly than producers write."
     when = (
         f"Its lag has grown by {_RECORDS:,} records, is near the highest value seen, and would take more "
-        f"than {_SECONDS} seconds to work off at its current rate; consumers catching up on old data are not "
+        f"than {_SECONDS} seconds to clear at its current rate; consumers catching up on old data are not "
         "reported."
     )
     advice = (
