@@ -221,8 +221,8 @@ class Limits:
     schemas: int = _bound(
         1000,
         "schemas (--schemas)",
-        "Registered schemas of one run (--schemas), each a file or a request to the registry. The topics of "
-        "an organization have hundreds.",
+        "Registered schemas of one run (--schemas), each a file or a request to the registry. Most "
+        "organizations have hundreds.",
     )
     schema_bytes: int = _bound(
         4 * MIB, "schemas (--schemas)", "One registered schema with its references; most have a few KiB."

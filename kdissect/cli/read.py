@@ -100,8 +100,8 @@ anomalies after "!". On a narrow terminal some columns are omitted; files and pi
     f"[default: {TIME} for lines of files on a terminal, otherwise {COMPLETION}]",
 )
 @jobs_option(
-    "By default 1 with --tls-keylog and the native core; always 1 for -w, -q, -t d, -t dd, --order time, "
-    "stdin, and lines on a terminal."
+    "1 with --tls-keylog and the native core, unless you set it; always 1 for -w, -q, -t d, -t dd, --order "
+    "time, stdin, and lines on a terminal."
 )
 @click.option("-l", "flush", is_flag=True, help="Flush after each exchange (line-buffered), as in tshark -l.")
 def read(

@@ -35,8 +35,9 @@ Examples:
   kdissect story group:billing --mermaid capture.pcap > billing.mmd
 
 Exchanges that a client repeats without an error, such as heartbeats, empty fetches or commits, share one
-line until something else happens. AFTER is the time since the previous exchange, or since the end of several
-that share a line ("-" if they ended later). "*" marks rebalances, transactions and idle time.
+line until something else happens. AFTER is the time since the previous exchange; after a line that stands
+for several, since the end of the last one ("-" if that was later). "*" marks rebalances, transactions and
+idle time.
 
 The story of a record shows when its producer sent it, when replicas and consumers received it, and the first
 commit of each group past it.

@@ -183,7 +183,7 @@ class Filter:
             return ""
         count, example = many(len(ids), "topic ID"), f"{min(ids)}{', ...' if len(ids) > 1 else ''}"
         exchanges = many(self.notes.unnamed, "exchange")
-        return f"the filter could not check {exchanges}: name of {count} not known ({example})"
+        return f"the filter could not check {exchanges}: no name for {count} ({example})"
 
     def _note_unnamed(self, exchange: Exchange) -> bool:
         """Note topic IDs without a name; always true."""

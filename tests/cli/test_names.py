@@ -90,7 +90,7 @@ def test_a_filter_says_what_it_could_not_check(capture: Path) -> None:
     for arguments in (("-j", 1), ("-j", 3)):
         *_, notice = say("records", "--names", WINDOW, *ORDERS, *arguments, capture).err.decode().splitlines()
         assert re.match(
-            r"kdissect: the filter could not check \d+ exchanges: name of 1 topic ID not known", notice
+            r"kdissect: the filter could not check \d+ exchanges: no name for 1 topic ID not known", notice
         )
         assert notice.endswith("; --names whole searches the whole input for the name")
     assert b"could not check" not in say("records", *ORDERS, capture).err
@@ -100,7 +100,7 @@ def test_a_filter_says_what_it_could_not_check(capture: Path) -> None:
 def test_an_unknown_name_is_reported_and_its_id_can_be_filtered(tmp_path: Path) -> None:
     early = pieces(late_packets(), tmp_path / "ring", 4)[0]
     stderr = say("read", *ORDERS, early).err.decode()
-    assert "name of 1 topic ID not known (" in stderr
+    assert "no name for 1 topic ID (" in stderr
     assert "no message in the input has the name; filter by topic ID" in stderr
     topic_id = stderr.rpartition("(")[2].partition(")")[0]
     by_id = say("read", "--topic", topic_id, early)

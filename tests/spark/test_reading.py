@@ -60,7 +60,9 @@ def test_so_has_one_whose_names_are_learned_late(names: str, tmp_path: Path) -> 
 
 def test_a_filter_says_what_it_could_not_check(tmp_path: Path) -> None:
     capture = late(tmp_path / "late.pcapng")
-    with pytest.warns(UserWarning, match=r"^the filter could not check 193 exchanges: name of 1 topic ID"):
+    with pytest.warns(
+        UserWarning, match=r"^the filter could not check 193 exchanges: no name for 1 topic ID"
+    ):
         rows(capture, "exchanges", names=WINDOW, topic="orders")
     assert rows(capture, "exchanges", names=WHOLE, topic="orders")
 
