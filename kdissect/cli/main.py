@@ -21,7 +21,7 @@ from kdissect.nearest import did_you_mean
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-_GC_THRESHOLDS = 10_000, 20, 20
+_GC_THRESHOLDS = 5_000, 10, 10
 """Almost nothing here is part of a cycle, but a table of many connections takes long to search for one."""
 
 

@@ -105,6 +105,12 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(autouse=True)
+def _debug_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``--debug`` sets the variable for child processes, too."""
+    monkeypatch.setenv("KDISSECT_DEBUG", "0")
+
+
 def leaked(text: str, secrets: set[bytes]) -> list[bytes]:
     squeezed = "".join(text.split())
     return [secret for secret in secrets if any(form in squeezed for form in encodings(secret))]
@@ -171,7 +177,6 @@ def test_no_report_of_a_bug_has_one(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("KDISSECT_PURE", "1")
-    monkeypatch.setenv("KDISSECT_DEBUG", "0")
     monkeypatch.setattr(where, lambda *_, **__: [][0])
     assert main([*BUGS[where].split(), *debug, str(written)]) == FAILED
     captured = capsys.readouterr()

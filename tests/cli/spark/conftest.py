@@ -13,6 +13,7 @@ from tests.spark.conftest import (
     pytest_make_collect_report,
     pytest_runtest_makereport,
     spark,
+    spark_log,
 )
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ __all__ = [
     "pytest_make_collect_report",
     "pytest_runtest_makereport",
     "spark",
+    "spark_log",
 ]
 
 
