@@ -67,7 +67,7 @@ def limits_option(defaults: Limits = DEFAULT) -> Callable[[Command], Command]:
         flag_value=SHOW,
         callback=read,
         metavar="NAME=VALUE",
-        help=("Set a limit: connections=50000, stream_bytes=16MiB. --limits alone lists them all."),
+        help=("Set a limit: connections=50000, stream_bytes=16MiB. Use --limits alone to list them all."),
     )
 
 

@@ -68,7 +68,7 @@ fields_option = click.option(
     metavar="NAME,...",
     shell_complete=complete_columns,
     callback=lambda _context, _option, texts: tuple(name for text in texts for name in text.split(",")),
-    help="Show only these columns, or fields of requests and responses: separated by tabs, or as JSON or CSV "
+    help="Show only these columns, or fields of requests and responses, separated by tabs; as JSON or CSV "
     "with --json or --csv. 'kdissect fields' lists them.",
 )
 

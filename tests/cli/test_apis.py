@@ -27,11 +27,11 @@ def test_one_api_by_any_name(capsys: pytest.CaptureFixture[str]) -> None:
     done = run(capsys, "apis", "join-group")
     assert done.lines[0] == "JoinGroup (API key 11); served by broker"
     assert done.lines[2:5] == [
-        "VERSION  INTRODUCED  REMOVED  NOTES",
-        "0        0.8.2       4.0.0    restored in 4.0.1, different layout in 0.8.2",
-        "1        0.10.1      4.0.0    restored in 4.0.1",
+        "VERSION  SINCE   REMOVED  NOTES",
+        "0        0.8.2   4.0.0    restored in 4.0.1, different layout in 0.8.2",
+        "1        0.10.1  4.0.0    restored in 4.0.1",
     ]
-    assert done.lines[-1] == "9        3.2                  flexible"
+    assert done.lines[-1] == "9        3.2              flexible"
     assert run(capsys, "apis", "11").out == run(capsys, "apis", "JOIN_GROUP").out == done.out
     assert "formerly ConsumerMetadata, GroupCoordinator;" in run(capsys, "apis", "10").lines[0]
 

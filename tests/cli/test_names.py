@@ -89,9 +89,7 @@ def test_no_exported_record_lacks_its_topic(capture: Path, tmp_path: Path) -> No
 def test_a_filter_says_what_it_could_not_check(capture: Path) -> None:
     for arguments in (("-j", 1), ("-j", 3)):
         *_, notice = say("records", "--names", WINDOW, *ORDERS, *arguments, capture).err.decode().splitlines()
-        assert re.match(
-            r"kdissect: the filter could not check \d+ exchanges: no name for 1 topic ID", notice
-        )
+        assert re.match(r"kdissect: the filter could not check \d+ exchanges: no name for 1 topic ID", notice)
         assert notice.endswith("; --names whole searches the whole input for the name")
     assert b"could not check" not in say("records", *ORDERS, capture).err
     assert b"could not check" not in say("records", "--names", WINDOW, "--api", "Fetch", capture).err

@@ -41,7 +41,7 @@ def test_what_the_user_can_act_on_is_reported(capsys: pytest.CaptureFixture[str]
     ]
 
 
-TLS_ADVICE = "decrypt with a key log (--tls-keylog), or capture behind the TLS terminator"
+TLS_ADVICE = "decrypt with a key log (--tls-keylog), or capture behind a TLS-terminating proxy"
 NO_KAFKA = "no Kafka traffic ({}); -d tcp.port==PORT,kafka decodes a port as Kafka"
 
 
