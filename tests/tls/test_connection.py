@@ -4,6 +4,7 @@ from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from kdissect.limits import DEFAULT
 from kdissect.model import Data, Gap
@@ -11,6 +12,7 @@ from kdissect.net.connection import Connections
 from kdissect.net.tcp import Segments
 from kdissect.tls.connection import TlsConnection
 from kdissect.tls.keylog import KeyLog
+from tests.segments import START_NS
 from tests.tls.sessions import SERVER_NAME, TlsSettings, TlsTalk
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ SUITES_12 = (
     "ECDHE-RSA-AES256-SHA384", "ECDHE-ECDSA-AES128-SHA", "AES128-SHA", "AES256-SHA256", "AES256-GCM-SHA384",
 )  # fmt: skip
 ROUNDS = 12
+RETRY = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891")  # RFC 8446 section 4.1.3
 
 
 class Decrypted(NamedTuple):
@@ -152,6 +155,38 @@ def test_renegotiation() -> None:
     conversation.negotiates().says(0, b"again").says(1, b"and again")
     assert len({line.split()[1] for line in settings.key_log}) == 2
     assert_all(conversation, decrypted(conversation.packets, log_of(settings)))
+
+
+@pytest.mark.parametrize("without", [b"no such label", b"HANDSHAKE"])
+def test_a_hello_retry_request(without: bytes) -> None:
+    """The server takes no key share that the client offers."""
+    settings = TlsSettings()
+    settings.server.set_tmp_ecdh(ec.SECP521R1())
+    conversation = talk(settings, rounds=2)
+    assert sum(RETRY in packet.data for packet in conversation.packets) == 1
+    result = decrypted(conversation.packets, log_of(settings, without))
+    assert_all(conversation, result)
+    (tls,) = result.connections
+    assert (tls.version, tls.server_name, tls.reason) == ("TLS 1.3", SERVER_NAME, None)
+
+
+@pytest.mark.parametrize("end", ["finish", "reset", None])
+def test_sessions_on_the_same_ports(end: str | None) -> None:
+    """A connection that has not ended in the capture ends with the next SYN."""
+    talks: list[TlsTalk] = []
+    settings = [TlsSettings(version) for version in ("TLS 1.3", "TLS 1.2", "TLS 1.3")]
+    for number, each in enumerate(settings):
+        start = {"client_start": 1000 + number * 10**8, "broker_start": 5000 + number * 10**8}
+        start_ns = talks[-1].time_ns + 10**9 if talks else START_NS
+        talks.append(talk(each, rounds=2, start_ns=start_ns, **start))
+        if end:
+            getattr(talks[-1], end)()
+    log = KeyLog()
+    log.add(b"".join(line for each in settings for line in each.key_log))
+    result = decrypted([packet for each in talks for packet in each.packets], log)
+    assert [tls.version for tls in result.connections] == ["TLS 1.3", "TLS 1.2", "TLS 1.3"]
+    for side in (0, 1):
+        assert result.text(side) == b"".join(bytes(each.sent[side]) for each in talks)
 
 
 @pytest.mark.parametrize("start", range(8, 40, 4))

@@ -19,6 +19,7 @@ from tests.tls.test_connection import decrypted
 if TYPE_CHECKING:
     from pathlib import Path
 
+LINES = (b"one", b"K", b"two", b"three", b"k", b"four", b"K", b"five")
 SECONDS = 10
 BUFFER_BYTES = 1 << 16
 
@@ -56,16 +57,17 @@ class Peer:
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
-@pytest.mark.parametrize("lost", [False, True])
-def test_key_updates(tmp_path: Path, lost: bool) -> None:
+@pytest.mark.parametrize(("lost", "block_bytes"), [(False, 0), (True, 0), (False, 512), (True, 512)])
+def test_key_updates(tmp_path: Path, lost: bool, block_bytes: int) -> None:
     """``K`` requests an update from the server too, ``k`` does not. If the update is lost, the next key is
-    tried.
+    tried. The client pads its records to ``block_bytes``.
     """
     keys = tmp_path / "keys.log"
     updates: list[int] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
         command = ["openssl", "s_client", "-connect", address, "-tls1_3", "-keylogfile", str(keys)]
+        command += ["-record_padding", str(block_bytes)]
         with subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         ) as process:
@@ -77,7 +79,7 @@ def test_key_updates(tmp_path: Path, lost: bool) -> None:
                 peer = Peer(TlsSettings(), accepted)
                 peer.receive()  # ClientHello
                 peer.receive()  # Finished
-                for line in (b"one", b"K", b"two", b"three", b"k", b"four", b"K", b"five"):
+                for line in LINES:
                     process.stdin.write(line + b"\n")
                     process.stdin.flush()
                     if line in b"Kk":
@@ -90,3 +92,5 @@ def test_key_updates(tmp_path: Path, lost: bool) -> None:
     assert peer.received == b"one\ntwo\nthree\nfour\nfive\n"
     assert result.text(0) == bytes(peer.received)
     assert result.text(1) == bytes(peer.sent)
+    padded = [each for each in packets if len(each.data) > block_bytes]
+    assert len(padded) > len(LINES) - len(updates)
