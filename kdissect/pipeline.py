@@ -258,7 +258,7 @@ class Dissection:
 
     def streams(self) -> Iterator[list[Event]]:
         """The bytes of connections in order, with TLS decrypted, instead of the exchanges in them."""
-        return iter(self._plaintext(chain(self._events(), self._last_events())))
+        return iter(self._plaintext(chain(self._events(self._connections), self._last_events())))
 
     def key_log(self, client_randoms: Iterable[bytes]) -> bytes:
         """Lines of a key log for these TLS sessions."""
@@ -309,7 +309,7 @@ class Dissection:
         """
         connections = self._connections
         waiting: int | None = None
-        for events in self._plaintext(self._events()):
+        for events in self._plaintext(self._events(self._stage())):
             items: list[Exchange] = []
             for event in events:
                 items += self._dissect(*event)
@@ -348,7 +348,7 @@ class Dissection:
         is_first = connection not in self._kafka_connections
         return is_first and isinstance(item, Data) and other_protocol(item.payload) == "TLS"
 
-    def _events(self) -> Iterator[list[Event]]:
+    def _events(self, stage: Connections | Offload) -> Iterator[list[Event]]:
         """Events on connections, packet by packet.
 
         Deadlines are checked after every ``_TICK_PACKETS`` packets, as of the earliest of their times less
@@ -356,7 +356,6 @@ class Dissection:
         """
         connections, segments, index = self._connections, self._segments, self._index
         numbers = self._numbers
-        stage = self._stage()
         for packet in self._packets:
             if isinstance(packet, IdleTick):
                 self.now_ns = max(self.now_ns, packet.time_ns)
@@ -401,7 +400,6 @@ class Dissection:
             or connections.analyzes
             or self._index is not None
             or self._numbers is not None
-            or self._learning is not None
             or self._watcher is not None
         ):
             return connections
