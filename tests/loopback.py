@@ -17,6 +17,7 @@ from tests.frames import heartbeat_answers, heartbeats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from ssl import SSLContext
 
 WAIT_S = 60  # for what comes at once, unless the machine is very busy
 
@@ -94,7 +95,8 @@ def _frame(file: BinaryIO) -> bytes:
     return size + file.read(int.from_bytes(size, "big"))
 
 
-def _answer(connection: socket.socket) -> None:
+def _answer(accepted: socket.socket, tls: SSLContext | None) -> None:
+    connection = accepted if tls is None else tls.wrap_socket(accepted, server_side=True)
     with connection, connection.makefile("rb") as requests:
         while len(frame := _frame(requests)) > 4:
             correlation_id = int.from_bytes(frame[8:12], "big")
@@ -102,8 +104,8 @@ def _answer(connection: socket.socket) -> None:
 
 
 @contextmanager
-def broker() -> Iterator[int]:
-    """A broker's port."""
+def broker(tls: SSLContext | None = None) -> Iterator[int]:
+    """A broker's port, with TLS if there is a context."""
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
 
         def serve() -> None:
@@ -113,7 +115,7 @@ def broker() -> Iterator[int]:
                 except OSError:  # closed
                     return
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                threading.Thread(target=_answer, args=(connection,), daemon=True).start()
+                threading.Thread(target=_answer, args=(connection, tls), daemon=True).start()
 
         threading.Thread(target=serve, daemon=True).start()
         yield server.getsockname()[1]
@@ -123,9 +125,11 @@ def broker() -> Iterator[int]:
 class Client:
     """A member of a group that says it is alive, and waits for the answer each time."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, tls: SSLContext | None = None) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=WAIT_S)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is not None:
+            self._socket = tls.wrap_socket(self._socket, server_hostname="127.0.0.1")
         self._answers = self._socket.makefile("rb")
         self._beats = 0
 

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import ssl
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ from kdissect.cli.terminal import INTERRUPTED, OK, USAGE
 from tests.captures import pcapng
 from tests.cli.commands import capture_bytes, run, spawn, talk
 from tests.cli.live_process import COUNTED, Live, live, on_loopback
+from tests.cli.test_metrics_server import certificate
 from tests.frames import PRODUCE, heartbeat_answers, heartbeats, request
 from tests.loopback import WAIT_S, Client, Pair, broker, listens, makes_interfaces
 from tests.record_batches import Item, batch
@@ -63,6 +65,26 @@ def test_a_connection_that_exists_already_is_picked_up() -> None:
             client.beat(1)
             assert json.loads(running.line())["correlation_id"] == 5
             assert running.end(signal.SIGTERM)[0] == 128 + signal.SIGTERM
+
+
+@listens
+def test_a_key_log_grows_while_its_clients_talk(tmp_path: Path) -> None:
+    pem, keys = tmp_path / "server.pem", tmp_path / "keys.log"
+    pem.write_bytes(certificate())
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(pem)
+    client = ssl.create_default_context(cafile=str(pem))
+    client.keylog_filename = str(keys)
+    with broker(server) as port, on_loopback(port, "--json", "--tls-keylog", str(keys)) as running:
+        for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+            client.maximum_version, before = version, keys.stat().st_size
+            with Client(port, client) as one:
+                one.beat(2)
+                assert [json.loads(running.line())["correlation_id"] for _ in range(2)] == [1, 2]
+            assert keys.stat().st_size > before
+        status, lines, stderr = running.end()
+    assert (status, lines) == (INTERRUPTED, [])
+    assert "kdissect: 4 exchanges, all answered\n" in stderr
 
 
 @listens
