@@ -45,9 +45,9 @@ class Undecoded(NamedTuple):
 
 
 @cache
-def undecoded(api_key: int, version: int) -> Undecoded | None:
+def undecoded(api_key: int, version: int, *, shows_configs: bool = True) -> Undecoded | None:
     """What the core must know of an API in one version. None: there is no core, or such exchanges are left to
-    Python.
+    Python. ``shows_configs``: whether values of configs, which can be credentials, would be shown.
     """
     request, response = schema.request(api_key), schema.response(api_key)
     if native.core is None or request is None or response is None or api_key == ENVELOPE:
@@ -56,7 +56,9 @@ def undecoded(api_key: int, version: int) -> Undecoded | None:
         return None
     both = request, response
     follows = api_key in (JOIN_GROUP, SYNC_GROUP)
-    if any(map(carries_secrets, both)) or (any(map(carries_payloads, both)) and not follows):
+    if any(carries_secrets(message, besides_configs=not shows_configs) for message in both):
+        return None
+    if any(map(carries_payloads, both)) and not follows:
         return None
     layouts = layout(request, version), layout(response, version)
     if any(map(has_rare_types, layouts)):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from fnmatch import translate
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 from kdissect.kafka import schema
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 SECRET = "secret"
 CONFIG = "config"
 ENVELOPE = ("envelope_request", "envelope_response")
+_ROLES = (SECRET, CONFIG, *ENVELOPE)
 
 # KIP-516 reserves the ID.
 _CLUSTER_METADATA = ("__cluster_metadata", "AAAAAAAAAAAAAAAAAAAAAQ")
@@ -38,9 +39,12 @@ _CARRIES_RECORDS = frozenset({FETCH, FETCH_SNAPSHOT})
 
 
 @cache
-def carries_secrets(message: Message) -> bool:
-    """Whether any field of any version of the message, or of a message inside it, can be a credential."""
-    return any(_leads_to_secret(field) for field in message.fields)
+def carries_secrets(message: Message, *, besides_configs: bool = False) -> bool:
+    """Whether any field of any version of the message, or of a message inside it, can be a credential.
+    ``besides_configs``: values of configs do not count.
+    """
+    roles = (SECRET, *ENVELOPE) if besides_configs else _ROLES
+    return any(_leads_to(field, roles) for field in message.fields)
 
 
 @cache
@@ -89,15 +93,15 @@ def is_cluster_metadata(body: Body) -> bool:
 
 
 @cache
-def _leads_to_secret(field: Field) -> bool:
-    return field.role in (SECRET, CONFIG, *ENVELOPE) or any(map(_leads_to_secret, field.fields))
+def _leads_to(field: Field, roles: tuple[str, ...]) -> bool:
+    return field.role in roles or any(_leads_to(each, roles) for each in field.fields)
 
 
 def _withhold(fields: tuple[Field, ...], body: Body, *, inherited: bool) -> None:
     sensitive = inherited or (any(field.role == CONFIG for field in fields) and _is_sensitive_entry(body))
     for field in fields:
         value = body.get(field.name)
-        if value is None or isinstance(value, Embedded) or not _leads_to_secret(field):
+        if value is None or isinstance(value, Embedded) or not _leads_to(field, _ROLES):
             continue
         if field.fields:
             for struct in value if field.array else (value,):
@@ -123,6 +127,7 @@ def _length(value: str | bytes) -> int:
 # ------------------------------------------------------------------------------------------------------------
 
 
+@lru_cache(1024)
 def is_sensitive_config(name: str) -> bool:
     """Whether values of this config are redacted, even if the broker does not mark it as sensitive."""
     plain = name.lower().replace("-", ".").replace("_", ".")

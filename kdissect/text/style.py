@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from kdissect.anomalies import CATALOGUE, ERROR, NOTE, WARNING
@@ -70,9 +71,6 @@ class Times:
         self._digits = digits
         self._seen_ns: int | None = None
         self._shown_ns: int | None = None
-        self._second: int | None = None
-        self._prefix = ""
-        self._suffix = ""
 
     def text(self, time_ns: int) -> str:
         """The time of an exchange that is shown, as text."""
@@ -80,10 +78,8 @@ class Times:
             text = self._since(time_ns)
         else:
             second, rest = divmod(time_ns, _SECOND)
-            if second != self._second:
-                self._second = second
-                self._prefix, self._suffix = self.around(second)
-            text = f"{self._prefix}.{str(_SECOND + rest)[1 : self._digits + 1]}{self._suffix}"
+            prefix, suffix = self.around(second)
+            text = f"{prefix}.{str(_SECOND + rest)[1 : self._digits + 1]}{suffix}"
         self._shown_ns = time_ns
         self.skip(time_ns)
         return text.rjust(self._width)
@@ -120,6 +116,7 @@ def iso_ms(time_ms: int) -> str | None:
     return f"{prefix}.{rest:03d}{suffix}"
 
 
+@lru_cache(64)
 def _moment(name: str, second: int) -> tuple[str, str]:
     """The text before and after the decimal point and its digits."""
     if name == "e" or not 0 <= second <= _LAST_SECOND:

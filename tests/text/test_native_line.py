@@ -20,6 +20,7 @@ from kdissect.kafka.internal.payloads import PAYLOAD_MESSAGES, GroupProtocols, o
 from kdissect.kafka.layout import layout, present
 from kdissect.kafka.primitives import DecodeBudget
 from kdissect.kafka.records import RecordData
+from kdissect.kafka.secrets import withhold
 from kdissect.pipeline import dissect
 from kdissect.text.about import about, describe_undecoded
 from kdissect.text.about_template import described_apis, native_line
@@ -46,11 +47,7 @@ pytestmark = [
 BUDGET = 1 << 27
 LEFT_TO_PYTHON = {
     "SaslAuthenticate": "credentials",
-    "CreateTopics": "configs can be credentials, as in the next four",
-    "DescribeConfigs": "",
-    "AlterConfigs": "",
-    "IncrementalAlterConfigs": "",
-    "StreamsGroupHeartbeat": "",
+    "DescribeGroups": "messages of members",
 }
 """APIs with templates, and why."""
 FEW = {"UpdateMetadata": "up to v4 it repeated topics", "SyncGroup": "up to v4 it has no protocol type"}
@@ -111,8 +108,10 @@ def messages(api: str) -> tuple[Message, Message]:
 def both(
     api: str, version: int, raws: Sequence[bytes]
 ) -> tuple[tuple[str, list[str]] | None, tuple[str, list[str]]]:
-    """What the core and Python write. Every topic ID has a name."""
+    """What the core and Python write. Every topic ID has a name. Python does not know credentials."""
     bodies = [decoded(message, version, raw) for message, raw in zip(messages(api), raws, strict=False)]
+    for message, body in zip(messages(api), bodies, strict=False):
+        withhold(message, body)
     names = {topic_id: f"topic{topic_id[:2]}" for topic_id in topic_ids(bodies)}
     expected = exchange(api, version, *bodies, topic_names=names)
     assert not open_payloads(expected) or line(api, version, *raws, names=names) is None
@@ -209,7 +208,7 @@ def test_bytes_of_kafkas_own_classes(api: str) -> None:
             ]
             for message in messages(api)
         )
-        for request, response in zip(requests, responses, strict=True):
+        for request, response in zip(requests, responses, strict=False):  # some responses are drafts
             text, expected = both(api, version, [request.raw, response.raw])
             assert text in (None, expected)
             described += text is not None

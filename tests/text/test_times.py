@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kdissect.text.style import FORMATS, Times, iso_ms
+from kdissect.text.style import FORMATS, Times, _moment, iso_ms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,9 +17,11 @@ NOON_NS = 1_790_000_000_123_456_789  # 2026-09-21T14:13:20.123456789Z
 def _in_nepal(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("TZ", "<+0545>-05:45")
     time.tzset()
+    _moment.cache_clear()
     yield
     monkeypatch.undo()
     time.tzset()
+    _moment.cache_clear()
 
 
 @pytest.mark.usefixtures("_in_nepal")
