@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from benchmarks import traffic
 from benchmarks.traffic import MIXED, make
 from kdissect import native
 from kdissect.limits import DEFAULT, Limits
@@ -18,7 +19,7 @@ from kdissect.text.about import describe_undecoded
 from kdissect.text.style import COLORED, PLAIN, Times
 from kdissect.text.table import ExchangeTable
 from tests.captures import pcap, pcapng
-from tests.test_offload import BUSY, SAMPLES, SEEDS, blocks_of, damaged, mixed, timed
+from tests.test_offload import BUSY, IS_DEEP, SAMPLES, SEEDS, blocks_of, damaged, mixed, timed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,6 +35,7 @@ pytestmark = [
 TIMES = ["ud", "u", "e", "a", "ad"]
 ROWS: dict[str, type[JsonLines | CsvLines]] = {"json": JsonLines, "csv": CsvLines}
 FORMS = [*TIMES, *ROWS]
+TALKS = BUSY if IS_DEEP else ["kafka-4-transactions", "midstream", "quickstart"]
 
 
 def written(blocks: Sequence[Any], form: str, limits: Limits, *, by_core: bool) -> tuple[list[Any], int]:
@@ -79,19 +81,23 @@ def compare(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_samples(name: str, compare: Any, tmp_path: Path) -> None:
-    for form in ("ud", *ROWS):
+    for form in ("ud", *ROWS) if IS_DEEP else ("ud", Random(name).choice(list(ROWS))):
         compare(blocks_of(pcap(timed(SAMPLES[name])), tmp_path), form)
 
 
 def test_damaged_samples_in_turn(compare: Any, tmp_path: Path) -> None:
     for seed in range(SEEDS):
         random = Random(f"page {seed}")
-        packets = damaged(mixed(BUSY, random), random)
+        packets = damaged(mixed(TALKS, random), random)
         compare(blocks_of(random.choice((pcap, pcapng))(packets), tmp_path), random.choice(FORMS))
 
 
-def test_connections_that_open_and_close(compare: Any, tmp_path: Path) -> None:
+def test_connections_that_open_and_close(
+    compare: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nearly always one waits for something, so exchanges of all others are held and sorted."""
+    if not IS_DEEP:
+        monkeypatch.setattr(traffic, "_AT_A_TIME", 6)
     contents = make(MIXED, tmp_path / "mixed", 1)
     packets = timed(tmp_path / "mixed")
     for form in ("ud", "json"):
@@ -103,7 +109,7 @@ def test_connections_that_open_and_close(compare: Any, tmp_path: Path) -> None:
 )
 def test_limits_of_what_is_held(limits: dict[str, int], compare: Any, tmp_path: Path) -> None:
     random = Random(f"{limits}")
-    packets = mixed(BUSY, random)
+    packets = mixed(TALKS, random)
     assert compare(blocks_of(pcap(packets), tmp_path), limits=Limits(**limits))
     compare(blocks_of(pcap(damaged(packets, random)), tmp_path), limits=Limits(**limits))
 
@@ -111,8 +117,8 @@ def test_limits_of_what_is_held(limits: dict[str, int], compare: Any, tmp_path: 
 def test_times_that_go_back(compare: Any, tmp_path: Path) -> None:
     """Those of each connection rise. The clocks of two interfaces can differ."""
     random = Random(5)
-    packets = mixed(BUSY, random)
-    ahead = {name: random.choice((0, 700_000, 40_000_000)) for name in range(len(BUSY))}
+    packets = mixed(TALKS, random)
+    ahead = {name: random.choice((0, 700_000, 40_000_000)) for name in range(len(TALKS))}
     shifted = [(time_ns + ahead.get(data[28], 0), data) for time_ns, data in packets]
     assert len({time_ns for time_ns, _ in packets} - {time_ns for time_ns, _ in shifted}) > 100
     assert compare(blocks_of(pcap(shifted), tmp_path))
