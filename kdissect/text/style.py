@@ -71,6 +71,9 @@ class Times:
         self._digits = digits
         self._seen_ns: int | None = None
         self._shown_ns: int | None = None
+        self._second: int | None = None
+        self._prefix = ""
+        self._suffix = ""
 
     def text(self, time_ns: int) -> str:
         """The time of an exchange that is shown, as text."""
@@ -78,8 +81,10 @@ class Times:
             text = self._since(time_ns)
         else:
             second, rest = divmod(time_ns, _SECOND)
-            prefix, suffix = self.around(second)
-            text = f"{prefix}.{str(_SECOND + rest)[1 : self._digits + 1]}{suffix}"
+            if second != self._second:
+                self._second = second
+                self._prefix, self._suffix = self.around(second)
+            text = f"{self._prefix}.{str(_SECOND + rest)[1 : self._digits + 1]}{self._suffix}"
         self._shown_ns = time_ns
         self.skip(time_ns)
         return text.rjust(self._width)
