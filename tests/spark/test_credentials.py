@@ -12,7 +12,7 @@ from kdissect.options import ExportOptions, Options
 from kdissect.spark.decode import decode
 from kdissect.tables.rows import TABLES
 from tests.attack import client_messages
-from tests.attack.test_credentials import PATHS, WITH, leaked, plain
+from tests.attack.test_credentials import PATHS, credentials, leaked, plain
 from tests.captures import pcap
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def test_no_log_has_one(
     (captures / "odd.pcap").write_bytes(written[:24] + b"\xff" * 16 + written[40:])
     (captures / "sasl.pcap").write_bytes(plain(PATHS[SASL]))
     (captures / "tls.pcap").write_bytes(Path("samples/tls.pcap").read_bytes())
-    secrets = client_messages.SECRETS | WITH[SASL] | key_log_secrets()
+    secrets = client_messages.SECRETS | credentials(PATHS[SASL]) | key_log_secrets()
 
     tables = tmp_path / "tables"
     if decodes:
