@@ -492,7 +492,7 @@ def secrets_in_stream(window: Window) -> Iterator[bytes]:
             pos = 0
 
 
-def secrets_in(path: str) -> Iterator[bytes]:
+def secrets_in_file(path: str) -> Iterator[bytes]:
     """The same of an uncompressed file. Of other blocks only the lengths are read.
 
     Raises:

@@ -251,7 +251,16 @@ def secrets_in(path: str, limits: Limits = DEFAULT) -> Iterator[bytes]:
             return
         window, method = _decompressed(source)
         if pcapng.recognized(window.data):
-            yield from pcapng.secrets_in(path) if method is None else pcapng.secrets_in_stream(window)
+            yield from pcapng.secrets_in_file(path) if method is None else pcapng.secrets_in_stream(window)
+
+
+def has_secrets(path: str) -> bool:
+    """Whether ``secrets_in`` yields anything.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    return any(True for _ in secrets_in(path))
 
 
 def _decompressed(source: Source) -> tuple[Window, compression.Method | None]:

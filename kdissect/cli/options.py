@@ -225,11 +225,11 @@ def warn_of_secrets(captures: Iterable[str]) -> None:
     """Warn if a capture has secrets of TLS sessions that cannot be used."""
     if can_decrypt():
         return
-    from kdissect.capture.reader import secrets_in
+    from kdissect.capture.reader import has_secrets
 
     for path in captures:
         with suppress(OSError):
-            if any(True for _ in secrets_in(path)):
+            if has_secrets(path):
                 warn_of_secrets_in(path)
                 return
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kdissect import native
-from kdissect.capture.reader import secrets_in
+from kdissect.capture.reader import has_secrets
 from kdissect.cli.help import command
 from kdissect.cli.options import (
     at_least,
@@ -132,7 +132,7 @@ def read(
 
         if with_keys and decrypted:
             raise click.UsageError("use either --with-keys or --decrypted")
-        if (with_keys or decrypted) and not (query.options.key_logs or any(map(_has_secrets, query.paths))):
+        if (with_keys or decrypted) and not (query.options.key_logs or any(map(has_secrets, query.paths))):
             raise click.UsageError("--with-keys and --decrypted need a key log (--tls-keylog)")
         of_tls = WITH_KEYS if with_keys else DECRYPTED if decrypted else AS_CAPTURED
         write(query, target, mode or PRIVATE, count, of_tls)
@@ -176,10 +176,6 @@ def read(
         sink.close()
     run.report(run.shown)
     run.end("exchange")
-
-
-def _has_secrets(path: str) -> bool:
-    return any(True for _ in secrets_in(path))
 
 
 def _run_in_parallel(

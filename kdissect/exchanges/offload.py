@@ -4,9 +4,9 @@
        |
        +--> all others, as ever: net/connection.py -> KafkaConnection
 
-The core opens a connection by its SYN, if nothing between these ends is known, and keeps it to its end: SYN-
-ACK, a first request by which it is recognized at once, exchanges, FIN of both sides or RST. A connection that
-Python has opened is lent to it once it is recognized as Kafka, nothing is held or waited for, and both
+The core opens a connection by its SYN, if nothing between these ends is known, and keeps it to its end:
+SYN-ACK, a first request by which it is recognized at once, exchanges, FIN of both sides or RST. A connection
+that Python has opened is lent to it once it is recognized as Kafka, nothing is held or waited for, and both
 directions were seen. The core takes the packets of a connection until one is unusual: lost, repeated or late;
 a frame or header that does not fit; SASL; a response that does not answer the oldest request; an end while a
 request is outstanding. It stops before that packet, which has had no effect. The connection is recalled: its
@@ -512,14 +512,13 @@ class Offload:
         kafka = self._kafka[duplex.connection]
         assert kafka is not None
         assert kafka.client is not None
+        sides = kafka.client, 1 - kafka.client
         if released["records"] is not None and (decryption := self._decryption()) is not None:
-            for side, (beginning, lengths) in zip(
-                (kafka.client, 1 - kafka.client), released["records"], strict=True
-            ):
+            for side, (beginning, lengths) in zip(sides, released["records"], strict=True):
                 decryption.restore(duplex.connection, side, beginning, lengths)
         duplex.now_ns, kafka.last_ns = now_ns, last_ns
         info.client_software_name, info.client_software_version = released["software"]
-        for side, (following, acknowledged, _) in zip((kafka.client, 1 - kafka.client), streams, strict=True):
+        for side, (following, acknowledged, _) in zip(sides, streams, strict=True):
             stream = duplex.streams[side]
             stream.next, stream.acknowledged = following, acknowledged
         completed, last_id, steady, waiting = released["pairing"]
