@@ -80,7 +80,7 @@ class Limits:
         "number of them.",
     )
 
-    stream_holes: int = _bound(
+    stream_gaps: int = _bound(
         64,
         "TCP reassembly",
         "Missing segments per direction; fast retransmit fills a few at a time.",
@@ -91,7 +91,7 @@ class Limits:
         "Data buffered after a missing segment. No more than a receive window can be in flight, and that "
         "rarely exceeds 6 MiB.",
     )
-    stream_bytes_in_all: int = _bound(
+    total_stream_bytes: int = _bound(
         64 * MIB,
         "TCP reassembly",
         "The same for all connections together; the data that has waited longest is dropped first.",
@@ -99,10 +99,10 @@ class Limits:
     reorder_window_ns: int = _bound(
         250 * MILLISECOND_NS,
         "late and missing segments",
-        "How late a segment may appear in a capture, in packet time. Network card queues and `-i any` "
+        "How late a segment may appear in a capture, by its timestamp. Network card queues and `-i any` "
         "reorder packets by milliseconds; retransmission timeouts are at least 200 ms.",
     )
-    hole_age_ns: int = _bound(
+    gap_age_ns: int = _bound(
         10 * SECOND_NS,
         "late and missing segments",
         "How long a missing segment that was not acknowledged may still arrive: a sender retries for "
@@ -259,7 +259,7 @@ class Limits:
         "How long to wait for a response. Clients time out earlier: request.timeout.ms is 30 s by default, "
         "delivery.timeout.ms 2 minutes.",
     )
-    held_bytes_in_all: int = _bound(
+    total_held_bytes: int = _bound(
         32 * MIB,
         "outstanding requests",
         "Incomplete frames, searches and outstanding requests of all connections together. Above it, the "
@@ -337,7 +337,7 @@ class Limits:
         "summaries",
         "Rows per table; everything else is counted together. A busy row takes 10 to 30 KB.",
     )
-    summary_alike: int = _bound(
+    summary_buckets: int = _bound(
         4096,
         "summaries",
         "Groups of similar exchanges that are counted together before they are added to rows, about 10 MB "
@@ -355,7 +355,7 @@ class Limits:
         "Events of one group. A rebalance has two per member; a heartbeat with a normal response is not an "
         "event.",
     )
-    summary_group_events_in_all: int = _bound(
+    summary_total_group_events: int = _bound(
         100_000, "summaries", "Events of all groups together, about 500 bytes each."
     )
     summary_group_members: int = _bound(
@@ -375,18 +375,18 @@ class Limits:
         10_000, "summaries", "Intervals of --interval: a week of one-minute intervals."
     )
 
-    pulse_rows: int = _bound(
+    top_rows: int = _bound(
         500,
         "dashboard and metrics",
         "Rows per table of the dashboard, a few KB each; idle rows are removed after a minute.",
     )
-    pulse_group_events: int = _bound(
+    top_group_events: int = _bound(
         100,
         "dashboard and metrics",
         "Events of one group, kept to determine what started its last rebalance, about 500 bytes each. A "
         "rebalance has two per member.",
     )
-    pulse_partitions: int = _bound(
+    top_partitions: int = _bound(
         20_000,
         "dashboard and metrics",
         "End offsets of partitions, committed offsets, group members, 200 bytes each; the most recently "
@@ -411,10 +411,10 @@ class Limits:
         "Session IDs and tickets of TLS sessions before TLS 1.3, about 200 bytes each. Clients that resume "
         "such a session may not write a line to the key log.",
     )
-    tls_bytes_in_all: int = _bound(
+    total_tls_bytes: int = _bound(
         64 * MIB,
         "TLS",
-        "Bytes held for TLS connections whose secrets are not known yet, all together.",
+        "Bytes held for all TLS connections together while their secrets are unknown.",
     )
     tls_keylog_window_ns: int = _bound(
         2 * SECOND_NS,
@@ -433,9 +433,9 @@ class Limits:
         "Connections that never opened, about 800 bytes each, until it is known whether their destination is "
         "a Kafka listener; scans and SYN floods can create any number of them.",
     )
-    surveyed_ends: int = _bound(
+    check_rows: int = _bound(
         1000,
-        "lists of check",
+        "check",
         "Maximum rows in the lists of non-Kafka endpoints and of unknown versions.",
     )
     export_rows: int = _bound(

@@ -150,7 +150,7 @@ def table_options(
             type=to_rotation,
             multiple=True,
             metavar="SIZE|TIME",
-            text="Start a new file at this size or after this much packet time; repeat the option to set "
+            text="Start a new file at this size or after this long (by packet timestamps); repeat the option to set "
             f"both. [default: {rotated}]",
         ),
         option(

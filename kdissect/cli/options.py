@@ -369,7 +369,7 @@ def names_option(by_default: str = f"{WHOLE} for files, {WINDOW} for pipes") -> 
 filter_options = combine(
     _criterion("api", "API", "API name or key: Fetch, find-coordinator, FIND_COORDINATOR, 10.", apis.names),
     _criterion("topic", "TOPIC", "Topic name, ID or glob: 'orders-*'."),
-    _criterion("partition", "PARTITION", "Partition, with or without its topic: 3 or orders:3."),
+    _criterion("partition", "PARTITION", "Partition, with or without its topic: 3 or orders-3."),
     _criterion("client", "CLIENT", "Client ID or glob, or address: 10.0.0.5, 10.0.0.5:41234."),
     _criterion("group", "GROUP", "Group ID or glob."),
     _criterion(

@@ -31,7 +31,7 @@ Examples:
   kdissect story client:checkout-7 capture.pcap
   kdissect story txn:payments-1 --diagram capture.pcap
   kdissect story topic:orders *.pcapng.gz
-  kdissect story record:orders:3@1041 capture.pcap   from its producer to replicas and consumers
+  kdissect story record:orders-3@1041 capture.pcap   from its producer to replicas and consumers
   kdissect story group:billing --mermaid capture.pcap > billing.mmd
 
 Exchanges that a client repeats without an error, such as heartbeats, empty fetches or commits, share one
@@ -82,7 +82,7 @@ def story(
 ) -> None:
     """Show what happened to one group, client, transaction, topic or record.
 
-    SUBJECT is group:G, client:C, txn:ID, topic:T or record:T:P@OFFSET. Shows all exchanges that
+    SUBJECT is group:G, client:C, txn:ID, topic:T or record:T-P@OFFSET. Shows all exchanges that
     involve it, on any connection, in chronological order. Filters narrow the list.
     """
     from kdissect.text.story import Story

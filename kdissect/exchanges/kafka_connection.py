@@ -325,7 +325,7 @@ def _is_complete(frame: Frame | None) -> bool:
 # The memory of all connections -> those that must free some of it.
 #
 # A limit per connection does not bound the memory of twenty thousand connections. So the sum of what they
-# hold (``KafkaConnection.held``) is kept as well, and above ``Limits.held_bytes_in_all`` the connection that
+# hold (``KafkaConnection.held``) is kept as well, and above ``Limits.total_held_bytes`` the connection that
 # has been idle longest frees what it holds. The sum is updated every ``_EVERY`` items. Little changes in
 # between.
 #
@@ -346,7 +346,7 @@ class MemoryBudget:
     __slots__ = ("_changed", "_due", "_held_by", "_limit", "held")
 
     def __init__(self, limits: Limits) -> None:
-        self._limit = limits.held_bytes_in_all
+        self._limit = limits.total_held_bytes
         self._changed: dict[KafkaConnection, None] = {}
         self._held_by: dict[KafkaConnection, int] = {}  # idle the longest first
         self._due = _EVERY

@@ -229,7 +229,7 @@ class Offload:
         self._open_kafka = open_kafka
         self._memory = memory
         self._opens = opens
-        self._most_held = limits.held_bytes_in_all
+        self._most_held = limits.total_held_bytes
         numbers = (
             min(limits.frame_max_bytes, limits.frame_bytes),
             limits.pending_requests,

@@ -24,7 +24,7 @@ several interfaces, from inside and outside a tunnel, or from both ends. The fir
 changes the addresses, so the same connection on both sides of it is two.
 
 Memory: what duplex.py keeps, for at most ``Limits.connections`` connections, of which all together hold at
-most ``stream_bytes_in_all``.
+most ``total_stream_bytes``.
 """
 
 from __future__ import annotations
@@ -428,7 +428,7 @@ class Connections:
     def room(self) -> int:
         """How many connections can be opened before a limit is reached."""
         limits = self._limits
-        held = (limits.stream_bytes_in_all - self._held_in_all) // PIECE_COST
+        held = (limits.total_stream_bytes - self._held_in_all) // PIECE_COST
         return max(0, min(limits.connections - len(self._order), held))
 
     def is_new(self, ends: bytes) -> bool:
@@ -709,7 +709,7 @@ class Connections:
             self.counts["ended_forgotten"] += 1
 
     def _enforce_limit(self, out: list[Event]) -> None:
-        while self._held_in_all > self._limits.stream_bytes_in_all:
+        while self._held_in_all > self._limits.total_stream_bytes:
             longest = self._duplex(next(iter(self._held)))
             if longest is None:
                 continue

@@ -12,7 +12,7 @@ connection's own clock, which is the latest time of its own segments:
   begins at the lowest sequence number captured, or at the other side's acknowledgment.
 * Bytes that the other side has acknowledged. They were received, so they appear late in the capture or
   never: after the deadline they are a gap. A hole that was not acknowledged, as when only one direction was
-  captured, becomes a gap ``hole_age_ns`` after the time of the first bytes after it.
+  captured, becomes a gap ``gap_age_ns`` after the time of the first bytes after it.
 * Segments after an RST. At the deadline the connection is closed.
 
 There is no waiting for a direction of which nothing was captured. Memory: the segments of a beginning, and
@@ -263,7 +263,7 @@ class Duplex:
 
     def _hole_deadline_ns(self, stream: Stream) -> int:
         """When the hole before the first piece becomes a gap, acknowledged or not."""
-        return stream.pieces[0].time_ns + self._limits.hole_age_ns
+        return stream.pieces[0].time_ns + self._limits.gap_age_ns
 
     def expire(self, out: list[Event]) -> bool:
         """The deadline has passed: stop waiting. Returns whether the connection is to be closed."""
@@ -442,7 +442,7 @@ class Duplex:
 
     def _enforce_limits(self, side: int, out: list[Event]) -> None:
         stream, limits = self.streams[side], self._limits
-        while stream.pieces and (stream.holes > limits.stream_holes or stream.held > limits.stream_bytes):
+        while stream.pieces and (stream.holes > limits.stream_gaps or stream.held > limits.stream_bytes):
             self._unblock(side, out)
 
     def _unblock(self, side: int, out: list[Event]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +22,20 @@ _UNITS = {
 _MAX_VALUE = 1 << 62  # C libraries add such values in 64 bits
 
 
-OLD_NAMES = {"patience": "reorder_window"}
+OLD_NAMES = {
+    "patience": "reorder_window",
+    "hole_age": "gap_age",
+    "stream_holes": "stream_gaps",
+    "stream_bytes_in_all": "total_stream_bytes",
+    "held_bytes_in_all": "total_held_bytes",
+    "tls_bytes_in_all": "total_tls_bytes",
+    "summary_alike": "summary_buckets",
+    "summary_group_events_in_all": "summary_total_group_events",
+    "pulse_rows": "top_rows",
+    "pulse_group_events": "top_group_events",
+    "pulse_partitions": "top_partitions",
+    "surveyed_ends": "check_rows",
+}
 """Names of limits in earlier releases, and their names now."""
 
 
@@ -64,7 +76,7 @@ def value_text(bound: Field[Any], limits: Limits) -> str:
 def _kind(bound: Field[Any]) -> str:
     if bound.name.endswith("_ns"):
         return _TIME
-    return _SIZE if re.search(r"_bytes(_in_all)?$", bound.name) else _COUNT
+    return _SIZE if bound.name.endswith("_bytes") else _COUNT
 
 
 def _to_number(name: str, kind: str, text: str) -> int:

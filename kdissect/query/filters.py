@@ -6,7 +6,7 @@ commas, and an element can begin with ``!``, see ``NameTest``:
 
 api            ``Fetch``, ``find-coordinator``, ``FIND_COORDINATOR``, ``10``, former names, ``*Group``
 topic          a name, an ID, or a glob: ``orders-*``; includes requests about its configs or ACLs
-partition      ``orders:3``, ``orders-3``, or ``3``: of the selected topics, or of any
+partition      ``orders-3``, ``orders:3``, or ``3``: of the selected topics, or of any
 client         a client ID, a glob, or an address: ``10.0.0.5``, ``10.0.0.5:41234``
 group          a group ID or a glob
 error          ``NOT_LEADER_OR_FOLLOWER``, ``6``, or a glob: ``*`` is any error, ``serious`` any that is
@@ -467,7 +467,7 @@ def _partitions(texts: Iterable[str]) -> list[_Partition]:
 def _partition(text: str) -> _Partition:
     match = _PARTITION.fullmatch(text)
     if match is None:
-        raise UsageError(f'invalid partition "{text}": use 3, or orders:3')
+        raise UsageError(f'invalid partition "{text}": use 3 or orders-3')
     return _Partition(NameTest([match["topic"]]) if match["topic"] else None, int(match["number"]))
 
 

@@ -4,7 +4,7 @@ group:G            exchanges that name a group
 client:C           those of a client: client ID, ``10.0.0.5``, ``10.0.0.5:41234``
 txn:ID             those that name a transactional ID, and markers of its producer IDs
 topic:T            those about a topic, its configs or its ACLs
-record:T:P@OFFSET  those that carried the record at an offset, and the first commit of each group past it
+record:T-P@OFFSET  those that carried the record at an offset, and the first commit of each group past it
 
 Names can be globs, as in filters.py. The filter of a transactional ID holds its producer IDs, that of a
 record the groups that have committed.
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from kdissect.model import Body, Exchange
 
 GROUP, CLIENT, TRANSACTION, TOPIC, RECORD = KINDS = ("group", "client", "txn", "topic", "record")
-FORMS = "group:G, client:C, txn:ID, topic:T or record:T:P@OFFSET"
+FORMS = "group:G, client:C, txn:ID, topic:T or record:T-P@OFFSET"
 
-_RECORD = re.compile(r"(?P<topic>.+):(?P<partition>\d{1,10})@(?P<offset>\d{1,19})", re.ASCII | re.DOTALL)
+_RECORD = re.compile(r"(?P<topic>.+)[-:](?P<partition>\d{1,10})@(?P<offset>\d{1,19})", re.ASCII | re.DOTALL)
 _COMMITS = ("OffsetCommit", "TxnOffsetCommit")
 _MAX_NAMES = 1000
 _END = 1 << 63  # of all offsets
@@ -103,7 +103,7 @@ def _transaction(subject: Subject) -> Filter:
 
 
 def _record(subject: Subject) -> Filter:
-    text = f"{subject.name}:{subject.partition}@{subject.offset}"
+    text = f"{subject.name}-{subject.partition}@{subject.offset}"
     return Filter(
         (), (_RecordTest(subject),), name_kinds=(NameKind("record", (text,), _places),), is_about_topics=True
     )
@@ -202,4 +202,4 @@ def _places(exchange: Exchange) -> Iterator[str]:
     for each in partition_records(exchange):
         for name in each.names:
             for offsets in _offsets(each):
-                yield f"{name}:{each.partition}@{offsets.start}"
+                yield f"{name}-{each.partition}@{offsets.start}"

@@ -73,7 +73,7 @@ OPTIONS = {
     "bodies": "Bodies to include in exchanges: `none`, `request`, `response`, `both`. [both]",
     "api": "Only these APIs; like `--api` of `kdissect read`, as are all filters that follow.",
     "topic": "Topic name, ID or glob.",
-    "partition": "`3`, or `orders:3`.",
+    "partition": "`3`, or `orders-3`.",
     "client": "Client ID, glob or address.",
     "group": "Group ID or glob.",
     "error": "Error name, code or glob.",

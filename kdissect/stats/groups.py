@@ -218,7 +218,7 @@ class Groups(Summed):
     def _keep(self, group: Group, event: GroupEvent) -> None:
         limits = self._limits
         if (
-            self._events < limits.summary_group_events_in_all
+            self._events < limits.summary_total_group_events
             and len(group.events) < limits.summary_group_events
         ):
             group.events.append(event)

@@ -62,7 +62,7 @@ def _and_others(findings: Sequence[FindingRow]) -> str:
 def _figures(load: Load, requests: int, findings: Sequence[FindingRow]) -> str:
     if not requests:
         orphans = load.kinds[ORPHAN]
-        return f"{many(orphans, 'response')} without request" if orphans else NO_VERDICT.message
+        return f"{many(orphans, 'orphan response')}" if orphans else NO_VERDICT.message
     unknown = load.kinds[UNANSWERED] - load.no_answer - load.pending
     texts = [
         many(requests, "request"),

@@ -6,7 +6,7 @@
     pulse.now()
 
 The current time is that of the latest packet or idle tick, so rates drop to zero without traffic. Holds a row
-for each API, topic and client of the last minute, at most ``limits.pulse_rows`` of each kind and one for all
+for each API, topic and client of the last minute, at most ``limits.top_rows`` of each kind and one for all
 others, with counts by second (below). For groups see pulse_groups.py.
 """
 
@@ -192,7 +192,7 @@ class Pulse:
     def __init__(self, limits: Limits = DEFAULT) -> None:
         self.packets = self.exchanges = 0
         self.now_ns: int | None = None
-        rows = limits.pulse_rows
+        rows = limits.top_rows
         self._apis: Bounded[str, PulseRow[Load]] = Bounded(rows, lambda: PulseRow(Load))
         self._clients: Bounded[str, PulseRow[Load]] = Bounded(rows, lambda: PulseRow(Load))
         self._topics: Bounded[str, PulseRow[Flow]] = Bounded(rows, lambda: PulseRow(Flow))

@@ -143,7 +143,7 @@ class PulseGroups:
 
     def feed(self, facts: Facts, now_ns: int) -> None:
         """Add an exchange."""
-        partitions = self._limits.pulse_partitions
+        partitions = self._limits.top_partitions
         for each in facts.touched:
             if (commit := committed(facts, each)) is not None:
                 group, offset = commit
@@ -193,8 +193,8 @@ class PulseGroups:
         return sorted(self._recent.values(), key=lambda recent: -recent.rebalance.start_ns)
 
     def _take(self, event: GroupEvent, now_ns: int) -> None:
-        group = self._groups.get(event.group_id) or _Group(self._limits.pulse_group_events)
-        _keep(self._groups, event.group_id, group, self._limits.pulse_rows)
+        group = self._groups.get(event.group_id) or _Group(self._limits.top_group_events)
+        _keep(self._groups, event.group_id, group, self._limits.top_rows)
         group.take(event, now_ns)
         if event.member_id is None or event.completed_ns is None or event.error is not None:
             return
@@ -204,7 +204,7 @@ class PulseGroups:
                 group.state, group.changed_ns = EMPTY, now_ns
         elif event.event != COMMIT:
             key = event.group_id, event.member_id
-            _keep(self._members, key, event.completed_ns, self._limits.pulse_partitions)
+            _keep(self._members, key, event.completed_ns, self._limits.top_partitions)
 
     def _members_of(self, group: str) -> Iterator[str]:
         return (member for of, member in self._members if of == group)

@@ -1,7 +1,7 @@
 """Connections and exchanges, as they are dissected -> how much of each was captured and decoded.
 
 Holds one count for each protocol, kind of anomaly, unknown version and endpoint that is not Kafka; of the
-last two at most ``limits.surveyed_ends`` each, and as many more when surveys are merged.
+last two at most ``limits.check_rows`` each, and as many more when surveys are merged.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Survey(Summed):
         initialize(self, Survey)
         self.census = Census(limits)
         self.listeners = Listeners(limits)
-        self._max = limits.surveyed_ends
+        self._max = limits.check_rows
         self._max_unopened = limits.unopened_connections
 
     def merge(self, other: Survey) -> None:

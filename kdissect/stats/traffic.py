@@ -103,7 +103,7 @@ _DELAYS = ("queued", "throttled", "network")
 """The parts of a latency before the broker works on the request."""
 
 _OF_A_KIND = 16
-"""After this many times ``Limits.summary_alike`` exchanges, counts are added to the rows."""
+"""After this many times ``Limits.summary_buckets`` exchanges, counts are added to the rows."""
 
 
 class RowKeys(NamedTuple):
@@ -399,7 +399,7 @@ class Traffic(Summed):
         self.unanswered = Largest(slowest)
         self.waits = Bounded(limits.summary_rows, WaitTimes)
         self._tables = TrafficTables(limits.summary_rows)
-        self._max_alike = limits.summary_alike
+        self._max_alike = limits.summary_buckets
         self._by_group = "group" in by
         self._by_connection = "connection" in by
 

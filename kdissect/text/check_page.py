@@ -144,7 +144,7 @@ def _exchanges(part: quality.ExchangesPart) -> Iterator[str]:
         f"{part.no_answer:,} unanswered" if part.no_answer else None,
         f"{part.pending:,} pending" if part.pending else None,
         f"{unclear:,} whose response may not have been captured" if unclear else None,
-        f"{many(part.orphans, 'response')} without request" if part.orphans else None,
+        f"{many(part.orphans, 'orphan response')}" if part.orphans else None,
     )
     if part.lost or part.incomplete:
         yield f"affected by gaps and truncation: {part.lost:,} lost, {part.incomplete:,} incomplete"

@@ -137,7 +137,7 @@ def _worst(row: Any) -> str:
     if not row.lag:
         return ABSENT
     topic, partition, lag = row.furthest
-    return f"{topic}:{partition} {lag:,}"
+    return f"{topic}-{partition} {lag:,}"
 
 
 _APIS = (

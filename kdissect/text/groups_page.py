@@ -162,7 +162,7 @@ _REBALANCES = (
     View("CAUSE", lambda row: "; ".join(map(cause, row.causes)), keep=True, shrinks=True, width=20),
 )
 _COMMITTED = (
-    View("PARTITION", lambda row: f"{topic_label(row.topic)}:{row.partition}", keep=True, shrinks=True),
+    View("PARTITION", lambda row: f"{topic_label(row.topic)}-{row.partition}", keep=True, shrinks=True),
     View("COMMITS", lambda row: f"{row.commits:,}", right=True, keep=True),
     View("FAILED", lambda row: some(row.failed), right=True, keep=True),
     View("FIRST", lambda row: number(row.first_offset), right=True, keep=True),

@@ -57,7 +57,7 @@ def _dropped(counts: Mapping[str, int]) -> list[str]:
     if flushed := counts.get("streams_flushed", 0):
         times = many(flushed, "time")
         text = f"stopped waiting for missing segments {times}: too much data was buffered behind them"
-        lines.append(f"{text}; --limits stream_bytes_in_all=SIZE holds more")
+        lines.append(f"{text}; --limits total_stream_bytes=SIZE holds more")
     if forgotten := counts.get("ended_forgotten", 0):
         text = (
             f"{many(forgotten, 'closed connection')} forgotten early; their repeated packets are "
@@ -72,5 +72,5 @@ def _dropped(counts: Mapping[str, int]) -> list[str]:
         lines.append(f"{text}; --limits reorder_window=TIME waits longer")
     if shed := counts.get("shed", 0):
         text = f"data held for a connection was dropped {many(shed, 'time')}"
-        lines.append(f"{text}; --limits held_bytes_in_all=SIZE keeps more")
+        lines.append(f"{text}; --limits total_held_bytes=SIZE keeps more")
     return lines

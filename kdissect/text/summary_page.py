@@ -187,7 +187,7 @@ def _throttled(row: document.LoadRow) -> str:
 
 
 def _partition(row: document.PartitionRow | LagRow) -> str:
-    return f"{topic_label(row.topic)}:{row.partition}"
+    return f"{topic_label(row.topic)}-{row.partition}"
 
 
 def _topics(row: document.SlowRow | document.UnansweredRow) -> str:

@@ -616,7 +616,7 @@ class ExchangeTally(Tally["Exchange"]):
         else:
             kinds = [kind for kind in (*KINDS, PENDING) if self._kinds[kind] and kind != ORPHAN]
             yield from (f"{self._kinds[kind]:,} {kind}" for kind in kinds)
-            yield f"{many(self._kinds[ORPHAN], 'response')} without request" if self._kinds[ORPHAN] else None
+            yield f"{many(self._kinds[ORPHAN], 'orphan response')}" if self._kinds[ORPHAN] else None
         yield f"{self._with_anomalies:,} with anomalies" if self._with_anomalies else None
         yield many(self._expected, "expected error") if self._expected else None
         counts = +self._errors  # without those that were always expected

@@ -41,7 +41,7 @@ def sections(part: TransactionsPart, *, limit: int | None, narrow: bool = False)
         yield table("Fenced producers", _FENCED, part.fenced, limit=limit, narrow=narrow)
     if rows := part.sequences:
         missing = sum(1 for row in rows if row.missing)
-        note = f"{many(len(rows), 'producer-partition pair')}, {missing:,} with gaps"
+        note = f"{many(len(rows), 'producer-partition pair')}, {missing:,} with gaps; MISSING: sequence numbers in gaps"
         yield table("Sequence numbers", _SEQUENCES, rows, limit=limit, narrow=narrow, notes=(note,))
 
 
@@ -119,7 +119,7 @@ _FENCED = (
     View("EXAMPLE", lambda row: row.example, keep=True),
 )
 _SEQUENCES = (
-    View("PARTITION", lambda row: f"{row.topic}:{row.partition}", keep=True, shrinks=True),
+    View("PARTITION", lambda row: f"{row.topic}-{row.partition}", keep=True, shrinks=True),
     View("PRODUCER ID", lambda row: str(row.producer_id), right=True, keep=True),
     View("TRANSACTIONAL ID", lambda row: absent(row.transactional_id), shrinks=True),
     View("EPOCHS", lambda row: f"{row.epochs:,}", right=True),

@@ -1,7 +1,7 @@
 """Events on connections -> the same events, with plaintext in place of TLS records that can be decrypted.
 
 Holds a ``TlsConnection`` for each connection that is TLS, or not known not to be, and at most
-``Limits.tls_bytes_in_all`` of bytes of those that are not decrypted yet. If secrets may come behind the last
+``Limits.total_tls_bytes`` of bytes of those that are not decrypted yet. If secrets may come behind the last
 packet, up to ``_MOST_CLOSED`` closed connections wait for them.
 """
 
@@ -178,7 +178,7 @@ class Decryption:
         elif self._log.can_grow:
             self._waiting.setdefault(connection, self._now_ns)
         out: list[Event] = []
-        while self._held_in_all > self._limits.tls_bytes_in_all:
+        while self._held_in_all > self._limits.total_tls_bytes:
             out += self._give_up(next(iter(self._holding)))
         return out
 

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 DEEP_RUNS = 100_000 if os.environ.get("KDISSECT_HYPOTHESIS") == "deep" else 2_000
 LINK_TYPES = (0, 1, 12, 101, 108, 113, 228, 229, 276, 147)
 SMALL = Limits(
-    stream_bytes=4_000, stream_bytes_in_all=6_000, connections=2, resync_bytes=2_000, search_bytes=3_000,
-    frame_bytes=1_000, pending_requests=3, pending_bytes=2_000, held_bytes_in_all=3_000, naming_rows=2,
+    stream_bytes=4_000, total_stream_bytes=6_000, connections=2, resync_bytes=2_000, search_bytes=3_000,
+    frame_bytes=1_000, pending_requests=3, pending_bytes=2_000, total_held_bytes=3_000, naming_rows=2,
     order_rows=2, fragment_datagrams=2,
 )  # fmt: skip
 

@@ -31,7 +31,7 @@ CLUSTER, NO_NAMES = "samples/kafka-4-cluster.pcap.gz", "samples/kafka-4-latecome
         ("client:stedy", 'no client "stedy"; did you mean "steady"?'),
         ("topic:spred", 'no topic "spred"; did you mean "spread"?'),
         ("txn:pay", 'no transactional ID "pay"'),
-        ("record:spread:1@99", 'no record "spread:1@99"; did you mean "spread:1@0"?'),
+        ("record:spread-1@99", 'no record "spread-1@99"; did you mean "spread-1@0"?'),
     ],
 )
 def test_a_subject_that_does_not_occur(
@@ -47,7 +47,7 @@ def test_a_subject_that_is_none_of_the_forms(capsys: pytest.CaptureFixture[str])
     assert done.status == 2
     assert done.lines == []
     assert done.err.count("\n") == 1
-    assert "group:G, client:C, txn:ID, topic:T or record:T:P@OFFSET" in done.err
+    assert "group:G, client:C, txn:ID, topic:T or record:T-P@OFFSET" in done.err
 
 
 def test_lines_have_both_ends_and_the_exchange(capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,7 +25,7 @@ def test_one_table_alone_in_another_order(capsys: pytest.CaptureFixture[str]) ->
     done = run(capsys, "summary", "--by", "partition", "--order-by", "name", "--max-rows", "2", BASICS)
     assert done.status == 0
     start = done.lines.index("Partitions")
-    assert [line.split()[0] for line in done.lines[start + 3 : start + 5]] == ["late:0", "late:1"]
+    assert [line.split()[0] for line in done.lines[start + 3 : start + 5]] == ["late-0", "late-1"]
     assert done.lines[-1].endswith(" more; use --max-rows to show them")
 
 

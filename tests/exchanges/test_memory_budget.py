@@ -25,13 +25,13 @@ def shed(budget: MemoryBudget, *fed: Held) -> list[Held]:
 
 
 def test_within_the_bound_nobody_lets_go() -> None:
-    budget = MemoryBudget(Limits(held_bytes_in_all=100))
+    budget = MemoryBudget(Limits(total_held_bytes=100))
     assert shed(budget, Held(50), Held(50)) == []
     assert budget.held == 100
 
 
 def test_past_it_those_silent_for_longest_let_go_first() -> None:
-    budget = MemoryBudget(Limits(held_bytes_in_all=100))
+    budget = MemoryBudget(Limits(total_held_bytes=100))
     first, second, third = Held(40), Held(40), Held(40)
     assert shed(budget, first, second) == []
     assert shed(budget, third) == [first]
@@ -41,7 +41,7 @@ def test_past_it_those_silent_for_longest_let_go_first() -> None:
 
 
 def test_what_is_over_counts_no_more() -> None:
-    budget = MemoryBudget(Limits(held_bytes_in_all=100))
+    budget = MemoryBudget(Limits(total_held_bytes=100))
     one, other = Held(90), Held(90)
     shed(budget, one)
     budget.forget(one)  # type: ignore[arg-type]
@@ -50,7 +50,7 @@ def test_what_is_over_counts_no_more() -> None:
 
 
 def test_what_cannot_be_let_go_is_needed_once() -> None:
-    budget = MemoryBudget(Limits(held_bytes_in_all=10))
+    budget = MemoryBudget(Limits(total_held_bytes=10))
     stubborn = [Held(20), Held(20)]
     for kafka in stubborn:
         budget.note(kafka)  # type: ignore[arg-type]

@@ -117,7 +117,7 @@ def test_silent_connections_are_shown_though_nothing_else_happens() -> None:
 
 
 def test_rows_and_metrics_of_overdue_requests() -> None:
-    pulse = Pulse(replace(DEFAULT, pulse_rows=1))
+    pulse = Pulse(replace(DEFAULT, top_rows=1))
     metrics = Metrics(DEFAULT, pulse.now, lambda: (0, 0)).registry
     pulse.feed(beat(0, "app"))
     outstanding = [exchange("Metadata"), exchange("Metadata")]

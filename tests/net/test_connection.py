@@ -222,7 +222,7 @@ def test_bytes_held_in_all_are_limited() -> None:
         for _ in range(10):
             talk.client_sends(bytes(1000))
         packets += talk.packets
-    connections = Connections(Limits(stream_bytes_in_all=100_000))
+    connections = Connections(Limits(total_stream_bytes=100_000))
     out = []
     segments = Segments()
     for packet in packets:
@@ -332,7 +332,7 @@ def test_any_disorder_at_all_gives_the_same_within_the_limits(
     talk, sent_bytes = conversation(messages, mss=mss, starts=starts)
     packets = duplicated(talk.packets, Random(seed))
     Random(seed).shuffle(packets)
-    events = run(packets, Limits(reorder_window_ns=10**18, hole_age_ns=10**18, stream_holes=10**6))
+    events = run(packets, Limits(reorder_window_ns=10**18, gap_age_ns=10**18, stream_gaps=10**6))
     assert received(events) == sent_bytes
 
 
@@ -416,9 +416,9 @@ def test_mutated_packets_raise_nothing(
         mutated[index % len(mutated)] = packet._replace(data=bytes(data), time_ns=packet.time_ns + value)
     tiny = Limits(
         connections=1,
-        stream_holes=1,
+        stream_gaps=1,
         stream_bytes=600,
-        stream_bytes_in_all=900,
+        total_stream_bytes=900,
         reorder_window_ns=1,
     )
     connections = Connections(tiny if small else Limits())

@@ -374,7 +374,7 @@ def test_limits_of_a_stream() -> None:
     holes = talk().handshake()
     for letter in (b"a", b"b", b"c", b"d"):
         holes.client_skips(2).client_sends(letter)
-    assert Player(Limits(stream_holes=2)).feed(*holes.packets) == ">(2 lost) >a >(2 lost) >b"
+    assert Player(Limits(stream_gaps=2)).feed(*holes.packets) == ">(2 lost) >a >(2 lost) >b"
 
     much = talk().handshake().client_skips(2)
     for letter in (b"a", b"b", b"c", b"d"):
@@ -386,7 +386,7 @@ def test_limits_of_a_stream() -> None:
     old = talk(step_ns=1_000_000_000).handshake().client_skips(2)
     for letter in (b"a", b"b", b"c", b"d"):
         old.client_sends(letter)
-    player = Player(Limits(hole_age_ns=2_000_000_000))
+    player = Player(Limits(gap_age_ns=2_000_000_000))
     assert player.feed(*old.packets) == ""
     held_ns = old.packets[3].time_ns - old.packets[0].time_ns
     assert player.expires(held_ns + 1_999_999_999) == ""

@@ -341,7 +341,7 @@ def test_matches_header_needs_no_body() -> None:
             {"kind": ["orphans"]},
             'unknown kind "orphans"; did you mean "orphan"?',
         ),
-        ({"partition": ["orders"]}, 'invalid partition "orders": use 3, or orders:3'),
+        ({"partition": ["orders"]}, 'invalid partition "orders": use 3 or orders-3'),
         ({"partition": ["-1"]}, 'invalid partition "-1": use '),
         ({"slower_than": ["50"]}, 'invalid duration "50": use a number and a unit: 50ms'),
         ({"bigger_than": ["big"]}, 'invalid size "big": use '),

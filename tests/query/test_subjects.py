@@ -25,6 +25,7 @@ CLUSTER, FENCED = "samples/kafka-4-cluster.pcap.gz", "samples/kafka-4-fenced.pca
         ("txn:pay 1", Subject(TRANSACTION, "pay 1")),
         ("topic:orders", Subject(TOPIC, "orders")),
         ("record:orders:3@41", Subject(RECORD, "orders", 3, 41)),
+        ("record:my-orders-3@41", Subject(RECORD, "my-orders", 3, 41)),
     ],
 )
 def test_every_form(text: str, subject: Subject) -> None:

@@ -168,7 +168,7 @@ def test_what_is_dropped_is_counted() -> None:
     several = [join("a", at, at + 1, members=["a"]) for at in range(10)]
     group = history(*several, limits=Limits(summary_group_events=4))
     assert (len(group.rebalances), group.events_dropped) == (4, 6)
-    assert history(*several, limits=Limits(summary_group_events_in_all=3)).events_dropped == 7
+    assert history(*several, limits=Limits(summary_total_group_events=3)).events_dropped == 7
     assert group.members[0].generation == 10
 
     limits = Limits(summary_rows=1, summary_group_members=1, summary_group_partitions=1)

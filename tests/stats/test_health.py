@@ -54,7 +54,7 @@ def test_verdicts(counts: Load, severity: str | None, verdict: str) -> None:
 
 def test_the_figures_say_what_is_missing() -> None:
     assert health([], load(8, no_answer=2)).message == "10 requests, 2 unanswered, 0 with errors"
-    assert health([], load(orphans=9)).message == "9 responses without request"
+    assert health([], load(orphans=9)).message == "9 orphan responses"
     assert health([], load(unclear=1)).message == (
         "1 request, 0 unanswered, 1 whose response may not have been captured, 0 with errors"
     )

@@ -20,7 +20,7 @@ from tests.producers import facts_of
 from tests.pulses import BATCH, NOT_LEADER, at, beat, busy, fed, fetch, produce
 from tests.segments import ACK, RST, SYN, Talk
 
-SMALL = replace(DEFAULT, pulse_rows=2, connections=3)
+SMALL = replace(DEFAULT, top_rows=2, connections=3)
 
 
 def now(pulse: Pulse, seconds: float, packets: int = 0) -> Now:
@@ -171,7 +171,7 @@ def test_memory_does_not_grow_with_what_there_was() -> None:
     for number in range(5000):
         name = f"c{number}"
         pulse.feed(beat(number / 10, name, error=number % 90, connection=connection(name)))
-    assert len(pulse._clients) + len(pulse._apis) <= 2 * SMALL.pulse_rows
+    assert len(pulse._clients) + len(pulse._apis) <= 2 * SMALL.top_rows
     assert len(pulse._connections) == sum(pulse._connections_of.values()) <= SMALL.connections
     assert len(pulse._connections_of) <= SMALL.connections
     assert len(pulse._failures) <= 100

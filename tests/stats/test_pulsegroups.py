@@ -119,7 +119,7 @@ def test_without_both_there_is_no_lag(known: Facts) -> None:
 
 
 def test_everything_is_bounded() -> None:
-    limits = replace(DEFAULT, pulse_rows=3, pulse_group_events=4, pulse_partitions=5)
+    limits = replace(DEFAULT, top_rows=3, top_group_events=4, top_partitions=5)
     groups = PulseGroups(limits)
     for number in range(200):
         name = f"group-{number % 7}"
@@ -140,7 +140,7 @@ def test_everything_is_bounded() -> None:
 
 
 def test_a_rebalance_is_listed_once_while_its_first_events_are_forgotten() -> None:
-    groups = PulseGroups(replace(DEFAULT, pulse_group_events=7))
+    groups = PulseGroups(replace(DEFAULT, top_group_events=7))
     for number in range(10):
         start = 10 * number
         for item in (

@@ -66,7 +66,7 @@ def test_ends_are_bounded() -> None:
         Talk(client=("10.0.0.1", 50_000), broker=("10.0.0.2", port)).handshake().client_sends(TLS_HELLO)
         for port in (1, 2, 1)
     ]
-    observer = Survey(Limits(surveyed_ends=1))
+    observer = Survey(Limits(check_rows=1))
     for each in talks:
         list(Dissection(each.packets, observer=observer))
     assert observer.unread == {("TLS", "10.0.0.2:1"): 2}

@@ -108,7 +108,7 @@ TLS       10.0.0.2:9093            1
 1 more; use --max-rows to show them
 
 Exchanges
-3 exchanges, 2 answered, 1 response without request
+3 exchanges, 2 answered, 1 orphan response
 affected by gaps and truncation: 4 lost, 1 incomplete
 
 Anomalies

@@ -74,7 +74,7 @@ def test_lost_segments_are_shown_if_they_are_more_than_usual() -> None:
 
 
 def test_a_group_and_its_lag() -> None:
-    assert screen(None, "4")[4].split() == ["g", "stable", "1", "510", "orders:0", "510", "1"]
+    assert screen(None, "4")[4].split() == ["g", "stable", "1", "510", "orders-0", "510", "1"]
 
 
 def test_news_fill_the_screen_where_they_are_chosen() -> None:

@@ -58,7 +58,7 @@ def test_sections() -> None:
     assert rebalances.rows[1][-1] == 'leader reader-1 rejoined after topics changed, "enforced"'
     assert rebalances.notes[0].startswith("storm: 7 rebalances from 14:13:25.123 to 14:13:31.123 (")
     assert committed.rows[0] == [
-        *("t:0", "2", "-", "1,000", "14:13:24.123", "2,000", "14:13:34.123", "100.0"),
+        *("t-0", "2", "-", "1,000", "14:13:24.123", "2,000", "14:13:34.123", "100.0"),
     ]
 
 

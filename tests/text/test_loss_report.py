@@ -40,7 +40,7 @@ THREE_GAPS = "3 gaps in Kafka connections: 14,480 bytes not captured"
             [
                 "1 connection evicted before its end; --limits connections=N keeps more",
                 "4,096 outstanding requests dropped because of a limit; --limits shows the limits",
-                "data held for a connection was dropped 2 times; --limits held_bytes_in_all=SIZE keeps more",
+                "data held for a connection was dropped 2 times; --limits total_held_bytes=SIZE keeps more",
             ],
         ),
     ],

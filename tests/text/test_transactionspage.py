@@ -41,7 +41,7 @@ def test_the_page(narrow: bool) -> None:
     ]
     assert page[0].notes == ("1 producer, 2 transactions, 1 still open",)
     assert page[1].left_out == 1
-    assert page[3].notes == ("1 producer-partition pair, 1 with gaps",)
+    assert page[3].notes == ("1 producer-partition pair, 1 with gaps; MISSING: sequence numbers in gaps",)
     assert all(len(row) == len(section.views) for section in page for row in section.rows)
 
 

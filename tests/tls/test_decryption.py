@@ -172,7 +172,7 @@ def test_what_is_held_is_bounded(tmp_path: Path) -> None:
     settings = TlsSettings("TLS 1.3")
     talks = [kafka(settings, client=("10.0.0.1", 40000 + number), step_ns=1000) for number in range(5)]
     growing = Growing(tmp_path, settings)
-    limits = replace(DEFAULT, tls_bytes_in_all=1_000_000)
+    limits = replace(DEFAULT, total_tls_bytes=1_000_000)
     options = Options(limits)
     packets = [packet for talk in talks for packet in talk.packets]
     dissection = growing.dissection(packets, at=len(packets) - 1, options=options)

@@ -19,7 +19,7 @@ Examples:
   kdissect spark decode captures/ -o tables                   on all cores of this machine
   kdissect spark report tables --report latency --by api,client
   kdissect spark sql tables "select api, count(*) from exchanges group by api"
-  kdissect spark decode --master spark://host:7077 /share/captures -o /share/tables
+  kdissect spark decode --master spark://host:7077 /share/pcaps -o /share/out
   kdissect spark report --remote sc://host:15002 /share/tables --report all
 
 Spark needs Java 17 or newer, and: pip install 'kdissect[spark]'. On failure, its log is kept and the path is

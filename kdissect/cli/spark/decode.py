@@ -39,8 +39,8 @@ Examples:
   kdissect spark decode --master 'local[4]' 'ring-*.pcap' -o tables
   kdissect spark decode --partition-by date,api captures/ -o tables
   kdissect spark decode --conf spark.driver.memory=4g huge.pcap -o tables
-  kdissect spark decode --master spark://host:7077 /share/captures -o /share/tables
-  kdissect spark decode --remote sc://host:15002 /share/captures -o /share/tables
+  kdissect spark decode --master spark://host:7077 /share/pcaps -o /share/out
+  kdissect spark decode --remote sc://host:15002 /share/pcaps -o /share/out
 
 The rows are the same as those of kdissect export, however the work is divided. Captures and DIR must be on
 storage that all machines mount at the same path; this is checked. kdissect itself is sent to the workers; the
