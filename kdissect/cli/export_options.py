@@ -150,8 +150,8 @@ def table_options(
             type=to_rotation,
             multiple=True,
             metavar="SIZE|TIME",
-            text="Start a new file at this size or after this long (by packet timestamps); repeat the option to set "
-            f"both. [default: {rotated}]",
+            text="Start a new file at this size or after this long (by packet timestamps); repeat the option "
+            f"to set both. [default: {rotated}]",
         ),
         option(
             "--partition-by",

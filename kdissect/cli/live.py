@@ -298,7 +298,8 @@ with sudo or -Z, switches to that user, who then owns the output files.
 -o: tables as in kdissect export. Restarting with the same DIR adds files, and removes unfinished ones
 left by a killed run. manifest.json lists the finished files, and says whether the run ended normally.
 
---top: rates cover the last ten seconds, by packet timestamps. When a pipe ends, the display stays until you press q.
+--top: rates cover the last ten seconds, by packet timestamps. When a pipe ends, the display stays until you
+press q.
 """
 
 

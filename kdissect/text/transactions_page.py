@@ -41,7 +41,8 @@ def sections(part: TransactionsPart, *, limit: int | None, narrow: bool = False)
         yield table("Fenced producers", _FENCED, part.fenced, limit=limit, narrow=narrow)
     if rows := part.sequences:
         missing = sum(1 for row in rows if row.missing)
-        note = f"{many(len(rows), 'producer-partition pair')}, {missing:,} with gaps; MISSING: sequence numbers in gaps"
+        pairs = many(len(rows), "producer-partition pair")
+        note = f"{pairs}, {missing:,} with gaps; MISSING: sequence numbers in gaps"
         yield table("Sequence numbers", _SEQUENCES, rows, limit=limit, narrow=narrow, notes=(note,))
 
 
