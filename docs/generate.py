@@ -88,7 +88,9 @@ replica or of KRaft has no `service_us`: it reads past the high watermark.
 """
 
 BODIES = """\
-Inside `request` and `response`, names are those of the protocol guide, in wire order. Bytes are
+## Values in `request` and `response`
+
+Names are those of the protocol guide, in wire order. Bytes are
 `{"base64": "..."}`, with `"decoded": {...}` beside it if the payload was decoded. A UUID is a string, as
 Kafka prints it. Record data is an array of batch headers. A credential is `{"withheld": 16}`: its length in
 bytes. `_tags` has unknown tags by number, `_left_over` the bytes after a complete body, `_undecoded` the
@@ -154,11 +156,11 @@ def source_page() -> str:
 def columns_page() -> str:
     """A table of columns for each table."""
     parts = [COLUMNS_HEAD, _column_table(EXCHANGE), LATENCY, BODIES, RECORDS, _column_table(RECORD), EXPORTS]
-    parts += ["Table `exchanges` also has:\n", _column_table(EXCHANGE_EXPORT_ONLY)]
-    parts += ["Table `records` also has:\n", _column_table(RECORD_EXPORT_ONLY)]
+    parts += ["The `exchanges` table also has:\n", _column_table(EXCHANGE_EXPORT_ONLY)]
+    parts += ["The `records` table also has:\n", _column_table(RECORD_EXPORT_ONLY)]
     for table in TABLES.values():
         if table.name not in ("exchanges", "records"):
-            parts += [f"## Table {table.name}\n", f"{table.sentence}\n", _column_table(table.columns)]
+            parts += [f"## The {table.name} table\n", f"{table.sentence}\n", _column_table(table.columns)]
     return "\n".join(parts).rstrip() + "\n"
 
 

@@ -58,7 +58,7 @@ class Limits:
     fragment_datagrams: int = _bound(
         1024,
         "IP fragments",
-        "Datagrams with missing fragments, as many as a router keeps; more suggest an attack or a broken "
+        "Datagrams with missing fragments. Routers keep about as many; more suggest an attack or a broken "
         "capture.",
     )
     fragment_bytes: int = _bound(4 * MIB, "IP fragments", "Fragments of all datagrams together.")

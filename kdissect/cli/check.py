@@ -26,9 +26,9 @@ Examples:
   kdissect check --json capture.pcap | jq -r .verdict
   tcpdump -i eth0 -w - -c 10000 port 9092 | kdissect check -
 
-The verdict on the capture is the worst that applies: empty, no Kafka, lossy, truncated (Kafka messages, by
-the snapshot length), one-sided, damaged (a file), partly decoded, incomplete (more than 1 in 20 exchanges not
-fully captured), good. A request that the broker did not answer can be fully captured.
+The verdict on the capture is the worst that applies: empty, no Kafka, lossy, truncated (the snapshot length
+cut off Kafka messages), one-sided, damaged (a damaged file), partly decoded, incomplete (more than 1 in 20
+exchanges not fully captured), good. A request that the broker did not answer can be fully captured.
 
 The verdict on the traffic: failing (a finding that is an error, or at least half of the requests unanswered
 or with errors), degraded (a warning, or at least 1 in 20 requests unanswered or with errors), good; unknown

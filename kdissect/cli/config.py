@@ -39,7 +39,7 @@ VIEWS = (
 
 
 @command(epilog=EXAMPLES)
-@click.argument("action", type=click.Choice(["show"]), metavar="show")
+@click.argument("action", type=click.Choice(["show"]), metavar="[show]", default="show")
 @click.argument("names", nargs=-1, metavar="[COMMAND]...")
 @color_option
 @click.pass_context

@@ -382,7 +382,7 @@ filter_options = combine(
     _criterion(
         "kind",
         "KIND",
-        "One of answered, unanswered (no response captured, pending ones included), unacknowledged (acks=0), "
+        "One of answered, unanswered (no response captured, whatever the reason), unacknowledged (acks=0), "
         "orphan (no request captured).",
         lambda: KINDS,
     ),

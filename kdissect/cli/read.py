@@ -51,8 +51,9 @@ Examples:
   tcpdump -i eth0 -U -w - port 9092 | kdissect read -l -
 
 Each line shows one exchange (a request and its response): time, client, broker, client ID, API and version,
-latency (or "no response", "acks=0", "orphan"), a summary of its content, errors in the response, and
-anomalies after "!". On a narrow terminal some columns are omitted; files and pipes get all of them.
+latency (or "no response"; "pending": none yet when the capture ended; "acks=0"; "orphan"), a summary of its
+content, errors in the response, and anomalies after "!". On a narrow terminal some columns are omitted; files
+and pipes get all of them.
 """
 
 
@@ -100,7 +101,7 @@ anomalies after "!". On a narrow terminal some columns are omitted; files and pi
     f"[default: {TIME} for lines of files on a terminal, otherwise {COMPLETION}]",
 )
 @jobs_option(
-    "1 with --tls-keylog and the native core, unless you set it; always 1 for -w, -q, -t d, -t dd, --order "
+    "With --tls-keylog and the native core, the default is 1. Always 1 for -w, -q, -t d, -t dd, --order "
     "time, stdin, and lines on a terminal."
 )
 @click.option("-l", "flush", is_flag=True, help="Flush after each exchange (line-buffered), as in tshark -l.")

@@ -141,7 +141,7 @@ empty or new.
     "--schemas",
     "registry",
     metavar="DIR|URL",
-    help="Decode keys and values by registered schemas (Avro, JSON Schema, Protobuf), from files ID.avsc, "
+    help="Decode keys and values with registered schemas (Avro, JSON Schema, Protobuf), from files ID.avsc, "
     "ID.json or ID.proto, or from a schema registry. Needs kdissect[schemas].",
 )
 @click.option(
@@ -199,7 +199,7 @@ def records(count: int | None, jobs: int | None, registry: str | None, **options
 
     Batches are decompressed and their checksums verified. Records of Kafka's internal topics are decoded,
     with credentials redacted. The exchange filters select the requests and responses to search. With -i
-    IFACE, they are captured from an interface instead of read from FILE.
+    IFACE, packets are captured live instead of read from FILE.
     """
     from kdissect.query.record_filters import RecordCriteria, RecordFilter
     from kdissect.query.records import Records

@@ -35,9 +35,9 @@ Examples:
   kdissect story group:billing --mermaid capture.pcap > billing.mmd
 
 Exchanges that a client repeats without an error, such as heartbeats, empty fetches or commits, share one
-line until something else happens. AFTER is the time since the previous exchange; after a line that stands
-for several, since the end of the last one ("-" if that was later). "*" marks rebalances, transactions and
-idle time.
+line until something else happens. AFTER is the time since the previous exchange. If the previous line
+stands for several exchanges, it is the time since the last of them ended ("-": not ended yet). "*" marks
+rebalances, transactions and idle time.
 
 The story of a record shows when its producer sent it, when replicas and consumers received it, and the first
 commit of each group past it.
@@ -65,7 +65,7 @@ def _to_subject(text: str) -> Subject:
     "--json",
     "as_json",
     is_flag=True,
-    help="One JSON object per line: an exchange, several repeated ones, or a note.",
+    help="One JSON object per line: an exchange, a run of repeated exchanges, or a note.",
 )
 @click.option("--diagram", is_flag=True, help="Draw a sequence diagram, with a column for each participant.")
 @click.option("--mermaid", is_flag=True, help="Write a sequence diagram for Mermaid.")

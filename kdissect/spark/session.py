@@ -445,10 +445,10 @@ def folder() -> Requirement:
 
 def port() -> Requirement:
     """Whether Python and Java can connect to each other on this machine."""
-    name = "ports on 127.0.0.1"
+    name = "a free port on 127.0.0.1"
     try:
         with closing(socket.create_server(("127.0.0.1", 0))) as server:
-            return Requirement(name, f"free: {server.getsockname()[1]}")
+            return Requirement(name, f"{server.getsockname()[1]}")
     except OSError as error:
         return Requirement(name, str(error.strerror or error), "allow it in the firewall or sandbox")
 

@@ -255,9 +255,8 @@ def completeness(exchanges: quality.ExchangesPart) -> str:
     if not total:
         return "no exchanges"
     if whole == total:
-        return (
-            f"all {_plural(total, 'exchange')} fully captured" if total > 1 else "1 exchange fully captured"
-        )
+        text = f"{'all ' if total > 1 else ''}{_plural(total, 'exchange')} fully captured"
+        return f"{text}, {exchanges.pending:,} still pending" if exchanges.pending else text
     percent = f"{whole * 1000 // total / 10:.1f}".removesuffix(".0")
     return f"{whole:,} of {_plural(total, 'exchange')} fully captured ({percent}%)"
 
@@ -308,7 +307,12 @@ def _no_kafka(
 def _files(files: list[quality.FilePart], warnings: list[str]) -> Iterator[Finding]:
     for warning in warnings:
         is_usual = _CUT_SHORT in warning  # as when tcpdump is killed
-        advice = "Stop the capture with Ctrl-C so that the last packets are written." if is_usual else None
+        advice = (
+            "If the file was copied while it was being written, copy it again. Otherwise stop the capture "
+            "with Ctrl-C so that the last packets are written, and check that the disk is not full."
+            if is_usual
+            else None
+        )
         yield _finding(quality.GOOD if is_usual else quality.DAMAGED, f"{warning}.", advice)
     backward = sum(file.backward for file in files)
     if backward:
@@ -376,7 +380,8 @@ def _connection_findings(connections: quality.ConnectionsPart) -> Iterator[Findi
         yield _finding(
             quality.GOOD,
             f"{connections.kafka_mid_stream:,} of {_plural(kafka, 'Kafka connection')} already open when "
-            "the capture started: client details, and the requests of the first responses, may be missing.",
+            "the capture started: client details, and the requests that the first responses belong to, may "
+            "be missing.",
             "If you need them, start the capture before the clients, or restart the clients.",
         )
     if connections.tls_decrypted:
@@ -423,7 +428,7 @@ def _messages(
         )
     if exchanges.pending:
         waiting = _plural(exchanges.pending, "request")
-        yield _finding(quality.GOOD, f"{waiting} still without response when the capture ended.", None)
+        yield _finding(quality.GOOD, f"{waiting} had no response yet when the capture ended.", None)
     if unknown:
         names = ", ".join(f"{each.api or f'API {each.api_key}'} v{each.api_version}" for each in unknown[:3])
         yield _finding(

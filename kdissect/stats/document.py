@@ -265,7 +265,9 @@ class FindingRow:
     count: int = described("How often it was seen.")
     first: datetime = described("When it was first seen.")
     last: datetime = described("When it was last seen.")
-    evidence: list[str] = described("CONNECTION/NUMBER of the first five, for `read --exchange`.")
+    evidence: list[str] = described(
+        "The first five: exchanges (CONNECTION/NUMBER, for `read --exchange`) or connections."
+    )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -640,7 +642,7 @@ class WaitRow:
     """Time that was not service time."""
 
     kind: str = described(
-        "API whose requests the broker delays until there is something to answer, with the reader if that is "
+        "API whose requests the broker delays until there is something to answer, and who fetches if that is "
         "not a consumer: `Fetch (replica)`, `Fetch (KRaft)`; or `queued`, `throttled`, `network` as in "
         "docs/columns.md."
     )

@@ -93,7 +93,9 @@ class TcpPart:
     gaps: int = described("Number of gaps.")
     lost_bytes: int = described("Bytes missing from the capture.")
     cut_bytes: int = described("Bytes not captured because of the snaplen.")
-    without_connection: int = described("Segments without data that belong to no connection.")
+    without_connection: int = described(
+        "Segments without data that belong to no known connection, such as the last ACK of a closed one."
+    )
 
 
 @dataclass(slots=True, kw_only=True)

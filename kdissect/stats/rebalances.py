@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.exchanges.group_events import HEARTBEAT, JOIN, LEAVE, SYNC
+from kdissect.phrases import many
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -24,6 +25,14 @@ if TYPE_CHECKING:
 FIRST, JOINED, RETURN, LEFT, TIMEOUT = "first", "join", "return", "leave", "timeout"
 SUBSCRIPTION, REVOCATION, PROTOCOL, METADATA = "subscription", "revocation", "protocol", "metadata"
 REJOIN, UNKNOWN = "rejoin", "unknown"
+_COUNTED = {
+    FIRST: "first join",
+    SUBSCRIPTION: "changed subscription",
+    PROTOCOL: "changed assignor",
+    METADATA: "topic change",
+    UNKNOWN: "unknown cause",
+}
+"""What to call several rebalances of a cause, unless its name is a noun."""
 
 _HANDSHAKE = "MEMBER_ID_REQUIRED"  # KIP-394: a new member gets its ID, and joins again with it
 _REJECTED = "REBALANCE_IN_PROGRESS"
@@ -39,6 +48,12 @@ class Cause(NamedTuple):
     member_id: str | None = None
     client_id: str | None = None
     reason: str | None = None
+
+
+def counted(causes: Mapping[str, int]) -> str:
+    """``5 joins, 4 leaves, 1 timeout``: the most frequent first."""
+    ordered = sorted(causes.items(), key=lambda item: -item[1])
+    return ", ".join(many(count, _COUNTED.get(cause, cause)) for cause, count in ordered)
 
 
 @dataclass(slots=True)

@@ -218,15 +218,16 @@ EXCHANGE: tuple[Column, ...] = (
         "kind",
         STRING,
         attrgetter("kind"),
-        "`answered`, `unanswered`, `unacknowledged` (acks=0) or `orphan` (response only).",
+        "`answered`, `unanswered` (no response captured, whatever the reason; see `outcome`), "
+        "`unacknowledged` (acks=0) or `orphan` (response only).",
     ),
     Column(
         "outcome",
         STRING,
         outcome,
-        "`answered`; `unanswered`: the connection ended without a response, a later request was answered, "
-        "or 30 s passed beyond the time that the request allows (`max_wait_ms` of Fetch, "
-        "`rebalance_timeout_ms` of JoinGroup, `timeout_ms` of others); `pending`: the capture ended "
+        "`answered`; `unanswered`, narrower than the kind: the connection ended without a response, a later "
+        "request was answered, or 30 s passed beyond the time that the request allows (`max_wait_ms` of "
+        "Fetch, `rebalance_timeout_ms` of JoinGroup, `timeout_ms` of others); `pending`: the capture ended "
         "before any of these; `not_expected` (acks=0); `orphan`. Null if the response may not have been "
         "captured.",
         needs_bodies=True,
@@ -247,8 +248,9 @@ EXCHANGE: tuple[Column, ...] = (
     ),
     _part(
         "queued_us",
-        "Time in the broker's queue behind the previous request of the connection, until the last byte of "
-        "its response: brokers process the requests of a connection one by one. Null after a gap.",
+        "Time that the request waited behind the previous request of its connection, until the last byte of "
+        "that response: brokers process the requests of a connection one by one. The broker's request queue "
+        "is part of `service_us` instead. Null after a gap.",
     ),
     _part(
         "throttled_us",
@@ -259,8 +261,8 @@ EXCHANGE: tuple[Column, ...] = (
     _part(
         "network_us",
         "Time lost to retransmissions, after `queued_us` and `throttled_us`: until bytes of the request were "
-        "last retransmitted. 0 unless the capture has both the original and the retransmission, and if the "
-        "broker reported before its response that it was unnecessary (D-SACK).",
+        "last retransmitted. 0 if the capture lacks the original or the retransmission, or if the broker "
+        "reported before its response that the retransmission was unnecessary (D-SACK).",
     ),
     _part(
         "wait_us",
@@ -307,7 +309,7 @@ EXCHANGE: tuple[Column, ...] = (
         "api_key",
         INT16,
         attrgetter("api_key"),
-        "API key; null for an orphan and a bare SASL token.",
+        "API key; null for an orphan, and for a SASL token without a request header (SaslHandshake v0).",
     ),
     Column("api_version", INT16, attrgetter("api_version"), "API version of the request."),
     Column("correlation_id", INT32, attrgetter("correlation_id"), "Correlation ID of request and response."),
@@ -550,6 +552,9 @@ def _column_hint(head: str, path: Sequence[str], known: Collection[str]) -> str:
     """A suggestion for a name that is not a column."""
     if head == "kafka" and path and path[-1] in BY_NAME:
         return f'; did you mean "{path[-1]}"?'  # tshark puts the protocol first
+    stem, _, unit = head.rpartition("_")
+    if unit in ("ns", "ms", "s") and f"{stem}_us" in known:
+        return f"; write durations with a unit: {stem}_us > 5ms"
     return did_you_mean(head, known) or f'; strings must be quoted ("{head}"); kdissect fields lists columns'
 
 
@@ -658,8 +663,8 @@ RECORD: tuple[Column, ...] = (
         "time",
         TIMESTAMP,
         attrgetter("source.time_ns"),
-        "When the record passed: the last byte of the request that produced it, or of the response that "
-        "carried it to a reader.",
+        "When the record was seen: the last byte of the request that produced it, or of the response that "
+        "carried it to a consumer or replica.",
     ),
     Column(
         "request_time",
@@ -686,8 +691,8 @@ RECORD: tuple[Column, ...] = (
         INT64,
         _e2e_latency_us,
         "End-to-end latency of a fetched record: from the last byte of the request that produced it to the "
-        "last byte of the response that carried it, also to a replica. Null if the Produce or its response "
-        "was not captured, for magic 0 and 1, and in Spark streams.",
+        "last byte of the response that carried it to a consumer or replica. Null if the Produce or its "
+        "response was not captured, for magic 0 and 1, and in Spark streams.",
         "us",
     ),
     Column(

@@ -43,7 +43,7 @@ EXCHANGE_EXPORT_ONLY = (
         "wait_kind",
         STRING,
         waiter,
-        "Kind of request, for requests that brokers may delay on purpose: the API, with the reader if that "
+        "Kind of request, for requests that brokers may delay on purpose: the API, and who fetches if that "
         "is not a consumer: `Fetch (replica)`, `Fetch (KRaft)`. Null for all others.",
     ),
 )

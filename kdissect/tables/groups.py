@@ -57,7 +57,7 @@ GROUPS = Table(
         ),
         _text("client_id", "See `exchanges`."),
         _text("client_ip", "See `exchanges`."),
-        _text("member_id", "Member ID, as soon as the broker assigned it."),
+        _text("member_id", "Member ID; null before the broker has assigned one."),
         _text("group_instance_id", "Group instance ID of a static member (KIP-345)."),
         Column(
             "is_new",

@@ -289,7 +289,7 @@ CONNECTIONS = Table(
                "tls.server_name"),
         _plain("exchanges", INT64, "Number of exchanges."),
         _kind("answered", ANSWERED, "Exchanges with request and response."),
-        _kind("unanswered", UNANSWERED, "Requests without response."),
+        _kind("unanswered", UNANSWERED, "Requests of the kind `unanswered`: no response captured."),
         _plain("no_answer", INT64, "Those whose `outcome` is `unanswered`: the broker did not answer."),
         _kind("unacknowledged", UNACKNOWLEDGED, "Requests that expect no response: acks=0."),
         _kind("orphans", ORPHAN, "Responses whose request was not captured."),

@@ -141,7 +141,7 @@ PARTITIONS = Table(
             "group_id",
             STRING,
             attrgetter("group"),
-            "The group that contains the partition, otherwise the group of the request.",
+            "The group under which the message lists the partition, otherwise the group of the request.",
         ),
         Column(
             "transactional_id",

@@ -100,10 +100,12 @@ def _packets(check: quality.Check) -> Iterator[str]:
         f"{many(tcp.lost_bytes, 'byte')} lost" if tcp.lost_bytes else None,
         f"{many(tcp.cut_bytes, 'byte')} truncated" if tcp.cut_bytes else None,
         f"{many(tcp.out_of_order, 'segment')} out of order" if tcp.out_of_order else None,
-        f"{many(tcp.retransmitted_bytes, 'byte')} retransmitted" if tcp.retransmitted_bytes else None,
+        f"{many(tcp.retransmitted_bytes, 'byte')} retransmitted or captured twice"
+        if tcp.retransmitted_bytes
+        else None,
         f"{many(tcp.overlapping_bytes, 'byte')} overlapping" if tcp.overlapping_bytes else None,
         f"{many(tcp.conflicting_bytes, 'byte')} in conflict" if tcp.conflicting_bytes else None,
-        f"{many(tcp.without_connection, 'segment')} of unknown connections"
+        f"{many(tcp.without_connection, 'segment')} without data outside known connections"
         if tcp.without_connection
         else None,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kdissect.phrases import ABSENT, listed, many, some, topic_label
+from kdissect.stats.rebalances import counted
 from kdissect.text.page import PageSection, View, number, seconds, table
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ _CAUSES = {
     "unknown": "not captured",
 }
 _CAUSED_BY = {
-    "first": "{} joined as first member",
+    "first": "{} joined as the first member",
     "subscription": "{} changed its subscription",
     "protocol": "assignor changed by {}",
     "metadata": "leader {} rejoined after topics changed",
@@ -74,18 +75,10 @@ def cause(row: CauseRow) -> str:
     return f'{text}, "{row.reason}"' if row.reason else text
 
 
-def counted_causes(causes: Mapping[str, int]) -> str:
-    """``5x member joined, 4x member left, member timed out``: the most frequent first."""
-    ordered = sorted(causes.items(), key=lambda item: -item[1])
-    return listed(
-        [f"{f'{count:,}x ' if count > 1 else ''}{_CAUSES.get(name, name)}" for name, count in ordered]
-    )
-
-
 def _storm(storm: StormRow) -> str:
     return (
         f"storm: {many(storm.rebalances, 'rebalance')} from {_clock(storm.start)} to {_clock(storm.end)} "
-        f"({listed([many(count, name) for name, count in storm.causes.items()])})"
+        f"({counted(storm.causes)})"
     )
 
 

@@ -32,7 +32,8 @@ from kdissect.phrases import (
 )
 from kdissect.stats.health import DEGRADED, FAILING, headline
 from kdissect.stats.quality import EMPTY, GOOD, INCOMPLETE, NO_KAFKA
-from kdissect.text.groups_page import cause, counted_causes
+from kdissect.stats.rebalances import counted
+from kdissect.text.groups_page import cause
 from kdissect.text.page import PageSection, seconds
 
 if TYPE_CHECKING:
@@ -177,7 +178,7 @@ def _group(group: GroupHistory, lags: Sequence[LagRow]) -> str:
     if len(rebalances) == 1:
         causes = cause(rebalances[0].causes[0]) if rebalances[0].causes else ""
     else:
-        causes = counted_causes(Counter(row.causes[0].cause for row in rebalances if row.causes))
+        causes = counted(Counter(row.causes[0].cause for row in rebalances if row.causes))
     return f"{group.group}: {text}{f' ({causes})' if causes else ''}"
 
 

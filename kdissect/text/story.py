@@ -317,8 +317,8 @@ def _rebalance(each: Rebalance) -> list[Note]:
 
 
 def _transaction(row: TransactionRow) -> list[Note]:
-    """``transaction pay-1 begins``, and ``transaction pay-1 committed after 1.20s: 3 records``."""
-    name, length = named("transaction", row.transactional_id), duration(row.duration_us * 1000)
+    """``transaction of pay-1 begins``, and ``transaction of pay-1 committed after 1.20s: 3 records``."""
+    name, length = named("transaction of", row.transactional_id), duration(row.duration_us * 1000)
     state = f"open for {length}" if row.outcome == OPEN else f"{outcome_text(row.outcome)} after {length}"
     amounts = facts(
         many(row.records, "record"),
@@ -336,7 +336,7 @@ def _with_gaps(rows: Iterable[Entry | Note]) -> Iterator[Entry | Note]:
     end_ns: int | None = None
     for row in rows:
         if end_ns is not None and (gap_ns := row.time_ns - end_ns) >= _GAP_NS:
-            yield Note(end_ns, row.time_ns, f"idle for {duration(gap_ns)}: no request or response")
+            yield Note(end_ns, row.time_ns, f"{duration(gap_ns)} without a matching request or response")
         yield row
         end_ns = row.end_ns if end_ns is None else max(end_ns, row.end_ns)
 

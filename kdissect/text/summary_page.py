@@ -97,7 +97,7 @@ def sections(
 
 
 _NOTES = {
-    "APIs": ("P50, P99: of N service times, which exclude queues, quotas and waits",),
+    "APIs": ("MIN to MAX: of N service times, without waits, throttling, and time behind earlier requests",),
     "Unanswered": ("details: kdissect read -V --exchange ID FILE",),
     "Slowest exchanges": ("by service time; details: kdissect read -V --exchange ID FILE",),
     "Waits": ("not in the service times above; UNKNOWN: exchanges that may have waited",),
@@ -377,13 +377,13 @@ _LAG = (
     View("LAG", lambda row: number(row.lag), right=True, keep=True),
     View("FIRST LAG", lambda row: number(row.lag_first), right=True, keep=True),
     View("MAX LAG", lambda row: number(row.lag_worst), right=True, keep=True),
-    View("AT", lambda row: ABSENT if row.worst is None else f"{row.worst:%H:%M:%S}"),
+    View("MAX AT", lambda row: ABSENT if row.worst is None else f"{row.worst:%H:%M:%S}"),
     View("TIME LAG", lambda row: seconds(row.seconds), right=True, keep=True),
-    View("AT WORST", lambda row: seconds(row.seconds_worst), right=True),
+    View("MAX TIME LAG", lambda row: seconds(row.seconds_worst), right=True),
     View("POSITION", lambda row: absent(row.position), right=True),
     View("COMMITTED", lambda row: absent(row.committed_offset), right=True),
     View("HIGH WATERMARK", lambda row: absent(row.high_watermark), right=True),
-    View("STABLE", lambda row: absent(row.last_stable_offset), right=True),
+    View("LAST STABLE", lambda row: absent(row.last_stable_offset), right=True),
     View("LOG START", lambda row: absent(row.log_start_offset), right=True),
 )
 
@@ -391,10 +391,9 @@ _LAG = (
 def lag_sections(rows: Sequence[LagRow], *, limit: int | None, narrow: bool = False) -> Iterator[PageSection]:
     """Yield one table; the largest lag comes first."""
     lagging = sum(1 for row in rows if row.lag)
-    notes = (
-        f"{many(len(rows), 'consumer-partition pair')}, {lagging:,} lagging at the end; LAG is in records",
-    )
-    yield table("Lag", _LAG, rows, limit=limit, narrow=narrow, notes=notes)
+    pairs = many(len(rows), "consumer-partition pair")
+    note = f"{pairs}, {lagging:,} lagging when last seen; LAG: records, at the last fetch or commit"
+    yield table("Lag", _LAG, rows, limit=limit, narrow=narrow, notes=(note,))
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -475,7 +474,8 @@ def finding_sections(rows: Sequence[FindingRow], *, limit: int | None) -> Iterat
     shown = rows[:limit]
     severities = list(dict.fromkeys(row.severity for row in rows))
     counted = (many(sum(row.severity == each for row in rows), each) for each in severities)
-    yield PageSection("Findings", notes=(", ".join(counted),))
+    how = "evidence: kdissect read --exchange ID FILE, or --connection ID if it has no /"
+    yield PageSection("Findings", notes=(", ".join(counted), how))
     for place, row in enumerate(shown, 1):
         notes = (
             f"{row.subject}: {row.message}",
@@ -509,8 +509,8 @@ _USED = (
     View("FROM", lambda row: listed(row.addresses), shrinks=True),
     View("API", lambda row: row.api, keep=True),
     View("VERSION", lambda row: str(row.version), right=True, keep=True),
-    View("SINCE", lambda row: absent(row.since), right=True),
-    View("REJECTED FROM", lambda row: absent(row.removed), keep=True),
+    View("ADDED IN", lambda row: absent(row.since), right=True),
+    View("REMOVED IN", lambda row: absent(row.removed), keep=True),
     View("COUNT", lambda row: f"{row.count:,}", right=True, keep=True),
     View("LAST", lambda row: f"{row.last:%H:%M:%S}"),
     View("EXAMPLE", lambda row: row.example),

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     Capsys = pytest.CaptureFixture[str]
 
 PAGE = """\
-capture: good, all 4 exchanges fully captured; packets span 6.00ms
-- 1 request still without response when the capture ended.
+capture: good, all 4 exchanges fully captured, 1 still pending; packets span 6.00ms
+- 1 request had no response yet when the capture ended.
 
 traffic: good, 4 requests, 0 unanswered, 1 pending, 0 with errors
 

@@ -30,7 +30,9 @@ def stderr_of_pipe(*options: str) -> str:
 def test_a_page_at_the_end(options: list[str]) -> None:
     stderr = stderr_of_pipe(*options)
     assert "kdissect: 7 packets, 0 dropped" in stderr
-    assert stderr.startswith("capture     good: all 4 exchanges fully captured; packets span 6.00ms\n")
+    assert stderr.startswith(
+        "capture     good: all 4 exchanges fully captured, 1 still pending; packets span 6.00ms\n"
+    )
     assert "\ntraffic     good: 4 requests, 0 unanswered, 1 pending, 0 with errors\n" in stderr
     assert "\nCapture\n7 packets of stdin; connections: 1 Kafka\n4 exchanges (" in stderr
     assert re.search(r"^API +COUNT +SHARE +N +P50 +P99 +ERRORS +UNANSWERED\s*$", stderr, re.MULTILINE)

@@ -33,7 +33,7 @@ def test_a_capture_without_fault() -> None:
     result = check(capture_bytes(traffic))
     assert (result.verdict, result.message) == (
         "damaged",
-        "all 4 exchanges fully captured; packets span 6.00ms",
+        "all 4 exchanges fully captured, 1 still pending; packets span 6.00ms",
     )
     assert (result.packets, result.seconds) == (7, 0.006)
     exchanges = result.exchanges

@@ -100,7 +100,7 @@ def test_nothing_to_say() -> None:
             "good",
             (
                 "1 of 4 Kafka connections already open when the capture started: client details, and the "
-                "requests of the first responses, may be missing."
+                "requests that the first responses belong to, may be missing."
             ),
         ),
         (
@@ -151,7 +151,7 @@ def test_nothing_to_say() -> None:
         (
             {"exchanges": replace(NOTHING.exchanges, total=9, whole=9, unanswered=2, no_answer=1, pending=1)},
             "good",
-            "1 request still without response when the capture ended.",
+            "1 request had no response yet when the capture ended.",
         ),
         (
             {"exchanges": replace(NOTHING.exchanges, total=20, whole=19, unanswered=1)},

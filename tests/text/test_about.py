@@ -170,7 +170,7 @@ CASES: list[tuple[str, int, Body, Body | None, str]] = [
         5,
         {"group_id": "shipping", "member_id": "", "protocols": [{"name": "range"}]},
         {"generation_id": 4, "member_id": "m-1", "members": [{}, {}]},
-        "group shipping, range -> generation 4, leads 2 members, member m-1",
+        "group shipping, range -> generation 4, leader of 2 members, member m-1",
     ),
     (
         "SyncGroup",

@@ -12,7 +12,7 @@ def test_each_finding_in_some_lines() -> None:
     for each in (metadata(0, replicas=2), produce(1, acks=0), produce(2, acks=0), produce(3, error=10)):
         findings.feed(each)
     first, *page = sections(findings.rows(), limit=1)
-    assert first.notes == ("1 error, 1 warning",)
+    assert first.notes[0] == "1 error, 1 warning"
     (section,) = page
     assert (section.title, section.left_out) == ("error: oversized-messages", 1)
     sentence, advice, when = section.notes

@@ -53,7 +53,7 @@ def test_sections() -> None:
     assert rebalances.title == "g: 8 rebalances"
     assert rebalances.rows[0] == [
         *("14:13:20.123", "3.00s", "? -> 1", "0 -> 1", "1", "range", "of-reader-1/1"),
-        "reader-1 joined as first member",
+        "reader-1 joined as the first member",
     ]
     assert rebalances.rows[1][-1] == 'leader reader-1 rejoined after topics changed, "enforced"'
     assert rebalances.notes[0].startswith("storm: 7 rebalances from 14:13:25.123 to 14:13:31.123 (")

@@ -15,9 +15,11 @@ def test_a_table_of_readers(narrow: bool) -> None:
     assert len(section.rows) == 3
     assert section.left_out == len(rows) - 3
     assert all(len(row) == len(section.views) for row in section.rows)
-    assert "0 lagging at the end" in section.notes[0]
+    assert "0 lagging when last seen" in section.notes[0]
 
 
 def test_no_readers() -> None:
     (section,) = sections([], limit=3)
-    assert section.notes == ("0 consumer-partition pairs, 0 lagging at the end; LAG is in records",)
+    assert section.notes == (
+        "0 consumer-partition pairs, 0 lagging when last seen; LAG: records, at the last fetch or commit",
+    )

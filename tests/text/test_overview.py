@@ -75,11 +75,8 @@ def test_every_way_of_running_shows_the_same() -> None:
 def test_causes_of_rebalances() -> None:
     lines = first_screen(["summary", str(STORM)], 200)
     assert lines[3:5] == [
-        (
-            "groups      restless: empty, 1 storm, 11 rebalances "
-            "(5x member joined, 4x member left, first member joined and 1 more)"
-        ),
-        "            calm: empty, 1 rebalance (calm joined as first member)",
+        ("groups      restless: empty, 1 storm, 11 rebalances (5 joins, 4 leaves, 1 first join, 1 timeout)"),
+        "            calm: empty, 1 rebalance (calm joined as the first member)",
     ]
 
 

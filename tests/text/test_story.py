@@ -67,7 +67,7 @@ def test_a_group_has_all_that_its_members_sent_and_why_it_rebalanced() -> None:
     assert [" begins: " in text for text in about] == [True, False] * len(causes), "each ends where it did"
     did = [(who, what) for group, who, what in truth("kafka-4-storm")["facts"]["did"] if group == "restless"]
     words = {"joins": "joined", "leaves": "left", "dies": "timed out"}
-    assert causes == ["steady joined as first member", *(f"{who} {words[what]}" for who, what in did[1:])]
+    assert causes == ["steady joined as the first member", *(f"{who} {words[what]}" for who, what in did[1:])]
 
 
 def test_heartbeats_are_one_line_and_a_gap_is_shown() -> None:
@@ -75,19 +75,19 @@ def test_heartbeats_are_one_line_and_a_gap_is_shown() -> None:
     (_, fold) = (each for each in entries(rows) if each.name == "Heartbeat")
     assert fold.count == 15
     assert fold.text.startswith("15 times in 7.02s, last: generation 1")
-    assert notes(rows)[0] == "idle for 2.02s: no request or response"
+    assert notes(rows)[0] == "2.02s without a matching request or response"
 
 
 def test_transactions_end_as_their_producers_saw_them() -> None:
     outcomes = truth("kafka-4-fenced")["facts"]["outcomes"]
     shared = story("txn:pay-shared", "kafka-4-fenced")
-    ended = [re.findall(r"^transaction pay-shared ([\w ]+) after", text) for text in notes(shared)]
+    ended = [re.findall(r"^transaction of pay-shared ([\w ]+) after", text) for text in notes(shared)]
     assert [each[0] for each in ended if each] == ["aborted by InitProducerId", *outcomes["second"]]
     (fenced,) = (each for each in entries(shared) if each.client.name == "first" and each.errors)
     assert (fenced.name, fenced.errors) == ("EndTxn", ("INVALID_PRODUCER_EPOCH",))
     assert len([each for each in entries(shared) if each.name == "WriteTxnMarkers"]) == 3
     alone = [text for text in notes(story("txn:pay-alone", "kafka-4-fenced")) if " after " in text]
-    assert [text.split()[2] for text in alone] == outcomes["alone"]
+    assert [text.split()[3] for text in alone] == outcomes["alone"]
 
 
 def test_the_outcome_of_a_transaction_is_shown_where_it_ended() -> None:

@@ -259,8 +259,8 @@ class Sasl(Rule):
     title = "A client fails to authenticate."
     when = f"Any failure; error at {_LOOP} failures."
     advice = (
-        "Compare the client's user, password and sasl.mechanism with the configuration of the broker's "
-        "listener."
+        "Check the client's user, password and sasl.mechanism. PLAIN users are in the configuration of the "
+        "broker's listener; for SCRAM users, see kafka-configs --describe --entity-type users."
     )
     apis = frozenset({"SaslHandshake", "SaslAuthenticate"})
 

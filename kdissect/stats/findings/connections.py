@@ -313,7 +313,7 @@ class ConnectionRefused(Unreachable):
     )
     advice = (
         "Check that the broker is running and listening there: its log, its listeners setting, ss -ltn on "
-        "its host."
+        "its host. If later connections succeeded, it was probably restarting."
     )
     opening = REFUSED
 

@@ -12,6 +12,7 @@ from kdissect.phrases import client_label, many, topic_label
 from kdissect.stats.findings.rule import SECOND_NS, Bursts, Evidence, Rule
 from kdissect.stats.groups import STORM, STORM_NS, Groups, causes, storms, timelines
 from kdissect.stats.lag import ClientLag
+from kdissect.stats.rebalances import counted
 from kdissect.stats.sums import earlier, earliest, largest, merged, own, summed, total
 
 if TYPE_CHECKING:
@@ -163,7 +164,7 @@ class FallingBehind(Rule):
                 evidence.merge(each)
             yield self.finding(
                 f"client {client_label(client)}, topic {topic_label(topic)}",
-                f"{last:,} records behind at the end, {first:,} when first seen; it reads {pace:,.0f} "
+                f"lag {last:,} records at the end, {first:,} when first seen; the client reads {pace:,.0f} "
                 "records/s",
                 evidence,
             )
@@ -304,10 +305,10 @@ class RebalanceStorm(Rule):
                 for each in storm:
                     evidence.take(each.start_ns, each.exchange)
                 seconds = (storm[-1].start_ns - storm[0].start_ns) / SECOND_NS
-                counted = ", ".join(many(count, cause) for cause, count in causes(storm).items())
+                reasons = f"({counted(causes(storm))}){_by(storm)}"
                 yield self.finding(
                     f"group {group}",
-                    f"{len(storm):,} rebalances within {seconds:.0f} s ({counted}){_by(storm)}",
+                    f"{len(storm):,} rebalances within {seconds:.0f} s {reasons}",
                     evidence,
                 )
 

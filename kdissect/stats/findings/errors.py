@@ -107,7 +107,7 @@ class AuthorizationDenied(Rule):
         """All clients that were denied something."""
         for (client, principal, api, error, name), each in self.kept.items():
             who = f"client {client_label(client)}" + (f" as {principal}" if principal else "")
-            what = f"{api} of {name}" if name else api
+            what = f"{api} ({name})" if name else api
             times = "once" if each.count == 1 else f"{each.count:,} times"
             yield self.finding(who, f"{what} denied {times}: {error}", each)
 

@@ -38,7 +38,7 @@ def refused(error: str, times: int = 1) -> list[Facts]:
             "TOPIC_AUTHORIZATION_FAILED",
             AuthorizationDenied,
             "warning",
-            "Produce of topic orders denied 2 times: TOPIC_AUTHORIZATION_FAILED",
+            "Produce (topic orders) denied 2 times: TOPIC_AUTHORIZATION_FAILED",
         ),
         ("NOT_ENOUGH_REPLICAS", NotEnoughReplicas, "error", "2 batches rejected: NOT_ENOUGH_REPLICAS"),
         (
