@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kdissect.spark.batches import columns_of
+from kdissect.spark.datasource import Reader
 from kdissect.spark.options import parse
-from kdissect.spark.planning import plan
-from kdissect.spark.reading import read
 from kdissect.tables.rows import TABLES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from kdissect.spark.options import SourceOptions
+
 BY_FILE = [name for name in TABLES if name not in ("connections", "topic_ids")]
-"""Tables that tasks can make file by file."""
+"""Tables of which each row belongs to one file."""
 OF_FILES = {"capture", "packet", "interfaces"}
 """Columns that tell of files, and so depend on how captures are divided into them."""
 OF_STARTS = {
     "connection", "number", "client_software_name", "client_software_version", "principal", "sasl_mechanism",
 }  # fmt: skip
 """What a look-back need not know of a connection that began before it."""
-OF_EARLIER = {"throttled_us", "wait_us", "service_us", "long_poll"}
-"""What depends on earlier exchanges of a connection, which a look-back may not reach."""
+OF_EARLIER = {"throttled_us", "wait_us", "service_us", "long_poll", "topics", "topic", "e2e_latency_us"}
+"""What depends on earlier exchanges, which a look-back may not reach; the last three also on those of other
+connections.
+"""
 
 
 def rows(folder: Path, table: str, but: set[str] = OF_FILES, **options: str) -> Counter[str]:
@@ -31,7 +35,13 @@ def rows(folder: Path, table: str, but: set[str] = OF_FILES, **options: str) -> 
     requested = parse({"path": str(folder), "table": table, **options}).for_batch
     names = [column.name for column in columns_of(table) if column.name not in but]
     result: Counter[str] = Counter()
-    for part in plan(requested, names):
-        for batch in read(part, requested, names):
-            result.update(map(repr, batch.to_pylist()))
+    for batch in batches(requested, names):
+        result.update(map(repr, batch.to_pylist()))
     return result
+
+
+def batches(options: SourceOptions, columns: Sequence[str]) -> Iterator[Any]:
+    """The record batches of all tasks."""
+    reader = Reader(options, columns)
+    for part in reader.partitions():
+        yield from reader.read(part)

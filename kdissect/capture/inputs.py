@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from glob import glob
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from kdissect.capture import stores
 from kdissect.capture.reader import is_capture
@@ -20,7 +21,7 @@ from kdissect.errors import CaptureError, UsageError
 from kdissect.phrases import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
 STDIN = "-"
 NOTHING = "no capture files in this directory or its subdirectories"
@@ -53,15 +54,28 @@ def output_folder(name: str | Path) -> Path:
     return Path(local(str(name))) if url is None else cast("Path", stores.StorePath(url))
 
 
-def captures(
-    names: Iterable[str], *, exclude: Path | None = None, fits: Callable[[str], bool] | None = None
-) -> tuple[str, ...]:
+class Candidate(NamedTuple):
+    """A file that may be a capture.
+
+    Attributes:
+        is_named: whether the user, or a glob, named the file itself, so that it is reported if it is none.
+        status: its status, if that is known from a listing.
+    """
+
+    is_named: bool
+    status: stores.Status | None = None
+
+    def begins_as_capture(self, name: str) -> bool:
+        """Whether to read it, by its first bytes; files of other kinds in directories are skipped."""
+        return self.is_named or begins_as_capture(name)
+
+
+def captures(names: Iterable[str], *, exclude: Path | None = None) -> tuple[str, ...]:
     """The captures that the names stand for, each once. Those of a directory or glob are sorted by name.
 
     Args:
         names: as the user wrote them.
         exclude: a directory to skip.
-        fits: whether a file of a directory is one of them; None: ``begins_as_capture``.
 
     Raises:
         UsageError: a glob matches nothing, or a name is a URL.
@@ -69,34 +83,50 @@ def captures(
     """
     paths: dict[str, None] = {}
     for name in names:
-        url = stores.normalized(name)
-        test = fits or begins_as_capture
-        expanded = _expand(local(name), exclude, test) if url is None else _expand_url(url, test)
-        paths.update(dict.fromkeys(expanded))
+        listed = candidates((name,), exclude=exclude)
+        found = [path for path, candidate in listed.items() if candidate.begins_as_capture(path)]
+        if not found:
+            raise CaptureError(f"{printable(name)}: {NOTHING}")
+        paths.update(dict.fromkeys(found))
     return tuple(paths)
 
 
-def _expand(name: str, exclude: Path | None, fits: Callable[[str], bool]) -> Iterator[str]:
+def candidates(names: Iterable[str], *, exclude: Path | None = None) -> dict[str, Candidate]:
+    """The files that the names stand for, as ``captures``, but no file is opened, and directories may be
+    empty.
+    """
+    files: dict[str, Candidate] = {}
+    for name in names:
+        url = stores.normalized(name)
+        for path, candidate in _expand(local(name), exclude) if url is None else _expand_url(url):
+            files.setdefault(path, candidate)
+    return files
+
+
+def _expand(name: str, exclude: Path | None) -> Iterator[tuple[str, Candidate]]:
     path = Path(name)
     if name == STDIN or path.is_file():
-        yield name
+        yield name, Candidate(is_named=True)
     elif path.is_dir():
-        yield from _in_folder(path, exclude, fits)
+        yield from _in_folder(path, exclude)
     elif stores.WILDCARDS.isdisjoint(name) or path.exists():
-        yield name  # a pipe, or missing: reported when it is opened
+        yield name, Candidate(is_named=True)  # a pipe, or missing: reported when it is opened
     else:
         names = {each for one in without_braces(name) for each in glob(one, recursive=True)}  # noqa: PTH207
         if not names:  # Path.glob takes no absolute pattern
             raise UsageError(f"no file matches {printable(name)}")
         for each in sorted(names):
-            yield from _in_folder(Path(each), exclude, fits) if Path(each).is_dir() else (each,)
+            is_folder = Path(each).is_dir()
+            yield from _in_folder(Path(each), exclude) if is_folder else ((each, Candidate(is_named=True)),)
 
 
-def _expand_url(url: str, fits: Callable[[str], bool]) -> Iterator[str]:
+def _expand_url(url: str) -> Iterator[tuple[str, Candidate]]:
     try:
-        if stores.size(url) is not None:
-            yield url
-            return
+        with suppress(OSError):  # a directory, or reported when it is listed
+            status = stores.status(url)
+            if status.size is not None:
+                yield url, Candidate(True, status)
+                return
         if stores.WILDCARDS.isdisjoint(url):
             listed = {url: stores.Status(None, 0)}
         else:
@@ -106,12 +136,13 @@ def _expand_url(url: str, fits: Callable[[str], bool]) -> Iterator[str]:
             if not listed:
                 raise UsageError(f"no file matches {printable(url)}")
         for name, status in sorted(listed.items()):
-            yield from (name,) if status.size is not None else _in_store(name, fits)
+            is_folder = status.size is None
+            yield from _in_store(name) if is_folder else ((name, Candidate(True, status)),)
     except OSError as error:
         raise CaptureError(f"{url}: {error.strerror}") from None
 
 
-def _in_store(url: str, fits: Callable[[str], bool]) -> list[str]:
+def _in_store(url: str) -> list[tuple[str, Candidate]]:
     """As ``_in_folder``.
 
     Raises:
@@ -119,16 +150,14 @@ def _in_store(url: str, fits: Callable[[str], bool]) -> list[str]:
     """
     listed = stores.listing(url)
     if not listed:
-        return [url]  # missing: reported when it is opened
+        return [(url, Candidate(is_named=True))]  # missing: reported when it is opened
     files = []
     for name, status in listed.items():
         *folders, last = name.removeprefix(url).strip("/").split("/")
         is_hidden = last.startswith(".") or any(each.startswith((".", "_")) for each in folders)
-        if status.size is not None and not is_hidden and fits(name):
-            files.append(([*((1, each) for each in folders), (0, last)], name))
-    if not files:
-        raise CaptureError(f"{url}: {NOTHING}")
-    return [name for _, name in sorted(files)]  # as os.walk: files before subdirectories
+        if status.size is not None and not is_hidden:
+            files.append(([*((1, each) for each in folders), (0, last)], name, Candidate(False, status)))
+    return [entry[1:] for entry in sorted(files)]  # as os.walk: files before subdirectories
 
 
 def without_braces(pattern: str) -> Iterator[str]:
@@ -141,13 +170,8 @@ def without_braces(pattern: str) -> Iterator[str]:
         yield from without_braces(pattern[: braces.start()] + each + pattern[braces.end() :])
 
 
-def _in_folder(folder: Path, exclude: Path | None, fits: Callable[[str], bool]) -> list[str]:
-    """The captures in a directory and its subdirectories.
-
-    Raises:
-        CaptureError: there are none.
-    """
-    paths = []
+def _in_folder(folder: Path, exclude: Path | None) -> Iterator[tuple[str, Candidate]]:
+    """The files in a directory and its subdirectories."""
     excluded = None if exclude is None else exclude.resolve()
 
     def refuse(error: OSError) -> None:
@@ -158,14 +182,11 @@ def _in_folder(folder: Path, exclude: Path | None, fits: Callable[[str], bool]) 
         folders[:] = sorted(
             each
             for each in folders
-            if not each.startswith((".", "_")) and (here / each).resolve() != excluded
+            if not each.startswith((".", "_")) and (excluded is None or (here / each).resolve() != excluded)
         )
-        paths += [
-            str(here / each) for each in sorted(files) if not each.startswith(".") and fits(str(here / each))
-        ]
-    if not paths:
-        raise CaptureError(f"{folder}: {NOTHING}")
-    return paths
+        for each in sorted(files):
+            if not each.startswith("."):
+                yield str(here / each), Candidate(is_named=False)
 
 
 def begins_as_capture(name: str) -> bool:

@@ -57,6 +57,9 @@ class Capture:
 
     Iterating raises ``CaptureError`` after the last readable packet if the only file is damaged, or if all of
     several files are. Otherwise a damaged file is a warning.
+
+    Attributes:
+        first_ns: time of the first packet; None if there is none, or only pipes and streams have packets.
     """
 
     def __init__(self, origins: tuple[Origin, ...], limits: Limits) -> None:
@@ -74,7 +77,7 @@ class Capture:
             try:
                 source = Source(origin, limits)
                 self._all_sources.append(source)
-                first_times_ns.append(None if source.size is None else _first_ns(origin, limits))
+                first_times_ns.append(None if source.size is None else first_time_ns(origin, limits))
             except CaptureError as error:
                 self._faults.append(error)
                 if isinstance(error, UnexpectedError):
@@ -84,6 +87,7 @@ class Capture:
             self._sources.append(source)
         if not self._sources:
             raise self._unreadable()
+        self.first_ns = min((each for each in first_times_ns if each is not None), default=None)
         self._packet_blocks = self._read(first_times_ns)
         self._packets = one_by_one(self._packet_blocks)
 
@@ -275,8 +279,12 @@ def _decompressed(source: Source) -> tuple[Window, compression.Method | None]:
     return window, method
 
 
-def _first_ns(origin: Origin, limits: Limits) -> int | None:
-    """Time of a file's first packet; None if it has no packets."""
+def first_time_ns(origin: Origin, limits: Limits = DEFAULT) -> int | None:
+    """Time of a file's first packet; None if it has no packets.
+
+    Raises:
+        CaptureError: the file cannot be read.
+    """
     with closing(packets_of(Source(origin, limits, block_bytes=_PROBE_BYTES))) as packets:
         first = next(packets, None)
     return None if first is None else first.time_ns

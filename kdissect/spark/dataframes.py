@@ -19,6 +19,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
+from kdissect.capture.inputs import candidates
 from kdissect.errors import CaptureError, UsageError
 from kdissect.options import PARQUET, ExportOptions
 from kdissect.query.records import records_of
@@ -26,7 +27,7 @@ from kdissect.spark import parts
 from kdissect.spark.batches import Batches, columns_of
 from kdissect.spark.decode import disk, part_count, shuffle_segments, survey, with_unread
 from kdissect.spark.options import parse
-from kdissect.spark.planning import key_log_of
+from kdissect.spark.planning import key_log_of, selected
 from kdissect.spark.ranges import RANGE_BYTES
 from kdissect.stats.connection_log import ConnectionLog
 from kdissect.tables import spark_schema
@@ -88,7 +89,8 @@ def frames(
         name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()
     }
     parsed = replace(parse({**texts, "paths": json.dumps(names)}).for_batch, end_to_end=RECORDS in tables)
-    divided, cores = survey(session, parsed.paths, parsed.limits, range_bytes, selects=parsed.selects)
+    files = selected(candidates(parsed.paths), parsed)
+    divided, cores = survey(session, files, parsed.limits, range_bytes)
     key_log = key_log_of(parsed, divided.pcapng_files)
     parsed = replace(parsed, pcapng_files=divided.pcapng_files)
     export = ExportOptions(Path(), PARQUET, tables=tuple(tables), bodies=parsed.bodies)

@@ -1,8 +1,7 @@
 """``spark.read.format("kdissect")``: captures -> tables, in a batch or as a stream. Options: options.py.
 
 The schema is that of the table, or the columns that the user selects with ``.schema(...)``; only these are
-computed. Spark's Python workers do the work, one ``Part`` per task. The driver lists the files, and if
-several tasks need the names of topic IDs, reads the captures once to learn them.
+computed. Spark's Python workers do the work, one ``Part`` per task. The driver lists the files.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import operator
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pyspark.sql import datasource as spark
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -19,7 +18,7 @@ from pyspark.sql.types import StructType
 from kdissect.errors import UsageError
 from kdissect.spark.batches import columns_of
 from kdissect.spark.options import parse
-from kdissect.spark.planning import plan
+from kdissect.spark.planning import find, plan
 from kdissect.spark.reading import read
 from kdissect.tables import spark_schema
 from kdissect.tables.columns import BINARY, OBJECT, TIMESTAMP, Scalar
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamReader, Filter
 
     from kdissect.spark.options import SourceOptions
+    from kdissect.spark.planning import Part
     from kdissect.tables.columns import Column
 
 
@@ -71,21 +71,27 @@ class Reader(DataSourceReader):
     def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
         shows_latency = options.table == "records" and "e2e_latency_us" in columns
         self._options = replace(options, end_to_end=shows_latency)
+        self._captures = find(options)  # here, because Spark sends the reader only once
         self._columns = columns
         self._filters: list[Filter] = []
 
     def partitions(self) -> list[InputPartition]:
         """A partition per task, with the ``Part`` that it reads."""
-        return [InputPartition(part) for part in plan(self._options, self._columns)]
+        return [InputPartition(part) for part in plan(self._options, self._captures)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The record batches of a task."""
         if partition.value is None:  # Spark passes None if there are no partitions
             return
+        files, part = self._captures.files, cast("Part", partition.value)
+        paths = tuple(path for path in part.paths or files if files[path].begins_as_capture(path))
+        if not paths and part.paths:
+            return
+        part = replace(part, paths=paths, key_log=self._captures.key_log)
         known = {column.name: column for column in columns_of(self._options.table)}
         tests = [test for each in self._filters if (test := test_of(each, known)) is not None]
         row_filter = (lambda row: all(test(row) for test in tests)) if tests else None
-        yield from read(partition.value, self._options, self._columns, row_filter)
+        yield from read(part, self._options, self._columns, row_filter)
 
 
 class PushingReader(Reader):

@@ -33,6 +33,7 @@ from kdissect.errors import CaptureError, OutputError
 from kdissect.exchanges.learned import LearnedFacts
 from kdissect.limits import MIB
 from kdissect.options import WHOLE, Options
+from kdissect.phrases import many
 from kdissect.query.records import records_of
 from kdissect.spark import parts, shuffle
 from kdissect.spark.options import check_where
@@ -50,11 +51,12 @@ from kdissect.tables.table_files import cannot_write, locked, row_files
 from kdissect.tables.values import timestamp
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from kdissect.capture.inputs import Candidate
     from kdissect.capture.source import Source
     from kdissect.limits import Limits
     from kdissect.options import ExportOptions
@@ -149,7 +151,10 @@ def decode(
     notes = filter_of(options).notes  # fails here rather than in every task
     if options.where is not None:
         check_where(options.where)
-    divided, cores = survey(session, captures, options.limits, range_bytes, exclude=folder)
+    files = inputs.candidates(captures, exclude=folder)
+    if not files:
+        raise CaptureError(f"{', '.join(captures)}: {inputs.NOTHING}")
+    divided, cores = survey(session, files, options.limits, range_bytes)
     size, folder = divided.bytes, folder.absolute()
     if strategy == AUTO and size <= SINGLE_BYTES:
         strategy = SINGLE
@@ -387,52 +392,36 @@ def _settings(session: SparkSession) -> Iterator[None]:
 
 def survey(
     session: SparkSession,
-    captures: Sequence[str],
+    files: Mapping[str, Candidate],
     limits: Limits,
     range_bytes: int,
-    exclude: Path | None = None,
-    selects: Callable[[str], bool] = bool,
 ) -> tuple[CaptureRanges, int]:
     """Examine the captures. This process only lists them, and tasks open them.
 
     Args:
         session: Spark session.
-        captures: names of files and directories, and globs.
+        files: from ``inputs.candidates``.
         limits: see ``Limits``.
         range_bytes: approximate size of the ranges.
-        exclude: a directory to skip.
-        selects: whether a file is to be read.
 
     Returns:
         The captures, and how many tasks run concurrently: as many as Spark makes by default.
 
     Raises:
-        UsageError: a glob matches nothing.
         CaptureError: no capture can be read, or a worker does not see one.
     """
-    unchecked: set[str] = set()
-
-    def check_later(name: str) -> bool:
-        unchecked.add(name)
-        return True
-
-    listed = inputs.captures(captures, exclude=exclude, fits=check_later)
-    names = [name for name in listed if selects(name)]
-    rows = max(len(names), _SPREAD)
-    spread = {place * rows // len(names): name for place, name in enumerate(names)}
-    examine = partial(parts.examine_files, spread, unchecked, limits, range_bytes)
+    rows = max(len(files), _SPREAD)
+    spread = {place * rows // len(files): file for place, file in enumerate(files.items())}
+    examine = partial(parts.examine_files, spread, limits, range_bytes)
     by_task: list[tuple[str, list[FileRanges]]] = _run_tasks(session.range(rows), examine)
-    for host, files in by_task:
-        for file in files:
+    for host, found in by_task:
+        for file in found:
             if file.fault and file.status.size is None and stores.size(file.name) is not None:
                 raise CaptureError(f"worker {host} cannot read {file.fault}; {UNSHARED_CAPTURES}")
-    examined = {file.name: file for _, files in by_task for file in files}
+    examined = {file.name: file for _, found in by_task for file in found}
     if not examined:
-        nothing = f"{', '.join(captures)}: {inputs.NOTHING}"
-        raise CaptureError(
-            nothing if names else "no file matches pathGlobFilter, modifiedAfter and modifiedBefore"
-        )
-    return in_order(examined[name] for name in names if name in examined), len(by_task)
+        raise CaptureError(f"no capture among {many(len(files), 'file')}; the first is {next(iter(files))}")
+    return in_order(examined[name] for name in files if name in examined), len(by_task)
 
 
 def _check_shared(session: SparkSession, folder: Path) -> None:

@@ -36,12 +36,11 @@ from kdissect.tables.rows import TABLES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from kdissect.capture.stores import Status
     from kdissect.limits import Limits
 
 AUTO, NONE, CONNECTIONS, FILES = "auto", "none", "connections", "files"
 SPLITS = (AUTO, NONE, CONNECTIONS, FILES)
-LOOKBACK, RING = "lookback", "ring"
-"""Further values of ``names`` in streams; the latter is what ``window`` was called before."""
 
 CRITERIA = {
     "api": "api",
@@ -89,8 +88,8 @@ OPTIONS = {
     "ports": "Only connections with these ports: `9092,9192-9194`.",
     "decodeAs": "Ports to decode as Kafka: `tcp.port==9093,kafka`.",
     "tlsKeylog": (
-        "Key logs to decrypt TLS with, read on the driver. Workers need the `cryptography` package. Secrets "
-        "inside pcapng files are used without this option."
+        "Key logs to decrypt TLS with, read on the driver. Workers need the `cryptography` package. Tasks "
+        "also use the secrets inside the pcapng files that they read."
     ),
     "showSecrets": "Show credentials, which are redacted by default. [false]",
     "limits": "Limits of each task, as for `--limits`: `connections=50000`.",
@@ -111,9 +110,9 @@ OPTIONS = {
     "`spark.sql.python.filterPushdown.enabled`. [false]",
     "names": (
         "Which parts of the input give a topic ID its name: `whole`: all, for which captures are read twice; "
-        "`window`: only what comes before, or at most 2 s later (limit `naming_window`). Streams: the files "
-        "up to those of the micro-batch, which the driver reads once for this; or `lookback`: as `window`, "
-        "but only the files that a task reads. [`whole`; streams: `window`]"
+        "`window`: only what comes before, or at most 2 s later (limit `naming_window`). With `files` and "
+        "streams, the input of a task is its files and those before them (`lookback`). [`whole`; streams: "
+        "`window`]"
     ),
     "maxFilesPerTrigger": "Streams: maximum files per micro-batch. [all present]",
     "ring": (
@@ -183,15 +182,15 @@ class SourceOptions(Options):
     @property
     def for_batch(self) -> SourceOptions:
         """The same, to read captures that are complete."""
-        return replace(self, names=WHOLE if self.names in (AUTO, WHOLE) else WINDOW)
+        return replace(self, names=WHOLE if self.names == AUTO else self.names)
 
     @property
     def for_stream(self) -> SourceOptions:
         """The same, to read captures as they are written."""
-        return replace(self, names=WINDOW if self.names in (AUTO, RING) else self.names)
+        return replace(self, names=WINDOW if self.names == AUTO else self.names)
 
-    def selects(self, path: str) -> bool:
-        """Whether a file is to be read."""
+    def selects(self, path: str, known: Status | None = None) -> bool:
+        """Whether a file is to be read. ``known`` is its status, if it was listed."""
         name = path.rpartition("/")[2]
         if self.name_globs and not any(fnmatchcase(name, glob) for glob in self.name_globs):
             return False
@@ -199,15 +198,15 @@ class SourceOptions(Options):
         if after_ns is None and before_ns is None:
             return True
         try:
-            modified_ns = status(path).modified_ns
+            modified_ns = (known or status(path)).modified_ns
         except OSError:
             return True  # reported when it is opened
         return (after_ns is None or modified_ns > after_ns) and (before_ns is None or modified_ns < before_ns)
 
-    def needs_names(self, shown: Iterable[str]) -> bool:
-        """Whether rows depend on the names of topic IDs, if these columns are selected."""
+    def needs_facts(self, shown: Iterable[str]) -> bool:
+        """Whether rows depend on facts of other connections, if these columns are selected."""
         by_name = bool(self.where) or not _FILTERS_BY_NAME.isdisjoint(self.criteria)
-        return by_name or not _NAMES_SHOWN_IN.isdisjoint(shown)
+        return self.end_to_end or by_name or not _NAMES_SHOWN_IN.isdisjoint(shown)
 
 
 def parse(options: Mapping[str, str]) -> SourceOptions:
@@ -353,7 +352,7 @@ _READERS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "batchRows": ("batch_rows", _count(1)),
     "batchBytes": ("batch_bytes", _bytes),
     "pushdown": ("pushdown", _flag),
-    "names": ("names", _choice(AUTO, WHOLE, WINDOW, LOOKBACK, RING)),
+    "names": ("names", _choice(AUTO, WHOLE, WINDOW)),
     "maxFilesPerTrigger": ("max_files", _count(1)),
     "ring": ("ring", _pattern),
     "maxFileAge": ("max_file_age_ns", parse_duration),

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 from pyspark import TaskContext
 
-from kdissect.capture import inputs
 from kdissect.capture.reader import Readable, open_capture
 from kdissect.exchanges.learned import LearnedFacts
 from kdissect.model import IdleTick
@@ -37,9 +36,10 @@ from kdissect.tables.columns import INT64, Column
 from kdissect.tables.export import CAPTURES, TOPIC_IDS, PartResult, PartRows, write_part
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from kdissect.capture.inputs import Candidate
     from kdissect.capture.source import Source
     from kdissect.limits import Limits
     from kdissect.model import Segment
@@ -89,23 +89,19 @@ class ReadResult(NamedTuple):
 
 
 def examine_files(
-    names: Mapping[int, str], unchecked: Collection[str], limits: Limits, size: int, batches: Iterable[Any]
+    files: Mapping[int, tuple[str, Candidate]], limits: Limits, size: int, batches: Iterable[Any]
 ) -> Iterator[Any]:
     """Yield this machine's name, and the ``FileRanges`` of each capture whose number is in the column ``id``.
 
     Args:
-        names: of files, by number.
-        unchecked: those that are skipped unless they begin as captures do.
+        files: name and what is known of it, by number.
         limits: see ``Limits``.
         size: approximate size of the ranges.
         batches: numbers, not all of which have a file.
     """
-    files = []
-    for number in _numbers(batches):
-        name = names.get(number)
-        if name is not None and (name not in unchecked or inputs.begins_as_capture(name)):
-            files.append(examine(name, limits, size))
-    yield _row((gethostname(), files))
+    own = [files[number] for number in _numbers(batches) if number in files]
+    captures = [name for name, candidate in own if candidate.begins_as_capture(name)]
+    yield _row((gethostname(), [examine(name, limits, size) for name in captures]))
 
 
 def probe_token(token: Path, batches: Iterable[Any]) -> Iterator[Any]:

@@ -1,10 +1,11 @@
 """``SourceOptions`` -> the ``Part`` that each task reads, depending on the option ``split``.
 
 none          one task reads all captures
-connections   every task reads all captures, and dissects its shard of the connections
-files         a task reads a file, and the ``lookback`` files before it in its directory for context. An
-exchange
-              belongs to the task that owns the file with the exchange's last byte (owning.py)
+connections   every task reads all captures, and dissects its shard of the connections. For the names of topic
+              IDs it reads them twice, and skips most messages the first time
+files         a task reads a file, and the ``lookback`` files before it in its directory for context, also
+              for the names of topic IDs. An exchange belongs to the task that owns the file with the
+              exchange's last byte (owning.py)
 
 All three give the same rows, with exceptions for ``files``. A connection that is in several concurrent
 captures is counted for each. A task whose look-back does not reach the start of a connection gives it another
@@ -15,25 +16,24 @@ orphan.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.capture import stores
-from kdissect.capture.inputs import captures
-from kdissect.capture.reader import open_capture
+from kdissect.capture.inputs import NOTHING, candidates
+from kdissect.capture.reader import first_time_ns, open_capture
 from kdissect.errors import CaptureError, UsageError
-from kdissect.exchanges.learned import LearnedFacts
 from kdissect.limits import MIB
 from kdissect.net.tcp import Shard, cores
-from kdissect.options import WHOLE
-from kdissect.pipeline import learned_from
 from kdissect.spark.options import AUTO, CONNECTIONS, FILES, NONE
 from kdissect.tls.keylog import read_key_logs, searchable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
+    from kdissect.capture.inputs import Candidate
     from kdissect.limits import Limits
     from kdissect.options import Options
     from kdissect.spark.options import SourceOptions
@@ -49,7 +49,8 @@ PART_BYTES = 128 * MIB
 _MOST_PARTS = 64
 """Default maximum of tasks with ``connections``: each reads all captures."""
 
-_BY_FILE = frozenset({"exchanges", "records", "partitions", "groups", "anomalies", "captures"})
+_OPEN_FILES = 16
+_BY_FILE = frozenset({"exchanges", "records", "partitions", "groups", "topic_ids", "anomalies", "captures"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,21 +58,20 @@ class Part:
     """What a task reads.
 
     Attributes:
-        paths: the captures to read, in order of time.
+        paths: the captures to read, in order of time; empty: all of the query.
         own: those whose exchanges belong to the task; empty: all of them.
         lost: those that no later task reads.
         begins: whether no capture precedes ``paths``.
         all_begin: whether ``begins`` is true for all parts.
         is_last: whether no capture follows ``paths``.
         shard: the connections to dissect; None: all.
-        first_ns: time of the first packet of all parts; None: there is none.
-        learned: facts learned from all captures; None: the task learns from the captures it reads.
-        key_log: secrets of TLS sessions; None: the task uses those that its captures have inside.
+        first_ns: time of the first packet of all parts; None: that of ``paths``.
+        key_log: secrets of TLS sessions, besides those inside captures; None: there are none.
         firsts_ns: time of the first packet of each own file, to detect that the file has been replaced; empty
             if that cannot happen.
     """
 
-    paths: tuple[str, ...]
+    paths: tuple[str, ...] = ()
     own: tuple[str, ...] = ()
     lost: frozenset[str] = frozenset()
     begins: bool = True
@@ -79,7 +79,6 @@ class Part:
     is_last: bool = True
     shard: Shard | None = None
     first_ns: int | None = None
-    learned: LearnedFacts | None = None
     key_log: KeyLog | None = None
     firsts_ns: tuple[int, ...] = ()
 
@@ -94,56 +93,74 @@ def key_log_of(options: Options, paths: Sequence[str]) -> KeyLog | None:
     return read_key_logs(options.key_logs, searchable(paths)) if options.key_logs else None
 
 
-def plan(options: SourceOptions, shown: Sequence[str]) -> list[Part]:
-    """Divide the work among tasks.
+class Captures(NamedTuple):
+    """The captures of a query, which only tasks open.
 
-    Args:
-        options: the options of the data source.
-        shown: names of the selected columns.
+    Attributes:
+        files: names, and what is known of the files.
+        bytes: their total size.
+        key_log: secrets of TLS sessions; None: only captures have some.
+    """
+
+    files: dict[str, Candidate]
+    bytes: int
+    key_log: KeyLog | None
+
+
+def find(options: SourceOptions) -> Captures:
+    """List the captures.
 
     Raises:
-        UsageError: the table cannot be divided as the options require.
-        CaptureError: none of the captures, or a key log, can be read.
+        UsageError: there is no path, or a glob matches nothing.
+        CaptureError: there is no file, or a key log cannot be read.
     """
     if not options.paths:
         raise UsageError('no path given; use spark.read.format("kdissect").load("captures/")')
-    paths = tuple(filter(options.selects, captures(options.paths)))
-    if not paths:
-        raise CaptureError("no file matches pathGlobFilter, modifiedAfter and modifiedBefore")
-    key_log = key_log_of(options, paths)
-    return [replace(part, key_log=key_log) for part in _parts(options, shown, paths, key_log)]
+    files, size = selected(candidates(options.paths), options), 0
+    for name, candidate in files.items():
+        with suppress(OSError):  # reported when it is opened
+            size += (candidate.status or stores.status(name)).size or 0
+    return Captures(files, size, key_log_of(options, ()))
 
 
-def _parts(
-    options: SourceOptions, shown: Sequence[str], paths: Sequence[str], key_log: KeyLog | None
-) -> list[Part]:
-    timed = _in_order(paths, options.limits)
-    first_ns = min((time_ns for time_ns, _ in timed), default=None)
-    size = sum(stores.size(path) or 0 for path in paths)
+def selected(files: dict[str, Candidate], options: SourceOptions) -> dict[str, Candidate]:
+    """The files that the options select.
+
+    Raises:
+        CaptureError: there are none.
+    """
+    chosen = {name: each for name, each in files.items() if options.selects(name, each.status)}
+    if not chosen:
+        raise CaptureError(
+            "no file matches pathGlobFilter, modifiedAfter and modifiedBefore"
+            if files
+            else f"{', '.join(options.paths)}: {NOTHING}"
+        )
+    return chosen
+
+
+def plan(options: SourceOptions, captures: Captures) -> list[Part]:
+    """Divide the work among tasks. Only with ``files``, and a look-back, are files opened, to order them.
+
+    Raises:
+        UsageError: the table cannot be divided as the options require.
+        CaptureError: none of the captures can be read.
+    """
     # All tasks share the driver's cores on a single machine; on a cluster that number is meaningless.
-    count = options.parts or max(cores(), min(-(-size // PART_BYTES), _MOST_PARTS))
-    split = _split(options, size, count)
-    if options.table == "captures" and split != NONE:
-        return [Part((path,)) for path in paths]
+    count = options.parts or max(cores(), min(-(-captures.bytes // PART_BYTES), _MOST_PARTS))
+    split = _split(options, captures.bytes, count)
     if split == NONE:
-        return [Part(tuple(paths), first_ns=first_ns)]
-    needs_facts = options.names == WHOLE or options.end_to_end or options.needs_names(shown)
-    learned = LearnedFacts(options.limits)
-    if needs_facts:
-        learned = learned_from(paths, replace(options, pcapng_files=searchable(paths)), key_log=key_log)
+        return [Part()]
+    if options.table == "captures":
+        return [Part((path,)) for path in captures.files]
     if split == CONNECTIONS:
-        return [
-            Part(tuple(paths), shard=Shard(number, count), first_ns=first_ns, learned=learned)
-            for number in range(count)
-        ]
-    folders: dict[Path, list[str]] = {}
+        return [Part(shard=Shard(number, count)) for number in range(count)]
+    timed = _in_order(captures.files, options.limits)
+    folders: dict[str, list[str]] = {}
     for _, path in timed:
-        folders.setdefault(Path(path).parent, []).append(path)
-    return [
-        part
-        for own in folders.values()
-        for part in by_files(own, options, first_ns=first_ns, learned=learned)
-    ]
+        folders.setdefault(path.rpartition("/")[0], []).append(path)
+    first_ns = timed[0][0] if timed else None
+    return [part for own in folders.values() for part in by_files(own, options, first_ns=first_ns)]
 
 
 def by_files(
@@ -155,7 +172,6 @@ def by_files(
     after: int = 0,
     ends: bool = True,
     first_ns: int | None = None,
-    learned: LearnedFacts | None = None,
 ) -> list[Part]:
     """A part for each file, or for every ``files_per_task`` files.
 
@@ -167,7 +183,6 @@ def by_files(
         after: number of files following ``paths`` that were read before, so no task has them as look-back.
         ends: whether the captures end with the last of the files.
         first_ns: see ``Part``.
-        learned: see ``Part``.
 
     Raises:
         UsageError: the table cannot be read file by file.
@@ -193,31 +208,34 @@ def by_files(
                 all_begin=all_begin,
                 is_last=ends and end == len(paths),
                 first_ns=first_ns,
-                learned=learned,
             )
         )
     return parts
 
 
-def first_time_ns(path: str, limits: Limits) -> int | None:
-    """Time of a file's first packet; None if it has none."""
-    try:
-        with open_capture(path, limits=limits) as capture:
-            first = next(iter(capture), None)
-    except CaptureError:
-        return None
-    return None if first is None else first.time_ns
+def first_times_ns(paths: Collection[str], limits: Limits) -> Iterator[int | None]:
+    """Time of each file's first packet; None if it has none, or cannot be read."""
+
+    def first_ns(path: str) -> int | None:
+        try:
+            return first_time_ns(path, limits)
+        except CaptureError:
+            return None
+
+    with ThreadPoolExecutor(_OPEN_FILES) as pool:  # because of stores
+        yield from pool.map(first_ns, paths)
 
 
-def _in_order(paths: Sequence[str], limits: Limits) -> list[tuple[int, str]]:
+def _in_order(files: Mapping[str, Candidate], limits: Limits) -> list[tuple[int, str]]:
     """The files that have packets, in order of their first packets' time.
 
     Raises:
         CaptureError: none of them can be read.
     """
-    timed = [(time_ns, path) for path in paths if (time_ns := first_time_ns(path, limits)) is not None]
+    times_ns = zip(first_times_ns(files, limits), files, strict=True)
+    timed = [(time_ns, path) for time_ns, path in times_ns if time_ns is not None]
     if not timed:
-        with open_capture(*paths, limits=limits) as capture:  # raises the reason
+        with open_capture(*files, limits=limits) as capture:  # raises the reason
             next(iter(capture), None)
     return sorted(timed)
 

@@ -11,14 +11,13 @@ Holds a window of the file; reading a range holds what reading a file holds.
 
 from __future__ import annotations
 
-from contextlib import closing
 from socket import gethostname
 from typing import TYPE_CHECKING, NamedTuple, cast
 from zlib import crc32
 
 from kdissect.capture import compression, pcap, pcapng, stores
 from kdissect.capture.pcapng import ENHANCED_PACKET, HEAD_BYTES, Section
-from kdissect.capture.reader import packets_of
+from kdissect.capture.reader import first_time_ns, packets_of
 from kdissect.capture.source import BLOCK_BYTES, FILE_BLOCK_BYTES, Source
 from kdissect.capture.stores import Status
 from kdissect.capture.window import Window
@@ -38,7 +37,6 @@ FIRST_BYTES = 4 * KIB
 MOST_HEAD_BYTES = 64 * KIB
 """Most bytes of headers in each range: a file with more interfaces than fit is not divided further."""
 
-_GLANCE_BYTES = 4 * KIB
 _MAGIC_BYTES = 4
 
 
@@ -179,7 +177,9 @@ def examine(name: str, limits: Limits, size: int) -> FileRanges:
     try:
         source = Source(name, limits)
         status = status if source.size is None else stores.status(name)
-        start_ns, fingerprint = _first_ns(source), Fingerprint.of(name)
+        if source.size is None:
+            raise CaptureError(f"{name} is not a regular file, so tasks cannot read it")
+        start_ns, fingerprint = first_time_ns(name, limits), Fingerprint.of(name)
     except (CaptureError, OSError) as error:
         return FileRanges(name, status, fault=str(error), source=source)
     ranges = list(_divided(name, limits, size))
@@ -280,15 +280,6 @@ class _Marking(Window):
         is_there = super().more(pos, need)
         self.mark = self.start if need >= HEAD_BYTES else None
         return is_there
-
-
-def _first_ns(file: Source) -> int | None:
-    """Time of a file's first packet; None if it has none."""
-    if file.size is None:
-        raise CaptureError(f"{file.name} is not a regular file, so tasks cannot read it")
-    with closing(packets_of(Source(file.name, file.limits, block_bytes=_GLANCE_BYTES))) as packets:
-        first = next(packets, None)
-    return None if first is None else first.time_ns
 
 
 def _divided(name: str, limits: Limits, size: int) -> Iterator[Range]:

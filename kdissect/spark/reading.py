@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from kdissect.capture.reader import Readable, open_capture
 from kdissect.capture.source import Source
 from kdissect.errors import CaptureError
+from kdissect.exchanges.learned import LearnedFacts
 from kdissect.options import WHOLE
 from kdissect.pipeline import Dissection, learned_from
 from kdissect.query.records import records_of
@@ -21,7 +22,7 @@ from kdissect.tables.columns import filter_of
 from kdissect.tls.keylog import searchable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from kdissect.capture.reader import Capture
     from kdissect.model import Exchange, Packet
@@ -44,9 +45,13 @@ def read(
         row_filter: whether a row is included; None: all rows are.
     """
     options = replace(options, pcapng_files=searchable(part.paths))
-    if part.learned is None and options.names == WHOLE:
+    if part.key_log is not None:
+        part.key_log.add_captures(options.pcapng_files)
+    learned = None
+    if options.names == WHOLE or (part.shard is not None and options.needs_facts(columns)):
         learned = learned_from(part.paths, options, key_log=part.key_log)
-        part = replace(part, learned=learned)
+    elif part.shard is not None:
+        learned = LearnedFacts(options.limits)
     batches = TableBatches(
         (options.table,),
         {options.table: columns},
@@ -58,23 +63,29 @@ def read(
         every_connection=not options.is_filtered,
         row_filter=row_filter,
     )
-    for _, batch in (_of_own if part.own else _of_all)(part, options, batches):
+    settings = {"observer": batches.log, "learned": learned, "shard": part.shard, "key_log": part.key_log}
+    for _, batch in (_of_own if part.own else _of_all)(part, options, batches, settings):
         yield batch
 
 
-def _of_all(part: Part, options: SourceOptions, batches: TableBatches) -> Iterator[tuple[str, Any]]:
-    """The rows of all files of a part, whose packets are merged by time."""
+def _of_all(
+    part: Part, options: SourceOptions, batches: TableBatches, settings: Mapping[str, Any]
+) -> Iterator[tuple[str, Any]]:
+    """The rows of all files of a part, whose packets are merged by time.
+
+    Raises:
+        CaptureError: none of the files can be read.
+    """
     failures: list[str] = []
     try:
         with open_capture(*part.paths, limits=options.limits) as capture:
-            yield from _of_capture(capture, part, options, batches)
+            yield from _of_capture(capture, options, batches, settings)
             failures = [source.name for source in capture.sources if source.failed]
-    except (
-        CaptureError
-    ) as error:  # no capture of this part can be read; plan() raises if no capture at all can
+    except CaptureError as error:
+        if options.table != "captures":
+            raise
         with suppress(CaptureError):
-            sources = [Source(path, options.limits) for path in part.paths]
-            yield from batches.close(sources if options.table == "captures" else (), [str(error)])
+            yield from batches.close([Source(path, options.limits) for path in part.paths], [str(error)])
     _check_read(failures, options)
 
 
@@ -93,7 +104,7 @@ def _check_read(failures: Sequence[str], options: SourceOptions) -> None:
 
 
 def _of_capture(
-    capture: Capture, part: Part, options: SourceOptions, batches: TableBatches
+    capture: Capture, options: SourceOptions, batches: TableBatches, settings: Mapping[str, Any]
 ) -> Iterator[tuple[str, Any]]:
     if options.table == "captures":
         readable = Readable(capture)
@@ -101,41 +112,34 @@ def _of_capture(
             pass
     else:
         readable = Readable(capture.packet_blocks())
-        dissection = Dissection(readable, options, **_settings(part, batches))
-        yield from _selected(dissection, part, options, batches)
+        dissection = Dissection(readable, options, **settings)
+        yield from _selected(dissection, capture.first_ns, options, batches)
     fault = [] if readable.fault is None else [readable.fault]
     yield from batches.close(capture.sources, [*capture.warnings, *fault])
 
 
-def _of_own(part: Part, options: SourceOptions, batches: TableBatches) -> Iterator[tuple[str, Any]]:
+def _of_own(
+    part: Part, options: SourceOptions, batches: TableBatches, settings: Mapping[str, Any]
+) -> Iterator[tuple[str, Any]]:
     """The rows of the part's own files, read one after the other."""
     own = OwnExchanges(part, batches.log)
-    settings = {**_settings(part, batches), "observer": own}
-    dissection = Dissection(own.packets(options.limits), options, **settings)
-    yield from _selected(dissection.in_order(own.watch(dissection.steps())), part, options, batches, own)
+    dissection = Dissection(own.packets(options.limits), options, **{**settings, "observer": own})
+    exchanges = dissection.in_order(own.watch(dissection.steps()))
+    yield from _selected(exchanges, part.first_ns, options, batches, own)
     yield from batches.close()
     _check_read(own.failures, options)
 
 
-def _settings(part: Part, batches: TableBatches) -> dict[str, Any]:
-    return {
-        "observer": batches.log,
-        "learned": part.learned,
-        "shard": part.shard,
-        "key_log": part.key_log,
-    }
-
-
 def _selected(
     exchanges: Iterable[Exchange],
-    part: Part,
+    first_ns: int | None,
     options: SourceOptions,
     batches: TableBatches,
     own: OwnExchanges | None = None,
 ) -> Iterator[tuple[str, Any]]:
     criteria = filter_of(options)
-    if part.first_ns is not None:
-        criteria.begin(part.first_ns)
+    if first_ns is not None:
+        criteria.begin(first_ns)
     for exchange in exchanges:
         is_selected = (own is None or own.has(exchange)) and criteria.matches(exchange)
         yield from (batches.feed if is_selected else batches.skip)(exchange)

@@ -8,7 +8,7 @@ read while something may be writing it. Each file is read with those before it i
 exchange that is unfinished at the end of the newest complete file is reported with the file that completes
 it, or at the end of the ring (``includeLast``).
 
-Holds, on the driver, a row for each file, and unless ``names=lookback`` the facts learned from it.
+Holds, on the driver, a row for each file.
 """
 
 from __future__ import annotations
@@ -30,13 +30,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles, Sup
 
 from kdissect.capture import stores
 from kdissect.errors import CaptureError, UsageError
-from kdissect.exchanges.learned import LearnedFacts
 from kdissect.phrases import many
-from kdissect.pipeline import learned_from
-from kdissect.spark.options import LOOKBACK
-from kdissect.spark.planning import by_files, first_time_ns, key_log_of
+from kdissect.spark.planning import by_files, first_times_ns, key_log_of
 from kdissect.spark.reading import read
-from kdissect.tls.keylog import searchable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -47,7 +43,6 @@ if TYPE_CHECKING:
     from kdissect.limits import Limits
     from kdissect.spark.options import SourceOptions
     from kdissect.spark.planning import Part
-    from kdissect.tls.keylog import KeyLog
 
 
 Offset = dict[str, Any]
@@ -92,7 +87,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
         self._target: set[str] | None = None
         self._before: Sequence[RingFile] = ()  # the files at the last call of latestOffset
-        self._learned: dict[str, LearnedFacts] = {}
 
     def initialOffset(self) -> Offset:  # noqa: N802
         """The offset before the first file."""
@@ -163,9 +157,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 own = [file for file in own if file.id in new or file.first_ns > ended_ns]
             ends = end["ended"].get(ring) != ended_ns
             parts += self._parts(own, new, gone, ends=ends)
-        key_log = key_log_of(self._options, list({path: None for part in parts for path in part.paths}))
-        learned = self._learn(files, key_log) if new else None
-        return [InputPartition(replace(part, learned=learned, key_log=key_log)) for part in parts]
+        key_log = key_log_of(self._options, ())
+        return [InputPartition(replace(part, key_log=key_log)) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The record batches of a task.
@@ -177,7 +170,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if part is None:
             return
         for path, first_ns in zip(part.own, part.firsts_ns, strict=True):
-            if first_time_ns(path, self._options.limits) != first_ns:
+            if [*first_times_ns([path], self._options.limits)] != [first_ns]:
                 self._lose(f"{path}: removed or rewritten before it was read", _KEEP)
                 part = replace(
                     part,
@@ -278,22 +271,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 own_ns = tuple(firsts_ns[path] for path in part.own)
                 yield replace(part, first_ns=own_ns[0], firsts_ns=own_ns)
 
-    def _learn(self, files: Sequence[RingFile], key_log: KeyLog | None) -> LearnedFacts | None:
-        """Facts learned from all these files; None if each task learns from the files it reads."""
-        options = self._options
-        if options.names == LOOKBACK or not options.needs_names(self._columns):
-            return None
-        before, self._learned = self._learned, {}
-        merged = LearnedFacts(options.limits, options.names)
-        for file in files:
-            if file.id in before:
-                self._learned[file.id] = before[file.id]
-            else:
-                own = replace(options, pcapng_files=searchable((file.path,)))
-                self._learned[file.id] = learned_from((file.path,), own, key_log=key_log)
-            merged.merge(self._learned[file.id])
-        return merged
-
 
 def _known(offset: Offset, files: Sequence[RingFile]) -> Offset:
     """The offset in its current form. Those of older versions have only the last file: all files before it
@@ -375,7 +352,7 @@ class Ring:
         paths: Sequence[str],
         limits: Limits,
         pattern: re.Pattern[str] | None = None,
-        selects: Callable[[str], bool] | None = None,
+        selects: Callable[[str, Status], bool] | None = None,
         *,
         is_recursive: bool = False,
     ) -> None:
@@ -393,15 +370,17 @@ class Ring:
             CaptureError: a store cannot be reached.
         """
         by_start: dict[tuple[int, str], RingFile] = {}
-        before, self._known = self._known, {}
-        for path, status in sorted(self._candidates().items()):
-            if status.size is None or not (self._selects is None or self._selects(path)):
-                continue
-            cached = before.get(path)
-            if cached is None or cached[0] != status:
-                cached = status, first_time_ns(path, self._limits)
-            self._known[path] = cached
-            if (first_ns := cached[1]) is not None:
+        listed = {
+            path: status
+            for path, status in sorted(self._candidates().items())
+            if status.size is not None and (self._selects is None or self._selects(path, status))
+        }
+        self._known = {path: each for path, each in self._known.items() if each[0] == listed.get(path)}
+        new = [path for path in listed if path not in self._known]
+        for path, first_ns in zip(new, first_times_ns(new, self._limits), strict=True):
+            self._known[path] = listed[path], first_ns
+        for path, status in listed.items():
+            if (first_ns := self._known[path][1]) is not None and status.size is not None:
                 folder, name = os.path.split(_plain(path))
                 ring = os.path.join(folder, ring_of(name, self._pattern))  # noqa: PTH118
                 file = RingFile(first_ns, name, path, ring, status.modified_ns, status.size)

@@ -104,6 +104,13 @@ class KeyLog:
             elif not len(session_id) % 2:
                 self._add(self._by_session, unhexlify(session_id), (unhexlify(master),))
 
+    def add_captures(self, paths: Iterable[str]) -> None:
+        """Add the secrets inside pcapng files. A file that cannot be read has none."""
+        for path in paths:
+            with suppress(OSError):
+                for text in secrets_in(path):
+                    self.add(text)
+
     def _add(self, known: dict[bytes, tuple[bytes, ...]], key: bytes, entry: tuple[bytes, ...]) -> None:
         before = known.get(key, ())
         length = len(entry)
@@ -273,10 +280,7 @@ def _read(key_logs: _Files, captures: _Files) -> KeyLog:
     log = KeyLog()
     for path, _ in key_logs:
         _add_secrets(log, path)
-    for path, _ in captures:
-        with suppress(OSError):
-            for text in secrets_in(path):
-                log.add(text)
+    log.add_captures(path for path, _ in captures)
     return log
 
 

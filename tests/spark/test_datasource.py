@@ -77,8 +77,8 @@ def test_a_schema_with_other_columns_is_rejected() -> None:
 
 def test_filters_are_pushed_down_only_on_request() -> None:
     schema = StructType().add("api", "string")
-    assert type(source(pushdown="true").reader(schema)) is PushingReader
-    assert type(source(pushdown="false").reader(schema)) is Reader
+    assert type(source(path=str(SAMPLE), pushdown="true").reader(schema)) is PushingReader
+    assert type(source(path=str(SAMPLE), pushdown="false").reader(schema)) is Reader
 
 
 def test_an_unknown_option_is_reported_with_the_known_ones() -> None:

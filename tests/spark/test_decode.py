@@ -123,7 +123,7 @@ def test_arguments_are_checked_first(tmp_path: Path) -> None:
     with pytest.raises(CaptureError, match="no such file"):
         decode(workers, [str(tmp_path / "missing")], parquet(tmp_path))
     (tmp_path / "notes.txt").write_text("no capture")
-    with pytest.raises(CaptureError, match="no capture files in this directory"):
+    with pytest.raises(CaptureError, match=r"no capture among 1 file; the first is .*notes.txt"):
         decode(workers, [str(tmp_path)], parquet(tmp_path / "out"))
     done = decode(workers, [name, str(tmp_path / "notes.txt")], parquet(tmp_path / "out"))
     assert [warning.split(": ")[1][:8] for warning in done.warnings] == ["neither "]

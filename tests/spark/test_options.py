@@ -31,7 +31,7 @@ def test_every_option_takes_a_value() -> None:
         "since": "2026-11-20", "until": "2026-11-23", "connection": "ab", "where": "latency_us > 5",
         "ports": "9092,9192", "decodeAs": "9093", "showSecrets": "True", "limits": "connections=5,notices=7",
         "split": "files", "parts": "3", "lookback": "0", "filesPerTask": "2", "batchRows": "10",
-        "batchBytes": "1MiB", "pushdown": "true", "names": "ring", "maxFilesPerTrigger": "4",
+        "batchBytes": "1MiB", "pushdown": "true", "names": "window", "maxFilesPerTrigger": "4",
         "includeLast": "true", "failOnDataLoss": "false", "ring": "^[a-z]+", "maxFileAge": "2d",
         "tlsKeylog": "keys.log", "pathGlobFilter": "*.{gz,zst}", "recursiveFileLookup": "true",
         "modifiedAfter": "2026-11-21T09:05:00", "modifiedBefore": "2026-11-22",
@@ -96,8 +96,8 @@ def test_files_may_be_named_as_addresses() -> None:
     assert parse({"path": "s3a://bucket/*.pcap"}).paths == ("s3://bucket/*.pcap",)
 
 
-def test_names_of_topics_are_needed_if_shown_or_filtered_by() -> None:
-    assert parse({}).needs_names(["api", "topics"])
-    assert not parse({}).needs_names(["api", "request"])
-    assert parse({"topic": "orders"}).needs_names(["api"])
-    assert not parse({"api": "Fetch"}).needs_names(["api"])
+def test_facts_of_other_connections_are_needed_if_shown_or_filtered_by() -> None:
+    assert parse({}).needs_facts(["api", "topics"])
+    assert not parse({}).needs_facts(["api", "request"])
+    assert parse({"topic": "orders"}).needs_facts(["api"])
+    assert not parse({"api": "Fetch"}).needs_facts(["api"])

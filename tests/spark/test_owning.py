@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kdissect.spark.batches import columns_of
+from kdissect.spark.datasource import Reader
 from kdissect.spark.options import FILES, parse
-from kdissect.spark.planning import plan
-from kdissect.spark.reading import read
 from samples.golden import ROOT, captures, name_of
 from tests.damage import DAMAGES
 from tests.frames import heartbeat_answers, heartbeats
@@ -108,8 +107,9 @@ def test_bytes_that_come_in_the_next_file_complete_it_there(tmp_path: Path) -> N
     assert answered_rows(tmp_path).total() == 9
     assert answered_rows(tmp_path, split=FILES) == answered_rows(tmp_path)
     parsed = parse({"path": str(tmp_path), "split": FILES, "kind": "answered"})
-    parts = plan(parsed, ["number"])
-    assert [sum(batch.num_rows for batch in read(part, parsed, ["number"])) for part in parts] == [2, 2, 3, 2]
+    reader = Reader(parsed, ["number"])
+    counts = [sum(batch.num_rows for batch in reader.read(part)) for part in reader.partitions()]
+    assert counts == [2, 2, 3, 2]
 
 
 def answered_rows(folder: Path, **options: str) -> Counter[str]:

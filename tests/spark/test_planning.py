@@ -5,17 +5,23 @@ from pathlib import Path
 
 import pytest
 
+from kdissect.capture import stores
 from kdissect.errors import CaptureError, UsageError
 from kdissect.limits import DEFAULT
 from kdissect.net.tcp import Shard
-from kdissect.spark import planning
-from kdissect.spark.options import parse
-from kdissect.spark.planning import by_files, first_time_ns, plan
+from kdissect.spark import planning, reading
+from kdissect.spark.options import SourceOptions, parse
+from kdissect.spark.planning import Part, by_files, find, first_times_ns, plan
 from kdissect.spark.stream import Ring, StreamReader
 from samples.golden import ROOT
 from tests.rings import packets_of, pieces
+from tests.sources import batches
 
 SAMPLE = ROOT / "samples" / "quickstart.pcap"
+
+
+def planned(options: SourceOptions) -> list[Part]:
+    return plan(options, find(options))
 
 
 @pytest.fixture
@@ -24,21 +30,18 @@ def ring(tmp_path: Path) -> list[str]:
 
 
 def test_small_captures_are_read_by_one_task(ring: list[str], tmp_path: Path) -> None:
-    (part,) = plan(parse({"path": str(tmp_path)}), ["api"])
-    assert part.paths == tuple(ring)
-    assert (part.own, part.shard, part.learned) == ((), None, None)
-    assert part.first_ns == packets_of(SAMPLE)[0].time_ns
+    assert planned(parse({"path": str(tmp_path)})) == [Part()]
+    assert list(find(parse({"path": str(tmp_path)})).files) == ring
 
 
 def test_large_captures_are_divided_by_connections(
     ring: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(planning, "ALONE_BYTES", 100)
-    parts = plan(parse({"path": str(tmp_path), "parts": "3"}), ["topics"])
+    parts = planned(parse({"path": str(tmp_path), "parts": "3"}))
     assert [part.shard for part in parts] == [Shard(0, 3), Shard(1, 3), Shard(2, 3)]
-    assert all(part.paths == tuple(ring) and part.learned for part in parts)
-    assert len(plan(parse({"path": str(tmp_path), "table": "topic_ids"}), ["topic"])) == 1
-    captures = plan(parse({"path": str(tmp_path), "table": "captures"}), ["capture"])
+    assert len(planned(parse({"path": str(tmp_path), "table": "topic_ids"}))) == 1
+    captures = planned(parse({"path": str(tmp_path), "table": "captures"}))
     assert [part.paths for part in captures] == [(path,) for path in ring]
 
 
@@ -51,15 +54,26 @@ def test_how_many_tasks_there_are_depends_on_the_size_of_the_captures(
     monkeypatch.setattr(planning, "cores", lambda: 1)
     for part_bytes, count in ((size, 1), (size // 3 + 1, 3), (1, 64)):
         monkeypatch.setattr(planning, "PART_BYTES", part_bytes)
-        assert len(plan(parsed, ["api"])) == count
+        assert len(planned(parsed)) == count
     monkeypatch.setattr(planning, "cores", lambda: 100)
-    assert len(plan(parsed, ["api"])) == 100
+    assert len(planned(parsed)) == 100
 
 
-def test_names_are_learned_only_if_needed(ring: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(planning, "learned_from")
-    parts = plan(parse({"path": ring[0], "split": "connections", "parts": "2"}), ["api", "latency_us"])
-    assert [part.learned and part.learned.topics for part in parts] == [{}, {}]
+def test_names_are_learned_by_tasks_only_if_needed(ring: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    options = parse({"path": ring[0], "split": "connections", "parts": "2", "names": "window"})
+    assert list(batches(options, ["api", "latency_us"]))
+    monkeypatch.delattr(reading, "learned_from")
+    assert list(batches(options, ["api", "latency_us"]))
+    with pytest.raises(NameError, match="learned_from"):
+        list(batches(options, ["topics"]))
+
+
+def test_planning_opens_no_file(ring: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(stores, "open_file")
+    monkeypatch.setattr("builtins.open", None)
+    assert len(planned(parse({"path": str(tmp_path)}))) == 1
+    assert len(planned(parse({"path": str(tmp_path), "split": "connections", "parts": "3"}))) == 3
+    assert len(planned(parse({"path": str(tmp_path), "table": "captures", "split": "files"}))) == 4
 
 
 def test_a_file_is_read_with_those_before_it() -> None:
@@ -89,32 +103,31 @@ def test_files_are_in_order_of_time_whatever_their_names(ring: list[str], tmp_pa
     (tmp_path / "ring-000.pcapng").rename(tmp_path / "z.pcapng")
     (tmp_path / "empty").touch()
     (tmp_path / "notes.txt").write_text("no capture")
-    parts = plan(parse({"path": str(tmp_path), "split": "files"}), ["api"])
+    parts = planned(parse({"path": str(tmp_path), "split": "files"}))
     assert [part.own for part in parts] == [(path,) for path in (str(tmp_path / "z.pcapng"), *ring[1:])]
 
 
 def test_invalid_arguments_are_reported(ring: list[str], tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no path given; use"):
-        plan(parse({}), ["api"])
-    with pytest.raises(CaptureError, match="no such file"):
-        plan(parse({"path": str(tmp_path / "none.pcap")}), ["api"])
+        planned(parse({}))
     (tmp_path / "text.pcap").write_text("no capture at all")
-    with pytest.raises(CaptureError, match="neither pcap nor pcapng"):
-        plan(parse({"path": str(tmp_path / "text.pcap")}), ["api"])
-    for table in ("connections", "topic_ids"):
-        with pytest.raises(UsageError, match=f"{table} covers all files together"):
-            plan(parse({"path": ring[0], "split": "files", "table": table}), ["connection"])
+    for split in ("none", "connections", "files"):
+        with pytest.raises(CaptureError, match="no such file"):
+            list(batches(parse({"path": str(tmp_path / "none.pcap"), "split": split}), ["api"]))
+        with pytest.raises(CaptureError, match="neither pcap nor pcapng"):
+            list(batches(parse({"path": str(tmp_path / "text.pcap"), "split": split}), ["api"]))
+    with pytest.raises(UsageError, match="connections covers all files together"):
+        planned(parse({"path": ring[0], "split": "files", "table": "connections"}))
 
 
 def test_the_time_of_a_first_packet(ring: list[str], tmp_path: Path) -> None:
-    limits = parse({}).limits
-    assert first_time_ns(ring[0], limits) == packets_of(SAMPLE)[0].time_ns
-    assert first_time_ns(str(tmp_path / "none"), limits) is None
+    times_ns = first_times_ns([ring[0], str(tmp_path / "none")], parse({}).limits)
+    assert list(times_ns) == [packets_of(SAMPLE)[0].time_ns, None]
 
 
 def test_files_follow_each_other_within_a_folder(tmp_path: Path) -> None:
     files = [path for name in ("a", "b") for path in pieces(packets_of(SAMPLE), tmp_path / name, 2)]
-    parts = plan(parse({"path": str(tmp_path), "split": "files"}), ["api"])
+    parts = planned(parse({"path": str(tmp_path), "split": "files"}))
     a1, a2, b1, b2 = map(str, files)
     assert sorted((part.paths, part.is_last) for part in parts) == [
         ((a1,), False), ((a1, a2), True), ((b1,), False), ((b1, b2), True),
@@ -129,8 +142,7 @@ def test_files_are_selected_as_by_other_sources(tmp_path: Path) -> None:
         os.utime(tmp_path / name, (second, second))
 
     def selected(**options: str) -> set[str]:
-        (part,) = plan(parse({"path": str(tmp_path), **options}), ["api"])
-        return {Path(path).name for path in part.paths}
+        return {Path(path).name for path in find(parse({"path": str(tmp_path), **options})).files}
 
     assert selected() == {"a.pcap", "b.pcap", "c.pcapng", "d.txt"}
     assert selected(recursiveFileLookup="true") == selected()

@@ -11,13 +11,13 @@ from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql.datasource import EqualTo
 
 from kdissect.capture import stores
 from kdissect.errors import CaptureError
 from kdissect.options import WHOLE, WINDOW
+from kdissect.spark.datasource import PushingReader
 from kdissect.spark.options import FILES, parse
-from kdissect.spark.planning import plan
-from kdissect.spark.reading import read
 from kdissect.tables.rows import TABLES
 from samples.golden import ROOT, captures, name_of
 from tests.damage import DAMAGES
@@ -25,7 +25,7 @@ from tests.exports import as_json, export_capture, json_rows
 from tests.growing import KINDS, packets
 from tests.late import late, late_packets
 from tests.rings import packets_of, pieces, write
-from tests.sources import BY_FILE, rows
+from tests.sources import BY_FILE, batches, rows
 from tests.spark.test_parts import Failing
 
 if TYPE_CHECKING:
@@ -51,7 +51,8 @@ def test_so_has_one_whose_names_are_learned_late(names: str, tmp_path: Path) -> 
     pieces(late_packets(), tmp_path / "ring", 5)
     (tmp_path / "one").mkdir()
     late(tmp_path / "one" / "all.pcapng")
-    _are_the_same(tmp_path, ["exchanges", "records", "topic_ids"], names=names)
+    for table in ("exchanges", "records", "topic_ids"):
+        _are_the_same_without_files(tmp_path, table, names=names)
     topics = {
         str(row.split("'topic': ")[1]).split(",")[0] for row in rows(tmp_path / "one", "records", names=names)
     }
@@ -77,15 +78,20 @@ def test_so_has_what_is_left_of_one(damage: str, tmp_path: Path) -> None:
     _are_the_same(tmp_path, ["exchanges", "anomalies"])
 
 
-def _are_the_same(folder: Path, tables: list[str], **options: str) -> None:
+def _are_the_same(folder: Path, tables: list[str]) -> None:
     for table in tables:
-        expected = rows(folder / "one", table, **options)
-        assert rows(folder / "ring", table, split="none", **options) == expected
-        assert rows(folder / "ring", table, split="connections", parts="3", **options) == expected
+        expected = _are_the_same_without_files(folder, table)
         if table in BY_FILE:
-            files = {"split": FILES, "lookback": "20", **options}
+            files = {"split": FILES, "lookback": "20"}
             assert rows(folder / "ring", table, **files) == expected
             assert rows(folder / "ring", table, filesPerTask="3", **files) == expected
+
+
+def _are_the_same_without_files(folder: Path, table: str, **options: str) -> Counter[str]:
+    expected = rows(folder / "one", table, **options)
+    assert rows(folder / "ring", table, split="none", **options) == expected
+    assert rows(folder / "ring", table, split="connections", parts="3", **options) == expected
+    return expected
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=name_of)
@@ -95,8 +101,7 @@ def test_every_table_has_the_rows_of_an_export(sample: Path, tmp_path: Path) -> 
     for name, table in TABLES.items():
         types = {column.name: column.type for column in table.binary_columns}
         parsed = replace(parse({"path": str(path), "table": name}), end_to_end=name == "records")
-        (part,) = plan(parsed, list(types))
-        values = [row for batch in read(part, parsed, list(types)) for row in batch.to_pylist()]
+        values = [row for batch in batches(parsed, list(types)) for row in batch.to_pylist()]
         shown = [{key: as_json(value, types[key], key, row) for key, value in row.items()} for row in values]
         assert shown == json_rows(tmp_path / "none" / name), name
 
@@ -131,28 +136,26 @@ def test_a_file_that_is_no_capture_costs_nothing_of_the_others(tmp_path: Path) -
 
 def test_rows_come_in_batches() -> None:
     parsed = parse({"path": str(ROOT / "samples" / "quickstart.pcap"), "batchRows": "10"})
-    (part,) = plan(parsed, ["api"])
-    sizes = [batch.num_rows for batch in read(part, parsed, ["api"])]
+    sizes = [batch.num_rows for batch in batches(parsed, ["api"])]
     assert sizes == [10] * 7 + [5]
 
 
 def test_rows_are_filtered() -> None:
     parsed = parse({"path": str(ROOT / "samples" / "quickstart.pcap")})
-    (part,) = plan(parsed, ["api"])
-    batches = read(part, parsed, ["api"], lambda row: row.api == "Fetch")
-    assert {api for batch in batches for api in batch["api"].to_pylist()} == {"Fetch"}
+    reader = PushingReader(parsed, ["api"])
+    assert not list(reader.pushFilters([EqualTo(("api",), "Fetch")]))
+    (part,) = reader.partitions()
+    assert {api for batch in reader.read(part) for api in batch["api"].to_pylist()} == {"Fetch"}
 
 
 MEASURE = """
 import sys
 from kdissect.spark.options import parse
-from kdissect.spark.planning import plan
-from kdissect.spark.reading import read
 from tests.peak import peak_kib
+from tests.sources import batches
 options = parse({"path": sys.argv[1], "batchRows": "1000"})
 columns = ["time", "request", "response", "topics"]
-batches = (batch for part in plan(options, columns) for batch in read(part, options, columns))
-print(sum(batch.num_rows for batch in batches), peak_kib())
+print(sum(batch.num_rows for batch in batches(options, columns)), peak_kib())
 """
 
 

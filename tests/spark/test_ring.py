@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kdissect.limits import DEFAULT
-from kdissect.spark import stream
+from kdissect.spark import planning
 from kdissect.spark.stream import Ring, being_written, ring_of
 from samples.golden import ROOT
 from tests.rings import packets_of, pieces
@@ -124,5 +124,5 @@ def test_a_file_is_read_again_only_when_it_has_changed(
     pieces(PACKETS, tmp_path, 3)
     looked = Ring([str(tmp_path)], DEFAULT)
     before = looked.files()
-    monkeypatch.delattr(stream, "first_time_ns")
+    monkeypatch.delattr(planning, "first_time_ns")
     assert looked.files() == before

@@ -395,18 +395,24 @@ def test_with_available_now_the_newest_file_can_be_the_end(tmp_path: Path, most:
     assert any("unanswered" in each for each in counted)
 
 
-def test_names_of_topics_can_be_those_of_all_files_that_are_there(tmp_path: Path) -> None:
+def test_names_of_topics_are_those_of_the_files_that_a_task_reads(tmp_path: Path) -> None:
     packets = packets_of(ROOT / "samples" / "kafka-4-transactions.pcap")
     pieces(packets, tmp_path, 12)
-    named = {}
-    for names_of in ("lookback", "ring"):
-        source = StreamReader(parse({"path": str(tmp_path), "lookback": "0", "names": names_of}), ["topics"])
+
+    def values(table: str, column: str, lookback: str) -> list[Any]:
+        options = parse({"path": str(tmp_path), "lookback": lookback, "table": table}).for_stream
+        source = StreamReader(options, [column])
         start = source.initialOffset()
         parts = source.partitions(start, source.latestOffset(start, ALL))
-        batches = [batch for part in parts for batch in source.read(part)]
-        topics = [name for batch in batches for row in batch["topics"].to_pylist() for name in row]
-        named[names_of] = sum(len(name) < len("AAAAAAAAAAAAAAAAAAAAAA") for name in topics)
-    assert named["lookback"] < named["ring"] == len(topics)
+        return [value for part in parts for batch in source.read(part) for value in batch[column].to_pylist()]
+
+    ids = set(values("topic_ids", "topic_id", "0"))
+    topics = {
+        lookback: [name for names in values("exchanges", "topics", lookback) for name in names]
+        for lookback in ("0", "99")
+    }
+    unnamed = {lookback: sum(name in ids for name in names) for lookback, names in topics.items()}
+    assert unnamed["0"] > unnamed["99"] == 0
 
 
 def test_invalid_streams_are_rejected() -> None:
