@@ -161,10 +161,10 @@ def _in_store(url: str) -> list[tuple[str, Candidate]]:
 
 
 def without_braces(pattern: str) -> Iterator[str]:
-    """``{a,b}*`` -> ``a*``, ``b*``."""
+    """``{a,b}*`` -> ``a*``, ``b*``; and ``[^a]``, which Python's globs do not have, -> ``[!a]``."""
     braces = _BRACES.search(pattern)
     if braces is None:
-        yield pattern
+        yield pattern.replace("[^", "[!")
         return
     for each in braces[1].split(","):
         yield from without_braces(pattern[: braces.start()] + each + pattern[braces.end() :])

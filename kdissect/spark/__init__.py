@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from kdissect.spark.dataframes import Frames
 
@@ -27,7 +27,12 @@ def register(spark: SparkSession) -> None:
 
 
 def frames(
-    spark: SparkSession, captures: str | Sequence[str], tables: Sequence[str] | None = None, **options: Any
+    spark: SparkSession,
+    captures: str | Sequence[str],
+    tables: Sequence[str] | None = None,
+    *,
+    variant: bool = False,
+    **options: Any,
 ) -> Frames:
     """Decode captures once, to a data frame for each table. Spark shuffles packets by connection, keeps the
     rows on the disks of its workers until ``unpersist()``, and writes the frames like any others.
@@ -36,6 +41,7 @@ def frames(
         spark: session of any kind; ``register`` it first.
         captures: names of files and directories, and globs; paths or URLs that all workers can read.
         tables: their names; None: all except ``records``.
+        variant: whether the bodies in ``exchanges`` are VARIANT instead of JSON as text. Needs Spark 4.
         options: those of the data source: ``api="Fetch"``, ``bodies="none"``. ``parts`` is the number of
             partitions, by default one for each 128 MB of captures, but at least two for each core.
 
@@ -46,4 +52,24 @@ def frames(
     from kdissect.spark import dataframes
     from kdissect.tables.rows import DEFAULT_TABLES
 
-    return dataframes.frames(spark, captures, tables or DEFAULT_TABLES, **options)
+    return dataframes.frames(spark, captures, tables or DEFAULT_TABLES, variant=variant, **options)
+
+
+def stream_connections(exchanges: DataFrame, idle: str = "10 minutes") -> DataFrame:
+    """Derive connections from exchanges, for streams, which cannot read the table ``connections``.
+
+    A connection ends when it has had no exchange for the time ``idle``. A stream writes its row (output mode
+    ``append``) after twice that time, as measured by the times of exchanges. Exchanges that come later than
+    that are dropped, and counted in the progress of the query.
+
+    Args:
+        exchanges: from the data source, with all columns.
+        idle: an interval as Spark writes it.
+
+    Returns:
+        Those columns of ``connections`` that follow from exchanges. ``time`` is that of the first exchange,
+        ``last_time`` that of the last request or response.
+    """
+    from kdissect.spark import dataframes
+
+    return dataframes.stream_connections(exchanges, idle)

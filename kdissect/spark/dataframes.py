@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from kdissect.capture.inputs import candidates
 from kdissect.errors import CaptureError, UsageError
+from kdissect.model import ANSWERED, ORPHAN, UNACKNOWLEDGED, UNANSWERED
 from kdissect.options import PARQUET, ExportOptions
 from kdissect.query.records import records_of
 from kdissect.spark import parts
@@ -31,15 +32,18 @@ from kdissect.spark.planning import key_log_of, selected
 from kdissect.spark.ranges import RANGE_BYTES
 from kdissect.stats.connection_log import ConnectionLog
 from kdissect.tables import spark_schema
+from kdissect.tables.exchanges import BODIES
 from kdissect.tables.export import CAPTURES, TOPIC_IDS, ExportJob
 from kdissect.tables.rows import RECORDS, TableRows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from kdissect.spark.parts import ReadResult
+
+EXCHANGES = "exchanges"
 
 _NOT_HERE = (
     "table", "split", "lookback", "filesPerTask", "pushdown", "maxFilesPerTrigger", "ring", "maxFileAge",
@@ -76,6 +80,7 @@ def frames(
     captures: str | Sequence[str],
     tables: Sequence[str],
     *,
+    variant: bool = False,
     range_bytes: int = RANGE_BYTES,
     **options: Any,
 ) -> Frames:
@@ -112,7 +117,15 @@ def frames(
             columns = StructType.fromJson(spark_schema.struct_type(parts.packed_columns(job, name)))
             frame = packed.where(packed.name == name).mapInArrow(parts.unpack, columns)
             result[name] = _first_of_pairs(frame, schema) if name == TOPIC_IDS else frame
+            if variant and name == EXCHANGES:
+                result[name] = frame.select(*(_as_variant(field) for field in columns))
         return result
+
+
+def _as_variant(field: StructField) -> Column:
+    if field.name not in BODIES:
+        return F.col(field.name)
+    return F.parse_json(field.name).alias(field.name, metadata=field.metadata)
 
 
 def _captures(job: ExportJob, read: ReadResult) -> pa.Table:
@@ -123,6 +136,33 @@ def _captures(job: ExportJob, read: ReadResult) -> pa.Table:
     batches = Batches({CAPTURES: columns_of(CAPTURES)})
     batched = chain(batches.feed_rows(rows.close(read.sources, read.warnings)), batches.rest())
     return pa.Table.from_batches([batch for _, batch in batched])
+
+
+_SUMMED = ("request_bytes", "response_bytes")
+_FIRST = ("connection", "capture", "client_id")
+_LAST = ("client_software_name", "client_software_version", "principal", "sasl_mechanism")
+_ENDS = ("client_ip", "client_port", "broker_ip", "broker_port")
+_KINDS = {"answered": ANSWERED, "unanswered": UNANSWERED, "unacknowledged": UNACKNOWLEDGED, "orphans": ORPHAN}
+
+
+def stream_connections(exchanges: DataFrame, idle: str) -> DataFrame:
+    """See ``kdissect.spark.stream_connections``."""
+    answered = F.timestamp_micros(F.unix_micros("time") + F.coalesce("latency_us", F.lit(0)))
+    aggregates = {
+        "date": F.to_date(F.min("time")),
+        "time": F.min("time"),
+        "last_time": F.max(answered),
+        "exchanges": F.count("*"),
+        "no_answer": F.count_if(F.col("outcome") == UNANSWERED),
+        **{name: F.count_if(F.col("kind") == kind) for name, kind in _KINDS.items()},
+        **{name: F.coalesce(F.sum(name), F.lit(0)) for name in _SUMMED},
+        **{name: F.min_by(name, F.when(F.col(name).isNotNull(), F.col("time_ns"))) for name in _FIRST},
+        **{name: F.max_by(name, F.when(F.col(name).isNotNull(), F.col("time_ns"))) for name in _LAST},
+    }
+    columns = [each for each in columns_of("connections") if each.name in {*aggregates, *_ENDS}]
+    grouped = exchanges.withWatermark("time", idle).groupBy(*_ENDS, F.session_window("time", idle))
+    rows = grouped.agg(*(value.alias(name) for name, value in aggregates.items()))
+    return rows.to(StructType.fromJson(spark_schema.struct_type(columns)))
 
 
 def _first_of_pairs(frame: DataFrame, schema: StructType) -> DataFrame:

@@ -190,6 +190,7 @@ def by_files(
     if options.table not in _BY_FILE:
         raise UsageError(
             f"{options.table} covers all files together, not each file; known: {', '.join(sorted(_BY_FILE))}"
+            "; for streams see kdissect.spark.stream_connections"
         )
     parts = []
     starts = range(before, len(paths), options.files_per_task)

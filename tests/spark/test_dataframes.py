@@ -15,6 +15,7 @@ from kdissect.errors import UsageError
 from kdissect.spark import dataframes
 from kdissect.tables.rows import TABLES
 from samples.golden import captures, name_of
+from tests.rings import pieces
 from tests.shuffling import cut_up
 from tests.spark.test_decode import packets_of
 
@@ -48,6 +49,46 @@ def test_rows_are_those_of_export_and_the_same_again(
         frames["exchanges"].coalesce(1).write.mode("append").saveAsTable("from_frames")
         assert spark.table("from_frames").count() == tables["exchanges"].total()
         spark.sql("drop table from_frames")
+
+
+def test_bodies_can_be_variants(spark: SparkSession) -> None:
+    with kdissect.spark.frames(spark, str(SAMPLES["quickstart"]), ["exchanges"], variant=True) as frames:
+        exchanges = frames["exchanges"].where("api = 'Produce'")
+        assert exchanges.schema["request"].dataType.simpleString() == "variant"
+        assert exchanges.schema["request"].metadata["comment"]
+        acks = exchanges.selectExpr("variant_get(request, '$.acks', 'int') as acks").distinct()
+        assert {row.acks for row in acks.collect()} <= {-1, 0, 1}
+        assert acks.count()
+
+
+DERIVED = (
+    "connection", "client_ip", "client_port", "broker_ip", "broker_port", "client_id", "client_software_name",
+    "client_software_version", "principal", "sasl_mechanism", "exchanges", "answered", "unanswered",
+    "no_answer", "unacknowledged", "orphans", "request_bytes", "response_bytes",
+)  # fmt: skip
+
+
+def test_connections_of_a_stream_are_those_of_the_table(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(SAMPLES["quickstart"])
+    table = spark.read.format("kdissect").option("table", "connections").load(path)
+    derived = kdissect.spark.stream_connections(spark.read.format("kdissect").load(path))
+    assert derived.columns == [name for name in table.columns if name in derived.columns]
+    assert {name: field.metadata for name, field in zip(derived.columns, derived.schema, strict=True)} == {
+        name: table.schema[name].metadata for name in derived.columns
+    }
+    expected = rows(table.where("exchanges > 0").select(*DERIVED).toArrow())
+    assert rows(derived.select(*DERIVED).toArrow()) == expected
+
+
+@pytest.mark.deep
+def test_a_stream_of_connections_has_those_that_have_ended(spark: SparkSession, tmp_path: Path) -> None:
+    pieces(packets_of("quickstart"), tmp_path / "ring", 3)
+    stream = spark.readStream.format("kdissect").option("includeLast", "true").load(str(tmp_path / "ring"))
+    written = kdissect.spark.stream_connections(stream, "1 second").writeStream.format("memory")
+    written = written.queryName("ended").trigger(availableNow=True)
+    written.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination(300)
+    total = spark.read.format("kdissect").load(str(tmp_path / "ring")).count()
+    assert 0 < spark.table("ended").selectExpr("sum(exchanges) as n").collect()[0].n <= total
 
 
 def test_arguments_are_checked_first(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,8 @@ from pyspark.sql.types import StructType
 from kdissect.errors import UsageError
 from kdissect.spark import register
 from kdissect.spark.datasource import KdissectSource, PushingReader, Reader
+from kdissect.spark.options import parse
+from kdissect.spark.planning import find
 from kdissect.tables import spark_schema
 from kdissect.tables.columns import EXCHANGE
 from kdissect.tables.rows import TABLES
@@ -152,6 +155,38 @@ def test_many_files_have_the_rows_of_one_with_every_split(
     for options in ways:
         shared = load(spark, tmp_path / "ring", **options).drop("capture", "packet")
         assert difference(shared, one_file) == (0, 0), options
+
+
+LISTINGS: list[tuple[tuple[str, ...], dict[str, str]]] = [
+    ((".",), {}),
+    (("a", "b"), {}),
+    (("a", "empty"), {}),
+    (("{a,b}/*.pcap",), {}),
+    (("a/x{1,2}.pca[op]",), {}),
+    (("*/x?.pcap",), {}),
+    (("a/[^xy]*",), {}),
+    ((".",), {"pathGlobFilter": "*.{gz,pcapng}"}),
+    ((".",), {"pathGlobFilter": "x[12]*"}),
+    ((".",), {"pathGlobFilter": "[^x]*"}),
+    (("a",), {"modifiedAfter": "2001-09-09T01:46:40"}),
+    (("a",), {"modifiedBefore": "2001-09-09T01:46:41"}),
+    ((".",), {"modifiedAfter": "2001-09-09T01:46:40", "pathGlobFilter": "x*.pcap"}),
+]
+
+
+def test_files_are_those_that_sparks_own_sources_read(spark: SparkSession, tmp_path: Path) -> None:
+    names = ("a/x1.pcap", "a/x2.pcap", "a/y1.pcap.gz", "a/z.pcapng", "b/x1.pcap", "b/c/x3.pcap", "a/.h.pcap")
+    for second, name in enumerate(names, 1_000_000_000):
+        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / name).write_bytes(SMALL.read_bytes()[:24])
+        os.utime(tmp_path / name, (second, second))
+    (tmp_path / "empty").mkdir()
+    for paths, options in LISTINGS:
+        there = [f"{tmp_path}/{path}" for path in paths]
+        own = find(parse({"paths": json.dumps(there), **options})).files
+        frame = spark.read.format("binaryFile").option("recursiveFileLookup", "true").options(**options)
+        (listed,) = frame.load(there).selectExpr("collect_set(path)").collect()
+        assert {f"file:{os.path.normpath(path)}" for path in own} == set(listed[0]), (paths, options)
 
 
 def test_sql_sees_a_capture_as_a_view(spark: SparkSession) -> None:
