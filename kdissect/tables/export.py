@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import uuid4
 
 from kdissect.errors import OutputError
 from kdissect.exchanges.topic_names import topic_refs
@@ -95,6 +96,7 @@ class Export:
         self._listed_ns = 0
         self._before = 0, 0
         self._before = self.files, self.bytes
+        self._writer = uuid4().hex  # stores have no locks, so another program may write here at the same time
         for name, table in files.items():
             manifest.begin(self._folder / name, table, self._form, described, self._end_fields(name, {}))
             self._listed[name] = len(table.files)
@@ -156,11 +158,16 @@ class Export:
         self._write(self.tables.close(sources, warnings))
         for table in self._files.values():
             table.close()
+        for name in self._files:
+            if not self._is_ours(name):
+                raise OutputError(f"{self._folder / name}: another program has begun to write to it")
         self._listed.clear()
         self._list(complete=complete, **end)
 
     def abandon(self) -> None:
         """Remove unfinished files; the manifests say that the export is not complete."""
+        with suppress(OutputError):
+            self._files = {name: table for name, table in self._files.items() if self._is_ours(name)}
         for name, table in self._files.items():
             table.abandon()
             with suppress(OSError):  # of workers that were stopped
@@ -177,7 +184,12 @@ class Export:
                 self._listed[name] = len(table.files)
 
     def _end_fields(self, name: str, end: Mapping[str, Any]) -> Mapping[str, Any]:
-        return end if self._earlier is None else {**end, "runs": self._earlier[name]}
+        runs = {} if self._earlier is None else {"runs": self._earlier[name]}
+        return {**end, **runs, "writer": self._writer}
+
+    def _is_ours(self, name: str) -> bool:
+        """Whether no other program has written the manifest of a table since this one did."""
+        return manifest.read(self._folder / name).get("writer") == self._writer
 
     def _write(self, rows: Iterable[Row]) -> None:
         for name, row in rows:

@@ -257,18 +257,29 @@ def write(folder: Path, files: TableFiles, form: Format, job: Job, end: Mapping[
 
 def _manifests(folder: Path) -> dict[str, Any]:
     """The manifests of the tables in a directory, by table."""
-    manifests = {}
     try:
-        for path in sorted(folder.glob(f"*/{FOLDER}/{MANIFEST}")):
-            manifest = json.loads(path.read_text(encoding="utf-8"))
-            if not {"job", "complete", "rows"} <= manifest.keys():
-                raise ValueError
-            manifests[path.parent.parent.name] = manifest
+        tables = [path.parent.parent for path in sorted(folder.glob(f"*/{FOLDER}/{MANIFEST}"))]
+    except OSError as error:
+        raise cannot_write(folder, error) from None
+    return {table.name: read(table) for table in tables}
+
+
+def read(folder: Path) -> dict[str, Any]:
+    """The manifest of a table.
+
+    Raises:
+        OutputError: it cannot be read, or is something else.
+    """
+    path = folder / FOLDER / MANIFEST
+    try:
+        manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if {"job", "complete", "rows"} <= manifest.keys():
+            return manifest
     except OSError as error:
         raise cannot_write(folder, error) from None
     except (ValueError, AttributeError):
-        raise OutputError(f"{path} is not the manifest of an export; {_ELSEWHERE}") from None
-    return manifests
+        pass
+    raise OutputError(f"{path} is not the manifest of an export; {_ELSEWHERE}")
 
 
 def _describe(manifest: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from kdissect.tables.parquet import ParquetFormat
 from kdissect.tables.rows import TABLES
 from kdissect.tables.spark_schema import ddl, struct_type
 from kdissect.tables.table_files import JsonFormat
-from tests.exports import JOB, table_files
+from tests.exports import JOB, exports, table_files
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -186,3 +186,13 @@ def test_files_without_a_manifest_are_foreign(tmp_path: Path) -> None:
     export(tmp_path, "groups", complete=True)
     with pytest.raises(OutputError, match="which is not from a live run"):
         live(tmp_path, 1)
+
+
+def test_of_two_programs_that_write_at_the_same_time_the_first_fails(tmp_path: Path) -> None:
+    """As in a store, where nothing is locked."""
+    (_, first), (_, second) = (exports(tmp_path, ["none"], ["exchanges"]) for _ in range(2))
+    second["none"].close([], [], complete=True, end={})
+    with pytest.raises(OutputError, match="exchanges: another program has begun to write to it"):
+        first["none"].close([], [], complete=True, end={})
+    first["none"].abandon()
+    assert manifest.read(tmp_path / "none" / "exchanges")["complete"]
