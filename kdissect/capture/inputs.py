@@ -91,36 +91,52 @@ def captures(names: Iterable[str], *, exclude: Path | None = None) -> tuple[str,
     return tuple(paths)
 
 
-def candidates(names: Iterable[str], *, exclude: Path | None = None) -> dict[str, Candidate]:
+def candidates(
+    names: Iterable[str],
+    *,
+    exclude: Path | None = None,
+    is_recursive: bool = True,
+    must_match: bool = True,
+) -> dict[str, Candidate]:
     """The files that the names stand for, as ``captures``, but no file is opened, and directories may be
     empty.
+
+    Args:
+        names: as the user wrote them.
+        exclude: a directory to skip.
+        is_recursive: whether to include subdirectories of directories.
+        must_match: whether a glob that matches nothing is an error.
     """
     files: dict[str, Candidate] = {}
     for name in names:
         url = stores.normalized(name)
-        for path, candidate in _expand(local(name), exclude) if url is None else _expand_url(url):
-            files.setdefault(path, candidate)
+        expand = _expand_url(url, is_recursive) if url else _expand(local(name), exclude, is_recursive)
+        found = dict(expand)
+        if must_match and not found and not stores.WILDCARDS.isdisjoint(name) and not Path(name).is_dir():
+            raise UsageError(f"no file matches {printable(name)}")
+        files = found | files
     return files
 
 
-def _expand(name: str, exclude: Path | None) -> Iterator[tuple[str, Candidate]]:
+def _expand(name: str, exclude: Path | None, is_recursive: bool) -> Iterator[tuple[str, Candidate]]:
     path = Path(name)
     if name == STDIN or path.is_file():
         yield name, Candidate(is_named=True)
     elif path.is_dir():
-        yield from _in_folder(path, exclude)
+        yield from _in_folder(path, exclude, is_recursive)
     elif stores.WILDCARDS.isdisjoint(name) or path.exists():
         yield name, Candidate(is_named=True)  # a pipe, or missing: reported when it is opened
     else:
+        # Path.glob takes no absolute pattern
         names = {each for one in without_braces(name) for each in glob(one, recursive=True)}  # noqa: PTH207
-        if not names:  # Path.glob takes no absolute pattern
-            raise UsageError(f"no file matches {printable(name)}")
         for each in sorted(names):
-            is_folder = Path(each).is_dir()
-            yield from _in_folder(Path(each), exclude) if is_folder else ((each, Candidate(is_named=True)),)
+            if Path(each).is_dir():
+                yield from _in_folder(Path(each), exclude, is_recursive)
+            else:
+                yield each, Candidate(is_named=True)
 
 
-def _expand_url(url: str) -> Iterator[tuple[str, Candidate]]:
+def _expand_url(url: str, is_recursive: bool) -> Iterator[tuple[str, Candidate]]:
     try:
         with suppress(OSError):  # a directory, or reported when it is listed
             status = stores.status(url)
@@ -133,22 +149,20 @@ def _expand_url(url: str) -> Iterator[tuple[str, Candidate]]:
             listed = {}
             for each in without_braces(url):
                 listed.update(stores.matching(each))
-            if not listed:
-                raise UsageError(f"no file matches {printable(url)}")
         for name, status in sorted(listed.items()):
             is_folder = status.size is None
-            yield from _in_store(name) if is_folder else ((name, Candidate(True, status)),)
+            yield from _in_store(name, is_recursive) if is_folder else ((name, Candidate(True, status)),)
     except OSError as error:
         raise CaptureError(f"{url}: {error.strerror}") from None
 
 
-def _in_store(url: str) -> list[tuple[str, Candidate]]:
+def _in_store(url: str, is_recursive: bool) -> list[tuple[str, Candidate]]:
     """As ``_in_folder``.
 
     Raises:
         OSError: the store cannot be reached.
     """
-    listed = stores.listing(url)
+    listed = stores.listing(url, is_recursive=is_recursive)
     if not listed:
         return [(url, Candidate(is_named=True))]  # missing: reported when it is opened
     files = []
@@ -170,8 +184,8 @@ def without_braces(pattern: str) -> Iterator[str]:
         yield from without_braces(pattern[: braces.start()] + each + pattern[braces.end() :])
 
 
-def _in_folder(folder: Path, exclude: Path | None) -> Iterator[tuple[str, Candidate]]:
-    """The files in a directory and its subdirectories."""
+def _in_folder(folder: Path, exclude: Path | None, is_recursive: bool) -> Iterator[tuple[str, Candidate]]:
+    """The files in a directory, and in its subdirectories if ``is_recursive``."""
     excluded = None if exclude is None else exclude.resolve()
 
     def refuse(error: OSError) -> None:
@@ -179,11 +193,8 @@ def _in_folder(folder: Path, exclude: Path | None) -> Iterator[tuple[str, Candid
 
     for directory, folders, files in os.walk(folder, onerror=refuse):
         here = Path(directory)
-        folders[:] = sorted(
-            each
-            for each in folders
-            if not each.startswith((".", "_")) and (excluded is None or (here / each).resolve() != excluded)
-        )
+        shown = sorted(each for each in folders if not each.startswith((".", "_"))) if is_recursive else []
+        folders[:] = [each for each in shown if excluded is None or (here / each).resolve() != excluded]
         for each in sorted(files):
             if not each.startswith("."):
                 yield str(here / each), Candidate(is_named=False)

@@ -18,17 +18,16 @@ import re
 import warnings
 from contextlib import suppress
 from dataclasses import replace
-from glob import escape, glob
 from hashlib import blake2b
 from itertools import groupby, pairwise
 from operator import itemgetter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles, SupportsTriggerAvailableNow
 
 from kdissect.capture import stores
+from kdissect.capture.inputs import candidates
 from kdissect.errors import CaptureError, UsageError
 from kdissect.phrases import many
 from kdissect.spark.planning import by_files, first_times_ns, key_log_of
@@ -358,7 +357,7 @@ class Ring:
     ) -> None:
         self._paths = paths
         self._selects = selects
-        self._below = "**/*" if is_recursive else "*"
+        self._is_recursive = is_recursive
         self._limits = limits
         self._pattern = pattern
         self._known: dict[str, tuple[Status, int | None]] = {}
@@ -367,23 +366,25 @@ class Ring:
         """All captures that have a packet, in order of time.
 
         Raises:
-            CaptureError: a store cannot be reached.
+            CaptureError: a directory cannot be read, or a store cannot be reached.
         """
         by_start: dict[tuple[int, str], RingFile] = {}
-        listed = {
-            path: status
-            for path, status in sorted(self._candidates().items())
-            if status.size is not None and (self._selects is None or self._selects(path, status))
-        }
+        listed: dict[str, Status] = {}
+        found = candidates(self._paths, is_recursive=self._is_recursive, must_match=False)
+        for path, candidate in sorted(found.items()):
+            with suppress(OSError):  # the file is gone
+                status = candidate.status or stores.status(path)
+                if status.size is not None and (self._selects is None or self._selects(path, status)):
+                    listed[path] = status
         self._known = {path: each for path, each in self._known.items() if each[0] == listed.get(path)}
         new = [path for path in listed if path not in self._known]
         for path, first_ns in zip(new, first_times_ns(new, self._limits), strict=True):
             self._known[path] = listed[path], first_ns
         for path, status in listed.items():
-            if (first_ns := self._known[path][1]) is not None and status.size is not None:
+            if (first_ns := self._known[path][1]) is not None:
                 folder, name = os.path.split(_plain(path))
                 ring = os.path.join(folder, ring_of(name, self._pattern))  # noqa: PTH118
-                file = RingFile(first_ns, name, path, ring, status.modified_ns, status.size)
+                file = RingFile(first_ns, name, path, ring, status.modified_ns, status.size or 0)
                 by_start.setdefault((first_ns, name), file)
         rings = {file.ring for file in by_start.values()}
         # tcpdump -C writes host1.pcap, then host1.pcap1
@@ -391,22 +392,6 @@ class Ring:
             file._replace(ring=first) if (first := _plain(file.path)) in rings else file
             for _, file in sorted(by_start.items())
         ]
-
-    def _candidates(self) -> dict[str, Status]:
-        listed: dict[str, Status] = {}
-        for path in self._paths:
-            if stores.normalized(path) is not None:
-                pattern = f"{path.rstrip('/')}/{self._below}" if stores.WILDCARDS.isdisjoint(path) else path
-                try:
-                    listed |= stores.matching(pattern)
-                except OSError as error:
-                    raise CaptureError(f"{path}: {error.strerror}") from None
-                continue
-            pattern = os.path.join(escape(path), self._below) if Path(path).is_dir() else path  # noqa: PTH118
-            for each in glob(pattern, recursive=True):  # noqa: PTH207  (Path.glob takes no absolute pattern)
-                with suppress(OSError):  # the file is gone
-                    listed[each] = stores.status(each)
-        return listed
 
 
 def ring_of(name: str, pattern: re.Pattern[str] | None = None) -> str:

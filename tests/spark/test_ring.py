@@ -30,11 +30,12 @@ def test_files_are_in_order_of_their_packets(tmp_path: Path) -> None:
     (tmp_path / "empty.pcapng").touch()
     (tmp_path / "readme").write_text("no capture")
     pieces(PACKETS, tmp_path / "below", 3)
-    for place in (tmp_path, tmp_path / "*"):
+    for place in (tmp_path, tmp_path / "*.{pcapng,pcap}"):
         listed = Ring([str(place)], DEFAULT).files()
         assert [file.name for file in listed] == ["z.pcapng", "ring-001.pcapng", "ring-002.pcapng"]
         assert listed[0].first_ns == PACKETS[0].time_ns
-    assert Ring([str(tmp_path / "none")], DEFAULT).files() == []
+    for name in ("none", "none*"):
+        assert Ring([str(tmp_path / name)], DEFAULT).files() == []
 
 
 def test_each_folder_has_rings_of_its_own(tmp_path: Path) -> None:
