@@ -16,7 +16,7 @@ from kdissect.capture.write import PcapngWriter
 from kdissect.limits import DEFAULT, Limits
 from kdissect.options import ExportOptions, Options
 from kdissect.spark import decode, parts
-from kdissect.spark.ranges import find_ranges
+from kdissect.spark.ranges import RANGE_BYTES, examine, in_order
 from kdissect.spark.shuffle import ORDER, SCHEMA, bundled, completed
 from kdissect.spark.values import from_json
 from kdissect.tables import manifest
@@ -25,7 +25,7 @@ from kdissect.tables.rows import TABLES
 from tests.exports import json_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from kdissect.model import Packet
@@ -47,6 +47,11 @@ def job_of(
     job = ExportJob(Options(limits=limits), export_options, tuple(paths), first_ns)
     export = {name: changed.pop(name) for name in list(changed) if name in {"tables", "form", "rotate_bytes"}}
     return replace(job, options=replace(job.options, **changed), export=replace(job.export, **export))
+
+
+def find_ranges(names: Iterable[str], limits: Limits = DEFAULT, size: int = RANGE_BYTES) -> CaptureRanges:
+    """The ranges of files, of about ``size`` bytes."""
+    return in_order(examine(name, limits, size) for name in names)
 
 
 def decoded(

@@ -49,6 +49,8 @@ PART_BYTES = 128 * MIB
 _MOST_PARTS = 64
 """Default maximum of tasks with ``connections``: each reads all captures."""
 
+_MOST_TASKS = 1000
+"""Of the ``captures`` table: files may be small and many."""
 _OPEN_FILES = 16
 _BY_FILE = frozenset({"exchanges", "records", "partitions", "groups", "topic_ids", "anomalies", "captures"})
 
@@ -152,7 +154,8 @@ def plan(options: SourceOptions, captures: Captures) -> list[Part]:
     if split == NONE:
         return [Part()]
     if options.table == "captures":
-        return [Part((path,)) for path in captures.files]
+        paths, size = tuple(captures.files), -(-len(captures.files) // _MOST_TASKS)
+        return [Part(paths[place : place + size]) for place in range(0, len(paths), size)]
     if split == CONNECTIONS:
         return [Part(shard=Shard(number, count)) for number in range(count)]
     timed = _in_order(captures.files, options.limits)

@@ -162,15 +162,6 @@ class CaptureRanges(NamedTuple):
         return sum(each.bytes for each in self.files.values())
 
 
-def find_ranges(names: Iterable[str], limits: Limits = DEFAULT, size: int = RANGE_BYTES) -> CaptureRanges:
-    """Divide files into ranges of about ``size`` bytes, in this process.
-
-    Raises:
-        CaptureError: none of the files can be read, or no file was named.
-    """
-    return in_order(examine(name, limits, size) for name in names)
-
-
 def examine(name: str, limits: Limits, size: int) -> FileRanges:
     """Read a file's first packet, and find its ranges of about ``size`` bytes."""
     source, status = None, Status(None, 0)

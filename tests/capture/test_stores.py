@@ -316,11 +316,12 @@ def test_reading_and_seeking_as_in_any_file(bucket: Bucket, monkeypatch: pytest.
 
 def test_a_part_of_a_file_is_read_from_its_place(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     ranges = pytest.importorskip("kdissect.spark.ranges")
+    shuffling = pytest.importorskip("tests.shuffling")
     url = bucket.put("x.pcap", SAMPLE.read_bytes())
-    divided = ranges.find_ranges([url], DEFAULT, 20_000)
+    divided = shuffling.find_ranges([url], DEFAULT, 20_000)
     assert len(divided.ranges) > 3
     assert [each._replace(path="") for each in divided.ranges] == [
-        each._replace(path="") for each in ranges.find_ranges([str(SAMPLE)], DEFAULT, 20_000).ranges
+        each._replace(path="") for each in shuffling.find_ranges([str(SAMPLE)], DEFAULT, 20_000).ranges
     ]
     last = divided.ranges[-1]
     _, packets = ranges.open_range(last)

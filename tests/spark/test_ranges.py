@@ -10,7 +10,7 @@ from kdissect.capture.reader import open_capture
 from kdissect.errors import CaptureError
 from kdissect.limits import DEFAULT
 from kdissect.model import Packet
-from kdissect.spark.ranges import MOST_HEAD_BYTES, CaptureRanges, Fingerprint, find_ranges, open_range
+from kdissect.spark.ranges import MOST_HEAD_BYTES, CaptureRanges, Fingerprint, open_range
 from tests.captures import (
     MODIFIED,
     NANOSECONDS,
@@ -25,6 +25,7 @@ from tests.captures import (
     simple,
 )
 from tests.disguises import FILES
+from tests.shuffling import find_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

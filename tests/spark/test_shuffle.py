@@ -12,11 +12,10 @@ from kdissect.limits import DEFAULT, MIB
 from kdissect.model import Interface, Segment
 from kdissect.net.tcp import Segments, connection_key, endpoints, reversed_ends
 from kdissect.spark import shuffle
-from kdissect.spark.ranges import find_ranges
 from kdissect.spark.shuffle import SCHEMA, Bundle, ConnectionBytes, SortedRows, bundled, read_ranges
 from tests.disguises import NETWORKS, in_two_files
 from tests.segments import ETHERNET
-from tests.shuffling import cut_up, shuffled
+from tests.shuffling import cut_up, find_ranges, shuffled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
