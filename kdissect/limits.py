@@ -49,12 +49,6 @@ class Limits:
         "Captured but not yet dissected: a one-second burst at 500 Mbit/s. Packets beyond it are dropped "
         "and counted.",
     )
-    live_packets: int = _bound(
-        500_000,
-        "live capture",
-        "The same, in packets: each takes about 60 bytes in addition to its data.",
-    )
-
     fragment_datagrams: int = _bound(
         1024,
         "IP fragments",

@@ -30,6 +30,8 @@ mod python;
 #[cfg(feature = "python")]
 mod records_class;
 #[cfg(feature = "python")]
+mod ring;
+#[cfg(feature = "python")]
 mod row_class;
 #[cfg(feature = "python")]
 mod rows;

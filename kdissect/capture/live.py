@@ -1,55 +1,54 @@
-"""A network interface -> its packets, live. Scapy opens the socket, but dissects nothing. Linux only.
+"""A network interface -> its packets, live. Scapy compiles the filter, but dissects nothing. Linux only.
 
 The kernel filters packets and counts those that it has to drop. Packets of an interface with Ethernet or IP
 frames are taken unchanged; packets of other interfaces, and of all together (``any``), get a cooked header
 (LINKTYPE_LINUX_SLL2). A packet that a machine sends to itself reaches the socket twice; one copy is ignored.
 
-Memory: a buffer for one packet. Packets that were not taken yet are in the kernel's buffer.
+The kernel writes packets into memory that is mapped here (ring.py), so that taking one needs no system call.
+
+Memory: the ring, and a buffer for one packet.
 """
 
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import socket
 import struct
 import sys
-import time
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from kdissect.capture.ring import COOKED, ETHERNET, IP, SLOT_BYTES, Ring
 from kdissect.capture.source import InterfaceStatistics
 from kdissect.errors import CaptureError
 from kdissect.limits import KIB, MIB
-from kdissect.model import Interface, Packet
+from kdissect.model import Interface
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from kdissect.model import Packet
 
 ANY = "any"
 DEFAULT_FILTER = "tcp"
 DEFAULT_BUFFER_BYTES = 16 * MIB
 DEFAULT_SNAPLEN = 256 * KIB  # longer than any packet, and tcpdump's default
 
-_ETHERNET, _IP, _COOKED = 1, 101, 276  # LINKTYPE_ values
 _WITH_ETHERNET = frozenset((1, 772))  # ARPHRD_ETHER, ARPHRD_LOOPBACK
 _WITHOUT_HEADER = frozenset((519, 768, 769, 776, 65534))  # ARPHRD_RAWIP, TUNNEL, TUNNEL6, SIT, NONE
 _DLT_ETHERNET, _DLT_IP = 1, 12
 
 # From linux/if_packet.h, asm/socket.h, linux/if.h: not in Python's socket module.
-_SOL_PACKET, _STATISTICS, _AUXDATA = 263, 6, 8
+_SOL_PACKET, _RING, _STATISTICS, _COPY_THRESHOLD, _VERSION = 263, 5, 6, 7, 10
+_TPACKET_V2 = 1
 _SO_RCVBUFFORCE, _SO_ATTACH_FILTER, _SO_TIMESTAMPNS = 33, 26, 35
-_VLAN_VALID, _VLAN_TPID_VALID = 0x10, 0x40
 _EVERY_PROTOCOL = 3
 _ADD_MEMBERSHIP, _PROMISCUOUS = 1, 1
 _SIOCGIFFLAGS, _SIOCGIFHWADDR = 0x8913, 0x8927
 _UP, _LOOPBACK = 0x1, 0x8
 _DOWN = frozenset((errno.ENETDOWN, errno.ENODEV, errno.ENXIO))
 
-_auxdata = struct.Struct("=3I4H").unpack_from
-_timespec = struct.Struct("@2l").unpack_from
-_cooked_header = struct.Struct(">HHIHBB8s").pack
-_ANCILLARY_BYTES = socket.CMSG_SPACE(16) + socket.CMSG_SPACE(20) if hasattr(socket, "CMSG_SPACE") else 0
+_RING_BLOCK_BYTES = 64 * KIB  # what the kernel allocates at a time: a multiple of any page
 
 
 class CaptureSettings(NamedTuple):
@@ -112,11 +111,9 @@ class Listener:
             raise _failed(name, error) from None
         snaplen = settings.snaplen if settings.snaplen < DEFAULT_SNAPLEN else 0
         self.interface = Interface(name, number, link_type, snaplen, name)
-        self._header_bytes = 20 if link_type == _COOKED else 0
-        self._may_be_tagged = link_type == _ETHERNET
-        self._buffer = bytearray(settings.snaplen + 64)
-        self._view = memoryview(self._buffer)
-        self._indexes: dict[str, int] = {}
+        self._ring = Ring(self._slots, self.interface, settings.snaplen, self._receive)
+        self._buffer = memoryview(bytearray(settings.snaplen))
+        self._is_down = False
         self._accepted = self._dropped = 0
 
     def attach(self) -> None:
@@ -147,59 +144,53 @@ class Listener:
         return self._socket.fileno()
 
     def close(self) -> None:
+        self._slots.close()
         self._socket.close()
 
-    def take(self, limit: int) -> Iterator[Packet]:
-        """Packets that have arrived, at most ``limit``. Their number is 0: the reader of all interfaces
-        numbers them.
+    def take(self, limit: int) -> list[Packet]:
+        """Packets that have arrived, at most ``limit``; see ``Ring``.
 
         Raises:
-            WentDown: the interface went down.
+            WentDown: the interface is down, and all packets from before that have been taken.
         """
-        receive, buffers = self._socket.recvmsg_into, [self._buffer]
-        for _ in range(limit):
-            try:
-                size, ancillary, _, address = receive(buffers, _ANCILLARY_BYTES, socket.MSG_DONTWAIT)
-            except BlockingIOError:
-                return
-            except OSError as error:
-                if error.errno in _DOWN:
-                    raise WentDown from None
-                raise
-            data, length, time_ns = bytes(self._view[:size]), size, 0
-            for _, kind, value in ancillary:
-                if kind == _SO_TIMESTAMPNS:
-                    seconds, rest_ns = _timespec(value)
-                    time_ns = seconds * 1_000_000_000 + rest_ns
-                elif kind == _AUXDATA:
-                    status, length, _, _, _, tag, protocol = _auxdata(value)
-                    if status & _VLAN_VALID and self._may_be_tagged:  # the kernel removed the tag
-                        protocol = protocol if status & _VLAN_TPID_VALID else 0x8100
-                        data = data[:12] + struct.pack(">2H", protocol, tag) + data[12:]
-                        length += 4
-            if not time_ns:
-                time_ns = time.time_ns()
-            if self._header_bytes:
-                data = self._cooked(address) + data
-                length += self._header_bytes
-            yield Packet(0, time_ns, self.interface, data, length)
+        packets = list(self._ring.take(limit))
+        if not packets:
+            self._check_up()
+        return packets
+
+    def take_encoded(self, limit: int, number: int) -> tuple[bytes, int]:
+        """The same as blocks of a pcapng file; see ``Ring``.
+
+        Raises:
+            WentDown: as above.
+        """
+        blocks, count = self._ring.take_encoded(limit, number)
+        if not count:
+            self._check_up()
+        return blocks, count
 
     def statistics(self) -> InterfaceStatistics:
         """How many packets the filter accepted, and how many of them the kernel dropped."""
         accepted, dropped = struct.unpack("2I", self._socket.getsockopt(_SOL_PACKET, _STATISTICS, 8))
         self._accepted += accepted
         self._dropped += dropped
-        return InterfaceStatistics(None, None, self._dropped, self._accepted)
+        return InterfaceStatistics(None, None, self._dropped + self._ring.lost, self._accepted)
 
     def _open(self, settings: CaptureSettings, link_type: int) -> socket.socket:
         """Open the socket. It captures nothing before it is bound, thus nothing that the filter rejects."""
-        kind = socket.SOCK_DGRAM if link_type == _COOKED else socket.SOCK_RAW
+        kind = socket.SOCK_DGRAM if link_type == COOKED else socket.SOCK_RAW
         opened = socket.socket(socket.AF_PACKET, kind, 0)
         try:
-            opened.setsockopt(_SOL_PACKET, _AUXDATA, 1)
-            opened.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+            opened.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)  # when they arrive
             _attach_filter(opened, self._program(settings, link_type))
             self._enlarge(opened, settings.buffer_bytes)
+            opened.setsockopt(_SOL_PACKET, _VERSION, _TPACKET_V2)
+            opened.setsockopt(_SOL_PACKET, _COPY_THRESHOLD, 1)
+            blocks = max(1, settings.buffer_bytes // _RING_BLOCK_BYTES)
+            size = blocks * _RING_BLOCK_BYTES
+            ring = struct.pack("=4I", _RING_BLOCK_BYTES, blocks, SLOT_BYTES, size // SLOT_BYTES)
+            opened.setsockopt(_SOL_PACKET, _RING, ring)
+            self._slots = mmap.mmap(opened.fileno(), size)
         except BaseException:
             opened.close()
             raise
@@ -207,7 +198,7 @@ class Listener:
 
     def _program(self, settings: CaptureSettings, link_type: int) -> list[_Instruction]:
         # The filter sees packets before they get a cooked header: they begin with IP.
-        dlt = _DLT_ETHERNET if link_type == _ETHERNET else _DLT_IP
+        dlt = _DLT_ETHERNET if link_type == ETHERNET else _DLT_IP
         try:
             program = _compiled(settings.filter, dlt, settings.snaplen)
         except ImportError:
@@ -231,12 +222,25 @@ class Listener:
                     "net.core.rmem_max limits it without cap_net_admin"
                 )
 
-    def _cooked(self, address: Any) -> bytes:
-        name, protocol, kind, hardware, link_address = address
-        index = self._indexes.get(name)
-        if index is None:
-            index = self._indexes[name] = _index_of(name)
-        return _cooked_header(protocol, 0, index, hardware, kind, len(link_address), link_address[:8])
+    def _receive(self) -> bytes:
+        """The next packet in the socket's buffer."""
+        while True:
+            try:
+                size = self._socket.recv_into(self._buffer, 0, socket.MSG_DONTWAIT)
+            except OSError as error:  # reported once; the packet is still there
+                if error.errno not in _DOWN:
+                    raise
+                self._is_down = True
+            else:
+                return bytes(self._buffer[:size])
+
+    def _check_up(self) -> None:
+        number = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if self._is_down or number in _DOWN:
+            self._is_down = False
+            raise WentDown
+        if number:
+            raise OSError(number, os.strerror(number))
 
 
 def listed() -> list[Listed]:
@@ -286,13 +290,6 @@ def _of_interface(name: str, request: int) -> int:
     return int.from_bytes(reply[16:18], sys.byteorder)
 
 
-def _index_of(name: str) -> int:
-    try:
-        return socket.if_nametoindex(name)
-    except OSError:  # it was removed meanwhile
-        return 0
-
-
 def _not_permitted(name: str) -> str:
     python = os.path.realpath(sys.executable)
     return (
@@ -307,11 +304,11 @@ def _failed(name: str, error: OSError) -> CaptureError:
 
 def _link_type(name: str) -> int:
     if name == ANY:
-        return _COOKED
+        return COOKED
     hardware = _of_interface(name, _SIOCGIFHWADDR)
     if hardware in _WITH_ETHERNET:
-        return _ETHERNET
-    return _IP if hardware in _WITHOUT_HEADER else _COOKED
+        return ETHERNET
+    return IP if hardware in _WITHOUT_HEADER else COOKED
 
 
 # Scapy

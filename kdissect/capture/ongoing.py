@@ -1,4 +1,4 @@
-"""A live capture (interfaces, a pipe or growing files) -> packets as they arrive, and idle ticks.
+"""A live capture (interfaces, a pipe or growing files) -> blocks of packets as they arrive, and idle ticks.
 
     interfaces   relay.py, a separate process, writes pcapng to a pipe
     a pipe       from tcpdump -U -w -, or from any other program that writes a capture
@@ -20,7 +20,7 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from kdissect.capture.live import check_names
-from kdissect.capture.reader import packets_of
+from kdissect.capture.reader import packet_blocks_of
 from kdissect.capture.relay import REFUSAL
 from kdissect.capture.source import BLOCK_BYTES, Source
 from kdissect.children import python_environment
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from kdissect.capture.live import CaptureSettings
     from kdissect.capture.privileges import User
     from kdissect.capture.source import InterfaceStatistics
-    from kdissect.model import IdleTick, Interface, Packet
+    from kdissect.model import IdleTick, Interface, PacketBlock
 
 IDLE_TICK_NS = 50 * MILLISECOND_NS
 """Interval of the idle ticks of a waiting source."""
@@ -140,8 +140,7 @@ class Listening(Piped):
         user: User | None = None,
     ) -> None:
         check_names(settings.names)
-        bounds = {"bytes": limits.live_bytes, "packets": limits.live_packets}
-        arguments = json.dumps({**settings._asdict(), "bounds": bounds, "user": user})
+        arguments = json.dumps({**settings._asdict(), "most_bytes": limits.live_bytes, "user": user})
         # In its own process group: Ctrl-C reaches only this process, which then ends the relay.
         try:
             self._relay = subprocess.Popen(
@@ -237,15 +236,16 @@ class Ongoing:
         self._warnings: list[str] = []
         self._bytes_before = 0
         self._failed_before = False
-        self._packets = self._read()
+        self._packet_blocks = self._read()
         self.stopped = self.interrupted = False
         self.on_source_end: Callable[[Source], object] = lambda _: None
 
-    def __iter__(self) -> Iterator[Packet | IdleTick]:
-        for packet in self._packets:
+    def __iter__(self) -> Iterator[PacketBlock | IdleTick]:
+        """Packets as they arrive: a block ends where nothing more has arrived yet."""
+        for packets in self._packet_blocks:
             if self.interrupted:
                 return
-            yield packet
+            yield packets
 
     def __enter__(self) -> Self:
         return self
@@ -256,7 +256,7 @@ class Ongoing:
         self.close()
 
     def close(self) -> None:
-        self._packets.close()
+        self._packet_blocks.close()
         if self._current is not None:
             self._current.close()
 
@@ -273,7 +273,7 @@ class Ongoing:
         counters. Returns False if nothing is being read, or when called again. For a signal handler, after
         ``stop``: then a read is short.
         """
-        is_reading = cast("GeneratorType[Any, Any, Any]", self._packets).gi_running
+        is_reading = cast("GeneratorType[Any, Any, Any]", self._packet_blocks).gi_running
         ends_later = is_reading and not self.interrupted
         self.interrupted = True
         return ends_later
@@ -282,7 +282,7 @@ class Ongoing:
         """End the capture, and read the final counters, which come after all packets."""
         self.stop()
         with suppress(CaptureError):  # then there are none
-            for _ in self._packets:
+            for _ in self._packet_blocks:
                 pass
 
     @property
@@ -309,13 +309,13 @@ class Ongoing:
         """The last counters of each interface."""
         return self._current.statistics if self._current is not None else {}
 
-    def _read(self) -> Generator[Packet | IdleTick, None, None]:
+    def _read(self) -> Generator[PacketBlock | IdleTick, None, None]:
         for source in self._sources:
             self._retire()
             self._current = source
             try:
-                with closing(packets_of(source)) as packets:
-                    yield from packets
+                with closing(packet_blocks_of(source)) as packet_blocks:
+                    yield from packet_blocks
             except CaptureError as error:
                 if self._stop is None:
                     raise

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kdissect.capture.source import InterfaceStatistics
-    from kdissect.model import Interface, Packet
+    from kdissect.model import Interface, Packet, PacketBlock
 
 
 class Thresholds(NamedTuple):
@@ -71,24 +71,21 @@ class Recording:
         self._paths: deque[Path] = deque()
         self._is_full = False
 
-    def watch(self, packets: Iterable[Packet | IdleTick]) -> Iterator[Packet | IdleTick]:
+    def watch(self, packets: Iterable[PacketBlock | IdleTick]) -> Iterator[PacketBlock | IdleTick]:
         """Pass packets through until a stop condition is met.
 
         Raises:
             OutputError: a file cannot be written.
         """
-        for packet in packets:
-            if isinstance(packet, IdleTick):
+        for block in packets:
+            if isinstance(block, IdleTick):
                 self._flush()
-                yield packet
+                yield block
                 continue
-            self.packets += 1
-            if self._path is not None:
-                self._write(self._path, packet)
-            if self._is_full:
-                return
-            yield packet
-            if self._is_stop_reached():
+            count = self._take(block)
+            if count:
+                yield block if count == len(block.places) else block._replace(places=block.places[:count])
+            if self._is_full or self._is_stop_reached():
                 return
 
     def close(self, statistics: Mapping[Interface, InterfaceStatistics], time_ns: int) -> None:
@@ -97,6 +94,22 @@ class Recording:
             for interface, counters in statistics.items():
                 self._writer.count(interface, counters, time_ns)
         self._finish()
+
+    def _take(self, block: PacketBlock) -> int:
+        """Write the packets of a block up to a stop condition. Returns how many are passed through."""
+        if self._path is None:
+            left = len(block.places) if self._stop.packets is None else self._stop.packets - self.packets
+            count = min(len(block.places), left)
+            self.packets += count
+            return count
+        for count, packet in enumerate(block.packets):
+            self.packets += 1
+            self._write(self._path, packet)
+            if self._is_full:
+                return count
+            if self._is_stop_reached():
+                return count + 1
+        return len(block.places)
 
     def _is_stop_reached(self) -> bool:
         stop = self._stop

@@ -6,9 +6,12 @@ It is a process rather than a thread because the dissecting thread repeatedly ho
 milliseconds, and the kernel's buffer would overflow meanwhile. It ends when its stdin is closed. Messages for
 the user go to stderr, a line each.
 
-Memory: packets that could not be written yet, at most ``live_bytes`` and ``live_packets`` of limits.py.
-Further packets are dropped. Statistics blocks in the stream count drops: of the accepted packets, the kernel
-dropped some (``dropped_by_system``), and the relay dropped the rest of those not delivered.
+Packets are taken as they arrive. If they are many, they are taken once a millisecond, because waking up costs
+more than the packets do.
+
+Memory: packets that could not be written yet, at most ``live_bytes`` of limits.py. Further packets are
+dropped. Statistics blocks in the stream count drops: of the accepted packets, the kernel dropped some
+(``dropped_by_system``), and the relay dropped the rest of those not delivered.
 """
 
 from __future__ import annotations
@@ -18,39 +21,34 @@ import os
 import select
 import sys
 import time
-from collections import deque
-from contextlib import closing, suppress
+from collections import Counter, deque
+from contextlib import closing
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kdissect.capture.live import CaptureSettings, Listener, WentDown, is_there, is_up
 from kdissect.capture.privileges import User, drop_privileges
 from kdissect.capture.source import InterfaceStatistics
-from kdissect.capture.write import PcapngWriter
+from kdissect.capture.write import PcapngWriter, packet_block
 from kdissect.errors import CaptureError, UnexpectedError
 from kdissect.limits import MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from kdissect.model import Interface, Packet
 
 REFUSAL = "refused: "  # prefix of the message that says why nothing can be captured
 
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
-_TAKEN_AT_ONCE = 256  # packets of one interface before the next interface's turn
+_TAKEN_AT_ONCE = 1024  # packets of one interface before the next interface's turn
+_BUSY_ROUNDS, _BUSY_S = 10, 0.02  # more rounds than this are busy: then each waits for more packets
+_NAP_S = 0.001
 _PIECES_PER_WRITE = 1024  # IOV_MAX
 _PIPE_BYTES = 1 * MIB  # default of /proc/sys/fs/pipe-max-size
 _COUNT_EVERY_S = 0.5
 _REOPEN_EVERY_S = 0.2  # whether an interface is up
 _SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ, which Python 3.11 does not define on all systems
-
-
-class Bounds(NamedTuple):
-    """Limits on the data that waits to be written."""
-
-    bytes: int
-    packets: int
 
 
 class Queue:
@@ -143,19 +141,27 @@ class InterfaceReader:
 
     def take(self) -> list[Packet]:
         """Some of the packets that have arrived."""
-        packets: list[Packet] = []
         try:
-            for packet in self.listener.take(_TAKEN_AT_ONCE):
-                packets.append(packet)  # noqa: PERF402  (those before the interface goes down are kept)
+            packets = list(self.listener.take(_TAKEN_AT_ONCE))
         except WentDown:
-            with suppress(WentDown):
-                while more := list(self.listener.take(_TAKEN_AT_ONCE)):
-                    packets += more
-            self.is_up = False
-            self._reported_down = True
-            _report(f"{self._name} went down; waiting until it is up again")
+            return self._go_down()
         self._taken += len(packets)
         return packets
+
+    def take_encoded(self, number: int) -> tuple[bytes, int]:
+        """The same, as blocks of a pcapng file in which the interface has this number; and how many."""
+        try:
+            blocks, count = self.listener.take_encoded(_TAKEN_AT_ONCE, number)
+        except WentDown:
+            return b"", len(self._go_down())
+        self._taken += count
+        return blocks, count
+
+    def _go_down(self) -> list[Packet]:
+        self.is_up = False
+        self._reported_down = True
+        _report(f"{self._name} went down; waiting until it is up again")
+        return []
 
     def backlog(self) -> int:
         """Number of packets that the kernel has and that were not taken yet."""
@@ -174,11 +180,11 @@ class InterfaceReader:
 class Relay:
     """The interfaces, and the pipe to which their packets are written."""
 
-    def __init__(self, settings: CaptureSettings, bounds: Bounds, to: int) -> None:
+    def __init__(self, settings: CaptureSettings, most_bytes: int, to: int) -> None:
         self._readers = [
             InterfaceReader(name, number, settings) for number, name in enumerate(settings.names)
         ]
-        self._bounds = bounds
+        self._most_bytes = most_bytes
         self._to = to
         self._queue = Queue()
         self._writer = PcapngWriter(self._queue, "kdissect")  # type: ignore[arg-type]  # it only writes
@@ -186,7 +192,8 @@ class Relay:
 
     def run(self, until: int) -> None:
         """Write packets until file descriptor ``until`` becomes readable or is closed."""
-        next_count = next_reopen = 0.0
+        next_count = next_reopen = busy_since = 0.0
+        rounds, is_busy = 0, False
         while True:
             poller = select.poll()
             poller.register(until, select.POLLIN)
@@ -198,12 +205,15 @@ class Relay:
             ready = [number for number, _ in poller.poll(_REOPEN_EVERY_S * 1000)]
             if until in ready:
                 break
-            self._take(
-                packet for number in ready if number in listening for packet in listening[number].take()
-            )
+            taken = self._take([listening[number] for number in ready if number in listening])
             if self._queue:
                 self._queue.write_to(self._to)
             now = time.monotonic()
+            rounds += taken > 0
+            if rounds == _BUSY_ROUNDS:
+                is_busy, busy_since, rounds = now - busy_since < _BUSY_S, now, 0
+            if taken and is_busy:
+                time.sleep(_NAP_S)
             if now >= next_count:
                 next_count = now + _COUNT_EVERY_S
                 self._count(only_drops=True)
@@ -218,16 +228,24 @@ class Relay:
         for reader in self._readers:
             reader.listener.close()
 
-    def _take(self, arrived: Iterable[Packet]) -> None:
-        packets = list(arrived)
-        if len(self._readers) > 1:
+    def _take(self, ready: Sequence[InterfaceReader]) -> int:
+        """Take packets of these interfaces, and queue those for which there is room. Returns their number."""
+        number_of = self._writer.number_of
+        if len(ready) == 1:
+            (reader,) = ready
+            blocks, count = reader.take_encoded(number_of(reader.listener.interface))
+            numbers = Counter({reader.listener.interface.index: count})
+        else:
+            packets = [packet for reader in ready for packet in reader.take()]
             packets.sort(key=lambda packet: packet.time_ns)
-        queue, bounds = self._queue, self._bounds
-        for packet in packets:
-            if len(queue) >= bounds.packets or queue.bytes + len(packet.data) > bounds.bytes:
-                self._readers[packet.interface.index].dropped += 1
-            else:
-                self._writer.write(packet)
+            blocks = b"".join(packet_block(number_of(packet.interface), packet) for packet in packets)
+            numbers = Counter(packet.interface.index for packet in packets)
+        if self._queue.bytes + len(blocks) > self._most_bytes:
+            for index, count in numbers.items():
+                self._readers[index].dropped += count
+        elif blocks:
+            self._queue.write(blocks)
+        return numbers.total()
 
     def _count(self, *, only_drops: bool) -> None:
         for reader in self._readers:
@@ -248,9 +266,8 @@ class Relay:
         os.set_blocking(self._to, True)
         for reader in self._readers:
             backlog = reader.backlog()
-            while backlog > 0 and (packets := reader.take()):
-                backlog -= len(packets)
-                self._take(packets)
+            while backlog > 0 and (taken := self._take([reader])):
+                backlog -= taken
                 self._write_all()
         self._count(only_drops=False)
         self._write_all()
@@ -274,14 +291,14 @@ def _enlarge(pipe: int) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Capture as specified by the one argument: ``CaptureSettings`` with ``bounds`` and ``user``, as JSON."""
+    """Capture as specified by the one argument, as JSON: ``CaptureSettings``, ``most_bytes`` and ``user``."""
     request = json.loads(arguments[0])
-    bounds, user = Bounds(**request.pop("bounds")), request.pop("user")
+    most_bytes, user = request.pop("most_bytes"), request.pop("user")
     settings = CaptureSettings(**{**request, "names": tuple(request["names"])})
     try:
         _enlarge(_STDOUT)
         os.set_blocking(_STDOUT, False)
-        with closing(Relay(settings, bounds, _STDOUT)) as relay:
+        with closing(Relay(settings, most_bytes, _STDOUT)) as relay:
             if user is None and os.geteuid() == 0:
                 _report(
                     "warning: running as root, but without capabilities; use -Z USER to run as another user"

@@ -52,12 +52,12 @@ class PcapngWriter:
 
     def write(self, packet: Packet) -> None:
         """Append a packet, preceded by its interface if this is its first packet."""
-        index = self._indexes.get(packet.interface)
-        if index is None:
-            index = self._add_interface(packet.interface)
-        high, low = _ticks(packet.time_ns)
-        head = struct.pack("<5I", index, high, low, len(packet.data), packet.length)
-        self._file.write(block(ENHANCED_PACKET, head + packet.data))
+        self._file.write(packet_block(self.number_of(packet.interface), packet))
+
+    def number_of(self, interface: Interface) -> int:
+        """Its number in the section, to which its packets refer. It is appended if it is new."""
+        number = self._indexes.get(interface)
+        return self._add_interface(interface) if number is None else number
 
     def add_key_log(self, lines: bytes) -> None:
         """Append a TLS key log, as a Decryption Secrets Block."""
@@ -65,9 +65,7 @@ class PcapngWriter:
 
     def count(self, interface: Interface, statistics: InterfaceStatistics, time_ns: int) -> None:
         """Append the counters of an interface as of this time."""
-        index = self._indexes.get(interface)
-        if index is None:
-            index = self._add_interface(interface)
+        index = self.number_of(interface)
         codes = (RECEIVED, DROPPED_BY_INTERFACE, DROPPED_BY_SYSTEM, ACCEPTED, DELIVERED)
         options = [
             _option(code, struct.pack("<Q", counter))
@@ -91,6 +89,13 @@ class PcapngWriter:
         if self._application:
             body += _option(APPLICATION, self._application.encode()) + bytes(4)
         self._file.write(block(SECTION, body))
+
+
+def packet_block(number: int, packet: Packet) -> bytes:
+    """An enhanced packet block. ``number``: of its interface."""
+    high, low = _ticks(packet.time_ns)
+    head = struct.pack("<5I", number, high, low, len(packet.data), packet.length)
+    return block(ENHANCED_PACKET, head + packet.data)
 
 
 def block(kind: int, body: bytes) -> bytes:

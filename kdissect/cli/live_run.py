@@ -37,7 +37,6 @@ from kdissect.cli.terminal import FAILED, check_stdin, ctrl_c, output, warn
 from kdissect.errors import UsageError
 from kdissect.files import PRIVATE
 from kdissect.limits import KIB
-from kdissect.model import IdleTick
 from kdissect.phrases import many, printable
 from kdissect.query.filters import parse_duration, parse_size
 
@@ -49,7 +48,7 @@ if TYPE_CHECKING:
 
     from kdissect.capture.source import InterfaceStatistics
     from kdissect.cli.run import Query
-    from kdissect.model import Exchange, Packet
+    from kdissect.model import Exchange, IdleTick, PacketBlock
     from kdissect.stats.survey import Survey
 
 
@@ -451,7 +450,6 @@ class StopSignals:
 
 
 _REPORT_EVERY_S = 5.0
-_POLL_EVERY = 256  # packets
 
 
 class DropReporter:
@@ -460,8 +458,8 @@ class DropReporter:
     Attributes:
         by_kernel, by_us: packets dropped so far.
         delivered: those that were not, according to the last counters.
-        time_observers: called with the packet time at every poll: every 256 packets, and 20 times a second
-            while there are none.
+        time_observers: called with the packet time before each block of packets, and 20 times a second while
+            there are none.
     """
 
     def __init__(self, ongoing: Ongoing) -> None:
@@ -471,14 +469,13 @@ class DropReporter:
         self._next_report_s = 0.0
         self.time_observers: list[Callable[[int], object]] = []
 
-    def watch(self, packets: Iterable[Packet | IdleTick]) -> Iterator[Packet | IdleTick]:
+    def watch(self, packets: Iterable[PacketBlock | IdleTick]) -> Iterator[PacketBlock | IdleTick]:
         """Yield the packets unchanged, and poll the statistics."""
-        for number, packet in enumerate(packets):
-            if not number % _POLL_EVERY or isinstance(packet, IdleTick):
-                self.poll()
-                for observe in self.time_observers:
-                    observe(packet.time_ns)
-            yield packet
+        for block in packets:
+            self.poll()
+            for observe in self.time_observers:
+                observe(block.time_ns)
+            yield block
         self.poll()
 
     def poll(self) -> None:

@@ -11,9 +11,10 @@ import pytest
 from kdissect.capture.live import CaptureSettings
 from kdissect.capture.ongoing import Listening, Ongoing, Piped
 from kdissect.capture.privileges import User
+from kdissect.capture.source import one_by_one
 from kdissect.errors import CaptureError
 from kdissect.limits import LIVE
-from kdissect.model import IdleTick, Packet
+from kdissect.model import IdleTick, Packet, PacketBlock
 from tests.captures import pcap, pcapng
 from tests.loopback import listens
 
@@ -39,8 +40,8 @@ def packets_of(ongoing: Ongoing, count: int) -> list[Packet]:
     packets: list[Packet] = []
     while len(packets) < count:
         item = next(iter(ongoing))
-        if isinstance(item, Packet):
-            packets.append(item)
+        if isinstance(item, PacketBlock):
+            packets += item.packets
     return packets
 
 
@@ -53,7 +54,7 @@ def test_a_packet_comes_as_soon_as_it_is_there(file: bytes) -> None:
         os.write(into, file[-len(file) // 10 :])
         assert packets_of(ongoing, 1)[0].number == 5
         os.close(into)
-        assert [item for item in ongoing if isinstance(item, Packet)] == []
+        assert [item for item in one_by_one(ongoing) if isinstance(item, Packet)] == []
         assert ongoing.warnings == []
 
 
@@ -81,7 +82,7 @@ def test_byte_by_byte() -> None:
 
         thread = threading.Thread(target=write)
         thread.start()
-        got = [item for item in ongoing if isinstance(item, Packet)]
+        got = [item for item in one_by_one(ongoing) if isinstance(item, Packet)]
         thread.join()
     assert [(packet.time_ns, packet.data) for packet in got] == PACKETS
 
@@ -91,7 +92,7 @@ def test_what_has_come_is_read_when_it_is_stopped() -> None:
         os.write(into, pcap(PACKETS))
         first = packets_of(ongoing, 1)
         ongoing.stop()
-        assert len(first + [item for item in ongoing if isinstance(item, Packet)]) == 5
+        assert len(first + [item for item in one_by_one(ongoing) if isinstance(item, Packet)]) == 5
         os.close(into)
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from kdissect.capture.reader import open_capture
 from kdissect.capture.recording import NEVER, Recording, Thresholds
-from kdissect.capture.source import InterfaceStatistics
+from kdissect.capture.source import InterfaceStatistics, one_by_one
 from kdissect.errors import OutputError
-from kdissect.model import IdleTick, Interface, Packet
+from kdissect.model import IdleTick, Interface, Packet, PacketBlock
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,9 +23,21 @@ def packets(count: int) -> list[Packet]:
     return [Packet(n + 1, START_NS + n * SECOND_NS, ETH0, bytes(100), 100) for n in range(count)]
 
 
-def passed(recording: Recording, count: int) -> int:
-    """How many packets passed."""
-    return sum(isinstance(packet, Packet) for packet in recording.watch(packets(count)))
+def blocks(count: int, size: int) -> list[PacketBlock]:
+    """They in blocks of so many."""
+    times = [packet.time_ns for packet in packets(count)]
+    return [
+        PacketBlock(n + 1, ETH0, bytes(100), [(time_ns, 0, 100, 100) for time_ns in times[n : n + size]])
+        for n in range(0, count, size)
+    ]
+
+
+def passed(recording: Recording, count: int, size: int = 3) -> int:
+    """How many packets passed, in blocks of ``size``."""
+    passing = one_by_one(recording.watch(blocks(count, size)))
+    numbers = [packet.number for packet in passing if isinstance(packet, Packet)]
+    assert numbers == list(range(1, len(numbers) + 1))
+    return len(numbers)
 
 
 def counts(folder: Path) -> dict[str, int]:
@@ -50,7 +62,7 @@ def test_all_that_passes_is_written_with_what_was_counted(tmp_path: Path) -> Non
 
 def test_what_was_written_can_be_read_as_soon_as_nothing_more_comes(tmp_path: Path) -> None:
     recording = Recording(tmp_path / "all.pcapng", NEVER, NEVER, "")
-    items = recording.watch([*packets(2), IdleTick(START_NS)])
+    items = recording.watch([*blocks(2, 1), IdleTick(START_NS)])
     assert [next(items) for _ in range(3)][2] == IdleTick(START_NS)
     assert counts(tmp_path) == {"all.pcapng": 2}
     recording.close({}, START_NS)

@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING
 
 from kdissect.capture.live import CaptureSettings
 from kdissect.capture.reader import open_capture
-from kdissect.capture.relay import Bounds, Queue, Relay
+from kdissect.capture.relay import Queue, Relay
 from tests.loopback import Client, broker, listens
 
 if TYPE_CHECKING:
     from kdissect.model import Packet
 
 
-def relayed(bounds: Bounds, beats: int) -> tuple[list[Packet], int]:
+def relayed(most_bytes: int, beats: int) -> tuple[list[Packet], int]:
     """Output of a relay whose pipe is read only at its end, and the number of packets it dropped."""
     out, into = os.pipe()
     until, end = os.pipe()
     os.set_blocking(into, False)
     with broker() as port:
-        relay = Relay(CaptureSettings(("lo",), f"tcp port {port}"), bounds, into)
+        relay = Relay(CaptureSettings(("lo",), f"tcp port {port}"), most_bytes, into)
         thread = threading.Thread(target=relay.run, args=(until,))
         thread.start()
         with Client(port) as client:
@@ -46,14 +46,14 @@ def relayed(bounds: Bounds, beats: int) -> tuple[list[Packet], int]:
 
 @listens
 def test_all_that_was_captured_is_written_before_the_end() -> None:
-    packets, dropped = relayed(Bounds(1 << 20, 10_000), 20)
+    packets, dropped = relayed(1 << 20, 20)
     assert dropped == 0
     assert len(packets) >= 40
 
 
 @listens
 def test_what_there_is_no_room_for_is_counted() -> None:
-    packets, dropped = relayed(Bounds(1, 1), 20)
+    packets, dropped = relayed(1, 20)
     assert dropped >= 40
     assert packets == []
 

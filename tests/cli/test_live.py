@@ -105,7 +105,7 @@ def test_filters_trees_and_a_count() -> None:
 def test_dropped_packets_are_reported() -> None:
     with (
         broker() as port,
-        on_loopback(port, "-q", "--limits", "live_packets=1", "-a", "packets:1") as running,
+        on_loopback(port, "-q", "--limits", "live_bytes=1", "-a", "packets:1") as running,
         Client(port) as client,
     ):
         client.beat(50)

@@ -1,0 +1,164 @@
+//! Slots of a packet ring (packet_mmap(7), TPACKET_V2), which the kernel fills -> blocks of a pcapng file: the usual
+//! ones among those that kdissect/capture/ring.py takes.
+
+use std::cell::Cell;
+use std::sync::atomic::{fence, Ordering};
+
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::{guarded, Odd};
+
+/// Of a slot: it holds a packet, ...
+const OURS: u32 = 0x1;
+/// ... which did not fit, and is in the socket's buffer; ...
+const IN_BUFFER: u32 = 0x2;
+/// ... it had a VLAN tag, ...
+const VLAN: u32 = 0x10;
+/// ... and the kernel says which kind.
+const VLAN_KIND: u32 = 0x40;
+const DEFAULT_VLAN_KIND: u16 = 0x8100;
+/// Of an Ethernet header, before the tag.
+const ADDRESSES_BYTES: usize = 12;
+
+/// `sockaddr_ll`, which follows the header of the slot.
+const LINK_ADDRESS_AT: usize = 32;
+const LINK_ADDRESS_BYTES: usize = 20;
+const LONGEST_ADDRESS: usize = 8;
+const COOKED_BYTES: usize = 20;
+
+const ENHANCED_PACKET: u32 = 6;
+const ENHANCED_BYTES: usize = 32;
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// Where one slot is.
+struct Slot<'a>(&'a [Cell<u8>]);
+
+impl Slot<'_> {
+    fn bytes<const N: usize>(&self, at: usize) -> Option<[u8; N]> {
+        let cells: &[Cell<u8>; N] = self.0.get(at..)?.first_chunk()?;
+        Some(cells.each_ref().map(Cell::get))
+    }
+
+    fn word(&self, at: usize) -> Option<u32> {
+        Some(u32::from_ne_bytes(self.bytes(at)?))
+    }
+
+    fn half(&self, at: usize) -> Option<u16> {
+        Some(u16::from_ne_bytes(self.bytes(at)?))
+    }
+
+    /// Appends its packet to `out`. None: it has none, or Python takes it.
+    fn encode(&self, form: &SlotForm, out: &mut Vec<u8>) -> Option<()> {
+        let (snaplen, is_cooked, may_be_tagged, number) = *form;
+        let status = self.word(0)?;
+        if status & (OURS | IN_BUFFER) != OURS {
+            return None;
+        }
+        fence(Ordering::Acquire); // the rest was written before the status
+        let (length, size) = (self.word(4)?, self.word(8)?);
+        if size != length.min(snaplen) {
+            return None;
+        }
+        let begin = usize::from(self.half(12)?);
+        let data = self.0.get(begin..)?.get(..size as usize)?;
+        let time_ns = u64::from(self.word(16)?) * SECOND_NS + u64::from(self.word(20)?);
+
+        let is_tagged = may_be_tagged && status & VLAN != 0;
+        if is_tagged && data.len() < ADDRESSES_BYTES {
+            return None;
+        }
+        let added = if is_cooked {
+            COOKED_BYTES
+        } else if is_tagged {
+            4
+        } else {
+            0
+        };
+        let captured = data.len() + added;
+        let total = (ENHANCED_BYTES + captured.next_multiple_of(4)) as u32;
+        let head = [
+            ENHANCED_PACKET,
+            total,
+            number,
+            (time_ns >> 32) as u32,
+            time_ns as u32,
+            captured as u32,
+            length + added as u32,
+        ];
+        out.extend(head.iter().flat_map(|word| word.to_le_bytes()));
+        if is_cooked {
+            self.cook(out)?;
+        }
+        let (before, after) = data.split_at(if is_tagged { ADDRESSES_BYTES } else { 0 });
+        out.extend(before.iter().map(Cell::get));
+        if is_tagged {
+            let kind = self.half(26)?;
+            let kind = if status & VLAN_KIND != 0 { kind } else { DEFAULT_VLAN_KIND };
+            out.extend(kind.to_be_bytes());
+            out.extend(self.half(24)?.to_be_bytes());
+        }
+        out.extend(after.iter().map(Cell::get));
+        out.extend(std::iter::repeat_n(0, captured.next_multiple_of(4) - captured));
+        out.extend(total.to_le_bytes());
+        Some(())
+    }
+
+    /// Appends the header of LINKTYPE_LINUX_SLL2.
+    fn cook(&self, out: &mut Vec<u8>) -> Option<()> {
+        let address: [u8; LINK_ADDRESS_BYTES] = self.bytes(LINK_ADDRESS_AT)?;
+        let size = usize::from(address[11]).min(LONGEST_ADDRESS);
+        out.extend(&address[2..4]); // protocol, in network order as here
+        out.extend([0, 0]);
+        out.extend(i32::from_ne_bytes(self.bytes(LINK_ADDRESS_AT + 4)?).to_be_bytes());
+        out.extend(self.half(LINK_ADDRESS_AT + 8)?.to_be_bytes());
+        out.extend(&address[10..12]);
+        out.extend(&address[12..12 + size]);
+        out.extend(std::iter::repeat_n(0, LONGEST_ADDRESS - size)); // what is there is of an earlier packet
+        Some(())
+    }
+
+    /// Gives it back to the kernel.
+    fn release(&self) {
+        fence(Ordering::Release); // it has been read before
+        for cell in &self.0[..4] {
+            cell.set(0);
+        }
+    }
+}
+
+/// Most bytes kept of a packet; whether it gets a cooked header; whether the kernel may have removed a VLAN tag;
+/// and the number of the interface in the file.
+type SlotForm = (u32, bool, bool, u32);
+
+/// Takes packets from slot `at` on, at most so many. Returns their blocks, their number, and the slot after them:
+/// it is empty, or not usual.
+#[pyfunction]
+pub fn take_slots<'py>(
+    py: Python<'py>,
+    ring: PyBuffer<u8>,
+    slot_bytes: usize,
+    at: usize,
+    most: usize,
+    form: SlotForm,
+) -> PyResult<(Bound<'py, PyBytes>, usize, usize)> {
+    let cells = ring
+        .as_mut_slice(py)
+        .ok_or_else(|| PyValueError::new_err("the ring is not writable"))?;
+    let slots = cells.len().checked_div(slot_bytes).unwrap_or_default();
+    let (mut out, mut count, mut next) = (Vec::new(), 0, at);
+    while count < most && next < slots {
+        let slot = Slot(&cells[next * slot_bytes..][..slot_bytes]);
+        let start = out.len();
+        if guarded(|| slot.encode(&form, &mut out).ok_or(Odd)).is_err() {
+            out.truncate(start);
+            break;
+        }
+        slot.release();
+        count += 1;
+        next = (next + 1) % slots;
+    }
+    Ok((PyBytes::new(py, &out), count, next))
+}
