@@ -48,6 +48,8 @@ pub struct Facts {
     around: Object,
     /// Memory for the bodies of an exchange.
     pub budget: i64,
+    /// Whether exchanges with errors in the response are left to Python.
+    leaves_errors: bool,
 }
 
 #[derive(FromPyObject)]
@@ -157,6 +159,14 @@ impl Errors {
 }
 
 impl Facts {
+    /// Whether an exchange with these errors in its response is usual.
+    pub fn check_errors<T>(&self, errors: &[T]) -> Result<(), Odd> {
+        if self.leaves_errors && !errors.is_empty() {
+            return Err(Odd);
+        }
+        Ok(())
+    }
+
     pub fn topics<'a, 'py>(&'a self, py: Python<'py>) -> Topics<'a, 'py> {
         Topics(self.topic_name.bind(py), self.learn_name.bind(py))
     }
@@ -296,6 +306,7 @@ impl Lines {
             &facts.topics(py),
             text,
         )?;
+        facts.check_errors(&errors)?;
         for code in errors {
             if text.len() > about {
                 text.push_str(gap);

@@ -140,6 +140,7 @@ impl Rows {
         if decoded.has_unknown || throttle_time_ms.is_some_and(|number| number > 0) {
             return Err(Odd);
         }
+        facts.check_errors(&decoded.errors)?;
         let topics = &facts.topics(py);
         let records = row.records(&decoded)?;
         let mut errors = Vec::new();

@@ -39,7 +39,7 @@ from kdissect.cli.options import (
     to_key_log,
     to_local,
 )
-from kdissect.cli.output_options import ExchangeOutput, output_options
+from kdissect.cli.output_options import ExchangeOutput, LineSink, output_options
 from kdissect.cli.run import Query
 from kdissect.cli.terminal import style_of, warn, width
 from kdissect.phrases import many
@@ -53,10 +53,12 @@ from kdissect.text.table import ExchangeTally
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from typing import TextIO
 
     from kdissect.cli.live_run import LiveRun
     from kdissect.cli.monitor import Monitor
     from kdissect.cli.run import Totals
+    from kdissect.exchanges.offload import LineContext, LineForm, RowForm
     from kdissect.limits import Limits
     from kdissect.model import Exchange
     from kdissect.options import ExportOptions
@@ -369,6 +371,9 @@ def live(count: int | None, lists: bool, summary: bool | None, **options: Any) -
             sink = output.sink(run.out, times, query, flush=True)
             feeds.append(sink.feed)
             stack.callback(sink.close)
+            is_plain = query.shows_all and count is None and log is None
+            if is_plain and isinstance(sink, LineSink) and sink.are_plain:
+                run.write_lines(_usual(sink), partial(_show_lines, sink, run.out, tally))
         if live_summary is not None:
             feeds.append(live_summary.feed)
         if export is None and log is not None:
@@ -393,6 +398,22 @@ def live(count: int | None, lists: bool, summary: bool | None, **options: Any) -
     run.report(run.shown)
     if monitor is None or not monitor.was_quit:
         run.end("exchange")
+
+
+def _usual(sink: LineSink) -> Callable[[LineContext], LineForm | RowForm]:
+    """The form of lines of which the tally needs no more than their number."""
+
+    def form(context: LineContext) -> LineForm | RowForm:
+        of_all = sink.form(context)
+        return of_all._replace(facts=of_all.facts._replace(leaves_errors=True))
+
+    return form
+
+
+def _show_lines(sink: LineSink, out: TextIO, tally: ExchangeTally, lines: bytes, number: int) -> None:
+    sink.add(lines)
+    out.flush()
+    tally.add_answered(number)
 
 
 def _log(

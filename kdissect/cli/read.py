@@ -166,7 +166,7 @@ def read(
             run.dissection.describe_undecoded(describe_undecoded)
         is_plain = query.shows_all and not (check_crcs or by_request or count or flush)
         if is_plain and isinstance(sink, LineSink) and sink.are_plain:
-            run.write_lines(sink.form, sink.add)
+            run.write_lines(sink.form, lambda lines, _: sink.add(lines))
         if by_request:
             in_order = ByRequest(query.limits)
             run.dissection.watch_requests(in_order)

@@ -350,13 +350,18 @@ class SingleRun(Run):
     def write_lines(
         self,
         form: Callable[[LineContext], LineForm | RowForm],
-        write: Callable[[bytes], None],
+        write: Callable[[bytes, int], object],
     ) -> None:
-        """Let the native core write lines of exchanges, which are then not among the selected."""
+        """Let the native core write lines of exchanges, which are then not among the selected.
+
+        Args:
+            form: of the lines.
+            write: takes lines and their number.
+        """
 
         def counted(lines: bytes, rows: int) -> None:
             self.shown += rows
-            write(lines)
+            write(lines, rows)
 
         self.dissection.write_lines(form, counted)
 

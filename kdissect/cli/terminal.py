@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from contextlib import contextmanager, suppress
+from io import RawIOBase
 from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 
@@ -112,6 +113,10 @@ def output() -> Iterator[TextIO]:
     out = sys.stdout
     if out is None:
         raise click.ClickException("cannot write: stdout is closed")
+    if isinstance(
+        getattr(out, "buffer", None), RawIOBase
+    ):  # python -u: a signal may cut writes short
+        out = open(out.fileno(), "w", encoding=out.encoding, closefd=False)  # noqa: SIM115
     if hasattr(out, "reconfigure"):
         out.reconfigure(errors="backslashreplace")
     try:
@@ -123,6 +128,9 @@ def output() -> Iterator[TextIO]:
     except OSError as error:
         _abandon(out)
         raise click.ClickException(f"cannot write: {error.strerror or error}") from None
+    finally:
+        if out is not sys.stdout:
+            out.close()
 
 
 def _abandon(out: TextIO) -> None:

@@ -116,6 +116,7 @@ class LineFacts(NamedTuple):
         learn_name: takes the ID of a topic and its name.
         around: from a second since 1970 to the texts before and after the decimal point and its digits.
         budget: memory for the bodies of an exchange.
+        leaves_errors: whether exchanges with errors in the response are left to Python.
     """
 
     shared: Callable[[ConnectionInfo, Identity], list[str]]
@@ -125,6 +126,7 @@ class LineFacts(NamedTuple):
     learn_name: Callable[[str, str], None]
     around: Callable[[int], tuple[str, str]]
     budget: int
+    leaves_errors: bool = False
 
 
 class LineForm(NamedTuple):

@@ -609,6 +609,11 @@ class ExchangeTally(Tally["Exchange"]):
         self._errors.subtract(exchange.expected_errors)
         self._expected += len(exchange.expected_errors)
 
+    def add_answered(self, count: int) -> None:
+        """Count so many that were answered, without errors or anomalies."""
+        self._rows += count
+        self._kinds[ANSWERED] += count
+
     def _counts(self) -> Iterable[str | None]:
         yield many(self._rows, "exchange")
         if len(self._kinds) == 1:
