@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import os
-import traceback
 from pathlib import Path
 
 DEBUG = "KDISSECT_DEBUG"
@@ -45,6 +44,8 @@ class UnexpectedError(CaptureError):
     @classmethod
     def of(cls, error: Exception, capture: str | None = None) -> UnexpectedError:
         """Describe an exception in one line; its traceback goes to stderr if KDISSECT_DEBUG is set."""
+        import traceback  # not needed before there is a bug
+
         if os.environ.get(DEBUG, "0") not in ("", "0"):
             traceback.print_exception(error)
         place = traceback.extract_tb(error.__traceback__)[-1]

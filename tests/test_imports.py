@@ -67,6 +67,12 @@ def test_what_opens_records_is_not_loaded_before_there_are_any(command: str) -> 
     assert not modules & {"kdissect.kafka.batches", "crc32c"}
 
 
+@pytest.mark.parametrize("command", ["read", "records", "summary"])
+def test_what_several_processes_need_is_not_loaded_for_one(command: str) -> None:
+    modules = modules_after(f"from kdissect.cli.main import main; main(['{command}', '--help'])")
+    assert not modules & {"multiprocessing", "kdissect.cli.parallel_run"}
+
+
 @pytest.mark.parametrize("code", [HELP, VERSION])
 def test_help_and_version_load_no_codec_and_no_command(code: str) -> None:
     modules = modules_after(code)

@@ -24,8 +24,6 @@ from datetime import timedelta
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import PurePosixPath
-from shutil import copyfileobj
-from tempfile import TemporaryFile
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self, cast
 
 from kdissect.errors import UsageError
@@ -288,6 +286,8 @@ class StorePath(PurePosixPath):
             return file.read(size).decode(encoding)
 
     def touch(self) -> None:
+        from tempfile import TemporaryFile  # needed only to write
+
         with TemporaryFile() as file:
             self.send(file)
 
@@ -305,6 +305,8 @@ class StorePath(PurePosixPath):
         Raises:
             OSError: the store did not take it.
         """
+        from shutil import copyfileobj
+
         address, size = _address(str(self)), file.seek(0, os.SEEK_END)
         file.seek(0)
         try:

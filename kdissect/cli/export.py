@@ -11,9 +11,10 @@ import click
 
 from kdissect.cli.export_options import export_options, finish_or_abandon, report_export, take_export
 from kdissect.cli.help import command
+from kdissect.cli.jobs import jobs_option, processes
 from kdissect.cli.live_run import DeferInterrupt
 from kdissect.cli.options import filter_options, input_options, names_option
-from kdissect.cli.parallel_run import ParallelRun, jobs_option, open_parallel_run, processes
+from kdissect.cli.parallel_run import ParallelRun, open_parallel_run
 from kdissect.cli.run import Query, open_run
 from kdissect.cli.terminal import FAILED, warn
 from kdissect.errors import KdissectError, UnexpectedError

@@ -59,10 +59,16 @@ class Commands(click.Group):
         return list(self._summaries)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """Import one command."""
+        """Import one command. What that creates stays, so the garbage collector need not search it."""
         if cmd_name not in self._summaries:
             return None
-        command: click.Command = getattr(import_module(f"{self._module}.{cmd_name}"), cmd_name)
+        gc.disable()
+        try:
+            command: click.Command = getattr(import_module(f"{self._module}.{cmd_name}"), cmd_name)
+        finally:
+            gc.freeze()
+            gc.unfreeze()  # into the oldest generation
+            gc.enable()
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002

@@ -10,6 +10,7 @@ import click
 from kdissect import native
 from kdissect.capture.reader import has_secrets
 from kdissect.cli.help import command
+from kdissect.cli.jobs import jobs_option, processes
 from kdissect.cli.options import (
     at_least,
     exchange_option,
@@ -21,7 +22,6 @@ from kdissect.cli.options import (
     to_local,
 )
 from kdissect.cli.output_options import ExchangeOutput, LineSink, output_options
-from kdissect.cli.parallel_run import jobs_option, processes
 from kdissect.cli.run import Query, Selection, open_run
 from kdissect.exchanges.ordering import ByRequest
 from kdissect.files import PRIVATE

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from kdissect.cli.help import command
+from kdissect.cli.jobs import jobs_option, processes
 from kdissect.cli.live_run import LiveOptions, interface_options, open_live_run, take_capture_settings
 from kdissect.cli.options import (
     at_least,
@@ -32,7 +33,6 @@ from kdissect.cli.output_options import (
     time_formatter,
     times_option,
 )
-from kdissect.cli.parallel_run import jobs_option, processes
 from kdissect.cli.run import Query, Selection, open_run
 from kdissect.cli.terminal import style_of, warn, width
 from kdissect.exchanges.content import record_time_ns

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kdissect.cli.help import command
+from kdissect.cli.jobs import jobs_option, processes
 from kdissect.cli.options import (
     at_least,
     color_option,
@@ -17,7 +18,6 @@ from kdissect.cli.options import (
     names_option,
     preference_option,
 )
-from kdissect.cli.parallel_run import jobs_option, processes
 from kdissect.cli.run import Query, Run, Selection, open_run
 from kdissect.cli.terminal import output, style_of, width
 from kdissect.query.filters import parse_duration

@@ -36,5 +36,5 @@ exit without their parent, and the parent reports which worker died.
     assembling.py   the messages, and the parent: rows of all workers -> their order
     worker_pool.py  processes and pipes
 
-cli/parallel_run.py decides when to use them.
+cli/jobs.py decides when to use them.
 """

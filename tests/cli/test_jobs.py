@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kdissect.cli.parallel_run import WORTH_PACKETS, processes
+from kdissect.cli.jobs import WORTH_PACKETS, processes
 from kdissect.cli.run import Query
 from tests.captures import pcap
 
@@ -23,7 +23,7 @@ def capture(path: Path, size: int) -> Path:
 
 def test_large_captures_use_all_cores_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2}, raising=False)
-    monkeypatch.setattr("kdissect.cli.parallel_run._SAMPLED_PACKETS", 10)
+    monkeypatch.setattr("kdissect.cli.jobs._SAMPLED_PACKETS", 10)
     small, large = tmp_path / "small.pcap", capture(tmp_path / "large.pcap", 90)
     small.write_bytes(pcap([(1, bytes(90))]))
     bulk, broken = capture(tmp_path / "bulk.pcap", 1400), tmp_path / "broken.pcap"

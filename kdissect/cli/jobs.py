@@ -1,0 +1,93 @@
+"""``-j N`` and the size of the captures -> the number of processes.
+
+What several processes need (parallel_run.py) is imported only for more than one.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kdissect.capture import stores
+from kdissect.capture.inputs import STDIN
+from kdissect.capture.reader import open_capture
+from kdissect.cli.options import at_least
+from kdissect.errors import KdissectError
+from kdissect.net.tcp import cores
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kdissect.cli.run import Query
+
+WORTH_PACKETS = 100_000
+"""One process needs at least a second for these. For fewer packets, starting workers costs more than it
+saves.
+"""
+
+SMALL_BYTES = 600
+"""Mean packet size up to which dissecting costs more than reading. Measured: two processes take 0.65 of the
+time of one at 90 bytes per packet, and longer than one at 1,400 (docs/performance.md).
+"""
+
+_SAMPLED_PACKETS = 8_000  # more than the handshakes of a thousand clients
+_MIN_PACKET_BYTES = 54  # of a packet with a TCP header
+
+_MAX_WORKERS = 16
+"""Most workers by default. More do not help: each reads all packets, and one parent merges all rows."""
+
+
+def jobs_option(single_process: str, guarantee: str = "The output is the same.") -> Callable[[Any], Any]:
+    """``-j``. Its help says when a command uses a ``single_process``, and what several have in common with
+    one (``guarantee``).
+    """
+    return click.option(
+        "-j",
+        "--jobs",
+        "jobs",
+        type=at_least(1),
+        metavar="N",
+        help=(
+            f"Worker processes, each handling some of the connections. {guarantee} [default: all cores for "
+            f"{WORTH_PACKETS:,} or more packets that average at most {SMALL_BYTES} bytes, otherwise 1] "
+            f"{single_process}"
+        ),
+    )
+
+
+def processes(query: Query, jobs: int | None, *, by_default: bool = True, allowed: bool = True) -> int:
+    """Return the number of processes: 1 if the input can be read only once, or is too small for more.
+
+    Args:
+        query: names the files.
+        jobs: the value of ``-j``; None: not set.
+        by_default: whether to use several processes without ``-j``.
+        allowed: whether the command can use several processes at all.
+    """
+    paths = [path for path in query.paths if path != STDIN]
+    are_files = len(paths) == len(query.paths) and all(stores.size(path) is not None for path in paths)
+    if not (allowed and are_files and hasattr(os, "fork")):
+        return 1
+    if jobs is not None:
+        return jobs
+    if not (by_default and _are_worth_workers(paths)):
+        return 1
+    return min(cores(), _MAX_WORKERS)
+
+
+def _are_worth_workers(paths: Sequence[str]) -> bool:
+    """Whether the files have many small packets, estimated from their size and the first packets of one."""
+    total = sum(stores.size(path) or 0 for path in paths)
+    if total < WORTH_PACKETS * _MIN_PACKET_BYTES:
+        return False
+    try:
+        with open_capture(paths[0]) as capture:
+            sizes = [len(packet.data) for packet in islice(capture, _SAMPLED_PACKETS)]
+    except KdissectError:
+        return False  # the reader will report the error
+    mean = sum(sizes) / len(sizes) if sizes else math.inf
+    return mean <= SMALL_BYTES and total / mean >= WORTH_PACKETS
