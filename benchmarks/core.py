@@ -5,6 +5,9 @@
 Generates each capture (traffic.py) and runs the three in turn. Prints medians of processor time, start
 included; how many times as long Python alone and tshark take; the spread, and the load of the machine at the
 end. Fails if the output differs with and without the core.
+
+tshark gets the port (``-d``) and resolves no names (``-n``). For lines, it writes the fields of
+against_tshark.py: its own lines need no protocol tree and show no Kafka fields.
 """
 
 from __future__ import annotations
@@ -19,21 +22,32 @@ from hashlib import md5
 from pathlib import Path
 from resource import RUSAGE_CHILDREN, getrusage
 from statistics import median
+from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from benchmarks.against_tshark import FIELDS, TSHARK
 from benchmarks.traffic import make_apart
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 DEFAULT = ["chatty:160", "mixed:40", "bulk:200", "loopback:400", "large:200"]
 READ = [sys.executable, "-m", "kdissect", "read", "-j", "1"]
-TSHARK = ["tshark", "-n", "-d", "tcp.port==9092,kafka"]
-FORMS = {"lines": ([], []), "json": (["--json"], ["-T", "json"]), "csv": (["--csv"], ["-T", "fields", *(
-    f"-e{field}" for field in (
-        "frame.time_epoch", "ip.src", "ip.dst", "kafka.client_id", "kafka.api_key", "kafka.api_version",
-        "kafka.correlation_id", "kafka.topic_name", "kafka.error",
-    )
-)])}  # fmt: skip
-"""Options of both. CSV has all columns, so tshark's fields are fewer."""
+CSV_FIELDS = (*FIELDS, "ip.src", "ip.dst", "kafka.topic_name", "kafka.error")
+
+
+def fields(names: Iterable[str]) -> list[str]:
+    """Options of tshark for these fields."""
+    return ["-T", "fields", *(f"-e{name}" for name in names)]
+
+
+FORMS = {
+    "lines": ([], fields(FIELDS)),
+    "json": (["--json"], ["-T", "json"]),
+    "csv": (["--csv"], fields(CSV_FIELDS)),
+}
+"""Options of both. kdissect also decodes the bodies for a line; and CSV has all columns."""
 
 
 def run(command: list[str], output: Path, *, pure: bool = False) -> float:
