@@ -134,7 +134,7 @@ pub struct Line {
 
 impl Line {
     /// Writes the text about an exchange. If anything is odd, nothing is written. Returns the errors in the
-    /// response.
+    /// response, and whether bytes follow a body.
     ///
     /// `request` and `response` are bodies, without headers; `budget` is the memory for both once decoded.
     /// `follow` takes them when nothing about them is odd, unless it is for what they are about.
@@ -146,7 +146,7 @@ impl Line {
         topics: &dyn TopicNames,
         follow: &mut dyn FnMut(&Decoded<'_>) -> Result<(), Odd>,
         out: &mut String,
-    ) -> Result<Vec<i64>, Odd> {
+    ) -> Result<(Vec<i64>, bool), Odd> {
         let start = out.len();
         let written = self.try_write(request, response, budget, topics, follow, out);
         if written.is_err() {
@@ -163,7 +163,7 @@ impl Line {
         topics: &dyn TopicNames,
         follow: &mut dyn FnMut(&Decoded<'_>) -> Result<(), Odd>,
         out: &mut String,
-    ) -> Result<Vec<i64>, Odd> {
+    ) -> Result<(Vec<i64>, bool), Odd> {
         let decoded = self.bodies.decoded(request, response, budget)?;
         let describing = Describing {
             request: &decoded.request,
@@ -180,7 +180,7 @@ impl Line {
         }
         follow(&decoded)?;
         self.bodies.learn(&decoded, topics)?;
-        Ok(decoded.errors)
+        Ok((decoded.errors, decoded.is_followed))
     }
 }
 

@@ -69,8 +69,10 @@ impl Line {
             };
             let topics = Topics(&topic_name, &learn_name);
             let follow = |of_request, of_response| follow.call1((of_request, of_response));
-            let errors = self.write(follow, (request, response), budget, &topics, &mut text)?;
-            Ok((text, errors))
+            match self.write(follow, (request, response), budget, &topics, &mut text)? {
+                (errors, false) => Ok((text, errors)),
+                _ => Err(Odd), // Python also says what follows
+            }
         })
         .ok()
     }
@@ -85,7 +87,7 @@ impl<'py> Line {
         budget: i64,
         topics: &Topics<'_, 'py>,
         out: &mut String,
-    ) -> Result<Vec<i64>, Odd> {
+    ) -> Result<(Vec<i64>, bool), Odd> {
         let py = topics.0.py();
         let mut followed = |decoded: &Decoded<'_>| {
             let Some((of_request, of_response)) = &self.followed else {
@@ -121,13 +123,14 @@ pub type Kept = HashMap<Name, Py<PyString>>;
 
 /// Of request and response, the struct as for `Decoder` (but each field's name together with whether it is an
 /// error code, and which payload it is), and the structs with IDs and names of topics, see [`Naming`]. Then the
-/// payloads: the versions of each, and their structs.
+/// payloads: the versions of each, and their structs; and `hold_messages` and `may_be_followed` of [`Bodies`].
 pub type BodiesForm<'py> = (
     Bound<'py, PyTuple>,
     Bound<'py, PyTuple>,
     Vec<(Vec<String>, String, String)>,
     Vec<(Vec<String>, String, String)>,
     Vec<Vec<(i16, Bound<'py, PyTuple>)>>,
+    (bool, bool),
 );
 
 /// Numbers for the names of fields, and templates in which they are used.
@@ -174,7 +177,7 @@ impl Names {
 
     pub fn bodies(
         &self,
-        (request, response, request_names, response_names, payloads): BodiesForm<'_>,
+        (request, response, request_names, response_names, payloads, flags): BodiesForm<'_>,
     ) -> PyResult<Bodies> {
         let label = |label: &Bound<'_, PyAny>| {
             let (name, is_error, payload): (String, bool, Option<usize>) = label.extract()?;
@@ -200,6 +203,8 @@ impl Names {
                 .iter()
                 .map(|payload| payload.iter().map(version).collect())
                 .collect::<PyResult<_>>()?,
+            hold_messages: flags.0,
+            may_be_followed: flags.1,
         })
     }
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 
 use crate::connection::{
@@ -11,7 +12,7 @@ use crate::connection::{
     Opening, Packet, Request, Usual, CLIENT,
 };
 use crate::packet::segment;
-use crate::page::{Answered, Form, Page};
+use crate::page::{Answered, Form, Known, Page};
 use crate::places::Places;
 use crate::stage::{Counts, Stage, Verdict};
 use crate::tls::python::PythonOpener;
@@ -68,7 +69,7 @@ struct Introductions {
 struct Link {
     side: Side,
     /// Shared by its exchanges, once it is needed.
-    info: Option<Object>,
+    info: PyOnceLock<Object>,
     /// Software name and version, principal, SASL mechanism.
     identity: [Object; 4],
     /// Software name and version as of the latest exchange; those in the queue may have earlier ones.
@@ -386,9 +387,7 @@ impl Offload {
             let mut is_written = false;
             if writes {
                 self.learn(py, &finished, false)?;
-                self.info(py, slot)?;
-                let (page, links, interfaces) = (self.page.as_mut(), &mut self.links, &self.interfaces);
-                is_written = page.is_some_and(|page| write(py, page, links, interfaces, &finished).is_ok());
+                is_written = self.write(py, &finished).is_ok();
             }
             if !is_written {
                 odd = Some(self.finish(py, finished)?);
@@ -759,9 +758,13 @@ impl Offload {
         if self.links.len() <= slot {
             self.links.resize_with(slot + 1, || None);
         }
+        let shared = PyOnceLock::new();
+        if let Some(info) = info {
+            _ = shared.set(py, info); // it is empty
+        }
         self.links[slot] = Some(Link {
             side,
-            info,
+            info: shared,
             software: [0, 1].map(|index| identity[index].clone_ref(py)),
             identity,
             client_id: None,
@@ -772,19 +775,35 @@ impl Offload {
         });
     }
 
-    /// What the exchanges of a connection share.
-    fn info<'py>(&mut self, py: Python<'py>, slot: usize) -> PyResult<Bound<'py, PyAny>> {
-        let missing = || pyo3::exceptions::PyKeyError::new_err(slot);
+    /// Writes the line of an exchange.
+    fn write(&mut self, py: Python<'_>, finished: &Finished<Object>) -> Result<(), Odd> {
+        let Message::Frame(header, request) = &finished.request.message else {
+            return Err(Odd);
+        };
+        let page = self.page.as_mut().ok_or(Odd)?;
         let link = self
             .links
-            .get_mut(slot)
+            .get_mut(finished.slot)
             .and_then(Option::as_mut)
-            .ok_or_else(missing)?;
-        if let (None, Side::Opened(ends, time_ns, ordinal)) = (&link.info, &link.side) {
-            let values = (PyBytes::new(py, ends), *time_ns, *ordinal);
-            link.info = Some(self.python.info.bind(py).call1(values)?.unbind());
-        }
-        Ok(link.info.as_ref().ok_or_else(missing)?.bind(py).clone())
+            .ok_or(Odd)?;
+        let shared = link.shared.take();
+        let python = &self.python;
+        let known = &KnownLink { link, python };
+        let shared = match shared {
+            Some(shared) => shared,
+            None => page.shared(py, known).map_err(|_| Odd)?,
+        };
+        let answered = Answered {
+            known,
+            interface: self.interfaces.get(request.interface).ok_or(Odd)?,
+            number: finished.number,
+            header,
+            request,
+            response: &finished.response,
+        };
+        let written = page.add(py, &answered, &shared);
+        link.shared = Some(shared);
+        written
     }
 
     /// Learns from a finished ApiVersions exchange which software the client is: as it `is_queued`, or is taken.
@@ -820,12 +839,12 @@ impl Offload {
         let missing = || pyo3::exceptions::PyKeyError::new_err(ordinal);
         let slot = self.stage.slot(ordinal).ok_or_else(missing)?;
         let connection = self.stage.release(slot).ok_or_else(missing)?;
-        let info = self.info(py, slot)?;
         let mut link = self
             .links
             .get_mut(slot)
             .and_then(Option::take)
             .ok_or_else(missing)?;
+        let info = link.info(py, &self.python)?.clone_ref(py);
         let latest = (link.queued > 0).then_some(link.latest);
         let records = connection.directions.each_ref().map(|each| each.records.as_ref());
         let records = records.iter().map(|each| {
@@ -860,7 +879,7 @@ impl Offload {
         self.forget(slot);
         Ok(Released {
             duplex,
-            info: info.unbind(),
+            info,
             software,
             opening,
             streams: connection
@@ -932,7 +951,6 @@ impl Offload {
     /// The event of a pair: its connection, if that has an object; 0; and the exchange.
     fn finish<'py>(&mut self, py: Python<'py>, finished: Finished<Object>) -> PyResult<Bound<'py, PyTuple>> {
         self.learn(py, &finished, false)?;
-        let info = self.info(py, finished.slot)?;
         let Finished {
             slot,
             number,
@@ -942,6 +960,7 @@ impl Offload {
         let mut link = self.links[slot]
             .take()
             .ok_or_else(|| pyo3::exceptions::PyKeyError::new_err(slot))?;
+        let info = link.info(py, &self.python)?.bind(py).clone();
         let completed_ns = response.end_ns;
         let response = self.frame(py, response)?;
         let exchange = match request.message {
@@ -1009,7 +1028,7 @@ impl Offload {
     ) -> PyResult<Bound<'py, PyAny>> {
         let client_id = link.client_id(py, &header, &frame);
         let exchange = self.python.exchange.bind(py).call1((
-            &link.info,
+            link.info(py, &self.python)?,
             0,
             "",
             self.frame(py, frame)?,
@@ -1072,7 +1091,41 @@ impl Offload {
     }
 }
 
+/// A connection for [`Page`].
+struct KnownLink<'a> {
+    link: &'a Link,
+    python: &'a Callbacks,
+}
+
+impl Known for KnownLink<'_> {
+    fn info<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        Ok(self.link.info(py, self.python)?.bind(py).clone())
+    }
+
+    fn ends(&self) -> Option<&[u8]> {
+        match &self.link.side {
+            Side::Opened(ends, ..) => Some(ends),
+            Side::Lent(..) => None,
+        }
+    }
+
+    fn identity(&self) -> &[Object; 4] {
+        &self.link.identity
+    }
+}
+
 impl Link {
+    /// What its exchanges share.
+    fn info(&self, py: Python<'_>, python: &Callbacks) -> PyResult<&Object> {
+        self.info.get_or_try_init(py, || match &self.side {
+            Side::Opened(ends, time_ns, ordinal) => {
+                let values = (PyBytes::new(py, ends), *time_ns, *ordinal);
+                Ok(python.info.bind(py).call1(values)?.unbind())
+            }
+            Side::Lent(..) => Err(pyo3::exceptions::PyKeyError::new_err(())), // it came with the connection
+        })
+    }
+
     fn client_id<'py>(&mut self, py: Python<'py>, header: &Header, frame: &Frame) -> Bound<'py, PyAny> {
         let Some(bytes) = header.raw_client_id(frame) else {
             return py.None().into_bound(py);
@@ -1109,34 +1162,6 @@ impl<'a> Block<'a, '_> {
         };
         Some((time_ns, self.data.get(begin..end)?))
     }
-}
-
-/// Writes the line of an exchange.
-fn write(
-    py: Python<'_>,
-    page: &mut Page,
-    links: &mut [Option<Link>],
-    interfaces: &[Object],
-    finished: &Finished<Object>,
-) -> Result<(), Odd> {
-    let Message::Frame(header, request) = &finished.request.message else {
-        return Err(Odd);
-    };
-    let link = links.get_mut(finished.slot).and_then(Option::as_mut).ok_or(Odd)?;
-    let info = link.info.as_ref().ok_or(Odd)?;
-    if link.shared.is_none() {
-        link.shared = page.shared(py, info, &link.identity).ok();
-    }
-    let answered = Answered {
-        info,
-        interface: interfaces.get(request.interface).ok_or(Odd)?,
-        shared: link.shared.as_ref().ok_or(Odd)?,
-        number: finished.number,
-        header,
-        request,
-        response: &finished.response,
-    };
-    page.add(py, &answered)
 }
 
 /// The index after a run of packets from `start` on that belong to no connection here, and the ends among them

@@ -1,8 +1,10 @@
 //! Exchanges -> their lines, as kdissect/text/table.py or kdissect/tables/lines.py writes them to a file: no Python
 //! object is made of what they contain.
 
+use std::collections::hash_map::Entry;
 use std::collections::HashMap;
 use std::fmt::Write;
+use std::net::Ipv4Addr;
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -18,6 +20,16 @@ pub type Object = Py<PyAny>;
 const PAGE_BYTES: usize = 64 * 1024;
 const SECOND_NS: i64 = 1_000_000_000;
 const CORRELATION_ID_BYTES: usize = 4;
+const API_VERSIONS: i16 = 18;
+/// First in an ApiVersions response of any version.
+const UNSUPPORTED_VERSION: [u8; 2] = 35i16.to_be_bytes();
+
+/// Where the correlation ID is in requests and responses.
+const REQUEST_ID: std::ops::Range<usize> = 4..8;
+const RESPONSE_ID: std::ops::Range<usize> = 0..4;
+/// Most rejections that are known, and the longest frame in one.
+const REJECTIONS: usize = 256;
+const REJECTION_BYTES: usize = 1024;
 
 /// Most client IDs whose cells are known.
 const CLIENTS: usize = 4096;
@@ -65,14 +77,29 @@ pub struct LineForm {
     client: Object,
     /// From a connection, an API key, and what it needs of both bodies to whether these are usual.
     follow: Object,
+    /// From the version of an ApiVersions request that is not supported, and both frames, to what stands after the
+    /// latency.
+    rejected: Object,
+    /// What follows the errors if bytes follow a body.
+    followed: String,
+    /// The width of both ends. None: Python writes them.
+    ends: Option<usize>,
+}
+
+/// What is known of a connection.
+pub trait Known {
+    /// What its exchanges share.
+    fn info<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>>;
+    /// Its ends, the client's first, if its SYN was seen.
+    fn ends(&self) -> Option<&[u8]>;
+    /// Software name and version, principal, SASL mechanism.
+    fn identity(&self) -> &[Object; 4];
 }
 
 /// An answered exchange.
 pub struct Answered<'a> {
-    pub info: &'a Object,
+    pub known: &'a dyn Known,
     pub interface: &'a Object,
-    /// The texts that it shares with others of its connection.
-    pub shared: &'a [String],
     pub number: u64,
     pub header: &'a Header,
     pub request: &'a Frame,
@@ -88,6 +115,12 @@ impl<'a> Answered<'a> {
     pub fn response_body(&self, tags: &[u8]) -> Result<&'a [u8], Odd> {
         let rest = self.response.data.get(CORRELATION_ID_BYTES..).ok_or(Odd)?;
         rest.strip_prefix(tags).ok_or(Odd)
+    }
+
+    /// Whether the broker does not support this version of ApiVersions, and responds in version 0 (KIP-511).
+    fn is_rejected(&self) -> bool {
+        let body = self.response.data.get(CORRELATION_ID_BYTES..);
+        self.header.api_key == API_VERSIONS && body.is_some_and(|body| body.starts_with(&UNSUPPORTED_VERSION))
     }
 
     pub fn latency_ns(&self) -> Result<i64, Odd> {
@@ -150,7 +183,7 @@ pub struct Errors(HashMap<i64, String>);
 
 impl Errors {
     pub fn name(&mut self, py: Python<'_>, facts: &Facts, code: i64) -> Result<&str, Odd> {
-        if let std::collections::hash_map::Entry::Vacant(place) = self.0.entry(code) {
+        if let Entry::Vacant(place) = self.0.entry(code) {
             let name = facts.error.bind(py).call1((code,)).map_err(|_| Odd)?;
             place.insert(name.extract().map_err(|_| Odd)?);
         }
@@ -206,21 +239,27 @@ impl Page {
     }
 
     /// The texts that the exchanges of a connection share.
-    pub fn shared(&self, py: Python<'_>, info: &Object, client: &[Object; 4]) -> PyResult<Vec<String>> {
+    pub fn shared(&self, py: Python<'_>, known: &dyn Known) -> PyResult<Vec<String>> {
         let facts = match &self.writer {
-            Writer::Lines(lines) => &lines.form.facts,
+            Writer::Lines(lines) => {
+                if let Some(cells) = lines.ends(known) {
+                    return Ok(vec![cells]);
+                }
+                &lines.form.facts
+            }
             Writer::Rows(rows) => rows.facts(),
         };
-        facts.shared.bind(py).call1((info, client.each_ref()))?.extract()
+        let arguments = (known.info(py)?, known.identity().each_ref());
+        facts.shared.bind(py).call1(arguments)?.extract()
     }
 
     /// Adds the line of an exchange. If anything is odd, it has no effect.
-    pub fn add(&mut self, py: Python<'_>, exchange: &Answered<'_>) -> Result<(), Odd> {
+    pub fn add(&mut self, py: Python<'_>, exchange: &Answered<'_>, shared: &[String]) -> Result<(), Odd> {
         let start = self.text.len();
         let (writer, text) = (&mut self.writer, &mut self.text);
         let written = guarded(|| match writer {
-            Writer::Lines(lines) => lines.write(py, exchange, text),
-            Writer::Rows(rows) => rows.write(py, exchange, text),
+            Writer::Lines(lines) => lines.write(py, exchange, shared, text),
+            Writer::Rows(rows) => rows.write(py, exchange, shared, text),
         });
         match written {
             Ok(()) => self.rows += 1,
@@ -237,6 +276,7 @@ struct Lines {
     clients: HashMap<Box<[u8]>, String>,
     clock: Clock,
     errors: Errors,
+    rejections: Rejections,
     line: String,
 }
 
@@ -248,11 +288,29 @@ impl Lines {
             clients: HashMap::new(),
             clock: Clock::default(),
             errors: Errors::default(),
+            rejections: Rejections::default(),
             line: String::new(),
         }
     }
 
-    fn write(&mut self, py: Python<'_>, exchange: &Answered<'_>, out: &mut Vec<u8>) -> Result<(), Odd> {
+    /// The cells of both ends, if they are IPv4 addresses with ports, as most are.
+    fn ends(&self, known: &dyn Known) -> Option<String> {
+        let width = self.form.ends?;
+        let &[a, b, c, d, e, f, g, h, client, by, broker, at] = known.ends()? else {
+            return None;
+        };
+        let end = |ip: [u8; 4], port: [u8; 2]| format!("{}:{}", Ipv4Addr::from(ip), u16::from_be_bytes(port));
+        let (client, broker) = (end([a, b, c, d], [client, by]), end([e, f, g, h], [broker, at]));
+        Some(format!("{client:width$}{}{broker:width$}", self.form.gap))
+    }
+
+    fn write(
+        &mut self,
+        py: Python<'_>,
+        exchange: &Answered<'_>,
+        shared: &[String],
+        out: &mut Vec<u8>,
+    ) -> Result<(), Odd> {
         let LineForm {
             facts,
             digits,
@@ -260,6 +318,9 @@ impl Lines {
             width,
             client,
             follow,
+            rejected,
+            followed,
+            ..
         } = &self.form;
         let (line, tags, api) = self.apis.get(py, facts, exchange.header)?;
 
@@ -280,7 +341,7 @@ impl Lines {
         text.clear();
         self.clock
             .write(py, facts, exchange.request.end_ns, *digits, text)?;
-        for cell in exchange.shared.iter().chain([client]).chain(api) {
+        for cell in shared.iter().chain([client]).chain(api) {
             text.push_str(gap);
             text.push_str(cell);
         }
@@ -292,14 +353,18 @@ impl Lines {
         }
         text.push_str(gap);
         let about = text.len();
+        if exchange.is_rejected() {
+            text.push_str(self.rejections.text(py, rejected, exchange)?);
+            finish_line(text, out);
+            return Ok(());
+        }
         let follow = |of_request, of_response| {
             let api_key = exchange.header.api_key;
-            follow
-                .bind(py)
-                .call1((exchange.info, api_key, of_request, of_response))
+            let arguments = (exchange.known.info(py)?, api_key, of_request, of_response);
+            follow.bind(py).call1(arguments)
         };
         let response = exchange.response_body(tags.as_bytes(py))?;
-        let errors = line.get().write(
+        let (errors, is_followed) = line.get().write(
             follow,
             (exchange.request_body()?, Some(response)),
             facts.budget,
@@ -307,15 +372,56 @@ impl Lines {
             text,
         )?;
         facts.check_errors(&errors)?;
-        for code in errors {
+        let mut word = |word: &str| {
             if text.len() > about {
                 text.push_str(gap);
             }
-            text.push_str(self.errors.name(py, facts, code)?);
+            text.push_str(word);
+        };
+        for code in errors {
+            word(self.errors.name(py, facts, code)?);
         }
-        out.extend_from_slice(text.trim_end().as_bytes());
-        out.push(b'\n');
+        if is_followed {
+            word(followed);
+        }
+        finish_line(text, out);
         Ok(())
+    }
+}
+
+fn finish_line(text: &str, out: &mut Vec<u8>) {
+    out.extend_from_slice(text.trim_end().as_bytes());
+    out.push(b'\n');
+}
+
+/// What lines say of ApiVersions requests that are not supported, by version and frames without correlation IDs.
+#[derive(Default)]
+struct Rejections(HashMap<(i16, Box<[u8]>, Box<[u8]>), String>);
+
+impl Rejections {
+    fn text(&mut self, py: Python<'_>, rejected: &Object, exchange: &Answered<'_>) -> Result<&str, Odd> {
+        let (request, response) = (&exchange.request.data, &exchange.response.data);
+        if request.len().max(response.len()) > REJECTION_BYTES {
+            return Err(Odd);
+        }
+        if self.0.len() >= REJECTIONS {
+            self.0.clear();
+        }
+        let version = exchange.header.api_version;
+        let rest = |frame: &[u8], id: std::ops::Range<usize>| [&frame[..id.start], &frame[id.end..]].concat();
+        let key = (
+            version,
+            rest(request, REQUEST_ID).into(),
+            rest(response, RESPONSE_ID).into(),
+        );
+        Ok(match self.0.entry(key) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => {
+                let frames = (version, PyBytes::new(py, request), PyBytes::new(py, response));
+                let text = rejected.bind(py).call1(frames).map_err(|_| Odd)?;
+                place.insert(text.extract().map_err(|_| Odd)?)
+            }
+        })
     }
 }
 

@@ -125,7 +125,13 @@ impl Rows {
         &self.form.facts
     }
 
-    pub fn write(&mut self, py: Python<'_>, exchange: &Answered<'_>, out: &mut Vec<u8>) -> Result<(), Odd> {
+    pub fn write(
+        &mut self,
+        py: Python<'_>,
+        exchange: &Answered<'_>,
+        shared: &[String],
+        out: &mut Vec<u8>,
+    ) -> Result<(), Odd> {
         let form = &self.form;
         let facts = &form.facts;
         let (row, tags, of_api) = self.apis.get(py, facts, exchange.header)?;
@@ -137,7 +143,7 @@ impl Rows {
             facts.budget,
         )?;
         let throttle_time_ms = row.throttle_time_ms(&decoded);
-        if decoded.has_unknown || throttle_time_ms.is_some_and(|number| number > 0) {
+        if decoded.has_unknown || decoded.is_followed || throttle_time_ms.is_some_and(|number| number > 0) {
             return Err(Odd);
         }
         facts.check_errors(&decoded.errors)?;
@@ -201,7 +207,8 @@ impl Rows {
         let mut expected = Vec::new();
         let api_key = exchange.header.api_key;
         if !errors.is_empty() {
-            let arguments = (exchange.info, api_key, response.end_ns, &errors);
+            let info = exchange.known.info(py).map_err(|_| Odd)?;
+            let arguments = (info, api_key, response.end_ns, &errors);
             let names = form.expected.bind(py).call1(arguments).map_err(|_| Odd)?;
             expected = names.extract::<Vec<String>>().map_err(|_| Odd)?;
         }
@@ -215,7 +222,8 @@ impl Rows {
                 None => None,
             };
             let times = (request.end_ns, response.start_ns, response.end_ns);
-            let arguments = (exchange.info, api_key, times, needed);
+            let info = exchange.known.info(py).map_err(|_| Odd)?;
+            let arguments = (info, api_key, times, needed);
             let split = form.parts.bind(py).call1(arguments).map_err(|_| Odd)?;
             parts = split.extract::<[Option<i64>; 5]>().map_err(|_| Odd)?;
         }
@@ -226,9 +234,7 @@ impl Rows {
                 out: cell,
             };
             match *content {
-                Content::Shared(which) => {
-                    out.extend_from_slice(exchange.shared.get(which).ok_or(Odd)?.as_bytes())
-                }
+                Content::Shared(which) => out.extend_from_slice(shared.get(which).ok_or(Odd)?.as_bytes()),
                 Content::OfApi(which) => out.extend_from_slice(of_api.get(which).ok_or(Odd)?.as_bytes()),
                 Content::Part(which) => cell.number(*parts.get(which).ok_or(Odd)?),
                 Content::ExpectedErrors => cell.texts(&expected),

@@ -222,6 +222,10 @@ pub struct Bodies {
     pub request_names: Vec<Naming>,
     pub response_names: Vec<Naming>,
     pub payloads: Vec<Payload>,
+    /// Whether they hold other messages, which take more of the budget than their bytes.
+    pub hold_messages: bool,
+    /// Whether bytes may follow them: there is no other layout that these could belong to.
+    pub may_be_followed: bool,
 }
 
 /// Both bodies of an exchange.
@@ -233,10 +237,12 @@ pub struct Decoded<'a> {
     pub errors: Vec<i64>,
     /// Whether there are tagged fields that the layouts do not have.
     pub has_unknown: bool,
+    /// Whether bytes follow a body.
+    pub is_followed: bool,
 }
 
 impl Bodies {
-    /// Decodes bodies to their last bytes; `budget` is the memory for both.
+    /// Decodes bodies; `budget` is the memory for both.
     pub fn decoded<'a>(
         &self,
         request: &'a [u8],
@@ -244,10 +250,10 @@ impl Bodies {
         mut budget: i64,
     ) -> Result<Decoded<'a>, Odd> {
         let mut errors = Vec::new();
-        let mut has_unknown = false;
+        let (mut has_unknown, mut is_followed) = (false, false);
         let mut decode = |shape: &Struct<Label>, data: &'a [u8]| {
             let size = i64::try_from(data.len()).map_err(|_| Odd)?;
-            let is_costly = !self.payloads.is_empty() && size > budget / PAYLOAD_COST;
+            let is_costly = self.hold_messages && size > budget / PAYLOAD_COST;
             if data.len() > LARGE_BYTES || is_costly {
                 return Err(Odd);
             }
@@ -268,7 +274,10 @@ impl Bodies {
             let fields = decoding.structure(shape)?;
             budget = decoding.budget;
             if decoding.reader.left() > 0 {
-                return Err(Odd);
+                if !self.may_be_followed {
+                    return Err(Odd);
+                }
+                is_followed = true;
             }
             errors.append(&mut tree.errors.take());
             has_unknown |= tree.has_unknown.get();
@@ -284,6 +293,7 @@ impl Bodies {
             response,
             errors,
             has_unknown,
+            is_followed,
         })
     }
 

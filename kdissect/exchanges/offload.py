@@ -139,6 +139,10 @@ class LineForm(NamedTuple):
         width: of the latency.
         client: from a client ID to its cell.
         follow: takes a connection and the arguments of ``GroupProtocols.follow``, and returns what that does.
+        rejected: from the version of an ApiVersions request that a broker does not support, and the frames of
+            both messages, to what stands after the latency. It depends on nothing else.
+        followed: what stands after the errors if bytes follow a body.
+        ends: width of both ends. None: ``shared`` writes them.
     """
 
     facts: LineFacts
@@ -147,6 +151,9 @@ class LineForm(NamedTuple):
     width: int
     client: Callable[[str], str]
     follow: Callable[..., bool]
+    rejected: Callable[[int, bytes, bytes], str]
+    followed: str
+    ends: int | None
 
 
 class RowForm(NamedTuple):

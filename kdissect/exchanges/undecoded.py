@@ -1,7 +1,8 @@
 """API and version -> what the native core must know to describe exchanges that are not decoded. Caches it.
 
 The core has no Python objects of such bodies, so nothing else may need them: they must not contain
-credentials or other messages, except those of consumers in JoinGroup and SyncGroup.
+credentials or other messages, except those of consumers in JoinGroup and SyncGroup, and those in Envelope if
+they are not shown.
 """
 
 from __future__ import annotations
@@ -32,43 +33,49 @@ class Undecoded(NamedTuple):
     Attributes:
         request, response: the messages.
         core: the form for its classes: layouts, with names of fields and whether they are error codes; and
-            the structs that name topic IDs; and the layouts of messages in them.
+            the structs that name topic IDs; the layouts of messages in them; whether there are any; and
+            whether bytes may follow a body, as there is no other layout that might fit.
         follows: whether it must know the protocols of groups.
         tags: the bytes expected after the correlation ID of a response.
     """
 
     request: Message
     response: Message
-    core: tuple[CoreStruct, CoreStruct, Naming, Naming, list[list[tuple[int, CoreStruct]]]]
+    core: tuple[CoreStruct, CoreStruct, Naming, Naming, list[list[tuple[int, CoreStruct]]], tuple[bool, bool]]
     follows: bool
     tags: bytes
 
 
 @cache
-def undecoded(api_key: int, version: int, *, shows_configs: bool = True) -> Undecoded | None:
+def undecoded(api_key: int, version: int, *, shows_values: bool = True) -> Undecoded | None:
     """What the core must know of an API in one version. None: there is no core, or such exchanges are left to
-    Python. ``shows_configs``: whether values of configs, which can be credentials, would be shown.
+    Python. ``shows_values``: whether values of configs, which can be credentials, and forwarded messages
+    would be shown.
     """
     request, response = schema.request(api_key), schema.response(api_key)
-    if native.core is None or request is None or response is None or api_key == ENVELOPE:
+    if native.core is None or request is None or response is None:
         return None
     if version not in request.versions or version not in response.versions:
         return None
     both = request, response
     follows = api_key in (JOIN_GROUP, SYNC_GROUP)
-    if any(carries_secrets(message, besides_configs=not shows_configs) for message in both):
-        return None
-    if any(map(carries_payloads, both)) and not follows:
-        return None
+    forwards = api_key == ENVELOPE and not shows_values
+    if not forwards:
+        if any(carries_secrets(message, besides_configs=not shows_values) for message in both):
+            return None
+        if any(map(carries_payloads, both)) and not follows:
+            return None
     layouts = layout(request, version), layout(response, version)
     if any(map(has_rare_types, layouts)):
         return None
+    has_drafts = any(version in draft.versions for message in both for draft in message.drafts)
     core = (
         core_struct(layouts[0], _request_label),
         core_struct(layouts[1], _response_label),
         naming_structs(request, version),
         naming_structs(response, version),
         [_versions(schema.embedded(name)) for name in PAYLOAD_MESSAGES.values()] if follows else [],
+        (follows or forwards, not has_drafts),
     )
     tags = b"\0" if response_header_version(api_key, version) else b""
     return Undecoded(request, response, core, follows, tags)

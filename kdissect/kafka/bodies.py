@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 REQUEST = "request"
 RESPONSE = "response"
 
+LEFT_OVER = "left_over"
+"""The kind of anomaly of a body that is followed by more bytes."""
+
 ENVELOPE = 58
 _KINDS: dict[type[DecodeError], str] = {Truncated: "truncated_body", Oversized: "oversized"}
 _Shape = tuple[object, ...]
@@ -439,7 +442,7 @@ def _decode(
             if end < len(data):
                 value["_undecoded"] = _raw(api_key, data[end:], show_secrets)
     elif end < len(data):
-        anomalies.append(Anomaly("left_over", where, f"{len(data) - end} bytes after the complete body"))
+        anomalies.append(Anomaly(LEFT_OVER, where, f"{len(data) - end} bytes after the complete body"))
         value["_left_over"] = _raw(api_key, data[end:], show_secrets)
     if not complete:
         anomalies.append(_uncaptured(data, where))

@@ -90,7 +90,7 @@ def undecoded_line(api_key: int, version: int) -> tuple[Any, bytes] | None:
     """The core's ``Line``, and the bytes expected after the correlation ID of a response. None if such
     exchanges must be decoded.
     """
-    known, line = undecoded(api_key, version, shows_configs=False), native_line(api_key, version)
+    known, line = undecoded(api_key, version, shows_values=False), native_line(api_key, version)
     return None if known is None or line is None else (line, known.tags)
 
 

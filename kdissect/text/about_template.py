@@ -353,7 +353,7 @@ def native_line(api_key: int, version: int) -> Any:
     """The core's ``Line``, which describes exchanges without making bodies of them. None if that is left to
     Python: there is no core, no template, or more to a message than its layout.
     """
-    known = undecoded(api_key, version, shows_configs=False)
+    known = undecoded(api_key, version, shows_values=False)
     both = None if known is None else templates(known.request.name.removesuffix("Request"))
     if native.core is None or known is None or both is None:
         return None

@@ -17,7 +17,10 @@ from kdissect.exchanges import content
 from kdissect.exchanges.offload import LineFacts, LineForm
 from kdissect.exchanges.outcomes import outcome
 from kdissect.kafka import apis
+from kdissect.kafka.bodies import LEFT_OVER, decode_exchange
 from kdissect.kafka.codes import error_name
+from kdissect.kafka.headers import API_VERSIONS
+from kdissect.kafka.primitives import DecodeBudget
 from kdissect.kafka.recordbatch import native_records
 from kdissect.model import (
     ANSWERED,
@@ -28,6 +31,7 @@ from kdissect.model import (
     UNANSWERED,
     Embedded,
     Exchange,
+    Frame,
     Withheld,
 )
 from kdissect.phrases import (
@@ -337,6 +341,13 @@ class ExchangeTable(LineTable["Exchange"]):
             cell = cells([of_api], api_key=api_key, version=version)
             return None if line is None else (*line, [cell])
 
+        def rejected(version: int, request: bytes, response: bytes) -> str:
+            unknown: Any = None
+            first, second = (Frame(data, len(data), 0, unknown, 0, 0) for data in (request, response))
+            exchange = Exchange(unknown, 0, ANSWERED, first, second, API_VERSIONS, version, None)
+            decode_exchange(exchange, budget=DecodeBudget(limits.decoded_bytes))
+            return self._gap.join((self._text(exchange), *(word for word, _ in self._words(exchange))))
+
         assert self._times.digits is not None
         facts = LineFacts(
             shared=lambda info, _: [cells(of_ends, info)],
@@ -354,6 +365,9 @@ class ExchangeTable(LineTable["Exchange"]):
             of_latency.width,
             lambda client_id: cells([of_client], client_id=client_id),
             lambda info, *exchange: protocols.follow(info.id, *exchange),
+            rejected,
+            followed=f"! {LEFT_OVER}",
+            ends=None if self._style.has_hosts else _IPV4,
         )
 
     @property

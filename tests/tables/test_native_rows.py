@@ -14,6 +14,7 @@ from kdissect import native
 from kdissect.capture.reader import open_capture
 from kdissect.exchanges.undecoded import undecoded
 from kdissect.kafka import apis, schema
+from kdissect.kafka.headers import response_header_version
 from kdissect.kafka.layout import layout
 from kdissect.limits import DEFAULT
 from kdissect.options import Options
@@ -59,9 +60,10 @@ def capture_of(exchanges: Iterable[Template], path: Path) -> Path:
 def exchange_of(api: str, version: int, raws: Sequence[bytes]) -> Template:
     """An exchange with these bodies."""
     key = apis.find(api).key
-    flexible = [message.is_flexible(version) for message in messages(api)]
-    header = struct.pack(">hhih", key, version, 0, 6) + b"client" + b"\0" * flexible[0]
-    return Template(sized(header + raws[0]), sized(bytes(4) + b"\0" * flexible[1] + raws[1]))
+    is_flexible = messages(api)[0].is_flexible(version)
+    header = struct.pack(">hhih", key, version, 0, 6) + b"client" + b"\0" * is_flexible
+    tags = b"\0" * response_header_version(key, version)
+    return Template(sized(header + raws[0]), sized(bytes(4) + tags + raws[1]))
 
 
 def written(

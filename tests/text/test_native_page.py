@@ -19,6 +19,7 @@ from kdissect.text.about import describe_undecoded
 from kdissect.text.style import COLORED, PLAIN, Times
 from kdissect.text.table import ExchangeTable
 from tests.captures import pcap, pcapng
+from tests.tables.test_native_rows import capture_of, exchange_of
 from tests.test_offload import BUSY, IS_DEEP, SAMPLES, SEEDS, blocks_of, damaged, mixed, timed
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ pytestmark = [
 TIMES = ["ud", "u", "e", "a", "ad"]
 ROWS: dict[str, type[JsonLines | CsvLines]] = {"json": JsonLines, "csv": CsvLines}
 FORMS = [*TIMES, *ROWS]
+HEADER = bytes([0, 19, 0, 5, 0, 0, 0, 7, 0, 1, 99])
+REJECTIONS = [b"", bytes(4), b"\0\0\0\1\0\x12\0\0\0\3", b"\1\0\x12\0\0\0\2\0\0\0\0"]
 TALKS = BUSY if IS_DEEP else ["kafka-4-transactions", "midstream", "quickstart"]
 
 
@@ -102,6 +105,23 @@ def test_connections_that_open_and_close(
     packets = timed(tmp_path / "mixed")
     for form in ("ud", "json"):
         assert compare(blocks_of(pcap(packets), tmp_path), form) > contents.exchanges / 3
+
+
+def test_bodies_that_are_taken(compare: Any, tmp_path: Path) -> None:
+    """Bytes after a body, ApiVersions that a broker does not support, and forwarded messages."""
+    software = bytes([7, *b"client", 2, *b"1", 0])
+    forwarded = bytes([len(HEADER) + 1, *HEADER, 0, 5, 10, 0, 0, 1, 0])
+    exchanges = [
+        exchange_of("Metadata", 13, [b"\1\0\0\0", bytes(4) + b"\1\0" + bytes(4) + b"\1" + bytes(4)]),
+        exchange_of("Heartbeat", 3, [b"\0\1g\0\0\0\5\0\1m\xff\xff!", bytes(4) + b"\0\x1b"]),
+        *(exchange_of("ApiVersions", 3, [software, b"\0\x23" + rest]) for rest in REJECTIONS),
+        exchange_of("Envelope", 0, [forwarded, bytes([7]) + bytes(6) + bytes(3)]),
+        exchange_of("Envelope", 0, [forwarded, bytes(1) + b"\0\x29\0"]),
+    ]
+    path = capture_of(exchanges * 2, tmp_path / "taken.pcap")
+    blocks = blocks_of(path.read_bytes(), tmp_path)
+    assert compare(blocks) == 2 + 2 * len(exchanges)
+    compare(blocks, "json")
 
 
 @pytest.mark.parametrize(
