@@ -409,13 +409,19 @@ class Dissection:
             self._open,
             self._memory,
             self._limits,
-            opens=not (self._ports or self._kafka_ports),
+            may_open=self._is_usual if self._ports or self._kafka_ports else connections.is_new,
             lines=self._lines,
             decryption=lambda: self._decryption,
         )
         if self._lines is not None:
             self._queue = offload
         return offload
+
+    def _is_usual(self, ends: bytes) -> bool:
+        """Whether a SYN opens a connection that is not excluded, and whose client has no port of Kafka."""
+        client, broker = (int.from_bytes(port, "big") for port in (ends[-4:-2], ends[-2:]))
+        is_included = not self._ports or not self._ports.isdisjoint((client, broker))
+        return is_included and client not in self._kafka_ports and self._connections.is_new(ends)
 
     def _last_events(self) -> Iterator[list[Event]]:
         """Events at the end of the input."""

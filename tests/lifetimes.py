@@ -71,6 +71,10 @@ def _lifetime(random: Random, start_ns: int, rate: float) -> Talk:
             talk.client_sends(piece)
         if is_odd():
             talk.waits(random.choice(_PAUSES))
+        if is_odd():
+            talk.put(0, PSH | ACK, frame, sequence=talk._next[0] - len(frame))
+        if body == {"acks": 0} and not is_odd():
+            continue
         if not is_odd():
             talk.broker_sends(response(api_key, version, correlation_id=number))
         if random.random() < 0.5:

@@ -47,7 +47,9 @@ def tcp(
 ) -> bytes:
     """A TCP segment."""
     size = (20 + len(options)) // 4 << 4
-    fields = pack(">HHIIBBH", source[1], destination[1], sequence, acknowledgment, size, flags, window)
+    fields = pack(
+        ">HHIIBBH", source[1], destination[1], sequence, acknowledgment & 0xFFFFFFFF, size, flags, window
+    )
     length = 20 + len(options) + len(payload)
     addresses = ip_address(source[0]).packed + ip_address(destination[0]).packed
     rest = pack(">BBH", 0, TCP, length & 0xFFFF) if len(addresses) == 8 else pack(">IHBB", length, 0, 0, TCP)

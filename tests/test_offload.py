@@ -28,6 +28,7 @@ from tests.captures import MICROSECONDS, MODIFIED, NANOSECONDS, pcap, pcapng
 from tests.disguises import other_family
 from tests.frames import request, response
 from tests.lifetimes import lifetimes
+from tests.segments import Talk
 from tests.tls.sessions import TlsSettings
 from tests.tls.test_decryption import kafka
 
@@ -76,9 +77,12 @@ def facts(
     limits: Limits = DEFAULT,
     shard: Shard | None = None,
     key_logs: tuple[str, ...] = (),
+    ports: Iterable[int] = (),
+    kafka_ports: Iterable[int] = (),
 ) -> list[Any]:
     """What a dissection makes of packets: exchanges, in which order and at which place; counts; notices."""
-    dissection = Dissection(blocks, Options(limits=limits, key_logs=key_logs), shard=shard)
+    options = Options(limits, frozenset(ports), frozenset(kafka_ports), key_logs=key_logs)
+    dissection = Dissection(blocks, options, shard=shard)
     places = []
 
     def watched() -> Iterator[Step]:
@@ -159,10 +163,10 @@ def compare(monkeypatch: pytest.MonkeyPatch) -> Any:
         completed = 0
         plain = offload._learn
 
-        def learn(exchange: Exchange) -> None:
+        def learn(exchange: Exchange, ended_ns: int) -> None:
             nonlocal completed
             completed += 1
-            plain(exchange)
+            plain(exchange, ended_ns)
 
         with monkeypatch.context() as counted:
             counted.setattr(offload, "_learn", learn)
@@ -290,6 +294,37 @@ def test_lifetimes(
         blocks = in_parts(blocks_of(pcap(packets), tmp_path), random)
         completed += compare(blocks, limits=Limits(**limits))
     assert completed
+
+
+@pytest.mark.parametrize("port", [9092, 40_003])
+def test_ports(port: int, compare: Any, tmp_path: Path) -> None:
+    """Of brokers, or of a client."""
+    packets = lifetimes(Random(port), 60, 0.02)
+    blocks = blocks_of(pcap(packets), tmp_path)
+    completed = [compare(blocks, **how) for how in ({}, {"ports": [port]}, {"kafka_ports": [port]})]
+    both = compare(blocks, ports=[port], kafka_ports=[1])
+    assert both == completed[1] > 0
+    assert completed[2]
+    assert (completed[2] < completed[0]) == (port != 9092)
+    assert not compare(blocks, ports=[1])
+
+
+@pytest.mark.parametrize("is_answered", [False, True])
+@pytest.mark.parametrize("last", [b"\x15\3\1\0\2\2\50", b"HTTP/1.1 400 Bad\r\n\r\n"], ids=["tls", "http"])
+def test_recalled_around_the_first_response(
+    last: bytes, compare: Any, tmp_path: Path, *, is_answered: bool
+) -> None:
+    """Only the first bytes of a broker can show that it does not speak Kafka."""
+    asked, answer = (make(3, 9, correlation_id=7) for make in (request, response))
+    talk = Talk().handshake().client_sends(asked)
+    if is_answered:
+        talk.broker_sends(answer).client_sends(request(3, 9, correlation_id=8)).broker_sends(answer[:3])
+    talk.client_sends(asked)  # its correlation ID is not usual
+    if is_answered:
+        talk.broker_sends(response(3, 9, correlation_id=8)[3:])
+    talk.broker_sends(last).finish()
+    packets = [(each.time_ns, each.data) for each in talk.packets]
+    assert compare(blocks_of(pcap(packets), tmp_path)) == is_answered
 
 
 def test_lines_of_lifetimes(

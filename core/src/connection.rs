@@ -22,6 +22,8 @@ const CORRELATION_ID_BYTES: usize = 4;
 const PRODUCE: i16 = 0;
 /// Overhead of an outstanding request, as in pairing.py.
 const EXCHANGE_COST: usize = 1024;
+/// As in pairing.py.
+const UNACKNOWLEDGED_KEPT: usize = 16;
 const FIRST_ALLOCATION: usize = 64 * 1024; // a size field is only a claim
 
 /// Those of kdissect/limits.py that matter here.
@@ -124,7 +126,17 @@ pub struct Request<X> {
     pub message: Message<X>,
 }
 
-/// A request and its response.
+/// What became of a request.
+#[derive(Debug)]
+pub enum Outcome {
+    Answered(Frame),
+    /// It is Produce with acks 0.
+    Unacknowledged,
+    /// The connection ended, at this time; the first FIN came at the other.
+    Unanswered(i64, i64),
+}
+
+/// A request, and what became of it.
 #[derive(Debug)]
 pub struct Finished<X> {
     /// Stands for the connection.
@@ -132,12 +144,40 @@ pub struct Finished<X> {
     /// Number within the connection.
     pub number: u64,
     pub request: Request<X>,
-    pub response: Frame,
+    pub outcome: Outcome,
+}
+
+/// Place in the order of completion: time and packet, see `order` in kdissect/model.py.
+pub type Order = (i64, u64);
+
+impl<X> Finished<X> {
+    pub fn order(&self) -> Order {
+        let sent = match &self.request.message {
+            Message::Frame(_, frame) => frame.packet,
+            Message::Object(_) => 0, // it is answered
+        };
+        match &self.outcome {
+            Outcome::Answered(response) => (response.end_ns, response.packet),
+            Outcome::Unacknowledged => (self.request.time_ns, sent),
+            Outcome::Unanswered(time_ns, _) => (*time_ns, sent),
+        }
+    }
+
+    /// Bytes of the frames.
+    pub fn held(&self) -> usize {
+        let response = match &self.outcome {
+            Outcome::Answered(response) => response.data.len(),
+            _ => 0,
+        };
+        self.request.bytes + response
+    }
 }
 
 /// One direction: the stream, and the frame of which only a part has arrived.
 #[derive(Debug, Default)]
 pub struct Direction {
+    /// Sequence number of the first byte, if the connection may end here.
+    pub first: u32,
     /// Sequence number of the next byte.
     pub next: u32,
     /// Latest acknowledgment of it in a segment without payload.
@@ -181,11 +221,11 @@ impl Bare {
     }
 }
 
-/// What is known of a connection that was opened here. Its client has sent the SYN.
+/// What is known of a connection of which the beginning was captured: it may end here.
 #[derive(Debug)]
 pub struct Opening {
-    pub syn: Bare,
-    pub syn_ack: Option<Bare>,
+    /// SYN, which the client has sent, and SYN-ACK. None: Python took them.
+    pub handshake: Option<(Bare, Option<Bare>)>,
     /// Correlation ID of the first request; None before it.
     pub first_id: Option<i32>,
     /// Whether the broker sent payload.
@@ -217,7 +257,7 @@ pub enum Effect {
 
 #[derive(Debug)]
 pub struct Connection<X> {
-    /// None: it was lent by Python.
+    /// None: it was lent by Python, and ends there.
     pub opening: Option<Opening>,
     pub directions: [Direction; 2],
     /// Latest time of a segment, and of one with payload.
@@ -229,6 +269,8 @@ pub struct Connection<X> {
     pub last_id: Option<i32>,
     pub steady: u64,
     pub waiting: VecDeque<Request<X>>,
+    /// The latest requests with acks 0: correlation ID, API key and version.
+    pub unacknowledged: VecDeque<(i32, i16, i16)>,
     /// Frame bytes of the outstanding requests.
     pub bytes: usize,
     /// Segments since it came from Python.
@@ -238,7 +280,8 @@ pub struct Connection<X> {
 /// A frame that a segment completes. Its bytes are `range` of the payload, or those held with the beginning
 /// of the payload.
 struct Complete {
-    header: Option<Header>,
+    /// Of a request, and whether a response to it is expected.
+    header: Option<(Header, bool)>,
     range: Option<Range<usize>>,
     start_ns: i64,
 }
@@ -275,11 +318,11 @@ impl<X> Connection<X> {
     /// The connection that a SYN opens.
     pub fn open(segment: &Segment<'_>, packet: Packet, limits: &Limits) -> Self {
         let mut directions = [Direction::default(), Direction::default()];
-        directions[CLIENT].next = segment.sequence.wrapping_add(1);
+        directions[CLIENT].first = segment.sequence.wrapping_add(1);
+        directions[CLIENT].next = directions[CLIENT].first;
         Connection {
             opening: Some(Opening {
-                syn: Bare::new(segment, packet),
-                syn_ack: None,
+                handshake: Some((Bare::new(segment, packet), None)),
                 first_id: None,
                 is_answered: false,
                 reset: None,
@@ -293,6 +336,7 @@ impl<X> Connection<X> {
             last_id: None,
             steady: 0,
             waiting: VecDeque::new(),
+            unacknowledged: VecDeque::new(),
             bytes: 0,
             taken: 1,
         }
@@ -307,27 +351,41 @@ impl<X> Connection<X> {
     pub fn is_half_open(&self) -> bool {
         self.opening
             .as_ref()
-            .is_some_and(|opening| opening.syn_ack.is_none())
+            .is_some_and(|opening| matches!(opening.handshake, Some((_, None))))
     }
 
     /// Since when it waits, as in duplex.py.
     pub fn waiting_since_ns(&self) -> Option<i64> {
         let opening = self.opening.as_ref()?;
-        if opening.syn_ack.is_none() {
-            Some(opening.syn.packet.time_ns)
-        } else if opening.reset.is_some() {
-            opening.due_ns
-        } else {
-            None
+        match &opening.handshake {
+            Some((syn, None)) => Some(syn.packet.time_ns),
+            _ if opening.reset.is_some() => opening.due_ns,
+            _ => None,
         }
     }
 
-    /// Whether nothing is left to say of it if it ends here.
+    /// Whether nothing is left to say of it if it ends here, except that requests are outstanding.
     fn is_settled(&self) -> bool {
         let is_answered = |opening: &Opening| opening.is_answered || opening.first_id.is_none();
-        self.waiting.is_empty()
-            && self.directions.iter().all(Direction::is_at_boundary)
+        self.directions.iter().all(Direction::is_at_boundary)
             && self.opening.as_ref().is_some_and(is_answered)
+    }
+
+    /// Whether the outstanding requests can be left unanswered here, after all that was completed before.
+    fn can_abandon(&self, time_ns: i64) -> bool {
+        let is_frame = |request: &Request<X>| matches!(request.message, Message::Frame(..));
+        self.waiting.is_empty() || (time_ns > self.last_ns && self.waiting.iter().all(is_frame))
+    }
+
+    /// Leaves the outstanding requests unanswered: both sides have sent a FIN.
+    fn abandon(&mut self, time_ns: i64, done: &mut impl FnMut(u64, Request<X>, Outcome)) {
+        let first_ns = self.directions.iter().filter_map(|each| each.fin_ns).min();
+        self.bytes = 0;
+        for request in std::mem::take(&mut self.waiting) {
+            self.completed += 1;
+            let outcome = Outcome::Unanswered(time_ns, first_ns.unwrap_or(time_ns));
+            done(self.completed, request, outcome);
+        }
     }
 
     /// Takes the next segment of a direction; `done` gets the exchanges that it completes.
@@ -338,7 +396,7 @@ impl<X> Connection<X> {
         packet: Packet,
         rules: &mut Rules<'_, impl Apis>,
         plan: &mut Plan,
-        done: impl FnMut(u64, Request<X>, Frame),
+        done: impl FnMut(u64, Request<X>, Outcome),
     ) -> Result<Effect, Odd> {
         let is_usual = segment.flags & CONTROL == ACK;
         let effect = match self.opening.as_mut() {
@@ -368,15 +426,18 @@ impl<X> Connection<X> {
         packet: Packet,
         rules: &mut Rules<'_, impl Apis>,
         plan: &mut Plan,
-        done: impl FnMut(u64, Request<X>, Frame),
+        mut done: impl FnMut(u64, Request<X>, Outcome),
     ) -> Result<Effect, Odd> {
         let elapsed = packet.time_ns.checked_sub(self.now_ns).ok_or(Odd)?;
         let window_ns = rules.limits.reorder_window_ns;
         let due_ns = packet.time_ns.saturating_add(window_ns);
-        let (is_finished, is_settled) = (self.is_finished(), self.is_settled());
+        let (is_half_open, is_finished) = (self.is_half_open(), self.is_finished());
+        let is_settled = self.is_settled();
+        let (is_outstanding, can_abandon) = (!self.waiting.is_empty(), self.can_abandon(packet.time_ns));
         let opening = self.opening.as_mut().ok_or(Odd)?;
         if is_finished {
-            let is_usual = segment.flags & SYN == 0 && elapsed >= -window_ns;
+            let is_usual =
+                segment.flags & SYN == 0 && (-window_ns..=rules.limits.connection_idle_ns).contains(&elapsed);
             return if is_usual {
                 Ok(Effect::AfterClose)
             } else {
@@ -387,7 +448,7 @@ impl<X> Connection<X> {
             return Err(Odd);
         }
         match segment.flags & CONTROL {
-            flags if opening.syn_ack.is_none() => {
+            flags if is_half_open => {
                 if side == CLIENT
                     || flags != SYN | ACK
                     || !segment.payload.is_empty()
@@ -395,15 +456,18 @@ impl<X> Connection<X> {
                 {
                     return Err(Odd);
                 }
-                opening.syn_ack = Some(Bare::new(segment, packet));
+                if let Some((_, syn_ack)) = &mut opening.handshake {
+                    *syn_ack = Some(Bare::new(segment, packet));
+                }
                 opening.due_ns = None;
                 self.directions[CLIENT].acknowledged = Some(segment.acknowledgment);
-                self.directions[side].next = segment.sequence.wrapping_add(1);
+                self.directions[side].first = segment.sequence.wrapping_add(1);
+                self.directions[side].next = self.directions[side].first;
                 Ok(Effect::Opened)
             }
             flags if flags & !ACK == RST && segment.payload.is_empty() => {
                 let distance = segment.sequence.wrapping_sub(self.directions[side].next) as i32;
-                if distance.unsigned_abs() > rules.limits.reach || !is_settled {
+                if distance.unsigned_abs() > rules.limits.reach || !is_settled || is_outstanding {
                     return Err(Odd);
                 }
                 let bare = Bare::new(segment, packet);
@@ -419,17 +483,18 @@ impl<X> Connection<X> {
             flags if flags == FIN | ACK && opening.due_ns.is_none() => {
                 let is_last = self.directions[1 - side].fin_ns.is_some();
                 if self.directions[side].fin_ns.is_some()
-                    || (is_last && !(is_settled && segment.payload.is_empty()))
+                    || (is_last && !(is_settled && can_abandon && segment.payload.is_empty()))
                 {
                     return Err(Odd);
                 }
-                self.feed_next(side, segment, packet, rules, plan, done)?;
+                self.feed_next(side, segment, packet, rules, plan, &mut done)?;
                 let direction = &mut self.directions[side];
                 direction.next = direction.next.wrapping_add(1);
                 direction.fin_ns = Some(packet.time_ns);
                 if !is_last {
                     return Ok(Effect::Next);
                 }
+                self.abandon(packet.time_ns, &mut done);
                 self.opening.as_mut().ok_or(Odd)?.due_ns = Some(due_ns);
                 Ok(Effect::Finished)
             }
@@ -445,7 +510,7 @@ impl<X> Connection<X> {
         packet: Packet,
         rules: &mut Rules<'_, impl Apis>,
         plan: &mut Plan,
-        mut done: impl FnMut(u64, Request<X>, Frame),
+        mut done: impl FnMut(u64, Request<X>, Outcome),
     ) -> Result<(), Odd> {
         let other_next = self.directions[1 - side].next;
         let elapsed = packet.time_ns.checked_sub(self.now_ns).ok_or(Odd)?;
@@ -580,21 +645,20 @@ impl<X> Connection<X> {
         time_ns: i64,
         rules: &mut Rules<'_, impl Apis>,
         plan: &Plan,
-    ) -> Result<Option<Header>, Odd> {
+    ) -> Result<Option<(Header, bool)>, Odd> {
         if side != CLIENT {
             let bytes = data.first_chunk::<CORRELATION_ID_BYTES>().ok_or(Odd)?;
             let request = self.waiting.get(plan.frames.len()).ok_or(Odd)?;
             let answers = request.correlation_id == i32::from_be_bytes(*bytes);
             return if answers { Ok(None) } else { Err(Odd) };
         }
-        let header = request_header(data, rules.apis)?;
+        let (header, expects_response) = request_header(data, rules.apis)?;
         let id = header.correlation_id;
         let planned = plan.frames.last().and_then(|each| each.header.as_ref());
-        let last_id = planned.map(|each| each.correlation_id).or(self.last_id);
+        let planned = planned.map(|each| each.0.correlation_id);
+        let last_id = planned.or(self.last_id);
         // Outstanding requests have rising IDs, so none has this one.
-        let newest = planned
-            .map(|each| each.correlation_id)
-            .or(self.waiting.back().map(|each| each.correlation_id));
+        let newest = planned.or(self.waiting.back().map(|each| each.correlation_id));
         if last_id == Some(id) || newest.is_some_and(|newest| id <= newest) {
             return Err(Odd);
         }
@@ -608,7 +672,7 @@ impl<X> Connection<X> {
         {
             return Err(Odd);
         }
-        Ok(Some(header))
+        Ok(Some((header, expects_response)))
     }
 
     fn carry_out(
@@ -618,7 +682,7 @@ impl<X> Connection<X> {
         packet: Packet,
         plan: &mut Plan,
         rest: Rest,
-        done: &mut impl FnMut(u64, Request<X>, Frame),
+        done: &mut impl FnMut(u64, Request<X>, Outcome),
     ) {
         for Complete {
             header,
@@ -647,12 +711,12 @@ impl<X> Connection<X> {
                 start_ns,
                 end_ns: time_ns,
             };
-            if let Some(header) = header {
-                self.wait(header, frame);
+            if let Some((header, expects_response)) = header {
+                self.send(header, frame, expects_response, done);
             } else if let Some(request) = self.waiting.pop_front() {
                 self.bytes -= request.bytes;
                 self.completed += 1;
-                done(self.completed, request, frame);
+                done(self.completed, request, Outcome::Answered(frame));
             }
         }
         let direction = &mut self.directions[side];
@@ -674,7 +738,13 @@ impl<X> Connection<X> {
         }
     }
 
-    fn wait(&mut self, header: Header, frame: Frame) {
+    fn send(
+        &mut self,
+        header: Header,
+        frame: Frame,
+        expects_response: bool,
+        done: &mut impl FnMut(u64, Request<X>, Outcome),
+    ) {
         let correlation_id = header.correlation_id;
         if let Some(last_id) = self.last_id {
             self.steady = if last_id.checked_add(1) == Some(correlation_id) {
@@ -684,18 +754,29 @@ impl<X> Connection<X> {
             };
         }
         self.last_id = Some(correlation_id);
-        self.bytes += frame.data.len();
-        self.waiting.push_back(Request {
+        let api = (correlation_id, header.api_key, header.api_version);
+        let request = Request {
             correlation_id,
             time_ns: frame.end_ns,
             bytes: frame.data.len(),
             message: Message::Frame(header, frame),
-        });
+        };
+        if expects_response {
+            self.bytes += request.bytes;
+            self.waiting.push_back(request);
+            return;
+        }
+        if self.unacknowledged.len() >= UNACKNOWLEDGED_KEPT {
+            self.unacknowledged.pop_front();
+        }
+        self.unacknowledged.push_back(api);
+        self.completed += 1;
+        done(self.completed, request, Outcome::Unacknowledged);
     }
 }
 
-/// Reads a usual request header. Produce with acks 0, which gets no response, is odd.
-pub fn request_header(data: &[u8], apis: &mut impl Apis) -> Result<Header, Odd> {
+/// Reads a usual request header. Returns also whether a response is expected: not of Produce with acks 0.
+pub fn request_header(data: &[u8], apis: &mut impl Apis) -> Result<(Header, bool), Odd> {
     let fixed: &[u8; 10] = data.first_chunk().ok_or(Odd)?;
     let api_key = i16::from_be_bytes([fixed[0], fixed[1]]);
     let api_version = i16::from_be_bytes([fixed[2], fixed[3]]);
@@ -717,33 +798,36 @@ pub fn request_header(data: &[u8], apis: &mut impl Apis) -> Result<Header, Odd> 
         }
         end += 1;
     }
-    if api_key == PRODUCE && acks(&data[end..], usual.before_acks)? == 0 {
-        return Err(Odd);
-    }
-    Ok(Header {
+    let expects_response = api_key != PRODUCE || acks(&data[end..], usual.before_acks)? != 0;
+    let header = Header {
         api_key,
         api_version,
         correlation_id,
         client_id,
         body_pos: end,
-    })
+    };
+    Ok((header, expects_response))
 }
 
-/// The field `acks` of a Produce body.
+/// The field `acks` of a Produce body, after text that is usual.
 fn acks(body: &[u8], before: BeforeAcks) -> Result<i16, Odd> {
-    let pos = match before {
-        BeforeAcks::Nothing => 0,
+    let (begin, end) = match before {
+        BeforeAcks::Nothing => (0, 0),
         BeforeAcks::Text => {
             let size: &[u8; 2] = body.first_chunk().ok_or(Odd)?;
-            2 + usize::try_from(i16::from_be_bytes(*size).max(0)).map_err(|_| Odd)?
+            (
+                2,
+                2 + usize::try_from(i16::from_be_bytes(*size).max(0)).map_err(|_| Odd)?,
+            )
         }
         BeforeAcks::CompactText => match body.first().ok_or(Odd)? {
-            0 => 1,
-            size @ 1..=127 => usize::from(*size), // one more than its bytes, as is their position
+            0 => (1, 1),
+            size @ 1..=127 => (1, usize::from(*size)), // one more than its bytes, as is their position
             _ => return Err(Odd),
         },
     };
-    match body.get(pos..pos + 2) {
+    std::str::from_utf8(body.get(begin..end).ok_or(Odd)?).map_err(|_| Odd)?;
+    match body.get(end..end + 2) {
         Some(&[high, low]) => Ok(i16::from_be_bytes([high, low])),
         _ => Err(Odd),
     }

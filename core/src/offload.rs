@@ -9,7 +9,7 @@ use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 
 use crate::connection::{
     request_header, Apis, Bare, BeforeAcks, Connection, Direction, Finished, Frame, Header, Limits, Message,
-    Opening, Packet, Request, Usual, CLIENT,
+    Opening, Order, Outcome, Packet, Request, Usual, CLIENT,
 };
 use crate::packet::segment;
 use crate::page::{Answered, Form, Known, Page};
@@ -90,9 +90,6 @@ enum Side {
     Opened(Box<[u8]>, i64, u64),
 }
 
-/// Place in the order of completion: time and packet of the response.
-type Order = (i64, u64);
-
 /// Exchanges of all connections in order of completion, as in kdissect/exchanges/ordering.py.
 #[derive(Default)]
 struct Queue {
@@ -104,8 +101,8 @@ struct Queue {
 
 impl Queue {
     fn push(&mut self, finished: Finished<Object>) -> Order {
-        let order = (finished.response.end_ns, finished.response.packet);
-        self.bytes += held(&finished);
+        let order = finished.order();
+        self.bytes += finished.held();
         self.exchanges.insert((order, self.arrivals), finished);
         self.arrivals += 1;
         order
@@ -118,14 +115,9 @@ impl Queue {
             return None;
         }
         let finished = entry.remove();
-        self.bytes -= held(&finished);
+        self.bytes -= finished.held();
         Some(finished)
     }
-}
-
-/// Bytes of both frames.
-fn held(finished: &Finished<Object>) -> usize {
-    finished.request.bytes + finished.response.data.len()
 }
 
 /// Prefix of a size field, bytes and size of a frame, time of its first byte.
@@ -144,10 +136,10 @@ struct Released<'py> {
     duplex: Option<Object>,
     info: Object,
     software: [Object; 2],
-    opening: Option<PythonOpening>,
+    opening: PythonOpening,
     streams: Vec<(u32, Option<u32>, Option<i64>)>,
     clocks: (i64, i64),
-    pairing: (u64, Option<i32>, u64, Vec<Bound<'py, PyAny>>),
+    pairing: Paired<Vec<Bound<'py, PyAny>>>,
     partial: Vec<Partial<'py>>,
     taken: u64,
     latest: Option<Order>,
@@ -155,7 +147,7 @@ struct Released<'py> {
     records: Option<Vec<(Bound<'py, PyBytes>, Vec<usize>)>>,
 }
 
-/// Ends; side and segment of SYN, SYN-ACK and the latest RST; time of the first RST; correlation ID of the first
+/// Of a connection that may end here: ends; side and segment of SYN, SYN-ACK and the latest RST; time of the first RST; correlation ID of the first
 /// request; whether there was a response; deadline; when it becomes idle.
 type PythonOpening = (
     Object,
@@ -167,8 +159,8 @@ type PythonOpening = (
     i64,
 );
 
-/// See `stage::Ended`.
-type PythonEnded<'py> = (u64, Bound<'py, PyBytes>, i64, [(u32, u32); 2]);
+/// See `stage::Ended`; and the object of a connection that was lent.
+type PythonEnded<'py> = (u64, Bound<'py, PyBytes>, i64, [(u32, u32); 2], Option<Object>);
 
 /// Packet, time, interface; sequence number, acknowledgment, flags.
 type PythonBare = (u64, i64, Object, u32, u32, u8);
@@ -178,6 +170,9 @@ type Sealed<'py> = (Bound<'py, PyAny>, Vec<u8>);
 
 /// Sequence number of the next byte, and of the latest acknowledgment; the frame that has begun; None: no TLS.
 type Stream<'py> = (u32, Option<u32>, Partial<'py>, Option<Sealed<'py>>);
+
+/// Exchanges so far, `last_id` and `steady` of [`Connection`], outstanding requests, and the latest with acks 0.
+type Paired<W> = (u64, Option<i32>, u64, W, Vec<(i32, i16, i16)>);
 
 /// Outstanding requests: correlation ID, time, bytes, exchange, and its frame if there is no more to know of it.
 type Waiting<'py> = Vec<(i32, i64, usize, Object, Option<PythonFrame<'py>>)>;
@@ -208,7 +203,8 @@ pub struct Offload {
     apis: KnownApis,
     introductions: Introductions,
     python: Callbacks,
-    answered: Object,
+    /// Those of exchanges: answered, unacknowledged and unanswered.
+    kinds: (Object, Object, Object),
     page: Option<Page>,
     queue: Queue,
     /// The latest time in the queue so far.
@@ -311,9 +307,13 @@ impl Apis for Asking<'_, '_> {
 impl Offload {
     /// Arguments: `frame_bytes`, `pending_requests`, `pending_bytes`, `pending_age_ns`, `connection_idle_ns` and
     /// `reorder_window_ns` of the limits, and how far a RST may be from the next byte; functions and classes;
-    /// and the kind of an answered exchange.
+    /// and the kinds of exchanges: answered, unacknowledged, unanswered.
     #[new]
-    fn new(limits: (usize, usize, usize, i64, i64, i64, u32), python: Callbacks, answered: Object) -> Self {
+    fn new(
+        limits: (usize, usize, usize, i64, i64, i64, u32),
+        python: Callbacks,
+        kinds: (Object, Object, Object),
+    ) -> Self {
         let (
             frame_bytes,
             pending_requests,
@@ -338,7 +338,7 @@ impl Offload {
             apis: HashMap::new(),
             introductions: Introductions::default(),
             python,
-            answered,
+            kinds,
             page: None,
             queue: Queue::default(),
             newest_ns: i64::MIN,
@@ -512,15 +512,19 @@ impl Offload {
         self.stage.overdue(time_ns)
     }
 
-    /// Connections opened here whose end has become final before this deadline and number: see `stage::Ended`.
+    /// Connections whose end here has become final before this deadline and number: see `stage::Ended`.
     fn ended<'py>(&mut self, py: Python<'py>, before: (i64, u64)) -> Vec<PythonEnded<'py>> {
         let mut ended = Vec::new();
         while let Some((slot, (ordinal, ends, time_ns, numbers))) = self.stage.end_next(before) {
+            let mut duplex = None;
             if let Some(link) = self.links.get_mut(slot).and_then(Option::as_mut) {
                 link.is_released = true;
+                if let Side::Lent(object, _) = &link.side {
+                    duplex = Some(object.clone_ref(py));
+                }
             }
             self.forget(slot);
-            ended.push((ordinal, PyBytes::new(py, &ends), time_ns, numbers));
+            ended.push((ordinal, PyBytes::new(py, &ends), time_ns, numbers, duplex));
         }
         ended
     }
@@ -541,16 +545,17 @@ impl Offload {
         self.stage.slot(ordinal).is_some()
     }
 
-    /// Takes a connection, see [`Link`] and [`Connection`]. Returns whether that succeeded: not if there was a
+    /// Takes a connection, see [`Link`] and [`Connection`]; `ends`: and the first sequence numbers, if it may end
+    /// here. Returns whether that succeeded: not if there was a
     /// panic.
     fn admit(
         &mut self,
         py: Python<'_>,
         link: (u64, Object, Object, Object, [Object; 4]),
-        ends: (Vec<u8>, Vec<u8>),
+        ends: (Vec<u8>, Vec<u8>, Option<[u32; 2]>),
         mut streams: [Stream<'_>; 2],
         clocks: (i64, i64),
-        pairing: (u64, Option<i32>, u64, Waiting<'_>),
+        pairing: Paired<Waiting<'_>>,
     ) -> PyResult<bool> {
         let (ordinal, duplex, connection, info, identity) = link;
         let mut records = Vec::with_capacity(streams.len());
@@ -561,13 +566,23 @@ impl Offload {
             records.push(opened.transpose()?);
         }
         let admitting = || {
-            let (completed, last_id, steady, waiting) = pairing;
+            let (completed, last_id, steady, waiting, unacknowledged) = pairing;
+            let opening = ends.2.map(|_| Opening {
+                handshake: None,
+                first_id: last_id,
+                is_answered: true,
+                reset: None,
+                due_ns: None,
+                idle_ns: i64::MAX, // Python looks after that
+            });
+            let mut first = ends.2.unwrap_or_default().into_iter();
             let waiting: VecDeque<_> = waiting.into_iter().map(|each| self.request(py, each)).collect();
             let mut records = records.into_iter();
             let directions = streams.map(|(next, acknowledged, part, _)| {
                 let (prefix, data, size, start_ns) = part;
                 Direction {
                     records: records.next().flatten(),
+                    first: first.next().unwrap_or_default(),
                     next,
                     acknowledged,
                     prefix,
@@ -578,7 +593,7 @@ impl Offload {
                 }
             });
             let connection_here = Connection {
-                opening: None,
+                opening,
                 directions,
                 now_ns: clocks.0,
                 last_ns: clocks.1,
@@ -587,6 +602,7 @@ impl Offload {
                 steady,
                 bytes: waiting.iter().map(|each| each.bytes).sum(),
                 waiting,
+                unacknowledged: unacknowledged.into(),
                 taken: 0,
             };
             let slot = self
@@ -665,7 +681,9 @@ impl Offload {
                 introductions: &mut self.introductions,
                 python: &self.python,
             };
-            let header = request_header(data.as_bytes(), &mut asking).ok()?;
+            let (header, true) = request_header(data.as_bytes(), &mut asking).ok()? else {
+                return None;
+            };
             let frame = Frame {
                 data: data.as_bytes().to_vec(),
                 packet,
@@ -780,6 +798,9 @@ impl Offload {
         let Message::Frame(header, request) = &finished.request.message else {
             return Err(Odd);
         };
+        let Outcome::Answered(response) = &finished.outcome else {
+            return Err(Odd);
+        };
         let page = self.page.as_mut().ok_or(Odd)?;
         let link = self
             .links
@@ -799,7 +820,7 @@ impl Offload {
             number: finished.number,
             header,
             request,
-            response: &finished.response,
+            response,
         };
         let written = page.add(py, &answered, &shared);
         link.shared = Some(shared);
@@ -869,11 +890,11 @@ impl Offload {
             &link.identity[..2]
         };
         let software = [0, 1].map(|index| software[index].clone_ref(py));
-        let (duplex, opening) = match (&link.side, &connection.opening) {
-            (Side::Opened(ends, ..), Some(opening)) => (None, Some(self.python_opening(py, ends, opening))),
-            (Side::Lent(duplex, _), _) => (Some(duplex.clone_ref(py)), None),
-            _ => (None, None),
+        let (duplex, ends) = match &link.side {
+            Side::Opened(ends, ..) => (None, &ends[..]),
+            Side::Lent(duplex, _) => (Some(duplex.clone_ref(py)), &[][..]),
         };
+        let opening = self.python_opening(py, ends, connection.opening.as_ref());
         link.is_released = true;
         self.links[slot] = Some(link);
         self.forget(slot);
@@ -893,6 +914,7 @@ impl Offload {
                 connection.last_id,
                 connection.steady,
                 waiting,
+                connection.unacknowledged.into(),
             ),
             partial: connection
                 .directions
@@ -912,7 +934,7 @@ impl Offload {
         })
     }
 
-    fn python_opening(&self, py: Python<'_>, ends: &[u8], opening: &Opening) -> PythonOpening {
+    fn python_opening(&self, py: Python<'_>, ends: &[u8], opening: Option<&Opening>) -> PythonOpening {
         let bare = |bare: &Bare| {
             let interface = self.interfaces[bare.packet.interface].clone_ref(py);
             let Packet { number, time_ns, .. } = bare.packet;
@@ -925,17 +947,21 @@ impl Offload {
                 bare.flags,
             )
         };
-        let mut segments = vec![(CLIENT, bare(&opening.syn))];
-        segments.extend(opening.syn_ack.as_ref().map(|each| (1 - CLIENT, bare(each))));
-        segments.extend(opening.reset.as_ref().map(|(_, side, each)| (*side, bare(each))));
+        let mut segments = Vec::new();
+        if let Some((syn, syn_ack)) = opening.and_then(|opening| opening.handshake.as_ref()) {
+            segments.push((CLIENT, bare(syn)));
+            segments.extend(syn_ack.as_ref().map(|each| (1 - CLIENT, bare(each))));
+        }
+        let reset = opening.and_then(|opening| opening.reset);
+        segments.extend(reset.as_ref().map(|(_, side, each)| (*side, bare(each))));
         (
             PyBytes::new(py, ends).into_any().unbind(),
             segments,
-            opening.reset.map(|(first_ns, ..)| first_ns),
-            opening.first_id,
-            opening.is_answered,
-            opening.due_ns,
-            opening.idle_ns,
+            reset.map(|(first_ns, ..)| first_ns),
+            opening.and_then(|opening| opening.first_id),
+            opening.is_some_and(|opening| opening.is_answered),
+            opening.and_then(|opening| opening.due_ns),
+            opening.map_or(0, |opening| opening.idle_ns),
         )
     }
 
@@ -948,27 +974,34 @@ impl Offload {
         }
     }
 
-    /// The event of a pair: its connection, if that has an object; 0; and the exchange.
+    /// The event of an exchange: its connection, if that has an object; when this ended, if the exchange is
+    /// unanswered; and the exchange.
     fn finish<'py>(&mut self, py: Python<'py>, finished: Finished<Object>) -> PyResult<Bound<'py, PyTuple>> {
         self.learn(py, &finished, false)?;
         let Finished {
             slot,
             number,
             request,
-            response,
+            outcome,
         } = finished;
         let mut link = self.links[slot]
             .take()
             .ok_or_else(|| pyo3::exceptions::PyKeyError::new_err(slot))?;
         let info = link.info(py, &self.python)?.bind(py).clone();
-        let completed_ns = response.end_ns;
-        let response = self.frame(py, response)?;
+        let (answered, unacknowledged, unanswered) = &self.kinds;
+        let (kind, completed_ns, response, ended_ns) = match outcome {
+            Outcome::Answered(frame) => (answered, frame.end_ns, self.frame(py, frame)?, 0),
+            Outcome::Unacknowledged => (unacknowledged, request.time_ns, py.None().into_bound(py), 0),
+            Outcome::Unanswered(time_ns, first_ns) => {
+                (unanswered, time_ns, py.None().into_bound(py), first_ns)
+            }
+        };
         let exchange = match request.message {
             Message::Object(exchange) => {
                 let exchange = exchange.into_bound(py);
                 exchange.setattr("response_frame", response)?;
                 exchange.setattr("number", number)?;
-                exchange.setattr("kind", &self.answered)?;
+                exchange.setattr("kind", kind)?;
                 exchange.setattr("completed_ns", completed_ns)?;
                 let names = [
                     "client_software_name",
@@ -991,7 +1024,7 @@ impl Offload {
                     [
                         info,
                         number.into_pyobject(py)?.into_any(),
-                        self.answered.bind(py).clone(),
+                        kind.bind(py).clone(),
                         frame,
                         response,
                         header.api_key.into_pyobject(py)?.into_any(),
@@ -1013,7 +1046,7 @@ impl Offload {
             Side::Lent(_, connection) => Some(connection.clone_ref(py)),
             Side::Opened(..) => None,
         };
-        let pair = (connection, 0, exchange).into_pyobject(py);
+        let pair = (connection, ended_ns, exchange).into_pyobject(py);
         self.links[slot] = Some(link);
         pair
     }

@@ -396,7 +396,9 @@ fn finish_line(text: &str, out: &mut Vec<u8>) {
 
 /// What lines say of ApiVersions requests that are not supported, by version and frames without correlation IDs.
 #[derive(Default)]
-struct Rejections(HashMap<(i16, Box<[u8]>, Box<[u8]>), String>);
+struct Rejections(HashMap<Rejection, String>);
+
+type Rejection = (i16, Box<[u8]>, Box<[u8]>);
 
 impl Rejections {
     fn text(&mut self, py: Python<'_>, rejected: &Object, exchange: &Answered<'_>) -> Result<&str, Odd> {

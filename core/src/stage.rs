@@ -228,9 +228,10 @@ impl<X> Stage<X> {
             self.counts.closed_reset += 1;
             self.counts.kafka += u64::from(opening.first_id.is_some());
         }
-        let first = [Some(&opening.syn), opening.syn_ack.as_ref()];
-        let first = first.map(|each| each.map_or(0, |bare| bare.sequence.wrapping_add(1)));
-        let numbers = [0, 1].map(|side| (first[side], connection.directions[side].next));
+        let numbers = connection
+            .directions
+            .each_ref()
+            .map(|each| (each.first, each.next));
         Some((slot, (ordinal, ends, due_ns.max(connection.now_ns), numbers)))
     }
 
@@ -347,12 +348,12 @@ impl<X> Stage<X> {
             return Verdict::Odd;
         };
         let finished = &mut self.finished;
-        let done = |number, request, response| {
+        let done = |number, request, outcome| {
             finished.push(Finished {
                 slot,
                 number,
                 request,
-                response,
+                outcome,
             })
         };
         let before = entry.connection.held();
@@ -391,11 +392,10 @@ impl<X> Stage<X> {
             Effect::AfterClose => self.counts.segments_after_close += 1,
             Effect::Repeated => self.counts.repeated_segments += 1,
             Effect::Opened => {
-                let due_ns = opening
-                    .syn
-                    .packet
-                    .time_ns
-                    .saturating_add(self.limits.reorder_window_ns);
+                let Some((syn, _)) = &opening.handshake else {
+                    return;
+                };
+                let due_ns = syn.packet.time_ns.saturating_add(self.limits.reorder_window_ns);
                 self.deadlines.remove(&key(due_ns));
             }
             Effect::Finished => {
@@ -429,7 +429,7 @@ pub fn reversed(ends: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connection::{BeforeAcks, Direction, Message, Usual, CLIENT};
+    use crate::connection::{BeforeAcks, Direction, Message, Outcome, Usual, CLIENT};
     use crate::packet::tests::tcp_over_ipv4;
     use std::collections::VecDeque;
 
@@ -485,6 +485,7 @@ mod tests {
                 last_id: Some(6),
                 steady: 2,
                 waiting: VecDeque::new(),
+                unacknowledged: VecDeque::new(),
                 bytes: 0,
                 taken: 0,
             };
@@ -547,7 +548,10 @@ mod tests {
             assert!(talk.send(CLIENT, b""));
             let done = &talk.stage.finished;
             assert_eq!(done.iter().map(|each| each.number).collect::<Vec<_>>(), [6, 7]);
-            assert_eq!(done[1].response.data, [0, 0, 0, 8, 9, 9]);
+            let Outcome::Answered(response) = &done[1].outcome else {
+                panic!()
+            };
+            assert_eq!(response.data, [0, 0, 0, 8, 9, 9]);
             let Message::Frame(header, frame) = &done[0].request.message else {
                 panic!()
             };
@@ -566,7 +570,7 @@ mod tests {
             request(3, 6, b""),                                   // the ID of the one before
             [request(3, 9, b""), request(3, 8, b"")].concat(),    // IDs that fall
             request(99, 9, b""),                                  // not usual
-            request(0, 9, &[0xFF, 0xFF, 0, 0]),                   // acks 0
+            request(0, 9, &[0, 1, 0xFF, 0, 0]),                   // not UTF-8 before the acks
             frame(b"short"),                                      // no header
             vec![0xFF, 0, 0, 0],                                  // no size
             [request(3, 9, b""), vec![0, 1, 0, 0]].concat(),      // too large a size
@@ -678,6 +682,34 @@ mod tests {
         assert_eq!((slot, ordinal, time_ns), (0, 42, 27));
         assert_eq!(numbers[0], (701, 702 + request.len() as u32));
         assert_eq!((stage.all(), stage.waiting_since_ns()), (vec![], None));
+    }
+
+    #[test]
+    fn what_gets_no_response() {
+        let without = request(0, 8, &[0xFF, 0xFF, 0, 0]);
+        let requests = [&request(3, 7, b"")[..], &without, &request(3, 9, b"")].concat();
+        let mut stage = empty_stage();
+        let usual: [Sent<'_>; 7] = [
+            (0, 0x02, b""),
+            (1, 0x12, b""),
+            (0, 0x18, &request(3, 6, b"")),
+            (1, 0x18, &response(6)),
+            (0, 0x18, &requests),
+            (1, 0x11, b""),
+            (0, 0x11, b""),
+        ];
+        assert_eq!(whole(&mut stage, &usual), [true; 7]);
+        let done = stage
+            .finished
+            .iter()
+            .map(|each| (each.number, each.request.correlation_id, each.order()));
+        assert_eq!(
+            done.collect::<Vec<_>>(),
+            [(1, 6, (4, 4)), (2, 8, (5, 5)), (3, 7, (7, 5)), (4, 9, (7, 5))]
+        );
+        assert!(matches!(stage.finished[1].outcome, Outcome::Unacknowledged));
+        assert!(matches!(stage.finished[3].outcome, Outcome::Unanswered(7, 6)));
+        assert_eq!((stage.held, stage.counts.closed_fin), (0, 1));
     }
 
     #[test]

@@ -58,6 +58,9 @@ if TYPE_CHECKING:
     from kdissect.model import Body, Closed, Retransmitted, TlsSession
     from kdissect.net.connection import Connection
 
+    RestoredPairing = tuple[int, int | None, int, list[Exchange], list[tuple[int, int, int]]]
+    """``LentPairing`` without its first."""
+
 
 # ------------------------------------------------------------------------------------------------------------
 # Exchanges of a connection -> its client: software (KIP-511), SASL mechanism, principal.
@@ -568,9 +571,7 @@ class KafkaConnection:
         assert self._pairing is not None
         self._pairing.first_id = first_id
 
-    def restore(
-        self, pairing: tuple[int, int | None, int, list[Exchange]], partial: Sequence[PartialFrame]
-    ) -> None:
+    def restore(self, pairing: RestoredPairing, partial: Sequence[PartialFrame]) -> None:
         """Continue from the state that the native core has reached; see ``lend`` and ``Pairing.restore``."""
         assert self._pairing is not None
         assert self._client is not None

@@ -7,7 +7,7 @@
 The core opens a connection by its SYN, if nothing between these ends is known, and keeps it to its end:
 SYN-ACK, a first request by which it is recognized at once, exchanges, FIN of both sides or RST. A connection
 that Python has opened is lent to it once it is recognized as Kafka, nothing is held or waited for, and both
-directions were seen. The core takes the packets of a connection until one is unusual: lost, repeated or late;
+directions were seen; it may end there too. The core takes the packets of a connection until one is unusual: lost, repeated or late;
 a frame or header that does not fit; SASL; a response that does not answer the oldest request; an end while a
 request is outstanding. It stops before that packet, which has had no effect. The connection is recalled: its
 state goes into the objects here, which are made if the core has opened it, and the packet takes its usual
@@ -19,7 +19,7 @@ Holds nothing; what the core holds for connections counts as theirs.
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from kdissect import native
 from kdissect.exchanges.kafka_connection import IDENTIFYING_APIS, client_software
@@ -36,7 +36,16 @@ from kdissect.kafka.headers import (
 )
 from kdissect.kafka.layout import layout, split
 from kdissect.kafka.recognition import begins_with_request
-from kdissect.model import ANSWERED, ConnectionInfo, Exchange, Frame, Packet, PacketBlock
+from kdissect.model import (
+    ANSWERED,
+    UNACKNOWLEDGED,
+    UNANSWERED,
+    ConnectionInfo,
+    Exchange,
+    Frame,
+    Packet,
+    PacketBlock,
+)
 from kdissect.net.connection import Ended, Opened
 from kdissect.net.duplex import NEVER_NS, connection_id
 from kdissect.net.tcp import endpoints, reversed_ends
@@ -212,7 +221,7 @@ class Offload:
         open_kafka: starts the dissection of a connection.
         memory: of all connections.
         limits: to respect.
-        opens: whether the core may open connections.
+        may_open: whether the core may open a connection by a SYN between these ends.
         lines: if given, the core also writes lines of exchanges, each in its turn.
         decryption: returns what decrypts TLS; None if nothing does.
 
@@ -228,7 +237,7 @@ class Offload:
         memory: MemoryBudget,
         limits: Limits,
         *,
-        opens: bool,
+        may_open: Callable[[bytes], bool],
         lines: Lines | None = None,
         decryption: Callable[[], Decryption | None] = lambda: None,
     ) -> None:
@@ -237,7 +246,6 @@ class Offload:
         self._kafka = kafka
         self._open_kafka = open_kafka
         self._memory = memory
-        self._opens = opens
         self._most_held = limits.total_held_bytes
         numbers = (
             min(limits.frame_max_bytes, limits.frame_bytes),
@@ -253,8 +261,8 @@ class Offload:
             is_first = begins_with_request(frame, limits)
             return is_first, *(client_software(frame) if frame.startswith(_API_VERSIONS) else (None, None))
 
-        callbacks = _Callbacks(_usual, introduction, connections.is_new, _info)
-        self._core: Any = native.core.Offload(numbers, callbacks, ANSWERED)
+        callbacks = _Callbacks(_usual, introduction, may_open, _info)
+        self._core: Any = native.core.Offload(numbers, callbacks, (ANSWERED, UNACKNOWLEDGED, UNANSWERED))
         self._missing: dict[Duplex, tuple[int, int]] = {}  # chances to be lent that each misses: all, left
         self._entered = 0  # connections that the core has opened and ``Connections`` does not know
         self._is_broken = False
@@ -281,7 +289,7 @@ class Offload:
             if lines is not None:
                 order_room = lines.ordering.room
                 newest_ns = max(-MOST_NS, min(lines.ordering.newest_ns, MOST_NS))
-            opens = max(0, connections.room - self._entered) if self._opens and self._has_room else 0
+            opens = max(0, connections.room - self._entered) if self._has_room else 0
             start = at
             steps, at, reason, following, candidates = core.run(
                 block,
@@ -292,8 +300,8 @@ class Offload:
             )
             self._count()
             for index, self.waiting_since_ns, events in steps:
-                for _, _, exchange in events:
-                    _learn(exchange)
+                for _, ended_ns, exchange in events:
+                    _learn(exchange, ended_ns)
                 connections.place = index + 1
                 yield events
             self.waiting_since_ns = core.waiting_since_ns
@@ -359,8 +367,8 @@ class Offload:
             most -= rows
             if odd is not None:
                 most -= 1
-                *_, exchange = odd
-                _learn(exchange)
+                _, ended_ns, exchange = odd
+                _learn(exchange, ended_ns)
                 yield exchange
             elif not rows:
                 break
@@ -392,7 +400,18 @@ class Offload:
         if closed:
             self._count()
             self.waiting_since_ns = self._core.waiting_since_ns
-        return [(ordinal, Ended(ends, time_ns, tuple(numbers))) for ordinal, ends, time_ns, numbers in closed]
+        for *_, duplex in closed:
+            if duplex is not None:
+                self._forget(duplex)
+        return [
+            (ordinal, Ended(ends, time_ns, tuple(numbers))) for ordinal, ends, time_ns, numbers, _ in closed
+        ]
+
+    def _forget(self, duplex: Duplex) -> None:
+        """Forget a connection that was lent, and has ended."""
+        assert duplex.connection is not None
+        self._kafka.pop(duplex.connection, None)
+        self.closing(duplex)
 
     def _update(self) -> None:
         """Set the clocks of the connections that the core has, and their place among the recently used."""
@@ -453,7 +472,7 @@ class Offload:
         state = kafka.lend(duplex.now_ns)
         if state is None:
             return
-        (info, completed, last_id, steady, waiting), partial = state
+        (info, completed, last_id, steady, waiting, unacknowledged), partial = state
         identity = (
             info.client_software_name,
             info.client_software_version,
@@ -473,19 +492,32 @@ class Offload:
         client, broker = (both[side] for side in (kafka.client, 1 - kafka.client))
         is_here = self._core.admit(
             (duplex.ordinal, duplex, connection, info, identity),
-            (client, broker),
+            (client, broker, self._beginnings(duplex, kafka, last_id) if decryption is None else None),
             [
                 (duplex.streams[side].next, duplex.streams[side].acknowledged, part, sealed and sealed[side])
                 for side, part in zip((kafka.client, 1 - kafka.client), partial, strict=True)
             ],
             (duplex.now_ns, kafka.last_ns),
-            (completed, last_id, steady, requests),
+            (completed, last_id, steady, requests, unacknowledged),
         )
         if not is_here:
-            kafka.restore((completed, last_id, steady, waiting), partial)
+            kafka.restore((completed, last_id, steady, waiting, unacknowledged), partial)
             self._is_broken = True
             return
         self._memory.forget(kafka)
+
+    def _beginnings(self, duplex: Duplex, kafka: KafkaConnection, last_id: int | None) -> list[int] | None:
+        """The first sequence number of client and broker, if the connection may end in the core."""
+        sides = (0, 1) if kafka.client == 0 else (1, 0)
+        firsts = [duplex.streams[side].first for side in sides]
+        if (
+            None in firsts
+            or kafka.protocol != "Kafka"
+            or last_id is None
+            or self._connections.were_used(duplex.ends)
+        ):
+            return None
+        return cast("list[int]", firsts)
 
     def _recall_all(self) -> None:
         self._update()
@@ -503,13 +535,13 @@ class Offload:
             self._connections.lose(ordinal)
             return None
         streams, (now_ns, last_ns), info = released["streams"], released["clocks"], released["info"]
-        duplex: Duplex = released["duplex"]
         if (latest := released["latest"]) is not None:
             assert self._lines is not None
             self._lines.ordering.note_latest(info.id, latest)
-        if (opening := released["opening"]) is not None:
-            ends, segments, reset_ns, first_id, is_answered, due_ns, idle_ns = opening
-            opened = Opened(ends, segments, reset_ns, due_ns, idle_ns, streams, now_ns)
+        ends, segments, reset_ns, first_id, is_answered, due_ns, idle_ns = released["opening"]
+        opened = Opened(ends, segments, reset_ns, due_ns, idle_ns, streams, now_ns)
+        duplex: Duplex | None = released["duplex"]
+        if duplex is None:
             duplex = self._connections.resume(ordinal, opened)
             if first_id is None or duplex.is_finished:
                 return duplex
@@ -517,24 +549,28 @@ class Offload:
             kafka = self._kafka[duplex.connection] = self._open_kafka(duplex.connection)
             assert kafka is not None
             kafka.resume(0, info, first_id, is_answered=is_answered)
+        else:
+            assert duplex.connection is not None
+            kafka = self._kafka[duplex.connection]
+            assert kafka is not None
+            assert kafka.client is not None
+            self._connections.resume(ordinal, opened, duplex, kafka.client)
+            if duplex.is_finished:
+                del self._kafka[duplex.connection]
+                return duplex
         assert duplex.connection is not None
-        kafka = self._kafka[duplex.connection]
-        assert kafka is not None
         assert kafka.client is not None
         sides = kafka.client, 1 - kafka.client
         if released["records"] is not None and (decryption := self._decryption()) is not None:
             for side, (beginning, lengths) in zip(sides, released["records"], strict=True):
                 decryption.restore(duplex.connection, side, beginning, lengths)
-        duplex.now_ns, kafka.last_ns = now_ns, last_ns
+        kafka.last_ns = last_ns
         info.client_software_name, info.client_software_version = released["software"]
-        for side, (following, acknowledged, _) in zip(sides, streams, strict=True):
-            stream = duplex.streams[side]
-            stream.next, stream.acknowledged = following, acknowledged
-        completed, last_id, steady, waiting = released["pairing"]
+        completed, last_id, steady, waiting, unacknowledged = released["pairing"]
         for exchange in waiting:
             _decode_produce(exchange)
         partial = [PartialFrame(bytes(prefix), *rest) for prefix, *rest in released["partial"]]
-        kafka.restore((completed, last_id, steady, waiting), partial)
+        kafka.restore((completed, last_id, steady, waiting, unacknowledged), partial)
         self._memory.restored(kafka)
         if released["taken"] < _BRIEF:
             missed = min(_MOST_MISSED, 2 * self._missing.get(duplex, (0, 0))[0] + 1)
@@ -554,9 +590,13 @@ def _info(ends: bytes, first_ns: int, ordinal: int) -> ConnectionInfo:
     return ConnectionInfo(connection_id(ends, first_ns), client, broker, ordinal=ordinal, from_start=True)
 
 
-def _learn(exchange: Exchange) -> None:
-    """Do what is done in Python when a request is sent, and when an exchange is complete."""
+def _learn(exchange: Exchange, ended_ns: int) -> None:
+    """Do what is done in Python when a request is sent, and when an exchange is complete. ``ended_ns``: the
+    first FIN, if it is unanswered.
+    """
     _decode_produce(exchange)
+    if exchange.kind == UNANSWERED:
+        exchange.ended, exchange.connection.ended_ns = True, ended_ns
     if exchange.api_key == API_VERSIONS:
         info = exchange.connection
         info.client_software_name = exchange.client_software_name

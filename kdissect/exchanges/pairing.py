@@ -53,6 +53,7 @@ class LentPairing(NamedTuple):
         last_id: as in ``Pairing``.
         steady: requests in a row whose correlation ID rose by one.
         waiting: outstanding requests, oldest first.
+        unacknowledged: correlation ID, API key and version of the latest requests with acks 0.
     """
 
     info: ConnectionInfo
@@ -60,6 +61,7 @@ class LentPairing(NamedTuple):
     last_id: int | None
     steady: int
     waiting: list[Exchange]
+    unacknowledged: list[tuple[int, int, int]]
 
 
 class Pairing:
@@ -251,13 +253,23 @@ class Pairing:
             or any(two <= one for one, two in pairwise(ids))
         ):
             return None
-        lent = LentPairing(self._info, self._number, self.last_id, self._steady, waiting)
+        unacknowledged = list(self._unacknowledged or ())
+        lent = LentPairing(self._info, self._number, self.last_id, self._steady, waiting, unacknowledged)
         self._waiting, self._by_id, self._bytes = [], {}, 0
         return lent
 
-    def restore(self, completed: int, last_id: int | None, steady: int, waiting: Iterable[Exchange]) -> None:
+    def restore(
+        self,
+        completed: int,
+        last_id: int | None,
+        steady: int,
+        waiting: Iterable[Exchange],
+        unacknowledged: Sequence[tuple[int, int, int]],
+    ) -> None:
         """Continue from the state that the native core has reached."""
         self._number, self.last_id, self._steady = completed, last_id, steady
+        if unacknowledged:
+            self._unacknowledged = deque(unacknowledged, maxlen=_UNACKNOWLEDGED_KEPT)
         for exchange in waiting:
             self._waiting.append(exchange)
             self._by_id.setdefault(exchange.correlation_id, []).append(exchange)

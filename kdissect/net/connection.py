@@ -136,20 +136,21 @@ class Lender(Protocol):
         """
 
     def ended(self, before: tuple[int, int]) -> Iterable[tuple[int, Ended]]:
-        """The connections opened by the core whose end is final before this deadline and ordinal."""
+        """The connections whose end in the core is final before this deadline and ordinal."""
         ...
 
 
 class Opened(NamedTuple):
-    """A connection that the native core has opened, as far as its segments are concerned.
+    """A connection that the native core has opened, or that was lent to it: what its segments left behind.
 
     Attributes:
-        ends: of side 0, which sent the SYN.
-        segments: side, and values of a segment: SYN, SYN-ACK, and the latest RST, as far as there are any.
+        ends: of the client, which sent the SYN; empty if it was lent.
+        segments: side (0 is the client), and values of a segment: SYN and SYN-ACK unless it was lent, and the
+            latest RST if there is any.
         reset_ns: as in ``Duplex``.
         due_ns: the deadline; None if it is not waiting.
         idle_ns: when it becomes idle, at the earliest.
-        streams: of both sides: the next sequence number, ``Stream.acknowledged`` and ``Stream.fin_ns``.
+        streams: of client and broker: next sequence number, ``Stream.acknowledged`` and ``Stream.fin_ns``.
         now_ns: as in ``Duplex``.
     """
 
@@ -433,7 +434,11 @@ class Connections:
 
     def is_new(self, ends: bytes) -> bool:
         """Whether a SYN between these ends certainly opens a connection, of this shard."""
-        return ends not in self._flows and not self._ended.knows(ends) and self.is_ours(ends)
+        return ends not in self._flows and not self.were_used(ends) and self.is_ours(ends)
+
+    def were_used(self, ends: bytes) -> bool:
+        """Whether a connection between these ends is remembered that has ended."""
+        return self._ended.knows(ends)
 
     def use(self, ordinal: int, duplex: Duplex | None, now_ns: int, *, is_half_open: bool = False) -> None:
         """A connection that the native core has (without ``duplex``: has opened) had a segment at this time,
@@ -446,19 +451,21 @@ class Connections:
         elif is_half_open != (ordinal in self._held):
             self._hold(ordinal, PIECE_COST if is_half_open else 0)
 
-    def resume(self, ordinal: int, opened: Opened) -> Duplex:
-        """Take a connection that the native core has opened."""
+    def resume(self, ordinal: int, opened: Opened, lent: Duplex | None = None, client: int = 0) -> Duplex:
+        """Take a connection that the native core has opened, or that was lent to it; ``client``: its side."""
         ends, segments, reset_ns, due_ns, idle_ns, streams, now_ns = opened
-        both = ends, reversed_ends(ends)
-        duplex = self._enter(ends, segments[0][1][1], ordinal)
-        for side, (packet, time_ns, interface, sequence, acknowledgment, flags) in segments:
+        duplex = lent or self._enter(ends, segments[0][1][1], ordinal)
+        both = duplex.ends, reversed_ends(duplex.ends)
+        for sender, (packet, time_ns, interface, sequence, acknowledgment, flags) in segments:
+            side = sender ^ client
             sent = sequence, acknowledgment, flags, b"", 0
             segment = Segment(packet, time_ns, interface, both[side], *sent)
             if not flags & RST:
                 duplex.feed(side, segment, [])
-        for stream, (following, acknowledged, fin_ns) in zip(duplex.streams, streams, strict=True):
+        for sender, (following, acknowledged, fin_ns) in enumerate(streams):
             if duplex.connection is None:
                 continue
+            stream = duplex.streams[sender ^ client]
             stream.next, stream.acknowledged, stream.fin_ns = following, acknowledged, fin_ns
             if fin_ns is not None:
                 stream.fin, stream.ended = advance(following, -1), True
@@ -471,7 +478,8 @@ class Connections:
             duplex.cause = segment
         duplex.now_ns = now_ns
         self._deadlines.set(duplex, duplex.due_ns)
-        self._idle.set(duplex, idle_ns)
+        if lent is None:
+            self._idle.set(duplex, idle_ns)
         self._account(duplex)
         return duplex
 
@@ -625,13 +633,16 @@ class Connections:
         return duplex
 
     def _forget_ended(self, before: tuple[int, int]) -> None:
-        """Remember as closed what the native core has opened, and what has ended before this deadline and
-        ordinal.
-        """
+        """Remember as closed what has ended in the native core before this deadline and ordinal."""
         if self.lender is not None:
-            for ordinal, ended in self.lender.ended(before):
-                self._remember(ended)
-                self._order.pop(ordinal, None)
+            for ordinal, (ends, time_ns, numbers) in self.lender.ended(before):
+                one, two = (each and _numbers(*each) for each in numbers)
+                self._remember(Ended(ends, time_ns, (one, two)))
+                duplex = self._order.get(ordinal)
+                if duplex is not None:
+                    self._remove(duplex)
+                else:
+                    self._order.pop(ordinal, None)
 
     def _is_idle(self, duplex: Duplex, now_ns: int) -> bool:
         return now_ns - duplex.now_ns > self._limits.connection_idle_ns
@@ -658,6 +669,10 @@ class Connections:
             self._report_closed(duplex, reason, time_ns, out)
         else:
             self.counts[f"closed_{reason}"] += 1
+        self._remove(duplex)
+
+    def _remove(self, duplex: Duplex) -> None:
+        """Remove a closed connection from the tables."""
         self._flows.pop(duplex.ends, None)
         self._flows.pop(reversed_ends(duplex.ends), None)
         del self._order[duplex.ordinal]
