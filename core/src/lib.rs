@@ -5,7 +5,9 @@
 
 #![deny(unsafe_code)]
 
+pub mod arrow;
 pub mod body;
+pub mod columns;
 pub mod connection;
 pub mod line;
 pub mod packet;
@@ -17,6 +19,8 @@ pub mod tls;
 pub mod tree;
 pub mod wire;
 
+#[cfg(feature = "python")]
+mod columns_class;
 #[cfg(feature = "python")]
 mod line_class;
 #[cfg(feature = "python")]

@@ -13,7 +13,7 @@ use crate::wire::{uuid_text, Reader};
 use crate::{guarded, Odd};
 
 /// Raised by one whenever kdissect/native.py and this module must change together.
-const INTERFACE: u32 = 13;
+const INTERFACE: u32 = 14;
 
 type Name = Py<PyString>;
 
@@ -241,6 +241,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("INTERFACE", INTERFACE)?;
     module.add_class::<Decoder>()?;
     module.add_class::<crate::offload::Offload>()?;
+    module.add_class::<crate::columns_class::Columns>()?;
     module.add_class::<crate::line_class::Line>()?;
     module.add_class::<crate::row_class::Row>()?;
     module.add_class::<crate::places::Places>()?;

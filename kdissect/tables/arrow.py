@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
+from kdissect import native
 from kdissect.tables.columns import OBJECT, Array, Scalar, arrow_getter
 from kdissect.tables.lines import RecordValues
 
@@ -59,6 +60,26 @@ def arrow_type(kind: Type) -> Any:
     return pa.struct([(name, arrow_type(inner)) for name, inner in kind.fields])
 
 
+_FORMATS = {
+    "string": "u", "bool_": "b", "int16": "s", "int32": "i", "int64": "l", "binary": "z", "date32": "tdD",
+    "timestamp": "tsu:UTC",
+}  # fmt: skip
+"""From pyarrow's functions for types to the format strings of the Arrow C data interface."""
+
+_LIST, _STRUCT = "+l", "+s"
+
+Kind = tuple[str, list[tuple[str, "Kind"]]]
+
+
+def native_kind(kind: Type) -> Kind:
+    """The type for the native core: a format string, and name and type of what is inside."""
+    if isinstance(kind, Scalar):
+        return _FORMATS[kind.arrow[0]], []
+    if isinstance(kind, Array):
+        return _LIST, [("element", native_kind(kind.element))]
+    return _STRUCT, [(name, native_kind(inner)) for name, inner in kind.fields]
+
+
 class Prepared(NamedTuple):
     """All records of a batch, converted for ``RowBatch.feed_some``.
 
@@ -72,25 +93,39 @@ class Prepared(NamedTuple):
 
 
 class RowBatch:
-    """The rows of the next batch: ``rows`` rows of about ``held`` bytes."""
+    """The rows of the next batch: ``rows`` rows of about ``held`` bytes.
 
-    __slots__ = ("_are_json", "_getters", "_records", "_values", "held", "rows", "schema")
+    Attributes:
+        schema: of the batch.
+        columns: the values: the native core's ``Columns``, or lists.
+    """
+
+    __slots__ = ("_getters", "_records", "columns", "schema")
 
     def __init__(self, columns: Sequence[Column]) -> None:
         self.schema = schema(columns)
-        self._values: list[list[Any]] = [[] for _ in columns]
         self._getters = [arrow_getter(column) for column in columns]
-        self._are_json = [column.type == OBJECT for column in columns]
         self._records = RecordValues(zip(self.schema.names, self._getters, strict=True))
-        self.rows = self.held = 0
+        self.columns: Any
+        if native.core is None:
+            self.columns = _Lists(self.schema, [column.type == OBJECT for column in columns])
+        else:
+            kind = _STRUCT, [(column.name, native_kind(column.type)) for column in columns]
+            self.columns = native.core.Columns(kind)
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return int(self.columns.rows)
+
+    @property
+    def held(self) -> int:
+        """About how many bytes they have."""
+        return int(self.columns.held)
 
     def feed(self, row: Any) -> None:
         """Add a row."""
-        values = [get(row) for get in self._getters]  # all of them first: a getter may raise
-        for column, value in zip(self._values, values, strict=True):
-            column.append(value)
-        self.held += sum(map(_cost, values))
-        self.rows += 1
+        self.columns.feed([get(row) for get in self._getters])
 
     def prepare(self, records: DecodedBatch) -> Prepared:
         """Convert all records of a batch, which must be plain."""
@@ -109,24 +144,51 @@ class RowBatch:
             The index of the next record.
         """
         columns, sums = prepared
-        count = len(sums) - 1
-        stop = max(start + 1, min(start + rows, bisect_right(sums, sums[start] + room), count))
-        for column, values in zip(self._values, columns, strict=True):
-            column += values[start:stop] if len(values) == count else values * (stop - start)
-        self.held += sums[stop] - sums[start]
-        self.rows += stop - start
+        stop = max(start + 1, min(start + rows, bisect_right(sums, sums[start] + room), len(sums) - 1))
+        self.columns.feed_some(columns, start, stop, sums[stop] - sums[start])
         return stop
 
     def take(self) -> Any:
         """Return the rows as a ``pyarrow.RecordBatch`` and start the next batch."""
+        return pa.record_batch(self.columns.take(), schema=self.schema)
+
+
+class _Lists:
+    """Columns as lists of Python's values, without the native core."""
+
+    __slots__ = ("_are_json", "_schema", "_values", "held", "rows")
+
+    def __init__(self, schema: Any, are_json: Sequence[bool]) -> None:
+        self._schema = schema
+        self._are_json = are_json
+        self._values: list[list[Any]] = [[] for _ in are_json]
+        self.rows = self.held = 0
+
+    def feed(self, values: Sequence[Any]) -> None:
+        """Add a row: a value for each column."""
+        for column, value in zip(self._values, values, strict=True):
+            column.append(value)
+        self.held += sum(map(_cost, values))
+        self.rows += 1
+
+    def feed_some(self, columns: Sequence[list[Any]], start: int, stop: int, size: int) -> None:
+        """Add rows ``start`` to ``stop``, of this size: the values are those of more rows, or one for all."""
+        rows = stop - start
+        for column, values in zip(self._values, columns, strict=True):
+            column += values * rows if len(values) == 1 else values[start:stop]
+        self.held += size
+        self.rows += rows
+
+    def take(self) -> list[Any]:
+        """The arrays; the next batch begins."""
         arrays = [
             _json_array(values) if is_json else pa.array(values, field.type)
-            for values, field, is_json in zip(self._values, self.schema, self._are_json, strict=True)
+            for values, field, is_json in zip(self._values, self._schema, self._are_json, strict=True)
         ]
         for values in self._values:
             values.clear()
         self.rows = self.held = 0
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        return arrays
 
 
 def _json_array(values: list[bytes | None]) -> Any:

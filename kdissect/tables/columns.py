@@ -97,6 +97,13 @@ def _microseconds(time_ns: int) -> int:
     return time_ns // 1000
 
 
+_EPOCH_DAY = date(1970, 1, 1).toordinal()
+
+
+def _days(text: str) -> int:
+    return date.fromisoformat(text).toordinal() - _EPOCH_DAY
+
+
 STRING = Scalar("string", "STRING", "string", ("string",))
 BOOLEAN = Scalar("boolean", "BOOLEAN", "boolean", ("bool_",))
 INT16 = Scalar("int16", "SMALLINT", "short", ("int16",))
@@ -104,7 +111,7 @@ INT32 = Scalar("int32", "INT", "integer", ("int32",))
 INT64 = Scalar("int64", "BIGINT", "long", ("int64",))
 BINARY = Scalar("binary", "BINARY", "binary", ("binary",))
 """Bytes, in formats that have them."""
-DATE = Scalar("date", "DATE", "date", ("date32",), to_arrow=date.fromisoformat)
+DATE = Scalar("date", "DATE", "date", ("date32",), to_arrow=_days)
 """A UTC date, as text: ``2026-11-21``."""
 TIMESTAMP = Scalar(
     "timestamp",
