@@ -217,13 +217,27 @@ class Dissection:
 
         ``steps`` is ``self.steps()``, possibly through an iterator of the caller that observes the events.
         """
-        ordering = self._ordering
-        for _, items, waiting_since_ns in steps:
-            if self._queue is None:
-                yield from self._named(ordering.feed(items, waiting_since_ns))
-            else:
-                for exchange in ordering.merge(items, waiting_since_ns, self._queue):
-                    yield from self._named([exchange])
+        for step in steps:
+            yield from self._settled(step)
+        yield from self._rest()
+
+    def in_order_with_pauses(self) -> Iterator[Exchange | None]:
+        """As the iteration over this, with None where the core may have written lines (``write_lines``)."""
+        for step in self.steps():
+            yield from self._settled(step)
+            yield None
+        yield from self._rest()
+
+    def _settled(self, step: Step) -> Iterator[Exchange]:
+        """The exchanges that are in order after a step."""
+        _, items, waiting_since_ns = step
+        if self._queue is None:
+            yield from self._named(self._ordering.feed(items, waiting_since_ns))
+            return
+        for exchange in self._ordering.merge(items, waiting_since_ns, self._queue):
+            yield from self._named([exchange])
+
+    def _rest(self) -> Iterator[Exchange]:
         yield from self._counted(self._resolver.close())
         if (end_to_end := self._end_to_end) is not None:
             yield from self._count(end_to_end.close())

@@ -12,7 +12,7 @@ use crate::connection::{
     Opening, Order, Outcome, Packet, Request, Usual, CLIENT,
 };
 use crate::packet::segment;
-use crate::page::{Answered, Form, Known, Page};
+use crate::page::{Answered, Constant, Form, Known, Page};
 use crate::places::Places;
 use crate::stage::{Counts, Stage, Verdict};
 use crate::tls::python::PythonOpener;
@@ -76,7 +76,7 @@ struct Link {
     software: [Object; 2],
     client_id: Option<(Box<[u8]>, Py<PyString>)>,
     /// Texts that its exchanges share, once they are needed.
-    shared: Option<Vec<String>>,
+    shared: Option<Vec<Option<Constant>>>,
     /// Exchanges in the queue, and the order of the latest one.
     queued: usize,
     latest: Order,
@@ -377,7 +377,7 @@ impl Offload {
     ) -> PyResult<(Bound<'py, PyBytes>, usize, Option<Bound<'py, PyTuple>>)> {
         let mut odd = None;
         for _ in 0..most {
-            if self.page.as_ref().is_none_or(Page::is_full) {
+            if self.page.as_ref().is_none_or(|page| page.is_full(py)) {
                 break;
             }
             let Some(finished) = self.queue.pop(before) else {

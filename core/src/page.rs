@@ -41,6 +41,13 @@ pub enum Form {
     Rows(RowForm),
 }
 
+/// Text, or a value for a column.
+#[derive(FromPyObject)]
+pub enum Constant {
+    Text(String),
+    Number(i64),
+}
+
 /// What all lines need.
 #[derive(FromPyObject)]
 pub struct Facts {
@@ -96,6 +103,15 @@ pub trait Known {
     fn identity(&self) -> &[Object; 4];
 }
 
+impl Constant {
+    fn text(constant: &Option<Constant>) -> &str {
+        match constant {
+            Some(Constant::Text(text)) => text,
+            _ => "",
+        }
+    }
+}
+
 /// An answered exchange.
 pub struct Answered<'a> {
     pub known: &'a dyn Known,
@@ -129,7 +145,7 @@ impl<'a> Answered<'a> {
 }
 
 /// The class that knows the bodies of an API in one version, and what else [`Facts`] say of it.
-pub type Api<T> = (Py<T>, Py<PyBytes>, Vec<String>);
+pub type Api<T> = (Py<T>, Py<PyBytes>, Vec<Option<Constant>>);
 
 /// APIs by key and version.
 pub struct KnownApis<T>(HashMap<(i16, i16), Option<Api<T>>>);
@@ -234,16 +250,19 @@ impl Page {
         (std::mem::take(&mut self.text), std::mem::take(&mut self.rows))
     }
 
-    pub fn is_full(&self) -> bool {
-        self.text.len() >= PAGE_BYTES
+    pub fn is_full(&self, py: Python<'_>) -> bool {
+        match &self.writer {
+            Writer::Rows(rows) if rows.is_full(py) => true,
+            _ => self.text.len() >= PAGE_BYTES,
+        }
     }
 
     /// The texts that the exchanges of a connection share.
-    pub fn shared(&self, py: Python<'_>, known: &dyn Known) -> PyResult<Vec<String>> {
+    pub fn shared(&self, py: Python<'_>, known: &dyn Known) -> PyResult<Vec<Option<Constant>>> {
         let facts = match &self.writer {
             Writer::Lines(lines) => {
                 if let Some(cells) = lines.ends(known) {
-                    return Ok(vec![cells]);
+                    return Ok(vec![Some(Constant::Text(cells))]);
                 }
                 &lines.form.facts
             }
@@ -254,7 +273,12 @@ impl Page {
     }
 
     /// Adds the line of an exchange. If anything is odd, it has no effect.
-    pub fn add(&mut self, py: Python<'_>, exchange: &Answered<'_>, shared: &[String]) -> Result<(), Odd> {
+    pub fn add(
+        &mut self,
+        py: Python<'_>,
+        exchange: &Answered<'_>,
+        shared: &[Option<Constant>],
+    ) -> Result<(), Odd> {
         let start = self.text.len();
         let (writer, text) = (&mut self.writer, &mut self.text);
         let written = guarded(|| match writer {
@@ -308,7 +332,7 @@ impl Lines {
         &mut self,
         py: Python<'_>,
         exchange: &Answered<'_>,
-        shared: &[String],
+        shared: &[Option<Constant>],
         out: &mut Vec<u8>,
     ) -> Result<(), Odd> {
         let LineForm {
@@ -341,10 +365,13 @@ impl Lines {
         text.clear();
         self.clock
             .write(py, facts, exchange.request.end_ns, *digits, text)?;
-        for cell in shared.iter().chain([client]).chain(api) {
+        let mut add = |cell: &str| {
             text.push_str(gap);
             text.push_str(cell);
-        }
+        };
+        shared.iter().for_each(|cell| add(Constant::text(cell)));
+        add(client);
+        api.iter().for_each(|cell| add(Constant::text(cell)));
         text.push_str(gap);
         let cell = text.len();
         duration(exchange.latency_ns()?, text);

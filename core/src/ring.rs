@@ -96,7 +96,11 @@ impl Slot<'_> {
         out.extend(before.iter().map(Cell::get));
         if is_tagged {
             let kind = self.half(26)?;
-            let kind = if status & VLAN_KIND != 0 { kind } else { DEFAULT_VLAN_KIND };
+            let kind = if status & VLAN_KIND != 0 {
+                kind
+            } else {
+                DEFAULT_VLAN_KIND
+            };
             out.extend(kind.to_be_bytes());
             out.extend(self.half(24)?.to_be_bytes());
         }

@@ -37,6 +37,8 @@ pub struct Row {
     pub request_records: Vec<Vec<Name>>,
     pub response_records: Vec<Vec<Name>>,
     pub throttle_time: Name,
+    /// Of a Fetch: the struct in which the broker is that fetches, and the broker's ID.
+    pub replica: (Name, Name),
 }
 
 impl Row {
@@ -112,6 +114,13 @@ impl Row {
             }
         }
         Ok(Some((number, size)))
+    }
+
+    /// Whether a broker sent this Fetch.
+    pub fn is_replication(&self, decoded: &Decoded<'_>) -> bool {
+        let (state, id) = self.replica;
+        let state = decoded.request.get(state).filter(|state| state.is_true());
+        matches!(state.unwrap_or(&decoded.request).get(id), Some(Value::Int(id)) if *id >= 0)
     }
 
     /// None if there is none.

@@ -45,6 +45,7 @@ impl Row {
             request_records: paths(records.0),
             response_records: paths(records.1),
             throttle_time: names.number("throttle_time_ms"),
+            replica: (names.number("replica_state"), names.number("replica_id")),
             keys: Vec::new(),
         };
         let projection =

@@ -1,20 +1,26 @@
-//! Exchanges -> JSON lines or CSV, as kdissect/tables/lines.py writes them to a file.
+//! Exchanges -> JSON lines or CSV, as kdissect/tables/lines.py writes them to a file, or rows of columns, as
+//! kdissect/tables/arrow.py makes them.
 
+use std::borrow::Cow;
 use std::io::Write;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyList, PyString};
 
+use crate::columns::Column;
+use crate::columns_class::Columns;
 use crate::line_class::Kept;
-use crate::page::{Answered, Clock, Errors, Facts, KnownApis, Object};
+use crate::page::{Answered, Clock, Constant, Errors, Facts, KnownApis, Object};
 use crate::record_lines::json_text;
 use crate::row_class::Row;
 use crate::tree::Value;
 use crate::Odd;
 
 const SIZE_BYTES: usize = 4;
+const DAY_NS: i64 = 86_400_000_000_000;
 /// Of times.
 const DIGITS: usize = 6;
+const ANSWERED: &str = "answered";
 
 #[derive(FromPyObject)]
 pub struct RowForm {
@@ -24,6 +30,8 @@ pub struct RowForm {
     /// What ends a row.
     end: String,
     is_csv: bool,
+    /// The rows go there instead, until it has so many of them, or so many bytes.
+    table: Option<(Py<Columns>, usize, usize)>,
     /// From the interface of a packet to the name of its capture.
     capture: Object,
     /// From a connection, an API key, the time of a response, and the names of errors to those that are expected.
@@ -40,12 +48,18 @@ pub struct RowForm {
 enum Content {
     Shared(usize),
     OfApi(usize),
+    Null,
+    Answered,
+    NoAnomalies,
     Capture,
     Number,
     Packet,
+    Date,
     Time,
+    TimeNs,
     Latency,
     Part(usize),
+    LongPoll,
     ClientId,
     CorrelationId,
     RequestBytes,
@@ -70,13 +84,19 @@ impl<'py> FromPyObject<'_, 'py> for Content {
         let (name, which): (String, usize) = content.extract()?;
         Ok(match name.as_str() {
             "shared" => Content::Shared(which),
-            "api" => Content::OfApi(which),
+            "of_api" => Content::OfApi(which),
+            "null" => Content::Null,
+            "kind" | "outcome" => Content::Answered,
+            "anomalies" => Content::NoAnomalies,
             "capture" => Content::Capture,
             "number" => Content::Number,
             "packet" => Content::Packet,
+            "date" => Content::Date,
             "time" => Content::Time,
+            "time_ns" => Content::TimeNs,
             "latency_us" => Content::Latency,
             "part" => Content::Part(which),
+            "long_poll" => Content::LongPoll,
             "client_id" => Content::ClientId,
             "correlation_id" => Content::CorrelationId,
             "request_bytes" => Content::RequestBytes,
@@ -103,21 +123,49 @@ pub struct Rows {
     capture: Option<(Object, String)>,
     clock: Clock,
     errors: Errors,
-    /// Of the row that is being written, by column.
-    cells: Vec<Vec<u8>>,
+    /// Of the exchange that is being written: both bodies as JSON, and its time.
+    bodies: [Vec<u8>; 2],
+    time: String,
+    /// Which bodies are written.
+    has_body: [bool; 2],
     splits_latency: bool,
+}
+
+/// What is known of an exchange.
+struct Found<'a> {
+    exchange: &'a Answered<'a>,
+    shared: &'a [Option<Constant>],
+    of_api: &'a [Option<Constant>],
+    capture: &'a str,
+    time: &'a str,
+    latency_us: i64,
+    parts: [Option<i64>; 5],
+    is_fetch: bool,
+    client_id: Option<&'a str>,
+    topics: Vec<Cow<'a, str>>,
+    group_id: Option<&'a str>,
+    transactional_id: Option<&'a str>,
+    errors: Vec<String>,
+    expected_errors: Vec<String>,
+    throttle_time_ms: Option<i64>,
+    records: Option<(u64, usize)>,
+    bodies: [&'a [u8]; 2],
 }
 
 impl Rows {
     pub fn new(form: RowForm) -> Self {
+        let has = |content| form.columns.iter().any(|each| each.1 == content);
+        let of_parts = |each: &(_, _)| matches!(each.1, Content::Part(_) | Content::LongPoll);
         Rows {
-            cells: vec![Vec::new(); form.columns.len()],
-            splits_latency: form.columns.iter().any(|each| matches!(each.1, Content::Part(_))),
+            has_body: [has(Content::Request), has(Content::Response)],
+            splits_latency: form.columns.iter().any(of_parts),
             form,
             apis: KnownApis::default(),
             capture: None,
             clock: Clock::default(),
             errors: Errors::default(),
+            bodies: Default::default(),
+            time: String::new(),
         }
     }
 
@@ -125,11 +173,19 @@ impl Rows {
         &self.form.facts
     }
 
+    /// Whether the rows must be taken from the columns before more are written.
+    pub fn is_full(&self, py: Python<'_>) -> bool {
+        self.form.table.as_ref().is_some_and(|(table, most, most_bytes)| {
+            let table = &table.borrow(py).0;
+            table.rows >= *most || table.held >= *most_bytes
+        })
+    }
+
     pub fn write(
         &mut self,
         py: Python<'_>,
         exchange: &Answered<'_>,
-        shared: &[String],
+        shared: &[Option<Constant>],
         out: &mut Vec<u8>,
     ) -> Result<(), Odd> {
         let form = &self.form;
@@ -147,8 +203,10 @@ impl Rows {
             return Err(Odd);
         }
         facts.check_errors(&decoded.errors)?;
+        if form.table.is_some() && projection.is_some() && row.is_replication(&decoded) {
+            return Err(Odd);
+        }
         let topics = &facts.topics(py);
-        let records = row.records(&decoded)?;
         let mut errors = Vec::new();
         for code in &decoded.errors {
             errors.push(self.errors.name(py, facts, *code)?.to_owned());
@@ -167,136 +225,221 @@ impl Rows {
             self.capture = Some((exchange.interface.clone_ref(py), cell));
         }
         let (_, capture) = self.capture.as_ref().ok_or(Odd)?;
-        for ((_, content), cell) in form.columns.iter().zip(&mut self.cells) {
-            cell.clear();
-            let mut cell = Cell {
-                is_csv: form.is_csv,
-                out: cell,
-            };
-            match *content {
-                Content::Shared(_) | Content::OfApi(_) | Content::Part(_) | Content::ExpectedErrors => (),
-                Content::Capture => cell.text(Some(capture)),
-                Content::Number => cell.number(Some(exchange.number)),
-                Content::Packet => cell.number(Some(request.packet)),
-                Content::Time => {
-                    let mut text = String::new();
-                    self.clock.write(py, facts, request.end_ns, DIGITS, &mut text)?;
-                    cell.text(Some(&text));
-                }
-                Content::Latency => cell.number(Some(exchange.latency_ns()?.div_euclid(1000))),
-                Content::ClientId => match exchange.header.raw_client_id(request) {
-                    Some(client_id) => cell.text(Some(std::str::from_utf8(client_id).map_err(|_| Odd)?)),
-                    None => cell.text(None),
-                },
-                Content::CorrelationId => cell.number(Some(exchange.header.correlation_id)),
-                Content::RequestBytes => cell.number(Some(SIZE_BYTES + request.data.len())),
-                Content::ResponseBytes => cell.number(Some(SIZE_BYTES + response.data.len())),
-                Content::Topics => cell.texts(&row.topics(&decoded, topics)?),
-                Content::GroupId => cell.text(row.group.find(&decoded.request)?),
-                Content::TransactionalId => cell.text(row.transaction.find(&decoded.request)?),
-                Content::Errors => cell.texts(&errors),
-                Content::ThrottleTime => cell.number(throttle_time_ms),
-                Content::Records => cell.number(records.map(|records| records.0)),
-                Content::RecordsBytes => cell.number(records.map(|records| records.1)),
-                Content::Request => cell.json(|out| row.json(&decoded.request, out))?,
-                Content::Response => cell.json(|out| row.json(&decoded.response, out))?,
+        self.time.clear();
+        if form.table.is_none() {
+            self.clock
+                .write(py, facts, request.end_ns, DIGITS, &mut self.time)?;
+        }
+        let values = [&decoded.request, &decoded.response];
+        for ((body, value), is_written) in self.bodies.iter_mut().zip(values).zip(self.has_body) {
+            body.clear();
+            if is_written {
+                row.json(value, body)?;
             }
+        }
+        let client_id = exchange.header.raw_client_id(request).map(std::str::from_utf8);
+        let mut found = Found {
+            exchange,
+            shared,
+            of_api,
+            capture,
+            time: &self.time,
+            latency_us: exchange.latency_ns()?.div_euclid(1000),
+            parts: [None; 5],
+            is_fetch: projection.is_some(),
+            client_id: client_id.transpose().map_err(|_| Odd)?,
+            topics: row.topics(&decoded, topics)?,
+            group_id: row.group.find(&decoded.request)?,
+            transactional_id: row.transaction.find(&decoded.request)?,
+            errors,
+            expected_errors: Vec::new(),
+            throttle_time_ms,
+            records: row.records(&decoded)?,
+            bodies: self.bodies.each_ref().map(Vec::as_slice),
+        };
+        let mut needed = None;
+        if let (true, Some((of_request, of_response))) = (self.splits_latency, projection) {
+            needed = Some((
+                projected(py, &decoded.request, of_request, Some(&form.records))?,
+                projected(py, &decoded.response, of_response, Some(&form.records))?,
+            ));
         }
         row.bodies.learn(&decoded, topics)?;
         // From here on nothing is odd: what is called remembers the exchange.
-        let mut expected = Vec::new();
         let api_key = exchange.header.api_key;
-        if !errors.is_empty() {
+        if !found.errors.is_empty() {
             let info = exchange.known.info(py).map_err(|_| Odd)?;
-            let arguments = (info, api_key, response.end_ns, &errors);
+            let arguments = (info, api_key, response.end_ns, &found.errors);
             let names = form.expected.bind(py).call1(arguments).map_err(|_| Odd)?;
-            expected = names.extract::<Vec<String>>().map_err(|_| Odd)?;
+            found.expected_errors = names.extract().map_err(|_| Odd)?;
         }
-        let mut parts = [None; 5];
         if self.splits_latency {
-            let needed = match projection {
-                Some((of_request, of_response)) => Some((
-                    projected(py, &decoded.request, of_request, Some(&form.records))?,
-                    projected(py, &decoded.response, of_response, Some(&form.records))?,
-                )),
-                None => None,
-            };
             let times = (request.end_ns, response.start_ns, response.end_ns);
             let info = exchange.known.info(py).map_err(|_| Odd)?;
             let arguments = (info, api_key, times, needed);
             let split = form.parts.bind(py).call1(arguments).map_err(|_| Odd)?;
-            parts = split.extract::<[Option<i64>; 5]>().map_err(|_| Odd)?;
+            found.parts = split.extract().map_err(|_| Odd)?;
         }
-        for ((before, content), cell) in form.columns.iter().zip(&mut self.cells) {
+        if let Some((table, ..)) = &form.table {
+            return table.borrow_mut(py).0.row(|columns| {
+                let mut cost = 0;
+                for ((_, content), column) in form.columns.iter().zip(columns) {
+                    found.write(*content, &mut Cell::Column(column, &mut cost))?;
+                }
+                Ok(cost)
+            });
+        }
+        for (before, content) in &form.columns {
             out.extend_from_slice(before.as_bytes());
-            let mut cell = Cell {
-                is_csv: form.is_csv,
-                out: cell,
+            let mut cell = if form.is_csv {
+                Cell::Csv(out)
+            } else {
+                Cell::Json(out)
             };
-            match *content {
-                Content::Shared(which) => out.extend_from_slice(shared.get(which).ok_or(Odd)?.as_bytes()),
-                Content::OfApi(which) => out.extend_from_slice(of_api.get(which).ok_or(Odd)?.as_bytes()),
-                Content::Part(which) => cell.number(*parts.get(which).ok_or(Odd)?),
-                Content::ExpectedErrors => cell.texts(&expected),
-                _ => (),
-            }
-            out.extend_from_slice(cell.out);
+            found.write(*content, &mut cell)?;
         }
         out.extend_from_slice(form.end.as_bytes());
         Ok(())
     }
 }
 
-/// Writes a cell.
-struct Cell<'a> {
-    is_csv: bool,
-    out: &'a mut Vec<u8>,
+impl Found<'_> {
+    fn write(&self, content: Content, cell: &mut Cell<'_>) -> Result<(), Odd> {
+        let (exchange, bytes) = (self.exchange, |size: usize| i64::try_from(size).ok());
+        let Answered {
+            request, response, ..
+        } = exchange;
+        match content {
+            Content::Shared(which) => cell.constant(self.shared.get(which).ok_or(Odd)?),
+            Content::OfApi(which) => cell.constant(self.of_api.get(which).ok_or(Odd)?),
+            Content::Null => cell.text(None),
+            Content::Answered => cell.text(Some(ANSWERED)),
+            Content::NoAnomalies => cell.texts(&[""; 0]),
+            Content::Capture => cell.text(Some(self.capture)),
+            Content::Number => cell.number(i64::try_from(exchange.number).ok()),
+            Content::Packet => cell.number(i64::try_from(request.packet).ok()),
+            Content::Date => cell.number(Some(request.end_ns.div_euclid(DAY_NS))),
+            Content::Time if self.time.is_empty() => cell.number(Some(request.end_ns.div_euclid(1000))),
+            Content::Time => cell.text(Some(self.time)),
+            Content::TimeNs => cell.number(Some(request.end_ns)),
+            Content::Latency => cell.number(Some(self.latency_us)),
+            Content::Part(which) => cell.number(*self.parts.get(which).ok_or(Odd)?),
+            Content::LongPoll => cell.bool(self.is_fetch && self.has_waited()),
+            Content::ClientId => cell.text(self.client_id),
+            Content::CorrelationId => cell.number(Some(exchange.header.correlation_id.into())),
+            Content::RequestBytes => cell.number(bytes(SIZE_BYTES + request.data.len())),
+            Content::ResponseBytes => cell.number(bytes(SIZE_BYTES + response.data.len())),
+            Content::Topics => cell.texts(&self.topics),
+            Content::GroupId => cell.text(self.group_id),
+            Content::TransactionalId => cell.text(self.transactional_id),
+            Content::Errors => cell.texts(&self.errors),
+            Content::ExpectedErrors => cell.texts(&self.expected_errors),
+            Content::ThrottleTime => cell.number(self.throttle_time_ms),
+            Content::Records => cell.number(self.records.and_then(|records| records.0.try_into().ok())),
+            Content::RecordsBytes => cell.number(self.records.and_then(|records| bytes(records.1))),
+            Content::Request => cell.json(self.bodies[0]),
+            Content::Response => cell.json(self.bodies[1]),
+        }
+    }
+
+    /// `LatencyParts.waited`.
+    fn has_waited(&self) -> bool {
+        let [known @ .., service] = &self.parts;
+        service.is_none() && known.iter().all(Option::is_some)
+    }
+}
+
+/// Where a value goes: text, or a column and the cost of its row.
+enum Cell<'a> {
+    Json(&'a mut Vec<u8>),
+    Csv(&'a mut Vec<u8>),
+    Column(&'a mut Column, &'a mut usize),
 }
 
 impl Cell<'_> {
-    fn null(&mut self) {
-        if !self.is_csv {
-            self.out.extend_from_slice(b"null");
+    fn null(&mut self) -> Result<(), Odd> {
+        match self {
+            Cell::Json(out) => out.extend_from_slice(b"null"),
+            Cell::Csv(_) => (),
+            Cell::Column(column, cost) => **cost += column.null()?,
         }
+        Ok(())
     }
 
-    fn number(&mut self, number: Option<impl std::fmt::Display>) {
-        match number {
-            Some(number) => _ = write!(self.out, "{number}"), // a vector takes everything
-            None => self.null(),
+    fn number(&mut self, number: Option<i64>) -> Result<(), Odd> {
+        match (number, self) {
+            (None, cell) => return cell.null(),
+            (Some(number), Cell::Json(out) | Cell::Csv(out)) => _ = write!(out, "{number}"), // takes everything
+            (Some(number), Cell::Column(column, cost)) => **cost += column.int(number)?,
         }
+        Ok(())
     }
 
-    fn text(&mut self, text: Option<&str>) {
-        match text {
-            Some(text) if self.is_csv => quoted(text.as_bytes(), self.out),
-            Some(text) => json_text(text.as_bytes(), self.out),
-            None => self.null(),
+    /// No text has any: only tables do.
+    fn bool(&mut self, value: bool) -> Result<(), Odd> {
+        match self {
+            Cell::Json(_) | Cell::Csv(_) => return Err(Odd),
+            Cell::Column(column, cost) => **cost += column.bool(value)?,
         }
+        Ok(())
     }
 
-    fn texts(&mut self, texts: &[impl AsRef<str>]) {
-        if self.is_csv {
-            let texts: Vec<&str> = texts.iter().map(AsRef::as_ref).collect();
-            return quoted(texts.join(";").as_bytes(), self.out);
+    fn text(&mut self, text: Option<&str>) -> Result<(), Odd> {
+        match (text, self) {
+            (None, cell) => return cell.null(),
+            (Some(text), Cell::Json(out)) => json_text(text.as_bytes(), out),
+            (Some(text), Cell::Csv(out)) => quoted(text.as_bytes(), out),
+            (Some(text), Cell::Column(column, cost)) => **cost += column.text(text)?,
         }
-        self.out.push(b'[');
-        for (place, text) in texts.iter().enumerate() {
-            if place > 0 {
-                self.out.push(b',');
+        Ok(())
+    }
+
+    fn texts(&mut self, texts: &[impl AsRef<str>]) -> Result<(), Odd> {
+        match self {
+            Cell::Json(out) => {
+                out.push(b'[');
+                for (place, text) in texts.iter().enumerate() {
+                    if place > 0 {
+                        out.push(b',');
+                    }
+                    json_text(text.as_ref().as_bytes(), out);
+                }
+                out.push(b']');
             }
-            json_text(text.as_ref().as_bytes(), self.out);
+            Cell::Csv(out) => {
+                let texts: Vec<&str> = texts.iter().map(AsRef::as_ref).collect();
+                quoted(texts.join(";").as_bytes(), out);
+            }
+            Cell::Column(column, cost) => {
+                **cost += column.list(|element| {
+                    texts
+                        .iter()
+                        .try_fold(0, |sum, text| Ok::<_, Odd>(sum + element.text(text.as_ref())?))
+                })?;
+            }
         }
-        self.out.push(b']');
+        Ok(())
     }
 
-    fn json(&mut self, write: impl FnOnce(&mut Vec<u8>) -> Result<(), Odd>) -> Result<(), Odd> {
-        if !self.is_csv {
-            return write(self.out);
+    fn json(&mut self, json: &[u8]) -> Result<(), Odd> {
+        match self {
+            Cell::Json(out) => out.extend_from_slice(json),
+            Cell::Csv(out) => quoted(json, out),
+            Cell::Column(column, cost) => **cost += column.bytes(json)?,
         }
-        let mut json = Vec::new();
-        write(&mut json)?;
-        quoted(&json, self.out);
+        Ok(())
+    }
+
+    /// What Python has written already, or a value for a column.
+    fn constant(&mut self, constant: &Option<Constant>) -> Result<(), Odd> {
+        match (constant, self) {
+            (Some(Constant::Text(text)), Cell::Json(out) | Cell::Csv(out)) => {
+                out.extend_from_slice(text.as_bytes())
+            }
+            (Some(Constant::Text(text)), cell) => return cell.text(Some(text)),
+            (Some(Constant::Number(number)), cell) => return cell.number(Some(*number)),
+            (None, cell) => return cell.null(),
+        }
         Ok(())
     }
 }

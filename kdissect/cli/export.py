@@ -15,7 +15,7 @@ from kdissect.cli.jobs import jobs_option, processes
 from kdissect.cli.live_run import DeferInterrupt
 from kdissect.cli.options import filter_options, input_options, names_option
 from kdissect.cli.parallel_run import ParallelRun, open_parallel_run
-from kdissect.cli.run import Query, open_run
+from kdissect.cli.run import Query, SingleRun, open_run
 from kdissect.cli.terminal import FAILED, warn
 from kdissect.errors import KdissectError, UnexpectedError
 from kdissect.files import is_stored
@@ -23,7 +23,7 @@ from kdissect.query.records import records_of
 from kdissect.stats.connection_log import ConnectionLog
 from kdissect.tables import manifest
 from kdissect.tables.export import Export, ExportJob, tables_of
-from kdissect.tables.rows import RECORDS
+from kdissect.tables.rows import RECORDS, needs_log
 from kdissect.tables.table_files import locked
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def _write(
     log = ConnectionLog(query.limits)
     records = records_of(query.options)
     run_context = (
-        open_run(query, bar=lambda _: True, observer=log)
+        open_run(query, bar=lambda _: True, observer=log, analyzes=needs_log(tables_of(tables)))
         if jobs == 1
         else open_parallel_run(query, bar=lambda _: True)
     )
@@ -151,6 +151,9 @@ def _write(
                 for each in results:
                     records.add(each.records)
             else:
+                assert isinstance(run, SingleRun)
+                if query.shows_all and writer.is_native:
+                    run.write_lines(writer.form, defer(lambda _: writer.settle()))
                 with defer.installed():
                     run.show(run.selected(defer(writer.skip)), defer(writer.feed))
     return run, writer, records

@@ -309,6 +309,8 @@ class SingleRun(Run):
         index: ConnectionIndex | None = None,
         observer: Survey | None = None,
         learned: LearnedFacts | None = None,
+        *,
+        analyzes: bool = True,
     ) -> None:
         super().__init__(query, packets, out)
         self.capture = capture
@@ -322,7 +324,7 @@ class SingleRun(Run):
             watched,
             query.options,
             index=index,
-            observer=observer,
+            observer=observer if analyzes else None,
             learned=learned,
             split_latency=query.split_latency,
             key_log=_key_log(query, capture),
@@ -428,6 +430,7 @@ def open_run(
     bar: Callable[[TextIO], bool],
     index: ConnectionIndex | None = None,
     observer: Survey | None = None,
+    analyzes: bool = True,
 ) -> Iterator[SingleRun]:
     """Open the captures of a query.
 
@@ -436,12 +439,13 @@ def open_run(
         bar: decides from stdout whether stderr may show a progress bar.
         index: records the connection of each packet.
         observer: sees packets and connections.
+        analyzes: whether it needs the connections.
     """
     with open_capture(*query.paths, limits=query.limits) as capture, output() as out, ExitStack() as stack:
         shows_bar = not query.no_progress and bar(out)
         learned = _learned(query, shows_bar=shows_bar) if query.options.names == WHOLE else None
         packets = stack.enter_context(reading(capture, enabled=shows_bar))
-        run = SingleRun(query, capture, packets, out, stack, index, observer, learned)
+        run = SingleRun(query, capture, packets, out, stack, index, observer, learned, analyzes=analyzes)
         with faults_named(query, run.readable):
             yield run
 

@@ -116,7 +116,7 @@ class LineFacts(NamedTuple):
 
     Attributes:
         shared: from what the exchanges of a connection share, and software name and version, principal and
-            SASL mechanism of its client, to the texts that they share.
+            SASL mechanism of its client, to the texts that they share, in a table the values.
         api: from API key and version to the core's ``Line`` or ``Row``, the bytes expected after the
             correlation ID of a response, and the texts that such exchanges share. None: they are left to
             Python.
@@ -128,8 +128,8 @@ class LineFacts(NamedTuple):
         leaves_errors: whether exchanges with errors in the response are left to Python.
     """
 
-    shared: Callable[[ConnectionInfo, Identity], list[str]]
-    api: Callable[[int, int], tuple[Any, bytes, list[str]] | None]
+    shared: Callable[[ConnectionInfo, Identity], list[Any]]
+    api: Callable[[int, int], tuple[Any, bytes, list[Any]] | None]
     error: Callable[[int], str]
     topic_name: Callable[[str], str | None]
     learn_name: Callable[[str, str], None]
@@ -166,13 +166,14 @@ class LineForm(NamedTuple):
 
 
 class RowForm(NamedTuple):
-    """What the core must know to write JSON lines or CSV.
+    """What the core must know to write JSON lines or CSV, or to fill a table.
 
     Attributes:
         facts: of all lines.
         columns: the text before each column; what is in it, and which of several such (core/src/rows.rs).
         end: the text after them.
         is_csv: how values are written.
+        table: where rows are added instead, as the core's ``Columns``, until it has so many rows, or bytes.
         capture: from the interface of a packet to the name of its capture.
         expected: from a connection, an API key, the time of a response, and the names of errors to the names
             of those that are expected.
@@ -184,6 +185,7 @@ class RowForm(NamedTuple):
     columns: list[tuple[str, tuple[str, int]]]
     end: str
     is_csv: bool
+    table: tuple[Any, int, int] | None
     capture: Callable[[Interface], str]
     expected: Callable[[ConnectionInfo, int, int, list[str]], Sequence[str]]
     parts: Callable[..., LatencyParts]

@@ -6,6 +6,7 @@ Holds what making rows holds, and for each table the rows of its next batch: at 
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from kdissect.errors import UsageError
@@ -17,13 +18,16 @@ from kdissect.query.records import Records
 from kdissect.stats.connection_log import ConnectionLog
 from kdissect.tables.arrow import RowBatch
 from kdissect.tables.exchanges import BODIES, exchanges
-from kdissect.tables.rows import TABLES, TableRows
+from kdissect.tables.native_rows import table_form
+from kdissect.tables.rows import EXCHANGES, TABLES, TableRows, are_native
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from kdissect.capture.source import Source
+    from kdissect.exchanges.offload import LineContext, RowForm
     from kdissect.model import Exchange
+    from kdissect.pipeline import Dissection
     from kdissect.tables.columns import Column
     from kdissect.tables.rows import Row
 
@@ -81,6 +85,8 @@ class Batches:
         self._most_rows = rows
         self._most_bytes = bytes
         self._row_filter = row_filter
+        self._columns = columns
+        self._full: deque[tuple[str, Any]] = deque()
 
     def feed_rows(self, rows: Iterable[Row]) -> Iterator[tuple[str, Any]]:
         """Take rows; yield each full batch as table name and ``pyarrow.RecordBatch``."""
@@ -90,8 +96,14 @@ class Batches:
                 if batch.rows >= self._most_rows or batch.held >= self._most_bytes:
                     yield name, batch.take()
 
+    def full(self) -> Iterator[tuple[str, Any]]:
+        """Yield the batches that became full as the native core added rows."""
+        while self._full:
+            yield self._full.popleft()
+
     def rest(self) -> Iterator[tuple[str, Any]]:
         """Yield the last batches."""
+        yield from self.full()
         for name, batch in self._batches.items():
             if batch.rows:
                 yield name, batch.take()
@@ -154,6 +166,25 @@ class TableBatches(Batches):
         self.log = log or ConnectionLog(limits)
         record_source = records or Records(RecordFilter(RecordCriteria(), limits), limits)
         self._rows = TableRows(tables, self.log, record_source, limits, every_connection=every_connection)
+
+    def exchanges_of(self, dissection: Dissection) -> Iterator[Exchange | None]:
+        """The exchanges of a dissection to be fed: those whose rows the native core does not add itself.
+        Before each of them, and with None, batches may be ``full``.
+        """
+        if self._row_filter is not None or not are_native(self._batches):
+            return iter(dissection)
+
+        def form(context: LineContext) -> RowForm:
+            most = self._most_rows, self._most_bytes
+            return table_form(context, self._columns[EXCHANGES], batch, most)
+
+        def settle(_: bytes, rows: int) -> None:  # noqa: ARG001
+            if batch.rows >= self._most_rows or batch.held >= self._most_bytes:
+                self._full.append((EXCHANGES, batch.take()))
+
+        batch = self._batches[EXCHANGES]
+        dissection.write_lines(form, settle)
+        return dissection.in_order_with_pauses()
 
     def feed(self, exchange: Exchange) -> Iterator[tuple[str, Any]]:
         """Take an exchange; yield each full batch as table name and ``pyarrow.RecordBatch``."""

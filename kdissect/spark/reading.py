@@ -19,6 +19,7 @@ from kdissect.query.records import records_of
 from kdissect.spark.batches import TableBatches
 from kdissect.spark.owning import OwnExchanges
 from kdissect.tables.columns import filter_of
+from kdissect.tables.rows import needs_log
 from kdissect.tls.keylog import searchable
 
 if TYPE_CHECKING:
@@ -63,7 +64,12 @@ def read(
         every_connection=not options.is_filtered,
         row_filter=row_filter,
     )
-    settings = {"observer": batches.log, "learned": learned, "shard": part.shard, "key_log": part.key_log}
+    settings = {
+        "observer": batches.log if needs_log((options.table,)) else None,
+        "learned": learned,
+        "shard": part.shard,
+        "key_log": part.key_log,
+    }
     for _, batch in (_of_own if part.own else _of_all)(part, options, batches, settings):
         yield batch
 
@@ -113,7 +119,8 @@ def _of_capture(
     else:
         readable = Readable(capture.packet_blocks())
         dissection = Dissection(readable, options, **settings)
-        yield from _selected(dissection, capture.first_ns, options, batches)
+        exchanges = iter(dissection) if options.is_filtered else batches.exchanges_of(dissection)
+        yield from _selected(exchanges, capture.first_ns, options, batches)
     fault = [] if readable.fault is None else [readable.fault]
     yield from batches.close(capture.sources, [*capture.warnings, *fault])
 
@@ -131,7 +138,7 @@ def _of_own(
 
 
 def _selected(
-    exchanges: Iterable[Exchange],
+    exchanges: Iterable[Exchange | None],
     first_ns: int | None,
     options: SourceOptions,
     batches: TableBatches,
@@ -141,6 +148,9 @@ def _selected(
     if first_ns is not None:
         criteria.begin(first_ns)
     for exchange in exchanges:
+        yield from batches.full()
+        if exchange is None:
+            continue
         is_selected = (own is None or own.has(exchange)) and criteria.matches(exchange)
         yield from (batches.feed if is_selected else batches.skip)(exchange)
     if unnamed := criteria.unnamed_topics():

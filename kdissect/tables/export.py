@@ -19,12 +19,13 @@ from uuid import uuid4
 from kdissect.errors import OutputError
 from kdissect.exchanges.topic_names import topic_refs
 from kdissect.limits import SECOND_NS
-from kdissect.options import BOTH, JSONL
+from kdissect.options import BOTH, JSONL, PARQUET
 from kdissect.query.records import records_of
 from kdissect.tables import manifest
 from kdissect.tables.columns import filter_of
 from kdissect.tables.exchanges import BODIES, exchanges
-from kdissect.tables.rows import DEFAULT_TABLES, TABLES, TableRows
+from kdissect.tables.native_rows import table_form
+from kdissect.tables.rows import DEFAULT_TABLES, EXCHANGES, TABLES, TableRows, are_native
 from kdissect.tables.table_files import (
     NONE,
     ZST,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from kdissect.capture.source import Source
+    from kdissect.exchanges.offload import LineContext, RowForm
     from kdissect.model import Exchange
     from kdissect.options import ExportOptions, Options
     from kdissect.pipeline import Dissection
@@ -89,6 +91,7 @@ class Export:
         self._job = described
         self._limits = options.limits
         self.tables = TableRows(files, log, records, options.limits, every_connection=not options.is_filtered)
+        self._export = job.export
         self._rotate_ns = job.export.rotate_ns
         self._earlier = earlier
         self._files_started_ns: int | None = None  # when the open files were started
@@ -106,6 +109,22 @@ class Export:
         if self._rotate_ns is not None:
             self.tick(exchange.completed_ns)
         self._write(self.tables.feed(exchange))
+
+    @property
+    def is_native(self) -> bool:
+        """Whether the native core can make the rows of usual exchanges."""
+        export = self._export
+        is_plain = export.form == PARQUET and not export.partition_by and export.rotate_ns is None
+        return is_plain and are_native(self._files)
+
+    def form(self, context: LineContext) -> RowForm:
+        """What the core must know to make them."""
+        batch, columns, most = self._files[EXCHANGES].shared()
+        return table_form(context, columns, batch, most)
+
+    def settle(self) -> None:
+        """Count and write the rows that the core has made."""
+        self._files[EXCHANGES].settle()
 
     def adopt(self, parts: Sequence[PartResult]) -> None:
         """Take over the files that parts have written, and write the first row of each pair of topic ID and

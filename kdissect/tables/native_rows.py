@@ -1,5 +1,5 @@
-"""Columns of exchanges -> what the native core must know to write them as JSON lines or CSV. Caches what it
-must know of each API.
+"""Columns of exchanges -> what the native core must know to write them as JSON lines or CSV, or to add rows
+to a batch. Caches what it must know of each API.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from kdissect.kafka.codes import error_name
 from kdissect.kafka.headers import API_VERSIONS
 from kdissect.kafka.records import RecordData
 from kdissect.model import ANSWERED, Exchange, LatencyParts
-from kdissect.tables.columns import BY_NAME, file_name
+from kdissect.tables.columns import BY_NAME, OBJECT, file_name
 from kdissect.tables.values import second_text
 
 if TYPE_CHECKING:
@@ -36,13 +36,14 @@ if TYPE_CHECKING:
 
     from kdissect.exchanges.offload import Identity, LineContext
     from kdissect.model import ConnectionInfo
+    from kdissect.tables.arrow import RowBatch
     from kdissect.tables.columns import Column
 
 _SHARED = (
     "connection", "client_ip", "client_port", "broker_ip", "broker_port", "client_software_name",
     "client_software_version", "principal", "sasl_mechanism",
 )  # fmt: skip
-_OF_API = ("api", "api_key", "api_version")
+_OF_API = ("api", "api_key", "api_version", "wait_kind")
 _SAME = ("kind", "outcome", "anomalies")  # in all exchanges that the core writes
 
 
@@ -61,7 +62,7 @@ def row_form(
     *,
     is_csv: bool,
 ) -> RowForm:
-    """What the core must know.
+    """What the core must know to write text.
 
     Args:
         context: names of topics, and limits.
@@ -71,12 +72,53 @@ def row_form(
         end: what stands after the last.
         is_csv: or JSON.
     """
+    written: list[tuple[str, tuple[str, int]]] = []
+    before = ""
+    for head, column in zip(heads, columns, strict=True):
+        before += head
+        if column.name in _SAME:
+            before += cell(column, _stub())
+        else:
+            written.append((before, _content(column.name, written)))
+            before = ""
+    return _form(context, columns, cell, written)._replace(end=before + end, is_csv=is_csv)
+
+
+def table_form(
+    context: LineContext, columns: Sequence[Column], batch: RowBatch, most: tuple[int, int]
+) -> RowForm:
+    """What the core must know to add rows to a batch.
+
+    Args:
+        context: names of topics, and limits.
+        columns: of ``exchanges``.
+        batch: with these columns.
+        most: rows and bytes with which it is full.
+    """
+    written: list[tuple[str, tuple[str, int]]] = []
+    for column in columns:
+        known = BY_NAME.get(column.name)
+        is_null = column.type == OBJECT and known is not None and column.get is not known.get
+        written.append(("", ("null", 0) if is_null else _content(column.name, written)))
+
+    def cell(column: Column, exchange: Exchange) -> Any:
+        return column.get(exchange)
+
+    return _form(context, columns, cell, written)._replace(table=(batch.columns, *most))
+
+
+def _form(
+    context: LineContext,
+    columns: Sequence[Column],
+    cell: Callable[[Column, Exchange], Any],
+    written: list[tuple[str, tuple[str, int]]],
+) -> RowForm:
     names, limits, _ = context
 
-    def cells(chosen: Sequence[str], exchange: Exchange) -> list[str]:
+    def cells(chosen: Sequence[str], exchange: Exchange) -> list[Any]:
         return [cell(column, exchange) for column in columns if column.name in chosen]
 
-    def shared(info: ConnectionInfo, identity: Identity) -> list[str]:
+    def shared(info: ConnectionInfo, identity: Identity) -> list[Any]:
         software, version, principal, mechanism = identity
         return cells(
             _SHARED,
@@ -87,7 +129,7 @@ def row_form(
             ),
         )  # fmt: skip
 
-    def api(api_key: int, version: int) -> tuple[Any, bytes, list[str]] | None:
+    def api(api_key: int, version: int) -> tuple[Any, bytes, list[Any]] | None:
         known, row = undecoded(api_key, version), native_row(api_key, version)
         if known is None or row is None:
             return None
@@ -102,20 +144,12 @@ def row_form(
         around=lambda second: (second_text(second), "Z"),
         budget=limits.decoded_bytes,
     )
-    written: list[tuple[str, tuple[str, int]]] = []
-    before = ""
-    for head, column in zip(heads, columns, strict=True):
-        before += head
-        if column.name in _SAME:
-            before += cell(column, _stub())
-        else:
-            written.append((before, _content(column.name, written)))
-            before = ""
     return RowForm(
         facts,
         written,
-        before + end,
-        is_csv,
+        end="",
+        is_csv=False,
+        table=None,
         capture=lambda interface: file_name(interface.capture),
         expected=lambda info, api_key, *rest: expected_of(info, _stub(api_key).api, *rest),
         parts=lambda info, *exchange: split_usual(info, limits, *exchange),
@@ -133,7 +167,7 @@ def _content(name: str, before: Sequence[tuple[str, tuple[str, int]]]) -> tuple[
     """What is in a column, and which of several such: texts that exchanges share are in order of columns."""
     if name in LatencyParts._fields:
         return "part", LatencyParts._fields.index(name)
-    for kind, names in (("shared", _SHARED), ("api", _OF_API)):
+    for kind, names in (("shared", _SHARED), ("of_api", _OF_API)):
         if name in names:
             return kind, sum(content == kind for _, (content, _) in before)
     return name, 0

@@ -79,9 +79,17 @@ class _ParquetFile:
         """About how many bytes are not written yet."""
         return self._batch.held
 
+    def share(self, batch: RowBatch) -> None:
+        """Write the rows of this batch, to which others add some too."""
+        self._batch = batch
+
     def feed(self, row: Any) -> None:
         """Add a row."""
         self._batch.feed(row)
+        self.settle()
+
+    def settle(self) -> None:
+        """Write a row group if it is full."""
         if self._batch.rows >= self._max_rows:
             self.flush()
 
@@ -92,8 +100,7 @@ class _ParquetFile:
     def feed_some(self, prepared: Prepared, start: int, room: int) -> int:
         """Add some of them, see ``RowFile``."""
         stop = self._batch.feed_some(prepared, start, self._max_rows - self._batch.rows, room)
-        if self._batch.rows >= self._max_rows:
-            self.flush()
+        self.settle()
         return stop
 
     def flush(self) -> None:

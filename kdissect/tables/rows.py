@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kdissect import native
 from kdissect.tables import groups, others, partitions
 from kdissect.tables.exchanges import exchanges, records
 from kdissect.tables.groups import GROUPS
@@ -34,7 +35,7 @@ class TableRows:
 
     Args:
         tables: their names; exchanges come last.
-        log: the connections; it is fed every exchange.
+        log: the connections; it is fed every exchange, if a table needs it.
         records: opens the records of an exchange, for their table.
         limits: see ``Limits``.
         every_connection: whether connections without a matching exchange get a row too.
@@ -50,6 +51,7 @@ class TableRows:
         every_connection: bool,
     ) -> None:
         self._tables = frozenset(tables)
+        self._needs_log = needs_log(tables)
         self.log = log
         self.every_connection = every_connection
         makers: dict[str, Maker] = {
@@ -64,7 +66,8 @@ class TableRows:
 
     def feed(self, exchange: Exchange) -> Iterator[Row]:
         """The rows that an exchange adds."""
-        self.log.exchange(exchange)
+        if self._needs_log:
+            self.log.exchange(exchange)
         for name, make in self._makers:
             for row in make(exchange):
                 yield name, row
@@ -72,7 +75,8 @@ class TableRows:
 
     def skip(self, exchange: Exchange) -> Iterator[Row]:
         """The rows added by an exchange that the filters excluded."""
-        self.log.exchange(exchange, is_selected=False)
+        if self._needs_log:
+            self.log.exchange(exchange, is_selected=False)
         yield from self._connection_rows(self.log.finished())
 
     def finish_capture(self, source: Source) -> Iterator[Row]:
@@ -111,6 +115,20 @@ TABLES = {
         exchanges(), records(), PARTITIONS, CONNECTIONS, GROUPS, TOPIC_IDS, ANOMALIES, CAPTURES,
     )
 }  # fmt: skip
+EXCHANGES = "exchanges"
 RECORDS = "records"
 """The table that is written only on request: it opens every batch."""
+_OF_CONNECTIONS = frozenset({"connections", "anomalies"})
+
+
+def needs_log(tables: Collection[str]) -> bool:
+    """Whether any of these tables has rows of connections: if not, the log need not observe a dissection."""
+    return not _OF_CONNECTIONS.isdisjoint(tables)
+
+
+def are_native(tables: Collection[str]) -> bool:
+    """Whether the native core can make the rows of usual exchanges for all of these tables."""
+    return EXCHANGES in tables and {EXCHANGES, "captures"}.issuperset(tables) and native.core is not None
+
+
 DEFAULT_TABLES = tuple(name for name in TABLES if name != RECORDS)

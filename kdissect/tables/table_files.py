@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kdissect.limits import Limits
+    from kdissect.tables.arrow import RowBatch
     from kdissect.tables.columns import Column
     from kdissect.tables.form import Table
 
@@ -218,6 +219,8 @@ class TableFiles:
         self._next_number = 0
         self._step = 1
         self._held = 0
+        self._shared: RowBatch | None = None
+        self._counted = 0  # rows in it
 
     def continue_from(self, first: int, files: Listing, step: int = 1) -> None:
         """Start with this number: after the files of an earlier run, or between those of other processes."""
@@ -242,6 +245,31 @@ class TableFiles:
             if isinstance(row, Exchange) and row.decoded_bytes > self._limits.export_bytes:
                 row.request = row.response = None  # written as the last table: free the memory for the writer
             self._count(key, target, 1, held)
+        except OSError as error:
+            raise cannot_write(self._folder, error) from None
+
+    def shared(self) -> tuple[RowBatch, tuple[Column, ...], tuple[int, int]]:
+        """A batch to which others may add rows besides ``feed``, without partitions and in Parquet: with its
+        columns, and the rows and bytes with which ``settle`` has to be called.
+        """
+        from kdissect.tables.arrow import RowBatch
+
+        self._shared = RowBatch(self._columns)
+        return self._shared, self._columns, (self._limits.export_rows, self._limits.export_bytes + 1)
+
+    def settle(self) -> None:
+        """Count, and if necessary write, rows that others have added to the batch.
+
+        Raises:
+            OutputError: they cannot be written.
+        """
+        if self._shared is None or self._shared.rows == self._counted:
+            return
+        rows, key = self._shared.rows - self._counted, ()
+        try:
+            target = self._open.get(key) or self._begin(key)
+            target.writer.settle()
+            self._count(key, target, rows, self._held)
         except OSError as error:
             raise cannot_write(self._folder, error) from None
 
@@ -273,6 +301,8 @@ class TableFiles:
             self._flush()
         if target.counted.bytes >= self._rotate_bytes:
             self._finish(key)
+        if self._shared is not None:
+            self._counted = self._shared.rows
 
     def close(self) -> None:
         """Finish all files. A table without rows gets an empty file, unless it has partitions.
@@ -280,6 +310,7 @@ class TableFiles:
         Raises:
             OutputError: one cannot be written.
         """
+        self.settle()
         try:
             if not (self._next_number or self._keys):
                 self._begin(())
@@ -293,6 +324,7 @@ class TableFiles:
         Raises:
             OutputError: one cannot be written.
         """
+        self.settle()
         try:
             while self._open:
                 self._finish(next(iter(self._open)))
@@ -313,6 +345,8 @@ class TableFiles:
         folder = self._folder.joinpath(*key)
         make_folder(folder, self.mode, below=self._folder.parent)
         target = _Open(folder / name, self.mode, self._columns, self._form)
+        if self._shared is not None:
+            target.writer.share(self._shared)
         self._open[key] = target
         return target
 
@@ -397,6 +431,12 @@ class RowFile(Protocol):
     def feed(self, row: Any) -> None:
         """Add a row."""
 
+    def share(self, batch: RowBatch) -> None:
+        """Write the rows of this batch, to which others add some too; not for JSON lines."""
+
+    def settle(self) -> None:
+        """Write these rows if there are many; not for JSON lines."""
+
     def prepare(self, records: DecodedBatch) -> Any:
         """Convert all records of a batch, which must be plain, for any file with the same columns."""
 
@@ -473,6 +513,17 @@ class JsonFile:
     def feed(self, row: Any) -> None:
         """Write a line."""
         self.lines.feed(row)
+
+    def share(self, batch: RowBatch) -> None:
+        """Not for lines.
+
+        Raises:
+            NotImplementedError: always.
+        """
+        raise NotImplementedError
+
+    def settle(self) -> None:
+        """Do nothing: lines are not shared."""
 
     def prepare(self, records: DecodedBatch) -> list[bytes]:
         """The lines of all records of a batch."""

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import io
+import json
 import struct
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyarrow import RecordBatch
+from pyarrow.parquet import ParquetFile
 
 from benchmarks.traffic import Template, Wire
 from kdissect import native
 from kdissect.capture.reader import open_capture
+from kdissect.cli.terminal import OK
 from kdissect.exchanges.undecoded import undecoded
 from kdissect.kafka import apis, schema
 from kdissect.kafka.headers import response_header_version
@@ -19,9 +23,14 @@ from kdissect.kafka.layout import layout
 from kdissect.limits import DEFAULT
 from kdissect.options import Options
 from kdissect.pipeline import Dissection
+from kdissect.spark.batches import TableBatches, columns_of
 from kdissect.tables.columns import BY_NAME, EXCHANGE, selected
 from kdissect.tables.lines import CsvLines, JsonLines
+from kdissect.tables.manifest import FOLDER, MANIFEST
 from kdissect.tables.native_rows import are_known, native_row
+from kdissect.tables.table_files import TableFiles
+from samples.golden import captures, name_of
+from tests.cli.commands import run
 from tests.frames import HEARTBEAT, request, response, sized
 from tests.kafka.encoder import encoder
 from tests.kafka.random_bodies import TIMES, random_body
@@ -89,6 +98,36 @@ def written(
     return out.getvalue(), rows
 
 
+def batches_of(path: Path, *, by_core: bool, **settings: Any) -> tuple[list[RecordBatch], int]:
+    """The record batches of the table, and the number of rows that the core made."""
+    batches = TableBatches(("exchanges",), **settings)
+    fed, taken = 0, list[tuple[str, RecordBatch]]()
+    with open_capture(str(path)) as capture:
+        dissection = Dissection(capture.packet_blocks(), Options(limits=DEFAULT))
+        for exchange in batches.exchanges_of(dissection) if by_core else dissection:
+            taken += batches.full()
+            if exchange is not None:
+                taken += batches.feed(exchange)
+                fed += 1
+    taken += batches.close()
+    rows = [batch for _, batch in taken]
+    return rows, sum(batch.num_rows for batch in rows) - fed
+
+
+def same_batches(
+    path: Path, monkeypatch: pytest.MonkeyPatch, **settings: Any
+) -> tuple[list[RecordBatch], int]:
+    """The record batches of a capture, which are the same without the core, and how many rows it made."""
+    batches, number = batches_of(path, by_core=True, **settings)
+    with monkeypatch.context() as without:
+        without.setattr(native, "core", None)
+        plain, none = batches_of(path, by_core=False, **settings)
+    assert none == 0
+    assert [batch.num_rows for batch in batches] == [batch.num_rows for batch in plain]
+    assert all(map(RecordBatch.equals, batches, plain))
+    return plain, number
+
+
 @pytest.fixture
 def compare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     """Compares lines with and without the core. Returns how many lines the core wrote."""
@@ -105,6 +144,9 @@ def compare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
             assert lines.splitlines() == expected.splitlines()
             rows.append(number)
         assert rows[0] == rows[1]
+        plain, number = same_batches(path, monkeypatch)
+        fetches = sum(batch["api"].to_pylist().count("Fetch") for batch in plain)
+        assert rows[0] - fetches <= number <= rows[0]  # those of replicas are left to Python
         return rows[0]
 
     return check
@@ -187,3 +229,65 @@ def test_columns_that_are_left_to_python() -> None:
         io.BytesIO().write, columns=selected(["group_id"])
     ).are_plain  # csv quotes what is alone
     assert not CsvLines(io.BytesIO().write, is_terminal=True).are_plain
+
+
+@pytest.mark.parametrize("capture", captures()[:: 1 if IS_DEEP else 6], ids=name_of)
+def test_batches_of_samples(capture: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    same_batches(capture, monkeypatch)
+
+
+def test_batches_are_as_small_as_without_the_core(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    exchanges = [exchange_of("Heartbeat", 0, [b"\0\1g\0\0\0\1\0\1m", b"\0\0"])] * 300
+    path = capture_of(exchanges, tmp_path / "capture")
+    for settings, rows in (({"rows": 7}, 7), ({"bytes": 10_000}, 20), ({"bodies": "none"}, 302)):
+        batches, number = same_batches(path, monkeypatch, **settings)
+        assert number >= 300
+        assert rows / 2 < max(batch.num_rows for batch in batches) <= rows
+
+
+def test_batches_with_any_columns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    exchanges = [exchange_of("Heartbeat", 0, [b"\0\1g\0\0\0\1\0\1m", b"\0\0"])] * 30
+    path = capture_of(exchanges, tmp_path / "capture")
+    names = [column.name for column in columns_of("exchanges")]
+    random = Random(1)
+    for _ in range(5):
+        some = random.sample(names, random.randrange(1, 9))
+        assert same_batches(path, monkeypatch, columns={"exchanges": some})[1] >= 30
+
+
+def test_exports_have_the_same_files(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Row groups end at the same rows, files at the same sizes, and some exchanges are left to Python."""
+    beat = exchange_of("Heartbeat", 0, [b"\0\1g\0\0\0\1\0\1m", b"\0\0"])
+    odd = exchange_of("Heartbeat", 0, [b"\0\1g\0\0\0\1\0\1m", b"\0\0more"])
+    capture = capture_of([*[beat] * 500, odd, *[beat] * 500], tmp_path / "capture")
+    made = []
+    settle = TableFiles.settle
+
+    def counted(files: TableFiles) -> None:
+        before = files.rows
+        settle(files)
+        made.append(files.rows - before)
+
+    monkeypatch.setattr(TableFiles, "settle", counted)
+    results = []
+    for core in (native.core, None):
+        monkeypatch.setattr(native, "core", core)
+        folder = tmp_path / str(core is None)
+        status = run(
+            capsys, "export", str(capture), "-o", str(folder), "--format", "parquet", "--rotate", "10KB",
+            "-j", "1", "--tables", "exchanges,captures", "--limits", "export_rows=70",
+        ).status  # fmt: skip
+        assert status == OK
+        paths = sorted((folder / "exchanges").glob("*.parquet"))
+        files = [ParquetFile(path) for path in paths]
+        groups = [[each.metadata.row_group(place) for place in range(each.num_row_groups)] for each in files]
+        rows = [row for each in files for row in each.read().to_pylist()]
+        described = json.loads((folder / "exchanges" / FOLDER / MANIFEST).read_text())
+        results.append((rows, [[each.num_rows for each in group] for group in groups], described["rows"]))
+        assert sum(made) == (0 if core is None else 1002)
+        made.clear()
+    assert results[0] == results[1]
+    assert len(results[0][1]) > 2
+    assert results[0][1][0][0] == 70
