@@ -53,7 +53,7 @@ struct Api {
 }
 
 /// APIs by key and version; None: left to Python.
-type KnownApis = HashMap<(i16, i16), Option<Api>>;
+type KnownApis = BTreeMap<(i16, i16), Option<Api>>;
 
 /// What Python says of a request: whether a connection is recognized by it if it is the first; and name and
 /// version of the client's software.
@@ -93,7 +93,8 @@ enum Side {
 /// Exchanges of all connections in order of completion, as in kdissect/exchanges/ordering.py.
 #[derive(Default)]
 struct Queue {
-    exchanges: BTreeMap<(Order, u64), Finished<Object>>, // by arrival if they have the same place
+    /// By arrival if they have the same place. In boxes, because a tree moves its values.
+    exchanges: BTreeMap<(Order, u64), Box<Finished<Object>>>,
     arrivals: u64,
     /// Of their frames.
     bytes: usize,
@@ -103,13 +104,13 @@ impl Queue {
     fn push(&mut self, finished: Finished<Object>) -> Order {
         let order = finished.order();
         self.bytes += finished.held();
-        self.exchanges.insert((order, self.arrivals), finished);
+        self.exchanges.insert((order, self.arrivals), Box::new(finished));
         self.arrivals += 1;
         order
     }
 
     /// The first, if its place is before this one.
-    fn pop(&mut self, before: Order) -> Option<Finished<Object>> {
+    fn pop(&mut self, before: Order) -> Option<Box<Finished<Object>>> {
         let entry = self.exchanges.first_entry()?;
         if entry.key().0 >= before {
             return None;
@@ -335,7 +336,7 @@ impl Offload {
             }),
             links: Vec::new(),
             interfaces: Vec::new(),
-            apis: HashMap::new(),
+            apis: BTreeMap::new(),
             introductions: Introductions::default(),
             python,
             kinds,
@@ -390,7 +391,7 @@ impl Offload {
                 is_written = self.write(py, &finished).is_ok();
             }
             if !is_written {
-                odd = Some(self.finish(py, finished)?);
+                odd = Some(self.finish(py, *finished)?);
             }
             if let Some(link) = self.links.get_mut(slot).and_then(Option::as_mut) {
                 link.queued -= 1;
@@ -400,8 +401,11 @@ impl Offload {
                 break;
             }
         }
-        let (text, rows) = self.page.as_mut().map(Page::take).unwrap_or_default();
-        Ok((PyBytes::new(py, &text), rows, odd))
+        let (text, rows) = match self.page.as_mut() {
+            Some(page) => page.take(py),
+            None => (PyBytes::new(py, b""), 0),
+        };
+        Ok((text, rows, odd))
     }
 
     /// Bytes held, including overhead.
@@ -740,7 +744,8 @@ impl Offload {
             let waits = self.stage.waiting_since_ns();
             is_new |= waits != waited;
             if self.page.is_some() {
-                for finished in std::mem::take(&mut self.stage.finished) {
+                let mut all = std::mem::take(&mut self.stage.finished);
+                for finished in all.drain(..) {
                     let slot = finished.slot;
                     _ = self.learn(py, &finished, true);
                     let order = self.queue.push(finished);
@@ -751,6 +756,7 @@ impl Offload {
                         link.latest = order;
                     }
                 }
+                self.stage.finished = all; // empty, to be filled again
                 if self.queue.exchanges.len() > most_queued || self.queue.bytes > most_bytes {
                     return TAKEN;
                 }

@@ -2,7 +2,7 @@
 //! object is made of what they contain.
 
 use std::collections::hash_map::Entry;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::net::Ipv4Addr;
 
@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::connection::{Frame, Header};
+use crate::line::{digits, put};
 use crate::line_class::{Line, Topics};
 use crate::rows::{RowForm, Rows};
 use crate::{guarded, Odd};
@@ -75,7 +76,7 @@ pub struct Facts {
 pub struct LineForm {
     facts: Facts,
     /// After the decimal point.
-    digits: usize,
+    digits: u32,
     /// Between columns.
     gap: String,
     /// Of the latency.
@@ -147,12 +148,12 @@ impl<'a> Answered<'a> {
 /// The class that knows the bodies of an API in one version, and what else [`Facts`] say of it.
 pub type Api<T> = (Py<T>, Py<PyBytes>, Vec<Option<Constant>>);
 
-/// APIs by key and version.
-pub struct KnownApis<T>(HashMap<(i16, i16), Option<Api<T>>>);
+/// APIs by key and version: few, which a tree finds faster than a hash.
+pub struct KnownApis<T>(BTreeMap<(i16, i16), Option<Api<T>>>);
 
 impl<T> Default for KnownApis<T> {
     fn default() -> Self {
-        KnownApis(HashMap::new())
+        KnownApis(BTreeMap::new())
     }
 }
 
@@ -169,13 +170,13 @@ impl<T: pyo3::PyClass> KnownApis<T> {
 pub struct Clock(Option<(i64, String, String)>);
 
 impl Clock {
-    /// Writes a time.
+    /// Writes a time, with so many digits after the decimal point.
     pub fn write(
         &mut self,
         py: Python<'_>,
         facts: &Facts,
         time_ns: i64,
-        digits: usize,
+        places: u32,
         out: &mut String,
     ) -> Result<(), Odd> {
         let (second, rest) = (time_ns.div_euclid(SECOND_NS), time_ns.rem_euclid(SECOND_NS));
@@ -185,10 +186,11 @@ impl Clock {
             self.0 = Some((second, before, after));
         }
         let (_, before, after) = self.0.as_ref().ok_or(Odd)?;
-        let all = format!("{rest:09}");
-        for text in [before, ".", all.get(..digits).ok_or(Odd)?, after] {
-            out.push_str(text);
-        }
+        let left_out = 9_u32.checked_sub(places).ok_or(Odd)?;
+        out.push_str(before);
+        out.push('.');
+        digits(out, rest.unsigned_abs() / 10_u64.pow(left_out), places as usize);
+        out.push_str(after);
         Ok(())
     }
 }
@@ -246,8 +248,10 @@ impl Page {
     }
 
     /// The lines since the last call, and their number.
-    pub fn take(&mut self) -> (Vec<u8>, usize) {
-        (std::mem::take(&mut self.text), std::mem::take(&mut self.rows))
+    pub fn take<'py>(&mut self, py: Python<'py>) -> (Bound<'py, PyBytes>, usize) {
+        let text = PyBytes::new(py, &self.text);
+        self.text.clear();
+        (text, std::mem::take(&mut self.rows))
     }
 
     pub fn is_full(&self, py: Python<'_>) -> bool {
@@ -297,7 +301,7 @@ impl Page {
 struct Lines {
     form: LineForm,
     apis: KnownApis<Line>,
-    clients: HashMap<Box<[u8]>, String>,
+    clients: BTreeMap<Box<[u8]>, String>,
     clock: Clock,
     errors: Errors,
     rejections: Rejections,
@@ -309,7 +313,7 @@ impl Lines {
         Lines {
             form,
             apis: KnownApis::default(),
-            clients: HashMap::new(),
+            clients: BTreeMap::new(),
             clock: Clock::default(),
             errors: Errors::default(),
             rejections: Rejections::default(),
@@ -350,16 +354,18 @@ impl Lines {
 
         let client_id = exchange.header.raw_client_id(exchange.request);
         let client_id = client_id.unwrap_or_default(); // none looks like an empty one
-        if !self.clients.contains_key(client_id) {
-            if self.clients.len() >= CLIENTS {
-                self.clients.clear();
+        let client = match self.clients.get(client_id) {
+            Some(cell) => cell,
+            None => {
+                if self.clients.len() >= CLIENTS {
+                    self.clients.clear();
+                }
+                let text = String::from_utf8_lossy(client_id); // it is known to be UTF-8
+                let cell = client.bind(py).call1((text,)).map_err(|_| Odd)?;
+                let cell = cell.extract().map_err(|_| Odd)?;
+                self.clients.entry(client_id.into()).or_insert(cell)
             }
-            let text = String::from_utf8_lossy(client_id); // it is known to be UTF-8
-            let cell = client.bind(py).call1((text,)).map_err(|_| Odd)?;
-            let cell = cell.extract().map_err(|_| Odd)?;
-            self.clients.insert(client_id.into(), cell);
-        }
-        let client = self.clients.get(client_id).ok_or(Odd)?;
+        };
 
         let text = &mut self.line;
         text.clear();
@@ -458,7 +464,11 @@ impl Rejections {
 fn duration(ns: i64, out: &mut String) {
     let us = ns.div_euclid(1000);
     _ = match us.unsigned_abs() {
-        0..1000 => write!(out, "{us}us"),
+        0..1000 => {
+            put(out, us);
+            out.push_str("us");
+            Ok(())
+        }
         1000..10_000 => write!(out, "{:.2}ms", us as f64 / 1e3),
         10_000..1_000_000 => write!(out, "{:.1}ms", us as f64 / 1e3),
         _ => write!(out, "{:.2}s", us as f64 / 1e6),

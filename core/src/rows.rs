@@ -19,7 +19,7 @@ use crate::Odd;
 const SIZE_BYTES: usize = 4;
 const DAY_NS: i64 = 86_400_000_000_000;
 /// Of times.
-const DIGITS: usize = 6;
+const DIGITS: u32 = 6;
 const ANSWERED: &str = "answered";
 
 #[derive(FromPyObject)]
