@@ -26,6 +26,11 @@ pub struct Places(pub Vec<Place>);
 
 #[pymethods]
 impl Places {
+    #[new]
+    fn new(places: Vec<Place>) -> Self {
+        Places(places)
+    }
+
     fn __len__(&self) -> usize {
         self.0.len()
     }
@@ -122,6 +127,64 @@ fn pcap(
         at = end;
     }
     (Places(places), at, header, 0)
+}
+
+/// The fields of `connection.USUAL`.
+type Pattern<'py> = (u32, u16, u32, Bound<'py, PyBytes>, u32, u32, u16);
+
+/// Payloads of the packets after the first one of a run, joined, and their number: see `connection.payloads`.
+/// None: Python does it.
+#[pyfunction]
+pub fn payloads<'py>(
+    data: &Bound<'py, PyBytes>,
+    places: &Bound<'py, Places>,
+    layout: (usize, usize, usize),
+    pattern: Pattern<'py>,
+    now_ns: i64,
+    until_ns: i64,
+) -> Option<(Bound<'py, PyBytes>, usize)> {
+    let (bytes, places) = (data.as_bytes(), &places.get().0);
+    let joined = guarded(|| Ok(run(bytes, places, layout, &pattern, now_ns, until_ns)));
+    let (joined, count) = joined.ok()?;
+    Some((PyBytes::new(data.py(), &joined), count))
+}
+
+fn run(
+    data: &[u8],
+    places: &[Place],
+    (at, start, end): (usize, usize, usize),
+    (kind, total, carries, ends, sequence, acknowledgment, control): &Pattern<'_>,
+    mut now_ns: i64,
+    until_ns: i64,
+) -> (Vec<u8>, usize) {
+    let (ends, mut sequence) = (ends.as_bytes(), *sequence);
+    let mut joined = Vec::with_capacity(
+        places
+            .len()
+            .saturating_mul(end.saturating_sub(start))
+            .min(data.len()),
+    );
+    for (count, &(time_ns, begin, stop, _)) in places.iter().enumerate() {
+        let packet = data.get(begin..stop).unwrap_or_default();
+        let (Some(payload), Some(header)) = (packet.get(start..end), packet.get(at..)) else {
+            return (joined, count);
+        };
+        let is_next = (now_ns..until_ns).contains(&time_ns)
+            && header.get(12..16) == Some(&kind.to_be_bytes())
+            && header.get(16..18) == Some(&total.to_be_bytes())
+            && header.get(20..24) == Some(&carries.to_be_bytes())
+            && header.get(26..38) == Some(ends)
+            && header.get(38..42) == Some(&sequence.to_be_bytes())
+            && header.get(42..46) == Some(&acknowledgment.to_be_bytes())
+            && header.get(46..48) == Some(&control.to_be_bytes());
+        if !is_next {
+            return (joined, count);
+        }
+        joined.extend_from_slice(payload);
+        sequence = sequence.wrapping_add(payload.len() as u32);
+        now_ns = time_ns;
+    }
+    (joined, places.len())
 }
 
 /// Steps over the enhanced packet blocks of one interface, see `pcapng.py`. Returns their places, and where the

@@ -33,8 +33,9 @@ from collections import Counter, OrderedDict
 from heapq import heapify, heappop, heappush
 from itertools import islice
 from struct import Struct
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from kdissect import native
 from kdissect.limits import DEFAULT, Limits
 from kdissect.model import Closed, Data, Packet, PacketBlock, Segment
 from kdissect.net.analysis import TcpAnalysis
@@ -97,6 +98,9 @@ _CARRIES_MASK, _USUAL_CARRIES = 0x3FFF00FF, TCP  # no more fragments, no fragmen
 _USUAL_CONTROL = 0x5000  # no TCP header is shorter than five words
 _SHIFTS = {ETHERNET: 0, COOKED: 2}
 """Link layers whose header ends with an ethertype, and by how much it is longer than Ethernet's."""
+
+_MOST_NS = (1 << 63) - 1
+"""The native core's times have 64 bits."""
 
 _WINDOW, _OPTIONS = 14, 20  # where they begin in a TCP header
 
@@ -349,11 +353,12 @@ class Connections:
                         last = first + min((stream.expected - 1) // size, _GATHERED_SEGMENTS) - 1
                         pattern = kind, total, carries, ends, stream.next, acknowledgment, control
                         layout = shift, start - begin, end - begin
-                        more = payloads(data, places[first:last], layout, pattern, time_ns, time_ns + idle_ns)
+                        run = data, places[first:last], layout, pattern, time_ns, time_ns + idle_ns
+                        more, count = _native_payloads(*run) or payloads(*run)
                         if more:
-                            packet, (time_ns, *_) = next(islice(packets, len(more) - 1, None))
+                            packet, (time_ns, *_) = next(islice(packets, count - 1, None))
                             duplex.now_ns = time_ns
-                            payload += b"".join(more)
+                            payload += more
                             stream.next = (sequence + len(payload)) & SEQUENCE_MASK
                 connection = duplex.connection
                 assert connection is not None
@@ -748,8 +753,8 @@ def payloads(
     pattern: tuple[int, int, int, bytes, int, int, int],
     now_ns: int,
     until_ns: int,
-) -> list[bytes]:
-    """Payloads of the packets after the first one of a run.
+) -> tuple[bytes, int]:
+    """Payloads of the packets after the first one of a run, joined, and their number.
 
     Args:
         data: the buffer that holds the packets.
@@ -769,7 +774,18 @@ def payloads(
         result.append(data[begin + start : begin + end])
         sequence = (sequence + end - start) & SEQUENCE_MASK
         now_ns = time_ns
-    return result
+    return b"".join(result), len(result)
+
+
+def _native_payloads(
+    data: bytes, places: Iterable[tuple[int, int, int, int]], *run: Any
+) -> tuple[bytes, int] | None:
+    """As ``payloads``, by the native core if it has found the packets. None: it has not."""
+    core = native.core
+    if core is None or not isinstance(places, core.Places) or run[-1] > _MOST_NS:
+        return None
+    joined: tuple[bytes, int] | None = core.payloads(data, places, *run)
+    return joined
 
 
 # ------------------------------------------------------------------------------------------------------------

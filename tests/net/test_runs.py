@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kdissect import native
 from kdissect.net.connection import USUAL, Connections, payloads
 from kdissect.net.tcp import Segments
 from tests.connections import in_one_piece
@@ -26,21 +27,27 @@ def talk() -> Talk:
     return Talk(mss=100).client_sends(SENT)
 
 
-def run_of(packets: list[Packet], now_ns: int = START_NS, until_ns: int = NEVER_NS) -> list[bytes]:
+def run_of(packets: list[Packet], now_ns: int = START_NS, until_ns: int = NEVER_NS) -> bytes:
     """Payloads of the packets that continue the first one."""
     block = in_one_piece(packets)
     fields = list(USUAL.unpack_from(packets[0].data))
-    fields[4] += 100
-    return payloads(block.data, block.places[1:], (0, 54, 154), tuple(fields), now_ns, until_ns)  # type: ignore[arg-type]
+    fields[4] = (fields[4] + 100) % (1 << 32)
+    run = (0, 54, 154), tuple(fields), now_ns, until_ns
+    joined, count = payloads(block.data, block.places[1:], *run)  # type: ignore[arg-type]
+    assert count == len(joined) / 100
+    if native.core is not None:
+        places = native.core.Places(block.places[1:])
+        assert native.core.payloads(block.data, places, *run) == (joined, count)
+    return joined
 
 
 def test_a_run_goes_on_to_its_last_packet() -> None:
-    assert b"".join(run_of(talk().packets)) == SENT[100:]
+    assert run_of(talk().packets) == SENT[100:]
 
 
 def test_sequence_numbers_begin_anew() -> None:
     packets = Talk(mss=100, client_start=(1 << 32) - 250).client_sends(SENT).packets
-    assert b"".join(run_of(packets)) == SENT[100:]
+    assert run_of(packets) == SENT[100:]
 
 
 def other_flags(packet: Packet) -> Packet:
@@ -78,12 +85,12 @@ ENDINGS: dict[str, Callable[[Packet], Packet]] = {
 def test_a_run_ends_with_what_is_not_of_it(kind: str) -> None:
     packets = talk().packets
     packets[5] = ENDINGS[kind](packets[5])
-    assert b"".join(run_of(packets)) == SENT[100:500]
+    assert run_of(packets) == SENT[100:500]
 
 
 def test_a_run_ends_before_a_time() -> None:
     packets = talk().packets
-    assert b"".join(run_of(packets, until_ns=packets[3].time_ns)) == SENT[100:300]
+    assert run_of(packets, until_ns=packets[3].time_ns) == SENT[100:300]
 
 
 def fed(packets: list[Packet], count: int, *, at_once: bool) -> tuple[list[Event], Connections]:
@@ -91,7 +98,10 @@ def fed(packets: list[Packet], count: int, *, at_once: bool) -> tuple[list[Event
     connections, segments = Connections(), Segments()
     out: list[Event] = []
     for block in [packets] if at_once else [[packet] for packet in packets]:
-        for events in connections.feed_block(in_one_piece(block), segments.feed):
+        joined = in_one_piece(block)
+        if native.core is not None:
+            joined = joined._replace(places=native.core.Places(joined.places))
+        for events in connections.feed_block(joined, segments.feed):
             for connection, side, item in events:
                 connection.expect(side, count)
                 out.append((connection, side, item))
