@@ -153,7 +153,7 @@ def _write(
             else:
                 assert isinstance(run, SingleRun)
                 if query.shows_all and writer.is_native:
-                    run.write_lines(writer.form, defer(lambda _: writer.settle()))
+                    run.write_lines(writer.form, defer(lambda _lines, _rows: writer.settle()))
                 with defer.installed():
                     run.show(run.selected(defer(writer.skip)), defer(writer.feed))
     return run, writer, records

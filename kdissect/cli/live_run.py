@@ -14,7 +14,7 @@ import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 import click
 
@@ -509,7 +509,7 @@ class DropReporter:
 # ------------------------------------------------------------------------------------------------------------
 
 
-Row = TypeVar("Row")
+P = ParamSpec("P")
 
 
 class DeferInterrupt:
@@ -522,13 +522,13 @@ class DeferInterrupt:
     def __init__(self) -> None:
         self._is_busy = self._was_pressed = False
 
-    def __call__(self, feed: Callable[[Row], object]) -> Callable[[Row], None]:
+    def __call__(self, feed: Callable[P, object]) -> Callable[P, None]:
         """Wrap a function: Ctrl-C while it runs raises KeyboardInterrupt after it."""
 
-        def deferred(row: Row) -> None:
+        def deferred(*args: P.args, **kwargs: P.kwargs) -> None:
             self._is_busy = True
             try:
-                feed(row)
+                feed(*args, **kwargs)
             finally:
                 self._is_busy = False
             if self._was_pressed:
