@@ -219,9 +219,9 @@ def test_many_connections(compare: Any, tmp_path: Path) -> None:
         {"pending_bytes": 300},
         {"pending_age_ns": 1_000_000},
         {"frame_bytes": 150},
-        {"stream_bytes": 2000, "stream_holes": 1},
+        {"stream_bytes": 2000, "stream_gaps": 1},
         {"order_rows": 3},
-        {"held_bytes_in_all": 0},
+        {"total_held_bytes": 0},
     ],
     ids=str,
 )
@@ -272,7 +272,7 @@ def in_parts(blocks: list[Any], random: Random) -> list[Any]:
 LIFETIMES: list[dict[str, int]] = [
     {},
     {"connections": 3},
-    {"stream_bytes_in_all": 600},
+    {"total_stream_bytes": 600},
     {"ended_connections": 2},
     {"reorder_window_ns": 3_000_000},
     {"connection_idle_ns": 20_000_000},
@@ -408,7 +408,7 @@ def test_a_packet_at_a_time(compare: Any, tmp_path: Path) -> None:
 def test_the_memory_of_all_connections_has_a_limit(tmp_path: Path) -> None:
     """What the core holds counts too. With it, other connections may lose what they hold."""
     blocks = blocks_of(pcap(mixed(BUSY, Random(4))), tmp_path)
-    dissection = Dissection(blocks, Options(limits=Limits(held_bytes_in_all=3000)))
+    dissection = Dissection(blocks, Options(limits=Limits(total_held_bytes=3000)))
     list(dissection)
     assert dissection.counts["shed"]
 

@@ -33,7 +33,7 @@ SCREEN_BYTES = 4000  # of two pictures at least
 
 # A summary holds rows until it has enough of them: let that be soon.
 SMALL = (
-    "summary_rows=50,summary_alike=50,summary_group_events=20,summary_group_events_in_all=100,summary_group_members=50,"
+    "summary_rows=50,summary_buckets=50,summary_group_events=20,summary_total_group_events=100,summary_group_members=50,"
     "summary_group_partitions=50,summary_transaction_events=20"
 )
 WAYS: dict[str, list[str]] = {
