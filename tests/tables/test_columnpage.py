@@ -26,7 +26,7 @@ def test_markdown_has_a_row_for_each_column() -> None:
 
 def test_markdown_has_a_section_for_each_table() -> None:
     text = columns_page()
-    assert [table.name for table in OTHERS if f"## Table {table.name}\n" not in text] == []
+    assert [table.name for table in OTHERS if f"## The {table.name} table\n" not in text] == []
 
 
 def test_sentences_end() -> None:
