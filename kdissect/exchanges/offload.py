@@ -7,11 +7,11 @@
 The core opens a connection by its SYN, if nothing between these ends is known, and keeps it to its end:
 SYN-ACK, a first request by which it is recognized at once, exchanges, FIN of both sides or RST. A connection
 that Python has opened is lent to it once it is recognized as Kafka, nothing is held or waited for, and both
-directions were seen; it may end there too. The core takes the packets of a connection until one is unusual: lost, repeated or late;
-a frame or header that does not fit; SASL; a response that does not answer the oldest request; an end while a
-request is outstanding. It stops before that packet, which has had no effect. The connection is recalled: its
-state goes into the objects here, which are made if the core has opened it, and the packet takes its usual
-way. Packets that belong to none of the core's connections take it in runs.
+directions were seen; it may end there too. The core takes the packets of a connection until one is unusual:
+lost, repeated or late; a frame or header that does not fit; SASL; a response that does not answer the oldest
+request; an RST while one is outstanding. It stops before that packet, which has had no effect. The connection
+is recalled: its state goes into the objects here, which are made if the core has opened it, and the packet
+takes its usual way. Packets that belong to none of the core's connections take it in runs.
 
 Holds nothing; what the core holds for connections counts as theirs.
 """
