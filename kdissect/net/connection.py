@@ -490,7 +490,7 @@ class Connections:
 
     def lose(self, ordinal: int) -> None:
         """Forget a connection that the native core has lost."""
-        self._order.pop(ordinal, None)
+        self._drop(ordinal)
         self._hold(ordinal, 0)
 
     def is_ours(self, ends: bytes) -> bool:
@@ -643,11 +643,7 @@ class Connections:
             for ordinal, (ends, time_ns, numbers) in self.lender.ended(before):
                 one, two = (each and _numbers(*each) for each in numbers)
                 self._remember(Ended(ends, time_ns, (one, two)))
-                duplex = self._order.get(ordinal)
-                if duplex is not None:
-                    self._remove(duplex)
-                else:
-                    self._order.pop(ordinal, None)
+                self._drop(ordinal)
 
     def _is_idle(self, duplex: Duplex, now_ns: int) -> bool:
         return now_ns - duplex.now_ns > self._limits.connection_idle_ns
@@ -675,6 +671,13 @@ class Connections:
         else:
             self.counts[f"closed_{reason}"] += 1
         self._remove(duplex)
+
+    def _drop(self, ordinal: int) -> None:
+        """Remove a connection that the native core has."""
+        if (duplex := self._order.get(ordinal)) is not None:
+            self._remove(duplex)
+        else:
+            self._order.pop(ordinal, None)
 
     def _remove(self, duplex: Duplex) -> None:
         """Remove a closed connection from the tables."""
