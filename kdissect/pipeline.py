@@ -411,19 +411,19 @@ class Dissection:
         connections = self._connections
         if (
             native.core is None
-            or connections.analyzes
             or self._index is not None
             or self._numbers is not None
             or self._watcher is not None
         ):
             return connections
+        is_picky = bool(self._ports or self._kafka_ports) or connections.analyzes
         offload = Offload(
             connections,
             self._kafka_connections,
             self._open,
             self._memory,
             self._limits,
-            may_open=self._is_usual if self._ports or self._kafka_ports else connections.is_new,
+            may_open=self._is_usual if is_picky else connections.is_new,
             lines=self._lines,
             decryption=lambda: self._decryption,
         )
@@ -432,7 +432,11 @@ class Dissection:
         return offload
 
     def _is_usual(self, ends: bytes) -> bool:
-        """Whether a SYN opens a connection that is not excluded, and whose client has no port of Kafka."""
+        """Whether a SYN opens a connection that is not excluded, whose client has no port of Kafka, and of which
+        nothing is analyzed before it is recognized.
+        """
+        if self._connections.analyzes:
+            return False
         client, broker = (int.from_bytes(port, "big") for port in (ends[-4:-2], ends[-2:]))
         is_included = not self._ports or not self._ports.isdisjoint((client, broker))
         return is_included and client not in self._kafka_ports and self._connections.is_new(ends)

@@ -19,6 +19,7 @@ from kdissect.errors import CaptureError
 from kdissect.exchanges import offload
 from kdissect.limits import DEFAULT, Limits
 from kdissect.model import ConnectionInfo, Exchange, PacketBlock
+from kdissect.net.analysis import TcpAnalysis
 from kdissect.net.tcp import Shard
 from kdissect.options import Options
 from kdissect.pipeline import Dissection
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
+    from kdissect.exchanges.kafka_connection import KafkaConnection
+    from kdissect.model import Closed
+    from kdissect.net.connection import Connection
     from kdissect.pipeline import Step
 
 pytestmark = [
@@ -71,18 +75,37 @@ def values_of(exchange: Exchange) -> list[Any]:
     ]
 
 
+class Observer:
+    """All there is to know about each connection at its end, with its TCP analysis."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+    def connection(self, connection: Connection, kafka: KafkaConnection, end: Closed) -> None:
+        assert connection.tcp is not None
+        analysis = [getattr(connection.tcp, name) for name in TcpAnalysis.__slots__]
+        streams = [(each.repeated_bytes, each.out_of_order, each.seen) for each in connection.streams]
+        state = kafka.client, kafka.protocol, kafka.exchanges, kafka.last_ns, kafka.unread_bytes, kafka.gaps
+        self.seen.append((repr(connection), analysis, streams, repr((state, kafka.unattached, end))))
+
+    def unopened_connection(self, connection: Connection, end: Closed, *, is_listener: bool) -> None:
+        self.seen.append((repr(connection), end, is_listener))
+
+
 def facts(
     blocks: Iterable[PacketBlock],
     *,
     limits: Limits = DEFAULT,
     shard: Shard | None = None,
     key_logs: tuple[str, ...] = (),
+    is_observed: bool = False,
     ports: Iterable[int] = (),
     kafka_ports: Iterable[int] = (),
 ) -> list[Any]:
     """What a dissection makes of packets: exchanges, in which order and at which place; counts; notices."""
+    observer = Observer()
     options = Options(limits, frozenset(ports), frozenset(kafka_ports), key_logs=key_logs)
-    dissection = Dissection(blocks, options, shard=shard)
+    dissection = Dissection(blocks, options, shard=shard, observer=observer if is_observed else None)
     places = []
 
     def watched() -> Iterator[Step]:
@@ -91,7 +114,15 @@ def facts(
             yield step
 
     exchanges = [values_of(exchange) for exchange in dissection.in_order(watched())]
-    return [exchanges, places, dissection.counts, dissection.skipped, dissection.noticed, dissection.now_ns]
+    return [
+        exchanges,
+        observer.seen,
+        places,
+        dissection.counts,
+        dissection.skipped,
+        dissection.noticed,
+        dissection.now_ns,
+    ]
 
 
 def blocks_of(capture: bytes, tmp_path: Path) -> list[Any]:
@@ -198,7 +229,8 @@ def test_damage(name: str, compare: Any, tmp_path: Path) -> None:
     for seed in range(SEEDS):
         random = Random(f"{name} {seed}")
         packets = damaged(timed(SAMPLES[name]), random)
-        compare(blocks_of(random.choice((pcap, pcapng))(packets), tmp_path))
+        blocks = blocks_of(random.choice((pcap, pcapng))(packets), tmp_path)
+        compare(blocks, is_observed=bool(random.randrange(2)))
 
 
 def test_many_connections(compare: Any, tmp_path: Path) -> None:
@@ -206,8 +238,16 @@ def test_many_connections(compare: Any, tmp_path: Path) -> None:
     for seed in range(SEEDS):
         random = Random(seed)
         packets = damaged(mixed(BUSY, random), random)
-        completed += compare(blocks_of(random.choice((pcap, pcapng))(packets), tmp_path))
+        blocks = blocks_of(random.choice((pcap, pcapng))(packets), tmp_path)
+        completed += compare(blocks, is_observed=bool(seed % 2))
     assert completed > 100 * SEEDS
+
+
+def test_observed_connections(compare: Any, tmp_path: Path) -> None:
+    """Python analyzes the segments that the core has taken."""
+    assert compare(blocks_of(pcap(timed(SAMPLES["kafka-4-basics"])), tmp_path), is_observed=True) > 50
+    random = Random(4)
+    assert compare(blocks_of(pcap(damaged(mixed(BUSY, random), random)), tmp_path), is_observed=True) > 100
 
 
 @pytest.mark.parametrize(
@@ -292,7 +332,7 @@ def test_lifetimes(
         random = Random(seed)
         packets = lifetimes(random, 60, random.choice((0, 0.02, 0.1, 0.3)))
         blocks = in_parts(blocks_of(pcap(packets), tmp_path), random)
-        completed += compare(blocks, limits=Limits(**limits))
+        completed += compare(blocks, limits=Limits(**limits), is_observed=seed % 4 == 3)
     assert completed
 
 

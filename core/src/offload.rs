@@ -14,7 +14,7 @@ use crate::connection::{
 use crate::packet::segment;
 use crate::page::{Answered, Constant, Form, Known, Page};
 use crate::places::Places;
-use crate::stage::{Counts, Stage, Verdict};
+use crate::stage::{Analyzed, Counts, Stage, Verdict};
 use crate::tls::python::PythonOpener;
 use crate::tls::Records;
 use crate::Odd;
@@ -346,6 +346,20 @@ impl Offload {
             at: 0,
             steps: Vec::new(),
         }
+    }
+
+    /// From now on segments are kept for `take_analyzed`.
+    fn analyze(&mut self) {
+        self.stage.analyzed = Some(Vec::new());
+    }
+
+    /// The segments since the last call.
+    fn take_analyzed(&mut self) -> Vec<Analyzed> {
+        self.stage
+            .analyzed
+            .as_mut()
+            .map(std::mem::take)
+            .unwrap_or_default()
     }
 
     /// From now on `run` queues exchanges for `written`.

@@ -20,6 +20,11 @@ const VLAN_TAGS: [u16; 3] = [0x8100, 0x88A8, 0x9100];
 
 const TCP: u8 = 6;
 const TCP_HEADER: usize = 20;
+const END: u8 = 0;
+const NO_OPERATION: u8 = 1;
+const SACK: u8 = 5;
+const ONE_BLOCK: usize = 10;
+const TWO_BLOCKS: usize = 18;
 const FRAGMENTED: u16 = 0x3FFF; // more fragments, or an offset
 
 pub const FIN: u8 = 0x01;
@@ -37,7 +42,41 @@ pub struct Segment<'a> {
     pub sequence: u32,
     pub acknowledgment: u32,
     pub flags: u8,
+    pub window: u16,
+    pub options: &'a [u8],
     pub payload: &'a [u8],
+}
+
+impl Segment<'_> {
+    /// Whether the options report that another segment arrived twice, see `is_d_sack` in kdissect/net/tcp.py.
+    pub fn is_d_sack(&self) -> bool {
+        let mut options = self.options;
+        while let [kind, length, ..] = *options {
+            let step = match kind {
+                END => return false,
+                NO_OPERATION => 1,
+                SACK => return self.has_d_sack(options, usize::from(length)),
+                _ => usize::from(length).max(2),
+            };
+            options = options.get(step..).unwrap_or_default();
+        }
+        false
+    }
+
+    fn has_d_sack(&self, option: &[u8], length: usize) -> bool {
+        if length < ONE_BLOCK || length > option.len() {
+            return false;
+        }
+        let edge = |number: usize| {
+            let bytes = option.get(2 + 4 * number..).and_then(<[u8]>::first_chunk);
+            u32::from_be_bytes(*bytes.unwrap_or(&[0; 4]))
+        };
+        let distance = |from: u32, to: u32| to.wrapping_sub(from) as i32;
+        if distance(edge(0), self.acknowledgment) > 0 {
+            return true;
+        }
+        length >= TWO_BLOCKS && distance(edge(2), edge(0)) >= 0 && distance(edge(1), edge(3)) >= 0
+    }
 }
 
 /// The segment in a packet of this link type.
@@ -87,6 +126,8 @@ pub fn segment(link_type: u32, packet: &[u8]) -> Result<Segment<'_>, Odd> {
         sequence: u32::from_be_bytes([fixed[4], fixed[5], fixed[6], fixed[7]]),
         acknowledgment: u32::from_be_bytes([fixed[8], fixed[9], fixed[10], fixed[11]]),
         flags: fixed[13],
+        window: u16::from_be_bytes([fixed[14], fixed[15]]),
+        options: tcp.get(TCP_HEADER..size).ok_or(Odd)?,
         payload: tcp.get(size..).ok_or(Odd)?,
     })
 }
@@ -201,6 +242,41 @@ pub mod tests {
         let found = segment(IPV6_ONLY, &packet).unwrap();
         assert_eq!((found.ends.len(), found.payload), (36, &b"abc"[..]));
         assert_eq!(segment(101, &packet), Ok(found));
+    }
+
+    #[test]
+    fn d_sacks() {
+        let sack = |edges: &[u32]| {
+            let mut option = vec![5, 2 + 4 * edges.len() as u8];
+            option.extend(edges.iter().flat_map(|edge| edge.to_be_bytes()));
+            option
+        };
+        let timestamps = [1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 2];
+        let mut cut = sack(&[100, 200]);
+        cut.pop();
+        for (options, expected) in [
+            (sack(&[100, 200]), true),
+            (after(&timestamps, &sack(&[500, 600, 400, 700])), true),
+            (sack(&[400, 500]), false),
+            (sack(&[400, 500, 600, 700]), false),
+            (after(&[0], &sack(&[100, 200])), false),
+            (after(&[8, 0], &sack(&[100, 200])), true),
+            (cut, false),
+            (timestamps.to_vec(), false),
+            (vec![5], false),
+            (Vec::new(), false),
+        ] {
+            let segment = Segment {
+                ends: &[],
+                sequence: 0,
+                acknowledgment: 300,
+                flags: ACK,
+                window: 0,
+                options: &options,
+                payload: &[],
+            };
+            assert_eq!(segment.is_d_sack(), expected, "{options:?}");
+        }
     }
 
     #[test]

@@ -68,7 +68,13 @@ pub struct Stage<X> {
     pub ticked_ns: i64,
     /// Since the caller took them.
     pub counts: Counts,
+    /// The segments since the caller took them; None: nobody analyzes them.
+    pub analyzed: Option<Vec<Analyzed>>,
 }
+
+/// What the analysis of TCP needs of a segment: the number of its connection; its side; time, sequence number,
+/// acknowledgment; bytes of payload; window; whether it has a D-SACK.
+pub type Analyzed = (u64, usize, i64, u32, u32, usize, u16, bool);
 
 struct Entry<X> {
     connection: Connection<X>,
@@ -99,6 +105,7 @@ impl<X> Stage<X> {
             latest: 0,
             ticked_ns: i64::MIN,
             counts: Counts::default(),
+            analyzed: None,
         }
     }
 
@@ -371,6 +378,18 @@ impl<X> Stage<X> {
             return Verdict::Odd;
         };
         self.held = self.held.saturating_sub(before) + entry.connection.held();
+        if let Some(analyzed) = &mut self.analyzed {
+            analyzed.push((
+                entry.ordinal,
+                side,
+                packet.time_ns,
+                segment.sequence,
+                segment.acknowledgment,
+                segment.payload.len(),
+                segment.window,
+                segment.is_d_sack(),
+            ));
+        }
         if effect != Effect::Next {
             self.note(slot, effect, waited);
         }

@@ -48,7 +48,7 @@ from kdissect.model import (
 )
 from kdissect.net.connection import Ended, Opened
 from kdissect.net.duplex import NEVER_NS, connection_id
-from kdissect.net.tcp import endpoints, reversed_ends
+from kdissect.net.tcp import ACK, endpoints, reversed_ends
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from kdissect.kafka.records import RecordData
     from kdissect.limits import Limits
     from kdissect.model import Interface, LatencyParts, Segment
+    from kdissect.net.analysis import TcpAnalysis
     from kdissect.net.connection import Connection, Connections, Event
     from kdissect.net.duplex import Duplex
     from kdissect.tls.decryption import Decryption
@@ -271,6 +272,9 @@ class Offload:
         self._decryption = decryption
         self.waiting_since_ns: int | None = None
         connections.lender = self
+        self._analyses: dict[int, tuple[TcpAnalysis, int]] = {}  # by ordinal, each with the client's side
+        if connections.analyzes:
+            self._core.analyze()
         self._lines = lines
         if lines is not None:
             self._core.write_lines(lines.form)
@@ -301,6 +305,7 @@ class Offload:
                 (opens, connections.counts["connections"]),
             )
             self._count()
+            self._analyze()
             for index, self.waiting_since_ns, events in steps:
                 for _, ended_ns, exchange in events:
                     _learn(exchange, ended_ns)
@@ -434,6 +439,23 @@ class Offload:
         """Whether the limit on the memory of all connections is far away."""
         return 2 * (self._memory.held + int(self._core.held)) < self._most_held
 
+    def _analyze(self) -> None:
+        """Count the segments that the core has taken."""
+        if not self._analyses:
+            return
+        for (
+            ordinal,
+            side,
+            time_ns,
+            sequence,
+            acknowledgment,
+            size,
+            window,
+            d_sack,
+        ) in self._core.take_analyzed():
+            tcp, client = self._analyses[ordinal]
+            tcp.feed(side ^ client, time_ns, sequence, acknowledgment, ACK, size, window, d_sack=d_sack)
+
     def _lend(self, ends: bytes) -> None:
         """Lend the connection between these ends to the core, if it is plain."""
         flow = self._connections.flow(ends)
@@ -507,6 +529,8 @@ class Offload:
             self._is_broken = True
             return
         self._memory.forget(kafka)
+        if duplex.tcp is not None:
+            self._analyses[duplex.ordinal] = duplex.tcp, kafka.client
 
     def _beginnings(self, duplex: Duplex, kafka: KafkaConnection, last_id: int | None) -> list[int] | None:
         """The first sequence number of client and broker, if the connection may end in the core."""
@@ -530,6 +554,7 @@ class Offload:
         """Put the state of a connection that the core has into its objects. None if it has been lost."""
         if not self._core.has(ordinal):
             return None
+        self._analyses.pop(ordinal, None)
         released = self._core.release(ordinal)
         self.waiting_since_ns = self._core.waiting_since_ns
         if released is None:  # what the core has taken of it is a gap
