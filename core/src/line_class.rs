@@ -67,7 +67,7 @@ impl Line {
                 Some((ref data, pos)) => Some(data.as_bytes().get(pos..).ok_or(Odd)?),
                 None => None,
             };
-            let topics = Topics(&topic_name, &learn_name);
+            let topics = Topics(&topic_name, &learn_name, None);
             let follow = |of_request, of_response| follow.call1((of_request, of_response));
             match self.write(follow, (request, response), budget, &topics, &mut text)? {
                 (errors, false) => Ok((text, errors)),
@@ -105,12 +105,21 @@ impl<'py> Line {
     }
 }
 
-/// Two functions of Python: from the ID of a topic to its name, or None; and what takes both.
-pub struct Topics<'a, 'py>(pub &'a Bound<'py, PyAny>, pub &'a Bound<'py, PyAny>);
+/// Two functions of Python: from the ID of a topic to its name, or None; and what takes both. The first one also
+/// gets when the exchange was completed, unless it knows.
+pub struct Topics<'a, 'py>(
+    pub &'a Bound<'py, PyAny>,
+    pub &'a Bound<'py, PyAny>,
+    pub Option<i64>,
+);
 
 impl TopicNames for Topics<'_, '_> {
     fn name(&self, id: &str) -> Option<String> {
-        self.0.call1((id,)).ok()?.extract().ok()
+        let name = match self.2 {
+            Some(completed_ns) => self.0.call1((id, completed_ns)),
+            None => self.0.call1((id,)),
+        };
+        name.ok()?.extract().ok()
     }
 
     fn learn(&self, id: &str, name: &str) -> Result<(), Odd> {

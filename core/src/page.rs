@@ -60,7 +60,7 @@ pub struct Facts {
     api: Object,
     /// From an error code to its name.
     error: Object,
-    /// From the ID of a topic to its name, or None.
+    /// From the ID of a topic, and when an exchange was completed, to its name, or None.
     topic_name: Object,
     /// Takes the ID of a topic and its name.
     learn_name: Object,
@@ -218,8 +218,12 @@ impl Facts {
         Ok(())
     }
 
-    pub fn topics<'a, 'py>(&'a self, py: Python<'py>) -> Topics<'a, 'py> {
-        Topics(self.topic_name.bind(py), self.learn_name.bind(py))
+    pub fn topics<'a, 'py>(&'a self, py: Python<'py>, completed_ns: i64) -> Topics<'a, 'py> {
+        Topics(
+            self.topic_name.bind(py),
+            self.learn_name.bind(py),
+            Some(completed_ns),
+        )
     }
 }
 
@@ -401,7 +405,7 @@ impl Lines {
             follow,
             (exchange.request_body()?, Some(response)),
             facts.budget,
-            &facts.topics(py),
+            &facts.topics(py, exchange.response.end_ns),
             text,
         )?;
         facts.check_errors(&errors)?;

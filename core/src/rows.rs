@@ -206,7 +206,7 @@ impl Rows {
         if form.table.is_some() && projection.is_some() && row.is_replication(&decoded) {
             return Err(Odd);
         }
-        let topics = &facts.topics(py);
+        let topics = &facts.topics(py, response.end_ns);
         let mut errors = Vec::new();
         for code in &decoded.errors {
             errors.push(self.errors.name(py, facts, *code)?.to_owned());

@@ -122,7 +122,7 @@ class LineFacts(NamedTuple):
             correlation ID of a response, and the texts that such exchanges share. None: they are left to
             Python.
         error: from an error code to its name.
-        topic_name: from a topic ID to its name; None if it is not known.
+        topic_name: from a topic ID, and when an exchange was completed, to its name; None if it is not known.
         learn_name: takes the ID of a topic and its name.
         around: from a second since 1970 to the texts before and after the decimal point and its digits.
         budget: memory for the bodies of an exchange.

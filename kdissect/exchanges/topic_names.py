@@ -67,9 +67,12 @@ class TopicNameResolver(Resolver[Item, str, str]):
         self._learned = learned
         self._values.update(RESERVED)
 
-    def name(self, topic_id: str) -> str | None:
-        """The name of a topic ID. None if it has not been learned."""
-        return self._values.get(topic_id)
+    def name(self, topic_id: str, completed_ns: int) -> str | None:
+        """The name of a topic ID in an exchange that was completed then. None if it has not been learned."""
+        name = self._values.get(topic_id)
+        if name is None and self._learned is not None:
+            name = self._learned.topic_name(topic_id, completed_ns)
+        return name
 
     def learn(self, topic_id: str, name: str) -> None:
         """Keep a name from an exchange that is not fed, because nothing about it waits."""
@@ -77,10 +80,7 @@ class TopicNameResolver(Resolver[Item, str, str]):
             self._keep(topic_id, name)
 
     def _find(self, item: Item, key: str) -> str | None:
-        name = self._values.get(key)
-        if name is None and self._learned is not None:
-            name = self._learned.topic_name(key, item.completed_ns)
-        return name
+        return self.name(key, item.completed_ns)
 
     def _write(self, item: Item, values: dict[str, str]) -> None:
         item.topic_names |= values

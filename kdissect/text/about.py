@@ -72,7 +72,7 @@ def describe_undecoded(exchange: Exchange, context: LineContext) -> bool:
         (request.data, header.body_pos),
         (response.data, response_pos),
         limits.decoded_bytes,
-        names.name,
+        lambda topic_id: names.name(topic_id, exchange.completed_ns),
         names.learn,
         partial(protocols.follow, exchange.connection.id, key),
     )

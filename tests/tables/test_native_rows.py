@@ -22,7 +22,7 @@ from kdissect.kafka.headers import response_header_version
 from kdissect.kafka.layout import layout
 from kdissect.limits import DEFAULT
 from kdissect.options import Options
-from kdissect.pipeline import Dissection
+from kdissect.pipeline import Dissection, learned_from
 from kdissect.spark.batches import TableBatches, columns_of
 from kdissect.tables.columns import BY_NAME, EXCHANGE, selected
 from kdissect.tables.lines import CsvLines, JsonLines
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
+    from kdissect.exchanges.learned import LearnedFacts
     from kdissect.tables.columns import Column
 
 pytestmark = [
@@ -98,12 +99,14 @@ def written(
     return out.getvalue(), rows
 
 
-def batches_of(path: Path, *, by_core: bool, **settings: Any) -> tuple[list[RecordBatch], int]:
+def batches_of(
+    path: Path, *, by_core: bool, learned: LearnedFacts | None = None, **settings: Any
+) -> tuple[list[RecordBatch], int]:
     """The record batches of the table, and the number of rows that the core made."""
     batches = TableBatches(("exchanges",), **settings)
     fed, taken = 0, list[tuple[str, RecordBatch]]()
     with open_capture(str(path)) as capture:
-        dissection = Dissection(capture.packet_blocks(), Options(limits=DEFAULT))
+        dissection = Dissection(capture.packet_blocks(), Options(limits=DEFAULT), learned=learned)
         for exchange in batches.exchanges_of(dissection) if by_core else dissection:
             taken += batches.full()
             if exchange is not None:
@@ -234,6 +237,15 @@ def test_columns_that_are_left_to_python() -> None:
 @pytest.mark.parametrize("capture", captures()[:: 1 if IS_DEEP else 6], ids=name_of)
 def test_batches_of_samples(capture: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     same_batches(capture, monkeypatch)
+
+
+def test_names_that_were_learned_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests of this client have topic IDs. With a first pass, as many are usual."""
+    path = next(path for path in captures() if name_of(path) == "kafka-4-basics")
+    batches, number = same_batches(path, monkeypatch, learned=learned_from([path], Options()))
+    assert number >= same_batches(path, monkeypatch)[1] > 60
+    fetches = [row for batch in batches for row in batch.to_pylist() if row["api"] == "Fetch"]
+    assert sum(row["api_version"] >= 13 and row["topics"] != [] for row in fetches) >= 5
 
 
 def test_batches_are_as_small_as_without_the_core(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
