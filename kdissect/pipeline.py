@@ -72,7 +72,7 @@ if TYPE_CHECKING:
 
     from kdissect.capture.connection_index import ConnectionIndex
     from kdissect.capture.reader import Capture, Origin
-    from kdissect.exchanges.offload import LineForm, RowForm
+    from kdissect.exchanges.offload import LineForm, RowForm, TopicIdNames
     from kdissect.model import Gap, TlsSession
     from kdissect.net.connection import Connection, Event
     from kdissect.net.dns import Resolved
@@ -311,11 +311,34 @@ class Dissection:
             write: takes lines and their number, in order with the exchanges that are yielded.
         """
 
-        def counted(lines: bytes, exchanges: int) -> None:
+        def counted(lines: bytes, exchanges: int, _: bytes) -> None:
             self.counts["exchanges"] += exchanges
             write(lines, exchanges)
 
-        self._lines = Lines(form(self._context), self._ordering, lambda: self._resolver.is_idle, counted)
+        self._lines = Lines(
+            form(self._context),
+            self._ordering,
+            lambda: self._resolver.is_idle,
+            counted,
+            lambda: self.counts["packets"],
+        )
+
+    def write_shard_lines(
+        self,
+        form: Callable[[LineContext], LineForm | RowForm],
+        names: TopicIdNames,
+        write: Callable[[bytes, int, bytes], None],
+    ) -> None:
+        """Let the native core write the lines of usual exchanges in a shard, which are then not among those
+        of ``steps``. To be called before the first packet is read.
+
+        Args:
+            form: makes the form.
+            names: of topics.
+            write: takes lines, their number, and their keys.
+        """
+        context = self._context._replace(names=names)
+        self._lines = Lines(form(context), None, lambda: True, write, lambda: self.counts["packets"])
 
     def steps(self) -> Iterator[Step]:
         """Dissect packets up to undecoded exchanges, not yet in order across connections. There is no step
@@ -427,13 +450,13 @@ class Dissection:
             lines=self._lines,
             decryption=lambda: self._decryption,
         )
-        if self._lines is not None:
+        if self._lines is not None and self._lines.ordering is not None:
             self._queue = offload
         return offload
 
     def _is_usual(self, ends: bytes) -> bool:
-        """Whether a SYN opens a connection that is not excluded, whose client has no port of Kafka, and of which
-        nothing is analyzed before it is recognized.
+        """Whether a SYN opens a connection that is not excluded and whose client has no port of Kafka. Not if
+        connections are analyzed: Python opens these.
         """
         if self._connections.analyzes:
             return False

@@ -385,6 +385,24 @@ def test_lines_of_lifetimes(
         assert outputs[0] == outputs[1], seed
 
 
+@pytest.mark.parametrize("form", ["", "--json"])
+def test_lines_of_lifetimes_in_shards(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Connections that open and end, lost and late packets: several processes write the lines of one."""
+    monkeypatch.setattr(pipeline, "_TICK_PACKETS", 20)
+    path = tmp_path / "lifetimes.pcap"
+    for seed in range(SEEDS):
+        random = Random(seed)
+        path.write_bytes(pcap(damaged(lifetimes(random, 60, random.choice((0, 0.02, 0.1))), random)))
+        outputs = []
+        for jobs in ("1", "3"):
+            assert main(["read", *form.split(), "-j", jobs, str(path)]) in (0, 1)
+            outputs.append(capfd.readouterr())
+        assert outputs[0].out
+        assert outputs[0] == outputs[1], seed
+
+
 def sealed(tmp_path: Path, *sessions: TlsSettings, mss: int) -> tuple[Timed, tuple[str, ...]]:
     """Talks in TLS, one after the other, and their key log. Some renew their keys on the way."""
     packets: Timed = []

@@ -10,6 +10,7 @@ pub mod body;
 pub mod columns;
 pub mod connection;
 pub mod line;
+pub mod merge;
 pub mod packet;
 pub mod record_lines;
 pub mod records;
@@ -23,6 +24,8 @@ pub mod wire;
 mod columns_class;
 #[cfg(feature = "python")]
 mod line_class;
+#[cfg(feature = "python")]
+mod merge_class;
 #[cfg(feature = "python")]
 mod offload;
 #[cfg(feature = "python")]

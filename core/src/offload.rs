@@ -11,6 +11,7 @@ use crate::connection::{
     request_header, Apis, Bare, BeforeAcks, Connection, Direction, Finished, Frame, Header, Limits, Message,
     Opening, Order, Outcome, Packet, Request, Usual, CLIENT,
 };
+use crate::merge::{self, KEY};
 use crate::packet::segment;
 use crate::page::{Answered, Constant, Form, Known, Page};
 use crate::places::Places;
@@ -77,6 +78,8 @@ struct Link {
     client_id: Option<(Box<[u8]>, Py<PyString>)>,
     /// Texts that its exchanges share, once they are needed.
     shared: Option<Vec<Option<Constant>>>,
+    /// Its ID, once a key needs it.
+    id: Option<i64>,
     /// Exchanges in the queue, and the order of the latest one.
     queued: usize,
     latest: Order,
@@ -101,12 +104,10 @@ struct Queue {
 }
 
 impl Queue {
-    fn push(&mut self, finished: Finished<Object>) -> Order {
-        let order = finished.order();
+    fn push(&mut self, finished: Finished<Object>, order: Order) {
         self.bytes += finished.held();
         self.exchanges.insert((order, self.arrivals), Box::new(finished));
         self.arrivals += 1;
-        order
     }
 
     /// The first, if its place is before this one.
@@ -126,6 +127,14 @@ type Partial<'py> = (Vec<u8>, Bound<'py, PyBytes>, usize, i64);
 
 /// See `run`.
 type Ran<'py> = (Vec<Step<'py>>, usize, u8, usize, Vec<Bound<'py, PyBytes>>);
+
+/// See `written`.
+type Written<'py> = (
+    Bound<'py, PyBytes>,
+    usize,
+    Bound<'py, PyBytes>,
+    Option<Bound<'py, PyTuple>>,
+);
 
 /// A packet that completed exchanges, or after which connections wait since another time: its index; since when;
 /// the exchanges.
@@ -207,6 +216,8 @@ pub struct Offload {
     /// Those of exchanges: answered, unacknowledged and unanswered.
     kinds: (Object, Object, Object),
     page: Option<Page>,
+    /// In a process that dissects a shard: what to add to the number of a packet to get half its place.
+    shift: Option<i64>,
     queue: Queue,
     /// The latest time in the queue so far.
     newest_ns: i64,
@@ -224,6 +235,8 @@ struct Callbacks {
     introduction: Object,
     /// Whether a connection may open between these ends.
     may_open: Object,
+    /// Whether no other process dissects a connection between these ends. None: there is none.
+    is_ours: Option<Object>,
     /// From ends and time of a SYN, and the connection's number, to what its exchanges share.
     info: Object,
     exchange: Object,
@@ -302,6 +315,14 @@ impl Apis for Asking<'_, '_> {
         let said = self.python.may_open.bind(self.py).call1((ends,));
         said.and_then(|said| said.extract()).unwrap_or(false)
     }
+
+    fn is_ours(&mut self, ends: &[u8]) -> bool {
+        let Some(is_ours) = &self.python.is_ours else {
+            return true;
+        };
+        let said = is_ours.bind(self.py).call1((PyBytes::new(self.py, ends),));
+        said.and_then(|said| said.extract()).unwrap_or(true)
+    }
 }
 
 #[pymethods]
@@ -324,16 +345,18 @@ impl Offload {
             reorder_window_ns,
             reach,
         ) = limits;
+        let mut stage = Stage::new(Limits {
+            frame_bytes,
+            pending_requests,
+            pending_bytes,
+            pending_age_ns,
+            connection_idle_ns,
+            reorder_window_ns,
+            reach,
+        });
+        stage.is_shared = python.is_ours.is_some();
         Offload {
-            stage: Stage::new(Limits {
-                frame_bytes,
-                pending_requests,
-                pending_bytes,
-                pending_age_ns,
-                connection_idle_ns,
-                reorder_window_ns,
-                reach,
-            }),
+            stage,
             links: Vec::new(),
             interfaces: Vec::new(),
             apis: BTreeMap::new(),
@@ -341,6 +364,7 @@ impl Offload {
             python,
             kinds,
             page: None,
+            shift: None,
             queue: Queue::default(),
             newest_ns: i64::MIN,
             at: 0,
@@ -367,6 +391,13 @@ impl Offload {
         self.page = Some(Page::new(form));
     }
 
+    /// The exchanges are those of a shard, and another process puts them in order: from now on they are queued in
+    /// the order of their packets, and `run` returns a step wherever connections wait since another time.
+    /// `shift`: what to add to the number of a packet to get half its place.
+    fn number_places(&mut self, shift: i64) {
+        self.shift = Some(shift);
+    }
+
     /// Number of exchanges in the queue, and bytes of their frames.
     #[getter]
     fn queued(&self) -> (usize, usize) {
@@ -381,7 +412,7 @@ impl Offload {
     }
 
     /// Takes at most so many exchanges from the queue, whose place is before this one. Returns the lines that it
-    /// has written of them, and their number; and the next exchange, after its connection, if it is not usual,
+    /// has written of them, their number, and after `number_places` their keys (merge.rs); and the next exchange, after its connection, if it is not usual,
     /// or not to be written at all (without `writes`). There may be more, unless both are missing.
     fn written<'py>(
         &mut self,
@@ -389,8 +420,8 @@ impl Offload {
         before: Order,
         most: usize,
         writes: bool,
-    ) -> PyResult<(Bound<'py, PyBytes>, usize, Option<Bound<'py, PyTuple>>)> {
-        let mut odd = None;
+    ) -> PyResult<Written<'py>> {
+        let (mut odd, mut keys, shift) = (None, Vec::new(), self.shift);
         for _ in 0..most {
             if self.page.as_ref().is_none_or(|page| page.is_full(py)) {
                 break;
@@ -402,7 +433,12 @@ impl Offload {
             let mut is_written = false;
             if writes {
                 self.learn(py, &finished, false)?;
+                let start = self.page.as_ref().map_or(0, Page::bytes);
                 is_written = self.write(py, &finished).is_ok();
+                if let (true, Some(shift)) = (is_written, shift) {
+                    let size = self.page.as_ref().map_or(0, Page::bytes) - start;
+                    keys.extend_from_slice(&key(&finished, shift, self.id(py, slot)?, size));
+                }
             }
             if !is_written {
                 odd = Some(self.finish(py, *finished)?);
@@ -419,7 +455,7 @@ impl Offload {
             Some(page) => page.take(py),
             None => (PyBytes::new(py, b""), 0),
         };
-        Ok((text, rows, odd))
+        Ok((text, rows, PyBytes::new(py, &keys), odd))
     }
 
     /// Bytes held, including overhead.
@@ -761,8 +797,14 @@ impl Offload {
                 let mut all = std::mem::take(&mut self.stage.finished);
                 for finished in all.drain(..) {
                     let slot = finished.slot;
+                    if self.shift.is_some() && !matches!(finished.outcome, Outcome::Answered(_)) {
+                        self.stage.finished.push(finished); // no line can be written: it is in a step
+                        continue;
+                    }
                     _ = self.learn(py, &finished, true);
-                    let order = self.queue.push(finished);
+                    let (end_ns, packet) = finished.order();
+                    let order = (if self.shift.is_none() { end_ns } else { 0 }, packet);
+                    self.queue.push(finished, order);
                     self.newest_ns = self.newest_ns.max(order.0);
                     is_new = true;
                     if let Some(link) = self.links.get_mut(slot).and_then(Option::as_mut) {
@@ -770,7 +812,14 @@ impl Offload {
                         link.latest = order;
                     }
                 }
-                self.stage.finished = all; // empty, to be filled again
+                if self.stage.finished.is_empty() {
+                    self.stage.finished = all; // empty, to be filled again
+                }
+                let until = self.stage.finished.len();
+                let before = self.steps.last().map_or(0, |step| step.2);
+                if self.shift.is_some() && (waits != waited || until > before) {
+                    self.steps.push((self.at - 1, waits, until));
+                }
                 if self.queue.exchanges.len() > most_queued || self.queue.bytes > most_bytes {
                     return TAKEN;
                 }
@@ -807,10 +856,23 @@ impl Offload {
             identity,
             client_id: None,
             shared: None,
+            id: None,
             queued: 0,
             latest: (0, 0),
             is_released: false,
         });
+    }
+
+    /// The ID of a connection, as a number.
+    fn id(&mut self, py: Python<'_>, slot: usize) -> PyResult<i64> {
+        let Some(link) = self.links.get_mut(slot).and_then(Option::as_mut) else {
+            return Ok(0);
+        };
+        if link.id.is_none() {
+            let id: String = link.info(py, &self.python)?.getattr(py, "id")?.extract(py)?;
+            link.id = Some(i64::from_str_radix(&id, 16)?);
+        }
+        Ok(link.id.unwrap_or_default())
     }
 
     /// Writes the line of an exchange.
@@ -1215,6 +1277,16 @@ impl<'a> Block<'a, '_> {
         };
         Some((time_ns, self.data.get(begin..end)?))
     }
+}
+
+/// The key of a line, see merge.rs.
+fn key(finished: &Finished<Object>, shift: i64, connection: i64, size: usize) -> [u8; KEY] {
+    let number = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+    let (end_ns, packet) = finished.order();
+    let packet = i64::try_from(packet).unwrap_or(i64::MAX);
+    let place = packet.saturating_add(shift).saturating_mul(2);
+    let held = number(finished.held());
+    merge::key([place, end_ns, packet, held, connection, number(size)])
 }
 
 /// The index after a run of packets from `start` on that belong to no connection here, and the ends among them

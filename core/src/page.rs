@@ -258,6 +258,11 @@ impl Page {
         (text, std::mem::take(&mut self.rows))
     }
 
+    /// Of text.
+    pub fn bytes(&self) -> usize {
+        self.text.len()
+    }
+
     pub fn is_full(&self, py: Python<'_>) -> bool {
         match &self.writer {
             Writer::Rows(rows) if rows.is_full(py) => true,

@@ -13,7 +13,7 @@ use crate::wire::{uuid_text, Reader};
 use crate::{guarded, Odd};
 
 /// Raised by one whenever kdissect/native.py and this module must change together.
-const INTERFACE: u32 = 15;
+const INTERFACE: u32 = 16;
 
 type Name = Py<PyString>;
 
@@ -245,6 +245,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<crate::line_class::Line>()?;
     module.add_class::<crate::row_class::Row>()?;
     module.add_class::<crate::places::Places>()?;
+    module.add_class::<crate::merge_class::Merge>()?;
     module.add_class::<crate::records_class::Records>()?;
     module.add_function(wrap_pyfunction!(crate::records_class::read_records, module)?)?;
     module.add_function(wrap_pyfunction!(crate::places::payloads, module)?)?;

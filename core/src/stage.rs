@@ -51,6 +51,8 @@ pub struct Stage<X> {
     idle: BTreeSet<(i64, u64, usize)>,         // when it is idle at the earliest, ordinal, slot
     deadlines: BTreeSet<(i64, u64, usize)>,    // when, ordinal, slot
     foreign: HashSet<Box<[u8]>>,
+    /// Ends of connections that another process dissects.
+    elsewhere: HashSet<Box<[u8]>>,
     slots: Vec<Option<Entry<X>>>,
     free: Vec<usize>,
     touched: Vec<usize>,
@@ -62,6 +64,8 @@ pub struct Stage<X> {
     pub finished: Vec<Finished<X>>,
     /// Connections that may be opened here until the next call of `take_touched`.
     pub room: usize,
+    /// Whether other processes dissect some of the connections.
+    pub is_shared: bool,
     /// Number of the latest connection of all.
     pub latest: u64,
     /// All segments up to this time have been delivered.
@@ -94,6 +98,7 @@ impl<X> Stage<X> {
             idle: BTreeSet::new(),
             deadlines: BTreeSet::new(),
             foreign: HashSet::new(),
+            elsewhere: HashSet::new(),
             slots: Vec::new(),
             free: Vec::new(),
             touched: Vec::new(),
@@ -102,6 +107,7 @@ impl<X> Stage<X> {
             held: 0,
             finished: Vec::new(),
             room: 0,
+            is_shared: false,
             latest: 0,
             ticked_ns: i64::MIN,
             counts: Counts::default(),
@@ -287,7 +293,11 @@ impl<X> Stage<X> {
     /// What a packet is, without any effect. One that may open a connection here is odd.
     pub fn is_foreign<'a>(&self, link_type: u32, bytes: &'a [u8]) -> Verdict<'a> {
         match segment(link_type, bytes) {
-            Ok(segment) if !self.flows.contains_key(segment.ends) && !self.may_open(&segment) => {
+            Ok(segment)
+                if !self.flows.contains_key(segment.ends)
+                    && !self.elsewhere.contains(segment.ends)
+                    && !self.may_open(&segment) =>
+            {
                 self.foreign(&segment)
             }
             _ => Verdict::Odd,
@@ -297,6 +307,22 @@ impl<X> Stage<X> {
     /// As `is_foreign`, for a packet that opens no connection here.
     pub fn is_foreign_first<'a>(&self, link_type: u32, bytes: &'a [u8]) -> Verdict<'a> {
         segment(link_type, bytes).map_or(Verdict::Odd, |segment| self.foreign(&segment))
+    }
+
+    /// Whether another process dissects the packets between these ends.
+    fn is_elsewhere(&mut self, ends: &[u8], apis: &mut impl Apis) -> bool {
+        if self.elsewhere.contains(ends) {
+            return true;
+        }
+        let is_elsewhere = !apis.is_ours(ends);
+        if is_elsewhere {
+            if self.elsewhere.len() >= FOREIGN_ENDS {
+                self.elsewhere.clear();
+            }
+            self.elsewhere.insert(ends.into());
+            self.elsewhere.insert(reversed(ends).into());
+        }
+        is_elsewhere
     }
 
     fn may_open(&self, segment: &Segment<'_>) -> bool {
@@ -346,6 +372,9 @@ impl<X> Stage<X> {
             return Verdict::Odd;
         }
         let Some(&(slot, side)) = self.flows.get(segment.ends) else {
+            if self.is_shared && self.is_elsewhere(segment.ends, apis) {
+                return Verdict::Taken;
+            }
             if self.may_open(&segment) && packet.time_ns >= self.ticked_ns && apis.may_open(segment.ends) {
                 return Verdict::Opened(self.open(&segment, packet));
             }
@@ -455,9 +484,16 @@ mod tests {
     const RAW: u32 = 101;
     const BROKER: usize = 1;
 
+    /// Another process dissects what is sent from this port.
+    const ELSEWHERE: [u8; 2] = [0, 7];
+
     struct Known;
 
     impl Apis for Known {
+        fn is_ours(&mut self, ends: &[u8]) -> bool {
+            ends[8..10] != ELSEWHERE
+        }
+
         fn usual(&mut self, api_key: i16, _: i16) -> Option<Usual> {
             (api_key < 99).then_some(Usual {
                 has_tags: false,
@@ -746,6 +782,24 @@ mod tests {
         );
         assert!(stage.end_next((i64::MAX, 0)).is_some());
         assert_eq!((stage.counts.closed_reset, stage.counts.kafka), (1, 0));
+    }
+
+    #[test]
+    fn packets_of_other_processes_have_no_effect() {
+        let mut bytes = tcp_over_ipv4(CLIENT, 1, 1, 0x18, b"x");
+        bytes[20..22].copy_from_slice(&ELSEWHERE);
+        let ends = segment(RAW, &bytes).unwrap().ends;
+        let mut stage = empty_stage();
+        for (is_shared, verdict) in [(false, Verdict::Foreign(Some(ends))), (true, Verdict::Taken)] {
+            stage.is_shared = is_shared;
+            let packet = Packet {
+                number: 1,
+                time_ns: 1,
+                interface: 0,
+            };
+            assert_eq!(stage.feed(RAW, &bytes, packet, &mut Known), verdict);
+        }
+        assert_eq!(stage.is_foreign(RAW, &bytes), Verdict::Odd); // not to be taken by Python either
     }
 
     #[test]

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import math
 import os
+from collections import Counter
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from kdissect import native
 from kdissect.capture import stores
 from kdissect.capture.inputs import STDIN
 from kdissect.capture.reader import open_capture
 from kdissect.cli.options import at_least
 from kdissect.errors import KdissectError
-from kdissect.net.tcp import cores
+from kdissect.net.tcp import Segments, connection_key, cores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,10 +31,16 @@ WORTH_PACKETS = 100_000
 saves.
 """
 
+WORTH_PACKETS_NATIVE = 10 * WORTH_PACKETS
+"""The same if the native core writes the rows: it takes 1 us per packet for text, and 3 us for JSON."""
+
 SMALL_BYTES = 600
 """Mean packet size up to which dissecting costs more than reading. Measured: two processes take 0.65 of the
 time of one at 90 bytes per packet, and longer than one at 1,400 (docs/performance.md).
 """
+
+_MOST_OF_ONE = 0.7
+"""Share of the packets that the busiest connection may have. One worker dissects all of these."""
 
 _SAMPLED_PACKETS = 8_000  # more than the handshakes of a thousand clients
 _MIN_PACKET_BYTES = 54  # of a packet with a TCP header
@@ -53,13 +61,21 @@ def jobs_option(single_process: str, guarantee: str = "The output is the same.")
         metavar="N",
         help=(
             f"Worker processes, each handling some of the connections. {guarantee} [default: all cores for "
-            f"{WORTH_PACKETS:,} or more packets that average at most {SMALL_BYTES} bytes, otherwise 1] "
+            f"{WORTH_PACKETS:,} or more packets that average at most {SMALL_BYTES} bytes, on several "
+            "connections; otherwise 1] "
             f"{single_process}"
         ),
     )
 
 
-def processes(query: Query, jobs: int | None, *, by_default: bool = True, allowed: bool = True) -> int:
+def processes(
+    query: Query,
+    jobs: int | None,
+    *,
+    by_default: bool = True,
+    allowed: bool = True,
+    is_native: bool = False,
+) -> int:
     """Return the number of processes: 1 if the input can be read only once, or is too small for more.
 
     Args:
@@ -67,6 +83,7 @@ def processes(query: Query, jobs: int | None, *, by_default: bool = True, allowe
         jobs: the value of ``-j``; None: not set.
         by_default: whether to use several processes without ``-j``.
         allowed: whether the command can use several processes at all.
+        is_native: whether the native core writes the rows, if it is there.
     """
     paths = [path for path in query.paths if path != STDIN]
     are_files = len(paths) == len(query.paths) and all(stores.size(path) is not None for path in paths)
@@ -74,20 +91,29 @@ def processes(query: Query, jobs: int | None, *, by_default: bool = True, allowe
         return 1
     if jobs is not None:
         return jobs
-    if not (by_default and _are_worth_workers(paths)):
+    worth = WORTH_PACKETS_NATIVE if is_native and native.core is not None else WORTH_PACKETS
+    if not (by_default and _are_worth_workers(paths, worth)):
         return 1
     return min(cores(), _MAX_WORKERS)
 
 
-def _are_worth_workers(paths: Sequence[str]) -> bool:
-    """Whether the files have many small packets, estimated from their size and the first packets of one."""
+def _are_worth_workers(paths: Sequence[str], worth: int) -> bool:
+    """Whether the files have many small packets of several connections, estimated from their size and the
+    first packets of one.
+    """
     total = sum(stores.size(path) or 0 for path in paths)
-    if total < WORTH_PACKETS * _MIN_PACKET_BYTES:
+    if total < worth * _MIN_PACKET_BYTES:
         return False
+    sizes, segments, connections = [], Segments(), Counter[bytes]()
     try:
         with open_capture(paths[0]) as capture:
-            sizes = [len(packet.data) for packet in islice(capture, _SAMPLED_PACKETS)]
+            for packet in islice(capture, _SAMPLED_PACKETS):
+                sizes.append(len(packet.data))
+                if (segment := segments.feed(packet)) is not None:
+                    connections[connection_key(segment.ends)] += 1
     except KdissectError:
         return False  # the reader will report the error
     mean = sum(sizes) / len(sizes) if sizes else math.inf
-    return mean <= SMALL_BYTES and total / mean >= WORTH_PACKETS
+    busiest = max(connections.values(), default=0)
+    are_shared = busiest <= _MOST_OF_ONE * len(sizes)
+    return mean <= SMALL_BYTES and total / mean >= worth and are_shared

@@ -101,8 +101,8 @@ and pipes get all of them.
     f"[default: {TIME} for lines of files on a terminal, otherwise {COMPLETION}]",
 )
 @jobs_option(
-    "With --tls-keylog and the native core, the default is 1. Always 1 for -w, -q, -t d, -t dd, --order "
-    "time, stdin, and lines on a terminal."
+    "With the native core, the default is 1 for fewer than 1,000,000 packets, and with --tls-keylog. Always "
+    "1 for -w, -q, -t d, -t dd, --order time, stdin, and lines on a terminal."
 )
 @click.option("-l", "flush", is_flag=True, help="Flush after each exchange (line-buffered), as in tshark -l.")
 def read(
@@ -151,7 +151,10 @@ def read(
     can_run_in_parallel = order != TIME and output.can_run_in_parallel(sys.stdout)
     is_fast = query.options.key_logs and native.core is not None  # and several would read the files twice
     is_alone = bool(count or flush or is_fast)
-    jobs = processes(query, jobs, by_default=not is_alone, allowed=can_run_in_parallel)
+    has_bodies = output.tree or output.show_bytes or check_crcs or not query.shows_all
+    jobs = processes(
+        query, jobs, by_default=not is_alone, allowed=can_run_in_parallel, is_native=not has_bodies
+    )
     if jobs > 1:
         _run_in_parallel(query, output, jobs, count, check_crcs=check_crcs)
         return
@@ -194,7 +197,9 @@ def _run_in_parallel(
             _check(exchange)
             sink.feed(exchange)
 
-        work = Text(Selection(query), page, feed if check_crcs else sink.feed)
+        is_plain = query.shows_all and not (check_crcs or count) and native.core is not None
+        form = sink.form if is_plain and isinstance(sink, LineSink) and sink.are_plain else None
+        work = Text(Selection(query), page, feed if check_crcs else sink.feed, form=form)
         run.write(jobs, page, sink, work, count)
     run.report(run.shown)
     run.end("exchange")

@@ -19,7 +19,7 @@ Holds nothing; what the core holds for connections counts as theirs.
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from kdissect import native
 from kdissect.exchanges.kafka_connection import IDENTIFYING_APIS, client_software
@@ -55,7 +55,6 @@ if TYPE_CHECKING:
 
     from kdissect.exchanges.kafka_connection import KafkaConnection, MemoryBudget
     from kdissect.exchanges.ordering import Ordering
-    from kdissect.exchanges.topic_names import TopicNameResolver
     from kdissect.kafka.internal.payloads import GroupProtocols
     from kdissect.kafka.records import RecordData
     from kdissect.limits import Limits
@@ -87,15 +86,28 @@ class Lines(NamedTuple):
 
     Attributes:
         form: what the core must know of them (core/src/page.rs).
-        ordering: of the other exchanges.
+        ordering: of the other exchanges. None: these are lines of a shard, to be put in order by another
+            process; each is written as soon as its exchange is complete.
         can_be_next: whether nothing that has left the ordering waits for anything.
-        write: takes lines, and their number.
+        write: takes lines, their number, and their keys (core/src/merge.rs) if they are those of a shard.
+        packets: number of packets so far, including those of the block being processed.
     """
 
     form: LineForm | RowForm
-    ordering: Ordering[Exchange]
+    ordering: Ordering[Exchange] | None
     can_be_next: Callable[[], bool]
-    write: Callable[[bytes, int], None]
+    write: Callable[[bytes, int, bytes], None]
+    packets: Callable[[], int]
+
+
+class TopicIdNames(Protocol):
+    """Names of topic IDs."""
+
+    def name(self, topic_id: str, completed_ns: int) -> str | None:
+        """The name in an exchange that was completed then; None if it is not known."""
+
+    def learn(self, topic_id: str, name: str) -> None:
+        """Keep a name. An exception: Python must take the exchange that reveals it."""
 
 
 class LineContext(NamedTuple):
@@ -107,7 +119,7 @@ class LineContext(NamedTuple):
         protocols: of groups.
     """
 
-    names: TopicNameResolver[Exchange]
+    names: TopicIdNames
     limits: Limits
     protocols: GroupProtocols
 
@@ -201,6 +213,7 @@ class _Callbacks(NamedTuple):
         introduction: from a request to whether a connection that begins with it is recognized at once; and if
             it is ApiVersions, name and version of the client's software.
         may_open: whether a SYN between these ends certainly opens a connection.
+        is_ours: whether a connection between these ends is in this shard; None: there is only one.
         info: from ends and time of a SYN, and the connection's number, to what its exchanges share.
         new: ``tuple.__new__``.
     """
@@ -208,6 +221,7 @@ class _Callbacks(NamedTuple):
     usual: Callable[[int, int], tuple[str | None, bool, int] | None]
     introduction: Callable[[bytes], tuple[bool, str | None, str | None]]
     may_open: Callable[[bytes], bool]
+    is_ours: Callable[[bytes], bool] | None
     info: Callable[[bytes, int, int], ConnectionInfo]
     exchange: type[Exchange] = Exchange
     frame: type[Frame] = Frame
@@ -264,7 +278,8 @@ class Offload:
             is_first = begins_with_request(frame, limits)
             return is_first, *(client_software(frame) if frame.startswith(_API_VERSIONS) else (None, None))
 
-        callbacks = _Callbacks(_usual, introduction, may_open, _info)
+        is_ours = connections.is_ours if connections.is_shard else None
+        callbacks = _Callbacks(_usual, introduction, may_open, is_ours, _info)
         self._core: Any = native.core.Offload(numbers, callbacks, (ANSWERED, UNACKNOWLEDGED, UNANSWERED))
         self._missing: dict[Duplex, tuple[int, int]] = {}  # chances to be lent that each misses: all, left
         self._entered = 0  # connections that the core has opened and ``Connections`` does not know
@@ -289,10 +304,13 @@ class Offload:
         connections, core, lines = self._connections, self._core, self._lines
         number, interface, data, places = block
         at, end = 0, len(places)
+        is_shard = lines is not None and lines.ordering is None
+        if lines is not None and is_shard:
+            core.number_places(lines.packets() - end + 1 - number)
         while at < end and not self._is_broken:
             room = max(0, self._most_held - self._memory.held)
-            order_room, newest_ns = (0, 0), 0
-            if lines is not None:
+            order_room, newest_ns = (_ALL, _ALL), 0
+            if lines is not None and lines.ordering is not None:
                 order_room = lines.ordering.room
                 newest_ns = max(-MOST_NS, min(lines.ordering.newest_ns, MOST_NS))
             opens = max(0, connections.room - self._entered) if self._has_room else 0
@@ -306,13 +324,18 @@ class Offload:
             )
             self._count()
             self._analyze()
-            for index, self.waiting_since_ns, events in steps:
+            for index, waiting_since_ns, events in steps:
+                if is_shard:
+                    yield from self._written((0, number + index), number)
                 for _, ended_ns, exchange in events:
                     _learn(exchange, ended_ns)
+                self.waiting_since_ns = waiting_since_ns
                 connections.place = index + 1
                 yield events
+            if is_shard:
+                yield from self._written((0, number + at), number)
             self.waiting_since_ns = core.waiting_since_ns
-            if lines is not None and at > start:
+            if lines is not None and at > start and not is_shard:
                 yield []
             if not reason:
                 continue
@@ -350,6 +373,18 @@ class Offload:
                 connections.place += at
                 yield events
 
+    def _written(self, before: tuple[int, int], number: int) -> Iterator[list[Event]]:
+        """Write the lines of a shard's exchanges; yield those of which none can be written.
+
+        Args:
+            before: which packet they were completed.
+            number: that of the block's first packet.
+        """
+        for event in self._taken(before):
+            *_, exchange = event
+            self._connections.place = exchange.response_frame.packet + 1 - number
+            yield [event]
+
     @property
     def queued(self) -> tuple[int, int]:
         """See ``ordering.CompletedQueue``."""
@@ -364,19 +399,24 @@ class Offload:
 
     def taken(self, before: tuple[int, int], most: int = _ALL) -> Iterator[Exchange]:
         """See ``ordering.CompletedQueue``: those of which no line can be written."""
+        for *_, exchange in self._taken(before, most):
+            yield exchange
+
+    def _taken(self, before: tuple[int, int], most: int = _ALL) -> Iterator[Any]:
+        """As ``taken``, as events."""
         assert self._lines is not None
         time_ns, packet = before
         before = min(time_ns, MOST_NS), packet
         while most > 0:
-            lines, rows, odd = self._core.written(before, most, self._lines.can_be_next())
+            lines, rows, keys, odd = self._core.written(before, most, self._lines.can_be_next())
             if rows:
-                self._lines.write(lines, rows)
+                self._lines.write(lines, rows, keys)
             most -= rows
             if odd is not None:
                 most -= 1
                 _, ended_ns, exchange = odd
                 _learn(exchange, ended_ns)
-                yield exchange
+                yield odd
             elif not rows:
                 break
 
@@ -486,7 +526,7 @@ class Offload:
                 return
         if kafka.client is None or self._core.has(duplex.ordinal) or not -MOST_NS < duplex.now_ns < MOST_NS:
             return
-        if self._lines is not None:
+        if self._lines is not None and self._lines.ordering is not None:
             latest = self._lines.ordering.latest(connection.id)
             if latest is not None and latest[0] > duplex.now_ns:
                 return
@@ -564,6 +604,7 @@ class Offload:
         streams, (now_ns, last_ns), info = released["streams"], released["clocks"], released["info"]
         if (latest := released["latest"]) is not None:
             assert self._lines is not None
+            assert self._lines.ordering is not None  # a shard's exchanges do not wait
             self._lines.ordering.note_latest(info.id, latest)
         ends, segments, reset_ns, first_id, is_answered, due_ns, idle_ns = released["opening"]
         opened = Opened(ends, segments, reset_ns, due_ns, idle_ns, streams, now_ns)

@@ -493,6 +493,11 @@ class Connections:
         self._drop(ordinal)
         self._hold(ordinal, 0)
 
+    @property
+    def is_shard(self) -> bool:
+        """Whether others are not tracked here."""
+        return self._shard is not None
+
     def is_ours(self, ends: bytes) -> bool:
         """Whether to track a connection between these ends."""
         if self._shard is None or ends in self._flows or self._shard.owns(ends):

@@ -9,8 +9,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass, field
+from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kdissect import native
 from kdissect.exchanges.end_to_end import EndToEnd
 from kdissect.exchanges.ordering import Ordering
 from kdissect.exchanges.resolver import NO_REFS
@@ -60,19 +62,40 @@ class OrderedItem:
         "worker",
     )  # fmt: skip
 
-    def __init__(self, worker: int, rows: Columns, index: int) -> None:
+    def __init__(
+        self,
+        worker: int,
+        order: tuple[int, int],
+        connection_id: str,
+        output: Any,
+        held_bytes: int,
+        decoded_bytes: int = 0,
+        opened: OpenRow | None = None,
+    ) -> None:
         self.worker = worker
-        self.completed_ns = rows.completed_ns[index]
-        self.order = self.completed_ns, rows.packets[index]
-        self.held_bytes = rows.held[index]
-        self.decoded_bytes = rows.decoded[index]
-        self.connection_id = rows.connections[index]
-        self.number, self.topic_refs, self.produce_refs, topic_names = rows.open.get(index, _NOT_OPEN)
-        self.output = rows.outputs[index]
+        self.completed_ns, _ = self.order = order
+        self.held_bytes = held_bytes
+        self.decoded_bytes = decoded_bytes
+        self.connection_id = connection_id
+        self.number, self.topic_refs, self.produce_refs, topic_names = opened or _NOT_OPEN
+        self.output = output
         self.is_ready = not self.number
         self.anomalies: list[Anomaly] = []
         self.topic_names = dict(topic_names)
         self.produced_ns: dict[ProducedBatch, int] | None = None
+
+    @classmethod
+    def of(cls, worker: int, rows: Columns, index: int) -> OrderedItem:
+        """A row of a batch."""
+        return cls(
+            worker,
+            (rows.completed_ns[index], rows.packets[index]),
+            rows.connections[index],
+            rows.outputs[index],
+            rows.held[index],
+            rows.decoded[index],
+            rows.open.get(index),
+        )
 
 
 def _topic_refs(row: OrderedItem) -> TopicRefs:
@@ -124,6 +147,10 @@ class Assembly:
 
     def __init__(self, workers: int, limits: Limits) -> None:
         self.until = 0
+        self._limits = limits
+        self._merge: Any = None  # of the native core, if it has written lines
+        self._rows: dict[tuple[int, int], OrderedItem] = {}  # other rows that it merges, by worker and number
+        self._added = [0] * workers  # number of these so far
         self._parts = [_WorkerBatches() for _ in range(workers)]
         self._ordering: Ordering[OrderedItem] = Ordering(limits)
         self._resolver: TopicNameResolver[OrderedItem] = TopicNameResolver(limits, _topic_refs)
@@ -139,23 +166,31 @@ class Assembly:
     def batch(self, worker: int, batch: WorkerBatch) -> list[Any]:
         """Take a batch; return the outputs of the rows that come next."""
         part = self._parts[worker]
-        part.batches.append(batch)
         part.until = batch.until
         part.is_done = batch.is_last
         until = min(part.until for part in self._parts)
+        if batch.lines is None:
+            part.batches.append(batch)
+        else:
+            self._add(worker, batch.rows, *batch.lines)
         if until <= self.until:
             return []
         self.until = until
+        if self._merge is not None:
+            return self._merged(until)
         slices = [part.slices_until(until) for part in self._parts]
         if self._is_sortable(slices):
             outputs, is_sorted = self._sorted(slices)
             if is_sorted:
                 return outputs
         self._order_and_resolve(slices, until)
+        self._close_if_done()
+        return self._ready()
+
+    def _close_if_done(self) -> None:
         if all(part.is_done for part in self._parts):
             self._release(self._resolver.close())  # no more names will be learned
             self._queue(self._end_to_end.close())
-        return self._ready()
 
     def late(self, worker: int, late: LateRows) -> list[Any]:
         """Take the outputs of open rows; return the outputs of the rows that come next."""
@@ -177,9 +212,43 @@ class Assembly:
         self._names = {}
         return out
 
+    def _add(self, worker: int, rows: Columns, keys: bytes, text: bytes) -> None:
+        """Add a batch with lines."""
+        if self._merge is None:
+            assert native.core is not None
+            limits = self._limits
+            self._merge = native.core.Merge(len(self._parts), limits.order_rows, limits.order_bytes)
+        for index in range(len(rows.places)):
+            self._rows[worker, self._added[worker]] = OrderedItem.of(worker, rows, index)
+            self._added[worker] += 1
+        self._merge.add(worker, keys, text, rows.waits)
+
+    @property
+    def _is_idle(self) -> bool:
+        """Whether no row waits for anything but the output of an earlier one."""
+        return self._resolver.is_idle and self._end_to_end.is_idle
+
+    def _merged(self, until: int) -> list[Any]:
+        """The outputs that come next, with lines in as large pieces as possible."""
+        self._merge.advance(until)
+        outputs = []
+        while taken := self._merge.take(single := not self._is_idle):
+            worker, number, count, text, completed_ns, held = taken
+            if not count:
+                self._resolve(self._rows.pop((worker, number)))
+            else:
+                row = OrderedItem(worker, (completed_ns, 0), "", (count, text), held)
+                if single:
+                    self._resolve(row)
+                else:
+                    self._out.append(row)
+            outputs += self._ready()
+        self._close_if_done()
+        return outputs + self._ready()
+
     def _is_sortable(self, slices: list[list[tuple[WorkerBatch, int, int]]]) -> bool:
         """Whether sorting the rows by place is enough."""
-        if self._out or not (self._ordering.is_idle and self._resolver.is_idle and self._end_to_end.is_idle):
+        if self._out or not (self._ordering.is_idle and self._is_idle):
             return False
         return all(part.waiting_since_ns is None for part in self._parts) and not any(
             batch.rows.waits or batch.rows.open for own in slices for batch, _, _ in own
@@ -208,7 +277,7 @@ class Assembly:
             for batch, begin, end in own:
                 columns = batch.rows
                 for index in range(begin, end):
-                    rows.setdefault(columns.places[index], []).append(OrderedItem(worker, columns, index))
+                    rows.setdefault(columns.places[index], []).append(OrderedItem.of(worker, columns, index))
                 while columns.waits and columns.waits[0][0] <= until:
                     place, since_ns = columns.waits.pop(0)
                     waits.setdefault(place, []).append((worker, since_ns))
@@ -217,10 +286,14 @@ class Assembly:
                 self._parts[worker].waiting_since_ns = since_ns
             since = [part.waiting_since_ns for part in self._parts if part.waiting_since_ns is not None]
             for row in self._ordering.feed(rows.get(place, []), min(since, default=None)):
-                self._release(self._resolver.feed(row))
-                for topic_id, _ in row.topic_refs.learned:
-                    if (name := self._resolver.name(topic_id)) is not None:
-                        self._names[topic_id] = name
+                self._resolve(row)
+
+    def _resolve(self, row: OrderedItem) -> None:
+        """Take the next row in order of completion."""
+        self._release(self._resolver.feed(row))
+        for topic_id, _ in row.topic_refs.learned:
+            if (name := self._resolver.name(topic_id, row.completed_ns)) is not None:
+                self._names[topic_id] = name
 
     def _release(self, rows: Sequence[OrderedItem]) -> None:
         """Rows whose names are settled: those with fetched records may wait for a Produce."""
@@ -248,6 +321,12 @@ class Assembly:
 # The messages between workers and their parent.
 # ------------------------------------------------------------------------------------------------------------
 
+
+ROW_KEY = Struct("<6q")
+"""``key`` of core/src/merge.rs."""
+
+NO_TEXT = -1
+"""In a key, instead of the size of a text."""
 
 AHEAD = 24
 """Batches that a worker may send beyond the merged place, while the slowest worker catches up. A batch
@@ -300,6 +379,8 @@ class WorkerBatch(NamedTuple):
         until: the place.
         packets, bytes_read: how much of the files the worker has read.
         is_last: whether no batch follows.
+        lines: keys and texts, if the native core writes lines (core/src/merge.rs). All rows have keys, those
+            in ``rows`` with ``NO_TEXT``.
     """
 
     until: int
@@ -307,6 +388,7 @@ class WorkerBatch(NamedTuple):
     packets: int
     bytes_read: int
     is_last: bool = False
+    lines: tuple[bytes, bytes] | None = None
 
 
 class ResolvedRow(NamedTuple):

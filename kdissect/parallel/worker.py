@@ -19,13 +19,24 @@ from kdissect.exchanges.end_to_end import produce_refs
 from kdissect.exchanges.resolver import NO_REFS
 from kdissect.exchanges.topic_names import RESERVED, TopicNameResolver, topic_refs
 from kdissect.files import temporary_file_error
-from kdissect.parallel.assembling import AHEAD, Columns, LateRows, OpenRow, ParentUpdate, Stop, WorkerBatch
+from kdissect.parallel.assembling import (
+    AHEAD,
+    NO_TEXT,
+    ROW_KEY,
+    Columns,
+    LateRows,
+    OpenRow,
+    ParentUpdate,
+    Stop,
+    WorkerBatch,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import TextIO
 
     from kdissect.exchanges.learned import LearnedFacts
+    from kdissect.exchanges.offload import LineContext, LineForm, RowForm
     from kdissect.exchanges.topic_names import TopicRefs
     from kdissect.limits import Limits
     from kdissect.model import Exchange, IdleTick, Packet, PacketBlock
@@ -34,8 +45,10 @@ if TYPE_CHECKING:
     from kdissect.stats.summarizer import Summarizer
 
     Packets = PacketBlock | Packet | IdleTick
+    Form = Callable[[LineContext], LineForm | RowForm]
 
 _ROWS = 400  # per batch; a few milliseconds of work
+_TEXT_BYTES = 1 << 18  # of lines that the native core has written, per batch
 _BYTES = 1 << 19  # of frames per batch
 _DECODED = 1 << 25  # decoded bytes per batch; one with more is merged before the next one is filled
 _PLACES = 100_000  # per batch: without rows too, or the other workers would wait
@@ -48,11 +61,34 @@ class Work(Protocol):
     def observer(self) -> ConnectionFeed | None:
         """Of the connections; None: there is none."""
 
+    @property
+    def form(self) -> Form | None:
+        """How the native core can write the output of usual exchanges; None: it cannot."""
+
     def feed(self, exchange: Exchange) -> Any:
         """The exchange's output, to be sent to the parent; None: nothing."""
 
     def end(self) -> Any:
         """The result at the end, to be sent to the parent."""
+
+
+class _KnownNames:
+    """Names of topics that the parent has sent; it must see the exchanges that reveal others."""
+
+    def __init__(self, names: dict[str, str]) -> None:
+        self._names = names
+
+    def name(self, topic_id: str, completed_ns: int) -> str | None:  # noqa: ARG002
+        """The name, if the parent has sent it."""
+        return self._names.get(topic_id)
+
+    def learn(self, topic_id: str, name: str) -> None:  # noqa: ARG002  (the first name of an ID is final)
+        """Do nothing.
+
+        Raises:
+            KeyError: the ID is not known.
+        """
+        self._names[topic_id]
 
 
 class Stopped(Exception):
@@ -108,6 +144,8 @@ class Worker:
         self._until = 0
         self._ahead: deque[tuple[int, int]] = deque()
         self._names: dict[str, str] = dict(RESERVED)
+        self._keys, self._text = bytearray(), bytearray()  # of lines, see ``WorkerBatch``
+        self._writes_lines = False
         self._open: dict[int, Exchange] = {}
         self._open_on: Counter[str] = Counter()
         self._numbers = 0
@@ -120,6 +158,10 @@ class Worker:
             Stopped: the parent has sent ``Stop``.
         """
         self._dissection = dissection
+        if (form := self._work.form) is not None:
+            self._writes_lines = True
+            names = _KnownNames(self._names) if self._resolver is None else self._resolver
+            dissection.write_shard_lines(form, names, self._add_lines)
         last_waiting_ns: int | None = None
         for _, items, waiting_since_ns in dissection.steps():
             place = dissection.place
@@ -142,8 +184,14 @@ class Worker:
             while self._has_message():
                 self._receive_update()
             place, rows = self._dissection.place, len(self._rows.places)
-            if place - self._until > _PLACES or rows >= _ROWS or self._bytes >= _BYTES:
+            is_full = rows >= _ROWS or self._bytes >= _BYTES or len(self._text) >= _TEXT_BYTES
+            if is_full or place - self._until > _PLACES:
                 self._flush(place)
+
+    def _add_lines(self, lines: bytes, exchanges: int, keys: bytes) -> None:
+        self.exchanges += exchanges
+        self._text += lines
+        self._keys += keys
 
     def _add(self, place: int, item: Exchange) -> None:
         connection = item.connection_id
@@ -175,13 +223,18 @@ class Worker:
         rows.held.append(held)
         rows.decoded.append(item.decoded_bytes)
         rows.connections.append(connection)
+        if self._writes_lines:
+            self._keys += ROW_KEY.pack(place, completed_ns, packet, held, int(connection, 16), NO_TEXT)
         self._bytes += held
         self._decoded += item.decoded_bytes
 
     def _flush(self, until: int, *, is_last: bool = False) -> None:
         """Send the rows up to a place; wait until the other workers are not too far behind."""
         packets = self._dissection.counts["packets"]
-        self._send(WorkerBatch(until, self._rows, packets, self._bytes_read(), is_last))
+        lines = (bytes(self._keys), bytes(self._text)) if self._writes_lines else None
+        self._send(WorkerBatch(until, self._rows, packets, self._bytes_read(), is_last, lines))
+        self._keys.clear()
+        self._text.clear()
         self._ahead.append((until, self._decoded))
         self._rows, self._bytes, self._decoded, self._until = columns(), 0, 0, until
         while self._has_message() or self._is_far_ahead():
@@ -358,9 +411,11 @@ class Selected:
 
     Attributes:
         observer: of the connections; None: there is none.
+        form: see ``Work``.
     """
 
     observer: ConnectionFeed | None = None
+    form: Form | None = None
 
     def __init__(self, selects: Callable[[Exchange], bool]) -> None:
         self._selects = selects
@@ -388,6 +443,7 @@ class Text(Selected):
             the one row.
         per_row: whether to keep the text of each row apart, because the output may end after any row.
         end: returns the result at the end.
+        form: see ``Work``. All exchanges must be selected.
 
     Attributes:
         prefix: of the names of temporary files, see ``LargeText``.
@@ -402,8 +458,10 @@ class Text(Selected):
         *,
         per_row: bool = False,
         end: Callable[[], Any] | None = None,
+        form: Form | None = None,
     ) -> None:
         super().__init__(selects)
+        self.form = form
         self._end = end
         self._page = page
         self._feed = feed

@@ -2,9 +2,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kdissect.cli.jobs import WORTH_PACKETS, processes
+from kdissect import native
+from kdissect.cli.jobs import WORTH_PACKETS, WORTH_PACKETS_NATIVE, processes
 from kdissect.cli.run import Query
+from kdissect.net.tcp import ACK
 from tests.captures import pcap
+from tests.segments import ipv4, link, tcp
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,3 +44,25 @@ def test_large_captures_use_all_cores_by_default(tmp_path: Path, monkeypatch: py
     assert jobs(large, by_default=False, requested=2) == 2
     assert jobs(large, requested=2, allowed=False) == 1
     assert jobs(tmp_path, requested=2) == 2
+
+    assert jobs(large, is_native=True) == (3 if native.core is None else 1)
+    assert jobs(capture(tmp_path / "larger.pcap", 900), is_native=True, requested=2) == 2
+    with large.open("r+b") as file:
+        file.truncate(WORTH_PACKETS_NATIVE * 106)
+    assert jobs(large, is_native=True) == 3
+
+
+def test_one_busy_connection_uses_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1}, raising=False)
+    monkeypatch.setattr("kdissect.cli.parallel_run._SAMPLED_PACKETS", 10)
+    for connections, expected in ((1, 1), (2, 2)):
+        path = tmp_path / "small.pcap"
+        clients = [("10.0.0.1", each % connections + 1) for each in range(10)]
+        segments = [tcp(client, ("10.0.0.2", 9092), 1, 1, ACK, bytes(50)) for client in clients]
+        packets = [link(ipv4("10.0.0.1", "10.0.0.2", segment)) for segment in segments]
+        path.write_bytes(pcap(list(enumerate(packets))))
+        with path.open("r+b") as file:
+            file.truncate(WORTH_PACKETS * 200)
+        options: Any = {"files": [str(path)], "also_files": (), "no_progress": True}
+        options |= {"ports": (), "decode_as": (), "show_secrets": False, "tls_keylog": ()}
+        assert processes(Query.take(options), None) == expected

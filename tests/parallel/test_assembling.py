@@ -4,15 +4,17 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kdissect import native
 from kdissect.exchanges.end_to_end import EndToEnd, ProduceRefs
 from kdissect.exchanges.ordering import Ordering
 from kdissect.exchanges.resolver import NO_REFS, Refs
 from kdissect.exchanges.topic_names import TopicNameResolver, TopicRefs
 from kdissect.limits import Limits
-from kdissect.parallel.assembling import Assembly, LateRows, OpenRow, WorkerBatch
+from kdissect.parallel.assembling import NO_TEXT, ROW_KEY, Assembly, LateRows, OpenRow, WorkerBatch
 from kdissect.parallel.worker import columns
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 LIMITS = Limits(naming_window_ns=20, naming_rows=6, order_rows=8, produce_window_ns=15, produced_batches=8)
 IDS = ("A", "B")
+NEEDS_CORE = pytest.mark.skipif(native.core is None, reason="installed without the native core")
 
 
 @dataclass
@@ -109,8 +112,9 @@ def in_one_process(steps: list[Step]) -> list[str]:
 class Fake:
     """A worker without a process."""
 
-    def __init__(self, number: int, steps: list[Step], random: Random) -> None:
+    def __init__(self, number: int, steps: list[Step], random: Random, *, writes_lines: bool) -> None:
         self.number = number
+        self._writes_lines = writes_lines
         self.names: dict[str, str] = {}
         self.open: dict[int, Item] = {}
         self._steps = steps
@@ -126,6 +130,7 @@ class Fake:
 
     def batch(self) -> WorkerBatch:
         rows = columns()
+        keys = text = b""
         count = self._random.randrange(1, 12)
         for step in self._steps[self._next : self._next + count]:
             if step.waits[self.number] != self._waiting:
@@ -136,6 +141,14 @@ class Fake:
                     continue
                 known = all(each in self.names for each in item.refs.keys) and not self.open
                 known = known and item.produce_refs is NO_REFS
+                key = item.place, *item.order, item.held_bytes, int(item.connection_id, 16)
+                if known and self._writes_lines and self._random.random() < 0.8:
+                    item.topic_names = {each: self.names[each] for each in item.refs.keys}
+                    line = item.shown.encode() + b"\n"
+                    keys += ROW_KEY.pack(*key, len(line))
+                    text += line
+                    continue
+                keys += ROW_KEY.pack(*key, NO_TEXT)
                 rows.places.append(item.place)
                 rows.completed_ns.append(item.completed_ns)
                 rows.packets.append(item.place)
@@ -144,14 +157,15 @@ class Fake:
                 rows.connections.append(item.connection_id)
                 if known:
                     item.topic_names = {each: self.names[each] for each in item.refs.keys}
-                    rows.outputs.append((1, item.shown.encode()))
+                    rows.outputs.append((1, item.shown.encode() + b"\n"))
                 else:
                     self._numbers += 1
                     rows.open[len(rows.outputs)] = OpenRow(self._numbers, item.refs, item.produce_refs, {})
                     rows.outputs.append(None)
                     self.open[self._numbers] = item
         self._next = min(self._next + count, len(self._steps))
-        return WorkerBatch(self._steps[self._next - 1].place, rows, 0, 0, self.is_done)
+        lines = (keys, text) if self._writes_lines else None
+        return WorkerBatch(self._steps[self._next - 1].place, rows, 0, 0, self.is_done, lines)
 
     def receive(self, update: Any) -> LateRows:
         self.names |= update.names
@@ -160,16 +174,17 @@ class Fake:
             item = self.open.pop(number)
             item.produced_ns = produced_ns
             item.topic_names, item.anomalies = dict(names), list(anomalies)
-            outputs.append((number, (1, item.shown.encode())))
+            outputs.append((number, (1, item.shown.encode() + b"\n")))
         return LateRows(outputs)
 
 
+@pytest.mark.parametrize("writes_lines", [False, pytest.param(True, marks=NEEDS_CORE)])
 @given(st.integers(0, 10_000), st.integers(1, 4))
-def test_rows_of_several_workers_come_as_from_one(seed: int, workers: int) -> None:
+def test_rows_of_several_workers_come_as_from_one(writes_lines: bool, seed: int, workers: int) -> None:
     expected = in_one_process(random_steps(seed, workers))
     random = Random(seed)
     steps = random_steps(seed, workers)
-    fakes = [Fake(number, steps, random) for number in range(workers)]
+    fakes = [Fake(number, steps, random, writes_lines=writes_lines) for number in range(workers)]
     assembly = Assembly(workers, LIMITS)
     outputs: list[Any] = []
     pending: list[tuple[int, Any]] = []
@@ -183,7 +198,8 @@ def test_rows_of_several_workers_come_as_from_one(seed: int, workers: int) -> No
             fake = random.choice(left)
             outputs += assembly.batch(fake.number, fake.batch())
         pending += assembly.updates()
-    assert [text.decode() for _, text in outputs] == expected
+    assert b"".join(text for _, text in outputs).decode().splitlines() == expected
+    assert sum(count for count, _ in outputs) == len(expected)
     assert not any(fake.open for fake in fakes)
 
 

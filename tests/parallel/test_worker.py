@@ -1,15 +1,26 @@
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
 
-from kdissect import open_capture
+from kdissect import native, open_capture
 from kdissect.limits import DEFAULT
 from kdissect.net.tcp import Shard
-from kdissect.parallel.assembling import AHEAD, LateRows, ParentUpdate, ResolvedRow, Stop, WorkerBatch
-from kdissect.parallel.worker import Stopped, Worker
+from kdissect.parallel.assembling import (
+    AHEAD,
+    ROW_KEY,
+    LateRows,
+    ParentUpdate,
+    ResolvedRow,
+    Stop,
+    WorkerBatch,
+)
+from kdissect.parallel.worker import Page, Stopped, Text, Worker
 from kdissect.pipeline import Dissection, dissect
+from kdissect.text.style import Times
+from kdissect.text.table import ExchangeTable
 from samples.golden import ROOT
 
 CAPTURE = ROOT / "samples" / "kafka-4-basics.pcap"
@@ -18,6 +29,8 @@ CAPTURE = ROOT / "samples" / "kafka-4-basics.pcap"
 class Names:
     """The output of an exchange is its ID."""
 
+    observer = form = None
+
     def feed(self, exchange: Any) -> tuple[str, int]:
         return exchange.connection.id, exchange.number
 
@@ -25,7 +38,7 @@ class Names:
         """Nothing."""
 
 
-def run(shard: Shard | None, replies: list[Any] | None = None) -> list[Any]:
+def run(shard: Shard | None, replies: list[Any] | None = None, work: Any = None) -> list[Any]:
     """The messages of a worker; the parent sends what it waits for, or ``replies``."""
     sent: list[Any] = []
 
@@ -38,7 +51,7 @@ def run(shard: Shard | None, replies: list[Any] | None = None) -> list[Any]:
         return ParentUpdate(batches[-1].until, {}, [ResolvedRow(number, {}, [], None) for number in open_])
 
     with open_capture(CAPTURE) as capture:
-        worker = Worker(Names(), DEFAULT, sent.append, receive, lambda: bool(replies), lambda: 7)
+        worker = Worker(work or Names(), DEFAULT, sent.append, receive, lambda: bool(replies), lambda: 7)
         worker.run(Dissection(worker.watch(capture), shard=shard))
     return sent
 
@@ -64,6 +77,18 @@ def test_each_row_is_sent_once_and_workers_agree_on_places() -> None:
         assert max(each.until for each in sent if isinstance(each, WorkerBatch)) == max(
             each.until for each in alone if isinstance(each, WorkerBatch)
         )
+
+
+@pytest.mark.core
+@pytest.mark.skipif(native.core is None, reason="installed without the native core")
+def test_the_core_writes_lines_of_usual_exchanges() -> None:
+    page = Page(sys.stdout)
+    sink = ExchangeTable(page, Times("ud"))
+    sent = run(Shard(0, 2), work=Text(lambda _: True, page, sink.feed, form=sink.form))
+    lines = [each.lines for each in sent if isinstance(each, WorkerBatch) and each.lines is not None]
+    rows = sum(len(keys) // ROW_KEY.size for keys, _ in lines)
+    assert rows == len(outputs(run(Shard(0, 2))))
+    assert len(places_of(sent)) < rows / 2
 
 
 def places_of(sent: list[Any]) -> list[int]:
