@@ -25,6 +25,7 @@ from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self, cast
+from urllib.parse import urlsplit
 
 from kdissect.errors import UsageError
 
@@ -376,12 +377,18 @@ def _gs(fs: Any, _: str) -> Any:
 def _abfss(fs: Any, place: str) -> Any:
     account, _, domain = place.rpartition("@")[2].partition(".")
     key, token = (os.environ.get(f"AZURE_STORAGE_{name}") for name in ("KEY", "SAS_TOKEN"))
+    parts = os.environ.get("AZURE_STORAGE_CONNECTION_STRING", "").split(";")
+    connection = {name: value for name, _, value in (part.partition("=") for part in parts)}
+    key = key or connection.get("AccountKey")
+    endpoint = urlsplit(connection.get("BlobEndpoint", ""))
     return fs.AzureFileSystem(
         account,
         account_key=key,
         sas_token=None if key else token,
-        dfs_storage_authority=f".{domain}",
-        blob_storage_authority=f".{domain.replace('dfs.', 'blob.', 1)}",
+        dfs_storage_authority=endpoint.netloc or f".{domain}",
+        blob_storage_authority=endpoint.netloc or f".{domain.replace('dfs.', 'blob.', 1)}",
+        dfs_storage_scheme=endpoint.scheme or "https",
+        blob_storage_scheme=endpoint.scheme or "https",
     )
 
 

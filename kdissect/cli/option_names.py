@@ -22,9 +22,10 @@ _OUTPUT = (
     "--tables --bodies --rotate --partition-by --lines --summary --top --prometheus "
     "--prometheus-cert --prometheus-key --by --order-by --max-rows --interval "
     "--groups --lag --versions --transactions --connections --findings --list --fail --sketches "
-    "--diagram --mermaid --overwrite --report --ddl --sql --pyspark --location --start --source"
+    "--diagram --mermaid --overwrite --append --report --show-sql "
+    "--ddl --sql --pyspark --location --start --source"
 )
-_PERFORMANCE = "--jobs --limits --no-progress -l --strategy --log"
+_PERFORMANCE = "--jobs --limits --no-progress -l --strategy --engine --log"
 _OTHER = "--config --profile --debug --version --help --help-all"
 GROUPS: dict[str, frozenset[str]] = {
     "Input": frozenset(_INPUT.split()),

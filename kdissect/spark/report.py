@@ -4,30 +4,33 @@ a page shows.
 
 from __future__ import annotations
 
-import json
-from itertools import islice
+import inspect
+import uuid
+from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kdissect.errors import UsageError
 from kdissect.nearest import did_you_mean
 from kdissect.phrases import ABSENT, duration, listed, many, size
-from kdissect.spark.tables import as_json
+from kdissect.spark.jobs import keys
+from kdissect.spark.tables import PATH_NOT_FOUND, is_spark, rows, tables
+from kdissect.tables import duck
+from kdissect.tables.values import json_line
 from kdissect.text import page
 from kdissect.text.page import PageSection, View, table
 from kdissect.text.style import PLAIN, Style
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from types import ModuleType
     from typing import TextIO
-
-    from pyspark.sql import DataFrame, SparkSession
 
 ROWS = 10
 """Default number of rows per table of the page."""
 
-JobResult = tuple[str, "DataFrame"]
-"""The name of a job, and its rows."""
+JobResult = tuple[str, Any]
+"""The name of a job, and its rows: a data frame of Spark or DuckDB."""
 
 JOBS: Sequence[str] = (
     *("latency", "waits", "throughput", "errors", "lag", "rebalances", "versions", "throttle", "connections"),
@@ -61,7 +64,7 @@ _WIDE = 160
 
 
 def report(
-    session: SparkSession,
+    session: Any,
     folder: str,
     jobs: Sequence[str] = JOBS,
     window: str | None = None,
@@ -69,11 +72,11 @@ def report(
     *,
     sketches: bool = False,
 ) -> list[JobResult]:
-    """Set up jobs on the tables of an export; Spark computes their rows lazily.
+    """Set up jobs on the tables of an export; their rows are computed lazily.
 
     Args:
-        session: Spark session.
-        folder: written by ``kdissect export`` or ``kdissect spark decode``; a path or URL that Spark can
+        session: Spark session, or a connection of ``duck``.
+        folder: written by ``kdissect export`` or ``kdissect spark decode``; a path, or a URL that Spark can
             read.
         jobs: names from ``JOBS``.
         window: duration of a time window: jobs that support it have a row per window.
@@ -84,15 +87,40 @@ def report(
         UsageError: unknown job, table or column, or invalid duration.
     """
     modules = check(jobs, window, by)
-    from kdissect.spark.tables import tables
+    frames = tables(
+        session, folder, dict.fromkeys(each for module in modules.values() for each in module.TABLES)
+    )
+    return [
+        (
+            name,
+            getattr(module, name)(
+                *(frames[each] for each in module.TABLES), **_options(name, module, window, by, sketches)
+            ),
+        )
+        for name, module in modules.items()
+    ]
 
-    needed = dict.fromkeys(table for module in modules.values() for table in module.TABLES)
-    frames = tables(session, folder, needed)
-    return [(name, _run(name, module, frames, window, by, sketches)) for name, module in modules.items()]
+
+def sql(jobs: Sequence[str], window: str | None, by: Sequence[str], *, sketches: bool) -> str:
+    """The SQL of jobs, for views named like the tables.
+
+    Raises:
+        UsageError: as for ``report``.
+    """
+    statements = []
+    for name, module in check(jobs, window, by).items():
+        text = "-- not SQL: the functions of kdissect summary --groups"
+        if name != "rebalances":
+            text = (
+                getattr(module, name)(*module.TABLES, **_options(name, module, window, by, sketches)).rstrip()
+                + ";"
+            )
+        statements.append(f"-- {name}\n{text}\n")
+    return "\n".join(statements)
 
 
 def check(jobs: Sequence[str], window: str | None, by: Sequence[str]) -> dict[str, ModuleType]:
-    """Check the arguments of ``report``. Needs pyspark, but no session.
+    """Check the arguments of ``report``.
 
     Returns:
         The modules of the jobs, by name.
@@ -110,9 +138,7 @@ def check(jobs: Sequence[str], window: str | None, by: Sequence[str]) -> dict[st
             there = f"known: {', '.join(known)}" if known else "none of these jobs has any"
             raise UsageError(f'cannot group by "{column}"{did_you_mean(column, known)}; {there}')
     if window is not None:
-        from kdissect.spark.jobs.keys import length_us
-
-        length_us(window)
+        keys.length_us(window)
     return modules
 
 
@@ -141,62 +167,80 @@ def write_page(
 def write_json(write: Callable[[bytes], object], results: Iterable[JobResult]) -> None:
     """Write JSON lines: the columns of a row, and the name of its ``job``. Times are UTC, sketches base64."""
     for name, frame in results:
-        job = f'{{"job":{json.dumps(name)},'
-        for text in _json(frame):
-            write(f"{job}{text[1:]}\n".encode())
+        for row in rows(frame):
+            write(json_line({"job": name, **dict(zip(frame.columns, row, strict=True))}))
 
 
-def write_parquet(results: Iterable[JobResult], folder: str, *, overwrite: bool = False) -> None:
+def write_parquet(
+    results: Iterable[JobResult], folder: str, *, overwrite: bool = False, append: bool = False
+) -> None:
     """Write Parquet, a directory for each job.
 
     Args:
         results: returned by ``report``.
-        folder: where to write; a path or URL that Spark can write to.
+        folder: where to write; a path, or a URL that Spark can write to.
         overwrite: whether to replace existing files; otherwise Spark raises an error.
+        append: whether to add to existing files the time windows that they lack.
+
+    Raises:
+        OutputError: DuckDB cannot write the files.
     """
     for name, frame in results:
-        mode = "overwrite" if overwrite else "error"
-        frame.write.mode(mode).parquet(f"{folder.rstrip('/')}/{name}")
+        where = f"{folder.rstrip('/')}/{name}"
+        new = _without_windows_of(where, frame) if append else frame
+        if is_spark(frame):
+            new.write.mode("append" if append else "overwrite" if overwrite else "error").parquet(where)
+            continue
+        earlier = [] if append else list(Path(where).glob("*.parquet"))
+        new.write_parquet(Path(where, f"part-{uuid.uuid4()}.parquet"))
+        for path in earlier:
+            path.unlink()
+
+
+def _without_windows_of(folder: str, frame: Any) -> Any:
+    """The rows of a frame, without those of time windows that a directory has."""
+    text = "select * from new where start not in (select start from old)"
+    if not is_spark(frame):
+        files = f"{folder}/*.parquet"
+        if not any(Path(folder).glob("*.parquet")):
+            return frame
+        return keys.query(text, new=frame, old=duck.sql(frame.connection, f"from read_parquet('{files}')"))
+    from pyspark.errors import AnalysisException
+
+    try:
+        old = frame.sparkSession.read.parquet(folder)
+    except AnalysisException as error:
+        if error.getCondition() != PATH_NOT_FOUND:
+            raise
+        return frame
+    return keys.query(text, new=frame, old=old)
 
 
 def _module(name: str) -> ModuleType:
-    from importlib import import_module  # imports pyspark, which --help does not need
-
     return import_module(f"kdissect.spark.jobs.{name}")
 
 
-def _run(
-    name: str,
-    module: ModuleType,
-    frames: Mapping[str, DataFrame],
-    window: str | None,
-    by: Sequence[str],
-    sketches: bool,
-) -> DataFrame:
-    options: dict[str, Any] = {}
-    if module.BY:
-        options["by"] = [column for column in by if column in module.BY] or module.USUAL
-    if window is not None and name != "versions":
-        options["window"] = window
-    if sketches and name == "latency":
-        options["sketches"] = True
-    frame: DataFrame = getattr(module, name)(*(frames[table] for table in module.TABLES), **options)
-    return frame
+def _options(
+    name: str, module: ModuleType, window: str | None, by: Sequence[str], sketches: bool
+) -> dict[str, Any]:
+    """The arguments of a job, without those that it does not have."""
+    known = inspect.signature(getattr(module, name)).parameters
+    options = {
+        "by": [column for column in by if column in module.BY] or module.USUAL,
+        "window": window,
+        "sketches": sketches,
+    }
+    return {name: value for name, value in options.items() if name in known}
 
 
-def _json(frame: DataFrame) -> Iterator[str]:
-    """Each row as JSON."""
-    return (row[0] for row in as_json(frame).toLocalIterator())
-
-
-def _section(name: str, frame: DataFrame, limit: int, *, narrow: bool) -> PageSection:
+def _section(name: str, frame: Any, limit: int, *, narrow: bool) -> PageSection:
     kept = {"start", *_module(name).BY, *_NARROW[name]}
     shown = [(column, kind) for column, kind in frame.dtypes if not narrow or column in kept]
     first_time = next((column for column, kind in shown if kind == "timestamp"), None)
     views = [_view(column, kind, zone=" (UTC)" if column == first_time else "") for column, kind in shown]
-    rows = [json.loads(text) for text in islice(_json(frame.limit(limit + 1)), limit + 1)]
-    more = (f"first {many(limit, 'row')}; use --max-rows to show more",) if len(rows) > limit else ()
-    return table(_TITLES[name], views, rows[:limit], notes=more if rows else ("no rows",))
+    shown_rows = [dict(zip(frame.columns, row, strict=True)) for row in rows(frame, limit + 1)]
+    more = (f"first {many(limit, 'row')}; use --max-rows to show more",) if len(shown_rows) > limit else ()
+    return table(_TITLES[name], views, shown_rows[:limit], notes=more if shown_rows else ("no rows",))
 
 
 _UNITS: Mapping[str, Callable[[Any], str]] = {

@@ -1,38 +1,39 @@
-"""The directory of an export -> its tables as data frames.
+"""The directory of an export -> its tables as data frames, of Spark or of DuckDB (duck.py).
 
 Columns and types are those of this version of kdissect: nothing is inferred, and a column that an older
-export lacks is null. Only Spark accesses the directory: it may be on a file system that this machine cannot
-reach.
+export lacks is null. Only the engine accesses the directory: for Spark it may be on a file system that this
+machine cannot reach.
 """
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from kdissect.errors import UsageError
 from kdissect.nearest import did_you_mean
-from kdissect.tables import spark_schema
+from kdissect.tables import duck, spark_schema
 from kdissect.tables.manifest import FOLDER, MANIFEST
 from kdissect.tables.rows import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 
 _FORMATS = {"jsonl": "json", "parquet": "parquet"}
-_PATH_NOT_FOUND = "PATH_NOT_FOUND"
+PATH_NOT_FOUND = "PATH_NOT_FOUND"
 
 
-def tables(session: SparkSession, folder: str, names: Iterable[str] | None = None) -> dict[str, DataFrame]:
+def tables(session: Any, folder: str, names: Iterable[str] | None = None) -> dict[str, Any]:
     """The tables by name.
 
     Args:
-        session: Spark session.
+        session: Spark session, or a connection of ``duck``.
         folder: a path, or a URL that Spark can read: ``hdfs://...``, ``s3a://...``.
         names: names of the tables, in the order of the result; None: all tables in the directory, in the
             order of ``TABLES``.
@@ -50,7 +51,7 @@ def tables(session: SparkSession, folder: str, names: Iterable[str] | None = Non
     return {name: _table(session, folder, name, by_table) for name in selected}
 
 
-def views(session: SparkSession, folder: str) -> list[str]:
+def views(session: Any, folder: str) -> list[str]:
     """Create a temporary view for each table in a directory; return their names.
 
     Raises:
@@ -58,37 +59,50 @@ def views(session: SparkSession, folder: str) -> list[str]:
     """
     frames = tables(session, folder)
     for name, frame in frames.items():
-        frame.createOrReplaceTempView(name)
+        (frame.createOrReplaceTempView if is_spark(session) else frame.create_view)(name)
     return list(frames)
 
 
-def manifests(session: SparkSession, folder: str) -> dict[str, dict[str, Any]]:
+def is_spark(session: Any) -> bool:
+    """Whether it is a session or frame of Spark, and not of DuckDB."""
+    return str(type(session).__module__).startswith("pyspark.")
+
+
+def manifests(session: Any, folder: str) -> dict[str, dict[str, Any]]:
     """The manifests in a directory by table; ``complete`` in a manifest is false if rows are missing.
 
     Raises:
         UsageError: the directory has no manifests.
     """
+    no_tables = UsageError(
+        f"no tables in {folder}; create them with kdissect export CAPTURE... -o DIR or kdissect spark decode"
+    )
+    if not is_spark(session):
+        paths = Path(folder).glob(f"*/{FOLDER}/{MANIFEST}")
+        by_table = {path.parts[-3]: json.loads(path.read_text("utf-8")) for path in paths}
+        if not by_table:
+            raise no_tables
+        return by_table
     from pyspark.errors import AnalysisException
 
     try:
         read = session.read.text(f"{folder.rstrip('/')}/*/{FOLDER}/{MANIFEST}", wholetext=True)
         rows = read.select("_metadata.file_path", "value").collect()
     except AnalysisException as error:
-        if error.getCondition() != _PATH_NOT_FOUND:
+        if error.getCondition() != PATH_NOT_FOUND:
             raise
-        raise UsageError(
-            f"no tables in {folder}; create them with kdissect export CAPTURE... -o DIR or "
-            "kdissect spark decode"
-        ) from None
+        raise no_tables from None
     return {path.rsplit("/", 3)[1]: json.loads(text) for path, text in rows}
 
 
-def _table(session: SparkSession, folder: str, name: str, by_table: dict[str, dict[str, Any]]) -> DataFrame:
+def _table(session: Any, folder: str, name: str, by_table: dict[str, dict[str, Any]]) -> Any:
     if name not in by_table:
         there = ", ".join(table for table in TABLES if table in by_table)
         raise UsageError(f"no table {name} in {folder}; it has {there}")
     format_, partition_by = _FORMATS[by_table[name]["format"]], by_table[name]["partition_by"]
     columns = TABLES[name].columns if format_ == "json" else TABLES[name].binary_columns
+    if not is_spark(session):
+        return duck.table(session, Path(folder, name), columns, format_, partition_by)
     reader = session.read.schema(spark_schema.ddl(spark_schema.in_folders(columns, partition_by))).format(
         format_
     )
@@ -113,13 +127,16 @@ NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal")
 """Prefixes of the names of types that are aligned right."""
 
 
-def rows(frame: DataFrame, most: int | None = None) -> Iterator[list[Any]]:
+def rows(frame: Any, most: int | None = None) -> Iterator[list[Any]]:
     """Yield the values of each row, in the order of the columns.
 
     Args:
         frame: data frame; may have several columns of the same name.
         most: maximum number of rows, fetched at once; None: all rows, fetched partition by partition.
     """
+    if not is_spark(frame):
+        yield from frame.rows(most)
+        return
     if not frame.columns:  # the result of a statement such as CREATE VIEW
         return
     names = [str(place) for place in range(len(frame.columns))]
@@ -137,6 +154,6 @@ def as_json(frame: DataFrame) -> DataFrame:
     return frame.select(F.to_json(F.struct("*"), _JSON))
 
 
-def is_number(frame: DataFrame, place: int) -> bool:
+def is_number(frame: Any, place: int) -> bool:
     """Whether a column, given by its index, is numeric."""
-    return frame.dtypes[place][1].startswith(NUMBERS)
+    return str(frame.dtypes[place][1]).startswith(NUMBERS)

@@ -12,20 +12,23 @@ import click
 from kdissect.cli.help import command
 from kdissect.cli.options import at_least, color_option
 from kdissect.cli.spark import target_options
+from kdissect.cli.spark.target_options import DUCKDB, SPARK
 from kdissect.cli.terminal import output, style_of, warn, width
 from kdissect.errors import UsageError
 from kdissect.nearest import did_you_mean
 from kdissect.phrases import json_writer, listed
 from kdissect.spark import report as reporting
 from kdissect.spark.report import JOBS, ROWS
-from kdissect.spark.session import packages, require, session
+from kdissect.spark.session import SparkTarget
+from kdissect.tables import duck
 from kdissect.tables.manifest import FOLDER, MANIFEST
 
 if TYPE_CHECKING:
-    from kdissect.spark.session import SparkTarget
-
+    from collections.abc import Sequence
 
 ALL = "all"
+VERSIONS = "versions"
+MOST_DUCKDB_BYTES = 1_000_000_000
 
 EXAMPLES = """\b
 Examples:
@@ -33,6 +36,8 @@ Examples:
   kdissect spark report tables --report latency --by api,client
   kdissect spark report tables --report throughput --by topic --interval 1m --json
   kdissect spark report tables --report latency --interval 1h --sketches -o rollups
+  kdissect spark report tables --report latency --interval 1h -o rollups --append
+  kdissect spark report tables --report errors --show-sql
   kdissect spark report --master spark://host:7077 /share/tables --report errors
 
 \b
@@ -105,40 +110,81 @@ def _to_reports(text: str) -> tuple[str, ...]:
     "-o", "--output", "target", metavar="DIR", help="Write Parquet, all rows, one directory per report."
 )
 @click.option("--overwrite", is_flag=True, help="With -o: replace existing reports.")
+@click.option(
+    "--append", is_flag=True, help="With -o and --interval: add the intervals that existing reports lack."
+)
+@click.option("--show-sql", is_flag=True, help="Print the SQL of the reports instead of running it.")
+@click.option(
+    "--engine",
+    type=click.Choice([SPARK, DUCKDB]),
+    help="What computes the reports. [default: DuckDB for tables up to 1 GB on this machine, if it is "
+    "installed and no option needs Spark; otherwise Spark]",
+)
 @color_option
 @target_options.spark_options
 def report(folder: str, **options: Any) -> None:
     """Analyze tables: latency, throughput, errors, lag, rebalances and more.
 
     DIR was written by kdissect export or kdissect spark decode. Computes the same numbers as kdissect
-    summary, for captures too large for one machine.
+    summary, for captures too large for one machine. Prints on stderr which engine is used.
     """
     spark_target, log = target_options.take(options)
     target, as_json = options["target"], options["as_json"]
     if target is not None and as_json:
         raise click.UsageError("--json and -o are mutually exclusive")
-    replaces = options["overwrite"]
+    replaces, appends, interval = options["overwrite"], options["append"], options["interval"]
     requested = tuple(dict.fromkeys(name for each in options["reports"] for name in each)) or (ALL,)
     jobs = JOBS if ALL in requested else requested
     by = tuple(name for each in options["by"] for name in each)
+    if options["show_sql"]:
+        with output() as out:
+            macros = f"{duck.MACROS}\n" if options["engine"] == DUCKDB else ""
+            out.write(macros + reporting.sql(jobs, interval, by, sketches=options["sketches"]))
+        return
+    if appends:
+        _check_append(target, interval, jobs, replaces=replaces)
     where = address(folder, spark_target)
     existing = [job for job in jobs if target is not None and Path(target, job).exists()]
-    if existing and not replaces:
+    if existing and not replaces and not appends:
         raise click.UsageError(
             f"{target} already has the report {existing[0]}; use --overwrite to replace it"
         )
-    require(packages())  # the jobs need pyspark
-    reporting.check(jobs, options["interval"], by)
-    with output() as out, session(spark_target, log) as spark:
-        reports = reporting.report(spark, where, jobs, options["interval"], by, sketches=options["sketches"])
+    reporting.check(jobs, interval, by)
+    needs_spark = options["sketches"] or spark_target != SparkTarget() or log is not None or _is_url(target)
+    engine = options["engine"] or (SPARK if needs_spark else _usual_engine(where))
+    if engine == DUCKDB and (options["sketches"] or _is_url(target)):
+        raise click.UsageError("--sketches and -o URL need --engine spark")
+    with output() as out, target_options.engine(engine, spark_target, log) as session:
+        reports = reporting.report(session, where, jobs, interval, by, sketches=options["sketches"])
         if target is not None:
-            reporting.write_parquet(reports, address(target), overwrite=replaces)
+            reporting.write_parquet(reports, address(target), overwrite=replaces, append=appends)
             warn(f"{listed(jobs, 'report')} written to {target}")
         elif as_json:
             reporting.write_json(json_writer(out), reports)
         else:
             style = style_of(out, options["color"])
             reporting.write_page(out, reports, limit=options["max_rows"], width=width(out), style=style)
+
+
+def _check_append(target: str | None, interval: str | None, jobs: Sequence[str], *, replaces: bool) -> None:
+    if target is None or interval is None:
+        raise click.UsageError("--append needs -o and --interval")
+    if replaces:
+        raise click.UsageError("--append and --overwrite are mutually exclusive")
+    if VERSIONS in jobs:
+        raise click.UsageError(f"the report {VERSIONS} has no intervals; select others with --report")
+
+
+def _usual_engine(where: str) -> str:
+    """DuckDB if it is installed, and the tables are small and on this machine."""
+    if _is_url(where) or duck.why_not() is not None:
+        return SPARK
+    total = sum(path.stat().st_size for path in Path(where).rglob("part-*"))
+    return DUCKDB if total <= MOST_DUCKDB_BYTES else SPARK
+
+
+def _is_url(name: str | None) -> bool:
+    return name is not None and _URL.match(name) is not None
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -162,7 +208,7 @@ def address(folder: str, spark_target: SparkTarget | None = None) -> str:
         UsageError: there are no tables.
     """
     path = Path(folder)
-    if _URL.match(folder):
+    if _is_url(folder):
         return folder
     if spark_target is not None:
         manifests = [

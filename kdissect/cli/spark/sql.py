@@ -12,10 +12,11 @@ from kdissect.cli.help import command
 from kdissect.cli.options import CSV_TEXTS, at_least, color_option
 from kdissect.cli.spark import target_options
 from kdissect.cli.spark.report import address
+from kdissect.cli.spark.target_options import DUCKDB, SPARK
 from kdissect.cli.terminal import output, style_of, width
 from kdissect.phrases import absent, json_writer, many
-from kdissect.spark.session import session
-from kdissect.spark.tables import is_number, rows, views
+from kdissect.spark.tables import is_number, is_spark, rows, views
+from kdissect.tables import duck
 from kdissect.tables.lines import printable_cells
 from kdissect.tables.values import json_bytes
 from kdissect.text import page
@@ -24,8 +25,6 @@ from kdissect.text.page import PageSection, View, table
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import TextIO
-
-    from pyspark.sql import DataFrame
 
 ROWS = 1000  # on the page, without --max-rows
 
@@ -36,6 +35,7 @@ Examples:
   kdissect spark sql --json tables "select * from groups where event = 'join'" | jq .
   kdissect spark sql tables "select distinct parse_json(response):cluster_id from exchanges where api_key = 3"
   kdissect spark sql tables "show tables"
+  kdissect spark sql --engine duckdb tables "select api, count(*) from exchanges group by all"
 """
 
 
@@ -50,10 +50,23 @@ Examples:
     metavar="N",
     help=f"Maximum rows. [default: {ROWS}; with --json and --csv all]",
 )
+@click.option(
+    "--engine",
+    type=click.Choice([SPARK, DUCKDB]),
+    default=SPARK,
+    show_default=True,
+    help="Whose SQL it is; DuckDB starts sooner, and needs neither Spark nor Java.",
+)
 @color_option
 @target_options.spark_options
 def sql(
-    folder: str, statement: str, form: str | None, max_rows: int | None, color: str, **options: Any
+    folder: str,
+    statement: str,
+    form: str | None,
+    max_rows: int | None,
+    engine: str,
+    color: str,
+    **options: Any,
 ) -> None:
     """Query tables with SQL.
 
@@ -62,9 +75,9 @@ def sql(
     """
     spark_target, log = target_options.take(options)
     where = address(folder, spark_target)
-    with output() as out, session(spark_target, log) as spark:
-        views(spark, where)
-        frame = spark.sql(statement)
+    with output() as out, target_options.engine(engine, spark_target, log) as session:
+        views(session, where)
+        frame = session.sql(statement) if is_spark(session) else duck.sql(session, statement)
         if form is None:
             _page(out, frame, max_rows or ROWS, color)
         else:
@@ -87,7 +100,7 @@ def _csv(out: TextIO, names: Sequence[str], result_rows: Iterator[list[Any]]) ->
     lines.writerows(map(printable_cells, chain([names], texts)) if out.isatty() else chain([names], texts))
 
 
-def _page(out: TextIO, frame: DataFrame, max_rows: int, color: str) -> None:
+def _page(out: TextIO, frame: Any, max_rows: int, color: str) -> None:
     result_rows = list(rows(frame, max_rows + 1))
     if frame.columns:
         page.write(
@@ -95,7 +108,7 @@ def _page(out: TextIO, frame: DataFrame, max_rows: int, color: str) -> None:
         )
 
 
-def _section(frame: DataFrame, result_rows: Sequence[Sequence[Any]], max_rows: int) -> PageSection:
+def _section(frame: Any, result_rows: Sequence[Sequence[Any]], max_rows: int) -> PageSection:
     def view(index: int, name: str) -> View:
         def cell(row: Sequence[Any]) -> str:
             return absent(None if row[index] is None else _text(row[index]))

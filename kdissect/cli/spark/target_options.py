@@ -1,15 +1,24 @@
-"""Options that say where Spark runs -> ``SparkTarget``."""
+"""Options that say where Spark runs -> ``SparkTarget``, and a running engine: Spark there, or DuckDB."""
 
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from kdissect.cli.options import combine
-from kdissect.spark.session import SparkTarget
+from kdissect.cli.terminal import warn
+from kdissect.errors import UsageError
+from kdissect.spark.session import SparkTarget, session
+from kdissect.tables import duck
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SPARK, DUCKDB = "spark", "duckdb"
 
 
 def _to_setting(text: str) -> tuple[str, str]:
@@ -77,3 +86,25 @@ def take(options: dict[str, Any]) -> tuple[SparkTarget, Path | None]:
         remote = os.environ.get("SPARK_REMOTE") or None
     spark_target = SparkTarget(master, remote, dict(options.pop("conf")))
     return spark_target, log
+
+
+@contextmanager
+def engine(name: str, spark_target: SparkTarget, log: Path | None) -> Iterator[Any]:
+    """Start an engine, and print which; yield its session or connection.
+
+    Raises:
+        UsageError: DuckDB is not installed, or was chosen together with a place where Spark runs.
+        SparkError: Spark cannot be started, or a query failed.
+    """
+    if name == SPARK:
+        with session(spark_target, log) as spark:
+            warn(f"engine: Spark {spark.version}")
+            yield spark
+        return
+    if (reason := duck.why_not()) is not None:
+        raise UsageError(reason)
+    if spark_target != SparkTarget() or log is not None:
+        raise click.UsageError("--master, --remote, --conf and --log need --engine spark")
+    with duck.connection() as database:
+        warn(f"engine: DuckDB {duck.version()}")
+        yield database

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F  # noqa: N812
-
 from kdissect.spark.jobs import keys
 
 if TYPE_CHECKING:
@@ -19,7 +17,9 @@ USUAL = ("protocol", "client")
 
 _UNOPENED = "coalesce(opening in ('refused', 'unanswered'), false)"
 _CLOSED = f"not {_UNOPENED} and close_reason in ('fin', 'reset', 'reused')"
-_LASTED_MS = f"if({_CLOSED}, (unix_micros(last_time) - unix_micros(time)) div 1000, null)"
+_LASTED_MS = (
+    f"case when {_CLOSED} then cast(floor((unix_micros(last_time) - unix_micros(time)) / 1000) as bigint) end"
+)
 
 
 def connections(connections: DataFrame, *, by: Sequence[str] = USUAL, window: str | None = None) -> DataFrame:
@@ -53,19 +53,17 @@ def connections(connections: DataFrame, *, by: Sequence[str] = USUAL, window: st
         gaps bigint: number of gaps
         lost_bytes bigint: bytes that are not in the capture, including those truncated by the snaplen
     """
-    frame, names = keys.keyed(connections, by, window, BY)
-    rows = frame.groupBy(*names).agg(
-        keys.count_if(f"not {_UNOPENED}").alias("connections"),
-        keys.count_if(_UNOPENED).alias("unopened"),
-        keys.count_if(f"not {_UNOPENED} and from_start").alias("from_start"),
-        keys.count_if(_CLOSED).alias("closed"),
-        keys.count_if(f"not {_UNOPENED} and close_reason = 'reset'").alias("reset"),
-        keys.count_if(f"not {_UNOPENED} and coalesce(exchanges, 0) = 0").alias("unused"),
-        *keys.quantiles(_LASTED_MS, "ms"),
-        *(
-            keys.total(name).alias(name)
-            for name in ("exchanges", "unanswered", "no_answer", "request_bytes", "response_bytes", "gaps")
-        ),
-        keys.total("coalesce(lost_bytes, 0) + coalesce(cut_bytes, 0)").alias("lost_bytes"),
-    )
-    return keys.most_first(rows, names, by, F.col("connections"))
+    sums = ("exchanges", "unanswered", "no_answer", "request_bytes", "response_bytes", "gaps")
+    values = {
+        "connections": keys.count_if(f"not {_UNOPENED}"),
+        "unopened": keys.count_if(_UNOPENED),
+        "from_start": keys.count_if(f"not {_UNOPENED} and from_start"),
+        "closed": keys.count_if(_CLOSED),
+        "reset": keys.count_if(f"not {_UNOPENED} and close_reason = 'reset'"),
+        "unused": keys.count_if(f"not {_UNOPENED} and coalesce(exchanges, 0) = 0"),
+        **keys.quantiles(_LASTED_MS, "ms"),
+        **{name: keys.total(name) for name in sums},
+        "lost_bytes": keys.total("coalesce(lost_bytes, 0) + coalesce(cut_bytes, 0)"),
+    }
+    text = keys.aggregate("connections", by, window, BY, values, keys.most_first(by, window, "connections"))
+    return keys.query(text, connections=connections)

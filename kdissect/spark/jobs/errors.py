@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F  # noqa: N812
-
 from kdissect.spark.jobs import keys
 
 if TYPE_CHECKING:
@@ -16,9 +14,6 @@ if TYPE_CHECKING:
 TABLES = ("exchanges", "partitions")
 BY = {"error": "error", **keys.OF_EXCHANGE, "topic": "about"}
 USUAL = ("error", "api", "topic", "client")
-
-_EXCHANGE = ["connection", "number"]
-_SERIOUS = "count(distinct connection, number) filter (where not array_contains(expected_errors, error))"
 
 
 def errors(
@@ -46,31 +41,37 @@ def errors(
         last timestamp: time of the last
         example string: CONNECTION/NUMBER of the first, for ``read --exchange``
     """
-    partition_errors = partitions.where("error is not null").selectExpr(
-        *_EXCHANGE, "error", f"{keys.OF_PARTITION['topic']} as about"
-    )
-    errors_by_exchange = exchanges.withColumn("error", F.explode("errors"))
-    with_topic = errors_by_exchange.join(partition_errors.distinct(), [*_EXCHANGE, "error"], "left")
-    frame, names = keys.keyed(with_topic, by, window, BY)
-    counts = frame.groupBy(*names).agg(
-        F.count("*").alias("count"),
-        keys.count_if("array_contains(expected_errors, error)").alias("expected"),
-        F.count_distinct(*_EXCHANGE).alias("exchanges"),
-        F.expr(_SERIOUS).alias("serious"),
-        F.min("time").alias("first"),
-        F.max("time").alias("last"),
-        F.expr(f"min(struct(time_ns, connection, number, {keys.EXAMPLE} as example)).example").alias(
-            "example"
-        ),
-    )
     shared = [name for name in by if name not in ("error", "topic")]
-    all_exchanges, common = keys.keyed(exchanges, shared, window, BY)
-    totals = all_exchanges.groupBy(*common).agg(F.count("*").alias("of_exchanges"))
-    same = [counts[name].eqNullSafe(totals[name]) for name in common] or [F.expr("true")]
-    joined = counts.join(totals, same).select(
-        *(counts[name] for name in (*names, "count", "expected", "exchanges")),
-        totals["of_exchanges"],
-        F.expr("round(serious / of_exchanges, 4)").alias("share"),
-        *(counts[name] for name in ("first", "last", "example")),
+    serious = "where not array_contains(expected_errors, error)"
+    values = {
+        "count": "count(*)",
+        "expected": keys.count_if("array_contains(expected_errors, error)"),
+        "exchanges": "count(distinct (connection, number))",
+        "serious": f"count(distinct (connection, number)) filter ({serious})",
+        "first": "min(time)",
+        "last": "max(time)",
+        "example": keys.EXAMPLE,
+    }
+    counts = keys.aggregate(
+        "failed left join about using (connection, number, error)", by, window, BY, values
     )
-    return keys.most_first(joined, names, by, F.col("count"), "first", "example")
+    totals = keys.aggregate("exchanges", shared, window, BY, {"of_exchanges": "count(*)"})
+    common = [*(["start"] if window else []), *shared]
+    same = " and ".join(f"counts.{name} is not distinct from totals.{name}" for name in common)
+    names = ", ".join(f"counts.{name}" for name in [*(["start"] if window else []), *by])
+    text = f"""with failed as (select *, explode(errors) as error from exchanges),
+about as (
+select distinct connection, number, error, {keys.OF_PARTITION["topic"]} as about
+from partitions
+where error is not null
+),
+counts as (
+{counts}),
+totals as (
+{totals})
+select
+  {names}, counts.count, expected, exchanges, of_exchanges,
+  round(serious / of_exchanges, 4) as share, counts.first, counts.last, example
+from counts join totals on {same or "true"}
+{keys.most_first(by, window, "count", "first", "example", *by)}"""
+    return keys.query(text, exchanges=exchanges, partitions=partitions)

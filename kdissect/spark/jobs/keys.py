@@ -1,39 +1,43 @@
-"""``by`` and ``window`` -> the columns that a job groups by, named as in ``kdissect summary``."""
+"""``by`` and ``window`` -> the SQL of a job; columns to group by are named as in ``kdissect summary``.
+
+It uses what Spark and DuckDB have in common, and a few functions of Spark that ``duck.MACROS`` defines for
+DuckDB.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from pyspark.sql import functions as F  # noqa: N812  (the usual name)
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from kdissect.errors import UsageError
 from kdissect.nearest import did_you_mean
 from kdissect.query.filters import parse_duration
+from kdissect.tables import duck
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pyspark.sql import Column, DataFrame
+_Frame = TypeVar("_Frame")
 
 US_NS = 1000
 
 CLIENT = "coalesce(nullif(client_id, ''), client_ip)"
 """A client without client ID is shown by its address."""
-EXAMPLE = "concat(connection, '/', number)"
-"""Exchange ID, as for ``read --exchange``."""
+EXAMPLE = "min_by(connection || '/' || number, (time_ns, connection, number))"
+"""Exchange ID of the first, as for ``read --exchange``."""
 OF_CONNECTION = {
     "client": CLIENT,
-    "broker": "concat(if(broker_ip like '%:%', concat('[', broker_ip, ']'), broker_ip), ':', broker_port)",
+    "broker": "case when broker_ip like '%:%' then '[' || broker_ip || ']' else broker_ip end "
+    "|| ':' || broker_port",
     "connection": "connection",
     "capture": "capture",
-    "software": "nullif(rtrim(concat(client_software_name, ' ', coalesce(client_software_version, ''))), '')",
+    "software": "nullif(rtrim(client_software_name || ' ' || coalesce(client_software_version, '')), '')",
     "principal": "principal",
 }
 OF_EXCHANGE = {
-    "api": """coalesce(api, concat('api ', api_key),
-        if(kind = 'orphan' and correlation_id is not null, 'unknown', 'SASL token'))""",
+    "api": "coalesce(api, 'api ' || api_key, "
+    "case when kind = 'orphan' and correlation_id is not null then 'unknown' else 'SASL token' end)",
     **OF_CONNECTION,
-    "topic": "explode_outer(topics)",
+    "topic": "topic",
     "group": "group_id",
 }
 OF_PARTITION = {
@@ -46,19 +50,37 @@ OF_PARTITION = {
 }
 
 
-def keyed(
-    frame: DataFrame, by: Sequence[str], window: str | None, known: Mapping[str, str]
-) -> tuple[DataFrame, list[str]]:
-    """Add the columns to group by.
+def query(text: str, **tables: _Frame) -> _Frame:
+    """Run SQL on tables: data frames of Spark, or of DuckDB (``duck.DuckFrame``). If they are only names,
+    return the SQL.
+    """
+    first: Any = next(iter(tables.values()))
+    result: Any = text
+    if isinstance(first, duck.DuckFrame):
+        result = duck.query(text, tables)
+    elif not isinstance(first, str):
+        named = ", ".join(f"{name} as (select * from {{{name}}})" for name in tables)
+        result = first.sparkSession.sql(f"with {named} (\n{text})", **tables)
+    return cast("_Frame", result)
+
+
+def aggregate(
+    source: str,
+    by: Sequence[str],
+    window: str | None,
+    known: Mapping[str, str],
+    values: Mapping[str, str],
+    end: str = "",
+) -> str:
+    """The SQL that groups rows.
 
     Args:
-        frame: rows with a column ``time``.
+        source: a table, or what else may follow ``from``; its rows have a column ``time``.
         by: names from ``known``.
-        window: duration of a time window; None: no window.
-        known: names and their SQL expressions.
-
-    Returns:
-        The frame, and the names to group by; the first is ``start`` if there is a window.
+        window: duration of a time window, which becomes the column ``start``; None: no window.
+        known: names and their expressions.
+        values: the other columns of the result: names and their expressions.
+        end: what follows ``group by``.
 
     Raises:
         UsageError: unknown name or invalid duration.
@@ -68,29 +90,34 @@ def keyed(
             raise UsageError(
                 f'cannot group by "{name}"{did_you_mean(name, known)}; known: {", ".join(known)}'
             )
-    for name in by:
-        frame = frame.withColumn(name, F.expr(known[name]))
-    if window is None:
-        return frame, list(by)
-    return frame.withColumn("start", start("time", window)), ["start", *by]
+    keys = {} if window is None else {"start": start("time", window)}
+    columns = {**keys, **{name: known[name] for name in by}, **values}
+    listed = ",\n  ".join(text if text == name else f"{text} as {name}" for name, text in columns.items())
+    return f"select\n  {listed}\nfrom {source}\ngroup by all\n{end}"
 
 
-def most_first(
-    frame: DataFrame, names: Sequence[str], by: Sequence[str], amount: Column, *then: str
-) -> DataFrame:
+def exchanges(by: Sequence[str], where: str = "true") -> str:
+    """The table ``exchanges`` as a source, with a row for each topic if rows are grouped by topic."""
+    each = ", explode_outer(topics) as topic" if "topic" in by else ""
+    return (
+        f"(select *{each} from exchanges where {where}) as each_exchange"
+        if each or where != "true"
+        else "exchanges"
+    )
+
+
+def most_first(by: Sequence[str], window: str | None, amount: str, *then: str) -> str:
     """Order rows by time window if there is one, then the largest first, then by ``then`` or ``by``."""
-    pieces = [name for name in names if name not in by]
-    return frame.orderBy(*pieces, amount.desc(), *(then or by))
+    return f"order by {', '.join([*(['start'] if window else []), f'{amount} desc', *(then or by)])}\n"
 
 
-def start(time: str, window: str) -> Column:
+def start(time: str, window: str) -> str:
     """The start of the time window that a time belongs to.
 
     Raises:
         UsageError: the duration is invalid, or shorter than a microsecond.
     """
-    length = length_us(window)
-    return F.expr(f"timestamp_micros(unix_micros({time}) - pmod(unix_micros({time}), {length}))")
+    return f"timestamp_micros(unix_micros({time}) - pmod(unix_micros({time}), {length_us(window)}))"
 
 
 def length_us(window: str) -> int:
@@ -105,41 +132,39 @@ def length_us(window: str) -> int:
     return length
 
 
-def seconds(window: str | None) -> Column | None:
-    """The duration of a window in seconds; None if there is no window."""
-    return None if window is None else F.lit(parse_duration(window) / 1e9)
-
-
-def count_if(condition: str) -> Column:
+def count_if(condition: str) -> str:
     """The number of rows that meet a condition."""
-    return F.expr(f"count_if({condition})")
+    return f"count(*) filter (where {condition})"
 
 
-def total(expression: str) -> Column:
+def total(expression: str) -> str:
     """A sum; 0 without values."""
-    return F.expr(f"coalesce(sum({expression}), 0)")
+    return f"cast(coalesce(sum({expression}), 0) as bigint)"
 
 
-def quantiles(expression: str, unit: str) -> list[Column]:
+def quantiles(expression: str, unit: str) -> dict[str, str]:
     """Minimum, mean, quantiles and maximum of a quantity.
 
-    Quantiles are values that occur. They are exact for a few thousand values; beyond that, their rank is
-    within 0.0001 of the true one, more accurate than the sketches of ``kdissect summary`` (0.0068).
+    Quantiles are values that occur. On DuckDB they are exact; on Spark for a few thousand values, and beyond
+    that their rank is within 0.0001 of the true one: more accurate than ``kdissect summary`` (0.0068).
     """
-    ranks = F.expr(f"percentile_approx({expression}, array(0.5D, 0.95D, 0.99D), 10000)")
-    return [
-        F.expr(f"min({expression})").alias(f"min_{unit}"),
-        F.expr(f"round(avg({expression}), 1)").alias(f"mean_{unit}"),
-        *(ranks[place].alias(f"{name}_{unit}") for place, name in enumerate(("p50", "p95", "p99"))),
-        F.expr(f"max({expression})").alias(f"max_{unit}"),
-    ]
+    ranks = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+    return {
+        f"min_{unit}": f"min({expression})",
+        f"mean_{unit}": f"round(avg({expression}), 1)",
+        **{
+            f"{name}_{unit}": f"percentile_approx({expression}, {rank}, 10000)"
+            for name, rank in ranks.items()
+        },
+        f"max_{unit}": f"max({expression})",
+    }
 
 
-def sketch(expression: str) -> Column:
+def sketch(expression: str) -> str:
     """A KLL sketch of doubles in DataSketches' format; can be merged with those of ``kdissect summary``.
 
     Both have k = 400: with 99% probability, the rank of a quantile is within 0.0068 of the requested one.
     Null if there are no values: Spark cannot query an empty sketch.
     """
-    aggregate = f"kll_sketch_agg_double(cast({expression} as double), 400)"
-    return F.expr(f"if(count({expression}) = 0, null, {aggregate})")
+    each = f"kll_sketch_agg_double(cast({expression} as double), 400)"
+    return f"case when count({expression}) > 0 then {each} end"

@@ -9,32 +9,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql import Window
-from pyspark.sql import functions as F  # noqa: N812
-
 from kdissect.spark.jobs import keys
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 TABLES = ("partitions",)
 BY: Mapping[str, str] = {}
 USUAL: Sequence[str] = ()
 
-_READER = ["kind", "name", "topic", "partition"]
-_PLACE = ["topic", "partition"]
 _ENDS = ("high_watermark", "last_stable_offset", "log_start_offset")
-_COMMITS = "api in ('OffsetCommit', 'TxnOffsetCommit', 'OffsetFetch')"
+_SAMPLES = "1s"
+"""Of so much time, lags of groups are computed for the largest and the last high watermark: all of them, for
+each of the hundreds of groups that may read a busy partition, would be too many rows.
+"""
 
 
 def lag(partitions: DataFrame, *, window: str | None = None) -> DataFrame:
     """The lag of clients and groups; the largest first.
 
-    Lags and offsets are those of ``kdissect summary --lag``, to the microsecond, with two differences. The
-    summary compares samples of a group's commits and of the high watermark, at most 64 of each: its
-    ``lag_first``, ``lag_worst`` and ``worst`` of groups are close to these, which use all. And for a client
+    Lags and offsets are those of ``kdissect summary --lag``, to the microsecond, with two differences. For a
+    group, ``lag_first``, ``lag_worst`` and ``worst`` come from samples: the summary has at most 64 of its
+    commits and of the high watermark; this has all of its commits, and of high watermarks the last one
+    before each commit, and the largest and the last one of each second. And for a client
     it also counts responses that leave a partition of the fetch session out: here ``last``, ``count`` and
     ``seconds`` cover only responses that contain the partition.
 
@@ -63,151 +62,144 @@ def lag(partitions: DataFrame, *, window: str | None = None) -> DataFrame:
         last timestamp: time of the last fetch or commit
         count bigint: responses to Fetch with a known lag; of a group, commits and responses to OffsetFetch
     """
-    answered = partitions.withColumns(
-        {
-            "topic": F.expr(keys.OF_PARTITION["topic"]),
-            "answered": F.expr("timestamp_micros(unix_micros(time) + coalesce(latency_us, 0))"),
-        }
+    start = "cast(null as timestamp)" if window is None else keys.start("time", window)
+    last_known = ",\n    ".join(
+        f"last_value({text}) ignore nulls over so_far as {name}"
+        for name, text in {
+            "position": "coalesce(last_offset + 1, fetch_offset)",
+            **{name: f"case when {name} >= 0 then {name} end" for name in _ENDS},
+        }.items()
     )
-    positions = _positions(answered)
-    ends = _ends(answered, positions)
-    series = _clients(positions).unionByName(_groups(answered, ends))
-    pieces = [] if window is None else ["start"]
-    if window is not None:
-        series = series.withColumn("start", keys.start("time", window))
-        ends = ends.withColumn("start", keys.start("time", window))
-    readers = series.groupBy(*pieces, *_READER).agg(
-        *(_latest(name) for name in ("position", "committed_offset", "lag")),
-        _latest("lag", "min", "lag_first"),
-        F.max("lag").alias("lag_worst"),
-        F.expr("max(struct(lag, -unix_micros(time) as before)).before").alias("before"),
-        _latest("seconds"),
-        F.max("seconds").alias("seconds_worst"),
-        F.expr("min(if(counts > 0, time, null))").alias("first"),
-        F.expr("max(if(counts > 0, time, null))").alias("last"),
-        F.sum("counts").alias("count"),
-    )
-    known = ends.groupBy(*pieces, *_PLACE).agg(*(_latest(name) for name in _ENDS))
-    worst = F.expr("if(lag_worst is null, null, timestamp_micros(-before))").alias("worst")
-    rows = readers.join(known, [*pieces, *_PLACE], "left").select(
-        *(*pieces, *_READER, "position", "committed_offset", *_ENDS, "lag", "lag_first", "lag_worst"),
-        worst,
-        *("seconds", "seconds_worst", "first", "last", "count"),
-    )
-    order = (F.expr(f"-coalesce({name}, 0)") for name in ("lag", "lag_worst"))
-    return rows.orderBy(*pieces, *order, *_READER)
+    ends = ", ".join(_ENDS)
+    text = f"""with answered as (
+  select connection, number, api, group_id, replica_id, error_code, {keys.CLIENT} as client,
+    {keys.OF_PARTITION["topic"]} as topic, partition, max_timestamp,
+    timestamp_micros(unix_micros(time) + coalesce(latency_us, 0)) as time,
+    fetch_offset, last_offset, {ends},
+    base_offset, records, asked_timestamp_ms, coalesce(committed_offset, partitions.offset) as found_offset
+  from partitions
+),
+fetched as (
+  select time, topic, partition, client, replica_id, error_code, max_timestamp,
+    {last_known}
+  from answered
+  where api = 'Fetch'
+  window so_far as (partition by connection, topic, partition order by number)
+),
+positions as (select * from fetched where error_code = 0), -- null: not in the response
+ends as (
+  select time, topic, partition, {ends} from positions
+  union all
+  select time, topic, partition, high_watermark, null, null from (
+    select time, topic, partition,
+      case when api = 'Produce' and base_offset >= 0 then base_offset + records
+        when api = 'ListOffsets' and asked_timestamp_ms = -1 and found_offset >= 0 then found_offset
+      end as high_watermark
+    from answered
+    where error_code = 0
+  ) as others
+  where high_watermark is not null
+),
+clients as (
+  select 'client' as kind, client as name, topic, partition, time, position,
+    cast(null as bigint) as committed_offset, behind as lag,
+    case when behind = 0 then 0e0 when max_timestamp is not null
+      then round(greatest(unix_micros(time) - unix_micros(max_timestamp), 0) / 1e6, 3) end as seconds,
+    1 as counts
+  from (
+    select *, greatest(high_watermark - position, 0) as behind
+    from positions
+    where replica_id is null and high_watermark is not null and position is not null
+  ) as consumers
+),
+commits as (
+  select group_id as name, topic, partition, time, found_offset as committed_offset
+  from answered
+  where api in ('OffsetCommit', 'TxnOffsetCommit', 'OffsetFetch') and coalesce(error_code, 0) = 0
+    and group_id is not null and found_offset >= 0
+),
+samples as (
+  select topic, partition,
+    max(high_watermark) as largest, min_by(time, (-high_watermark, time)) as largest_time,
+    max(time) as last_time, max_by(high_watermark, (time, high_watermark)) as last
+  from ends
+  where high_watermark is not null
+  group by topic, partition, {keys.start("time", _SAMPLES)}, {start}
+),
+known as ( -- with the last high watermark before each commit
+  select *,
+    last_value(high_watermark) ignore nulls over so_far as last_watermark,
+    last_value(case when high_watermark is not null then time end) ignore nulls over so_far as last_time
+  from (
+    select *, cast(null as bigint) as high_watermark from commits
+    union all
+    select null, topic, partition, time, null, high_watermark from ends where high_watermark is not null
+  ) as all_events
+  window so_far as (partition by topic, partition order by time)
+),
+events as (
+  select name, topic, partition, time, max(committed_offset) as committed_offset,
+    max(high_watermark) as high_watermark, sum(counts) as counts
+  from (
+    select name, topic, partition, time, committed_offset, high_watermark, 1 as counts
+    from known where name is not null
+    union all
+    select name, topic, partition, last_time, null, last_watermark, 0 from known where name is not null
+    union all
+    select name, topic, partition, time, null, high_watermark, 0
+    from (
+      select topic, partition, largest_time as time, largest as high_watermark from samples
+      union all
+      select topic, partition, last_time, last from samples
+    ) as moves join (select distinct name, topic, partition from commits) as groups using (topic, partition)
+  ) as sampled
+  where time is not null
+  group by name, topic, partition, time
+),
+offsets as (
+  select name, topic, partition, time, counts,
+    last_value(committed_offset) ignore nulls over so_far as committed_offset,
+    last_value(high_watermark) ignore nulls over so_far as high_watermark
+  from events
+  window so_far as (partition by name, topic, partition order by time)
+),
+series as (
+  select * from clients
+  union all
+  select 'group', name, topic, partition, time, null, committed_offset,
+    case when high_watermark is not null then greatest(high_watermark - committed_offset, 0) end, null, counts
+  from offsets
+  where committed_offset is not null
+),
+readers as (
+  select {start} as start, kind, name, topic, partition,
+    {_latest("position")}, {_latest("committed_offset")}, {_latest("lag")},
+    {_latest("lag", "lag_first", "min_by")},
+    max(lag) as lag_worst, min_by(time, (-lag, time)) filter (where lag is not null) as worst,
+    {_latest("seconds")}, max(seconds) as seconds_worst,
+    min(time) filter (where counts > 0) as first, max(time) filter (where counts > 0) as last,
+    cast(sum(counts) as bigint) as count
+  from series
+  group by all
+),
+last_ends as (
+  select {start} as start, topic, partition,
+    {", ".join(map(_latest, _ENDS))}
+  from ends
+  group by all
+)
+select {"" if window is None else "readers.start, "}kind, name, readers.topic, readers.partition, position,
+  committed_offset, {ends}, lag, lag_first, lag_worst, worst, seconds, seconds_worst,
+  readers.first, readers.last, readers.count
+from readers left join last_ends
+  on readers.start is not distinct from last_ends.start
+  and readers.topic is not distinct from last_ends.topic
+  and readers.partition is not distinct from last_ends.partition
+order by readers.start, coalesce(lag, 0) desc, coalesce(lag_worst, 0) desc, kind, name, topic, partition
+"""
+    return keys.query(text, partitions=partitions)
 
 
-def _latest(name: str, which: str = "max", alias: str | None = None) -> Column:
-    """The last known value, or with ``min`` the first; of several at one time the largest or the smallest."""
-    known = f"struct(time, {name} as value)) filter (where {name} is not null)"
-    return F.expr(f"({which}({known}).value").alias(alias or name)
-
-
-def _at_least_0(number: str) -> str:
-    """Null stays null, unlike with ``greatest``."""
-    return f"if({number} < 0, 0, {number})"
-
-
-def _positions(answered: DataFrame) -> DataFrame:
-    """Position and known offsets of each reader of a connection, after each response."""
-    so_far = Window.partitionBy("connection", *_PLACE).orderBy("number")
-
-    def last_known(expression: str) -> Column:
-        return F.last(F.expr(expression), ignorenulls=True).over(so_far)
-
-    return (
-        answered.where("api = 'Fetch'")
-        .withColumns(
-            {
-                "position": last_known("coalesce(last_offset + 1, fetch_offset)"),
-                **{name: last_known(f"if({name} >= 0, {name}, null)") for name in _ENDS},
-            }
-        )
-        .where("error_code = 0")  # null: the response does not contain the partition
-        .withColumn("time", F.col("answered"))
-    )
-
-
-def _ends(answered: DataFrame, positions: DataFrame) -> DataFrame:
-    """High watermarks and other offsets of partitions, with the time of each response."""
-    produced = "if(api = 'Produce' and base_offset >= 0, base_offset + records, null)"
-    listed = "if(api = 'ListOffsets' and asked_timestamp_ms = -1 and offset >= 0, offset, null)"
-    others = answered.where("error_code = 0").select(
-        F.col("answered").alias("time"),
-        *_PLACE,
-        F.expr(f"coalesce({produced}, {listed})").alias("high_watermark"),
-        *(F.expr("cast(null as bigint)").alias(name) for name in _ENDS[1:]),
-    )
-    fetched = positions.select("time", *_PLACE, *_ENDS)
-    return fetched.unionByName(others.where("high_watermark is not null"))
-
-
-def _clients(positions: DataFrame) -> DataFrame:
-    """The lag of each consumer after each response that determines it."""
-    age = f"round({_at_least_0('unix_micros(time) - unix_micros(max_timestamp)')} / 1e6, 3)"
-    return (
-        positions.where("replica_id is null and high_watermark is not null and position is not null")
-        .withColumn("lag", F.expr(_at_least_0("high_watermark - position")))
-        .select(
-            F.lit("client").alias("kind"),
-            F.expr(keys.CLIENT).alias("name"),
-            *_PLACE,
-            "time",
-            "position",
-            F.expr("cast(null as bigint)").alias("committed_offset"),
-            "lag",
-            F.expr(f"if(lag = 0, 0D, {age})").alias("seconds"),
-            F.expr("1L").alias("counts"),
-        )
-    )
-
-
-def _groups(answered: DataFrame, ends: DataFrame) -> DataFrame:
-    """The lag of each group at each commit and each change of the high watermark."""
-    commits = (
-        answered.where(f"{_COMMITS} and coalesce(error_code, 0) = 0 and group_id is not null")
-        .select(
-            F.col("group_id").alias("name"),
-            *_PLACE,
-            F.col("answered").alias("time"),
-            F.expr("coalesce(committed_offset, offset)").alias("committed_offset"),
-            F.expr("cast(null as bigint)").alias("high_watermark"),
-            F.expr("1L").alias("counts"),
-        )
-        .where("committed_offset >= 0")
-    )
-    moved = (
-        ends.where("high_watermark is not null")
-        .select(*_PLACE, "time", "high_watermark")
-        .join(commits.select("name", *_PLACE).distinct(), _PLACE)
-        .withColumns({"committed_offset": F.expr("cast(null as bigint)"), "counts": F.expr("0L")})
-    )
-    so_far = Window.partitionBy("name", *_PLACE).orderBy("time")
-    return (
-        commits.unionByName(moved)
-        .groupBy("name", *_PLACE, "time")
-        .agg(
-            F.max("committed_offset").alias("committed_offset"),
-            F.max("high_watermark").alias("high_watermark"),
-            F.sum("counts").alias("counts"),
-        )
-        .withColumns(
-            {
-                name: F.last(name, ignorenulls=True).over(so_far)
-                for name in ("committed_offset", "high_watermark")
-            }
-        )
-        .where("committed_offset is not null")
-        .select(
-            F.lit("group").alias("kind"),
-            "name",
-            *_PLACE,
-            "time",
-            F.expr("cast(null as bigint)").alias("position"),
-            "committed_offset",
-            F.expr(_at_least_0("high_watermark - committed_offset")).alias("lag"),
-            F.expr("cast(null as double)").alias("seconds"),
-            "counts",
-        )
-    )
+def _latest(name: str, alias: str | None = None, which: str = "max_by") -> str:
+    """The last known value; of several at one time the largest. With ``min_by`` the first, the smallest."""
+    return f"{which}({name}, (time, {name})) filter (where {name} is not null) as {alias or name}"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F  # noqa: N812
-
 from kdissect.spark.jobs import keys
 
 if TYPE_CHECKING:
@@ -17,8 +15,10 @@ TABLES = ("exchanges",)
 BY = keys.OF_EXCHANGE
 USUAL = ("api",)
 
-WAITED = """service_us is null and queued_us is not null and throttled_us is not null
-        and network_us is not null and wait_us is not null"""
+WAITED = (
+    "service_us is null and queued_us is not null and throttled_us is not null "
+    "and network_us is not null and wait_us is not null"
+)
 
 
 def latency(
@@ -68,23 +68,26 @@ def latency(
         sketch binary: with ``sketches``, a KLL sketch of the service times in microseconds; null if there are
         none
     """
-    frame, names = keys.keyed(exchanges, by, window, BY)
-    rows = frame.groupBy(*names).agg(
-        F.count("*").alias("exchanges"),
-        *(keys.count_if(f"kind = '{kind}'").alias(kind) for kind in ("answered", "unanswered")),
-        keys.count_if("outcome = 'unanswered'").alias("no_answer"),
-        keys.count_if("kind = 'unacknowledged'").alias("unacknowledged"),
-        keys.count_if("kind = 'orphan'").alias("orphans"),
-        keys.total("request_bytes").alias("request_bytes"),
-        keys.total("response_bytes").alias("response_bytes"),
-        F.count("service_us").alias("measured"),
-        *keys.quantiles("service_us", "us"),
-        keys.count_if(WAITED).alias("waits"),
-        keys.count_if("long_poll").alias("long_polls"),
-        keys.count_if(f"kind = 'answered' and service_us is null and not ({WAITED})").alias("undetermined"),
-        keys.count_if("size(array_except(errors, expected_errors)) > 0").alias("errors"),
-        F.min("time").alias("first"),
-        F.max("time").alias("last"),
-        *([keys.sketch("service_us").alias("sketch")] if sketches else []),
+    values = {
+        "exchanges": "count(*)",
+        "answered": keys.count_if("kind = 'answered'"),
+        "unanswered": keys.count_if("kind = 'unanswered'"),
+        "no_answer": keys.count_if("outcome = 'unanswered'"),
+        "unacknowledged": keys.count_if("kind = 'unacknowledged'"),
+        "orphans": keys.count_if("kind = 'orphan'"),
+        "request_bytes": keys.total("request_bytes"),
+        "response_bytes": keys.total("response_bytes"),
+        "measured": "count(service_us)",
+        **keys.quantiles("service_us", "us"),
+        "waits": keys.count_if(WAITED),
+        "long_polls": keys.count_if("long_poll"),
+        "undetermined": keys.count_if(f"kind = 'answered' and service_us is null and not ({WAITED})"),
+        "errors": keys.count_if("size(array_except(errors, expected_errors)) > 0"),
+        "first": "min(time)",
+        "last": "max(time)",
+        **({"sketch": keys.sketch("service_us")} if sketches else {}),
+    }
+    text = keys.aggregate(
+        keys.exchanges(by), by, window, BY, values, keys.most_first(by, window, "exchanges")
     )
-    return keys.most_first(rows, names, by, F.col("exchanges"))
+    return keys.query(text, exchanges=exchanges)

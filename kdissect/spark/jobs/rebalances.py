@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import Window
-from pyspark.sql import functions as F  # noqa: N812
-
 from kdissect.exchanges.group_events import GroupEvent
 from kdissect.limits import DEFAULT
 from kdissect.spark.jobs import keys
 from kdissect.stats.groups import timeline
+from kdissect.tables import duck
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,15 +27,15 @@ BY: Mapping[str, str] = {}
 USUAL: Sequence[str] = ()
 
 _COLUMNS = (
-    "group string, start_us bigint, end_us bigint, generation_before int, generation_after int, "
-    "members_before int, members_after int, joins bigint, protocol string, leader string, exchange string, "
-    "causes array<struct<cause:string,time_us:bigint,member_id:string,client:string,reason:string>>"
+    "group string, start timestamp, end timestamp, seconds double, cause string, "
+    "causes array<struct<cause:string,time:timestamp,member_id:string,client:string,reason:string>>, "
+    "generation_before int, generation_after int, members_before int, members_after int, "
+    "joins bigint, protocol string, leader string, exchange string"
 )
 _SAME_NAMES = (
     *("generation_before", "generation_after", "members_before", "members_after", "joins"),
     *("protocol", "leader", "exchange"),
 )
-_COMPLETED_US = "unix_micros(time) + latency_us"
 
 
 def rebalances(groups: DataFrame, exchanges: DataFrame, *, window: str | None = None) -> DataFrame:
@@ -74,85 +72,74 @@ def rebalances(groups: DataFrame, exchanges: DataFrame, *, window: str | None = 
         max_seconds double: with a window, the longest of them
         by_cause map<string,bigint>: with a window, what started them, and how often
     """
-    rows = (
-        _events(groups)
-        .groupBy("group_id")
-        .cogroup(_alive(groups, exchanges).groupBy("group_id"))
-        .applyInArrow(_rebalances_of_group, _COLUMNS)
-        .withColumns(
-            {
-                "start": F.expr("timestamp_micros(start_us)"),
-                "end": F.expr("timestamp_micros(end_us)"),
-                "seconds": F.expr("(end_us - start_us) / 1e6"),
-                "cause": F.expr("causes[0].cause"),
-            }
-        )
-    )
-    if window is not None:
-        return _counted(rows.withColumn("start", keys.start("start", window)))
-    causes = (
-        "transform(causes, c -> named_struct('cause', c.cause, 'time', timestamp_micros(c.time_us), "
-        "'member_id', c.member_id, 'client', c.client, 'reason', c.reason))"
-    )
-    return rows.select(
-        *("group", "start", "end", "seconds", "cause"),
-        F.expr(causes).alias("causes"),
-        *_SAME_NAMES,
-    ).orderBy("group", "start", "generation_after")
+    rows: DataFrame = _rebalances(groups, exchanges)
+    return keys.query(_ORDERED if window is None else _counted(window), rebalances=rows)
 
 
-def _counted(rows: DataFrame) -> DataFrame:
-    return (
-        rows.groupBy("group", "start", "cause")
-        .agg(F.count("*").alias("count"), F.sum("joins").alias("joins"), F.max("seconds").alias("seconds"))
-        .groupBy("group", "start")
-        .agg(
-            F.sum("joins").alias("joins"),
-            F.sum("count").alias("rebalances"),
-            F.max("seconds").alias("max_seconds"),
-            F.expr("map_from_entries(sort_array(collect_list(struct(cause, count))))").alias("by_cause"),
-        )
-        .orderBy("start", "group")
-    )
+_EVENTS = f"""select * from (
+select *, unix_micros(time) as time_us, unix_micros(completed) as completed_us,
+  row_number() over (partition by group_id order by time, connection, number, member_id) as place
+from groups
+where event <> 'commit' and group_id is not null and time is not null
+) as numbered
+where place <= {DEFAULT.summary_group_events}
+"""
+"""The events of each group without commits, as many as the summary keeps."""
+_ALIVE = """with signs as (
+  select group_id, connection, number, member_id,
+    case when event <> 'leave' and error is null then unix_micros(completed) end as alive_us,
+    case when event in ('join', 'sync') then member_id end as own
+  from groups
+  where member_id is not null
+  union all
+  select group_id, connection, number, null, unix_micros(time) + latency_us, null
+  from exchanges
+  where api = 'Heartbeat' and kind = 'answered' and size(errors) = 0
+)
+select group_id, coalesce(member_id, joined) as member_id, max(alive_us) as alive_us
+from (
+  select *, last_value(own) ignore nulls over
+    (partition by group_id, connection order by number) as joined
+  from signs
+) as members
+where coalesce(member_id, joined) is not null and alive_us is not null
+group by all
+"""
+"""When the broker last accepted a request of each member."""
+_ORDERED = "select * from rebalances order by 1, 2, generation_after"
 
 
-def _events(groups: DataFrame) -> DataFrame:
-    """The events of each group without commits, as many as the summary keeps."""
-    place = Window.partitionBy("group_id").orderBy("time", "connection", "number", "member_id")
-    return (
-        groups.where("event <> 'commit' and group_id is not null and time is not null")
-        .withColumn("place", F.row_number().over(place))
-        .where(F.col("place") <= DEFAULT.summary_group_events)
-        .withColumns({"time_us": F.unix_micros("time"), "completed_us": F.unix_micros("completed")})
-        .drop("date", "time", "completed", "place")
-    )
+def _counted(window: str) -> str:
+    return f"""with counts as (
+  select rebalances.group, {keys.start("rebalances.start", window)} as start, cause,
+    count(*) as number, sum(joins) as joins, max(seconds) as seconds
+  from rebalances
+  group by all
+)
+select counts.group, start, cast(sum(joins) as bigint) as joins, cast(sum(number) as bigint) as rebalances,
+  max(seconds) as max_seconds, map_from_entries(sort_array(collect_list((cause, number)))) as by_cause
+from counts
+group by all
+order by start, 1
+"""
 
 
-def _alive(groups: DataFrame, exchanges: DataFrame) -> DataFrame:
-    """When the broker last accepted a request of each member."""
-    place = ("group_id", "connection", "number")
-    group_rows = groups.where("member_id is not null").select(
-        *place,
-        "member_id",
-        F.expr("if(event <> 'leave' and error is null, unix_micros(completed), null)").alias("alive_us"),
-        F.expr("event in ('join', 'sync')").alias("is_own"),
-    )
-    heartbeats = exchanges.where("api = 'Heartbeat' and kind = 'answered' and size(errors) = 0").select(
-        *place,
-        F.expr("cast(null as string)").alias("member_id"),
-        F.expr(_COMPLETED_US).alias("alive_us"),
-        F.expr("false").alias("is_own"),
-    )
-    so_far = Window.partitionBy("group_id", "connection").orderBy("number")
-    joined = F.last(F.expr("if(is_own, member_id, null)"), ignorenulls=True).over(so_far)
-    return (
-        group_rows.unionByName(heartbeats)
-        .withColumn("joined", joined)
-        .select("group_id", F.expr("coalesce(member_id, joined)").alias("member_id"), "alive_us")
-        .where("member_id is not null and alive_us is not null")
-        .groupBy("group_id", "member_id")
-        .agg(F.max("alive_us").alias("alive_us"))
-    )
+def _rebalances(groups: Any, exchanges: Any) -> Any:
+    """A table of rebalances, in the same engine."""
+    events = keys.query(_EVENTS, groups=groups)
+    alive = keys.query(_ALIVE, groups=groups, exchanges=exchanges)
+    if isinstance(events, duck.DuckFrame):
+        import pyarrow as pa
+        from pyarrow import compute
+
+        both = events.to_arrow(), alive.to_arrow()
+        results = [_rebalances_of_group(*(each.slice(0, 0) for each in both))]  # the columns, without groups
+        for group in both[0].column("group_id").unique():
+            of_group = (each.filter(compute.equal(each["group_id"], group)) for each in both)
+            results.append(_rebalances_of_group(*of_group))
+        return duck.DuckFrame(events.connection, events.connection.from_arrow(pa.concat_tables(results)))
+    both = events.groupBy("group_id").cogroup(alive.groupBy("group_id"))
+    return both.applyInArrow(_rebalances_of_group, _COLUMNS)
 
 
 def _rebalances_of_group(events: Any, alive: Any) -> Any:
@@ -163,24 +150,26 @@ def _rebalances_of_group(events: Any, alive: Any) -> Any:
     instances = {each["member_id"]: each["group_instance_id"] for each in rows if each["group_instance_id"]}
     alive_ns = {each["member_id"]: each["alive_us"] * keys.US_NS for each in alive.to_pylist()}
     history = timeline([_event(each, instances) for each in rows], alive_ns)
-    text, number, us = pa.string(), pa.int32(), pa.int64()
-    cause = {"cause": text, "time_us": us, "member_id": text, "client": text, "reason": text}
-    simple = {
+    text, number, time = pa.string(), pa.int32(), pa.timestamp("us", "UTC")
+    cause = {"cause": text, "time": time, "member_id": text, "client": text, "reason": text}
+    types = {
         "group": text,
-        "start_us": us,
-        "end_us": us,
+        "start": time,
+        "end": time,
+        "seconds": pa.float64(),
+        "cause": text,
+        "causes": pa.list_(pa.struct(cause.items())),
         "generation_before": number,
         "generation_after": number,
         "members_before": number,
         "members_after": number,
-        "joins": us,
+        "joins": pa.int64(),
         "protocol": text,
         "leader": text,
         "exchange": text,
     }
-    schema = pa.schema([*simple.items(), ("causes", pa.list_(pa.struct(cause.items())))])
     output = [{"group": rows[0]["group_id"], **_row(each)} for each in history]
-    return pa.Table.from_pylist(output, schema)
+    return pa.Table.from_pylist(output, pa.schema(types.items()))
 
 
 def _event(row: dict[str, Any], instances: Mapping[str, str]) -> GroupEvent:
@@ -204,18 +193,26 @@ def _event(row: dict[str, Any], instances: Mapping[str, str]) -> GroupEvent:
 
 
 def _row(each: Rebalance) -> dict[str, Any]:
+    start_us, end_us = _us(each.start_ns), _us(each.end_ns)
+    causes = [
+        {
+            "cause": cause.cause,
+            "time": _us(cause.time_ns),
+            "member_id": cause.member_id,
+            "client": cause.client_id,
+            "reason": cause.reason,
+        }
+        for cause in each.causes
+    ]
     return {
-        "start_us": each.start_ns // keys.US_NS,
-        "end_us": None if each.end_ns is None else each.end_ns // keys.US_NS,
+        "start": start_us,
+        "end": end_us,
+        "seconds": None if start_us is None or end_us is None else (end_us - start_us) / 1e6,
+        "cause": causes[0]["cause"] if causes else None,
+        "causes": causes,
         **{name: getattr(each, name) for name in _SAME_NAMES},
-        "causes": [
-            {
-                "cause": cause.cause,
-                "time_us": None if cause.time_ns is None else cause.time_ns // keys.US_NS,
-                "member_id": cause.member_id,
-                "client": cause.client_id,
-                "reason": cause.reason,
-            }
-            for cause in each.causes
-        ],
     }
+
+
+def _us(time_ns: int | None) -> int | None:
+    return None if time_ns is None else time_ns // keys.US_NS

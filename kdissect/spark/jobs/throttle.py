@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F  # noqa: N812
-
 from kdissect.spark.jobs import keys
 
 if TYPE_CHECKING:
@@ -17,7 +15,7 @@ TABLES = ("exchanges",)
 BY = keys.OF_EXCHANGE
 USUAL = ("client",)
 
-_MS = "if(throttle_time_ms > 0, throttle_time_ms, null)"
+_MS = "case when throttle_time_ms > 0 then throttle_time_ms end"
 
 
 def throttle(exchanges: DataFrame, *, by: Sequence[str] = USUAL, window: str | None = None) -> DataFrame:
@@ -47,15 +45,15 @@ def throttle(exchanges: DataFrame, *, by: Sequence[str] = USUAL, window: str | N
         first timestamp: time of the first throttled exchange
         last timestamp: time of the last throttled exchange
     """
-    frame, names = keys.keyed(exchanges, by, window, BY)
-    rows = frame.groupBy(*names).agg(
-        F.count("*").alias("exchanges"),
-        F.expr(f"count({_MS})").alias("throttled"),
-        F.expr(f"round(count({_MS}) / count(*), 4)").alias("share"),
-        keys.total(_MS).alias("throttle_time_ms"),
-        *keys.quantiles(_MS, "ms"),
-        F.expr("min(time) filter (where throttle_time_ms > 0)").alias("first"),
-        F.expr("max(time) filter (where throttle_time_ms > 0)").alias("last"),
-    )
-    throttled = rows.where("throttled > 0")
-    return keys.most_first(throttled, names, by, F.col("throttle_time_ms"))
+    values = {
+        "exchanges": "count(*)",
+        "throttled": f"count({_MS})",
+        "share": f"round(count({_MS}) / count(*), 4)",
+        "throttle_time_ms": keys.total(_MS),
+        **keys.quantiles(_MS, "ms"),
+        "first": "min(time) filter (where throttle_time_ms > 0)",
+        "last": "max(time) filter (where throttle_time_ms > 0)",
+    }
+    order = keys.most_first(by, window, "throttle_time_ms")
+    text = keys.aggregate(keys.exchanges(by), by, window, BY, values, f"having count({_MS}) > 0\n{order}")
+    return keys.query(text, exchanges=exchanges)

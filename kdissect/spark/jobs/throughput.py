@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F  # noqa: N812
-
 from kdissect.spark.jobs import keys
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 TABLES = ("partitions", "exchanges")
 BY = keys.OF_PARTITION
@@ -56,45 +54,49 @@ def throughput(
         replicated_bytes bigint: batches sent to other brokers, in bytes
         errors bigint: errors of partitions in responses that are not expected
     """
-    with_records = partitions.where("bytes is not null or coalesce(error_code, 0) <> 0")
-    frame, names = keys.keyed(with_records, by, window, BY)
-    rows = frame.groupBy(*names).agg(
-        F.expr(f"count(distinct {keys.OF_PARTITION['topic']}, partition)").alias("partitions"),
-        F.expr(f"count(distinct if({_WRITES}, {keys.CLIENT}, null))").alias("producers"),
-        F.expr(f"count(distinct if({_READS}, {keys.CLIENT}, null))").alias("consumers"),
-        *_volume("produced", _PRODUCED),
-        *_volume("fetched", f"({_READS} and bytes > 0)"),
-        keys.total(f"if({_REPLICATED}, bytes, 0)").alias("replicated_bytes"),
-        keys.count_if("not error_expected").alias("errors"),
+    values = {
+        "partitions": f"count(distinct {keys.OF_PARTITION['topic']} || '/' || partition)",
+        "producers": f"count(distinct case when {_WRITES} then {keys.CLIENT} end)",
+        "consumers": f"count(distinct case when {_READS} then {keys.CLIENT} end)",
+        **_volume("produced", _PRODUCED),
+        **_volume("fetched", f"{_READS} and bytes > 0"),
+        "replicated_bytes": keys.total(f"case when {_REPLICATED} then bytes end"),
+        "errors": keys.count_if("not error_expected"),
+    }
+    source = (
+        "(select * from partitions where bytes is not null or coalesce(error_code, 0) <> 0) as with_records"
     )
-    length = keys.seconds(window)
-    if length is None:
-        span = exchanges.selectExpr("(max(time_ns) - min(time_ns)) / 1e9 as seconds")
-        rows = rows.crossJoin(F.broadcast(span))
-    else:
-        rows = rows.withColumn("seconds", length)
-    rows = rows.select(
-        *(*names, "partitions", "producers", "consumers"),
-        *_rates("produced"),
-        *_rates("fetched"),
-        *("replicated_bytes", "errors"),
+    volumes = keys.aggregate(source, by, window, BY, values)
+    names = ", ".join([*(["start"] if window else []), *by, "partitions", "producers", "consumers"])
+    seconds = (
+        f"{keys.length_us(window)} / 1e6 as seconds"
+        if window
+        else "(max(time_ns) - min(time_ns)) / 1e9 as seconds from exchanges"
     )
-    return keys.most_first(rows, names, by, F.expr("produced_bytes + fetched_bytes + replicated_bytes"))
+    text = f"""with volumes as (
+{volumes})
+select
+  {names},
+  {_rates("produced")},
+  {_rates("fetched")},
+  replicated_bytes, errors
+from volumes cross join (select {seconds}) as span
+{keys.most_first(by, window, "produced_bytes + fetched_bytes + replicated_bytes")}"""
+    return keys.query(text, partitions=partitions, exchanges=exchanges)
 
 
-def _volume(name: str, condition: str) -> list[Column]:
-    hidden = f"count_if({condition} and records is null) > 0"
-    return [
-        F.expr(f"if({hidden}, null, coalesce(sum(if({condition}, records, 0)), 0))").alias(f"{name}_records"),
-        keys.total(f"if({condition}, bytes, 0)").alias(f"{name}_bytes"),
-        keys.total(f"if({condition}, batches, 0)").alias(f"{name}_batches"),
-    ]
+def _volume(name: str, condition: str) -> dict[str, str]:
+    sums = {
+        what: keys.total(f"case when {condition} then {what} end") for what in ("records", "bytes", "batches")
+    }
+    hidden = f"{keys.count_if(f'{condition} and records is null')} > 0"
+    sums["records"] = f"case when {hidden} then null else {sums['records']} end"
+    return {f"{name}_{what}": text for what, text in sums.items()}
 
 
-def _rates(name: str) -> list[Column]:
-    counts = [F.col(f"{name}_{what}") for what in ("records", "bytes", "batches")]
+def _rates(name: str) -> str:
     rates = [
-        F.expr(f"if(seconds > 0, round({name}_{what} / seconds, 3), null)").alias(f"{name}_{what}_per_second")
+        f"case when seconds > 0 then round({name}_{what} / seconds, 3) end as {name}_{what}_per_second"
         for what in ("records", "bytes")
     ]
-    return [*counts, *rates]
+    return ",\n  ".join([f"{name}_records, {name}_bytes, {name}_batches", *rates])

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F  # noqa: N812
-
 from kdissect.kafka import apis
 from kdissect.spark.jobs import keys
 from kdissect.stats import releases
@@ -42,29 +40,37 @@ def versions(exchanges: DataFrame) -> DataFrame:
         last timestamp: time of the last
         example string: CONNECTION/NUMBER of the first, for ``read --exchange``
     """
-    requests = exchanges.where(
-        "api_key is not null and api_version is not null and request_bytes is not null"
+    values = {
+        "api_key": "api_key",
+        "version": "api_version",
+        "addresses": "sort_array(array_agg(distinct client_ip))",
+        "count": "count(*)",
+        "first": "min(time)",
+        "last": "max(time)",
+        "example": keys.EXAMPLE,
+    }
+    requests = "api_key is not null and api_version is not null and request_bytes is not null"
+    counts = keys.aggregate(
+        keys.exchanges((), requests), ("client", "software", "api"), None, keys.OF_EXCHANGE, values
     )
-    frame, names = keys.keyed(requests, ("client", "software", "api"), None, keys.OF_EXCHANGE)
-    counts = frame.groupBy(*names, "api_key", F.col("api_version").alias("version")).agg(
-        F.sort_array(F.collect_set("client_ip")).alias("addresses"),
-        F.count("*").alias("count"),
-        F.min("time").alias("first"),
-        F.max("time").alias("last"),
-        F.expr(f"min(struct(time_ns, connection, number, {keys.EXAMPLE} as example)).example").alias(
-            "example"
-        ),
+    known = ",\n  ".join(
+        f"({api.key}, {version}, {_text(api.introduced.get(version))}, "
+        f"{_text(releases.removed_in(api.key, version))})"
+        for api in apis.all_apis()
+        for version in range(api.versions.first, api.versions.last + 1)
     )
-    known = exchanges.sparkSession.createDataFrame(
-        [
-            (api.key, version, api.introduced.get(version), releases.removed_in(api.key, version))
-            for api in apis.all_apis()
-            for version in range(api.versions.first, api.versions.last + 1)
-        ],
-        "api_key smallint, version smallint, since string, removed string",
-    )
-    rows = counts.join(F.broadcast(known), ["api_key", "version"], "left").select(
-        *("client", "software", "addresses", "api", "api_key", "version", "since", "removed"),
-        *("count", "first", "last", "example"),
-    )
-    return rows.orderBy(F.isnull("removed"), "client", F.expr("coalesce(software, '')"), "api_key", "version")
+    text = f"""with counts as (
+{counts}),
+known(api_key, version, since, removed) as (values
+  {known}
+)
+select client, software, addresses, api, api_key, version, since, removed,
+  counts.count, counts.first, counts.last, example
+from counts left join known using (api_key, version)
+order by removed is null, client, coalesce(software, ''), api_key, version
+"""
+    return keys.query(text, exchanges=exchanges)
+
+
+def _text(value: str | None) -> str:
+    return "null" if value is None else f"'{value}'"

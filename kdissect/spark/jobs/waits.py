@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F  # noqa: N812
-
 from kdissect.spark.jobs import keys
 from kdissect.spark.jobs.latency import WAITED
 
@@ -18,16 +16,17 @@ TABLES = ("exchanges",)
 BY = keys.OF_EXCHANGE
 USUAL: tuple[str, ...] = ()
 
-_KINDS = {
-    "wait_kind": ("wait_kind is not null and service_us is null", f"if({WAITED}, wait_us, null)"),
-    **{f"'{part}'": (f"not {part}_us <=> 0", f"{part}_us") for part in ("queued", "throttled", "network")},
-}
-"""Kinds of waits, as SQL: the name, which exchanges may have waited, and how long they did; null: unknown."""
-
-_WAITS = ", ".join(
-    f"if({condition}, named_struct('wait', {name}, 'us', {us}), null)"
-    for name, (condition, us) in _KINDS.items()
-)
+_PARTS = ("queued", "throttled", "network")
+_SOURCE = f"""(
+select *,
+  case part when 'wait' then wait_kind else part end as wait,
+  case part when 'wait' then case when {WAITED} then wait_us end
+    {" ".join(f"when '{part}' then {part}_us" for part in _PARTS)} end as us
+from {{exchanges}} cross join (values ('wait'), {", ".join(f"('{part}')" for part in _PARTS)}) as parts(part)
+where case part when 'wait' then wait_kind is not null and service_us is null
+  {" ".join(f"when '{part}' then {part}_us is distinct from 0" for part in _PARTS)} end
+) as each_wait"""
+"""Kinds of waits: the name, which exchanges may have waited, and how long they did; null: unknown."""
 
 
 def waits(exchanges: DataFrame, *, by: Sequence[str] = USUAL, window: str | None = None) -> DataFrame:
@@ -57,17 +56,15 @@ def waits(exchanges: DataFrame, *, by: Sequence[str] = USUAL, window: str | None
         max_us bigint: longest wait, in microseconds
         undetermined bigint: answered exchanges of which it is unknown whether they waited
     """
-    answered = exchanges.where("kind = 'answered'")
-    each = answered.withColumn("_wait", F.expr(f"explode(filter(array({_WAITS}), each -> each is not null))"))
-    frame, names = keys.keyed(each, by, window, BY)
-    rows = (
-        frame.withColumns({"wait": F.expr("_wait.wait"), "_us": F.expr("_wait.us")})
-        .groupBy(*names, "wait")
-        .agg(
-            F.count("_us").alias("waits"),
-            keys.total("_us").alias("total_us"),
-            *keys.quantiles("_us", "us"),
-            keys.count_if("_us is null").alias("undetermined"),
-        )
+    source = _SOURCE.format(exchanges=keys.exchanges(by, "kind = 'answered'"))
+    values = {
+        "wait": "wait",
+        "waits": "count(us)",
+        "total_us": keys.total("us"),
+        **keys.quantiles("us", "us"),
+        "undetermined": keys.count_if("us is null"),
+    }
+    text = keys.aggregate(
+        source, by, window, BY, values, keys.most_first(by, window, "total_us", *by, "wait")
     )
-    return keys.most_first(rows, names, by, F.col("total_us"), *by, "wait")
+    return keys.query(text, exchanges=exchanges)

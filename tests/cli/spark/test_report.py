@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from pyarrow import parquet
 
 from kdissect.cli.terminal import OK, USAGE
 from tests.cli.commands import Run, run
@@ -11,8 +13,6 @@ from tests.cli.commands import Run, run
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-    from pyspark.sql import SparkSession
 
     Reporting = Callable[..., Run]
 
@@ -22,8 +22,25 @@ def report(capsys: pytest.CaptureFixture[str], tables: Path) -> Reporting:
     return lambda *options: run(capsys, "spark", "report", str(tables), *options)
 
 
-def test_tables_for_a_person(report: Reporting, spark: SparkSession) -> None:
-    done = report("--report", "latency", "--report", "versions", "--max-rows", "1")
+@pytest.fixture(params=["spark", "duckdb"])
+def report_on(report: Reporting, request: pytest.FixtureRequest) -> Reporting:
+    """On each engine; checks that it is printed, and removes that line."""
+    if request.param == "spark":
+        request.getfixturevalue("spark")
+    else:
+        pytest.importorskip("duckdb")
+
+    def run_there(*options: str) -> Run:
+        done = report("--engine", request.param, *options)
+        engine, _, others = done.err.partition("\n")
+        assert engine.lower().startswith(f"kdissect: engine: {request.param} ")
+        return done._replace(err=others)
+
+    return run_there
+
+
+def test_tables_for_a_person(report_on: Reporting) -> None:
+    done = report_on("--report", "latency", "--report", "versions", "--max-rows", "1")
     assert (done.status, done.err) == (OK, "")
     assert [line for line in done.lines if line in ("Service times", "Errors", "Versions in use")] == [
         "Service times",
@@ -32,8 +49,8 @@ def test_tables_for_a_person(report: Reporting, spark: SparkSession) -> None:
     assert "first 1 row; use --max-rows to show more" in done.lines
 
 
-def test_json(report: Reporting, spark: SparkSession) -> None:
-    done = report("--report", "latency,errors", "--by", "api", "--json")
+def test_json(report_on: Reporting) -> None:
+    done = report_on("--report", "latency,errors", "--by", "api", "--json")
     rows = [json.loads(line) for line in done.lines]
     assert [(row["job"], row["api"]) for row in rows if row["job"] == "latency"] == [
         ("latency", "Heartbeat"),
@@ -42,15 +59,51 @@ def test_json(report: Reporting, spark: SparkSession) -> None:
     assert {row["job"] for row in rows} == {"latency", "errors"}
 
 
-def test_parquet(report: Reporting, spark: SparkSession, tmp_path: Path) -> None:
+def test_parquet(report_on: Reporting, report: Reporting, tmp_path: Path) -> None:
     target = str(tmp_path / "reports")
-    done = report("--report", "latency", "--interval", "1m", "-o", target)
+    done = report_on("--report", "latency", "--interval", "1m", "-o", target)
     assert (done.status, done.out, done.err) == (OK, "", f"kdissect: report latency written to {target}\n")
-    assert spark.read.parquet(f"{target}/latency").count() == 2
+    assert parquet.read_table(f"{target}/latency").num_rows == 2
     again = report("--report", "latency", "-o", target)
     assert again.status == USAGE
     assert f"{target} already has the report latency; use --overwrite to replace it" in again.err
-    assert report("--report", "latency", "-o", target, "--overwrite").status == OK
+    assert report_on("--report", "latency", "-o", target, "--overwrite").status == OK
+    assert "start" not in parquet.read_table(f"{target}/latency").column_names
+
+
+def test_intervals_are_appended_once(report_on: Reporting, tmp_path: Path) -> None:
+    target = tmp_path / "reports"
+    options = ("--report", "latency", "--interval", "1ms", "-o", str(target), "--append")
+    assert report_on(*options).status == OK
+    (part,) = (target / "latency").glob("*.parquet")
+    every = parquet.read_table(part)
+    assert every.num_rows > 1
+    parquet.write_table(every.slice(1), part)
+    for crc in part.parent.glob(".*.crc"):
+        crc.unlink()
+    for _ in range(2):
+        assert report_on(*options).status == OK
+        appended = parquet.read_table(part.parent)
+        assert sorted(map(str, appended.to_pylist())) == sorted(map(str, every.to_pylist()))
+
+
+def test_small_tables_are_read_by_duckdb(report: Reporting, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither pyspark nor Java are needed."""
+    pytest.importorskip("duckdb")
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    done = report("--report", "all", "--interval", "1m", "--by", "topic")
+    assert done.status == OK
+    assert done.err.startswith("kdissect: engine: DuckDB ")
+
+
+def test_sql(report: Reporting) -> None:
+    done = report("--report", "throttle", "--show-sql")
+    assert (done.status, done.err) == (OK, "")
+    assert done.out.startswith("-- throttle\nselect\n  coalesce(nullif(client_id, ''), client_ip) as client,")
+    assert done.out.endswith("order by throttle_time_ms desc, client;\n")
+    macros = report("--report", "throttle", "--show-sql", "--engine", "duckdb").out
+    assert macros.startswith("create or replace macro ")
+    assert macros.endswith(done.out)
 
 
 @pytest.mark.parametrize(
@@ -59,6 +112,10 @@ def test_parquet(report: Reporting, spark: SparkSession, tmp_path: Path) -> None
         (["--report", "latencies"], 'unknown report "latencies"; did you mean "latency"?'),
         (["--report", "nix"], 'unknown report "nix"; known: latency, waits, throughput'),
         (["--json", "-o", "x"], "--json and -o are mutually exclusive"),
+        (["--append"], "--append needs -o and --interval"),
+        (["--append", "-o", "x", "--interval", "1m"], "the report versions has no intervals"),
+        (["--engine", "duckdb", "--sketches"], "--sketches and -o URL need --engine spark"),
+        (["--engine", "duckdb", "--conf", "spark.x=1"], "--master, --remote, --conf and --log need --engine"),
         (["--master", "local[2]", "--remote", "sc://h"], "--master and --remote are mutually exclusive"),
         (["--remote", "spark://h"], 'invalid Spark Connect server "spark://h": use sc://HOST:PORT'),
         (["--conf", "driver.memory=4g"], 'invalid Spark setting "driver.memory=4g": use spark.NAME=VALUE'),
@@ -81,8 +138,7 @@ def test_invalid_options(report: Reporting, options: list[str], message: str) ->
 def test_invalid_reports_fail_before_spark_starts(
     report: Reporting, monkeypatch: pytest.MonkeyPatch, options: list[str], message: str
 ) -> None:
-    pytest.importorskip("pyspark")
-    monkeypatch.delattr("kdissect.cli.spark.report.session")
-    done = report(*options)
+    monkeypatch.delattr("kdissect.cli.spark.target_options.session")
+    done = report("--engine", "spark", *options)
     assert (done.status, done.out) == (USAGE, "")
     assert message in done.err

@@ -22,7 +22,13 @@ COUNTED = "select api, count(*) n, max(latency_us) most from exchanges group by 
 
 @pytest.fixture
 def query(capsys: pytest.CaptureFixture[str], spark: object, tables: Path) -> Asking:
-    return lambda *options: run(capsys, "spark", "sql", str(tables), *options)
+    def run_there(*options: str) -> Run:
+        done = run(capsys, "spark", "sql", str(tables), *options)
+        engine, _, others = done.err.partition("\n")
+        assert engine.startswith("kdissect: engine: Spark ")
+        return done._replace(err=others)
+
+    return run_there
 
 
 def test_a_table(query: Asking) -> None:
@@ -110,4 +116,63 @@ def test_no_tables(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert done.status == USAGE
     assert done.err == (
         f"kdissect: no tables in {tmp_path}; create them with kdissect export or kdissect spark decode\n"
+    )
+
+
+@pytest.fixture
+def duckdb_query(capsys: pytest.CaptureFixture[str], tables: Path) -> Asking:
+    pytest.importorskip("duckdb")
+    return lambda *options: run(capsys, "spark", "sql", "--engine", "duckdb", str(tables), *options)
+
+
+def test_values_on_duckdb(duckdb_query: Asking) -> None:
+    done = duckdb_query(
+        "--json",
+        "select timestamptz '2026-11-21 09:05:00.123456+01:00' as time, date '2026-11-21' as day, "
+        "'abc'::blob as bytes, null as nothing, [1, null] as numbers, {a: 1, b: 'x'} as struct, "
+        "map {'k': 2} as map, 9223372036854775807 as large, 1.5 as half, 'nan'::double as nan, sum(1) as one",
+    )
+    assert json.loads(done.out) == {
+        "time": "2026-11-21T08:05:00.123456Z",
+        "day": "2026-11-21",
+        "bytes": "YWJj",
+        "nothing": None,
+        "numbers": [1, None],
+        "struct": {"a": 1, "b": "x"},
+        "map": {"k": 2},
+        "large": 9223372036854775807,
+        "half": 1.5,
+        "nan": "NaN",
+        "one": 1,
+    }
+
+
+def test_tables_on_duckdb(duckdb_query: Asking) -> None:
+    done = duckdb_query(COUNTED)
+    assert (done.status, done.err.split()[:3]) == (OK, ["kdissect:", "engine:", "DuckDB"])
+    assert [line.split() for line in done.lines][1:] == [
+        ["Heartbeat", "3", "1000"],
+        ["Metadata", "1", "1000"],
+    ]
+    first = json.loads(duckdb_query("--json", "select time, topics, response from exchanges").lines[0])
+    assert first["time"] == "2023-11-14T22:13:20.003000Z"
+    assert json.loads(first["response"])["topics"][0]["name"] == "orders"
+    assert duckdb_query("create view nothing as select 1").out == ""
+
+
+def test_mistakes_on_duckdb_are_one_line(duckdb_query: Asking) -> None:
+    done = duckdb_query("select nix from exchanges")
+    assert (done.status, done.out) == (USAGE, "")
+    assert done.err.splitlines()[1].startswith("kdissect: Binder Error: Referenced column")
+    assert done.err.count("\n") == 2
+
+
+def test_without_duckdb(
+    capsys: pytest.CaptureFixture[str], tables: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kdissect.tables.duck.find_spec", lambda name: None if name == "duckdb" else name)
+    done = run(capsys, "spark", "sql", "--engine", "duckdb", str(tables), "select 1")
+    assert (done.status, done.err) == (
+        USAGE,
+        "kdissect: duckdb not installed; pip install 'kdissect[duckdb]'\n",
     )

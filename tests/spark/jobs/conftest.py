@@ -10,13 +10,14 @@ import pytest
 from kdissect import dissect, open_capture, summarize
 from kdissect.spark.report import report
 from kdissect.stats.summarizer import PARTS
+from kdissect.tables import duck
 from kdissect.tables.values import json_document
 from samples.golden import captures, name_of
 from tests.exports import export_packets
 from tests.row_assertions import as_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -60,6 +61,15 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Exported:
 def lagging(tmp_path_factory: pytest.TempPathFactory) -> Exported:
     """A consumer that falls behind, in Parquet: so few exchanges that percentiles are exact."""
     return export_samples(tmp_path_factory.mktemp("lagging"), ["kafka-4-lag"], "parquet")
+
+
+@pytest.fixture(scope="session")
+def database() -> Iterator[Any]:
+    """DuckDB, where it is installed."""
+    if (reason := duck.why_not()) is not None:
+        pytest.skip(reason)
+    with duck.connection() as database:
+        yield database
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,79 @@
+"""Jobs have the same rows on Spark and on DuckDB, from Parquet and from JSON lines."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kdissect.spark.report import JOBS, report, sql
+from kdissect.spark.tables import rows, views
+from kdissect.tables import duck
+from tests.row_assertions import as_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.spark.jobs.conftest import Exported
+
+BY = {"latency": ["topic", "client"], "waits": ["topic"], "errors": ["topic", "broker"]}
+
+
+def on_duckdb(database: Any, exported: Exported, job: str, **options: Any) -> list[dict[str, Any]]:
+    ((_, frame),) = report(database, str(exported.folder), [job], **options)
+    return as_json(frame)
+
+
+@pytest.mark.parametrize("job", JOBS)
+@pytest.mark.parametrize("captures", ["everything", "lagging"])
+def test_rows_are_the_same(
+    captures: str, job: str, database: Any, run_job: Callable[..., Any], request: pytest.FixtureRequest
+) -> None:
+    exported = request.getfixturevalue(captures)
+    assert on_duckdb(database, exported, job) == run_job(exported, job)
+
+
+@pytest.mark.parametrize("job", [job for job in JOBS if job != "versions"])
+def test_rows_of_time_windows_are_the_same(
+    job: str, database: Any, everything: Exported, run_job: Callable[..., Any]
+) -> None:
+    options = {"window": "10s", "by": BY.get(job, [])}
+    assert on_duckdb(database, everything, job, **options) == run_job(everything, job, **options)
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_types_are_the_same(job: str, spark: Any, database: Any, lagging: Exported) -> None:
+    frames = [report(engine, str(lagging.folder), [job])[0][1] for engine in (spark, database)]
+    assert frames[0].dtypes == frames[1].dtypes
+
+
+@pytest.mark.parametrize("job", [job for job in JOBS if job != "rebalances"])
+def test_the_sql_that_is_shown_is_what_runs(job: str, database: Any, lagging: Exported) -> None:
+    views(database, str(lagging.folder))
+    text = sql([job], "1s" if job == "lag" else None, [], sketches=False)
+    ((_, frame),) = report(database, str(lagging.folder), [job], "1s" if job == "lag" else None)
+    assert list(rows(duck.sql(database, text))) == list(rows(frame))
+
+
+def test_the_sql_that_is_shown_runs_on_spark(
+    spark: Any, lagging: Exported, run_job: Callable[..., Any]
+) -> None:
+    views(spark, str(lagging.folder))
+    for job in ("errors", "throughput"):
+        text = sql([job], None, [], sketches=False).rstrip().rstrip(";")
+        assert as_json(spark.sql(text)) == run_job(lagging, job)
+
+
+def test_what_is_no_sql_is_named() -> None:
+    assert sql(["rebalances"], None, [], sketches=False) == (
+        "-- rebalances\n-- not SQL: the functions of kdissect summary --groups\n"
+    )
+
+
+def test_jobs_name_the_tables_that_their_sql_reads() -> None:
+    for job in JOBS:
+        if job != "rebalances":
+            module = import_module(f"kdissect.spark.jobs.{job}")
+            text = getattr(module, job)(*module.TABLES)
+            assert all(table in text for table in module.TABLES)

@@ -1,0 +1,107 @@
+"""Spark's standalone cluster on this machine: a master and two workers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from contextlib import ExitStack, closing, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+MOST_WAIT_S = 300
+_OTHER_MOUNT = 'mount -t tmpfs none "$0" && exec "$@"'
+
+
+class Standalone:
+    """A running cluster.
+
+    Attributes:
+        url: of its master.
+        workers: process groups of the workers, with their executors.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.workers: list[int] = []
+
+    def kill_worker(self) -> None:
+        """Kill a worker and its executors, at once."""
+        os.killpg(self.workers.pop(), signal.SIGKILL)
+
+
+@contextmanager
+def standalone(
+    folder: Path, environment: Mapping[str, str], other_mount: Path | None = None
+) -> Iterator[Standalone]:
+    """Start a cluster, and stop it afterwards.
+
+    Args:
+        folder: for logs and files of executors.
+        environment: of its processes.
+        other_mount: a directory in whose place the second worker sees an empty file system; needs root.
+    """
+    with closing(socket.create_server(("127.0.0.1", 0))) as free:
+        port = free.getsockname()[1]
+    cluster = Standalone(f"spark://127.0.0.1:{port}")
+    address = ("--host", "127.0.0.1", "--webui-port", "0")
+    with ExitStack() as stack:
+        master = _start(
+            stack, folder / "master.log", environment, "master.Master", *address, "--port", str(port)
+        )
+        _wait_for(master, folder / "master.log", "I have been elected leader")
+        for number in range(2):
+            log = folder / f"worker{number}.log"
+            size = ("--cores", "1", "--memory", "1g", "--work-dir", str(folder / f"work{number}"))
+            own = (
+                ("unshare", "--mount", "sh", "-c", _OTHER_MOUNT, str(other_mount))
+                if other_mount and number
+                else ()
+            )
+            worker = _start(
+                stack, log, environment, "worker.Worker", *address, *size, cluster.url, before=own
+            )
+            cluster.workers.append(worker.pid)
+            _wait_for(worker, log, "Successfully registered with master")
+        yield cluster
+
+
+def _start(
+    stack: ExitStack,
+    log: Path,
+    environment: Mapping[str, str],
+    name: str,
+    *arguments: str,
+    before: Sequence[str] = (),
+) -> subprocess.Popen[bytes]:
+    import pyspark
+
+    command = (str(Path(pyspark.__path__[0], "bin", "spark-class")), f"org.apache.spark.deploy.{name}")
+    process = subprocess.Popen(
+        [*before, *command, *arguments],
+        env={**environment, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m"},
+        stdout=stack.enter_context(log.open("wb")),
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    stack.callback(_stop, process)
+    return process
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _wait_for(process: subprocess.Popen[bytes], log: Path, text: str) -> None:
+    deadline = time.monotonic() + MOST_WAIT_S
+    while text not in log.read_text(errors="replace"):
+        assert process.poll() is None, log.read_text(errors="replace")
+        assert time.monotonic() < deadline, log.read_text(errors="replace")
+        time.sleep(0.2)
