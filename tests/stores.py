@@ -1,8 +1,13 @@
-"""An S3 server in this process, and a proxy before it whose connections break."""
+"""An S3 server in this process, a proxy before it whose connections break, and servers of other stores."""
 
 from __future__ import annotations
 
 import logging
+import os
+import shutil
+import socket
+import subprocess
+import time
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -16,6 +21,25 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+AZURITE_ACCOUNT = "devstoreaccount1"
+AZURITE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+"""The public key of all Azurites."""
+MINI_HDFS = """
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.hdfs.MiniDFSCluster;
+
+public class Mini {
+    public static void main(String[] arguments) throws Exception {
+        Configuration settings = new Configuration();
+        settings.set("dfs.permissions.enabled", "false");
+        settings.set("hdfs.minidfs.basedir", arguments[0]);
+        new MiniDFSCluster.Builder(settings)
+            .numDataNodes(1).nameNodePort(Integer.parseInt(arguments[1])).build().waitActive();
+        System.out.println("READY");
+        Thread.currentThread().join();
+    }
+}
+"""
 SECRET = "a-secret-that-nobody-may-see"
 BUCKET = "captures"
 
@@ -154,3 +178,65 @@ def proxy(endpoint: str, troubles: Troubles) -> Iterator[str]:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+@contextmanager
+def azurite(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    """Azurite with a container: its URL, and the variables with which it is reached. From ``AZURITE``, or the
+    PATH: ``npm install azurite``.
+    """
+    program = os.environ.get("AZURITE") or shutil.which("azurite-blob")
+    if program is None:
+        pytest.skip("needs azurite-blob: npm install azurite, and its path in AZURITE")
+    port = _free_port()
+    command = [program, "--silent", "--inMemoryPersistence", "--disableTelemetry", "--skipApiVersionCheck"]
+    with _running([*command, "--blobPort", str(port)], folder / "azurite.log", "successfully listens"):
+        host = f"127.0.0.1:{port}"
+        fs = pytest.importorskip("pyarrow.fs")
+        authorities = {f"{name}_storage_authority": host for name in ("blob", "dfs")}
+        schemes = {f"{name}_storage_scheme": "http" for name in ("blob", "dfs")}
+        client = fs.AzureFileSystem(AZURITE_ACCOUNT, account_key=AZURITE_KEY, **authorities, **schemes)
+        client.create_dir("captures")
+        endpoint = f"AccountKey={AZURITE_KEY};BlobEndpoint=http://{host}/{AZURITE_ACCOUNT};"
+        yield (
+            f"abfss://captures@{AZURITE_ACCOUNT}.dfs.core.windows.net",
+            {"AZURE_STORAGE_CONNECTION_STRING": endpoint},
+        )
+
+
+@contextmanager
+def mini_hdfs(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    """A name node and a data node of Hadoop: their URL. ``HADOOP_MINICLUSTER`` has the directory of the jars
+    of ``org.apache.hadoop:hadoop-client-minicluster`` from Maven; needs a JDK.
+    """
+    pytest.importorskip("hdfs_native")
+    jars = os.environ.get("HADOOP_MINICLUSTER")
+    if jars is None or shutil.which("javac") is None:
+        pytest.skip("needs a JDK, and jars of hadoop-client-minicluster in HADOOP_MINICLUSTER")
+    port = _free_port()
+    source = folder / "Mini.java"
+    source.write_text(MINI_HDFS)
+    command = ["java", "-cp", f"{jars}/*", str(source), str(folder / "hdfs"), str(port)]
+    with _running(command, folder / "hdfs.log", "READY"):
+        yield f"hdfs://127.0.0.1:{port}", {"HADOOP_USER_NAME": "kafka"}
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+@contextmanager
+def _running(command: list[str], log: Path, ready: str) -> Iterator[None]:
+    with log.open("wb") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=out, cwd=log.parent)
+    try:
+        deadline = time.monotonic() + 120
+        while ready not in log.read_text(errors="replace"):
+            assert process.poll() is None, log.read_text(errors="replace")
+            assert time.monotonic() < deadline, log.read_text(errors="replace")
+            time.sleep(0.2)
+        yield
+    finally:
+        process.kill()
+        process.wait()

@@ -6,6 +6,8 @@ import gzip
 import io
 import json
 import os
+import re
+import shlex
 import sys
 from collections import Counter
 from random import Random
@@ -26,7 +28,17 @@ from samples.golden import ROOT
 from tests.cli.commands import capture_bytes, run, spawn, talk
 from tests.cli.test_tls import pcapng_with_secrets
 from tests.rings import packets_of, pieces
-from tests.stores import BUCKET, SECRET, Bucket, Troubles, environment, proxy, s3_server
+from tests.stores import (
+    BUCKET,
+    SECRET,
+    Bucket,
+    Troubles,
+    azurite,
+    environment,
+    mini_hdfs,
+    proxy,
+    s3_server,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -486,3 +498,59 @@ def test_a_worker_writes_to_a_store(bucket: Bucket, tmp_path: Path) -> None:
 
 def rows_in(report: str) -> str:
     return report.rpartition("rows: ")[2]
+
+
+# --- what the page shows
+
+
+def test_the_commands_of_the_page(
+    bucket: Bucket, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for day in ("21", "22"):
+        bucket.put(f"captures/2026-11-{day}/kafka.pcap.gz", gzip.compress(SAMPLE.read_bytes()))
+    bucket.put("captures/kafka.pcap.zst", zstandard.compress(SAMPLE.read_bytes()))
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs" / "stores.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    commands = [shlex.split(line) for line in block.splitlines()]
+    assert len(commands) == 4
+    for program, *arguments in commands:
+        assert program == "kdissect"
+        done = run(capsys, *(each.replace("s3://bucket", bucket.url) for each in arguments))
+        assert done.status == OK, done.err
+    assert (tmp_path / "tables" / "exchanges" / "_kdissect" / "manifest.json").exists()
+    assert f"{bucket.url}/tables/exchanges/_kdissect/manifest.json" in stores.listing(f"{bucket.url}/tables")
+
+
+# --- other stores
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("start", [azurite, mini_hdfs])
+def test_another_store(
+    start: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with start(tmp_path) as (url, variables):
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        for name, path in SAMPLES.items():
+            with path.open("rb") as file:
+                stores.StorePath(f"{url}/captures/{name}").send(file)
+        shown = run(capsys, "read", f"{url}/captures/{SAMPLE.name}")
+        assert shown == run(capsys, "read", str(SAMPLE))
+        assert "184 exchanges" in run(capsys, "check", f"{url}/captures/{{kafka-4-quota,x}}.pcap.gz").out
+        folders = (
+            (f"{url}/captures", f"{url}/tables"),
+            (*map(str, SAMPLES.values()), str(tmp_path / "tables")),
+        )
+        ends = []
+        for *names, folder in folders:
+            done = run(capsys, "export", "--format", "jsonl", *names, "-o", folder)
+            assert done.status == OK, done.err
+            ends.append(rows_in(done.err))
+        assert ends[0] == ends[1]
+        manifest = stores.StorePath(f"{url}/tables/exchanges/_kdissect/manifest.json")
+        assert json.loads(manifest.read_text())["complete"]
+        missing = run(capsys, "read", f"{url}/captures/none.pcap")
+        assert missing.err == f"kdissect: {url}/captures/none.pcap: no such file or directory\n"
+    stores._client.cache_clear()
