@@ -205,6 +205,27 @@ def azurite(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 @contextmanager
+def gcs_emulator(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    """An emulator of Google Cloud Storage with a bucket: its URL, and the variable with which it is reached.
+    From ``GCS_EMULATOR``, or the PATH: ``pip install gcp-storage-emulator``.
+    """
+    program = os.environ.get("GCS_EMULATOR") or shutil.which("gcp-storage-emulator")
+    if program is None:
+        pytest.skip("needs gcp-storage-emulator: pip install it, and its path in GCS_EMULATOR")
+    host, port = "127.0.0.1", str(_free_port())
+    command = [
+        program,
+        "start",
+        f"--host={host}",
+        f"--port={port}",
+        "--in-memory",
+        "--default-bucket=captures",
+    ]
+    with _running(command, folder / "gcs.log", "All services started"):
+        yield "gs://captures", {"STORAGE_EMULATOR_HOST": f"http://{host}:{port}"}
+
+
+@contextmanager
 def mini_hdfs(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
     """A name node and a data node of Hadoop: their URL. ``HADOOP_MINICLUSTER`` has the directory of the jars
     of ``org.apache.hadoop:hadoop-client-minicluster`` from Maven; needs a JDK.

@@ -371,7 +371,13 @@ def _s3(fs: Any, bucket: str) -> Any:
 
 
 def _gs(fs: Any, _: str) -> Any:
-    return fs.GcsFileSystem(retry_time_limit=timedelta(seconds=_REQUEST_S))
+    retries = timedelta(seconds=_REQUEST_S)
+    emulator = urlsplit(os.environ.get("STORAGE_EMULATOR_HOST", ""))
+    if not emulator.netloc:
+        return fs.GcsFileSystem(retry_time_limit=retries)
+    return fs.GcsFileSystem(
+        anonymous=True, scheme=emulator.scheme, endpoint_override=emulator.netloc, retry_time_limit=retries
+    )
 
 
 def _abfss(fs: Any, place: str) -> Any:

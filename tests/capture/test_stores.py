@@ -35,6 +35,7 @@ from tests.stores import (
     Troubles,
     azurite,
     environment,
+    gcs_emulator,
     mini_hdfs,
     proxy,
     s3_server,
@@ -526,7 +527,7 @@ def test_the_commands_of_the_page(
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("start", [azurite, mini_hdfs])
+@pytest.mark.parametrize("start", [azurite, gcs_emulator, mini_hdfs])
 def test_another_store(
     start: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
