@@ -144,7 +144,7 @@ class LineFacts(NamedTuple):
     shared: Callable[[ConnectionInfo, Identity], list[Any]]
     api: Callable[[int, int], tuple[Any, bytes, list[Any]] | None]
     error: Callable[[int], str]
-    topic_name: Callable[[str], str | None]
+    topic_name: Callable[[str, int], str | None]
     learn_name: Callable[[str, str], None]
     around: Callable[[int], tuple[str, str]]
     budget: int
