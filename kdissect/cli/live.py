@@ -39,7 +39,7 @@ from kdissect.cli.options import (
     to_key_log,
     to_local,
 )
-from kdissect.cli.output_options import ExchangeOutput, LineSink, output_options
+from kdissect.cli.output_options import ExchangeOutput, ExchangeSink, LineSink, output_options
 from kdissect.cli.run import Query
 from kdissect.cli.terminal import style_of, warn, width
 from kdissect.phrases import many
@@ -49,7 +49,7 @@ from kdissect.tables import manifest
 from kdissect.tables.export import Export, ExportJob, tables_of
 from kdissect.tables.rows import RECORDS
 from kdissect.tables.table_files import locked
-from kdissect.text.table import ExchangeTally
+from kdissect.text.table import ExchangeTable, ExchangeTally
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -372,8 +372,11 @@ def live(count: int | None, lists: bool, summary: bool | None, **options: Any) -
             feeds.append(sink.feed)
             stack.callback(sink.close)
             is_plain = query.shows_all and count is None and log is None
-            if is_plain and isinstance(sink, LineSink) and sink.are_plain:
-                run.write_lines(_usual(sink), partial(_show_lines, sink, run.out, tally))
+            lines = (
+                ExchangeTable(StringIO(), times) if output.quiet else sink
+            )  # with -q they are only counted
+            if is_plain and isinstance(lines, LineSink) and lines.are_plain:
+                run.write_lines(_usual(lines), partial(_take_lines, sink, run.out, tally))
         if live_summary is not None:
             feeds.append(live_summary.feed)
         if export is None and log is not None:
@@ -410,10 +413,13 @@ def _usual(sink: LineSink) -> Callable[[LineContext], LineForm | RowForm]:
     return form
 
 
-def _show_lines(sink: LineSink, out: TextIO, tally: ExchangeTally, lines: bytes, number: int) -> None:
-    sink.add(lines)
-    out.flush()
+def _take_lines(sink: ExchangeSink, out: TextIO, tally: ExchangeTally, lines: bytes, number: int) -> None:
     tally.add_answered(number)
+    if isinstance(sink, LineSink):
+        sink.add(lines)
+        out.flush()
+    elif isinstance(sink, ExchangeTally):
+        sink.add_answered(number)
 
 
 def _log(

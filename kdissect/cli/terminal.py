@@ -113,9 +113,7 @@ def output() -> Iterator[TextIO]:
     out = sys.stdout
     if out is None:
         raise click.ClickException("cannot write: stdout is closed")
-    if isinstance(
-        getattr(out, "buffer", None), RawIOBase
-    ):  # python -u: a signal may cut writes short
+    if isinstance(getattr(out, "buffer", None), RawIOBase):  # python -u: a signal may cut writes short
         out = open(out.fileno(), "w", encoding=out.encoding, closefd=False)  # noqa: SIM115
     if hasattr(out, "reconfigure"):
         out.reconfigure(errors="backslashreplace")
