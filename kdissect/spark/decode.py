@@ -66,7 +66,6 @@ if TYPE_CHECKING:
     from kdissect.spark.shuffle import RangeStats
 
 AUTO, SINGLE, SHARDS, SHUFFLE = "auto", "single", "shards", "shuffle"
-STRATEGIES = (AUTO, SINGLE, SHARDS, SHUFFLE)
 SINGLE_BYTES = 256 * MIB
 """Up to this size one task finishes sooner than several can be started."""
 SHUFFLE_TASKS = 16
