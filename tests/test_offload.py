@@ -20,6 +20,7 @@ from kdissect.exchanges import offload
 from kdissect.limits import DEFAULT, Limits
 from kdissect.model import ConnectionInfo, Exchange, PacketBlock
 from kdissect.net.analysis import TcpAnalysis
+from kdissect.net.connection import Connections
 from kdissect.net.tcp import Shard
 from kdissect.options import Options
 from kdissect.pipeline import Dissection
@@ -29,7 +30,7 @@ from tests.captures import MICROSECONDS, MODIFIED, NANOSECONDS, pcap, pcapng
 from tests.disguises import other_family
 from tests.frames import request, response
 from tests.lifetimes import lifetimes
-from tests.segments import Talk
+from tests.segments import FIN, Talk
 from tests.tls.sessions import TlsSettings
 from tests.tls.test_decryption import kafka
 
@@ -38,8 +39,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kdissect.exchanges.kafka_connection import KafkaConnection
-    from kdissect.model import Closed
-    from kdissect.net.connection import Connection
+    from kdissect.model import Closed, Segment
+    from kdissect.net.connection import Connection, Event
     from kdissect.pipeline import Step
 
 pytestmark = [
@@ -365,6 +366,32 @@ def test_recalled_around_the_first_response(
     talk.broker_sends(last).finish()
     packets = [(each.time_ns, each.data) for each in talk.packets]
     assert compare(blocks_of(pcap(packets), tmp_path)) == is_answered
+
+
+@pytest.mark.parametrize("acks", [0, 1])
+def test_lent_connections_end_in_the_core(
+    acks: int, compare: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also while requests are outstanding, and after those that get no response."""
+    talk = Talk()
+    for number in range(40):
+        talk.client_sends(request(3, 9, correlation_id=number))
+        talk.broker_sends(response(3, 9, correlation_id=number)).waits(1)
+    for number in (40, 41):
+        talk.client_sends(request(0, 8, {"acks": acks}, correlation_id=number))
+    blocks = blocks_of(pcap([(each.time_ns, each.data) for each in talk.finish().packets]), tmp_path)
+    fed: list[Segment] = []
+    plain = Connections._feed
+
+    def feed(connections: Connections, segment: Segment) -> list[Event]:
+        if native.core is not None:
+            fed.append(segment)
+        return plain(connections, segment)
+
+    monkeypatch.setattr(Connections, "_feed", feed)
+    assert compare(blocks) > 3
+    assert fed
+    assert not any(segment.flags & FIN for segment in fed)
 
 
 def test_lines_of_lifetimes(
