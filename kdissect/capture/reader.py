@@ -1,6 +1,6 @@
 """Files, pipes and streams in any capture format -> packets in order of time.
 
-Memory, for each open file: a block of up to 512 KiB, a packet that crosses its end, a decompressor; for each
+Memory, for each open file: a block of up to 256 KiB, a packet that crosses its end, a decompressor; for each
 file in a store what is read ahead, too.
 """
 

@@ -1,6 +1,6 @@
 """A file or its URL, a pipe, stdin or an open binary stream -> blocks of bytes, each as soon as it is there.
 
-Memory: one block, 512 KiB of a file or 64 KiB of a pipe. Reading in blocks takes as long per packet as a
+Memory: one block, 256 KiB of a file or 64 KiB of a pipe. Reading in blocks takes as long per packet as a
 memory map (benchmarks/reading.py), keeps resident memory independent of the file's size, and works for pipes.
 Larger blocks would not fit the processor's caches.
 """
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 BLOCK_BYTES = 64 * 1024
 FILE_BLOCK_BYTES = (
-    512 * 1024
-)  # several packets of 64 KiB and more: the last one in a block is read again with the next
+    256 * 1024
+)  # several packets of 64 KiB: the last one in a block is read again with the next
 
 # glibc returns memory to the system when more than 128 KiB are free, and requests it again for the next
 # block: with packets of 64 KiB, page faults would take a third of the time. Freeing a larger allocation once
