@@ -13,7 +13,7 @@ use crate::wire::{uuid_text, Reader};
 use crate::{guarded, Odd};
 
 /// Raised by one whenever kdissect/native.py and this module must change together.
-const INTERFACE: u32 = 16;
+const INTERFACE: u32 = 17;
 
 type Name = Py<PyString>;
 
@@ -251,6 +251,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(crate::places::payloads, module)?)?;
     module.add_function(wrap_pyfunction!(crate::places::pcap_places, module)?)?;
     module.add_function(wrap_pyfunction!(crate::places::pcapng_places, module)?)?;
-    module.add_function(wrap_pyfunction!(crate::ring::take_slots, module)?)?;
+    module.add_function(wrap_pyfunction!(crate::ring::encode_slots, module)?)?;
     module.add_function(wrap_pyfunction!(crate::places::pcapng_skip, module)?)
 }

@@ -1,11 +1,5 @@
-//! Slots of a packet ring (packet_mmap(7), TPACKET_V2), which the kernel fills -> blocks of a pcapng file: the usual
-//! ones among those that kdissect/capture/ring.py takes.
+//! Slots of a packet ring (packet_mmap(7), TPACKET_V2), copied by kdissect/capture/ring.py -> blocks of a pcapng file.
 
-use std::cell::Cell;
-use std::sync::atomic::{fence, Ordering};
-
-use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -33,13 +27,12 @@ const ENHANCED_PACKET: u32 = 6;
 const ENHANCED_BYTES: usize = 32;
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Where one slot is.
-struct Slot<'a>(&'a [Cell<u8>]);
+/// A copy of one slot.
+struct Slot<'a>(&'a [u8]);
 
 impl Slot<'_> {
     fn bytes<const N: usize>(&self, at: usize) -> Option<[u8; N]> {
-        let cells: &[Cell<u8>; N] = self.0.get(at..)?.first_chunk()?;
-        Some(cells.each_ref().map(Cell::get))
+        self.0.get(at..)?.first_chunk().copied()
     }
 
     fn word(&self, at: usize) -> Option<u32> {
@@ -57,7 +50,6 @@ impl Slot<'_> {
         if status & (OURS | IN_BUFFER) != OURS {
             return None;
         }
-        fence(Ordering::Acquire); // the rest was written before the status
         let (length, size) = (self.word(4)?, self.word(8)?);
         if size != length.min(snaplen) {
             return None;
@@ -93,7 +85,7 @@ impl Slot<'_> {
             self.cook(out)?;
         }
         let (before, after) = data.split_at(if is_tagged { ADDRESSES_BYTES } else { 0 });
-        out.extend(before.iter().map(Cell::get));
+        out.extend_from_slice(before);
         if is_tagged {
             let kind = self.half(26)?;
             let kind = if status & VLAN_KIND != 0 {
@@ -104,7 +96,7 @@ impl Slot<'_> {
             out.extend(kind.to_be_bytes());
             out.extend(self.half(24)?.to_be_bytes());
         }
-        out.extend(after.iter().map(Cell::get));
+        out.extend_from_slice(after);
         out.extend(std::iter::repeat_n(0, captured.next_multiple_of(4) - captured));
         out.extend(total.to_le_bytes());
         Some(())
@@ -123,46 +115,28 @@ impl Slot<'_> {
         out.extend(std::iter::repeat_n(0, LONGEST_ADDRESS - size)); // what is there is of an earlier packet
         Some(())
     }
-
-    /// Gives it back to the kernel.
-    fn release(&self) {
-        fence(Ordering::Release); // it has been read before
-        for cell in &self.0[..4] {
-            cell.set(0);
-        }
-    }
 }
 
 /// Most bytes kept of a packet; whether it gets a cooked header; whether the kernel may have removed a VLAN tag;
 /// and the number of the interface in the file.
 type SlotForm = (u32, bool, bool, u32);
 
-/// Takes packets from slot `at` on, at most so many. Returns their blocks, their number, and the slot after them:
-/// it is empty, or not usual.
+/// Encodes the packets in slots. Returns their blocks, and their number: the slot after them is not usual.
 #[pyfunction]
-pub fn take_slots<'py>(
+pub fn encode_slots<'py>(
     py: Python<'py>,
-    ring: PyBuffer<u8>,
+    slots: &[u8],
     slot_bytes: usize,
-    at: usize,
-    most: usize,
     form: SlotForm,
-) -> PyResult<(Bound<'py, PyBytes>, usize, usize)> {
-    let cells = ring
-        .as_mut_slice(py)
-        .ok_or_else(|| PyValueError::new_err("the ring is not writable"))?;
-    let slots = cells.len().checked_div(slot_bytes).unwrap_or_default();
-    let (mut out, mut count, mut next) = (Vec::new(), 0, at);
-    while count < most && next < slots {
-        let slot = Slot(&cells[next * slot_bytes..][..slot_bytes]);
+) -> (Bound<'py, PyBytes>, usize) {
+    let (mut out, mut count) = (Vec::with_capacity(slots.len()), 0);
+    for slot in slots.chunks_exact(slot_bytes) {
         let start = out.len();
-        if guarded(|| slot.encode(&form, &mut out).ok_or(Odd)).is_err() {
+        if guarded(|| Slot(slot).encode(&form, &mut out).ok_or(Odd)).is_err() {
             out.truncate(start);
             break;
         }
-        slot.release();
         count += 1;
-        next = (next + 1) % slots;
     }
-    Ok((PyBytes::new(py, &out), count, next))
+    (PyBytes::new(py, &out), count)
 }

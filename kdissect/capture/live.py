@@ -144,6 +144,7 @@ class Listener:
         return self._socket.fileno()
 
     def close(self) -> None:
+        self._ring.close()
         self._slots.close()
         self._socket.close()
 

@@ -31,6 +31,9 @@ LINK_ADDRESS_AT = 32
 
 _DEFAULT_TPID = 0x8100
 _MOST_BYTES = 1 * MIB  # encoded at a time, plus what Python takes
+_USUAL = 128  # packets that the core takes at a time
+_SLOT_WORDS = SLOT_BYTES // 4
+_NO_STATUS = memoryview(bytes(4 * _USUAL)).cast("I")
 _ODD = 16  # packets that Python takes before the core's next turn
 
 _status = struct.Struct("=I").unpack_from  # read first: the kernel writes it last
@@ -61,7 +64,12 @@ class Ring:
         self._may_be_tagged = interface.link_type == ETHERNET
         self._receive = receive
         self._slots = slots
+        self._words = memoryview(slots).cast("I")
         self._next = 0
+
+    def close(self) -> None:
+        """Let go of the memory."""
+        self._words.release()
 
     def take(self, limit: int) -> Iterator[Packet]:
         """Packets that have arrived, at most ``limit``. Their number is 0: the reader of all interfaces
@@ -105,13 +113,13 @@ class Ring:
         """
         pieces: list[bytes] = []
         taken = size = 0
-        form = self._snaplen, self._is_cooked, self._may_be_tagged, number
         while taken < limit and size < _MOST_BYTES:
-            blocks, count = b"", 0
-            if native.core is not None:
-                blocks, count, self._next = native.core.take_slots(
-                    self._slots, SLOT_BYTES, self._next, limit - taken, form
-                )
+            blocks, count = self._take_usual(min(_USUAL, limit - taken), number)
+            if count == _USUAL:  # there may be more
+                pieces.append(blocks)
+                size += len(blocks)
+                taken += count
+                continue
             odd = [packet_block(number, packet) for packet in self.take(min(_ODD, limit - taken - count))]
             pieces += [blocks, *odd]
             size += len(blocks) + sum(map(len, odd))
@@ -119,6 +127,24 @@ class Ring:
             if not odd:
                 break
         return b"".join(pieces), taken
+
+    def _take_usual(self, limit: int, number: int) -> tuple[bytes, int]:
+        """As ``take_encoded``, up to the first packet that the core leaves to Python."""
+        if native.core is None:
+            return b"", 0
+        first = self._next
+        last = min(first + limit, len(self._slots) // SLOT_BYTES)
+        statuses = self._words[first * _SLOT_WORDS : last * _SLOT_WORDS : _SLOT_WORDS]
+        # Only then are they copied: what is in a slot was written before its status.
+        whole = next((n for n, status in enumerate(statuses.tolist()) if not status & OURS), len(statuses))
+        if not whole:
+            return b"", 0
+        form = self._snaplen, self._is_cooked, self._may_be_tagged, number
+        slots = bytes(self._slots[first * SLOT_BYTES : (first + whole) * SLOT_BYTES])
+        blocks, count = native.core.encode_slots(slots, SLOT_BYTES, form)
+        statuses[:count] = _NO_STATUS[:count]
+        self._next = (first + count) % (len(self._slots) // SLOT_BYTES)
+        return blocks, count
 
     def _cooked(self, pos: int) -> bytes:
         """Header of the packet in a slot."""
