@@ -356,11 +356,11 @@ def test_recalled_around_the_first_response(
     last: bytes, compare: Any, tmp_path: Path, *, is_answered: bool
 ) -> None:
     """Only the first bytes of a broker can show that it does not speak Kafka."""
-    asked, answer = (make(3, 9, correlation_id=7) for make in (request, response))
-    talk = Talk().handshake().client_sends(asked)
+    sent, answer = (make(3, 9, correlation_id=7) for make in (request, response))
+    talk = Talk().handshake().client_sends(sent)
     if is_answered:
         talk.broker_sends(answer).client_sends(request(3, 9, correlation_id=8)).broker_sends(answer[:3])
-    talk.client_sends(asked)  # its correlation ID is not usual
+    talk.client_sends(sent)  # its correlation ID is not usual
     if is_answered:
         talk.broker_sends(response(3, 9, correlation_id=8)[3:])
     talk.broker_sends(last).finish()
