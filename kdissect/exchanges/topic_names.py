@@ -67,10 +67,12 @@ class TopicNameResolver(Resolver[Item, str, str]):
         self._learned = learned
         self._values.update(RESERVED)
 
-    def name(self, topic_id: str, completed_ns: int) -> str | None:
-        """The name of a topic ID in an exchange that was completed then. None if it has not been learned."""
+    def name(self, topic_id: str, completed_ns: int | None = None) -> str | None:
+        """The name of a topic ID; for an exchange that was completed then, also one from a first pass. None if
+        it has not been learned.
+        """
         name = self._values.get(topic_id)
-        if name is None and self._learned is not None:
+        if name is None and self._learned is not None and completed_ns is not None:
             name = self._learned.topic_name(topic_id, completed_ns)
         return name
 
