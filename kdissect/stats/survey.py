@@ -42,6 +42,7 @@ KAFKA, UNRECOGNIZED = "Kafka", "not recognized"
 _UNKNOWN = ("unknown_api", "unknown_version")
 
 
+_NO_KINDS: frozenset[str] = frozenset()
 _LOST = frozenset({"gap", "partial_frame", "uncaptured_body", "one_direction", "not_a_frame"})
 """Anomalies of an exchange that was not fully captured."""
 
@@ -153,7 +154,7 @@ class Survey(Summed):
         """Count an exchange."""
         self.listeners.learn(exchange)
         self.kinds[exchange.kind] += 1
-        kinds = {anomaly.kind for anomaly in exchange.anomalies}
+        kinds = {anomaly.kind for anomaly in exchange.anomalies} if exchange.anomalies else _NO_KINDS
         result = outcome(exchange)
         self.outcomes[result] += 1
         is_settled = result in (ANSWERED, NOT_EXPECTED)

@@ -212,6 +212,7 @@ class NotLeader(Rule):
     """After one such response a client should look for the new leader. Many mean that it does not."""
 
     name = "not-leader-storm"
+    needs_errors = True
     severity = WARNING
     title = "A client keeps sending requests to brokers that do not lead the partition."
     when = (
@@ -255,6 +256,7 @@ class Sasl(Rule):
     """A client that cannot log in can do nothing else, and some retry forever."""
 
     name = "sasl-failures"
+    needs_errors = True
     severity = WARNING
     title = "A client fails to authenticate."
     when = f"Any failure; error at {_LOOP} failures."

@@ -19,7 +19,7 @@ from kdissect.phrases import client_label, duration, many
 from kdissect.stats.connection_log import BROKER, CLIENT, TLS_ALERT
 from kdissect.stats.findings.rule import Bursts, Evidence, Minutes, Rule
 from kdissect.stats.quantiles import Bounded, Distinct
-from kdissect.stats.sums import largest, latest, merged, summed, total
+from kdissect.stats.sums import largest, latest, merged, own, summed, total
 from kdissect.stats.survey import KAFKA
 
 if TYPE_CHECKING:
@@ -238,9 +238,11 @@ class Unreachable(ConnectionRule):
     listeners: Listeners = merged()
     named: Listeners = merged()
     opened: Bounded[tuple[str, Endpoint], Evidence] = merged()
+    _latest: str = own(str)  # connection of the last exchange
 
     def __init__(self, limits: Limits) -> None:
         Rule.__init__(self, limits)
+        self._latest = ""
         self.known = Listeners(limits)  # where brokers respond; and the addresses of clients, with port 0
         self.listeners = Listeners(limits)  # forced, or known from a first pass
         self.named = Listeners(limits)  # advertised
@@ -249,8 +251,11 @@ class Unreachable(ConnectionRule):
     def feed(self, facts: Facts) -> None:
         """Note the addresses of brokers and clients."""
         exchange = facts.exchange
-        self.known.add(exchange.connection.broker)
-        self.known.add(Endpoint(exchange.connection.client.ip, 0))
+        connection = exchange.connection
+        if connection.id != self._latest:  # usually the same: saves the lookups
+            self._latest = connection.id
+            self.known.add(connection.broker)
+            self.known.add(Endpoint(connection.client.ip, 0))
         if exchange.api_key in ADVERTISING:
             for host, port in advertised(exchange):
                 self.named.add(Endpoint(host, port))

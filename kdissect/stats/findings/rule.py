@@ -62,8 +62,10 @@ class Evidence(Summed):
     def take(self, time_ns: int, exchange: str, count: int = 1) -> None:
         """Add occurrences by time and the ID of an exchange or connection."""
         self.count += count
-        self.first_ns = min(self.first_ns, time_ns)
-        self.last_ns = max(self.last_ns, time_ns)
+        if time_ns < self.first_ns:
+            self.first_ns = time_ns
+        if time_ns > self.last_ns:
+            self.last_ns = time_ns
         if len(self._examples) < _EXAMPLES or time_ns <= self._examples[-1][0]:
             self._examples = _first(self._examples, [(time_ns, exchange)])
 
@@ -130,6 +132,7 @@ class Rule(Summed, ABC):
         when: its threshold, and why it is not lower.
         advice: one sentence.
         apis: APIs of the exchanges it needs; empty: all.
+        needs_errors: whether it needs only exchanges with errors in their responses.
         counts: type of the counts of a key.
         kept: key -> counts.
     """
@@ -140,6 +143,7 @@ class Rule(Summed, ABC):
     when: ClassVar[str]
     advice: ClassVar[str]
     apis: ClassVar[frozenset[str]] = frozenset()
+    needs_errors: ClassVar[bool] = False
     counts: ClassVar[Callable[[], Any]] = Evidence
 
     kept: Bounded[Any, Any] = merged()

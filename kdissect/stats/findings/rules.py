@@ -88,21 +88,27 @@ class Findings(Summed):
     """All rules over the same facts, by name."""
 
     rules: dict[str, Rule] = merged_by_name()
-    _by_api: dict[str, list[Rule]] = own()
-    _of_any_api: list[Rule] = own()
+    _by_api: dict[tuple[str, bool], list[Rule]] = own()
+    _of_any_api: dict[bool, list[Rule]] = own()
 
     def __init__(self, limits: Limits) -> None:
         self.rules = {rule.name: rule(limits) for rule in RULES}
         feeding = [rule for rule in self.rules.values() if type(rule).feed is not Rule.feed]
-        self._of_any_api = [rule for rule in feeding if not rule.apis]
+        without_errors = [rule for rule in feeding if not rule.needs_errors]
+        fed = (False, without_errors), (True, feeding)
+        self._of_any_api = {
+            has_errors: [rule for rule in rules if not rule.apis] for has_errors, rules in fed
+        }
         self._by_api = {
-            api: [rule for rule in feeding if not rule.apis or api in rule.apis]
+            (api, has_errors): [rule for rule in rules if not rule.apis or api in rule.apis]
             for api in frozenset().union(*(rule.apis for rule in feeding))
+            for has_errors, rules in fed
         }
 
     def feed(self, facts: Facts) -> None:
         """Pass an exchange to the rules for its API."""
-        for rule in self._by_api.get(facts.api, self._of_any_api):
+        has_errors = bool(facts.errors)
+        for rule in self._by_api.get((facts.api, has_errors), self._of_any_api[has_errors]):
             rule.feed(facts)
 
     def connect(self, row: ConnectionLogRow) -> None:
