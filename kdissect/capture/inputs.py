@@ -84,10 +84,10 @@ def captures(names: Iterable[str], *, exclude: Path | None = None) -> tuple[str,
     paths: dict[str, None] = {}
     for name in names:
         listed = candidates((name,), exclude=exclude)
-        found = [path for path, candidate in listed.items() if candidate.begins_as_capture(path)]
-        if not found:
+        matched = [path for path, candidate in listed.items() if candidate.begins_as_capture(path)]
+        if not matched:
             raise CaptureError(f"{printable(name)}: {NOTHING}")
-        paths.update(dict.fromkeys(found))
+        paths.update(dict.fromkeys(matched))
     return tuple(paths)
 
 
@@ -111,10 +111,11 @@ def candidates(
     for name in names:
         url = stores.normalized(name)
         expand = _expand_url(url, is_recursive) if url else _expand(local(name), exclude, is_recursive)
-        found = dict(expand)
-        if must_match and not found and not stores.WILDCARDS.isdisjoint(name) and not Path(name).is_dir():
+        matched = dict(expand)
+        if must_match and not matched and not stores.WILDCARDS.isdisjoint(name) and not Path(name).is_dir():
             raise UsageError(f"no file matches {printable(name)}")
-        files = found | files
+        for path, candidate in matched.items():
+            files.setdefault(path, candidate)
     return files
 
 

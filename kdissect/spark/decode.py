@@ -413,11 +413,11 @@ def survey(
     spread = {place * rows // len(files): file for place, file in enumerate(files.items())}
     examine = partial(parts.examine_files, spread, limits, range_bytes)
     by_task: list[tuple[str, list[FileRanges]]] = _run_tasks(session.range(rows), examine)
-    for host, found in by_task:
-        for file in found:
+    for host, of_task in by_task:
+        for file in of_task:
             if file.fault and file.status.size is None and stores.size(file.name) is not None:
                 raise CaptureError(f"worker {host} cannot read {file.fault}; {UNSHARED_CAPTURES}")
-    examined = {file.name: file for _, found in by_task for file in found}
+    examined = {file.name: file for _, of_task in by_task for file in of_task}
     if not examined:
         raise CaptureError(f"no capture among {many(len(files), 'file')}; the first is {next(iter(files))}")
     return in_order(examined[name] for name in files if name in examined), len(by_task)

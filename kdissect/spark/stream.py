@@ -370,8 +370,8 @@ class Ring:
         """
         by_start: dict[tuple[int, str], RingFile] = {}
         listed: dict[str, Status] = {}
-        found = candidates(self._paths, is_recursive=self._is_recursive, must_match=False)
-        for path, candidate in sorted(found.items()):
+        candidate_files = candidates(self._paths, is_recursive=self._is_recursive, must_match=False)
+        for path, candidate in sorted(candidate_files.items()):
             with suppress(OSError):  # the file is gone
                 status = candidate.status or stores.status(path)
                 if status.size is not None and (self._selects is None or self._selects(path, status)):

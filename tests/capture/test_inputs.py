@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kdissect.capture.inputs import captures, local
+from kdissect.capture.inputs import candidates, captures, local
 from kdissect.capture.reader import open_capture
 from kdissect.errors import CaptureError, UsageError
 from tests.cli.commands import capture_bytes, talk
@@ -66,6 +66,15 @@ def test_a_file_whose_name_looks_like_a_pattern(folder: Path) -> None:
 def test_names_stay_as_they_are_and_come_once(folder: Path) -> None:
     names = ["-", str(folder / "readme.txt"), "missing.pcap", str(folder / "readme.txt")]
     assert captures(names) == ("-", str(folder / "readme.txt"), "missing.pcap")
+
+
+def test_files_keep_the_order_of_their_names(folder: Path) -> None:
+    names = [str(folder / "b"), str(folder / "2.pcap"), f"{folder}/*.pcap", str(folder / "b" / "3.pcap.gz")]
+    assert list(captures(names)) == [names[3], names[1]]
+    assert [name for name, each in candidates(names).items() if each.begins_as_capture(name)] == [
+        names[3],
+        names[1],
+    ]
 
 
 def test_a_folder_without_captures(folder: Path) -> None:
