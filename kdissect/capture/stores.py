@@ -50,6 +50,7 @@ WILDCARDS = frozenset("*?[{")
 _LEAST_AHEAD = 64 * 1024
 _MOST_AHEAD = 8 * 1024 * 1024
 _CONNECT_S, _REQUEST_S = 10, 30
+_HDFS_RETRIES = {"dfs.client.failover.max.attempts": "3"}  # the usual 15 take minutes
 _ONE_REQUEST_BYTES = 5 * 1024 * 1024
 """Up to this size a file is sent as a whole, and replaces another one only if that succeeds."""
 
@@ -404,7 +405,7 @@ def _hdfs(fs: Any, place: str) -> Any:
     except ImportError as error:
         raise UsageError("hdfs:// needs hdfs-native: pip install hdfs-native fsspec") from error
     host, _, port = place.partition(":")
-    client = HdfsFileSystem(host or None, int(port) if port else None)
+    client = HdfsFileSystem(host or None, int(port) if port else None, **_HDFS_RETRIES)
     return fs.PyFileSystem(fs.FSSpecHandler(client))
 
 
