@@ -1,4 +1,4 @@
-"""Spark's standalone cluster on this machine: a master and two workers."""
+"""Servers of Spark on this machine: a standalone cluster of a master and two workers, and Spark Connect."""
 
 from __future__ import annotations
 
@@ -69,6 +69,49 @@ def standalone(
             cluster.workers.append(worker.pid)
             _wait_for(worker, log, "Successfully registered with master")
         yield cluster
+
+
+@contextmanager
+def connect_server(folder: Path, environment: Mapping[str, str]) -> Iterator[str]:
+    """Start a Spark Connect server on two cores, and stop it afterwards; its address."""
+    import pyspark
+
+    with closing(socket.create_server(("127.0.0.1", 0))) as free:
+        port = free.getsockname()[1]
+    settings = {
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": port,
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.sql.warehouse.dir": folder / "warehouse",
+    }
+    command = [
+        *(Path(pyspark.__path__[0], "bin", "spark-submit"), "--master", "local[2]"),
+        *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
+        *(word for name, value in settings.items() for word in ("--conf", f"{name}={value}")),
+    ]
+    log = folder / "server.log"
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            command, env=environment, cwd=folder, stdout=out, stderr=out, start_new_session=True
+        )
+    try:
+        deadline = time.monotonic() + MOST_WAIT_S
+        while not _listens(port):
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        yield f"sc://127.0.0.1:{port}"
+    finally:
+        _stop(process)
+
+
+def _listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True
 
 
 def _start(

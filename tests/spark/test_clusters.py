@@ -7,11 +7,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
-import time
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,13 +19,13 @@ from kdissect.tables.rows import TABLES
 from tests.exports import parquet_rows
 from tests.spark.conftest import QUICK_JAVA, why_not
 from tests.spark.installed import without
+from tests.spark.standalone import MOST_WAIT_S, connect_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = [str(ROOT / "samples" / name) for name in ("quickstart.pcap", "kafka-4-basics.pcap")]
-MOST_WAIT_S = 300
 COMMANDS = """
 import json, sys
 from kdissect.cli.main import main
@@ -67,52 +64,8 @@ def elsewhere(tmp_path: Path) -> dict[str, str]:
 @pytest.fixture
 def server(elsewhere: dict[str, str], tmp_path: Path) -> Iterator[str]:
     """The address of a Spark Connect server."""
-    import pyspark
-
-    with closing(socket.create_server(("127.0.0.1", 0))) as free:
-        port = free.getsockname()[1]
-    settings = {
-        "spark.connect.grpc.binding.address": "127.0.0.1",
-        "spark.connect.grpc.binding.port": port,
-        "spark.driver.host": "127.0.0.1",
-        "spark.ui.enabled": "false",
-        "spark.sql.warehouse.dir": tmp_path / "warehouse",
-    }
-    with (tmp_path / "server.log").open("wb") as log:
-        process = subprocess.Popen(
-            [
-                Path(pyspark.__path__[0], "bin", "spark-submit"),
-                *(
-                    "--class",
-                    "org.apache.spark.sql.connect.service.SparkConnectServer",
-                    "--master",
-                    "local[2]",
-                ),
-                *(word for name, value in settings.items() for word in ("--conf", f"{name}={value}")),
-            ],
-            env=elsewhere,
-            cwd=tmp_path,
-            stdout=log,
-            stderr=log,
-        )
-    try:
-        deadline = time.monotonic() + MOST_WAIT_S
-        while not _listens(port):
-            assert process.poll() is None, (tmp_path / "server.log").read_text()
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
-        yield f"sc://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait(MOST_WAIT_S)
-
-
-def _listens(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), 1).close()
-    except OSError:
-        return False
-    return True
+    with connect_server(tmp_path, elsewhere) as url:
+        yield url
 
 
 def run(folder: Path, place: dict[str, Any], environment: dict[str, str]) -> list[str]:

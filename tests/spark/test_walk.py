@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -15,12 +16,14 @@ import pytest
 from kdissect.spark.session import write
 from tests.spark.conftest import PLACE, QUICK_JAVA, why_not
 from tests.spark.installed import without
+from tests.spark.standalone import connect_server, standalone
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = ROOT / "docs" / "spark.md"
 SAMPLES = ("kafka-4-lag", "kafka-4-storm", "kafka-4-quota")
 MASTER = "spark://host:7077"
 LOCAL_CLUSTER = "local-cluster[2,1,1024]"
+IMPORTS = "from pyspark.sql import SparkSession\nimport kdissect.spark\n"
 IS_DEEP = os.environ.get("KDISSECT_HYPOTHESIS") == "deep"
 
 WALK = """
@@ -120,13 +123,32 @@ def test_the_walk_on_a_laptop(tmp_path: Path) -> None:
 @pytest.mark.spark
 @pytest.mark.deep
 def test_the_walk_on_a_cluster(tmp_path: Path) -> None:
-    blocks_to_run = [
-        (block.kind, block.text.replace(MASTER, f"'{LOCAL_CLUSTER}'").replace("/share/", f"{tmp_path}/"))
-        for block in blocks()
-        if block.where == "cluster"
-    ]
-    assert blocks_to_run
-    assert "Service times" in walk(tmp_path, blocks_to_run, (LOCAL_CLUSTER,))
+    capture_folder(tmp_path)
+    with standalone(tmp_path, elsewhere(tmp_path)) as cluster:
+        for block in blocks():
+            if block.where == "cluster":
+                text = block.text.replace(MASTER, cluster.url).replace("/share/", f"{tmp_path}/")
+                shown = [shown_by(tmp_path, *command) for command in map(shlex.split, text.splitlines())]
+                assert "Service times" in shown[-1]
+
+
+@pytest.mark.spark
+@pytest.mark.deep
+def test_the_walk_over_spark_connect(tmp_path: Path) -> None:
+    capture_folder(tmp_path)
+    tables = [sys.executable, "-m", "kdissect", "export", "captures", "--format", "parquet", "-o", "tables"]
+    shown_by(tmp_path, *tables)
+    with connect_server(tmp_path, elsewhere(tmp_path)) as url:
+        for block in blocks():
+            if block.where == "connect":
+                text = block.text.replace("sc://host:15002", url).replace("/share/", f"{tmp_path}/")
+                if block.kind == "sh":
+                    assert "Service times" in shown_by(tmp_path, *shlex.split(text))
+                    continue
+                (tmp_path / "job.py").write_text(IMPORTS + text)
+                shown = shown_by(tmp_path, sys.executable, "job.py")
+                assert "Fetch" in shown
+                assert "Kafka" in shown
 
 
 def elsewhere(folder: Path) -> dict[str, str]:
@@ -138,10 +160,14 @@ def elsewhere(folder: Path) -> dict[str, str]:
     python.chmod(0o755)
     path = os.pathsep.join([str(folder / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]])
     variables = {name: text for name, text in os.environ.items() if not name.startswith("PYSPARK")}
-    return {**variables, "PATH": path, "PYTHONPATH": "", "JDK_JAVA_OPTIONS": QUICK_JAVA}
+    own = {"PYTHONPATH": "", "SPARK_LOCAL_IP": "127.0.0.1", "JDK_JAVA_OPTIONS": QUICK_JAVA}
+    return {**variables, **own, "PATH": path}
 
 
-def shown_by(folder: Path, *command: str, environment: dict[str, str]) -> str:
+def shown_by(folder: Path, *command: str, environment: dict[str, str] | None = None) -> str:
+    own = {"PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1", "JDK_JAVA_OPTIONS": QUICK_JAVA}
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = environment or {**os.environ, **own, "PATH": path}
     done = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600, check=False
     )
@@ -174,6 +200,7 @@ def test_jobs_are_submitted(tmp_path: Path) -> None:
     environment = elsewhere(tmp_path)
     submitted = [block.text for block in blocks() if block.where == "submit"]
     assert submitted
-    for text in submitted:
-        command = text.replace(MASTER, LOCAL_CLUSTER).split()
-        assert "Fetch" in shown_by(tmp_path, *command, environment=environment)
+    with standalone(tmp_path, environment) as cluster:
+        for text in submitted:
+            command = text.replace(MASTER, cluster.url).split()
+            assert "Fetch" in shown_by(tmp_path, *command, environment=environment)
