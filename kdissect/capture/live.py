@@ -20,7 +20,7 @@ import sys
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
-from kdissect.capture.ring import COOKED, ETHERNET, IP, SLOT_BYTES, Ring
+from kdissect.capture.ring import COOKED, ETHERNET, IP, SLOT_BYTES, PacketRing
 from kdissect.capture.source import InterfaceStatistics
 from kdissect.errors import CaptureError
 from kdissect.limits import KIB, MIB
@@ -111,7 +111,7 @@ class Listener:
             raise _failed(name, error) from None
         snaplen = settings.snaplen if settings.snaplen < DEFAULT_SNAPLEN else 0
         self.interface = Interface(name, number, link_type, snaplen, name)
-        self._ring = Ring(self._slots, self.interface, settings.snaplen, self._receive)
+        self._ring = PacketRing(self._slots, self.interface, settings.snaplen, self._receive)
         self._buffer = memoryview(bytearray(settings.snaplen))
         self._is_down = False
         self._accepted = self._dropped = 0
@@ -149,7 +149,7 @@ class Listener:
         self._socket.close()
 
     def take(self, limit: int) -> list[Packet]:
-        """Packets that have arrived, at most ``limit``; see ``Ring``.
+        """Packets that have arrived, at most ``limit``; see ``PacketRing``.
 
         Raises:
             WentDown: the interface is down, and all packets from before that have been taken.
@@ -160,7 +160,7 @@ class Listener:
         return packets
 
     def take_encoded(self, limit: int, number: int) -> tuple[bytes, int]:
-        """The same as blocks of a pcapng file; see ``Ring``.
+        """The same as blocks of a pcapng file; see ``PacketRing``.
 
         Raises:
             WentDown: as above.

@@ -42,7 +42,7 @@ _link_address = struct.Struct("=2x2siHBB8s").unpack_from  # sockaddr_ll, which f
 _cooked_header = struct.Struct(">2sHiHBB8s").pack
 
 
-class Ring:
+class PacketRing:
     """Takes packets from slots, in order.
 
     Args:

@@ -20,7 +20,7 @@ from kdissect.capture.ring import (
     SLOT_BYTES,
     VLAN_TPID_VALID,
     VLAN_VALID,
-    Ring,
+    PacketRing,
 )
 from kdissect.capture.write import PcapngWriter
 from kdissect.model import Interface, Packet
@@ -62,12 +62,12 @@ class Kernel:
         self._next = (self._next + 1) % SLOTS
         return True
 
-    def ring(self, link_type: int = ETHERNET) -> Ring:
+    def ring(self, link_type: int = ETHERNET) -> PacketRing:
         interface = Interface("eth0", 0, link_type, 0, "eth0")
-        return Ring(self.slots, interface, self._snaplen, self.buffered.popleft)
+        return PacketRing(self.slots, interface, self._snaplen, self.buffered.popleft)
 
 
-def encoded(ring: Ring, limit: int = 100, link_type: int = ETHERNET) -> list[Packet]:
+def encoded(ring: PacketRing, limit: int = 100, link_type: int = ETHERNET) -> list[Packet]:
     """Packets that are taken as blocks."""
     file = io.BytesIO()
     number = PcapngWriter(file).number_of(Interface("eth0", 0, link_type, 0, "eth0"))
