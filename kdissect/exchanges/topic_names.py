@@ -68,8 +68,8 @@ class TopicNameResolver(Resolver[Item, str, str]):
         self._values.update(RESERVED)
 
     def name(self, topic_id: str, completed_ns: int | None = None) -> str | None:
-        """The name of a topic ID; for an exchange that was completed then, also one from a first pass. None
-        if it has not been learned.
+        """The name of a topic ID; for an exchange that was completed then, also from a first pass. None if it
+        has not been learned.
         """
         name = self._values.get(topic_id)
         if name is None and self._learned is not None and completed_ns is not None:

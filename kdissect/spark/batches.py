@@ -176,7 +176,7 @@ class TableBatches(Batches):
 
         def form(context: LineContext) -> RowForm:
             most = self._most_rows, self._most_bytes
-            return table_form(context, self._columns[EXCHANGES], batch, most)
+            return table_form(context, self._columns[EXCHANGES], batch.columns, most)
 
         def settle(_: bytes, rows: int) -> None:  # noqa: ARG001
             if batch.rows >= self._most_rows or batch.held >= self._most_bytes:

@@ -120,7 +120,7 @@ class Export:
     def form(self, context: LineContext) -> RowForm:
         """What the core must know to make them."""
         batch, columns, most = self._files[EXCHANGES].shared()
-        return table_form(context, columns, batch, most)
+        return table_form(context, columns, batch.columns, most)
 
     def settle(self) -> None:
         """Count and write the rows that the core has made."""

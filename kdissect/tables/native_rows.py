@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from kdissect.exchanges.offload import Identity, LineContext
     from kdissect.model import ConnectionInfo
-    from kdissect.tables.arrow import RowBatch
     from kdissect.tables.columns import Column
 
 _SHARED = (
@@ -84,15 +83,13 @@ def row_form(
     return _form(context, columns, cell, written)._replace(end=before + end, is_csv=is_csv)
 
 
-def table_form(
-    context: LineContext, columns: Sequence[Column], batch: RowBatch, most: tuple[int, int]
-) -> RowForm:
+def table_form(context: LineContext, columns: Sequence[Column], table: Any, most: tuple[int, int]) -> RowForm:
     """What the core must know to add rows to a batch.
 
     Args:
         context: names of topics, and limits.
         columns: of ``exchanges``.
-        batch: with these columns.
+        table: the core's ``Columns`` for them.
         most: rows and bytes with which it is full.
     """
     written: list[tuple[str, tuple[str, int]]] = []
@@ -104,7 +101,7 @@ def table_form(
     def cell(column: Column, exchange: Exchange) -> Any:
         return column.get(exchange)
 
-    return _form(context, columns, cell, written)._replace(table=(batch.columns, *most))
+    return _form(context, columns, cell, written)._replace(table=(table, *most))
 
 
 def _form(

@@ -274,13 +274,13 @@ def test_exports_have_the_same_files(
     beat = exchange_of("Heartbeat", 0, [b"\0\1g\0\0\0\1\0\1m", b"\0\0"])
     odd = exchange_of("Heartbeat", 0, [b"\0\1g\0\0\0\1\0\1m", b"\0\0more"])
     capture = capture_of([*[beat] * 500, odd, *[beat] * 500], tmp_path / "capture")
-    made = []
+    counts = []
     settle = TableFiles.settle
 
     def counted(files: TableFiles) -> None:
         before = files.rows
         settle(files)
-        made.append(files.rows - before)
+        counts.append(files.rows - before)
 
     monkeypatch.setattr(TableFiles, "settle", counted)
     results = []
@@ -298,8 +298,8 @@ def test_exports_have_the_same_files(
         rows = [row for each in files for row in each.read().to_pylist()]
         described = json.loads((folder / "exchanges" / FOLDER / MANIFEST).read_text())
         results.append((rows, [[each.num_rows for each in group] for group in groups], described["rows"]))
-        assert sum(made) == (0 if core is None else 1002)
-        made.clear()
+        assert sum(counts) == (0 if core is None else 1002)
+        counts.clear()
     assert results[0] == results[1]
     assert len(results[0][1]) > 2
     assert results[0][1][0][0] == 70
