@@ -22,8 +22,6 @@ from kdissect.tables.rows import TABLES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from pyspark.sql import DataFrame
-
 
 _FORMATS = {"jsonl": "json", "parquet": "parquet"}
 PATH_NOT_FOUND = "PATH_NOT_FOUND"
@@ -140,18 +138,13 @@ def rows(frame: Any, most: int | None = None) -> Iterator[list[Any]]:
     if not frame.columns:  # the result of a statement such as CREATE VIEW
         return
     names = [str(place) for place in range(len(frame.columns))]
-    texts = as_json(frame.toDF(*names))
+    from pyspark.sql import functions as F  # noqa: N812
+
+    texts = frame.toDF(*names).select(F.to_json(F.struct("*"), _JSON))
     results = texts.toLocalIterator() if most is None else iter(texts.limit(most).collect())
     for row in results:
         values = orjson.loads(row[0])
         yield [values[name] for name in names]
-
-
-def as_json(frame: DataFrame) -> DataFrame:
-    """A frame of one string column: each row as JSON, with nulls."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    return frame.select(F.to_json(F.struct("*"), _JSON))
 
 
 def is_number(frame: Any, place: int) -> bool:
