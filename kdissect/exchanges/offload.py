@@ -578,6 +578,7 @@ class Offload:
         firsts = [duplex.streams[side].first for side in sides]
         if (
             None in firsts
+            or duplex.tcp is not None  # Python analyzes how it ends
             or kafka.protocol != "Kafka"
             or last_id is None
             or self._connections.were_used(duplex.ends)
