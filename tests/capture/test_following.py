@@ -10,11 +10,13 @@ from kdissect.capture.following import Following
 from kdissect.capture.ongoing import Ongoing
 from kdissect.errors import CaptureError
 from kdissect.limits import LIVE
-from kdissect.model import Packet
+from kdissect.model import IdleTick
 from tests.captures import pcap
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from kdissect.model import PacketBlock
 
 START_NS = 1_700_000_000_000_000_000
 HEADER_BYTES = 24
@@ -33,18 +35,23 @@ class Reader:
         self.ongoing = Ongoing(files, files.stop)
 
     def numbers(self, count: int) -> list[int]:
-        """The numbers in the next packets."""
+        """The numbers in the next packets, which end a block."""
         numbers: list[int] = []
         while len(numbers) < count:
-            item = next(iter(self.ongoing))
-            if isinstance(item, Packet):
-                numbers.append(int.from_bytes(item.data[:8], "big"))
+            numbers += numbers_in(next(iter(self.ongoing)))
+        assert len(numbers) == count
         return numbers
 
     def rest(self) -> list[int]:
         """The rest after stopping."""
         self.ongoing.stop()
-        return [int.from_bytes(item.data[:8], "big") for item in self.ongoing if isinstance(item, Packet)]
+        return [number for item in self.ongoing for number in numbers_in(item)]
+
+
+def numbers_in(item: PacketBlock | IdleTick) -> list[int]:
+    if isinstance(item, IdleTick):
+        return []
+    return [int.from_bytes(item.data[begin : begin + 8], "big") for _, begin, _, _ in item.places]
 
 
 def aged(path: Path, seconds: int) -> Path:
