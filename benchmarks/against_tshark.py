@@ -216,7 +216,7 @@ def main(arguments: list[str]) -> int:
     print(machine())
     print(
         f"{options.doing:34} {'':15} {'cpu s':>7} {'wall s':>7} {'MB/s':>7} {'us/exchange':>11} {'MiB':>5}"
-        f"  faster{'  of floor' if racing[-1].name == 'floor' else ''}"
+        f"  faster{'  vs floor' if racing[-1].name == 'floor' else ''}"
     )
     with tempfile.TemporaryDirectory() as directory:
         for work in options.works or WORKS:

@@ -66,7 +66,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--form", choices=FORMS, default="lines")
     options = parser.parse_args(arguments)
-    print(f"{'':14} {'core':>8} {'pure':>8} {'tshark':>8} {'of pure':>8} {'of tshark':>9}  spread, load")
+    print(f"{'':14} {'core':>8} {'pure':>8} {'tshark':>8} {'vs pure':>8} {'vs tshark':>9}  spread, load")
     for each in options.works:
         work, _, megabytes = each.partition(":")
         with tempfile.TemporaryDirectory() as directory:

@@ -79,10 +79,10 @@ OPTIONS = {
     "kind": "`answered`, `unanswered`, `unacknowledged`, `orphan`.",
     "slowerThan": "Minimum latency: `50ms`.",
     "biggerThan": "Minimum frame size: `64KB`.",
-    "start": "Start of the time range: `2026-11-21T09:05:00Z`; also `since`.",
-    "end": "End of the time range (exclusive); also `until`.",
-    "since": "Same as `start`.",
-    "until": "Same as `end`.",
+    "start": "Same as `since`.",
+    "end": "Same as `until`.",
+    "since": "Start of the time range: `2026-11-21T09:05:00Z`.",
+    "until": "End of the time range (exclusive).",
     "connection": "Connection ID or prefix.",
     "where": "Filter expression, as for `--where`.",
     "ports": "Only connections with these ports: `9092,9192-9194`.",
@@ -94,29 +94,30 @@ OPTIONS = {
     "showSecrets": "Show credentials, which are redacted by default. [false]",
     "limits": "Limits of each task, as for `--limits`: `connections=50000`.",
     "split": (
-        "How tasks divide the work: `none`, `connections`, `files`; `auto`: `none` or `connections`, for the "
-        "`captures` table `files`. With `files`, a connection captured in several files at the same time is "
-        "counted several times. [auto]"
+        "How tasks divide the work. `none`: one task reads everything; `connections`: each task reads "
+        "everything and dissects its shard of the connections; `files`: each task reads some of the files, "
+        "and a connection captured in several files at the same time is counted several times; `auto`: "
+        "`none` or `connections`, and `files` for the `captures` table. [auto]"
     ),
     "parts": (
-        "Number of tasks with `connections`. [one for each 128 MiB of captures, at most 64, or at most the "
-        "driver's cores if these are more]"
+        "Number of tasks with `split=connections`. [one per 128 MiB of captures, up to 64 or the number of "
+        "the driver's cores, whichever is larger]"
     ),
-    "lookback": "With `files` and streams: number of preceding files that a task also reads. [1]",
-    "filesPerTask": "With `files` and streams: number of files per task. [1]",
+    "lookback": "With `split=files`, and in streams: number of preceding files that a task also reads. [1]",
+    "filesPerTask": "With `split=files`, and in streams: number of files per task. [1]",
     "batchRows": "Maximum rows per batch handed to Spark. [5000]",
     "batchBytes": "Maximum bytes per batch. [16MiB]",
     "pushdown": "Accept filters that Spark pushes down. Without `kdissect.spark.register`, this needs "
     "`spark.sql.python.filterPushdown.enabled`. [false]",
     "names": (
-        "Which parts of the input give a topic ID its name: `whole`: all, for which captures are read twice; "
-        "`window`: only what comes before, or at most 2 s later (limit `naming_window`). With `files` and "
+        "Where names of topic IDs come from. `whole`: all of the input, which is then read twice; `window`: "
+        "what comes before, or at most 2 s later (limit `naming_window`). With `split=files`, and in "
         "streams, the input of a task is its files and those before them (`lookback`). [`whole`; streams: "
         "`window`]"
     ),
     "maxFilesPerTrigger": "Streams: maximum files per micro-batch. [all present]",
     "ring": (
-        "Streams: regular expression; its match in a file name, or its first group, is the name of the "
+        "Streams: regular expression. What it matches in a file name, or its first group, is the name of the "
         "ring. The newest file of each ring waits until a newer one appears. [the name without number and "
         "time]"
     ),
@@ -125,14 +126,14 @@ OPTIONS = {
         "may be this much earlier than that of the newest file read. [7d]"
     ),
     "includeLast": (
-        "Streams: also read the newest file of each ring, because nothing writes to it anymore. With the "
-        "trigger `availableNow` this ends the ring: requests without a response are reported, and later "
-        "files are not paired with earlier ones. [false]"
+        "Streams: also read the newest file of each ring. Set this only if nothing writes to the rings "
+        "anymore. With the trigger `availableNow`, this ends the ring: requests without a response are "
+        "reported, and later files are not paired with earlier ones. [false]"
     ),
     "failOnDataLoss": (
-        "Fail if an I/O error ends the reading of a file; streams also if a file was removed before it was "
-        "read, arrived too late, or grew after it was read. If false, log a warning on the driver, or add it "
-        "to the `captures` table. [true]"
+        "Fail if a file cannot be read to its end because of an I/O error; streams also fail if a file was "
+        "removed before it was read, arrived too late, or grew after it was read. If false, log a warning on "
+        "the driver, or add it to the `captures` table. [true]"
     ),
 }
 """Every option and its help text."""

@@ -7,7 +7,7 @@ import click
 from kdissect.cli.main import Commands
 
 COMMANDS = {
-    "decode": "Decode captures into typed tables, on all local cores or on a cluster.",
+    "decode": "Decode captures into typed tables, on this machine or a cluster.",
     "report": "Analyze tables: latency, throughput, errors, lag, rebalances and more.",
     "sql": "Query tables with SQL.",
     "schema": "Print the schema of a table for Spark.",
@@ -23,7 +23,7 @@ Examples:
   kdissect spark report --remote sc://host:15002 /share/tables --report all
 
 Spark needs Java 17 or newer, and: pip install 'kdissect[spark]'. On failure, its log is kept and the path is
-shown. On a cluster, captures and tables must have the same paths on all machines.
+shown. On a cluster, captures and tables must be at the same paths on all machines, or in an object store.
 """
 
 

@@ -42,9 +42,9 @@ Examples:
   kdissect spark decode --master spark://host:7077 /share/pcaps -o /share/out
   kdissect spark decode --remote sc://host:15002 /share/pcaps -o /share/out
 
-The rows are the same as those of kdissect export, however the work is divided. Captures and DIR must be on
-storage that all machines mount at the same path; this is checked. kdissect itself is sent to the workers; the
-packages it depends on must be installed there.
+The rows are the same as those of kdissect export, however the work is divided. On a cluster, captures and DIR
+must be in an object store, or on storage that all machines mount at the same path; this is checked. kdissect
+itself is sent to the workers; the packages it depends on must be installed there.
 """
 
 
@@ -59,13 +59,13 @@ packages it depends on must be installed there.
     default="auto",
     show_default=True,
     help="How to divide the work. single: one task reads everything; shards: each task reads everything "
-    "and dissects its share of the connections; shuffle: each task reads a part of the input, and "
+    "and dissects its shard of the connections; shuffle: each task reads a part of the input, and "
     "segments are shuffled by connection; auto: single up to 256 MiB, otherwise shards below 16 "
     "concurrent tasks, otherwise shuffle.",
 )
 @target_options.spark_options
 def decode(**options: Any) -> None:
-    """Decode captures into typed tables, on all cores or a cluster."""
+    """Decode captures into typed tables, on this machine or a cluster."""
     spark_target, log = target_options.take(options)
     strategy, overwrite = options.pop("strategy"), options.pop("overwrite")
     options["form"] = options["form"] or PARQUET

@@ -55,7 +55,7 @@ Examples:
     type=click.Choice([SPARK, DUCKDB]),
     default=SPARK,
     show_default=True,
-    help="Whose SQL it is; DuckDB starts sooner, and needs neither Spark nor Java.",
+    help="Engine and SQL dialect; DuckDB starts sooner, and needs neither Spark nor Java.",
 )
 @color_option
 @target_options.spark_options
