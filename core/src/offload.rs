@@ -111,14 +111,15 @@ impl Queue {
     }
 
     /// The first, if its place is before this one.
-    fn pop(&mut self, before: Order) -> Option<Box<Finished<Object>>> {
+    fn pop(&mut self, before: Order) -> Option<(Order, Box<Finished<Object>>)> {
         let entry = self.exchanges.first_entry()?;
-        if entry.key().0 >= before {
+        let order = entry.key().0;
+        if order >= before {
             return None;
         }
         let finished = entry.remove();
         self.bytes -= finished.held();
-        Some(finished)
+        Some((order, finished))
     }
 }
 
@@ -133,7 +134,7 @@ type Written<'py> = (
     Bound<'py, PyBytes>,
     usize,
     Bound<'py, PyBytes>,
-    Option<Bound<'py, PyTuple>>,
+    Option<(Bound<'py, PyTuple>, u64)>,
 );
 
 /// A packet that completed exchanges, or after which connections wait since another time: its index; since when;
@@ -412,7 +413,7 @@ impl Offload {
     }
 
     /// Takes at most so many exchanges from the queue, whose place is before this one. Returns the lines that it
-    /// has written of them, their number, and after `number_places` their keys (merge.rs); and the next exchange, after its connection, if it is not usual,
+    /// has written of them, their number, and after `number_places` their keys (merge.rs); and the next exchange, after its connection, and the packet of its order, if it is not usual,
     /// or not to be written at all (without `writes`). There may be more, unless both are missing.
     fn written<'py>(
         &mut self,
@@ -426,7 +427,7 @@ impl Offload {
             if self.page.as_ref().is_none_or(|page| page.is_full(py)) {
                 break;
             }
-            let Some(finished) = self.queue.pop(before) else {
+            let Some((order, finished)) = self.queue.pop(before) else {
                 break;
             };
             let slot = finished.slot;
@@ -441,7 +442,7 @@ impl Offload {
                 }
             }
             if !is_written {
-                odd = Some(self.finish(py, *finished)?);
+                odd = Some((self.finish(py, *finished)?, order.1));
             }
             if let Some(link) = self.links.get_mut(slot).and_then(Option::as_mut) {
                 link.queued -= 1;
@@ -797,13 +798,12 @@ impl Offload {
                 let mut all = std::mem::take(&mut self.stage.finished);
                 for finished in all.drain(..) {
                     let slot = finished.slot;
-                    if self.shift.is_some() && !matches!(finished.outcome, Outcome::Answered(_)) {
-                        self.stage.finished.push(finished); // no line can be written: it is in a step
-                        continue;
-                    }
                     _ = self.learn(py, &finished, true);
                     let (end_ns, packet) = finished.order();
-                    let order = (if self.shift.is_none() { end_ns } else { 0 }, packet);
+                    let order = match self.shift {
+                        None => (end_ns, packet),
+                        Some(_) => (0, block.number + self.at as u64 - 1),
+                    };
                     self.queue.push(finished, order);
                     self.newest_ns = self.newest_ns.max(order.0);
                     is_new = true;
@@ -812,13 +812,9 @@ impl Offload {
                         link.latest = order;
                     }
                 }
-                if self.stage.finished.is_empty() {
-                    self.stage.finished = all; // empty, to be filled again
-                }
-                let until = self.stage.finished.len();
-                let before = self.steps.last().map_or(0, |step| step.2);
-                if self.shift.is_some() && (waits != waited || until > before) {
-                    self.steps.push((self.at - 1, waits, until));
+                self.stage.finished = all; // empty, to be filled again
+                if self.shift.is_some() && waits != waited {
+                    self.steps.push((self.at - 1, waits, 0));
                 }
                 if self.queue.exchanges.len() > most_queued || self.queue.bytes > most_bytes {
                     return TAKEN;

@@ -69,7 +69,7 @@ pub struct Facts {
     /// Memory for the bodies of an exchange.
     pub budget: i64,
     /// Whether exchanges with errors in the response are left to Python.
-    leaves_errors: bool,
+    leaves_flaws: bool,
 }
 
 #[derive(FromPyObject)]
@@ -210,9 +210,9 @@ impl Errors {
 }
 
 impl Facts {
-    /// Whether an exchange with these errors in its response is usual.
-    pub fn check_errors<T>(&self, errors: &[T]) -> Result<(), Odd> {
-        if self.leaves_errors && !errors.is_empty() {
+    /// Whether an exchange is usual that has errors in its response or an anomaly, or neither.
+    pub fn check_flaws(&self, has_flaws: bool) -> Result<(), Odd> {
+        if self.leaves_flaws && has_flaws {
             return Err(Odd);
         }
         Ok(())
@@ -396,6 +396,7 @@ impl Lines {
         text.push_str(gap);
         let about = text.len();
         if exchange.is_rejected() {
+            facts.check_flaws(true)?;
             text.push_str(self.rejections.text(py, rejected, exchange)?);
             finish_line(text, out);
             return Ok(());
@@ -413,7 +414,7 @@ impl Lines {
             &facts.topics(py, exchange.response.end_ns),
             text,
         )?;
-        facts.check_errors(&errors)?;
+        facts.check_flaws(!errors.is_empty() || is_followed)?;
         let mut word = |word: &str| {
             if text.len() > about {
                 text.push_str(gap);

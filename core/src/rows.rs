@@ -202,7 +202,7 @@ impl Rows {
         if decoded.has_unknown || decoded.is_followed || throttle_time_ms.is_some_and(|number| number > 0) {
             return Err(Odd);
         }
-        facts.check_errors(&decoded.errors)?;
+        facts.check_flaws(!decoded.errors.is_empty())?;
         if form.table.is_some() && projection.is_some() && row.is_replication(&decoded) {
             return Err(Odd);
         }

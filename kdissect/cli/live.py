@@ -408,7 +408,7 @@ def _usual(sink: LineSink) -> Callable[[LineContext], LineForm | RowForm]:
 
     def form(context: LineContext) -> LineForm | RowForm:
         of_all = sink.form(context)
-        return of_all._replace(facts=of_all.facts._replace(leaves_errors=True))
+        return of_all._replace(facts=of_all.facts._replace(leaves_flaws=True))
 
     return form
 

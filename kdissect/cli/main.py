@@ -59,16 +59,10 @@ class Commands(click.Group):
         return list(self._summaries)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """Import one command. What that creates stays, so the garbage collector need not search it."""
+        """Import one command."""
         if cmd_name not in self._summaries:
             return None
-        gc.disable()
-        try:
-            command: click.Command = getattr(import_module(f"{self._module}.{cmd_name}"), cmd_name)
-        finally:
-            gc.freeze()
-            gc.unfreeze()  # into the oldest generation
-            gc.enable()
+        command: click.Command = getattr(import_module(f"{self._module}.{cmd_name}"), cmd_name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002

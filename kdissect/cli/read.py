@@ -197,7 +197,8 @@ def _run_in_parallel(
             _check(exchange)
             sink.feed(exchange)
 
-        is_plain = query.shows_all and not (check_crcs or count) and native.core is not None
+        is_escaped = run.out.isatty()  # which the core does not do
+        is_plain = query.shows_all and not (check_crcs or count or is_escaped) and native.core is not None
         form = sink.form if is_plain and isinstance(sink, LineSink) and sink.are_plain else None
         work = Text(Selection(query), page, feed if check_crcs else sink.feed, form=form)
         run.write(jobs, page, sink, work, count)

@@ -138,7 +138,7 @@ class LineFacts(NamedTuple):
         learn_name: takes the ID of a topic and its name.
         around: from a second since 1970 to the texts before and after the decimal point and its digits.
         budget: memory for the bodies of an exchange.
-        leaves_errors: whether exchanges with errors in the response are left to Python.
+        leaves_flaws: whether exchanges with errors in the response, or anomalies, are left to Python.
     """
 
     shared: Callable[[ConnectionInfo, Identity], list[Any]]
@@ -148,7 +148,7 @@ class LineFacts(NamedTuple):
     learn_name: Callable[[str, str], None]
     around: Callable[[int], tuple[str, str]]
     budget: int
-    leaves_errors: bool = False
+    leaves_flaws: bool = False
 
 
 class LineForm(NamedTuple):
@@ -380,9 +380,8 @@ class Offload:
             before: which packet they were completed.
             number: that of the block's first packet.
         """
-        for event in self._taken(before):
-            *_, exchange = event
-            self._connections.place = exchange.response_frame.packet + 1 - number
+        for event, packet in self._taken(before):
+            self._connections.place = packet + 1 - number
             yield [event]
 
     @property
@@ -399,11 +398,11 @@ class Offload:
 
     def taken(self, before: tuple[int, int], most: int = _ALL) -> Iterator[Exchange]:
         """See ``ordering.CompletedQueue``: those of which no line can be written."""
-        for *_, exchange in self._taken(before, most):
+        for (*_, exchange), _ in self._taken(before, most):
             yield exchange
 
     def _taken(self, before: tuple[int, int], most: int = _ALL) -> Iterator[Any]:
-        """As ``taken``, as events."""
+        """As ``taken``, as events, each with the packet of its place."""
         assert self._lines is not None
         time_ns, packet = before
         before = min(time_ns, MOST_NS), packet
@@ -414,7 +413,7 @@ class Offload:
             most -= rows
             if odd is not None:
                 most -= 1
-                _, ended_ns, exchange = odd
+                (_, ended_ns, exchange), _ = odd
                 _learn(exchange, ended_ns)
                 yield odd
             elif not rows:

@@ -54,7 +54,7 @@ def test_large_captures_use_all_cores_by_default(tmp_path: Path, monkeypatch: py
 
 def test_one_busy_connection_uses_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1}, raising=False)
-    monkeypatch.setattr("kdissect.cli.parallel_run._SAMPLED_PACKETS", 10)
+    monkeypatch.setattr("kdissect.cli.jobs._SAMPLED_PACKETS", 10)
     for connections, expected in ((1, 1), (2, 2)):
         path = tmp_path / "small.pcap"
         clients = [("10.0.0.1", each % connections + 1) for each in range(10)]

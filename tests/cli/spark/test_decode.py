@@ -53,7 +53,7 @@ def test_strategies_match_those_of_the_package() -> None:
     pytest.importorskip("pyspark")
     from kdissect.spark import decode as decoding
 
-    assert decoding.STRATEGIES == STRATEGIES
+    assert (decoding.AUTO, decoding.SINGLE, decoding.SHARDS, decoding.SHUFFLE) == STRATEGIES
 
 
 def test_filters_and_forms(decode: Decoding, spark: object, capture: str, tmp_path: Path) -> None:
