@@ -149,6 +149,8 @@ def ways(spark: SparkSession, read: Path, out: Path, names: str) -> Iterator[tup
         assert main(["spark", "decode", str(read), "-o", folder, *arguments]) == 0
         yield f"spark decode {split} {form}", tables(spark, folder)
     for split, options in SPLITS.items():
+        if split == "files" and names == WHOLE:  # of what a task reads
+            options = {"filesPerTask": "1000"}
         reader = spark.read.format("kdissect").options(split=split, names=names, **options)
         written = BY_FILE if split == "files" else TABLES
         yield f"source {split}", {name: reader.option("table", name).load(str(read)) for name in written}
