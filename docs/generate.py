@@ -56,10 +56,10 @@ COLUMNS_HEAD = """\
 One row, or one JSON object per line, for each request, and for each response whose request was not captured.
 Names and types never change; columns may be added.
 
-An absent value is null (CSV: nothing between two commas), never "" or -1 unless that was on the wire; an
-array can be empty but is never null. Times are UTC with microseconds, ISO 8601 ending in Z. In `request` and
-`response`, values are as on the wire, so error codes and enumerations are numbers; in the other columns they
-are names.
+An absent value is null (CSV: nothing between two commas), never "" or -1 unless that was on the wire; in this
+table, an array can be empty but is never null. Times are UTC with microseconds, ISO 8601 ending in Z. In
+`request` and `response`, values are as on the wire, so error codes and enumerations are numbers; in the other
+columns they are names.
 """
 
 LATENCY = """\
@@ -69,10 +69,12 @@ LATENCY = """\
 order. An exchange either waited (`service_us` is null) or was served (`wait_us` is 0). A part that cannot
 be known is null, and then so is `service_us`. Percentiles, rankings and metrics use `service_us`.
 
-Captured at the broker, `service_us` is the time in the broker, as its request log splits it: request queue,
-local and remote time (with acks=all, a Produce waits for replicas), response queue. Captured at the client,
-it also includes one network round trip (unless the request was queued), and the delay caused by a request or
-response that was lost in transit and captured only once.
+Captured at the broker, the one of `service_us` and `wait_us` that is not null or 0 corresponds to the sum of
+RequestQueueTimeMs, LocalTimeMs, RemoteTimeMs and ResponseQueueTimeMs in the broker's metrics. For a Fetch,
+JoinGroup or SyncGroup that waited, RemoteTimeMs is part of `wait_us`; for a Produce with acks=all, which
+waits for replicas, it is part of `service_us`. Captured at the client, `service_us` also includes one network
+round trip (unless the request was queued), and the delay caused by a request or response that was lost in
+transit and captured only once.
 
 No column includes the time to transmit a large request or response: the latency begins with the last byte of
 the request and ends with the first byte of the response. If both ends were captured, times are those of the
@@ -114,10 +116,12 @@ objects with `offset`, `timestamp`, `timestamp_type`, `key`, `key_encoding`, `va
 EXPORTS = """\
 # Tables of an export
 
-`kdissect export` writes these tables. All have `date`, and join on `connection` and `number`. Every column
-can be null; names are unique even when compared case-insensitively. Columns have the types in
-`_kdissect/schema.json`, which is a Spark schema. A time before the year 1 or after 9999, as a damaged capture
-can have, is null; the numbers `time_ns` and `timestamp_ms` still have it, as far as 64 bits allow.
+`kdissect export` writes these tables. All have `date`. `exchanges`, `records`, `partitions`, `groups`,
+`topic_ids` and `anomalies` join on `connection` and `number`; `connections` joins on `connection`, and
+`captures` on `capture`. Every column can be null; names are unique even when compared case-insensitively.
+Columns have the types in `_kdissect/schema.json`, which is a Spark schema. A time before the year 1 or after
+9999, as a damaged capture can have, is null; the numbers `time_ns` and `timestamp_ms` still have it, as far
+as 64 bits allow.
 
 In JSON lines, `request` and `response` are objects, which Spark reads as strings. In Parquet they are strings
 of JSON, and `key` and `value` of records are bytes: those on the wire if `*_encoding` is `utf-8` or `base64`,

@@ -99,8 +99,8 @@ class Limits:
     gap_age_ns: int = _bound(
         10 * SECOND_NS,
         "late and missing segments",
-        "How long a missing segment that was not acknowledged may still arrive: a sender retries for "
-        "several seconds.",
+        "How long to wait for a missing segment that has not been acknowledged: a sender retries for several "
+        "seconds.",
     )
 
     tcp_streams: int = _bound(
@@ -188,9 +188,9 @@ class Limits:
     inflated_always_exchanges: int = _bound(
         256,
         "record batches",
-        "Exchanges of a connection to which `inflated_always_bytes` applies. Later ones get less: "
-        "exchange N gets 256/N of it, so the 2,560th a tenth. All small bombs of a long connection together "
-        "then inflate to at most a few GiB more than `inflated_ratio` allows.",
+        "Exchanges of a connection to which `inflated_always_bytes` applies. Later exchanges get less: "
+        "exchange N gets 256/N of that size, for example a tenth at N = 2,560. All small bombs of a long "
+        "connection together then inflate to at most a few GiB more than `inflated_ratio` allows.",
     )
     inflated_ratio: int = _bound(
         250,

@@ -201,7 +201,7 @@ def test_who_falls_behind_is_reported_and_who_keeps_up_is_not() -> None:
     (row,) = findings("kafka-4-lag", "falling-behind")
     assert row.subject == "client slow, topic orders"
     behind = sum(each.lag or 0 for each in lag("client", "slow").values())
-    assert row.message.startswith(f"lag {behind:,} records at the end, 0 when first seen")
+    assert row.message.startswith(f"fetch lag {behind:,} records at the end, 0 when first seen")
     assert all(each.lag == 0 for each in lag("group", "quick").values())
 
 

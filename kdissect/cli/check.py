@@ -26,9 +26,11 @@ Examples:
   kdissect check --json capture.pcap | jq -r .verdict
   tcpdump -i eth0 -w - -c 10000 port 9092 | kdissect check -
 
-The verdict on the capture is the worst that applies: empty, no Kafka, lossy, truncated (the snapshot length
-cut off Kafka messages), one-sided, damaged (a damaged file), partly decoded, incomplete (more than 1 in 20
-exchanges not fully captured), good. A request that the broker did not answer can be fully captured.
+The verdict on the capture is the worst that applies: empty, no Kafka, lossy (packets were dropped, or bytes
+are missing from Kafka connections), truncated (the snapshot length cut off Kafka messages), one-sided (only
+one direction of most Kafka connections), damaged (a file has invalid bytes), partly decoded (some messages
+could not be decoded), incomplete (more than 1 in 20 exchanges not fully captured), good. A request counts as
+fully captured without a response if the broker did not send one.
 
 The verdict on the traffic: failing (a finding that is an error, or at least half of the requests unanswered
 or with errors), degraded (a warning, or at least 1 in 20 requests unanswered or with errors), good; unknown

@@ -24,9 +24,9 @@ _VARIABLE = "_KDISSECT_COMPLETE"  # click reads it
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print a script that completes commands, options and values.
+    """Print a shell completion script.
 
-    API and error names, columns and fields are completed too.
+    It completes commands, options and values, including API and error names, columns and fields.
     """
     kind = get_completion_class(shell)
     assert kind is not None

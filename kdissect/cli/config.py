@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kdissect.cli.config_file import COLORS, DEFAULTS, HOSTS, PROFILES, configuration, is_defaults, key_of
+from kdissect.cli.config_file import (
+    COLORS,
+    DEFAULTS,
+    HOSTS,
+    PROFILES,
+    configuration,
+    is_defaults,
+    key_of,
+    usual_path,
+)
 from kdissect.cli.help import command
 from kdissect.cli.option_names import name_of, options_of
 from kdissect.cli.options import color_option
@@ -46,7 +55,7 @@ VIEWS = (
 def config(context: click.Context, action: str, names: tuple[str, ...], color: str) -> None:  # noqa: ARG001
     """Show settings, and where each comes from.
 
-    The whole file is checked. With COMMAND, shows all options of that command.
+    Checks the whole configuration file. With COMMAND, lists all options of that command with their values.
     """
     file = configuration(context)
     assert file is not None
@@ -57,7 +66,9 @@ def config(context: click.Context, action: str, names: tuple[str, ...], color: s
     for each in contexts.values():
         _check(each, file)
     rows = list(_options(contexts[name], file)) if name else list(_settings(file, contexts))
-    notes = [str(file.path) if file.path is not None else "no configuration file"]
+    notes = [
+        str(file.path) if file.path is not None else f"no configuration file: {usual_path()} does not exist"
+    ]
     if file.profile is not None:
         notes.append(f"profile {file.profile}")
     with output() as out:

@@ -43,10 +43,10 @@ Examples:
   kdissect export --records --topic orders capture.pcap -o tables
   tcpdump -i eth0 -U -w - port 9092 | kdissect export - -o tables
 
-docs/columns.md describes the tables and their columns. Each table is a directory in DIR, and a file appears
-in it once complete. Its subdirectory _kdissect has schema.json, schema.ddl, create_table.sql and
-manifest.json. To complete an interrupted export, run the same command again. A complete export is left alone;
-missing tables are added.
+docs/columns.md describes the tables and their columns. Each table is a subdirectory of DIR; files appear
+there only when complete. The table's _kdissect subdirectory contains schema.json, schema.ddl,
+create_table.sql and manifest.json. To complete an interrupted export, run the same command again. A complete
+export is left alone; missing tables are added.
 
 \b
   schema = open("tables/exchanges/_kdissect/schema.ddl").read()

@@ -49,10 +49,17 @@ _MAX_WORKERS = 16
 """Most workers by default. More do not help: each reads all packets, and one parent merges all rows."""
 
 
-def jobs_option(single_process: str, guarantee: str = "The output is the same.") -> Callable[[Any], Any]:
-    """``-j``. Its help says when a command uses a ``single_process``, and what several have in common with
-    one (``guarantee``).
+def jobs_option(
+    single_process: str, guarantee: str = "Does not change the output.", *, is_native: bool = False
+) -> Callable[[Any], Any]:
+    """``-j``. Its help says when a command uses a ``single_process``, what several have in common with one
+    (``guarantee``), and whether the native core may write the rows, as in ``processes``.
     """
+    native_worth = (
+        f"{WORTH_PACKETS:,} packets ({WORTH_PACKETS_NATIVE:,} if the native core writes the output)"
+        if is_native
+        else ""
+    )
     return click.option(
         "-j",
         "--jobs",
@@ -60,9 +67,9 @@ def jobs_option(single_process: str, guarantee: str = "The output is the same.")
         type=at_least(1),
         metavar="N",
         help=(
-            f"Worker processes, each handling some of the connections. {guarantee} [default: all cores for "
-            f"{WORTH_PACKETS:,} or more packets that average at most {SMALL_BYTES} bytes, on several "
-            "connections; otherwise 1] "
+            f"Worker processes; connections are divided among them. {guarantee} [default: all cores if the "
+            f"input has at least {native_worth or f'{WORTH_PACKETS:,} packets'}, which average at most "
+            f"{SMALL_BYTES} bytes, on several connections; otherwise 1] "
             f"{single_process}"
         ),
     )

@@ -294,8 +294,9 @@ Dropped packets are reported immediately and at the end. Ctrl-C or SIGTERM stops
 captured is still shown, with a summary on stderr. A second Ctrl-C exits immediately. If an interface goes
 down or disappears, kdissect waits for it and resumes.
 
-Run as root, kdissect uses its privileges only to open the interfaces. It then drops all capabilities and,
-with sudo or -Z, switches to that user, who then owns the output files.
+Run as root, kdissect uses its privileges only to open the interfaces. It then drops all capabilities and
+switches to the user given with -Z, or else to the user who ran sudo; that user owns the output files. If
+there is neither, it remains root, without capabilities.
 
 -o: tables as in kdissect export. Restarting with the same DIR adds files, and removes unfinished ones
 left by a killed run. manifest.json lists the finished files, and says whether the run ended normally.

@@ -175,7 +175,7 @@ COMMANDS = {
     "apis": "Show known APIs and versions, and their layouts.",
     "fields": "List the columns and fields for filters and --fields.",
     "config": "Show settings, and where each comes from.",
-    "completion": "Print a script that completes commands, options and values.",
+    "completion": "Print a shell completion script.",
     "help": "Show all options and examples of a command.",
 }
 SECTIONS = {

@@ -360,8 +360,8 @@ def names_option(by_default: str = f"{WHOLE} for files, {WINDOW} for pipes") -> 
     return click.option(
         "--names",
         type=click.Choice([WHOLE, WINDOW]),
-        help="Where to look up the names of topic IDs. whole: in the entire input, which is then read twice; "
-        "window: what comes earlier, or up to 2 s later (--limits naming_window). "
+        help="Where to look for the name of a topic ID. whole: anywhere in the input, which is then read "
+        "twice; window: only in packets before the exchange, or up to 2 s after it (--limits naming_window). "
         f"[default: {by_default}]",
     )
 
@@ -375,15 +375,15 @@ filter_options = combine(
     _criterion(
         "error",
         "ERROR",
-        "Error name, code or glob: NOT_LEADER_OR_FOLLOWER, 6, '*' (any error), 'serious' (all but expected "
-        "ones).",
+        "Error name, code or glob: NOT_LEADER_OR_FOLLOWER, 6, '*' (any error), 'serious' (all but normal "
+        "steps).",
         codes.error_names,
     ),
     _criterion(
         "kind",
         "KIND",
-        "One of answered, unanswered (no response captured, whatever the reason), unacknowledged (acks=0), "
-        "orphan (no request captured).",
+        "One of answered, unanswered (no response captured; summary counts only those with outcome == "
+        "'unanswered'), unacknowledged (acks=0), orphan (no request captured).",
         lambda: KINDS,
     ),
     _criterion("slower-than", "TIME", "Minimum latency: 50ms, 1.5s."),

@@ -51,7 +51,7 @@ class LineSink(ExchangeSink, Protocol):
 _TIMES = ", ".join(f"{name}: {text}" for name, text in FORMATS.items())
 
 json_option = click.option(
-    "--json", "as_json", is_flag=True, help="One JSON object per line (keys: docs/columns.md)."
+    "--json", "as_json", is_flag=True, help="One JSON object per line (keys: kdissect fields)."
 )
 times_option = click.option(
     "-t",

@@ -98,11 +98,12 @@ and pipes get all of them.
     type=click.Choice([COMPLETION, TIME]),
     help="completion: as responses arrive; time: as requests were sent. A row waits at most 1 s for "
     "earlier requests; one that comes too late is marked late. "
-    f"[default: {TIME} for lines of files on a terminal, otherwise {COMPLETION}]",
+    f"[default: {TIME} when printing lines from files to a terminal; otherwise {COMPLETION}]",
 )
 @jobs_option(
-    "With the native core, the default is 1 for fewer than 1,000,000 packets, and with --tls-keylog. Always "
-    "1 for -w, -q, -t d, -t dd, --order time, stdin, and lines on a terminal."
+    "By default also 1 with --tls-keylog and the native core. Always 1 for -w, -q, -t d, -t dd, --order "
+    "time, stdin, and lines on a terminal.",
+    is_native=True,
 )
 @click.option("-l", "flush", is_flag=True, help="Flush after each exchange (line-buffered), as in tshark -l.")
 def read(
@@ -119,9 +120,9 @@ def read(
 ) -> None:
     """Show the exchanges (requests and their responses) in a capture.
 
-    FILE is pcap or pcapng, optionally compressed with gzip, zstd or lz4, a directory of such files, or a glob
-    in quotes; each may be a URL, such as s3://bucket/x.pcap. - is stdin. Several files are merged by time.
-    Kafka is recognized on any port. "!" on a line marks an anomaly.
+    FILE is a pcap or pcapng file (plain, or compressed with gzip, zstd or lz4), a directory of such files, or
+    a quoted glob. Any of these can be a URL, such as s3://bucket/x.pcap; - is stdin. Several files are merged
+    by time. Kafka is recognized on any port. "!" on a line marks an anomaly.
     """
     query = Query.take(options, names=WINDOW)
     output = ExchangeOutput.take(options, {"-w": target is not None})

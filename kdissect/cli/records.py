@@ -90,8 +90,9 @@ Examples:
   kdissect records --topic __consumer_offsets capture.pcap
   kdissect records -i eth0 --produced --topic orders
 
-Each line shows one record: its time, API, partition, offset, key and value. NULL is null, "" is empty, and
-"-" is an unknown offset. Then, if present: the schema ID of the value, the trace ID from its headers,
+Each line shows one record: its time, API, partition, offset, key and value. NULL stands for a null key or
+value, "" for an empty one, and "-" for an unknown offset. Then, if present: the schema ID of the value, the
+trace ID from its headers,
 "[rejected: ERROR]" if the broker rejected it ("[unconfirmed: ERROR]" if the leader may have stored it
 anyway), "[aborted]" if its transaction was aborted, and after "!" anomalies of its batch.
 

@@ -35,12 +35,12 @@ Examples:
   kdissect story group:billing --mermaid capture.pcap > billing.mmd
 
 Exchanges that a client repeats without an error, such as heartbeats, empty fetches or commits, share one
-line until something else happens. AFTER is the time since the previous exchange. If the previous line
-stands for several exchanges, it is the time since the last of them ended ("-": not ended yet). "*" marks
-rebalances, transactions and idle time.
+line until something else happens. AFTER is the time since the previous exchange, or since the last of them
+ended if the previous line covers several ("-": there is none, or not ended). "*" marks rebalances,
+transactions and idle time.
 
-The story of a record shows when its producer sent it, when replicas and consumers received it, and the first
-commit of each group past it.
+The story of a record shows when its producer sent it, when replicas and consumers received it (a Fetch has
+the time of its response there), and the first commit of each group past it.
 """
 
 

@@ -46,9 +46,9 @@ Examples:
   kdissect summary --sketches monday.jsonl monday.pcap
   kdissect summary --json capture.pcap | jq '.topics[] | [.topic, .producers]'
 
-Percentiles are computed from service times: latency without the time that a request waited behind
-others, for a quota, for a retransmission, for records or for group members. N is the number of service
-times. The table Waits shows the rest. Details: docs/columns.md.
+Percentiles are of service times: latency minus the time spent queued behind earlier requests on the
+connection, throttled, being retransmitted, or waiting for new records or group members. N is the number of
+service times. The table Waits shows the waits. Details: docs/columns.md.
 """
 
 
@@ -75,7 +75,7 @@ def _to_interval(text: str) -> int:
     "order",
     type=click.Choice(ORDERS),
     metavar="ORDER",
-    help=f"Sort order of rows: {', '.join(ORDERS)}.",
+    help=f"Sort order of rows: {', '.join(ORDERS).replace('latency', 'latency (P95 of service times)')}.",
 )
 @click.option(
     "--max-rows",
@@ -121,9 +121,10 @@ def _to_interval(text: str) -> int:
     "--sketches",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Write latency sketches to FILE as JSON lines, which can be merged with those of other captures.",
+    help="Write quantile sketches of service times and waits to FILE as JSON lines, which can be merged with "
+    "those of other captures.",
 )
-@jobs_option("Always 1 for stdin.", "The output is the same, except that percentiles may differ slightly.")
+@jobs_option("Always 1 for stdin.", "Percentiles may differ slightly; otherwise the output is the same.")
 @color_option
 def summary(
     by: str | None,

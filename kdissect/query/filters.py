@@ -61,6 +61,9 @@ _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _MAX_NAMES = 1000  # kept of each kind: enough for suggestions, and little memory
 
 
+_LISTED = frozenset({"topic", "client", "group"})  # kinds of names that ``summary --by`` has rows for
+
+
 class NameKind(NamedTuple):
     """Names of one kind that were requested, such as topics.
 
@@ -173,7 +176,10 @@ class Filter:
         for name_kind, unmatched in zip(self._name_kinds, self.notes.unmatched, strict=True):
             if not any(map(NameTest(name_kind.texts), unmatched)):
                 quoted = ", ".join(f'"{text}"' for text in name_kind.texts)
-                messages.append(f"no {name_kind.noun} {quoted}{did_you_mean(name_kind.texts[0], unmatched)}")
+                hint = did_you_mean(name_kind.texts[0], unmatched)
+                if not hint and name_kind.noun in _LISTED:
+                    hint = f"; kdissect summary --by {name_kind.noun} lists {name_kind.noun}s"
+                messages.append(f"no {name_kind.noun} {quoted}{hint}")
         return "; ".join(messages)
 
     def unnamed_topics(self) -> str:

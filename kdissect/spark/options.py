@@ -79,10 +79,10 @@ OPTIONS = {
     "kind": "`answered`, `unanswered`, `unacknowledged`, `orphan`.",
     "slowerThan": "Minimum latency: `50ms`.",
     "biggerThan": "Minimum frame size: `64KB`.",
-    "start": "Same as `since`.",
-    "end": "Same as `until`.",
     "since": "Start of the time range: `2026-11-21T09:05:00Z`.",
     "until": "End of the time range (exclusive).",
+    "start": "Another name for `since`.",
+    "end": "Another name for `until`.",
     "connection": "Connection ID or prefix.",
     "where": "Filter expression, as for `--where`.",
     "ports": "Only connections with these ports: `9092,9192-9194`.",
@@ -110,10 +110,10 @@ OPTIONS = {
     "pushdown": "Accept filters that Spark pushes down. Without `kdissect.spark.register`, this needs "
     "`spark.sql.python.filterPushdown.enabled`. [false]",
     "names": (
-        "Where names of topic IDs come from. `whole`: all of the input, which is then read twice; `window`: "
-        "what comes before, or at most 2 s later (limit `naming_window`). With `split=files`, and in "
-        "streams, the input of a task is its files and those before them (`lookback`). [`whole`; streams: "
-        "`window`]"
+        "Where to look for the name of a topic ID. `whole`: anywhere in the input, which is then read twice; "
+        "`window`: only in packets before the exchange, or up to 2 s after it (limit `naming_window`). With "
+        "`split=files`, and in streams, the input of a task is its files and those before them (`lookback`). "
+        "[`whole`; streams: `window`]"
     ),
     "maxFilesPerTrigger": "Streams: maximum files per micro-batch. [all present]",
     "ring": (
@@ -122,8 +122,8 @@ OPTIONS = {
         "time]"
     ),
     "maxFileAge": (
-        "Streams: how long files are remembered as read, and how late a file may arrive: its first packet "
-        "may be this much earlier than that of the newest file read. [7d]"
+        "Streams: a file is read only if its first packet is at most this much older than that of the newest "
+        "file read. Names of files already read are kept as long. [7d]"
     ),
     "includeLast": (
         "Streams: also read the newest file of each ring. Set this only if nothing writes to the rings "
@@ -132,8 +132,9 @@ OPTIONS = {
     ),
     "failOnDataLoss": (
         "Fail if a file cannot be read to its end because of an I/O error; streams also fail if a file was "
-        "removed before it was read, arrived too late, or grew after it was read. If false, log a warning on "
-        "the driver, or add it to the `captures` table. [true]"
+        "removed before it was read, arrived too late, or grew after it was read. If false, the query "
+        "continues: streams log a warning on the driver, and the `captures` table lists files that could not "
+        "be read to their end. [true]"
     ),
 }
 """Every option and its help text."""

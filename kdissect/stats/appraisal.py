@@ -380,8 +380,8 @@ def _connection_findings(connections: quality.ConnectionsPart) -> Iterator[Findi
         yield _finding(
             quality.GOOD,
             f"{connections.kafka_mid_stream:,} of {_plural(kafka, 'Kafka connection')} already open when "
-            "the capture started: client details, and the requests that the first responses belong to, may "
-            "be missing.",
+            "the capture started: their client library and version, and the requests for their first "
+            "responses, may be missing.",
             "If you need them, start the capture before the clients, or restart the clients.",
         )
     if connections.tls_decrypted:
@@ -416,14 +416,15 @@ def _messages(
         unclear = exchanges.unanswered - exchanges.no_answer - exchanges.pending
         excused = exchanges.orphans if connections.kafka_mid_stream else 0  # their requests came before
         parts = (
-            (exchanges.orphans, "without request"),
-            (unclear, "without response"),
-            (missing - exchanges.orphans - unclear, "with a part missing"),
+            (exchanges.orphans, "has no request", "have no request"),
+            (unclear, "has no response", "have no response"),
+            (missing - exchanges.orphans - unclear, "is missing a part", "are missing a part"),
         )
-        counted = ", ".join(f"{count:,} {text}" for count, text in parts if count)
+        counted = ", ".join(f"{count:,} {one if count == 1 else more}" for count, one, more in parts if count)
         yield _finding(
             quality.INCOMPLETE if (missing - excused) * _MISSING > exchanges.total else quality.GOOD,
-            f"{_plural(missing, 'exchange')} not fully captured: {counted}.",
+            f"{_plural(missing, 'exchange')} {'was' if missing == 1 else 'were'} not fully captured: "
+            f"{counted}.",
             None,
         )
     if exchanges.pending:

@@ -473,7 +473,9 @@ class LoadRow:
     request_bytes: int = described("Bytes of request frames, including the size prefix.")
     response_bytes: int = described("Bytes of response frames, including the size prefix.")
     service_us: Spread = described("Service times, in microseconds; see `service_us` in docs/columns.md.")
-    wait_us: Spread = described("Waits of requests that the broker delayed on purpose, in microseconds.")
+    wait_us: Spread = described(
+        "Waits of requests that the broker held (long polls, or waiting for group members), in microseconds."
+    )
     undetermined: int = described("Answered exchanges whose service time and wait are unknown.")
     errors: int = described("Exchanges with an error in the response that is not expected.")
     expected_errors: int = described("Exchanges with expected errors only: normal steps of the protocol.")

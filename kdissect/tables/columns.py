@@ -212,7 +212,7 @@ EXCHANGE: tuple[Column, ...] = (
         INT64,
         attrgetter("number"),
         "Number of the exchange on its connection, from 1, in order of completion. With `connection`, the "
-        "key that joins all tables.",
+        "key that joins tables.",
     ),
     Column(
         "packet",
@@ -233,10 +233,10 @@ EXCHANGE: tuple[Column, ...] = (
         STRING,
         outcome,
         "`answered`; `unanswered`, narrower than the kind: the connection ended without a response, a later "
-        "request was answered, or 30 s passed beyond the time that the request allows (`max_wait_ms` of "
-        "Fetch, `rebalance_timeout_ms` of JoinGroup, `timeout_ms` of others); `pending`: the capture ended "
-        "before any of these; `not_expected` (acks=0); `orphan`. Null if the response may not have been "
-        "captured.",
+        "request was answered, or there was no response until 30 s after the request's own timeout "
+        "(`max_wait_ms` of Fetch, `rebalance_timeout_ms` of JoinGroup, `timeout_ms` of others; 0 if it has "
+        "none); `pending`: the capture ended before any of these; `not_expected` (acks=0); `orphan`. Null if "
+        "the response may not have been captured.",
         needs_bodies=True,
     ),
     Column(
@@ -267,20 +267,22 @@ EXCHANGE: tuple[Column, ...] = (
     ),
     _part(
         "network_us",
-        "Time lost to retransmissions, after `queued_us` and `throttled_us`: until bytes of the request were "
-        "last retransmitted. 0 if the capture lacks the original or the retransmission, or if the broker "
-        "reported before its response that the retransmission was unnecessary (D-SACK).",
+        "Time lost to retransmissions: from the end of `queued_us` and `throttled_us` to the last "
+        "retransmission of any byte of the request. 0 if the capture lacks the original or the "
+        "retransmission, or if the broker reported before its response that the retransmission was "
+        "unnecessary (D-SACK).",
     ),
     _part(
         "wait_us",
-        "The rest of the latency, if the broker waited on purpose: for JoinGroup, SyncGroup, and a Fetch "
-        "or ShareFetch that returned no records, or only records past the last high watermark that the "
-        "connection had seen. Otherwise 0. Null if this cannot be known.",
+        "The rest of the latency, if the broker held the request (long poll, or waiting for group members; "
+        "Kafka's purgatory): for JoinGroup, SyncGroup, and a Fetch or ShareFetch that returned no records, "
+        "or only records past the last high watermark that the connection had seen. Otherwise 0. Null if "
+        "this cannot be known.",
     ),
     _part(
         "service_us",
-        "The rest of the latency, if the broker did not wait: the time to serve the request. Null if the "
-        "broker waited, or if one of the other parts is null.",
+        "The rest of the latency, if the broker did not hold the request: the time to serve it. Null if the "
+        "broker held it, or if one of the other parts is null.",
     ),
     Column("client_ip", STRING, attrgetter("connection.client.ip"), "Client address."),
     Column("client_port", INT32, attrgetter("connection.client.port"), "Client TCP port."),
@@ -664,7 +666,7 @@ RECORD: tuple[Column, ...] = (
     replace(
         _of_exchange("number"),
         sentence="Number of the exchange that carried the record. With `connection`, the key that joins "
-        "all tables.",
+        "tables.",
     ),
     Column(
         "time",

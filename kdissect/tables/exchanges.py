@@ -43,8 +43,9 @@ EXCHANGE_EXPORT_ONLY = (
         "wait_kind",
         STRING,
         waiter,
-        "Kind of request, for requests that brokers may delay on purpose: the API, and who fetches if that "
-        "is not a consumer: `Fetch (replica)`, `Fetch (KRaft)`. Null for all others.",
+        "Kind of request, for requests that brokers may hold (long polls, or waiting for group members): the "
+        "API, and who fetches if that is not a consumer: `Fetch (replica)`, `Fetch (KRaft)`. Null for all "
+        "others.",
     ),
 )
 RECORD_EXPORT_ONLY = (

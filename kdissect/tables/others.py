@@ -271,7 +271,7 @@ CONNECTIONS = Table(
             "was stopped earlier.",
         ),
         _plain("protocol", STRING, "`Kafka`, `TLS`, `HTTP` ...; null if not recognized."),
-        _plain("from_start", BOOLEAN, "Whether its handshake was captured; null if still open."),
+        _plain("from_start", BOOLEAN, "Whether its TCP handshake was captured; null if still open."),
         _plain("client_ip", STRING, "Client address; if not Kafka, of the side that opened it.",
                "client.ip"),
         _plain("client_port", INT32, "Client TCP port.", "client.port"),

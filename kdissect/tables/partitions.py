@@ -181,14 +181,14 @@ PARTITIONS = Table(
             "records",
             INT64,
             lambda row: None if row.data is None else row.data.count(),
-            "Records in it, from the batch headers; null for compressed message sets of magic 0 and 1, "
-            "whose headers have no record count.",
+            "Records in the record data, from the batch headers; null for compressed message sets of magic 0 "
+            "and 1, whose headers have no record count.",
         ),
         Column(
             "batches",
             INT32,
             lambda row: None if row.data is None else len(row.batches),
-            "Batches in it; messages for magic 0 and 1.",
+            "Batches in the record data; for magic 0 and 1, the top-level entries of the message set.",
         ),
         Column("compression", Array(STRING), _compression, "Compression codecs, each once."),
         _batch_field("magic", INT16, "Format of the first batch: 0, 1 or 2."),

@@ -105,7 +105,7 @@ def _packets(check: quality.Check) -> Iterator[str]:
         else None,
         f"{many(tcp.overlapping_bytes, 'byte')} overlapping" if tcp.overlapping_bytes else None,
         f"{many(tcp.conflicting_bytes, 'byte')} in conflict" if tcp.conflicting_bytes else None,
-        f"{many(tcp.without_connection, 'segment')} without data outside known connections"
+        f"{many(tcp.without_connection, 'segment')} without payload and without a known connection"
         if tcp.without_connection
         else None,
     )
@@ -119,10 +119,12 @@ def _connections(check: quality.Check) -> Iterator[str]:
         f"{part.ipv6:,} over IPv6" if part.ipv6 else None,
     )
     unopened = part.unopened + part.unopened_others
-    to_listeners = f" ({part.unopened:,} to Kafka listeners)" if part.unopened else ""
+    to_listeners = f"; {part.unopened:,} of them to Kafka listeners" if part.unopened else ""
     others = facts(
         f"{part.without_data:,} without data" if part.without_data else None,
-        f"{unopened:,} that did not open{to_listeners}" if unopened else None,
+        f"{many(unopened, 'attempt')} that failed (refused or unanswered{to_listeners})"
+        if unopened
+        else None,
     )
     if others:
         yield f"plus {others}"

@@ -171,7 +171,7 @@ def _group(group: GroupHistory, lags: Sequence[LagRow]) -> str:
         f"{group.state}, {many(group.present, 'member')}"
         if group.present
         else _STATES.get(group.state, group.state),
-        f"lag {sum(known):,}{f' ({seconds(behind)})' if behind else ''}" if known else "",
+        f"committed lag {sum(known):,}{f' ({seconds(behind)})' if behind else ''}" if known else "",
         many(len(group.storms), "storm") if group.storms else "",
         many(len(rebalances), "rebalance") if rebalances else "",
     )

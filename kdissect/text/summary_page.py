@@ -97,8 +97,16 @@ def sections(
 
 
 _NOTES = {
-    "APIs": ("MIN to MAX: of N service times, without waits, throttling, and time behind earlier requests",),
-    "Unanswered": ("details: kdissect read -V --exchange ID FILE",),
+    "APIs": (
+        (
+            "MIN to MAX: service times, without waits, throttling, retransmissions, and queueing behind "
+            "earlier requests; N: how many"
+        ),
+    ),
+    "Unanswered": (
+        "all: kdissect read -Y 'outcome == \"unanswered\"' FILE",
+        "details: kdissect read -V --exchange ID FILE",
+    ),
     "Slowest exchanges": ("by service time; details: kdissect read -V --exchange ID FILE",),
     "Waits": ("not in the service times above; UNKNOWN: exchanges that may have waited",),
 }
@@ -446,7 +454,7 @@ def connection_sections(
     total = sum(row.connections for row in rows)
     unopened = sum(row.refused + row.unanswered for row in rows)
     notes = (
-        f"{many(total, 'connection')} to Kafka listeners, {unopened:,} did not open",
+        f"{many(total, 'connection')} to Kafka listeners, {many(unopened, 'attempt')} failed",
         "RTT: P50 and P99 between the point of capture and that end",
         "ZERO WINDOW: how long the receive window of that end was zero",
     )
@@ -474,7 +482,10 @@ def finding_sections(rows: Sequence[FindingRow], *, limit: int | None) -> Iterat
     shown = rows[:limit]
     severities = list(dict.fromkeys(row.severity for row in rows))
     counted = (many(sum(row.severity == each for row in rows), each) for each in severities)
-    how = "evidence: kdissect read --exchange ID FILE, or --connection ID if it has no /"
+    how = (
+        "to see the evidence: kdissect read --exchange ID FILE (IDs with a slash), or --connection ID FILE "
+        "(IDs without)"
+    )
     yield PageSection("Findings", notes=(", ".join(counted), how))
     for place, row in enumerate(shown, 1):
         notes = (

@@ -190,12 +190,18 @@ def test_a_group_with_the_name_of_a_topic_is_no_topic() -> None:
     ("criteria", "text"),
     [
         ({"topic": ["order"]}, 'no topic "order"; did you mean "orders"?'),
-        ({"topic": ["x", "y*"]}, 'no topic "x", "y*"'),
+        ({"topic": ["x", "y*"]}, 'no topic "x", "y*"; kdissect summary --by topic lists topics'),
         ({"client": ["ap-1"]}, 'no client "ap-1"; did you mean "app-1"?'),
         ({"client": ["10.0.0.5:41235"]}, 'no client "10.0.0.5:41235"; did you mean "10.0.0.5:41234"?'),
         ({"group": ["order-group"]}, 'no group "order-group"; did you mean "orders-group"?'),
         ({"topic": ["orders"], "group": ["orders-group"]}, ""),
-        ({"api": ["Fetch"], "topic": ["zzz"], "group": ["zzz"]}, 'no topic "zzz"; no group "zzz"'),
+        (
+            {"api": ["Fetch"], "topic": ["zzz"], "group": ["zzz"]},
+            (
+                'no topic "zzz"; kdissect summary --by topic lists topics; '
+                'no group "zzz"; kdissect summary --by group lists groups'
+            ),
+        ),
         ({"api": ["Metadata"]}, ""),
     ],
     ids=str,

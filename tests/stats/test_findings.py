@@ -99,8 +99,8 @@ def test_nothing_to_say() -> None:
             {"connections": replace(KAFKA, kafka_mid_stream=1)},
             "good",
             (
-                "1 of 4 Kafka connections already open when the capture started: client details, and the "
-                "requests that the first responses belong to, may be missing."
+                "1 of 4 Kafka connections already open when the capture started: their client library "
+                "and version, and the requests for their first responses, may be missing."
             ),
         ),
         (
@@ -156,12 +156,12 @@ def test_nothing_to_say() -> None:
         (
             {"exchanges": replace(NOTHING.exchanges, total=20, whole=19, unanswered=1)},
             "good",
-            "1 exchange not fully captured: 1 without response.",
+            "1 exchange was not fully captured: 1 has no response.",
         ),
         (
             {"exchanges": replace(NOTHING.exchanges, total=20, whole=17, unanswered=1, orphans=2)},
             "incomplete",
-            "3 exchanges not fully captured: 2 without request, 1 without response.",
+            "3 exchanges were not fully captured: 2 have no request, 1 has no response.",
         ),
         (
             {"counts": {"closed_evicted": 1, "shed": 1}},

@@ -59,7 +59,7 @@ def doctor(start: bool, as_json: bool, color: str, **options: Any) -> None:
 
 def _section(requirements: Sequence[Requirement]) -> PageSection:
     views = (
-        View("NEED", lambda requirement: requirement.name),
+        View("REQUIREMENT", lambda requirement: requirement.name),
         View("FOUND", lambda requirement: requirement.found, shrinks=True, width=20),
         View("FIX", lambda requirement: requirement.remedy or "", shrinks=True, width=20),
     )

@@ -41,7 +41,7 @@ Examples:
   kdissect spark report --master spark://host:7077 /share/tables --report errors
 
 \b
-latency      service times, by API, client, broker ...
+latency      service times (latency without waits), by client ...
 waits        time that requests waited, and what for
 throughput   bytes and records by topic, partition, client ...
 errors       error codes, counts and error rates
@@ -99,7 +99,7 @@ def _to_reports(text: str) -> tuple[str, ...]:
     metavar="N",
     help="Rows per table.",
 )
-@click.option("--sketches", is_flag=True, help="Include latency sketches, which can be merged later.")
+@click.option("--sketches", is_flag=True, help="Include quantile sketches, which can be merged later.")
 @click.option(
     "--json",
     "as_json",

@@ -58,7 +58,7 @@ def _to_table(text: str) -> Table:
     help="With --sql: directory of the tables.",
 )
 def schema(table: Table, notation: str, location: Path) -> None:
-    """Print the schema of a table for Spark, as read from the data source and from Parquet.
+    """Print the Spark schema of a table, as the data source and Parquet files have it.
 
     JSON lines have the same schema, except that keys and values of records are text. Each export includes its
     own schema, in _kdissect.

@@ -314,7 +314,7 @@ class Throttled(Rule):
     )
     advice = (
         "Reduce or spread the load, or raise the quota of this client or user (kafka-configs --describe "
-        "shows it)."
+        "--entity-type clients, or users, shows it)."
     )
     counts = Throttles
 

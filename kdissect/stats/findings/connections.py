@@ -88,7 +88,7 @@ class BrokerSilent(ConnectionRule):
     when = (
         "A request was acknowledged at the TCP level, but no response came for "
         f"{_SILENT_NS // SECOND_NS} s ({_NEVER_NS // SECOND_NS} s if the connection never had one), or "
-        "before the client closed the connection. Requests that brokers hold on purpose (long polls, "
+        "before the client closed the connection. Requests that brokers hold (long polls, "
         "JoinGroup, SyncGroup) and connections that the broker ended are not counted. Error at "
         f"{_OFTEN} connections."
     )

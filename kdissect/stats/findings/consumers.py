@@ -164,8 +164,8 @@ class FallingBehind(Rule):
                 evidence.merge(each)
             yield self.finding(
                 f"client {client_label(client)}, topic {topic_label(topic)}",
-                f"lag {last:,} records at the end, {first:,} when first seen; the client reads {pace:,.0f} "
-                "records/s",
+                f"fetch lag {last:,} records at the end, {first:,} when first seen; the client reads "
+                f"{pace:,.0f} records/s",
                 evidence,
             )
 

@@ -40,14 +40,18 @@ def test_one_who_reads_half_of_what_is_written() -> None:
     facts = fetches(lambda second: 50 * second, lambda second: 200 * second)
     (row,) = findings_of(FallingBehind, facts)
     assert (row.severity, row.subject, row.count) == ("warning", "client reader, topic orders", 19)
-    assert row.message == "lag 2,850 records at the end, 0 when first seen; the client reads 50 records/s"
+    assert (
+        row.message == "fetch lag 2,850 records at the end, 0 when first seen; the client reads 50 records/s"
+    )
 
 
 def test_all_partitions_of_a_topic_count_together() -> None:
     facts = fetches(lambda second: 10 * second, lambda second: 50 * second)
     facts += fetches(lambda second: 10 * second, lambda second: 50 * second, partition=1)
     (row,) = findings_of(FallingBehind, facts)
-    assert row.message == "lag 1,520 records at the end, 0 when first seen; the client reads 20 records/s"
+    assert (
+        row.message == "fetch lag 1,520 records at the end, 0 when first seen; the client reads 20 records/s"
+    )
 
 
 def test_consumers_that_catch_up_or_keep_up_are_not_reported() -> None:
