@@ -439,14 +439,13 @@ class Dissection:
             or self._watcher is not None
         ):
             return connections
-        is_picky = bool(self._ports or self._kafka_ports) or connections.analyzes
         offload = Offload(
             connections,
             self._kafka_connections,
             self._open,
             self._memory,
             self._limits,
-            may_open=self._is_usual if is_picky else connections.is_new,
+            may_open=self._may_open if self._ports or self._kafka_ports else connections.is_new,
             lines=self._lines,
             decryption=lambda: self._decryption,
         )
@@ -454,12 +453,8 @@ class Dissection:
             self._queue = offload
         return offload
 
-    def _is_usual(self, ends: bytes) -> bool:
-        """Whether a SYN opens a connection that is not excluded and whose client has no port of Kafka. Not if
-        connections are analyzed: Python opens these.
-        """
-        if self._connections.analyzes:
-            return False
+    def _may_open(self, ends: bytes) -> bool:
+        """Whether a SYN opens a connection that is not excluded, and whose client has no port of Kafka."""
         client, broker = (int.from_bytes(port, "big") for port in (ends[-4:-2], ends[-2:]))
         is_included = not self._ports or not self._ports.isdisjoint((client, broker))
         return is_included and client not in self._kafka_ports and self._connections.is_new(ends)

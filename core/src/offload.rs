@@ -158,8 +158,8 @@ struct Released<'py> {
     records: Option<Vec<(Bound<'py, PyBytes>, Vec<usize>)>>,
 }
 
-/// Of a connection that may end here: ends; side and segment of SYN, SYN-ACK and the latest RST; time of the first RST; correlation ID of the first
-/// request; whether there was a response; deadline; when it becomes idle.
+/// Of a connection that may end here: ends; side and segment of SYN, SYN-ACK and the latest RST; time of the first
+/// RST; correlation ID of the first request; whether there was a response; deadline; when it becomes idle.
 type PythonOpening = (
     Object,
     Vec<(usize, PythonBare)>,
@@ -413,8 +413,9 @@ impl Offload {
     }
 
     /// Takes at most so many exchanges from the queue, whose place is before this one. Returns the lines that it
-    /// has written of them, their number, and after `number_places` their keys (merge.rs); and the next exchange, after its connection, and the packet of its order, if it is not usual,
-    /// or not to be written at all (without `writes`). There may be more, unless both are missing.
+    /// has written of them, their number, and after `number_places` their keys (merge.rs); and the next exchange,
+    /// after its connection, and the packet of its order, if it is not usual, or not to be written at all (without
+    /// `writes`). There may be more, unless both are missing.
     fn written<'py>(
         &mut self,
         py: Python<'py>,

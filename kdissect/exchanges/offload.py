@@ -288,6 +288,7 @@ class Offload:
         self.waiting_since_ns: int | None = None
         connections.lender = self
         self._analyses: dict[int, tuple[TcpAnalysis, int]] = {}  # by ordinal, each with the client's side
+        self._opens = not connections.analyzes  # Python analyzes connections from their first packet
         if connections.analyzes:
             self._core.analyze()
         self._lines = lines
@@ -313,7 +314,7 @@ class Offload:
             if lines is not None and lines.ordering is not None:
                 order_room = lines.ordering.room
                 newest_ns = max(-MOST_NS, min(lines.ordering.newest_ns, MOST_NS))
-            opens = max(0, connections.room - self._entered) if self._has_room else 0
+            opens = max(0, connections.room - self._entered) if self._opens and self._has_room else 0
             start = at
             steps, at, reason, following, candidates = core.run(
                 block,
