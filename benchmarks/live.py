@@ -182,8 +182,8 @@ def measure(
     commands: tuple[tuple[str, ...], ...], traffic: Traffic, where: str, rate: int, seconds: float
 ) -> Measured:
     to = where if where == "lo" else PAIR[1]
-    with tempfile.TemporaryDirectory() as folder:
-        log, shown = Path(folder) / "said", Path(folder) / "shown"
+    with tempfile.TemporaryDirectory() as directory:
+        log, shown = Path(directory) / "said", Path(directory) / "shown"
         processes: list[subprocess.Popen[bytes]] = []
         with log.open("wb") as error_file, shown.open("wb") as out:
             for place, command in enumerate(commands):
@@ -220,9 +220,9 @@ def measure(
 
 
 def rates(seconds: float) -> None:
-    with pair(), tempfile.TemporaryDirectory() as folder:
+    with pair(), tempfile.TemporaryDirectory() as directory:
         for work, where, about, rates_per_second in SCENES:
-            path = Path(folder) / f"{work}.pcap"
+            path = Path(directory) / f"{work}.pcap"
             make(work, path, TRAFFIC_BYTES, connections=CONNECTIONS)
             traffic = Traffic(path)
             print(f"\n{about}: {traffic.mean:,.0f} bytes/packet; dropped, exchanges reported, seconds behind")

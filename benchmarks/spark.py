@@ -74,7 +74,7 @@ class Cost(NamedTuple):
     rows: int
 
 
-def cut(capture: Path, folder: Path, files: int) -> list[Path]:
+def cut(capture: Path, directory: Path, files: int) -> list[Path]:
     """Divide a capture into files of about equal size, at packet boundaries."""
     data = capture.read_bytes()
     files_written: list[Path] = []
@@ -83,7 +83,7 @@ def cut(capture: Path, folder: Path, files: int) -> list[Path]:
         until = len(data) * number // files
         while pos < until:
             pos += _PACKET_HEADER.size + _PACKET_HEADER.unpack_from(data, pos)[2]
-        files_written.append(folder / f"ring-{number:03}.pcap")
+        files_written.append(directory / f"ring-{number:03}.pcap")
         files_written[-1].write_bytes(data[:_FILE_HEADER_BYTES] + data[first:pos])
         first = pos
     return files_written
@@ -155,27 +155,27 @@ def size(tables: Path) -> int:
     return sum(path.stat().st_size for path in tables.rglob("part-*"))
 
 
-def queries(folders: Sequence[Path]) -> dict[Path, list[float]]:
+def queries(directories: Sequence[Path]) -> dict[Path, list[float]]:
     """Seconds that Spark takes for latencies by API, for each directory in turn, in a warm session."""
     from kdissect.spark.jobs.latency import latency
     from kdissect.spark.session import SparkTarget, session
     from kdissect.spark.tables import tables
 
-    times_by_folder: dict[Path, list[float]] = {folder: [] for folder in folders}
+    times_by_directory: dict[Path, list[float]] = {directory: [] for directory in directories}
     with session(SparkTarget()) as spark:
 
-        def latencies(folder: Path) -> DataFrame:
-            return latency(tables(spark, str(folder), ["exchanges"])["exchanges"])
+        def latencies(directory: Path) -> DataFrame:
+            return latency(tables(spark, str(directory), ["exchanges"])["exchanges"])
 
-        results = [sorted(map(tuple, latencies(folder).collect()), key=str) for folder in folders]
+        results = [sorted(map(tuple, latencies(directory).collect()), key=str) for directory in directories]
         assert all(result == results[0] for result in results), "two formats answer differently"
         for _ in range(QUERIES):
-            for folder, times in times_by_folder.items():
-                frame = latencies(folder)
+            for directory, times in times_by_directory.items():
+                frame = latencies(directory)
                 began = time.perf_counter()
                 frame.collect()
                 times.append(time.perf_counter() - began)
-    return times_by_folder
+    return times_by_directory
 
 
 def ways(work: Path) -> list[Way]:
@@ -225,11 +225,11 @@ def main() -> None:
             start, *measured = decoded(split, count, work / f"spark-{count}", arguments.runs, captures)
             rate = show(f"spark decode, {split}", count, measured)
             show("its first run, from start", count, [start])
-        folders = [work / name for name in ("jsonl", "jsonl.zst", "parquet")]
+        directories = [work / name for name in ("jsonl", "jsonl.zst", "parquet")]
         print(f"\n{'tables':24} {'MB':>8} {'of exchanges':>13} {'latencies by api, s':>20}")
-        for folder, times in queries(folders).items():
-            sizes = f"{size(folder) / 1e6:8.1f} {size(folder / 'exchanges') / 1e6:13.1f}"
-            print(f"{folder.name:24} {sizes} {median(times):20.2f}", flush=True)
+        for directory, times in queries(directories).items():
+            sizes = f"{size(directory) / 1e6:8.1f} {size(directory / 'exchanges') / 1e6:13.1f}"
+            print(f"{directory.name:24} {sizes} {median(times):20.2f}", flush=True)
         written = size(work / "parquet") / 1e6 / megabytes
         print(f"\n{'on paper':24} {'core-hours':>11} {'GB of Parquet':>14}  hours on 16 cores, on 640")
         for gigabytes in PAPER_GB:

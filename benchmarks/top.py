@@ -44,8 +44,8 @@ class Used(NamedTuple):
 
 def traffic(exchanges: int) -> list[bytes]:
     """The packets of a number of exchanges, two per exchange."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "chatty.pcap"
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "chatty.pcap"
         script = Path(__file__).with_name("traffic.py")
         megabytes = str(exchanges // 2500 + 1)
         command = [sys.executable, str(script), "chatty", megabytes, str(path), "--connections", "20"]

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from kdissect.tables.columns import Column
 
-FOLDER = Path(__file__).parent
+DIRECTORY = Path(__file__).parent
 WIDTH = 100
 
 CLI_HEAD = """\
@@ -136,12 +136,15 @@ _PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean", NoneT
 def pages() -> dict[Path, str]:
     """Every generated page and its text."""
     return {
-        FOLDER / "cli.md": cli_page(),
-        **{FOLDER / "man" / f"{man.page_name(each)}.1": man.page(each.command, each) for each in contexts()},
-        FOLDER / "columns.md": columns_page(),
-        FOLDER / "source.md": source_page(),
-        FOLDER / "summary.schema.json": json_document(schema(Summary)).decode(),
-        FOLDER / "check.schema.json": json_document(schema(Check)).decode(),
+        DIRECTORY / "cli.md": cli_page(),
+        **{
+            DIRECTORY / "man" / f"{man.page_name(each)}.1": man.page(each.command, each)
+            for each in contexts()
+        },
+        DIRECTORY / "columns.md": columns_page(),
+        DIRECTORY / "source.md": source_page(),
+        DIRECTORY / "summary.schema.json": json_document(schema(Summary)).decode(),
+        DIRECTORY / "check.schema.json": json_document(schema(Check)).decode(),
     }
 
 
@@ -242,7 +245,7 @@ def differences() -> Iterator[str]:
     """Yield the lines of a diff from the pages in docs to the generated ones."""
     for path, generated in pages().items():
         current = path.read_text(encoding="utf-8") if path.exists() else ""
-        name = path.relative_to(FOLDER.parent)
+        name = path.relative_to(DIRECTORY.parent)
         yield from unified_diff(
             current.splitlines(), generated.splitlines(), str(name), f"{name}, generated", lineterm=""
         )

@@ -19,7 +19,7 @@ from kdissect.stats.facts import Facts
 from kdissect.stats.pulse import Now, Pulse
 from kdissect.text.dashboard import StatusBar, UiState, draw
 
-FOLDER = Path(__file__).parent
+DIRECTORY = Path(__file__).parent
 SAMPLES = ("kafka-4-cluster", "kafka-4-storm", "kafka-4-lag", "kafka-4-habits")
 COLUMNS, LINES = 164, 42
 _FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)  # a picture should not ask another server for them
@@ -30,7 +30,7 @@ def dashboard_of(samples: tuple[str, ...]) -> Now:
     """The statistics after the last packet of some samples, all of which end at the same time."""
     packets = []
     for name in samples:
-        with open_capture(FOLDER.parent / "samples" / f"{name}.pcap.gz") as capture:
+        with open_capture(DIRECTORY.parent / "samples" / f"{name}.pcap.gz") as capture:
             of_sample = list(capture)
         packets += [(packet.time_ns - of_sample[-1].time_ns, packet) for packet in of_sample]
     packets.sort(key=lambda timed: timed[0])
@@ -50,7 +50,7 @@ def main() -> None:
     for line in draw(dashboard_of(SAMPLES), UiState(), status, COLUMNS, LINES):
         console.print(line, end="\n", soft_wrap=True)
     title = "kdissect live -i eth0 --top"
-    (FOLDER / "top.svg").write_text(_FONTS.sub("", console.export_svg(title=title)), encoding="utf-8")
+    (DIRECTORY / "top.svg").write_text(_FONTS.sub("", console.export_svg(title=title)), encoding="utf-8")
 
 
 if __name__ == "__main__":

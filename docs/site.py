@@ -40,11 +40,11 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Adapt the links of a page."""
     uri = page.file.src_uri
     sources = {source: each for each, source in PAGES.items()}
-    folder = posixpath.dirname(PAGES.get(uri, f"docs/{uri}"))
+    directory = posixpath.dirname(PAGES.get(uri, f"docs/{uri}"))
 
     def adapted(link: re.Match[str]) -> str:
         image, text, target, anchor = link.groups(default="")
-        source = posixpath.normpath(posixpath.join(folder, target))
+        source = posixpath.normpath(posixpath.join(directory, target))
         there = sources.get(source, source.removeprefix("docs/") if source.startswith("docs/") else None)
         if there is None and (ROOT / source).exists():
             return text

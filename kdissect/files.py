@@ -97,20 +97,20 @@ def publish(file: BinaryIO, unfinished: Path, path: Path) -> None:
     _sync(path.parent)
 
 
-def make_folder(folder: Path, mode: int = PRIVATE, *, below: Path | None = None) -> None:
+def make_directory(directory: Path, mode: int = PRIVATE, *, below: Path | None = None) -> None:
     """Create a directory and its missing parents, durably.
 
     Args:
-        folder: to create.
+        directory: to create.
         mode: permissions of the files in it; those who can read the files can also list the new directories.
         below: a parent of it: symbolic links in its own path are followed, but none below it.
 
     Raises:
         OSError: it cannot be created, or there is a symbolic link below ``below``.
     """
-    if is_stored(folder):
+    if is_stored(directory):
         return
-    above = (folder, *folder.parents)
+    above = (directory, *directory.parents)
     for each in above[: 0 if below is None else above.index(below)]:
         if each.is_symlink():
             raise _is_link(each)
@@ -136,8 +136,8 @@ def _special(path: Path) -> BinaryIO | None:
     if not stat.S_ISLNK(kind):
         return os.fdopen(os.open(path, _WRITE | os.O_NOFOLLOW, PRIVATE), "wb")
     # The system's own links are followed: /dev/stdout, and /dev/fd/63, a shell's >(command).
-    folder = path.parent.resolve()
-    if folder != Path("/dev") and not folder.is_relative_to("/proc"):
+    directory = path.parent.resolve()
+    if directory != Path("/dev") and not directory.is_relative_to("/proc"):
         raise _is_link(path)
     return path.open("wb")
 
@@ -151,9 +151,9 @@ def _permit(file: BinaryIO, mode: int) -> None:
         os.fchmod(file.fileno(), mode)
 
 
-def _sync(folder: Path) -> None:
+def _sync(directory: Path) -> None:
     """Flush a directory's entries to disk."""
-    number = os.open(folder, os.O_RDONLY)
+    number = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(number)
     finally:

@@ -72,7 +72,7 @@ class ExportOptions:
     """How to write tables.
 
     Attributes:
-        folder: output directory, with a subdirectory for each table.
+        directory: output directory, with a subdirectory for each table.
         form: ``jsonl`` or ``parquet``.
         compression: ``none``, ``gz`` or ``zst``; None: zst for Parquet, none for JSON lines.
         tables: names; empty: all except ``records``.
@@ -83,7 +83,7 @@ class ExportOptions:
         mode: permissions of the files; those who can read the files can also list the new directories.
     """
 
-    folder: Path
+    directory: Path
     form: str = JSONL
     compression: str | None = None
     tables: tuple[str, ...] = ()

@@ -261,24 +261,32 @@ def console(name: str, *arguments: str, lines: Iterable[str] = ()) -> str:
 
 def jars(release: str) -> Path:
     """The directory with the jars of a release; Maven brings them once."""
-    folder = JARS / release
-    if not folder.exists():
+    directory = JARS / release
+    if not directory.exists():
         build = RELEASES[release]
         command = ["mvn", "-q", "-B", "-f", str(JAVA / "pom.xml"), "dependency:copy-dependencies"]
         command += [f"-P{profile}" for profile in build.profiles]
         command += [f"-Dkafka.version={release}", f"-Dscala.version={build.scala}"]
-        subprocess.run([*command, f"-DoutputDirectory={folder}.part"], check=True)
-        Path(f"{folder}.part").rename(folder)
-    return folder
+        subprocess.run([*command, f"-DoutputDirectory={directory}.part"], check=True)
+        Path(f"{directory}.part").rename(directory)
+    return directory
 
 
-def compiled(release: str, folder: Path) -> Path:
+def compiled(release: str, directory: Path) -> Path:
     """Our Java files for a release as classes in this directory."""
-    if not folder.exists():
+    if not directory.exists():
         sources = [str(JAVA / source) for source in ("Reporter.java", *RELEASES[release].sources)]
-        command = ["javac", "-XDsuppressNotes", "-proc:none", "-cp", f"{jars(release)}/*", "-d", str(folder)]
+        command = [
+            "javac",
+            "-XDsuppressNotes",
+            "-proc:none",
+            "-cp",
+            f"{jars(release)}/*",
+            "-d",
+            str(directory),
+        ]
         subprocess.run([*command, *sources], check=True)
-    return folder
+    return directory
 
 
 def configured(step: dict[str, Any], bootstrap: dict[str, str]) -> dict[str, Any]:

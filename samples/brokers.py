@@ -121,8 +121,8 @@ def mock_cluster(brokers: int = 3) -> Iterator[MockCluster]:
 
 def _librdkafka() -> Any:
     """The library that confluent-kafka has loaded; its wheel keeps it in a directory beside the package."""
-    (folder,) = confluent_kafka.__path__
-    (path,) = Path(f"{folder}.libs").glob("librdkafka-*")
+    (directory,) = confluent_kafka.__path__
+    (path,) = Path(f"{directory}.libs").glob("librdkafka-*")
     lib = ctypes.CDLL(path)
     handle = ctypes.c_void_p
     lib.rd_kafka_conf_new.restype = handle

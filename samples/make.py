@@ -69,16 +69,16 @@ def main(names: list[str]) -> int:
         print(f"usage: make.py NAME... | all\nnames: {' '.join(SCENARIOS)}", file=sys.stderr)
         return 2
     signal.signal(signal.SIGALRM, too_long)
-    folder = Path(__file__).resolve().parent
+    directory = Path(__file__).resolve().parent
     for name in SCENARIOS if "all" in names else names:
         print(f"{name} ...", end=" ", flush=True)
         signal.alarm(SECONDS)
-        SCENARIOS[name](folder)
+        SCENARIOS[name](directory)
         signal.alarm(0)
         if name in CONVERTED:
-            CONVERTED[name](folder / f"{name}.pcap")
+            CONVERTED[name](directory / f"{name}.pcap")
         print(
-            ", ".join(f"{path.name} {path.stat().st_size}" for path in sorted(folder.glob(f"{name}.*"))),
+            ", ".join(f"{path.name} {path.stat().st_size}" for path in sorted(directory.glob(f"{name}.*"))),
             flush=True,
         )
     return 0

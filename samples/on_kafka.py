@@ -45,7 +45,7 @@ TEXT = "org.apache.kafka.common.serialization.Serdes$StringSerde"
 
 @contextmanager
 def on_kafka(
-    folder: Path,
+    directory: Path,
     name: str,
     release: str = NEWEST,
     nodes: int = 1,
@@ -66,7 +66,7 @@ def on_kafka(
             start_all(cluster)
         before = cluster.positions() if not from_start else None
         with (
-            recording(folder / f"{name}.pcap", cluster.ports, until_quiet=False),
+            recording(directory / f"{name}.pcap", cluster.ports, until_quiet=False),
             librdkafka_log(truth, LIBRDKAFKA),
             watch_kafka_python(truth),
             watch_aiokafka(truth),
@@ -84,7 +84,7 @@ def on_kafka(
         ]
         if pushed:
             truth.facts["telemetry"] = pushed
-    truth.write(folder / f"{name}.truth.json")
+    truth.write(directory / f"{name}.truth.json")
 
 
 def start_all(cluster: Cluster) -> None:
@@ -93,9 +93,9 @@ def start_all(cluster: Cluster) -> None:
     cluster.wait()
 
 
-def kafka_4_basics(folder: Path) -> None:
+def kafka_4_basics(directory: Path) -> None:
     """Each codec and each acks, groups of both protocols, admin calls, a quota that throttles."""
-    with on_kafka(folder, "kafka-4-basics") as (cluster, truth):
+    with on_kafka(directory, "kafka-4-basics") as (cluster, truth):
         where = cluster.bootstrap
         make_topics(truth, where, {"plain": 1, "spread": 2, "orders": 2, "old": 1})
         for codec in CODECS:
@@ -157,9 +157,9 @@ def java_steps() -> list[dict[str, Any]]:
     ]
 
 
-def kafka_4_transactions(folder: Path) -> None:
+def kafka_4_transactions(directory: Path) -> None:
     """Transactions of all libraries, committed and aborted; readers of them, and of internal topics."""
-    with on_kafka(folder, "kafka-4-transactions") as (cluster, truth):
+    with on_kafka(directory, "kafka-4-transactions") as (cluster, truth):
         where = cluster.bootstrap
         make_topics(truth, where, {"plain": 1, "spread": 2})
         rd.produce(truth, rd.settings(where, "source", linger_ms=5), assorted("plain", 3))
@@ -216,9 +216,9 @@ USERS = ("SCRAM-SHA-256=[name=bob,password=looking-glass-9]",)
 JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="wonderland-7";'
 
 
-def kafka_4_sasl(folder: Path) -> None:
+def kafka_4_sasl(directory: Path) -> None:
     """Logins with PLAIN and SCRAM-SHA-256, by each library; with each, one with a wrong password."""
-    with on_kafka(folder, "kafka-4-sasl", users=USERS, sasl=JAAS) as (cluster, truth):
+    with on_kafka(directory, "kafka-4-sasl", users=USERS, sasl=JAAS) as (cluster, truth):
         make_topics(truth, cluster.bootstrap, {"plain": 1})
         where = cluster.sasl_bootstrap
         for mechanism, user, password in (
@@ -261,10 +261,10 @@ def sasl_logins(truth: Truth, where: str, mechanism: str, user: str, password: s
     aio.run(truth, aio.produce(truth, where, f"aio-{ending}", assorted("plain", 1), **options), seconds=5)
 
 
-def kafka_4_kraft(folder: Path) -> None:
+def kafka_4_kraft(directory: Path) -> None:
     """Three brokers from the first vote on: a topic, a user, a quota; the leader leaves and returns empty."""
     with on_kafka(
-        folder,
+        directory,
         "kafka-4-kraft",
         nodes=3,
         from_start=True,
@@ -317,11 +317,11 @@ AUTHORIZED = {
 }
 
 
-def kafka_3_9(folder: Path) -> None:
+def kafka_3_9(directory: Path) -> None:
     """The last 3.x as a quorum of three; logins, an ACL, a quota, transactions, a leader that moves."""
     release = "3.9.1"
     settings = {"delegation_token_secret_key": "of-no-use", "sasl": JAAS, **AUTHORIZED}
-    with on_kafka(folder, "kafka-3.9", release, 3, clients=f"Apache Kafka {release}", **settings) as (
+    with on_kafka(directory, "kafka-3.9", release, 3, clients=f"Apache Kafka {release}", **settings) as (
         cluster,
         truth,
     ):
@@ -329,7 +329,7 @@ def kafka_3_9(folder: Path) -> None:
         all_over_the_wire(cluster, truth, THREE)
 
 
-def kafka_4_cluster(folder: Path) -> None:
+def kafka_4_cluster(directory: Path) -> None:
     """Three brokers: an ACL, a quota, metrics that clients push, a share group, leaders that move."""
     settings = {
         **AUTHORIZED,
@@ -338,7 +338,7 @@ def kafka_4_cluster(folder: Path) -> None:
         "group_consumer_heartbeat_interval_ms": "700",
         "sasl": JAAS,
     }
-    with on_kafka(folder, "kafka-4-cluster", nodes=3, clients=f"Apache Kafka {NEWEST}", **settings) as (
+    with on_kafka(directory, "kafka-4-cluster", nodes=3, clients=f"Apache Kafka {NEWEST}", **settings) as (
         cluster,
         truth,
     ):
@@ -383,14 +383,14 @@ def share_group(cluster: Cluster, truth: Truth) -> None:
         pass
 
 
-def kafka_4_streams(folder: Path) -> None:
+def kafka_4_streams(directory: Path) -> None:
     """A Streams application that counts words, in a group as of old and in a streams group (KIP-1071)."""
     clients = f"Apache Kafka {NEWEST}, Kafka Streams {BESIDE}"
     settings = {
         "group_streams_min_heartbeat_interval_ms": "1000",
         "group_streams_heartbeat_interval_ms": "1000",
     }
-    with on_kafka(folder, "kafka-4-streams", clients=clients, **settings) as (cluster, truth):
+    with on_kafka(directory, "kafka-4-streams", clients=clients, **settings) as (cluster, truth):
         topics = [{"name": name, "partitions": 2} for name in ("lines", "counts")]
         truth.topics = {"lines": 2, "counts": 2}
         cluster.clients(truth, admin("create topics", topics=topics), produce("writer", "lines", 6))

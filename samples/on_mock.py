@@ -32,7 +32,7 @@ PRODUCE, FETCH, METADATA, FIND_COORDINATOR = 0, 1, 3, 10
 
 @contextmanager
 def on_mock(
-    folder: Path,
+    directory: Path,
     name: str,
     clients: str,
     *options: str,
@@ -51,13 +51,16 @@ def on_mock(
             cluster.call("topic_create", topic, partitions, min(2, brokers))
         if setup:
             setup(cluster)
-        with recording(folder / f"{name}.pcap", cluster.ports, *options), librdkafka_log(truth, LIBRDKAFKA):
+        with (
+            recording(directory / f"{name}.pcap", cluster.ports, *options),
+            librdkafka_log(truth, LIBRDKAFKA),
+        ):
             yield cluster, truth
         for port, counts in sorted(cluster.requests().items()):
             truth.broker_requests[str(port)] = {
                 ApiKey(key).name: count for key, count in sorted(counts.items())
             }
-    truth.write(folder / f"{name}.truth.json")
+    truth.write(directory / f"{name}.truth.json")
 
 
 def assorted(topic: str, count: int = 4) -> list[dict[str, Any]]:
@@ -79,8 +82,8 @@ def assorted(topic: str, count: int = 4) -> list[dict[str, Any]]:
     return [{"topic": topic, **shapes[i % len(shapes)]} for i in range(count)]
 
 
-def mock_librdkafka(folder: Path) -> None:
-    with on_mock(folder, "mock-librdkafka", LIBRDKAFKA) as (cluster, truth):
+def mock_librdkafka(directory: Path) -> None:
+    with on_mock(directory, "mock-librdkafka", LIBRDKAFKA) as (cluster, truth):
         where = cluster.bootstrap
         for codec in CODECS:
             config = rd.settings(where, f"codec-{codec}", compression_type=codec, linger_ms=30)
@@ -173,7 +176,7 @@ def transactions(truth: Truth, where: str) -> None:
     truth.facts["transactions"] = {"transactional_id": "pay-1", "committed": 1, "aborted": 1}
 
 
-def mock_next_groups(folder: Path) -> None:
+def mock_next_groups(directory: Path) -> None:
     """The consumer group protocol of KIP-848, share groups of KIP-932, telemetry of KIP-714."""
 
     def setup(cluster: MockCluster) -> None:
@@ -182,7 +185,7 @@ def mock_next_groups(folder: Path) -> None:
             "telemetry_set_requested_metrics", (ctypes.c_char_p * 1)(b"org.apache.kafka.producer"), 1
         )
 
-    with on_mock(folder, "mock-next-groups", LIBRDKAFKA, setup=setup) as (cluster, truth):
+    with on_mock(directory, "mock-next-groups", LIBRDKAFKA, setup=setup) as (cluster, truth):
         where = cluster.bootstrap
         config = rd.settings(where, "told", compression_type="zstd") | {"enable.metrics.push": True}
         producer = rd.produce(truth, config, assorted("spread", 12), close=False)
@@ -224,10 +227,13 @@ def share_group(truth: Truth, where: str, producer: Producer, config: dict[str, 
     sharer.close()
 
 
-def mock_rebalance(folder: Path) -> None:
+def mock_rebalance(directory: Path) -> None:
     """Two static members of a group come and go, once with eager and once with cooperative rebalancing."""
     with on_mock(
-        folder, "mock-rebalance", LIBRDKAFKA, setup=lambda c: c.call("group_initial_rebalance_delay_ms", 500)
+        directory,
+        "mock-rebalance",
+        LIBRDKAFKA,
+        setup=lambda c: c.call("group_initial_rebalance_delay_ms", 500),
     ) as (
         cluster,
         truth,
@@ -264,9 +270,9 @@ def mock_rebalance(folder: Path) -> None:
             first.close()
 
 
-def mock_acks0(folder: Path) -> None:
+def mock_acks0(directory: Path) -> None:
     """Producers of three libraries that want no answer; the mock cluster answers them all the same."""
-    with on_mock(folder, "mock-acks0", f"{LIBRDKAFKA}, {kp.NAME}, {aio.NAME}") as (cluster, truth):
+    with on_mock(directory, "mock-acks0", f"{LIBRDKAFKA}, {kp.NAME}, {aio.NAME}") as (cluster, truth):
         where = cluster.bootstrap
         rd.produce(truth, rd.settings(where, "rd-acks0", acks=0, linger_ms=2), assorted("spread", 8))
         with watch_kafka_python(truth):
@@ -275,9 +281,9 @@ def mock_acks0(folder: Path) -> None:
             aio.run(truth, aio.produce(truth, where, "aio-acks0", assorted("spread", 8), acks=0))
 
 
-def mock_kafka_python(folder: Path) -> None:
+def mock_kafka_python(directory: Path) -> None:
     with (
-        on_mock(folder, "mock-kafka-python", kp.NAME, "--time-stamp-precision=nano") as (cluster, truth),
+        on_mock(directory, "mock-kafka-python", kp.NAME, "--time-stamp-precision=nano") as (cluster, truth),
         watch_kafka_python(truth),
     ):
         where = cluster.bootstrap
@@ -294,8 +300,8 @@ def mock_kafka_python(folder: Path) -> None:
         kp.transaction(truth, where, **config)
 
 
-def mock_aiokafka(folder: Path) -> None:
-    with on_mock(folder, "mock-aiokafka", aio.NAME) as (cluster, truth), watch_aiokafka(truth):
+def mock_aiokafka(directory: Path) -> None:
+    with on_mock(directory, "mock-aiokafka", aio.NAME) as (cluster, truth), watch_aiokafka(truth):
         where = cluster.bootstrap
         for codec in CODECS:
             aio.run(truth, aio.produce(truth, where, f"codec-{codec}", assorted("spread", 8), codec=codec))
@@ -314,9 +320,9 @@ RELEASES: dict[str, dict[int, int]] = {
 }
 
 
-def mock_old_versions(folder: Path) -> None:
+def mock_old_versions(directory: Path) -> None:
     """Each client as it speaks to older releases; the mock cluster offers what they offered."""
-    with on_mock(folder, "mock-old-versions", f"{LIBRDKAFKA}, {kp.NAME}", brokers=1) as (cluster, truth):
+    with on_mock(directory, "mock-old-versions", f"{LIBRDKAFKA}, {kp.NAME}", brokers=1) as (cluster, truth):
         where = cluster.bootstrap
         for release, versions in RELEASES.items():
             for key, highest in versions.items():

@@ -41,7 +41,7 @@ NEW_AUTHORIZER = "kafka.security.authorizer.AclAuthorizer"
 
 @contextmanager
 def on_old_kafka(
-    folder: Path, name: str, release: str, *, sasl: str | None = None, **settings: str
+    directory: Path, name: str, release: str, *, sasl: str | None = None, **settings: str
 ) -> Iterator[tuple[WithZooKeeper, Truth]]:
     """Two brokers of one release, running and recorded while the block runs."""
     with zookeeper_kafka(release, sasl=sasl, **settings) as cluster:
@@ -52,27 +52,27 @@ def on_old_kafka(
             cluster.start(node)
         cluster.wait()
         before = cluster.settled()
-        with recording(folder / f"{name}.pcap", cluster.ports, until_quiet=False):
+        with recording(directory / f"{name}.pcap", cluster.ports, until_quiet=False):
             yield cluster, truth
             cluster.end()
         request_log.report(truth, cluster.answered(before))
-    truth.write(folder / f"{name}.truth.json")
+    truth.write(directory / f"{name}.truth.json")
 
 
-def kafka_2_8(folder: Path) -> None:
+def kafka_2_8(directory: Path) -> None:
     """The first release whose whole story goes over the wire."""
-    newer(folder, "kafka-2.8", "2.8.2")
+    newer(directory, "kafka-2.8", "2.8.2")
 
 
-def kafka_3_9_zookeeper(folder: Path) -> None:
+def kafka_3_9_zookeeper(directory: Path) -> None:
     """The last release with ZooKeeper: the newest of what its controller says to brokers."""
-    newer(folder, "kafka-3.9-zookeeper", "3.9.1")
+    newer(directory, "kafka-3.9-zookeeper", "3.9.1")
 
 
-def newer(folder: Path, name: str, release: str) -> None:
+def newer(directory: Path, name: str, release: str) -> None:
     settings = {"authorizer_class_name": NEW_AUTHORIZER, "delegation_token_master_key": "of-no-use"}
     settings |= OPEN | QUICK_QUOTA
-    with on_old_kafka(folder, name, release, sasl=PLAIN_AND_SCRAM, **settings) as (cluster, truth):
+    with on_old_kafka(directory, name, release, sasl=PLAIN_AND_SCRAM, **settings) as (cluster, truth):
         all_over_the_wire(cluster, truth)
 
 
@@ -124,19 +124,19 @@ ADMIN_0_11 += ("describe configs", "describe broker", "create acl", "describe ac
 ADMIN_1_1 = ("more partitions", "describe log dirs", "move log dir", "delete records")
 
 
-def kafka_1_1(folder: Path) -> None:
+def kafka_1_1(directory: Path) -> None:
     """Users, quotas and elections go through ZooKeeper, all else over the wire."""
-    with_transactions(folder, "kafka-1.1", "1.1.1", ADMIN_1_1)
+    with_transactions(directory, "kafka-1.1", "1.1.1", ADMIN_1_1)
 
 
-def kafka_0_11(folder: Path) -> None:
+def kafka_0_11(directory: Path) -> None:
     """The first release with record batches, transactions and an admin client; logins by bare tokens."""
-    with_transactions(folder, "kafka-0.11", "0.11.0.3", ())
+    with_transactions(directory, "kafka-0.11", "0.11.0.3", ())
 
 
-def with_transactions(folder: Path, name: str, release: str, more: tuple[str, ...]) -> None:
+def with_transactions(directory: Path, name: str, release: str, more: tuple[str, ...]) -> None:
     settings = {"authorizer_class_name": OLD_AUTHORIZER, **OPEN, **QUICK_QUOTA}
-    with on_old_kafka(folder, name, release, sasl=PLAIN_AND_SCRAM, **settings) as (cluster, truth):
+    with on_old_kafka(directory, name, release, sasl=PLAIN_AND_SCRAM, **settings) as (cluster, truth):
         in_zookeeper(cluster, scram=True)
         cluster.clients(
             truth,
@@ -153,10 +153,10 @@ def with_transactions(folder: Path, name: str, release: str, more: tuple[str, ..
         cluster.clients(truth, admin(*more, "delete acl", "delete topics"))
 
 
-def kafka_0_10_2(folder: Path) -> None:
+def kafka_0_10_2(directory: Path) -> None:
     """Message sets of magic 1, the first SCRAM; topics and ACLs go through ZooKeeper."""
     settings = {"authorizer_class_name": OLD_AUTHORIZER, **OPEN, **QUICK_QUOTA}
-    with on_old_kafka(folder, "kafka-0.10.2", "0.10.2.2", sasl=PLAIN_AND_SCRAM, **settings) as (
+    with on_old_kafka(directory, "kafka-0.10.2", "0.10.2.2", sasl=PLAIN_AND_SCRAM, **settings) as (
         cluster,
         truth,
     ):
@@ -171,10 +171,10 @@ def kafka_0_10_2(folder: Path) -> None:
         old_tools(cluster)
 
 
-def kafka_0_9(folder: Path) -> None:
+def kafka_0_9(directory: Path) -> None:
     """The first consumer groups on the wire, the first quotas; a login only with Kerberos."""
     settings = {"authorizer_class_name": OLD_AUTHORIZER, **OPEN, **QUICK_QUOTA}
-    with on_old_kafka(folder, "kafka-0.9", "0.9.0.1", **settings) as (cluster, truth):
+    with on_old_kafka(directory, "kafka-0.9", "0.9.0.1", **settings) as (cluster, truth):
         in_zookeeper(cluster, scram=False)
         make_acl(cluster)
         make_topics(cluster)
@@ -202,9 +202,9 @@ def old_tools(cluster: WithZooKeeper) -> None:
     cluster.tool("kafka.tools.SimpleConsumerShell", *brokers, *some, "--no-wait-at-logend")
 
 
-def kafka_0_8_2(folder: Path) -> None:
+def kafka_0_8_2(directory: Path) -> None:
     """Two producers, and consumers that share a topic through ZooKeeper and commit to Kafka."""
-    with on_old_kafka(folder, "kafka-0.8.2", "0.8.2.2") as (cluster, truth):
+    with on_old_kafka(directory, "kafka-0.8.2", "0.8.2.2") as (cluster, truth):
         make_topics(cluster)
         config = {"zookeeper_connect": ZOOKEEPER_ADDRESS, "consumer_timeout_ms": "200"}
         config |= {

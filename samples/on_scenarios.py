@@ -65,10 +65,10 @@ while True:
 """
 
 
-def kafka_4_storm(folder: Path) -> None:
+def kafka_4_storm(directory: Path) -> None:
     """A group in which one comes and leaves, again and again, and one dies; another group is calm."""
     settings = {"group_min_session_timeout_ms": "1000"}
-    with on_kafka(folder, "kafka-4-storm", clients=LIBRDKAFKA, **settings) as (cluster, truth):
+    with on_kafka(directory, "kafka-4-storm", clients=LIBRDKAFKA, **settings) as (cluster, truth):
         where = cluster.bootstrap
         make_topics(truth, where, {"spread": 4})
         rd.produce(truth, rd.settings(where, "source", linger_ms=5), assorted("spread", 8))
@@ -108,10 +108,10 @@ def have_alone(consumer: Consumer) -> None:
 ROUNDS, IN_A_ROUND = 80, 25
 
 
-def kafka_4_lag(folder: Path) -> None:
+def kafka_4_lag(directory: Path) -> None:
     """A group that keeps up with a producer and one that does not, and what Kafka's tools say of both."""
     clients = f"{LIBRDKAFKA}, tools of Apache Kafka {BESIDE}"
-    with on_kafka(folder, "kafka-4-lag", clients=clients) as (cluster, truth):
+    with on_kafka(directory, "kafka-4-lag", clients=clients) as (cluster, truth):
         where = cluster.bootstrap
         make_topics(truth, where, {"orders": 2})
         statistics = Statistics(truth)
@@ -176,9 +176,9 @@ def log_dirs(where: str, topic: str) -> dict[str, int]:
     return {each["partition"]: each["size"] for place in broker["logDirs"] for each in place["partitions"]}
 
 
-def kafka_4_quota(folder: Path) -> None:
+def kafka_4_quota(directory: Path) -> None:
     """A producer and a consumer that quotas slow down, and one of each that may do as it likes."""
-    with on_kafka(folder, "kafka-4-quota", clients=BY_ALL, **QUICK_QUOTA) as (cluster, truth):
+    with on_kafka(directory, "kafka-4-quota", clients=BY_ALL, **QUICK_QUOTA) as (cluster, truth):
         where = cluster.bootstrap
         make_topics(truth, where, {"limited": 1, "free": 1})
         cluster.clients(
@@ -222,9 +222,9 @@ def kafka_4_quota(folder: Path) -> None:
         truth.facts["throttled"] = throttles
 
 
-def kafka_4_fenced(folder: Path) -> None:
+def kafka_4_fenced(directory: Path) -> None:
     """Two producers with one transactional ID: the second ends the first; and one that is alone."""
-    with on_kafka(folder, "kafka-4-fenced", clients=LIBRDKAFKA) as (cluster, truth):
+    with on_kafka(directory, "kafka-4-fenced", clients=LIBRDKAFKA) as (cluster, truth):
         where = cluster.bootstrap
         make_topics(truth, where, {"payments": 2})
         outcomes: dict[str, list[str]] = {}
@@ -267,9 +267,9 @@ def kafka_4_fenced(folder: Path) -> None:
         truth.facts["outcomes"] = outcomes
 
 
-def kafka_4_habits(folder: Path) -> None:
+def kafka_4_habits(directory: Path) -> None:
     """Each record in a batch of its own; each over a connection of its own; and as it should be."""
-    with on_kafka(folder, "kafka-4-habits", clients=LIBRDKAFKA) as (cluster, truth):
+    with on_kafka(directory, "kafka-4-habits", clients=LIBRDKAFKA) as (cluster, truth):
         where = cluster.bootstrap
         make_topics(truth, where, {"clicks": 1})
         statistics = Statistics(truth)
@@ -293,9 +293,9 @@ def kafka_4_habits(folder: Path) -> None:
         truth.facts["delivered"] = delivered
 
 
-def kafka_4_latecomer(folder: Path) -> None:
+def kafka_4_latecomer(directory: Path) -> None:
     """Clients that know their topics, and ten seconds later one that asks for them."""
-    with on_kafka(folder, "kafka-4-latecomer", clients=LIBRDKAFKA) as (cluster, truth):
+    with on_kafka(directory, "kafka-4-latecomer", clients=LIBRDKAFKA) as (cluster, truth):
         where = cluster.bootstrap
         make_topics(truth, where, {"orders": 2})
         # They ask for metadata when they start, and never again.

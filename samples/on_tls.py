@@ -65,18 +65,18 @@ def agent(place: str) -> Path:
     return next(Path(place).glob("extract-tls-secrets*.jar"))
 
 
-def kafka_4_tls(folder: Path) -> None:
+def kafka_4_tls(directory: Path) -> None:
     """All four client libraries, TLS 1.2 and 1.3, on a listener with SASL."""
-    folder = folder / "tls"
-    folder.mkdir(exist_ok=True)
-    keys = folder / "kafka-4-tls.keys"
+    directory = directory / "tls"
+    directory.mkdir(exist_ok=True)
+    keys = directory / "kafka-4-tls.keys"
     keys.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory() as place:
         listener = tls_listener(place) | {"sasl": JAAS}
         protocols = "PLAIN:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL:SASL_SSL"
         listener["listener_security_protocol_map"] = protocols
         options = (f"-javaagent:{agent(place)}={keys}",)
-        with on_kafka(folder, "kafka-4-tls", users=USERS, options=options, **listener) as (cluster, truth):
+        with on_kafka(directory, "kafka-4-tls", users=USERS, options=options, **listener) as (cluster, truth):
             make_topics(truth, cluster.bootstrap, {"sealed": 2})
             truth.ports = [SASL]
             where, certificate = cluster.sasl_bootstrap, f"{place}/cert.pem"
@@ -109,7 +109,7 @@ def kafka_4_tls(folder: Path) -> None:
                 step = {"do": "produce", "config": config, "topic": "sealed", "count": 3}
                 cluster.clients(truth, step, where=where)
             truth.note("The key log was written by an agent inside the broker.")
-    capture = folder / "kafka-4-tls.pcap"
+    capture = directory / "kafka-4-tls.pcap"
     capture.with_suffix(".pcap.gz").write_bytes(gzip.compress(capture.read_bytes(), mtime=0))
     capture.unlink()
 
@@ -136,7 +136,7 @@ def printed(truth: Truth, *command: str, **environment: str) -> None:
     truth.produced += map(json.loads, done.stdout.splitlines())
 
 
-def kafka_4_front(folder: Path) -> None:
+def kafka_4_front(directory: Path) -> None:
     """Go, Node, Python and Java through a front of OpenSSL, behind which all is in clear."""
     port = int(FRONT.rpartition(":")[2])
     with tempfile.TemporaryDirectory() as place, kafka(NEWEST, **BEHIND_FRONT) as cluster:
@@ -151,7 +151,7 @@ def kafka_4_front(folder: Path) -> None:
         truth = Truth("kafka-4-front", [port, SASL], {"broker": broker, "clients": clients})
         make_topics(truth, cluster.bootstrap, {"sealed": 2})
         cluster.options = (f"-Djava.security.properties={limits}",)
-        capture = folder / "tls" / "kafka-4-front.pcap"
+        capture = directory / "tls" / "kafka-4-front.pcap"
         with (
             tls_front(port, SASL, front_settings(certificate, key, logs["front"])),
             recording(capture, truth.ports),
@@ -181,7 +181,7 @@ def kafka_4_front(folder: Path) -> None:
         subprocess.run(["editcap", *secrets, capture, capture.with_suffix(".pcapng")], check=True)
     capture.unlink()
     truth.note(f"Port {port} has TLS; port {SASL} has the same bytes between the front and the broker.")
-    truth.write(folder / "tls" / "kafka-4-front.truth.json")
+    truth.write(directory / "tls" / "kafka-4-front.truth.json")
 
 
 def install_clients(place: str) -> None:
@@ -192,9 +192,9 @@ def install_clients(place: str) -> None:
     subprocess.run(npm, check=True)
 
 
-def kafka_4_tls_1_0(folder: Path) -> None:
+def kafka_4_tls_1_0(directory: Path) -> None:
     """TLS 1.0 with RSA key exchange, which Java speaks only if its security properties are overridden."""
-    keys = folder / "tls" / "kafka-4-tls-1.0.keys"
+    keys = directory / "tls" / "kafka-4-tls-1.0.keys"
     keys.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory() as place:
         security = Path(place, "java.security")
@@ -207,20 +207,20 @@ def kafka_4_tls_1_0(folder: Path) -> None:
             broker = f"Apache Kafka {NEWEST}"
             truth = Truth("kafka-4-tls-1.0", [SASL], {"broker": broker, "clients": broker})
             make_topics(truth, cluster.bootstrap, {"sealed": 1})
-            with recording(folder / "tls" / "kafka-4-tls-1.0.pcap", truth.ports):
+            with recording(directory / "tls" / "kafka-4-tls-1.0.pcap", truth.ports):
                 for name, cipher in OLD_CIPHERS.items():
                     config = client(name, linger_ms="5") | old | {"ssl.cipher.suites": cipher}
                     config |= java_trust(f"{place}/cert.pem")
                     step = {"do": "produce", "config": config, "topic": "sealed", "count": 3}
                     cluster.clients(truth, step, where=cluster.sasl_bootstrap)
-    truth.write(folder / "tls" / "kafka-4-tls-1.0.truth.json")
+    truth.write(directory / "tls" / "kafka-4-tls-1.0.truth.json")
 
 
-def kafka_4_tls_resumed(folder: Path) -> None:
+def kafka_4_tls_resumed(directory: Path) -> None:
     """Go, whose later connections resume the session of the first, and Node, with their own key logs. Behind
     the front: Kafka's own listener does not accept Go's tickets (OpenJDK 17).
     """
-    keys = folder / "tls" / "kafka-4-tls-resumed.keys"
+    keys = directory / "tls" / "kafka-4-tls-resumed.keys"
     keys.unlink(missing_ok=True)
     port = int(FRONT.rpartition(":")[2])
     with tempfile.TemporaryDirectory() as place, kafka(NEWEST, **BEHIND_FRONT) as cluster:
@@ -233,7 +233,7 @@ def kafka_4_tls_resumed(folder: Path) -> None:
         make_topics(truth, cluster.bootstrap, {"sealed": 1})
         with (
             tls_front(port, SASL, front_settings(certificate, key, Path(place, "front.keys"))),
-            recording(folder / "tls" / "kafka-4-tls-resumed.pcap", truth.ports),
+            recording(directory / "tls" / "kafka-4-tls-resumed.pcap", truth.ports),
         ):
             go = f"{place}/produce", FRONT, certificate, str(keys), "go-1.2", "sealed", "3", "resume"
             printed(truth, *go)
@@ -241,7 +241,7 @@ def kafka_4_tls_resumed(folder: Path) -> None:
             modules = f"{place}/node_modules"
             printed(truth, *node, "node-1.3", "sealed", "3", "TLSv1.3", NODE_PATH=modules)
     keys.chmod(0o644)
-    truth.write(folder / "tls" / "kafka-4-tls-resumed.truth.json")
+    truth.write(directory / "tls" / "kafka-4-tls-resumed.truth.json")
 
 
 def java_trust(certificate: str) -> dict[str, str]:

@@ -55,10 +55,10 @@ PREFERRED = 0  # of elections
 
 @contextmanager
 def trouble(
-    folder: Path, name: str, what: str, findings: list[str], *ports: int, **settings: str
+    directory: Path, name: str, what: str, findings: list[str], *ports: int, **settings: str
 ) -> Iterator[Cluster]:
     """A broker with the topic ``orders``, recorded while the block runs; and what is to be found."""
-    with running(**settings) as cluster, recorded(folder, cluster, name, what, findings, *ports):
+    with running(**settings) as cluster, recorded(directory, cluster, name, what, findings, *ports):
         yield cluster
 
 
@@ -82,10 +82,10 @@ def make_topic(where: str, name: str, *partitions: list[int], **config: str) -> 
 
 @contextmanager
 def recorded(
-    folder: Path, cluster: Cluster, name: str, what: str, findings: list[str], *ports: int
+    directory: Path, cluster: Cluster, name: str, what: str, findings: list[str], *ports: int
 ) -> Iterator[dict[str, Any]]:
     """Record while the block runs. It may add to what becomes the truth file."""
-    path = folder / "troubles" / f"{name}.pcap"
+    path = directory / "troubles" / f"{name}.pcap"
     path.parent.mkdir(exist_ok=True)
     software = {"broker": f"Apache Kafka {cluster.release}", "clients": LIBRDKAFKA}
     truth: dict[str, Any] = {**software, "what": what, "findings": findings}
@@ -152,9 +152,9 @@ def write(to: Producer, count: int, topic: str = "orders", *, size: int = 20, ti
         to.flush(timeout)
 
 
-def loss(folder: Path) -> None:
+def loss(directory: Path) -> None:
     what = "3 % of the packets in both directions are dropped while a producer writes 300 records."
-    with trouble(folder, "loss", what, ["network-loss"]) as cluster:
+    with trouble(directory, "loss", what, ["network-loss"]) as cluster:
         one = producer(cluster.bootstrap, "writer")
         write(one, 5)
         with dropping(*(f"tcp {end} {PLAIN} numgen random mod 100 < 3" for end in ("sport", "dport"))):
@@ -162,9 +162,9 @@ def loss(folder: Path) -> None:
         write(one, 5)
 
 
-def healthy(folder: Path) -> None:
+def healthy(directory: Path) -> None:
     what = "A producer batches 300 records; a member of a group reads them. Nothing is to be found."
-    with trouble(folder, "healthy", what, []) as cluster:
+    with trouble(directory, "healthy", what, []) as cluster:
         reader = member(cluster.bootstrap, "reader")
         polled(reader, until=lambda: bool(reader.assignment()))
         writer = producer(cluster.bootstrap, "writer", linger_ms=50)
@@ -194,9 +194,9 @@ def paused(cluster: Cluster) -> Iterator[None]:
         process.send_signal(signal.SIGCONT)
 
 
-def silent(folder: Path) -> None:
+def silent(directory: Path) -> None:
     what = "The broker's process is stopped (SIGSTOP) for 25 s; its machine goes on acknowledging."
-    with trouble(folder, "silent", what, ["broker-silent"]) as cluster:
+    with trouble(directory, "silent", what, ["broker-silent"]) as cluster:
         one = producer(cluster.bootstrap, "writer", socket_timeout_ms=8000)
         write(one, 5)
         with paused(cluster):
@@ -204,9 +204,9 @@ def silent(folder: Path) -> None:
         one.flush(15)
 
 
-def gone(folder: Path) -> None:
+def gone(directory: Path) -> None:
     what = "The broker is killed while a producer writes, which goes on trying for 5 s."
-    with trouble(folder, "gone", what, ["broker-resets", "connection-refused"]) as cluster:
+    with trouble(directory, "gone", what, ["broker-resets", "connection-refused"]) as cluster:
         one = producer(cluster.bootstrap, "writer", reconnect_backoff_max_ms=500)
         write(one, 5)
         process = process_of(cluster.nodes[0])
@@ -215,26 +215,26 @@ def gone(folder: Path) -> None:
         write(one, 1, timeout=5)
 
 
-def firewall(folder: Path) -> None:
+def firewall(directory: Path) -> None:
     what = "A firewall drops all packets to the broker while another client connects, for 12 s."
-    with trouble(folder, "firewall", what, ["connect-timeout"]) as cluster:
+    with trouble(directory, "firewall", what, ["connect-timeout"]) as cluster:
         write(producer(cluster.bootstrap, "writer"), 5)
         with dropping(f"tcp dport {PLAIN}"):
             write(producer(cluster.bootstrap, "late", socket_connection_setup_timeout_ms=8000), 1, timeout=12)
 
 
-def advertised(folder: Path) -> None:
+def advertised(directory: Path) -> None:
     what = f"The broker advertises 127.0.0.9:{ELSEWHERE}, where nobody listens."
     settings = {"advertised_listeners": f"PLAIN://127.0.0.9:{ELSEWHERE}"}
     with trouble(
-        folder, "advertised", what, ["advertised-listener-unreachable"], ELSEWHERE, **settings
+        directory, "advertised", what, ["advertised-listener-unreachable"], ELSEWHERE, **settings
     ) as cluster:
         write(producer(cluster.bootstrap, "writer", reconnect_backoff_max_ms=500), 1, timeout=5)
 
 
-def tls(folder: Path) -> None:
+def tls(directory: Path) -> None:
     what = "A client uses TLS on a plaintext listener, three times; another one plaintext."
-    with trouble(folder, "tls", what, ["tls-port-mismatch"]) as cluster:
+    with trouble(directory, "tls", what, ["tls-port-mismatch"]) as cluster:
         write(producer(cluster.bootstrap, "writer"), 5)
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -243,9 +243,11 @@ def tls(folder: Path) -> None:
                 context.wrap_socket(plain).close()
 
 
-def stalled(folder: Path) -> None:
+def stalled(directory: Path) -> None:
     what = "The broker's process is stopped (SIGSTOP) for 6 s while it is sent large records."
-    with trouble(folder, "stalled", what, ["stalled-reader"], socket_receive_buffer_bytes="8192") as cluster:
+    with trouble(
+        directory, "stalled", what, ["stalled-reader"], socket_receive_buffer_bytes="8192"
+    ) as cluster:
         one = producer(cluster.bootstrap, "writer")
         write(one, 5)
         with paused(cluster):
@@ -256,7 +258,7 @@ def stalled(folder: Path) -> None:
 
 
 def through_proxy(
-    folder: Path,
+    directory: Path,
     name: str,
     what: str,
     findings: list[str],
@@ -265,7 +267,7 @@ def through_proxy(
 ) -> None:
     """A client behind a proxy that changes responses; None: it ends the connection instead."""
     with (
-        trouble(folder, name, what, findings, port) as cluster,
+        trouble(directory, name, what, findings, port) as cluster,
         socket.create_server(("127.0.0.1", port)) as server,
     ):
         write(producer(cluster.bootstrap, "writer"), 5)
@@ -287,15 +289,15 @@ def serve(server: socket.socket, change: Callable[[bytes], bytes | None]) -> Non
                     client.sendall(response)
 
 
-def closes(folder: Path) -> None:
+def closes(directory: Path) -> None:
     what = "A proxy (ours) ends each connection right behind the first request."
-    through_proxy(folder, "closes", what, ["broker-closes", "reconnect-loop"], lambda _: None, PROXY)
+    through_proxy(directory, "closes", what, ["broker-closes", "reconnect-loop"], lambda _: None, PROXY)
 
 
-def mismatch(folder: Path) -> None:
+def mismatch(directory: Path) -> None:
     what = "A proxy (ours) changes the correlation IDs of responses."
     through_proxy(
-        folder,
+        directory,
         "mismatch",
         what,
         ["response-mismatch"],
@@ -304,13 +306,13 @@ def mismatch(folder: Path) -> None:
     )
 
 
-def login(folder: Path) -> None:
+def login(directory: Path) -> None:
     what = (
         "A producer that does not log in connects to a listener that expects a login, again and again: the "
         "broker closes each connection behind its first request. Another producer uses the plaintext one."
     )
     findings = ["broker-closes", "reconnect-loop"]
-    with running(sasl=JAAS) as cluster, recorded(folder, cluster, "login", what, findings, SASL):
+    with running(sasl=JAAS) as cluster, recorded(directory, cluster, "login", what, findings, SASL):
         write(producer(cluster.bootstrap, "writer"), 5)
         write(producer(cluster.sasl_bootstrap, "anonymous", reconnect_backoff_max_ms=300), 1, timeout=6)
 
@@ -340,14 +342,14 @@ def polled(*consumers: Consumer, until: Callable[[], bool] = lambda: False, seco
     return got
 
 
-def waits(folder: Path) -> None:
+def waits(directory: Path) -> None:
     what = (
         "A consumer keeps up with a producer and asks for metadata while its fetch waits; another one lags, "
         "with fetches that return one batch; a second member joins the first one's group; a quota throttles "
         "a producer, which sends its requests without waiting for responses."
     )
     quota = {"client": "limited", "key": "producer_byte_rate", "value": 20000}
-    with trouble(folder, "waits", what, ["throttled"], **QUICK_QUOTA) as cluster:
+    with trouble(directory, "waits", what, ["throttled"], **QUICK_QUOTA) as cluster:
         cluster.clients(Truth("waits", [], {}), admin("set quota", quota=quota))
         where = cluster.bootstrap
         keeping_up = member(where, "keeps-up")
@@ -379,7 +381,7 @@ def waits(folder: Path) -> None:
         keeping_up.close()
 
 
-def refusals(folder: Path) -> None:
+def refusals(directory: Path) -> None:
     what = (
         "A broker with an authorizer denies a producer a topic that only bob may write. A log directory on a "
         "disk of 1 MB is full. A compacted topic refuses a record without a key. The internal topic of "
@@ -409,7 +411,7 @@ def refusals(folder: Path) -> None:
         )
         allowing = AdminClient({"bootstrap.servers": where})
         next(iter(allowing.create_acls([acl]).values())).result(20)
-        with recorded(folder, cluster, "refusals", what, findings):
+        with recorded(directory, cluster, "refusals", what, findings):
             hasty = {"message_timeout_ms": 1500, "retry_backoff_ms": 500}
             write(producer(where, "intruder", **hasty), 1, "secret", timeout=4)
             keyless = producer(where, "keyless")
@@ -441,7 +443,7 @@ def slowed(node: Node) -> Iterator[None]:
         thread.join()
 
 
-def brokers(folder: Path) -> None:
+def brokers(directory: Path) -> None:
     what = (
         "Of three brokers one is slow: its process is stopped (SIGSTOP) for 80 ms, again and again. Then the "
         "leader of a partition moves while a producer writes. Then a broker leaves that has the second "
@@ -454,7 +456,7 @@ def brokers(folder: Path) -> None:
         slow, leaving = (node for node in cluster.nodes if node is not leader)
         make_topic(where, "moved", [leader.number, slow.number])
         make_topic(where, "safe", [leader.number, leaving.number], min_insync_replicas="2")
-        with recorded(folder, cluster, "brokers", what, findings) as truth:
+        with recorded(directory, cluster, "brokers", what, findings) as truth:
             truth["slow"] = slow.port(PLAIN)
             writer = producer(where, "writer")
             write(writer, 6)
@@ -494,14 +496,14 @@ def connected() -> set[int]:
     return {mine for mine, other in ends if other == PLAIN}
 
 
-def forgotten(folder: Path) -> None:
+def forgotten(directory: Path) -> None:
     what = (
         "A firewall forgets two connections and drops their packets (nftables). Those of the writer's are "
         "captured before they are dropped, as at the client; what the reader sends is dropped before it is "
         "captured, as at the broker. Both clients connect again."
     )
     findings = ["client-vanished", "request-timeouts"]
-    with ExitStack() as dropped, trouble(folder, "forgotten", what, findings) as cluster:
+    with ExitStack() as dropped, trouble(directory, "forgotten", what, findings) as cluster:
         reader = assigned(cluster.bootstrap, "reader", socket_timeout_ms=5000, fetch_wait_max_ms=2000)
         of_reader = connected()
         writer = producer(cluster.bootstrap, "writer", request_timeout_ms=1000, socket_timeout_ms=8000)
@@ -513,7 +515,7 @@ def forgotten(folder: Path) -> None:
         polled(reader, seconds=24)  # the writer's request is outstanding for 30 s more than it allows
 
 
-def handshake(folder: Path) -> None:
+def handshake(directory: Path) -> None:
     what = (
         "A broker accepts three connections from an address. A client that uses TLS, as the listener does, "
         "opens more: the broker closes them."
@@ -522,7 +524,7 @@ def handshake(folder: Path) -> None:
     with (
         tempfile.TemporaryDirectory() as place,
         running(**tls_listener(place), max_connections_per_ip="3") as cluster,
-        recorded(folder, cluster, "handshake", what, findings, SASL) as truth,
+        recorded(directory, cluster, "handshake", what, findings, SASL) as truth,
         ExitStack() as kept,
     ):
         truth["decode_as"] = [SASL]  # nothing in the capture says that it is Kafka's
@@ -543,7 +545,7 @@ assigned(sys.argv[2], "mortal", fetch_wait_max_ms=20000).poll(60)
 """
 
 
-def outcomes(folder: Path) -> None:
+def outcomes(directory: Path) -> None:
     what = (
         "The recording starts and ends while a consumer waits for the response to a Fetch. A producer asks "
         "for no responses (acks=0). A consumer is killed while it waits. The broker's process is stopped "
@@ -552,7 +554,7 @@ def outcomes(folder: Path) -> None:
     with running() as cluster:
         where = cluster.bootstrap
         early = assigned(where, "early", fetch_wait_max_ms=3000)
-        with recorded(folder, cluster, "outcomes", what, []) as truth:
+        with recorded(directory, cluster, "outcomes", what, []) as truth:
             polled(early, seconds=4)
             write(producer(where, "unconcerned", acks=0), 3)
             patient = producer(where, "patient", request_timeout_ms=1000)
@@ -574,8 +576,8 @@ def outcomes(folder: Path) -> None:
 @contextmanager
 def running_python(script: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     """A script in a process of its own."""
-    folder = str(Path(__file__).parent)
-    process = subprocess.Popen([sys.executable, "-c", script, folder, *arguments])
+    directory = str(Path(__file__).parent)
+    process = subprocess.Popen([sys.executable, "-c", script, directory, *arguments])
     try:
         yield process
     finally:
@@ -583,12 +585,12 @@ def running_python(script: str, *arguments: str) -> Iterator[subprocess.Popen[by
         process.wait()
 
 
-def expected(folder: Path) -> None:
+def expected(directory: Path) -> None:
     what = (
         "A Java client is newer than the broker, and creates a topic twice. Two consumers are the first to "
         "join a group: its coordinator is not there yet."
     )
-    with running(release="3.9.1") as cluster, recorded(folder, cluster, "expected", what, []):
+    with running(release="3.9.1") as cluster, recorded(directory, cluster, "expected", what, []):
         newer = replace(cluster, release=NEWEST, place=cluster.place / "newer")
         creating = admin("create topics", "create topics", topics=[{"name": "late", "partitions": 1}])
         newer.clients(Truth("expected", [], {}), creating)

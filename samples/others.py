@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def midstream(folder: Path) -> None:
+def midstream(directory: Path) -> None:
     """The capture begins when all are connected and busy and ends before they part: no SYN, no FIN."""
     truth = Truth("midstream", [], {"broker": f"{LIBRDKAFKA} mock cluster, 2 brokers", "clients": LIBRDKAFKA})
     truth.topics = {"spread": 4}
@@ -55,7 +55,7 @@ def midstream(folder: Path) -> None:
         )
         reading["enable.auto.commit"] = False
         reader = rd.consume(truth, reading, ["spread"], 8)
-        with recording(folder / "midstream.pcap", truth.ports, until_quiet=False):
+        with recording(directory / "midstream.pcap", truth.ports, until_quiet=False):
             mark("recording began")
             for record in assorted("spread", 40):
                 rd.send(truth, producer, config, record)
@@ -67,7 +67,7 @@ def midstream(folder: Path) -> None:
         reader.close()
         producer.close()
     truth.note("facts.marks: how many of `requests` (in this order) were sent before each mark")
-    truth.write(folder / "midstream.truth.json")
+    truth.write(directory / "midstream.truth.json")
 
 
 LONELY = """
@@ -86,9 +86,9 @@ else:
 """
 
 
-def unanswered(folder: Path) -> None:
+def unanswered(directory: Path) -> None:
     """A producer and a group member are killed while the mock cluster lets them wait."""
-    with on_mock(folder, "unanswered", LIBRDKAFKA, brokers=1) as (cluster, truth):
+    with on_mock(directory, "unanswered", LIBRDKAFKA, brokers=1) as (cluster, truth):
         for who in ("producer", "consumer"):
             if who == "producer":
                 cluster.delay(PRODUCE, broker_id=1, milliseconds=20_000)
@@ -117,7 +117,7 @@ def take(connection: socket.socket, count: int) -> bytes:
     return data
 
 
-def raw_requests(folder: Path) -> None:
+def raw_requests(directory: Path) -> None:
     """What no client library sends: unknown versions and APIs, many requests at once, one byte by byte."""
     truth = Truth(
         "raw-requests",
@@ -135,7 +135,7 @@ def raw_requests(folder: Path) -> None:
     ]
     with tansu(19095) as first, mock_cluster(1) as cluster:
         truth.ports += cluster.ports
-        with recording(folder / "raw-requests.pcap", truth.ports):
+        with recording(directory / "raw-requests.pcap", truth.ports):
             for port in truth.ports:
                 # What is too new has a connection of its own, because brokers hang up on it.
                 send_requests(truth, port, versions, each=True)
@@ -144,7 +144,7 @@ def raw_requests(folder: Path) -> None:
                 send_requests(truth, port, [(18, 0, b"", False), (3, 0, no_topics, False)] * 4, each=False)
                 send_requests(truth, port, [(18, 0, b"", False)], each=True, pause=0.01)
     truth.facts["bootstrap"] = [first, cluster.bootstrap]
-    truth.write(folder / "raw-requests.truth.json")
+    truth.write(directory / "raw-requests.truth.json")
 
 
 def send_requests(
@@ -215,9 +215,9 @@ def certificate_and_key(place: str) -> tuple[str, str]:
     return certificate, key
 
 
-def tls(folder: Path) -> None:
+def tls(directory: Path) -> None:
     """Kafka inside TLS; the keys of the Python clients' sessions are in tls.keys."""
-    keys = folder / "tls.keys"
+    keys = directory / "tls.keys"
     keys.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory() as place:
         certificate, key = certificate_and_key(place)
@@ -234,7 +234,7 @@ def tls(folder: Path) -> None:
         with (
             tansu(19098, advertised=where),
             tls_front(9093, 19098, server),
-            recording(folder / "tls.pcap", truth.ports),
+            recording(directory / "tls.pcap", truth.ports),
             librdkafka_log(truth, LIBRDKAFKA),
         ):
             secure = {"security.protocol": "ssl", "ssl.ca.location": certificate}
@@ -260,7 +260,7 @@ def tls(folder: Path) -> None:
                 aio.run(truth, steps)
     truth.topics = {"sealed": 3}
     truth.note("The requests passed inside TLS: none of them can be seen in the capture without tls.keys.")
-    truth.write(folder / "tls.truth.json")
+    truth.write(directory / "tls.truth.json")
 
 
 def tls_listener(place: str) -> dict[str, str]:
@@ -276,14 +276,14 @@ def tls_listener(place: str) -> dict[str, str]:
     }
 
 
-def plaintext_on_tls(folder: Path) -> None:
+def plaintext_on_tls(directory: Path) -> None:
     """Clients without TLS on the port of a listener that expects it."""
     with tempfile.TemporaryDirectory() as place, kafka("4.4.0", **tls_listener(place)) as cluster:
         start_all(cluster)
         clients = f"{LIBRDKAFKA}, {kp.NAME}"
         truth = Truth("plaintext-on-tls", [SASL], {"broker": "Apache Kafka 4.4.0", "clients": clients})
         where = cluster.sasl_bootstrap
-        with recording(folder / "plaintext-on-tls.pcap", truth.ports):
+        with recording(directory / "plaintext-on-tls.pcap", truth.ports):
             Producer({"bootstrap.servers": where, "client.id": "rd-plain"}).poll(2)
             admin = {"client_id": "kp-plain", "bootstrap_timeout_ms": 500, "reconnect_backoff_ms": 300}
             try:
@@ -291,13 +291,13 @@ def plaintext_on_tls(folder: Path) -> None:
             except KafkaError as error:
                 truth.error("kp-plain", "connect", type(error).__name__)
     truth.note("No client got a response: of each connection the first request, ApiVersions, is on the wire.")
-    truth.write(folder / "plaintext-on-tls.truth.json")
+    truth.write(directory / "plaintext-on-tls.truth.json")
 
 
 ODD_CLIENTS = [b"evil\x1b]0;pwned\x07", b"c" * 2000, b"\x01" * 300, b"\xff\xfe caf\xe9", b""]
 
 
-def odd_clients(folder: Path) -> None:
+def odd_clients(directory: Path) -> None:
     """Client IDs that no library sends, and bytes after an ApiVersions request: on connections of which the
     beginning was recorded, and on others.
     """
@@ -308,13 +308,13 @@ def odd_clients(folder: Path) -> None:
         early = [
             socket.create_connection(("127.0.0.1", port), timeout=2) for _ in range(len(ODD_CLIENTS) + 1)
         ]
-        with recording(folder / "odd-clients.pcap", truth.ports):
+        with recording(directory / "odd-clients.pcap", truth.ports):
             for client_id, connection in zip(ODD_CLIENTS, early, strict=False):
                 send_as(truth, connection, port, client_id)
             send_as(truth, early[-1], port, b"rdkafka", bytes(4))
             for client_id in ODD_CLIENTS:
                 send_as(truth, socket.create_connection(("127.0.0.1", port), timeout=2), port, client_id)
-    truth.write(folder / "odd-clients.truth.json")
+    truth.write(directory / "odd-clients.truth.json")
 
 
 def send_as(
@@ -363,12 +363,12 @@ class Answers(http.server.BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-def http_on_9092(folder: Path) -> None:
+def http_on_9092(directory: Path) -> None:
     """A web server on Kafka's port."""
     truth = Truth("http-on-9092", [9092], {"broker": "Python http.server", "clients": "Python urllib"})
     with http.server.ThreadingHTTPServer(("127.0.0.1", 9092), Answers) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        with recording(folder / "http-on-9092.pcap", [9092]):
+        with recording(directory / "http-on-9092.pcap", [9092]):
             for page in ["", "long", "none"] * 3:
                 try:
                     urllib.request.urlopen(f"http://127.0.0.1:9092/{page}", timeout=5).read()
@@ -376,7 +376,7 @@ def http_on_9092(folder: Path) -> None:
                     truth.error("urllib", f"GET /{page}", error.code)
         server.shutdown()
     truth.note("No Kafka at all: not one exchange.")
-    truth.write(folder / "http-on-9092.truth.json")
+    truth.write(directory / "http-on-9092.truth.json")
 
 
 SCENARIOS: dict[str, Callable[[Path], None]] = {

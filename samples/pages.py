@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDER = ROOT / "samples" / "golden" / "pages"
+DIRECTORY = ROOT / "samples" / "golden" / "pages"
 WIDTHS = (80, 200)
 REFRESH = "python samples/pages.py"
 
@@ -135,7 +135,7 @@ def _helps(command: click.Command, path: str) -> Iterator[str]:
 
 def golden(name: str, width: int) -> Path:
     """The file of a page."""
-    return FOLDER / f"{name.replace(' --', '-').replace(' ', '-')}.{width}.txt"
+    return DIRECTORY / f"{name.replace(' --', '-').replace(' ', '-')}.{width}.txt"
 
 
 def page(name: str, width: int) -> str:
@@ -182,7 +182,7 @@ def write(name: str, width: int) -> bool:
 def main() -> None:
     """Write all pages, or those that the arguments name."""
     os.chdir(ROOT)
-    FOLDER.mkdir(exist_ok=True)
+    DIRECTORY.mkdir(exist_ok=True)
     chosen = sys.argv[1:] or names()
     for name in chosen:
         for width in WIDTHS:
@@ -190,7 +190,7 @@ def main() -> None:
                 print(f"changed {golden(name, width).relative_to(ROOT)}")
     if not sys.argv[1:]:
         known = {golden(name, width) for name in chosen for width in WIDTHS}
-        for path in set(FOLDER.iterdir()) - known:
+        for path in set(DIRECTORY.iterdir()) - known:
             path.unlink()
             print(f"removed {path.relative_to(ROOT)}")
 

@@ -23,11 +23,11 @@ MODIFIED = 0xA1B2CD34
 SECOND_NS = 1_000_000_000
 
 
-def open_in(folder: Path) -> int:
+def open_in(directory: Path) -> int:
     """How many file descriptors this process has for files in a directory. How many it has at all may change
     meanwhile: those of earlier tests are closed when the collector comes to them.
     """
-    own = {(status.st_dev, status.st_ino) for status in (path.stat() for path in folder.iterdir())}
+    own = {(status.st_dev, status.st_ino) for status in (path.stat() for path in directory.iterdir())}
     result = 0
     for number in os.listdir("/dev/fd"):  # noqa: PTH208
         with suppress(OSError):

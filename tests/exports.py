@@ -47,42 +47,42 @@ FORMS: dict[str, Format] = {
 JOB = {"captures": [{"path": "x", "bytes": 1, "modified": None}], "options": {}, "limits": {}}
 
 
-def table_files(folder: Path, table: Table, form: Format, **options: Any) -> TableFiles:
+def table_files(directory: Path, table: Table, form: Format, **options: Any) -> TableFiles:
     """The files of a table, of any size unless said otherwise."""
-    return TableFiles(folder, table, form, **{"rotate_bytes": BIG, "limits": DEFAULT, **options})
+    return TableFiles(directory, table, form, **{"rotate_bytes": BIG, "limits": DEFAULT, **options})
 
 
 def exports(
-    folder: Path, forms: Sequence[str], tables: Sequence[str] = tuple(TABLES), limits: Limits = DEFAULT
+    directory: Path, forms: Sequence[str], tables: Sequence[str] = tuple(TABLES), limits: Limits = DEFAULT
 ) -> tuple[ConnectionLog, dict[str, Export]]:
     """An export in each of these formats, in a separate directory; the log belongs to the first."""
     logs = [ConnectionLog(limits) for _ in forms]
     writers = {}
     for name, log in zip(forms, logs, strict=True):
         form = FORMS[name]
-        export = ExportOptions(folder / name, form.name, form.compression, tuple(tables), rotate_bytes=BIG)
+        export = ExportOptions(directory / name, form.name, form.compression, tuple(tables), rotate_bytes=BIG)
         job = ExportJob(Options(limits), export)
         writers[name] = Export(job, job.files(), JOB, log, Records(RecordFilter(RecordCriteria())))
     return logs[0], writers
 
 
-def export_capture(path: Path, folder: Path, forms: Sequence[str]) -> list[Row]:
+def export_capture(path: Path, directory: Path, forms: Sequence[str]) -> list[Row]:
     """Export a capture in each of these formats, from one dissection.
 
     Returns:
         What ``read --json`` shows of it.
     """
     with open_capture(path) as capture:
-        return export_packets(capture, folder, forms, capture)
+        return export_packets(capture, directory, forms, capture)
 
 
 def export_packets(
-    packets: Iterable[Packet], folder: Path, forms: Sequence[str], capture: Capture | None = None
+    packets: Iterable[Packet], directory: Path, forms: Sequence[str], capture: Capture | None = None
 ) -> list[Row]:
     """The same of packets, which need not be of a capture."""
     shown: list[bytes] = []
     lines = JsonLines(shown.append)
-    log, writers = exports(folder, forms)
+    log, writers = exports(directory, forms)
     others = [export.tables.log for export in writers.values() if export.tables.log is not log]
     options = Options(end_to_end=True)
     for exchange in Dissection(log.watch(packets), options, observer=_Several(log, others)):  # type: ignore[arg-type]
@@ -123,24 +123,26 @@ def unpacked(path: Path) -> bytes:
     return data
 
 
-def part(folder: Path) -> Path:
+def part(directory: Path) -> Path:
     """The only file of a table."""
-    (path,) = folder.glob("part-*")
+    (path,) = directory.glob("part-*")
     return path
 
 
-def json_rows(folder: Path) -> list[Row]:
+def json_rows(directory: Path) -> list[Row]:
     """The rows of a table in JSON lines, parts in their order."""
-    parts = sorted(folder.rglob("part-*"), key=lambda path: path.name)
+    parts = sorted(directory.rglob("part-*"), key=lambda path: path.name)
     return [orjson.loads(line) for path in parts for line in unpacked(path).splitlines()]
 
 
-def parquet_rows(folder: Path, table: Table) -> list[Row]:
+def parquet_rows(directory: Path, table: Table) -> list[Row]:
     """The rows of a table in Parquet, as JSON lines would have them."""
     from pyarrow import parquet
 
     columns = {column.name: column.type for column in table.binary_columns}
-    result = [row for path in sorted(folder.rglob("part-*")) for row in parquet.read_table(path).to_pylist()]
+    result = [
+        row for path in sorted(directory.rglob("part-*")) for row in parquet.read_table(path).to_pylist()
+    ]
     return [{name: as_json(value, columns[name], name, row) for name, value in row.items()} for row in result]
 
 

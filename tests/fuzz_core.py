@@ -86,9 +86,9 @@ def packets_of(random: Random) -> Timed:
     return packets
 
 
-def check(seed: int, workers: list[Worker], folder: Path) -> None:
+def check(seed: int, workers: list[Worker], directory: Path) -> None:
     """Compare what both make of a seed's capture."""
-    path = folder / f"{seed}.pcap"
+    path = directory / f"{seed}.pcap"
     path.write_bytes(pcap(packets_of(Random(seed))))
     for command in COMMANDS:
         with_core, without = (worker.run([*command.split(), "-j", "1", str(path)]) for worker in workers)
@@ -103,14 +103,14 @@ def run(words: list[str]) -> None:
         sys.exit("the native core is not installed")
     end = time.monotonic() + int(os.environ.get("KDISSECT_FUZZ_SECONDS", "15"))
     first = seed = int(words[0]) if words else int(time.time())
-    workers, folder = [Worker(pure=False), Worker(pure=True)], Path(tempfile.mkdtemp())
+    workers, directory = [Worker(pure=False), Worker(pure=True)], Path(tempfile.mkdtemp())
     print(f"from seed {first}", flush=True)
     while time.monotonic() < end:
-        check(seed, workers, folder)
+        check(seed, workers, directory)
         seed += 1
         if words:
             break
-    folder.rmdir()
+    directory.rmdir()
     print(f"seeds {first} to {seed - 1}: the same with and without the core")
 
 

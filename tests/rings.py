@@ -28,12 +28,12 @@ def write(path: Path, packets: Iterable[Packet]) -> Path:
     return path
 
 
-def pieces(packets: Sequence[Packet], folder: Path, count: int) -> list[Path]:
+def pieces(packets: Sequence[Packet], directory: Path, count: int) -> list[Path]:
     """So many files, each with as many packets."""
-    folder.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(parents=True, exist_ok=True)
     size = -(-len(packets) // count)
     return [
-        write(folder / f"ring-{number:03}.pcapng", packets[start : start + size])
+        write(directory / f"ring-{number:03}.pcapng", packets[start : start + size])
         for number, start in enumerate(range(0, len(packets), size))
     ]
 

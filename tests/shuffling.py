@@ -37,13 +37,13 @@ if TYPE_CHECKING:
 
 def job_of(
     paths: Sequence[str],
-    folder: Path,
+    directory: Path,
     limits: Limits = DEFAULT,
     first_ns: int | None = None,
     **changed: Any,
 ) -> ExportJob:
     """A job that writes all tables as JSON lines, but for what is ``changed`` of its options."""
-    export_options = ExportOptions(folder, tables=tuple(TABLES), rotate_bytes=1 << 40)
+    export_options = ExportOptions(directory, tables=tuple(TABLES), rotate_bytes=1 << 40)
     job = ExportJob(Options(limits=limits), export_options, tuple(paths), first_ns)
     export = {name: changed.pop(name) for name in list(changed) if name in {"tables", "form", "rotate_bytes"}}
     return replace(job, options=replace(job.options, **changed), export=replace(job.export, **export))
@@ -56,7 +56,7 @@ def find_ranges(names: Iterable[str], limits: Limits = DEFAULT, size: int = RANG
 
 def decoded(
     names: Sequence[str],
-    folder: Path,
+    directory: Path,
     *,
     size: int = 1000,
     count: int = 3,
@@ -65,7 +65,7 @@ def decoded(
 ) -> DecodeResult:
     """Write the tables: by ``count`` parts, from ranges of about ``size`` bytes."""
     capture_ranges = find_ranges(names, limits, size)
-    job = job_of(capture_ranges.paths, folder, limits, first_ns=capture_ranges.first_ns, **changed)
+    job = job_of(capture_ranges.paths, directory, limits, first_ns=capture_ranges.first_ns, **changed)
     rows, stats, skipped = shuffled(capture_ranges.ranges, count, limits)
     divided = [rows.filter(pc.equal(rows["part"], part)).to_batches() for part in range(count)]
     read = decode._read(job, stats, skipped)
@@ -93,18 +93,18 @@ def shuffled(
     return rows.sort_by([(name, "ascending") for name in ORDER]), stats, skipped
 
 
-def alone(names: Sequence[str], folder: Path, limits: Limits = DEFAULT, **changed: Any) -> DecodeResult:
+def alone(names: Sequence[str], directory: Path, limits: Limits = DEFAULT, **changed: Any) -> DecodeResult:
     """Write the tables by one task."""
     capture_ranges = find_ranges(names, limits)
-    job = job_of(capture_ranges.paths, folder, limits, first_ns=capture_ranges.first_ns, **changed)
+    job = job_of(capture_ranges.paths, directory, limits, first_ns=capture_ranges.first_ns, **changed)
     worker_part = _only(parts.write_shard(job, {}, 1, None, numbers(0)))
     return finished(job, "single", names, [worker_part], worker_part.read, capture_ranges)
 
 
-def in_shards(names: Sequence[str], folder: Path, count: int, **changed: Any) -> DecodeResult:
+def in_shards(names: Sequence[str], directory: Path, count: int, **changed: Any) -> DecodeResult:
     """Write the tables: by so many shards."""
     capture_ranges = find_ranges(names)
-    job = job_of(capture_ranges.paths, folder, first_ns=capture_ranges.first_ns, **changed)
+    job = job_of(capture_ranges.paths, directory, first_ns=capture_ranges.first_ns, **changed)
     learned = [_only(parts.learn_shard(job, count, numbers(number))) for number in range(count)]
     facts = decode._merged(job, learned)
     worker_parts = [
@@ -139,21 +139,21 @@ def _only(batches: Any) -> Any:
     return from_json(batch.column("result")[0].as_py())
 
 
-def counted(folder: Path) -> dict[str, Counter[bytes]]:
+def counted(directory: Path) -> dict[str, Counter[bytes]]:
     """The rows of all tables of JSON lines, without regard to their order."""
     return {
         path.name: Counter(orjson.dumps(row, option=orjson.OPT_SORT_KEYS) for row in json_rows(path))
-        for path in sorted(folder.iterdir())
+        for path in sorted(directory.iterdir())
     }
 
 
-def cut_up(packets: Sequence[Packet], folder: Path, files: int) -> list[str]:
+def cut_up(packets: Sequence[Packet], directory: Path, files: int) -> list[str]:
     """Write packets into so many files, one after another; their names."""
-    folder.mkdir(exist_ok=True)
+    directory.mkdir(exist_ok=True)
     size = max(1, -(-len(packets) // files))
     names = []
     for begin in range(0, len(packets), size):
-        path = folder / f"ring-{begin:06}.pcapng"
+        path = directory / f"ring-{begin:06}.pcapng"
         with path.open("wb") as file:
             writer = PcapngWriter(file)
             for packet in packets[begin : begin + size]:

@@ -30,9 +30,9 @@ connections.
 """
 
 
-def rows(folder: Path, table: str, but: set[str] = OF_FILES, **options: str) -> Counter[str]:
+def rows(directory: Path, table: str, but: set[str] = OF_FILES, **options: str) -> Counter[str]:
     """The rows of a table, of all tasks together."""
-    requested = parse({"path": str(folder), "table": table, **options}).for_batch
+    requested = parse({"path": str(directory), "table": table, **options}).for_batch
     names = [column.name for column in columns_of(table) if column.name not in but]
     result: Counter[str] = Counter()
     for batch in batches(requested, names):

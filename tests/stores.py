@@ -65,11 +65,11 @@ class Bucket(NamedTuple):
             file.write(data)
         return f"{self.url}/{name}"
 
-    def put_all(self, folder: Path) -> str:
+    def put_all(self, directory: Path) -> str:
         """Write all files below a directory; return the URL of what they are below."""
-        for path in folder.rglob("*"):
+        for path in directory.rglob("*"):
             if path.is_file():
-                self.put(path.relative_to(folder).as_posix(), path.read_bytes())
+                self.put(path.relative_to(directory).as_posix(), path.read_bytes())
         return self.url
 
     def remove(self, url: str) -> None:
@@ -181,7 +181,7 @@ def proxy(endpoint: str, troubles: Troubles) -> Iterator[str]:
 
 
 @contextmanager
-def azurite(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
+def azurite(directory: Path) -> Iterator[tuple[str, dict[str, str]]]:
     """Azurite with a container: its URL, and the variables with which it is reached. From ``AZURITE``, or the
     PATH: ``npm install azurite``.
     """
@@ -190,7 +190,7 @@ def azurite(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
         pytest.skip("needs azurite-blob: npm install azurite, and its path in AZURITE")
     port = _free_port()
     command = [program, "--silent", "--inMemoryPersistence", "--disableTelemetry", "--skipApiVersionCheck"]
-    with _running([*command, "--blobPort", str(port)], folder / "azurite.log", "successfully listens"):
+    with _running([*command, "--blobPort", str(port)], directory / "azurite.log", "successfully listens"):
         host = f"127.0.0.1:{port}"
         fs = pytest.importorskip("pyarrow.fs")
         authorities = {f"{name}_storage_authority": host for name in ("blob", "dfs")}
@@ -205,7 +205,7 @@ def azurite(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 @contextmanager
-def gcs_emulator(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
+def gcs_emulator(directory: Path) -> Iterator[tuple[str, dict[str, str]]]:
     """An emulator of Google Cloud Storage with a bucket: its URL, and the variable with which it is reached.
     From ``GCS_EMULATOR``, or the PATH: ``pip install gcp-storage-emulator``.
     """
@@ -221,12 +221,12 @@ def gcs_emulator(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
         "--in-memory",
         "--default-bucket=captures",
     ]
-    with _running(command, folder / "gcs.log", "All services started"):
+    with _running(command, directory / "gcs.log", "All services started"):
         yield "gs://captures", {"STORAGE_EMULATOR_HOST": f"http://{host}:{port}"}
 
 
 @contextmanager
-def mini_hdfs(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
+def mini_hdfs(directory: Path) -> Iterator[tuple[str, dict[str, str]]]:
     """A name node and a data node of Hadoop: their URL. ``HADOOP_MINICLUSTER`` has the directory of the jars
     of ``org.apache.hadoop:hadoop-client-minicluster`` from Maven; needs a JDK.
     """
@@ -235,10 +235,10 @@ def mini_hdfs(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
     if jars is None or shutil.which("javac") is None:
         pytest.skip("needs a JDK, and jars of hadoop-client-minicluster in HADOOP_MINICLUSTER")
     port = _free_port()
-    source = folder / "Mini.java"
+    source = directory / "Mini.java"
     source.write_text(MINI_HDFS)
-    command = ["java", "-cp", f"{jars}/*", str(source), str(folder / "hdfs"), str(port)]
-    with _running(command, folder / "hdfs.log", "READY"):
+    command = ["java", "-cp", f"{jars}/*", str(source), str(directory / "hdfs"), str(port)]
+    with _running(command, directory / "hdfs.log", "READY"):
         yield f"hdfs://127.0.0.1:{port}", {"HADOOP_USER_NAME": "kafka"}
 
 

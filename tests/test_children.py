@@ -35,17 +35,17 @@ class Installed(NamedTuple):
     home: Path
 
 
-def link(folder: Path) -> Path:
+def link(directory: Path) -> Path:
     """Put kdissect into a directory, under a path of its own."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "kdissect").symlink_to(ROOT / "kdissect")
-    return folder
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "kdissect").symlink_to(ROOT / "kdissect")
+    return directory
 
 
-def with_others(folder: Path, *paths: Path) -> None:
+def with_others(directory: Path, *paths: Path) -> None:
     """Make a directory of packages that also has ours, and these paths."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "others.pth").write_text("\n".join([*map(str, paths), *site.getsitepackages()]))
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "others.pth").write_text("\n".join([*map(str, paths), *site.getsitepackages()]))
 
 
 def in_venv(tmp_path: Path) -> Installed:
@@ -79,20 +79,22 @@ def by_pythonpath(tmp_path: Path) -> Installed:
 @pytest.fixture
 def planted(tmp_path: Path) -> Path:
     """A directory whose modules leave a file behind when they are run."""
-    folder = tmp_path / "planted"
-    (folder / "kdissect").mkdir(parents=True)
+    directory = tmp_path / "planted"
+    (directory / "kdissect").mkdir(parents=True)
     for name in ("json.py", "select.py", "kdissect/__init__.py"):
-        (folder / name).write_text(f"open({str(folder / 'ran')!r}, 'a').write({name!r})")
-    return folder
+        (directory / name).write_text(f"open({str(directory / 'ran')!r}, 'a').write({name!r})")
+    return directory
 
 
-def run(installed: Installed, folder: Path, code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run(
+    installed: Installed, directory: Path, code: str, *arguments: str
+) -> subprocess.CompletedProcess[str]:
     """Run code as a console script runs: the current directory is not on its path."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     return subprocess.run(
         [installed.python, "-P", "-c", code, *arguments],
         env=kept | installed.variables,
-        cwd=folder,
+        cwd=directory,
         capture_output=True,
         text=True,
         check=False,
@@ -115,7 +117,7 @@ def test_a_child_has_the_packages_of_its_parent(
 
 
 @pytest.mark.parametrize("install", WAYS)
-def test_capturing_runs_no_code_of_the_current_folder(
+def test_capturing_runs_no_code_of_the_directory(
     install: Callable[[Path], Installed], planted: Path, tmp_path: Path
 ) -> None:
     """That there is no such interface is known to the process that would capture on it."""
@@ -125,7 +127,7 @@ def test_capturing_runs_no_code_of_the_current_folder(
     assert not (planted / "ran").exists()
 
 
-def test_workers_run_no_code_of_the_current_folder(planted: Path, tmp_path: Path) -> None:
+def test_workers_run_no_code_of_the_current_directory(planted: Path, tmp_path: Path) -> None:
     capture = str(ROOT / "samples" / "quickstart.pcap")
     done = run(in_venv(tmp_path), planted, SCRIPT, "summary", "-j", "2", capture)
     assert (done.returncode, done.stderr) == (0, "")

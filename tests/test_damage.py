@@ -201,17 +201,17 @@ def check_networks(path: Path) -> int:
     return len(plain)
 
 
-def check_files(path: Path, folder: Path) -> int:
+def check_files(path: Path, directory: Path) -> int:
     exact = packets_of(path, None)
     coarse = [packet._replace(time_ns=packet.time_ns // 1000 * 1000) for packet in exact]
     exact_rows, coarse_rows = (same_rows(rows_of(dissect(one)), "capture") for one in (exact, coarse))
-    written = folder / "written"
+    written = directory / "written"
     for name, write in FILES.items():
         written.write_bytes(write(exact))
         with open_capture(written) as capture:
             rows_read = same_rows(rows_of(dissect(capture)), "capture")
         assert rows_read == (exact_rows if name in WITH_NANOSECONDS else coarse_rows), name
-    several = [folder / "one", folder / "two"]
+    several = [directory / "one", directory / "two"]
     for file, data in zip(several, in_two_files(exact), strict=True):
         file.write_bytes(data)
     with open_capture(*several) as capture:
@@ -220,11 +220,11 @@ def check_files(path: Path, folder: Path) -> int:
     return len(rows_read)
 
 
-def check_truncated(path: Path, folder: Path, random: Random) -> int:
+def check_truncated(path: Path, directory: Path, random: Random) -> int:
     """A file that ends anywhere, and one that was compressed and then ends anywhere."""
     packets = from_the_start(packets_of(path, None))
     truth = Truth(packets)
-    written = folder / "written"
+    written = directory / "written"
     total = 0
     for name, write in FILES.items():
         content = write(packets)

@@ -76,9 +76,9 @@ def files(tmp_path: Path) -> list[str]:
     return [str(path) for path in paths]
 
 
-def rows(folder: Path) -> list[str]:
+def rows(directory: Path) -> list[str]:
     """Of each exchange where it is from."""
-    return sorted(f"{row['capture']} {row['client_port']}" for row in json_rows(folder / "exchanges"))
+    return sorted(f"{row['capture']} {row['client_port']}" for row in json_rows(directory / "exchanges"))
 
 
 @pytest.mark.parametrize("options", [[], ["-j", "2"]], ids=" ".join)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kdissect.files import create, make_folder, replacing
+from kdissect.files import create, make_directory, replacing
 from tests.cli.commands import run, spawn
 
 if TYPE_CHECKING:
@@ -32,9 +32,9 @@ def mode(path: Path) -> int:
     return path.stat().st_mode & 0o777
 
 
-def modes(folder: Path) -> tuple[set[int], set[int]]:
+def modes(directory: Path) -> tuple[set[int], set[int]]:
     """Of all files in a directory, and of all directories."""
-    below = [folder, *folder.rglob("*")]
+    below = [directory, *directory.rglob("*")]
     return {mode(path) for path in below if path.is_file()}, {mode(path) for path in below if path.is_dir()}
 
 
@@ -106,21 +106,23 @@ def test_what_stands_there_stays_unless_something_is_written(tmp_path: Path) -> 
 
 @STRICT
 @pytest.mark.parametrize(
-    ("files", "folders"), [(0o600, 0o700), (0o640, 0o750), (0o644, 0o755), (0o664, 0o775)]
+    ("files", "directories"), [(0o600, 0o700), (0o640, 0o750), (0o644, 0o755), (0o664, 0o775)]
 )
-def test_who_may_read_the_files_may_open_the_folders(files: int, folders: int, tmp_path: Path) -> None:
-    make_folder(tmp_path / "a" / "b", files)
-    make_folder(tmp_path / "a" / "b", 0o666)  # which is there, and stays as it is
-    assert [mode(tmp_path / "a"), mode(tmp_path / "a" / "b")] == [folders, folders]
+def test_who_may_read_the_files_may_open_the_directories(
+    files: int, directories: int, tmp_path: Path
+) -> None:
+    make_directory(tmp_path / "a" / "b", files)
+    make_directory(tmp_path / "a" / "b", 0o666)  # which is there, and stays as it is
+    assert [mode(tmp_path / "a"), mode(tmp_path / "a" / "b")] == [directories, directories]
 
 
-def test_folders_are_not_reached_by_links(tmp_path: Path) -> None:
+def test_directories_are_not_reached_by_links(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "named").symlink_to(tmp_path / "elsewhere")
-    make_folder(tmp_path / "named" / "a", below=tmp_path / "named")
+    make_directory(tmp_path / "named" / "a", below=tmp_path / "named")
     (tmp_path / "elsewhere" / "planted").symlink_to(tmp_path)
     with pytest.raises(OSError, match="planted is a symbolic link, which is not followed"):
-        make_folder(tmp_path / "named" / "planted" / "b", below=tmp_path / "named")
+        make_directory(tmp_path / "named" / "planted" / "b", below=tmp_path / "named")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["elsewhere", "named"]
 
 
@@ -145,7 +147,7 @@ WRITING = [
 
 
 @pytest.mark.parametrize(
-    ("options", "umask", "files", "folders"),
+    ("options", "umask", "files", "directories"),
     [([], 0o022, 0o600, 0o700), (["--mode", "0640"], 0o077, 0o640, 0o750)],
     indirect=["umask"],
     ids=["private", "shared"],
@@ -155,17 +157,17 @@ def test_nobody_else_reads_what_is_written(
     command: list[str],
     options: list[str],
     files: int,
-    folders: int,
+    directories: int,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    folder = tmp_path / "new"
+    directory = tmp_path / "new"
     if command[-1] != "{}/tables" and "-o" not in command:
-        make_folder(folder, files)
-    arguments = [each.format(folder) for each in (*command, *options)]
+        make_directory(directory, files)
+    arguments = [each.format(directory) for each in (*command, *options)]
     status = live(*arguments[1:])[0] if command[0] == "live" else run(capsys, *arguments).status
     assert status == 0
-    assert modes(folder) == ({files}, {folders})
+    assert modes(directory) == ({files}, {directories})
 
 
 @pytest.mark.parametrize(
@@ -182,14 +184,14 @@ def test_nobody_else_reads_what_is_written(
 def test_planted_links_are_not_followed(
     command: list[str], link: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder, target = tmp_path / "out", tmp_path / "target"
-    (folder / link).parent.mkdir(parents=True)
+    directory, target = tmp_path / "out", tmp_path / "target"
+    (directory / link).parent.mkdir(parents=True)
     if "." in Path(link).name:
         target.write_text("precious")
     else:
         target.mkdir()
-    (folder / link).symlink_to(target)
-    arguments = [each.format(folder) for each in command]
+    (directory / link).symlink_to(target)
+    arguments = [each.format(directory) for each in command]
     if command[0] == "live":
         status, output = live(*arguments[1:])
     else:

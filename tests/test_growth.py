@@ -71,8 +71,8 @@ def write(path: Path, conversations: int) -> Path:
 
 @pytest.fixture(scope="module")
 def captures(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    folder = tmp_path_factory.mktemp("growth")
-    return write(folder / "short.pcap", 15), write(folder / "long.pcap", 150)
+    directory = tmp_path_factory.mktemp("growth")
+    return write(directory / "short.pcap", 15), write(directory / "long.pcap", 150)
 
 
 def peak_kib(path: Path, *options: str) -> tuple[int, int]:

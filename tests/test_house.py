@@ -27,8 +27,8 @@ def documents() -> list[Path]:
         *ROOT.glob("*.md"),
         *(
             path
-            for folder in ("docs", "samples", "benchmarks", "tests")
-            for path in ROOT.glob(f"{folder}/**/*.md")
+            for directory in ("docs", "samples", "benchmarks", "tests")
+            for path in ROOT.glob(f"{directory}/**/*.md")
         ),
     ]
     return sorted(pages)
@@ -95,9 +95,9 @@ def test_every_benchmark_says_what_it_answers() -> None:
 
 
 def test_every_decision_is_listed() -> None:
-    folder = ROOT / "docs" / "decisions"
-    page = (folder / "README.md").read_text(encoding="utf-8")
-    pages = {path.name for path in folder.glob("*.md")} - {"README.md"}
+    directory = ROOT / "docs" / "decisions"
+    page = (directory / "README.md").read_text(encoding="utf-8")
+    pages = {path.name for path in directory.glob("*.md")} - {"README.md"}
     assert [name for name in pages if f"]({name})" not in page] == []
 
 

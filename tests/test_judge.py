@@ -24,7 +24,7 @@ from kdissect.kafka.codes import error_name
 from kdissect.model import ANSWERED, NOT_EXPECTED, ORPHAN, PENDING, UNANSWERED, Exchange, LatencyParts
 from kdissect.stats.facts import Facts
 
-FOLDER = Path("samples/troubles")
+DIRECTORY = Path("samples/troubles")
 UNHINDERED = ("waits", "loss", "refusals", "expected")  # no broker is stopped meanwhile
 LOGGED = (*UNHINDERED, "brokers", "forgotten", "outcomes")
 
@@ -53,13 +53,13 @@ class Logged(NamedTuple):
 
 @cache
 def truth(sample: str) -> dict[str, object]:
-    result: dict[str, object] = json.loads((FOLDER / f"{sample}.truth.json").read_text())
+    result: dict[str, object] = json.loads((DIRECTORY / f"{sample}.truth.json").read_text())
     return result
 
 
 @cache
 def exchanges(sample: str) -> list[Exchange]:
-    with open_capture(FOLDER / f"{sample}.pcap.gz") as packets:
+    with open_capture(DIRECTORY / f"{sample}.pcap.gz") as packets:
         return list(dissect(packets))
 
 
@@ -229,7 +229,7 @@ def test_what_became_of_each_request() -> None:
     assert unconcerned == [NOT_EXPECTED] * 3
     fetches = [outcome(each) for each in by_client["mortal"] if each.api == "Fetch"]
     assert fetches[-1] == UNANSWERED
-    with open_capture(FOLDER / "outcomes.pcap.gz") as packets:
+    with open_capture(DIRECTORY / "outcomes.pcap.gz") as packets:
         (killed,) = summarize(dissect(packets)).unanswered or ()
     assert 1e6 < killed.age_us < 10e6  # it was killed 5 s after its start; the broker noticed 33 s later
     # After 30 s more than it allows, a request counts as unanswered: until its response comes after all.

@@ -93,10 +93,10 @@ def test_an_export_has_the_same_rows(capture: tuple[Path, int], tmp_path: Path) 
     path, _ = capture
     expected = rows("--names", WHOLE, path)
     for jobs in (1, 2):
-        folder = tmp_path / str(jobs)
-        say("export", "-j", jobs, "-o", folder, path)
+        directory = tmp_path / str(jobs)
+        say("export", "-j", jobs, "-o", directory, path)
         kinds = sorted(
-            (row["connection"], row["number"], row["kind"]) for row in json_rows(folder / "exchanges")
+            (row["connection"], row["number"], row["kind"]) for row in json_rows(directory / "exchanges")
         )
         assert kinds == sorted((row["connection"], row["number"], row["kind"]) for row in expected)
 

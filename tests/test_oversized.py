@@ -136,8 +136,8 @@ def run(*command: str) -> tuple[int, str]:
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     answer = structs()[len(header(OFFSET_FETCH, 8)) :]
-    folder = tmp_path_factory.mktemp("oversized")
-    return captured(folder / "structs.pcap", (structs(), bytes((0, 0, 0, 1, 0, 0, 0, 0, 0)) + answer))
+    directory = tmp_path_factory.mktemp("oversized")
+    return captured(directory / "structs.pcap", (structs(), bytes((0, 0, 0, 1, 0, 0, 0, 0, 0)) + answer))
 
 
 @pytest.mark.parametrize(
@@ -333,9 +333,9 @@ def large_message_set() -> bytes:
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    folder = tmp_path_factory.mktemp("large")
+    directory = tmp_path_factory.mktemp("large")
     built = {"batch": large_batch(), "message set": large_message_set()}
-    return {name: fetched(folder / f"{name}.pcap", records) for name, records in built.items()}
+    return {name: fetched(directory / f"{name}.pcap", records) for name, records in built.items()}
 
 
 @pytest.mark.parametrize(

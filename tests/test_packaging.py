@@ -68,10 +68,10 @@ def pip(*arguments: object, **environment: str) -> subprocess.CompletedProcess[s
 
 def wheel(tree: Path, **environment: str) -> tuple[str, list[str], str]:
     """Build one; its tag, the compiled files in it, and what the build said."""
-    folder = tree.parent / "wheels"
-    done = pip("wheel", "-v", "--no-deps", "-w", folder, tree, **environment)
+    directory = tree.parent / "wheels"
+    done = pip("wheel", "-v", "--no-deps", "-w", directory, tree, **environment)
     assert done.returncode == 0, done.stdout
-    (path,) = folder.iterdir()
+    (path,) = directory.iterdir()
     tag = path.name.removeprefix("kdissect-").removesuffix(".whl").partition("-")[2]
     with ZipFile(path) as archive:
         return tag, [name for name in archive.namelist() if name.endswith(".so")], done.stdout

@@ -183,11 +183,11 @@ def test_no_export_shows_a_credential(capture: Path, form: str, tmp_path: Path) 
     assert not shown("".join(texts.values()), b"hunter2")
 
 
-def exported(capture: Path, folder: Path, *options: str) -> dict[str, str]:
+def exported(capture: Path, directory: Path, *options: str) -> dict[str, str]:
     """All rows of all tables as text, bytes in Python's notation."""
-    arguments = ["export", str(capture), "-o", str(folder), "--records", *options]
+    arguments = ["export", str(capture), "-o", str(directory), "--records", *options]
     assert CliRunner().invoke(kdissect, arguments, catch_exceptions=False).exit_code == 0
-    return {name: "\n".join(map(str, rows(part(folder / name)))) for name in TABLES}
+    return {name: "\n".join(map(str, rows(part(directory / name)))) for name in TABLES}
 
 
 def rows(path: Path) -> list[Any]:

@@ -40,7 +40,7 @@ WAYS: dict[str, list[str]] = {
     "lines": [],
     "json": ["--json"],
     "summary": ["-q", "--summary", "--limits", SMALL],
-    "export": ["-o", "{folder}", "--rotate", "1min", "--bodies", "none"],
+    "export": ["-o", "{directory}", "--rotate", "1min", "--bodies", "none"],
     "prometheus": ["-q", "--prometheus", "127.0.0.1:0"],
     "top": ["--top"],
 }
@@ -78,7 +78,7 @@ WAYS_BY_DEFAULT = ("json", "top")
     "way", [pytest.param(way, marks=[] if way in WAYS_BY_DEFAULT else [pytest.mark.deep]) for way in WAYS]
 )
 def test_an_hour_takes_the_memory_of_its_first_minutes(way: str, rounds: Rounds, tmp_path: Path) -> None:
-    options = [option.replace("{folder}", str(tmp_path / "tables")) for option in WAYS[way]]
+    options = [option.replace("{directory}", str(tmp_path / "tables")) for option in WAYS[way]]
     own_end, child_end = pty.openpty() if way == "top" else os.pipe()
     sizes: list[int] = []
     reader = threading.Thread(target=drain, args=(own_end, sizes))

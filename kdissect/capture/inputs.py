@@ -44,7 +44,7 @@ def local(name: str) -> str:
     return re.sub("^/{2,}", "/", url["path"])
 
 
-def output_folder(name: str | Path) -> Path:
+def output_directory(name: str | Path) -> Path:
     """The directory to write tables to, for a path or a URL.
 
     Raises:
@@ -124,7 +124,7 @@ def _expand(name: str, exclude: Path | None, is_recursive: bool) -> Iterator[tup
     if name == STDIN or path.is_file():
         yield name, Candidate(is_named=True)
     elif path.is_dir():
-        yield from _in_folder(path, exclude, is_recursive)
+        yield from _in_directory(path, exclude, is_recursive)
     elif stores.WILDCARDS.isdisjoint(name) or path.exists():
         yield name, Candidate(is_named=True)  # a pipe, or missing: reported when it is opened
     else:
@@ -132,7 +132,7 @@ def _expand(name: str, exclude: Path | None, is_recursive: bool) -> Iterator[tup
         names = {each for one in without_braces(name) for each in glob(one, recursive=True)}  # noqa: PTH207
         for each in sorted(names):
             if Path(each).is_dir():
-                yield from _in_folder(Path(each), exclude, is_recursive)
+                yield from _in_directory(Path(each), exclude, is_recursive)
             else:
                 yield each, Candidate(is_named=True)
 
@@ -151,14 +151,14 @@ def _expand_url(url: str, is_recursive: bool) -> Iterator[tuple[str, Candidate]]
             for each in without_braces(url):
                 listed.update(stores.matching(each))
         for name, status in sorted(listed.items()):
-            is_folder = status.size is None
-            yield from _in_store(name, is_recursive) if is_folder else ((name, Candidate(True, status)),)
+            is_directory = status.size is None
+            yield from _in_store(name, is_recursive) if is_directory else ((name, Candidate(True, status)),)
     except OSError as error:
         raise CaptureError(f"{url}: {error.strerror}") from None
 
 
 def _in_store(url: str, is_recursive: bool) -> list[tuple[str, Candidate]]:
-    """As ``_in_folder``.
+    """As ``_in_directory``.
 
     Raises:
         OSError: the store cannot be reached.
@@ -168,10 +168,10 @@ def _in_store(url: str, is_recursive: bool) -> list[tuple[str, Candidate]]:
         return [(url, Candidate(is_named=True))]  # missing: reported when it is opened
     files = []
     for name, status in listed.items():
-        *folders, last = name.removeprefix(url).strip("/").split("/")
-        is_hidden = last.startswith(".") or any(each.startswith((".", "_")) for each in folders)
+        *directories, last = name.removeprefix(url).strip("/").split("/")
+        is_hidden = last.startswith(".") or any(each.startswith((".", "_")) for each in directories)
         if status.size is not None and not is_hidden:
-            files.append(([*((1, each) for each in folders), (0, last)], name, Candidate(False, status)))
+            files.append(([*((1, each) for each in directories), (0, last)], name, Candidate(False, status)))
     return [entry[1:] for entry in sorted(files)]  # as os.walk: files before subdirectories
 
 
@@ -185,17 +185,21 @@ def without_braces(pattern: str) -> Iterator[str]:
         yield from without_braces(pattern[: braces.start()] + each + pattern[braces.end() :])
 
 
-def _in_folder(folder: Path, exclude: Path | None, is_recursive: bool) -> Iterator[tuple[str, Candidate]]:
+def _in_directory(
+    directory: Path, exclude: Path | None, is_recursive: bool
+) -> Iterator[tuple[str, Candidate]]:
     """The files in a directory, and in its subdirectories if ``is_recursive``."""
     excluded = None if exclude is None else exclude.resolve()
 
     def refuse(error: OSError) -> None:
         raise CaptureError(f"{error.filename}: {error.strerror}") from None
 
-    for directory, folders, files in os.walk(folder, onerror=refuse):
-        here = Path(directory)
-        shown = sorted(each for each in folders if not each.startswith((".", "_"))) if is_recursive else []
-        folders[:] = [each for each in shown if excluded is None or (here / each).resolve() != excluded]
+    for path, directories, files in os.walk(directory, onerror=refuse):
+        here = Path(path)
+        shown = (
+            sorted(each for each in directories if not each.startswith((".", "_"))) if is_recursive else []
+        )
+        directories[:] = [each for each in shown if excluded is None or (here / each).resolve() != excluded]
         for each in sorted(files):
             if not each.startswith("."):
                 yield str(here / each), Candidate(is_named=False)

@@ -218,8 +218,12 @@ def configuration(context: click.Context) -> ConfigFile | None:
 
 def usual_path() -> Path:
     """Where the file is, unless --config or KDISSECT_CONFIG names another."""
-    folder = os.environ.get("XDG_CONFIG_HOME", "")
-    return Path(folder if folder.startswith("/") else "~/.config").expanduser() / "kdissect" / "config.toml"
+    directory = os.environ.get("XDG_CONFIG_HOME", "")
+    return (
+        Path(directory if directory.startswith("/") else "~/.config").expanduser()
+        / "kdissect"
+        / "config.toml"
+    )
 
 
 def load(context: click.Context, name: str | None, profile: str | None) -> ConfigFile:

@@ -71,7 +71,7 @@ def export(jobs: int | None, **options: Any) -> None:
     """
     tables = take_export(options)
     overwrite = options.pop("overwrite")
-    query = Query.take(options, exclude=tables.folder)
+    query = Query.take(options, exclude=tables.directory)
     query = replace(query, options=replace(query.options, end_to_end=RECORDS in tables.tables))
     job = manifest.job_of(query.paths, query.options, tables)
     is_pipe = any(each["bytes"] is None for each in job["captures"])
@@ -91,11 +91,11 @@ def export(jobs: int | None, **options: Any) -> None:
             warn(f"{fault}; the other captures are exported without it")
             query = replace(query, paths=tuple(path for path in query.paths if path != fault.capture))
     if result is None:
-        warn(f"{tables.folder} already has this export; use --overwrite to redo it")
+        warn(f"{tables.directory} already has this export; use --overwrite to redo it")
         return
     run, writer, records = result
     run.report(run.shown)
-    report_export(writer, records, tables.folder)
+    report_export(writer, records, tables.directory)
     if run.interrupted or run.totals.failed or failures:
         warn(
             "the export is incomplete; "
@@ -135,8 +135,10 @@ def _write(
         if jobs == 1
         else open_parallel_run(query, bar=lambda _: True)
     )
-    with run_context as run, locked(tables.folder, tables.mode):
-        missing_tables = manifest.missing(tables.folder, tables_of(tables), description, overwrite=overwrite)
+    with run_context as run, locked(tables.directory, tables.mode):
+        missing_tables = manifest.missing(
+            tables.directory, tables_of(tables), description, overwrite=overwrite
+        )
         if not missing_tables:
             return None
         job = ExportJob(
@@ -167,11 +169,11 @@ def _find_failing_capture(query: Query, tables: ExportOptions, error: Unexpected
         The error of that capture; ``error`` if each capture can be exported on its own.
     """
     for path in sorted(query.paths, key=lambda path: path != error.capture):
-        is_here = not is_stored(tables.folder) and tables.folder.is_dir()
-        parent = tables.folder if is_here else None
-        with TemporaryDirectory(prefix=".trial-", dir=parent) as folder:
+        is_here = not is_stored(tables.directory) and tables.directory.is_dir()
+        parent = tables.directory if is_here else None
+        with TemporaryDirectory(prefix=".trial-", dir=parent) as directory:
             single_query = replace(query, paths=(path,), no_progress=True)
-            single_tables = replace(tables, folder=Path(folder))
+            single_tables = replace(tables, directory=Path(directory))
             try:
                 result = _write(
                     single_query, single_tables, manifest.job_of([path], query.options, single_tables), 1

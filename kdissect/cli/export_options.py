@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kdissect.capture.inputs import output_folder
+from kdissect.capture.inputs import output_directory
 from kdissect.cli.options import combine, mode_option
 from kdissect.cli.terminal import warn
 from kdissect.errors import UsageError
@@ -65,14 +65,14 @@ def to_rotation(text: str) -> tuple[str, int]:
     return "bytes", count
 
 
-def _to_folder(_: click.Context, parameter: click.Parameter, text: str) -> Path:
+def _to_directory(_: click.Context, parameter: click.Parameter, text: str) -> Path:
     """The directory for tables.
 
     Raises:
         click.BadParameter: the string is a URL of another kind than those of object stores.
     """
     try:
-        return output_folder(text)
+        return output_directory(text)
     except UsageError as error:
         raise click.BadParameter(str(error), param=parameter) from None
 
@@ -172,10 +172,10 @@ def export_options(form: str = JSONL) -> Callable[[Command], Command]:
         click.option(
             "-o",
             "--output",
-            "folder",
+            "directory",
             required=True,
             type=click.Path(),
-            callback=_to_folder,
+            callback=_to_directory,
             metavar="DIR",
             help="Directory for the tables, or its URL in an object store; created if it does not exist.",
         ),
@@ -207,7 +207,7 @@ def take_export(options: dict[str, Any], rotated_ns: int | None = None) -> Expor
     if options.pop("with_records"):
         tables = (*(tables or DEFAULT_TABLES), RECORDS)
     return ExportOptions(
-        output_folder(options.pop("folder")),
+        output_directory(options.pop("directory")),
         options.pop("form") or JSONL,
         options.pop("compression"),
         tables,
@@ -250,10 +250,10 @@ def finish_or_abandon(
         raise
 
 
-def report_export(writer: Export, records: Records, folder: Path) -> None:
+def report_export(writer: Export, records: Records, directory: Path) -> None:
     """Report on stderr what was written."""
     if records.anomalies:
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in records.anomalies.most_common())
         warn(f"anomalies in record batches: {kinds}; details: table anomalies")
     rows = facts(*(f"{name} {count:,}" for name, count in writer.rows.items()))
-    warn(f"{many(writer.files, 'file')} ({size(writer.bytes)}) written to {folder}; rows: {rows}")
+    warn(f"{many(writer.files, 'file')} ({size(writer.bytes)}) written to {directory}; rows: {rows}")

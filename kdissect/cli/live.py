@@ -132,23 +132,23 @@ class LiveSummary:
 # ------------------------------------------------------------------------------------------------------------
 
 
-def _to_folder(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> str | None:
+def _to_directory(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> str | None:
     """Callback of -o: returns the directory; key logs become ``preferences``, as in other commands."""
-    folders = [text for text in texts if not text.startswith(f"{KEY_LOG_PREFERENCE}:")]
-    context.params["preferences"] = tuple(to_key_log(text) for text in texts if text not in folders)
-    if len(folders) > 1:
+    directories = [text for text in texts if not text.startswith(f"{KEY_LOG_PREFERENCE}:")]
+    context.params["preferences"] = tuple(to_key_log(text) for text in texts if text not in directories)
+    if len(directories) > 1:
         raise click.BadParameter("use only one DIR", param=parameter)
-    return to_local(context, parameter, folders[0]) if folders else None
+    return to_local(context, parameter, directories[0]) if directories else None
 
 
 export_options = combine(
     click.option(
         "-o",
         "--output",
-        "folder",
+        "directory",
         type=click.Path(),
         multiple=True,
-        callback=_to_folder,
+        callback=_to_directory,
         metavar="DIR",
         help=(
             "Write typed tables, as kdissect export does; each file appears in DIR once complete. Exchanges "
@@ -178,8 +178,8 @@ def take_tables(options: dict[str, Any]) -> ExportOptions | None:
     Raises:
         UsageError: an option needs -o, which is not set.
     """
-    folder = options.pop("folder")
-    if folder is None:
+    directory = options.pop("directory")
+    if directory is None:
         for name, flag in _TABLE_OPTIONS.items():
             if options.pop(name):
                 raise click.UsageError(f"{flag} needs -o DIR")
@@ -188,7 +188,7 @@ def take_tables(options: dict[str, Any]) -> ExportOptions | None:
     own = {name: options.pop(name) for name in _TABLE_OPTIONS}
     mode = options["mode"]
     tables = take_export(
-        own | {"folder": folder, "with_records": with_records, "mode": mode}, LIVE_ROTATED_NS
+        own | {"directory": directory, "with_records": with_records, "mode": mode}, LIVE_ROTATED_NS
     )
     options["with_records"] = with_records and is_shown
     options["lines"] = is_shown
@@ -208,7 +208,7 @@ def open_live_export(
         yield None
         return
     export = LiveExport(tables, query, captures)
-    with locked(tables.folder, tables.mode):
+    with locked(tables.directory, tables.mode):
         export.resume()
         yield export
 
@@ -237,13 +237,13 @@ class LiveExport:
         Raises:
             OutputError: files cannot be added to it.
         """
-        folder = self._job.export.folder
-        self._earlier = manifest.resume(folder, self._files, self._job.format, self._job.options.limits)
+        directory = self._job.export.directory
+        self._earlier = manifest.resume(directory, self._files, self._job.format, self._job.options.limits)
         if self._earlier.files:
-            warn(f"{folder} has {many(self._earlier.files, 'file')} from earlier runs; adding more")
+            warn(f"{directory} has {many(self._earlier.files, 'file')} from earlier runs; adding more")
         if self._earlier.removed:
             unfinished = many(self._earlier.removed, "unfinished file")
-            warn(f"removed {unfinished} in {folder}, left by a killed run")
+            warn(f"removed {unfinished} in {directory}, left by a killed run")
 
     @contextmanager
     def writing(self, run: LiveRun) -> Iterator[Export]:
@@ -265,7 +265,7 @@ class LiveExport:
     def report(self) -> None:
         """Report on stderr what was written."""
         assert self._writer is not None
-        report_export(self._writer, self._records, self._job.export.folder)
+        report_export(self._writer, self._records, self._job.export.directory)
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -350,7 +350,7 @@ def live(count: int | None, lists: bool, summary: bool | None, **options: Any) -
         is_recorded = source.target is not None or source.follow is not None
         live_summary = LiveSummary(query.limits, is_recorded=is_recorded)
     with (
-        source.open(query, None if tables is None else tables.folder) as ongoing,
+        source.open(query, None if tables is None else tables.directory) as ongoing,
         open_live_export(tables, query, source.names) as export,
         open_monitor(monitor_choice, query.limits, source.names, output.color) as monitor,
         open_live_run(

@@ -183,7 +183,7 @@ empty or new.
 @click.option(
     "-o",
     "--output",
-    "folder",
+    "directory",
     type=click.Path(),
     callback=to_local,
     metavar="DIR",
@@ -332,7 +332,7 @@ class RecordOutput(NamedTuple):
     fields: tuple[str, ...]
     heading: bool
     template: str | None
-    folder: str | None
+    directory: str | None
     mode: int | None
     quiet: bool
     times: str | None
@@ -342,7 +342,7 @@ class RecordOutput(NamedTuple):
     @property
     def is_silent(self) -> bool:
         """Whether nothing is written to stdout before the end."""
-        return self.quiet or self.folder is not None
+        return self.quiet or self.directory is not None
 
     @property
     def shows_all_columns(self) -> bool:
@@ -371,7 +371,7 @@ class RecordOutput(NamedTuple):
         formats = {"--json": self.as_json, "--csv": self.as_csv}
         others = {
             "--template": self.template is not None,
-            "-o": self.folder is not None,
+            "-o": self.directory is not None,
             "-q": self.quiet,
         }
         check_exclusive(tree | formats | others)
@@ -382,14 +382,14 @@ class RecordOutput(NamedTuple):
             Template(self.template, len)  # fails here rather than while reading
         if self.fields:
             selected(self.fields, RECORD_NAMES.values())  # fails here rather than while reading
-        if self.mode is not None and self.folder is None:
+        if self.mode is not None and self.directory is None:
             raise click.UsageError("--mode needs -o DIR")
 
 
 @contextmanager
 def _open_interfaces(query: Query, settings: CaptureSettings, output: RecordOutput) -> Iterator[LiveRun]:
     options = LiveOptions(settings)
-    directory = None if output.folder is None else Path(output.folder)
+    directory = None if output.directory is None else Path(output.directory)
     with options.open(query, directory) as ongoing, open_live_run(query, options, ongoing) as run:
         yield run
 
@@ -397,8 +397,8 @@ def _open_interfaces(query: Query, settings: CaptureSettings, output: RecordOutp
 def _sink(output: RecordOutput, out: TextIO, times: Times) -> RecordSink:
     if output.quiet:
         return RecordTally(out, width=width(out))
-    if output.folder is not None:
-        return RecordFiles(Path(output.folder), output.mode or PRIVATE)
+    if output.directory is not None:
+        return RecordFiles(Path(output.directory), output.mode or PRIVATE)
     columns = selected(output.fields, RECORD_NAMES.values()) if output.fields else RECORD
     if output.as_json:
         write = json_writer(out)

@@ -103,25 +103,25 @@ def open_schemas(place: str, limits: Limits = DEFAULT) -> RegisteredSchemas:
         raise UsageError(
             "--schemas needs fastavro, protobuf and grpcio-tools: pip install 'kdissect[schemas]'"
         )
-    source = SchemaRegistry(place, limits) if "://" in place else SchemaFolder(Path(place), limits)
+    source = SchemaRegistry(place, limits) if "://" in place else SchemaDirectory(Path(place), limits)
     return RegisteredSchemas(lambda schema: decoder(source.find(schema), source, limits), limits)
 
 
-class SchemaFolder:
+class SchemaDirectory:
     """Schemas in a directory.
 
     Args:
-        folder: the directory.
+        directory: the directory.
         limits: maximum size of a schema.
 
     Raises:
         UsageError: it is not a directory.
     """
 
-    def __init__(self, folder: Path, limits: Limits = DEFAULT) -> None:
-        if not folder.is_dir():
-            raise UsageError(f"--schemas: {folder} is not a directory")
-        self._folder = folder
+    def __init__(self, directory: Path, limits: Limits = DEFAULT) -> None:
+        if not directory.is_dir():
+            raise UsageError(f"--schemas: {directory} is not a directory")
+        self._directory = directory
         self._limits = limits
 
     def find(self, schema: SchemaId) -> Schema:
@@ -133,20 +133,20 @@ class SchemaFolder:
         try:
             return self._dumped[str(schema)]
         except KeyError:
-            raise SchemaFault(f"not in {self._folder}") from None
+            raise SchemaFault(f"not in {self._directory}") from None
 
     def reference(self, name: str, subject: str, version: int) -> Schema:
         if (dumped := self._dumped.get(f"{subject}/{version}")) is not None:
             return dumped
         text = self._read(name)
         if text is None:
-            raise SchemaFault(f'"{printable(name)}" is not in {self._folder}')
+            raise SchemaFault(f'"{printable(name)}" is not in {self._directory}')
         return _in_file(_TYPES.get(Path(name).suffix, AVRO), text)
 
     def _read(self, name: str) -> str | None:
         """The text of a file in the directory; None if there is none."""
-        path = (self._folder / name).resolve()
-        if not path.is_relative_to(self._folder.resolve()) or not path.is_file():
+        path = (self._directory / name).resolve()
+        if not path.is_relative_to(self._directory.resolve()) or not path.is_file():
             return None
         try:
             with path.open("rb") as file:
@@ -159,7 +159,7 @@ class SchemaFolder:
     def _dumped(self) -> dict[str, Schema]:
         """What files with a registry's responses have: by ID, by GUID, and by subject and version."""
         schemas: dict[str, Schema] = {}
-        for path in sorted(self._folder.glob("*.json")):
+        for path in sorted(self._directory.glob("*.json")):
             if not path.stem.isdecimal() and path.stat().st_size <= _MAX_DUMP_BYTES:
                 for response in _responses(path.read_bytes()):
                     schema = Schema.of(response)
@@ -497,19 +497,19 @@ def _protobuf(schema: Schema, needed: dict[str, str]) -> Decoder:
 def _compiled(text: str, needed: dict[str, str]) -> bytes:
     """Compile a schema in a separate process: a FileDescriptorSet, the schema last."""
     with TemporaryDirectory() as name:
-        folder = Path(name).resolve()
+        directory = Path(name).resolve()
         for path, content in {**needed, _MAIN: text}.items():
-            file = (folder / path).resolve()
-            if not file.is_relative_to(folder):
+            file = (directory / path).resolve()
+            if not file.is_relative_to(directory):
                 raise SchemaFault("invalid name of a reference")
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(content)
-        out = folder / "out"
+        out = directory / "out"
         protoc = (sys.executable, "-m", "grpc_tools.protoc", "-I.", "--include_imports")
         try:
             done = subprocess.run(
                 [*protoc, f"--descriptor_set_out={out}", _MAIN],
-                cwd=folder,  # so that messages name the file without it
+                cwd=directory,  # so that messages name the file without it
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 timeout=4 * _TIMEOUT_S,

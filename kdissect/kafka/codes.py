@@ -141,8 +141,8 @@ def text(name: str) -> str:
     # too, but loading it takes a tenth of the time of a short run. The path is not normalized: workers have
     # ./kdissect.zip, which Path would turn into kdissect.zip, and the loader would find nothing.
     loader: Any = __spec__.loader
-    folder, separator, _ = __file__.rpartition(os.sep)
-    data: bytes = loader.get_data(f"{folder}{separator}{name}")
+    directory, separator, _ = __file__.rpartition(os.sep)
+    data: bytes = loader.get_data(f"{directory}{separator}{name}")
     return data.decode()
 
 

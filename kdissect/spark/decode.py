@@ -144,29 +144,29 @@ def decode(
         OutputError: the tables cannot be written, or workers wrote them to their own disks.
         SparkError: a worker does not see the captures that this process sees.
     """
-    folder = inputs.output_folder(export.folder)
+    directory = inputs.output_directory(export.directory)
     tables = tables_of(export)
     options = replace(options, end_to_end=RECORDS in tables)
     notes = filter_of(options).notes  # fails here rather than in every task
     if options.where is not None:
         check_where(options.where)
-    files = inputs.candidates(captures, exclude=folder)
+    files = inputs.candidates(captures, exclude=directory)
     if not files:
         raise CaptureError(f"{', '.join(captures)}: {inputs.NOTHING}")
     divided, cores = survey(session, files, options.limits, range_bytes)
-    size, folder = divided.bytes, folder.absolute()
+    size, directory = divided.bytes, directory.absolute()
     if strategy == AUTO and size <= SINGLE_BYTES:
         strategy = SINGLE
     regular = {name: status for name, status in divided.statuses.items() if status.size is not None}
     manifest_job = manifest.job_of(regular, options, export, statuses=regular)
-    with locked(folder, export.mode):
-        missing = manifest.missing(folder, tables, manifest_job, overwrite=overwrite)
+    with locked(directory, export.mode):
+        missing = manifest.missing(directory, tables, manifest_job, overwrite=overwrite)
         if not missing:
             return DecodeResult(
                 strategy, 0, {}, 0, 0, 0, divided.faults, [], Counter(), Counter(), notes, True
             )
-        _check_shared(session, folder)
-        own = replace(export, folder=folder, tables=tuple(missing))
+        _check_shared(session, directory)
+        own = replace(export, directory=directory, tables=tuple(missing))
         key_log = key_log_of(options, divided.pcapng_files)
         options = replace(options, pcapng_files=divided.pcapng_files)
         job = ExportJob(options, own, tuple(divided.paths), divided.first_ns, key_log)
@@ -309,7 +309,7 @@ def _finished(
     _check_written(job, written)
     for name in job.export.tables:
         known = {file.path for each in results for file in each.files.get(name, ())}
-        _keep(job.export.folder / name, known)
+        _keep(job.export.directory / name, known)
     output.adopt(results)
     output.tables.log.census = read.census
     span = read.census.span_ns
@@ -355,17 +355,17 @@ def _check_written(job: ExportJob, written: Sequence[WorkerPart]) -> None:
     for part in written:
         for name, files in part.result.files.items():
             for file in files:
-                path = job.export.folder / name / file.path
+                path = job.export.directory / name / file.path
                 if not path.is_file() or path.stat().st_size != file.bytes:
                     raise OutputError(
                         f"worker {part.host} wrote {path}, which the driver does not see; {_SHARED_STORAGE}"
                     )
 
 
-def _keep(folder: Path, known: Collection[str]) -> None:
+def _keep(directory: Path, known: Collection[str]) -> None:
     """Remove files left behind by failed attempts of tasks."""
-    for path in list(row_files(folder)):
-        if path.relative_to(folder).as_posix() not in known:
+    for path in list(row_files(directory)):
+        if path.relative_to(directory).as_posix() not in known:
             path.unlink()
 
 
@@ -423,19 +423,19 @@ def survey(
     return in_order(examined[name] for name in files if name in examined), len(by_task)
 
 
-def _check_shared(session: SparkSession, folder: Path) -> None:
+def _check_shared(session: SparkSession, directory: Path) -> None:
     """Check that tasks see a file that this process creates in the directory.
 
     Raises:
         OutputError: a task does not see it.
     """
     token = (
-        folder / f".kdissect-{uuid4().hex}"
+        directory / f".kdissect-{uuid4().hex}"
     )  # a new name, which no network file system has cached as missing
     try:
         token.touch()
     except OSError as error:
-        raise cannot_write(folder, error) from None
+        raise cannot_write(directory, error) from None
     try:
         probes = _run_tasks(session.range(_SPREAD), partial(parts.probe_token, token))
     finally:
@@ -443,7 +443,7 @@ def _check_shared(session: SparkSession, folder: Path) -> None:
     unshared = sorted({host for host, is_shared in probes if not is_shared})
     if unshared:
         more = f" and {len(unshared) - 3:,} more" if len(unshared) > 3 else ""
-        raise OutputError(f"{folder}: not shared with {', '.join(unshared[:3])}{more}; {_SHARED_STORAGE}")
+        raise OutputError(f"{directory}: not shared with {', '.join(unshared[:3])}{more}; {_SHARED_STORAGE}")
 
 
 def part_count(divided: CaptureRanges, cores: int) -> int:

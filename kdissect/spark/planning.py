@@ -159,11 +159,11 @@ def plan(options: SourceOptions, captures: Captures) -> list[Part]:
     if split == CONNECTIONS:
         return [Part(shard=Shard(number, count)) for number in range(count)]
     timed = _in_order(captures.files, options.limits)
-    folders: dict[str, list[str]] = {}
+    directories: dict[str, list[str]] = {}
     for _, path in timed:
-        folders.setdefault(path.rpartition("/")[0], []).append(path)
+        directories.setdefault(path.rpartition("/")[0], []).append(path)
     first_ns = timed[0][0] if timed else None
-    return [part for own in folders.values() for part in by_files(own, options, first_ns=first_ns)]
+    return [part for own in directories.values() for part in by_files(own, options, first_ns=first_ns)]
 
 
 def by_files(

@@ -65,7 +65,7 @@ _WIDE = 160
 
 def report(
     session: Any,
-    folder: str,
+    directory: str,
     jobs: Sequence[str] = JOBS,
     window: str | None = None,
     by: Sequence[str] = (),
@@ -76,8 +76,8 @@ def report(
 
     Args:
         session: Spark session, or a connection of ``duck``.
-        folder: written by ``kdissect export`` or ``kdissect spark decode``; a path, or a URL that Spark can
-            read.
+        directory: written by ``kdissect export`` or ``kdissect spark decode``; a path, or a URL that Spark
+            can read.
         jobs: names from ``JOBS``.
         window: duration of a time window: jobs that support it have a row per window.
         by: columns to group by; a job uses those that it has, or its default if it has none of them.
@@ -88,7 +88,7 @@ def report(
     """
     modules = check(jobs, window, by)
     frames = tables(
-        session, folder, dict.fromkeys(each for module in modules.values() for each in module.TABLES)
+        session, directory, dict.fromkeys(each for module in modules.values() for each in module.TABLES)
     )
     return [
         (
@@ -172,13 +172,13 @@ def write_json(write: Callable[[bytes], object], results: Iterable[JobResult]) -
 
 
 def write_parquet(
-    results: Iterable[JobResult], folder: str, *, overwrite: bool = False, append: bool = False
+    results: Iterable[JobResult], directory: str, *, overwrite: bool = False, append: bool = False
 ) -> None:
     """Write Parquet, a directory for each job.
 
     Args:
         results: returned by ``report``.
-        folder: where to write; a path, or a URL that Spark can write to.
+        directory: where to write; a path, or a URL that Spark can write to.
         overwrite: whether to replace existing files; otherwise Spark raises an error.
         append: whether to add to existing files the time windows that they lack.
 
@@ -186,7 +186,7 @@ def write_parquet(
         OutputError: DuckDB cannot write the files.
     """
     for name, frame in results:
-        where = f"{folder.rstrip('/')}/{name}"
+        where = f"{directory.rstrip('/')}/{name}"
         new = _without_windows_of(where, frame) if append else frame
         if is_spark(frame):
             new.write.mode("append" if append else "overwrite" if overwrite else "error").parquet(where)
@@ -197,18 +197,18 @@ def write_parquet(
             path.unlink()
 
 
-def _without_windows_of(folder: str, frame: Any) -> Any:
+def _without_windows_of(directory: str, frame: Any) -> Any:
     """The rows of a frame, without those of time windows that a directory has."""
     text = "select * from new where start not in (select start from old)"
     if not is_spark(frame):
-        files = f"{folder}/*.parquet"
-        if not any(Path(folder).glob("*.parquet")):
+        files = f"{directory}/*.parquet"
+        if not any(Path(directory).glob("*.parquet")):
             return frame
         return keys.query(text, new=frame, old=duck.sql(frame.connection, f"from read_parquet('{files}')"))
     from pyspark.errors import AnalysisException
 
     try:
-        old = frame.sparkSession.read.parquet(folder)
+        old = frame.sparkSession.read.parquet(directory)
     except AnalysisException as error:
         if error.getCondition() != PATH_NOT_FOUND:
             raise

@@ -97,12 +97,12 @@ def session(place: SparkTarget, log: Path | None = None) -> Iterator[SparkSessio
         return
     require(check_requirements(place))
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kdissect-spark-")))
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kdissect-spark-")))
         if log is None and place.remote is None:
             log = stack.enter_context(_kept_if_it_fails())
         stack.enter_context(_one_line_errors(log))
         stack.enter_context(_logged(log))
-        yield stack.enter_context(_started(place, folder, log))
+        yield stack.enter_context(_started(place, directory, log))
 
 
 def _running() -> SparkSession | None:
@@ -160,11 +160,11 @@ def _logged(log: Path | None) -> Iterator[None]:
 
 
 @contextmanager
-def _started(place: SparkTarget, folder: Path, log: Path | None) -> Iterator[SparkSession]:
+def _started(place: SparkTarget, directory: Path, log: Path | None) -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
     builder: Any = SparkSession.builder
-    for name, value in {**SETTINGS, **_classic(place, folder), **place.conf}.items():
+    for name, value in {**SETTINGS, **_classic(place, directory), **place.conf}.items():
         builder = builder.config(name, value)
     if place.remote is not None:
         spark: SparkSession = builder.remote(place.remote).getOrCreate()
@@ -183,11 +183,11 @@ def _started(place: SparkTarget, folder: Path, log: Path | None) -> Iterator[Spa
             spark.stop()
 
 
-def _classic(place: SparkTarget, folder: Path) -> dict[str, str]:
+def _classic(place: SparkTarget, directory: Path) -> dict[str, str]:
     """Settings of a classic session, whose driver runs in this process."""
     if place.remote is not None:
         return {}
-    settings = {**CLASSIC, "spark.sql.warehouse.dir": str(folder / "warehouse")}
+    settings = {**CLASSIC, "spark.sql.warehouse.dir": str(directory / "warehouse")}
     if place.is_here:
         settings.update(LOOPBACK)
         settings["spark.sql.shuffle.partitions"] = str(2 * (os.cpu_count() or 1))
@@ -271,10 +271,10 @@ def _is_installed(spark: Any) -> bool:
 
 def _zip() -> str:
     """This package as a zip, which workers fetch while this process runs."""
-    folder = tempfile.mkdtemp(prefix="kdissect-spark-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    write(Path(folder, f"{PACKAGE}.zip"))
-    return f"{folder}/{PACKAGE}.zip"
+    directory = tempfile.mkdtemp(prefix="kdissect-spark-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    write(Path(directory, f"{PACKAGE}.zip"))
+    return f"{directory}/{PACKAGE}.zip"
 
 
 @contextmanager
@@ -357,7 +357,7 @@ def check_requirements(place: SparkTarget) -> Iterator[Requirement]:
         yield connect()
     else:
         yield java()
-        yield folder()
+        yield directory()
         yield port()
     yield from address(place)
 
@@ -430,7 +430,7 @@ def connect() -> Requirement:
     return Requirement(name, f"no {missing[0]}", _INSTALL) if missing else Requirement(name, "installed")
 
 
-def folder() -> Requirement:
+def directory() -> Requirement:
     """The directory for shuffled packets and Spark's temporary files."""
     path = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir()).split(",")[0]
     name, remedy = "a writable directory", "set SPARK_LOCAL_DIRS, and TMPDIR, to another directory"
@@ -599,8 +599,8 @@ def _files() -> Iterator[tuple[str, bytes]]:
     yield from _below(files(PACKAGE), PACKAGE)
 
 
-def _below(folder: Traversable, name: str) -> Iterator[tuple[str, bytes]]:
-    for each in sorted(folder.iterdir(), key=lambda each: each.name):
+def _below(directory: Traversable, name: str) -> Iterator[tuple[str, bytes]]:
+    for each in sorted(directory.iterdir(), key=lambda each: each.name):
         path = f"{name}/{each.name}"
         if each.is_dir():
             yield from _below(each, path)

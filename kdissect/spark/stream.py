@@ -382,8 +382,8 @@ class Ring:
             self._known[path] = listed[path], first_ns
         for path, status in listed.items():
             if (first_ns := self._known[path][1]) is not None:
-                folder, name = os.path.split(_plain(path))
-                ring = os.path.join(folder, ring_of(name, self._pattern))  # noqa: PTH118
+                directory, name = os.path.split(_plain(path))
+                ring = os.path.join(directory, ring_of(name, self._pattern))  # noqa: PTH118
                 file = RingFile(first_ns, name, path, ring, status.modified_ns, status.size or 0)
                 by_start.setdefault((first_ns, name), file)
         rings = {file.ring for file in by_start.values()}

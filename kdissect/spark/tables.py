@@ -16,7 +16,7 @@ import orjson
 from kdissect.errors import UsageError
 from kdissect.nearest import did_you_mean
 from kdissect.tables import duck, spark_schema
-from kdissect.tables.manifest import FOLDER, MANIFEST
+from kdissect.tables.manifest import DIRECTORY, MANIFEST
 from kdissect.tables.rows import TABLES
 
 if TYPE_CHECKING:
@@ -27,35 +27,35 @@ _FORMATS = {"jsonl": "json", "parquet": "parquet"}
 PATH_NOT_FOUND = "PATH_NOT_FOUND"
 
 
-def tables(session: Any, folder: str, names: Iterable[str] | None = None) -> dict[str, Any]:
+def tables(session: Any, directory: str, names: Iterable[str] | None = None) -> dict[str, Any]:
     """The tables by name.
 
     Args:
         session: Spark session, or a connection of ``duck``.
-        folder: a path, or a URL that Spark can read: ``hdfs://...``, ``s3a://...``.
+        directory: a path, or a URL that Spark can read: ``hdfs://...``, ``s3a://...``.
         names: names of the tables, in the order of the result; None: all tables in the directory, in the
             order of ``TABLES``.
 
     Raises:
         UsageError: the directory lacks a table, or has none at all.
     """
-    by_table = manifests(session, folder)
+    by_table = manifests(session, directory)
     selected = list(names) if names is not None else [name for name in TABLES if name in by_table]
     for name in selected:
         if name not in TABLES:
             raise UsageError(
                 f'unknown table "{name}"{did_you_mean(name, TABLES)}; known: {", ".join(TABLES)}'
             )
-    return {name: _table(session, folder, name, by_table) for name in selected}
+    return {name: _table(session, directory, name, by_table) for name in selected}
 
 
-def views(session: Any, folder: str) -> list[str]:
+def views(session: Any, directory: str) -> list[str]:
     """Create a temporary view for each table in a directory; return their names.
 
     Raises:
         UsageError: the directory has no tables.
     """
-    frames = tables(session, folder)
+    frames = tables(session, directory)
     for name, frame in frames.items():
         (frame.createOrReplaceTempView if is_spark(session) else frame.create_view)(name)
     return list(frames)
@@ -66,17 +66,18 @@ def is_spark(session: Any) -> bool:
     return str(type(session).__module__).startswith("pyspark.")
 
 
-def manifests(session: Any, folder: str) -> dict[str, dict[str, Any]]:
+def manifests(session: Any, directory: str) -> dict[str, dict[str, Any]]:
     """The manifests in a directory by table; ``complete`` in a manifest is false if rows are missing.
 
     Raises:
         UsageError: the directory has no manifests.
     """
     no_tables = UsageError(
-        f"no tables in {folder}; create them with kdissect export CAPTURE... -o DIR or kdissect spark decode"
+        f"no tables in {directory}; create them with kdissect export CAPTURE... -o DIR "
+        "or kdissect spark decode"
     )
     if not is_spark(session):
-        paths = Path(folder).glob(f"*/{FOLDER}/{MANIFEST}")
+        paths = Path(directory).glob(f"*/{DIRECTORY}/{MANIFEST}")
         by_table = {path.parts[-3]: json.loads(path.read_text("utf-8")) for path in paths}
         if not by_table:
             raise no_tables
@@ -84,7 +85,7 @@ def manifests(session: Any, folder: str) -> dict[str, dict[str, Any]]:
     from pyspark.errors import AnalysisException
 
     try:
-        read = session.read.text(f"{folder.rstrip('/')}/*/{FOLDER}/{MANIFEST}", wholetext=True)
+        read = session.read.text(f"{directory.rstrip('/')}/*/{DIRECTORY}/{MANIFEST}", wholetext=True)
         rows = read.select("_metadata.file_path", "value").collect()
     except AnalysisException as error:
         if error.getCondition() != PATH_NOT_FOUND:
@@ -93,19 +94,19 @@ def manifests(session: Any, folder: str) -> dict[str, dict[str, Any]]:
     return {path.rsplit("/", 3)[1]: json.loads(text) for path, text in rows}
 
 
-def _table(session: Any, folder: str, name: str, by_table: dict[str, dict[str, Any]]) -> Any:
+def _table(session: Any, directory: str, name: str, by_table: dict[str, dict[str, Any]]) -> Any:
     if name not in by_table:
         there = ", ".join(table for table in TABLES if table in by_table)
-        raise UsageError(f"no table {name} in {folder}; it has {there}")
+        raise UsageError(f"no table {name} in {directory}; it has {there}")
     format_, partition_by = _FORMATS[by_table[name]["format"]], by_table[name]["partition_by"]
     columns = TABLES[name].columns if format_ == "json" else TABLES[name].binary_columns
     if not is_spark(session):
-        return duck.table(session, Path(folder, name), columns, format_, partition_by)
-    reader = session.read.schema(spark_schema.ddl(spark_schema.in_folders(columns, partition_by))).format(
+        return duck.table(session, Path(directory, name), columns, format_, partition_by)
+    reader = session.read.schema(spark_schema.ddl(spark_schema.in_directories(columns, partition_by))).format(
         format_
     )
     # A value of the wrong type would be a bug, and must not silently become null.
-    return reader.option("mode", "FAILFAST").load(f"{folder.rstrip('/')}/{name}")
+    return reader.option("mode", "FAILFAST").load(f"{directory.rstrip('/')}/{name}")
 
 
 # ------------------------------------------------------------------------------------------------------------

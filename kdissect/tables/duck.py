@@ -120,22 +120,22 @@ def connection() -> Iterator[Any]:
     import duckdb
 
     with (
-        tempfile.TemporaryDirectory(prefix="kdissect-duckdb-") as folder,
-        duckdb.connect(config={**_SETTINGS, "temp_directory": folder}) as database,
+        tempfile.TemporaryDirectory(prefix="kdissect-duckdb-") as directory,
+        duckdb.connect(config={**_SETTINGS, "temp_directory": directory}) as database,
     ):
         database.execute(MACROS)
         yield database
 
 
 def table(
-    database: Any, folder: Path, columns: Sequence[Column], form: str, partition_by: Sequence[str]
+    database: Any, directory: Path, columns: Sequence[Column], form: str, partition_by: Sequence[str]
 ) -> DuckFrame:
     """A table of an export; a column that its files lack is null."""
     from kdissect.tables import arrow
 
-    known = spark_schema.in_folders(columns, partition_by)
+    known = spark_schema.in_directories(columns, partition_by)
     relation = database.from_arrow(arrow.schema(known).empty_table())
-    files = sorted(str(path) for path in folder.rglob("part-*"))
+    files = sorted(str(path) for path in directory.rglob("part-*"))
     if files and form == "parquet":
         from_files = database.read_parquet(files, hive_partitioning=True, union_by_name=True)
     elif files:
@@ -146,9 +146,11 @@ def table(
     else:
         return DuckFrame(database, relation)
     names = ", ".join(f'"{column.name}"' for column in known)
-    relation.create_view(f"{folder.name}_columns", replace=True)
-    from_files.create_view(f"{folder.name}_files", replace=True)
-    text = f"select {names} from (from {folder.name}_columns union all by name from {folder.name}_files)"
+    relation.create_view(f"{directory.name}_columns", replace=True)
+    from_files.create_view(f"{directory.name}_files", replace=True)
+    text = (
+        f"select {names} from (from {directory.name}_columns union all by name from {directory.name}_files)"
+    )
     return DuckFrame(database, database.sql(text))
 
 

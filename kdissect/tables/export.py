@@ -85,7 +85,7 @@ class Export:
         earlier: Mapping[str, Sequence[Any]] | None = None,
     ) -> None:
         options = job.options
-        self._folder = job.export.folder
+        self._directory = job.export.directory
         self._files = files
         self._form = job.format
         self._job = described
@@ -101,7 +101,7 @@ class Export:
         self._before = self.files, self.bytes
         self._writer = uuid4().hex  # stores have no locks, so another program may write here at the same time
         for name, table in files.items():
-            manifest.begin(self._folder / name, table, self._form, described, self._end_fields(name, {}))
+            manifest.begin(self._directory / name, table, self._form, described, self._end_fields(name, {}))
             self._listed[name] = len(table.files)
 
     def feed(self, exchange: Exchange) -> None:
@@ -179,7 +179,7 @@ class Export:
             table.close()
         for name in self._files:
             if not self._is_ours(name):
-                raise OutputError(f"{self._folder / name}: another program has begun to write to it")
+                raise OutputError(f"{self._directory / name}: another program has begun to write to it")
         self._listed.clear()
         self._list(complete=complete, **end)
 
@@ -190,7 +190,7 @@ class Export:
         for name, table in self._files.items():
             table.abandon()
             with suppress(OSError):  # of workers that were stopped
-                remove_unfinished(self._folder / name)
+                remove_unfinished(self._directory / name)
         with suppress(OutputError):  # which may be why the export is abandoned
             self._list(complete=False)
 
@@ -199,7 +199,7 @@ class Export:
         for name, table in self._files.items():
             if len(table.files) != self._listed.get(name):
                 fields = self._end_fields(name, {"complete": complete, **end})
-                manifest.write(self._folder / name, table, self._form, self._job, fields)
+                manifest.write(self._directory / name, table, self._form, self._job, fields)
                 self._listed[name] = len(table.files)
 
     def _end_fields(self, name: str, end: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -208,7 +208,7 @@ class Export:
 
     def _is_ours(self, name: str) -> bool:
         """Whether no other program has written the manifest of a table since this one did."""
-        return manifest.read(self._folder / name).get("writer") == self._writer
+        return manifest.read(self._directory / name).get("writer") == self._writer
 
     def _write(self, rows: Iterable[Row]) -> None:
         for name, row in rows:
@@ -281,7 +281,7 @@ class ExportJob:
             tables[TOPIC_IDS] = replace(tables[TOPIC_IDS], columns=tuple(read))
         return {
             name: TableFiles(
-                self.export.folder / name,
+                self.export.directory / name,
                 table,
                 self.format,
                 partition_by=self.export.partition_by,

@@ -25,7 +25,7 @@ from kdissect import __version__
 from kdissect.capture import stores
 from kdissect.capture.inputs import STDIN
 from kdissect.errors import OutputError
-from kdissect.files import create, make_folder, publish, replacing
+from kdissect.files import create, make_directory, publish, replacing
 from kdissect.phrases import many
 from kdissect.tables import spark_schema
 from kdissect.tables.table_files import (
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from kdissect.tables.columns import Column
     from kdissect.tables.table_files import Format, TableFiles
 
-FOLDER = "_kdissect"
+DIRECTORY = "_kdissect"
 SCHEMA, DDL, CREATE_TABLE, MANIFEST = "schema.json", "schema.ddl", "create_table.sql", "manifest.json"
 
 Job = dict[str, Any]
@@ -118,11 +118,11 @@ class Earlier(NamedTuple):
     removed: int
 
 
-def missing(folder: Path, tables: Iterable[str], job: Job, *, overwrite: bool) -> list[str]:
+def missing(directory: Path, tables: Iterable[str], job: Job, *, overwrite: bool) -> list[str]:
     """The tables that must be written to a directory; unfinished ones in it are removed first.
 
     Args:
-        folder: may contain an export, or not exist.
+        directory: may contain an export, or not exist.
         tables: which are requested.
         job: what the export is made from.
         overwrite: remove an export of another job, including tables that are not requested now.
@@ -131,33 +131,33 @@ def missing(folder: Path, tables: Iterable[str], job: Job, *, overwrite: bool) -
         OutputError: the directory contains something that must not be removed.
     """
     requested = list(tables)
-    manifests = _manifests(folder)
+    manifests = _manifests(directory)
     if not overwrite:
         for name, manifest in manifests.items():
             # Earlier input from a pipe cannot be compared with the current input.
             if manifest["job"] != job or any(each["bytes"] is None for each in job["captures"]):
                 raise OutputError(
-                    f"{folder / name} has {_describe(manifest)} made from other captures or with other "
+                    f"{directory / name} has {_describe(manifest)} made from other captures or with other "
                     f"options; {_ELSEWHERE}, or --overwrite removes it"
                 )
     done = {name for name, manifest in manifests.items() if manifest["complete"] and not overwrite}
     try:
         for name in requested:
-            if name not in manifests and _has_files(folder / name):
-                raise OutputError(f"{folder / name} is not empty and has no export; {_ELSEWHERE}")
+            if name not in manifests and _has_files(directory / name):
+                raise OutputError(f"{directory / name} is not empty and has no export; {_ELSEWHERE}")
         for name in manifests.keys() - done:
             if overwrite or name in requested:
-                _remove(folder / name)
+                _remove(directory / name)
     except OSError as error:
-        raise cannot_write(folder, error) from None
+        raise cannot_write(directory, error) from None
     return [name for name in requested if name not in done]
 
 
-def resume(folder: Path, tables: Mapping[str, TableFiles], form: Format, limits: Limits) -> Earlier:
+def resume(directory: Path, tables: Mapping[str, TableFiles], form: Format, limits: Limits) -> Earlier:
     """Continue the tables where earlier runs ended. Their unfinished files are removed.
 
     Args:
-        folder: may contain a live export, or not exist.
+        directory: may contain a live export, or not exist.
         tables: which are requested.
         form: of the files.
         limits: see ``Limits``.
@@ -165,16 +165,16 @@ def resume(folder: Path, tables: Mapping[str, TableFiles], form: Format, limits:
     Raises:
         OutputError: the directory contains something that cannot be continued.
     """
-    manifests = _manifests(folder)
+    manifests = _manifests(directory)
     for name, manifest in manifests.items():
         if "runs" not in manifest:
             raise OutputError(
-                f"{folder / name} has {_describe(manifest)}, which is not from a live run; {_ELSEWHERE}"
+                f"{directory / name} has {_describe(manifest)}, which is not from a live run; {_ELSEWHERE}"
             )
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in tables}
     removed = 0
     for name, files in tables.items():
-        path = folder / name
+        path = directory / name
         try:
             if name in manifests:
                 _check_compatible(path, manifests[name], files, form)
@@ -184,14 +184,14 @@ def resume(folder: Path, tables: Mapping[str, TableFiles], form: Format, limits:
             raise cannot_write(path, error) from None
     for name in tables.keys() & manifests.keys():
         manifest = manifests[name]
-        removed += _resume_table(folder / name, manifest, tables[name], limits)
+        removed += _resume_table(directory / name, manifest, tables[name], limits)
         run = {key: manifest[key] for key in _RUN_FIELDS if key in manifest}
         runs[name] = [*manifest["runs"], run][-_MAX_RUNS:]
     return Earlier(runs, sum(len(files.files) for files in tables.values()), removed)
 
 
 def begin(
-    folder: Path, files: TableFiles, form: Format, job: Job, end: Mapping[str, Any] = _NO_FIELDS
+    directory: Path, files: TableFiles, form: Format, job: Job, end: Mapping[str, Any] = _NO_FIELDS
 ) -> None:
     """Write the directory ``_kdissect`` of a table, before its first file.
 
@@ -199,7 +199,7 @@ def begin(
         OutputError: it cannot be written.
     """
     columns = _columns(files, form)
-    absolute = folder.resolve()
+    absolute = directory.resolve()
     texts = {
         SCHEMA: json.dumps(spark_schema.struct_type(columns), indent=2) + "\n",
         DDL: _ddl(files, form),
@@ -208,20 +208,22 @@ def begin(
         ),
     }
     try:
-        make_folder(folder / FOLDER, files.mode, below=folder.parent)
-        write(folder, files, form, job, {"complete": False, **end})  # first: it marks the directory as ours
+        make_directory(directory / DIRECTORY, files.mode, below=directory.parent)
+        write(
+            directory, files, form, job, {"complete": False, **end}
+        )  # first: it marks the directory as ours
         for name, text in texts.items():
-            with replacing(folder / FOLDER / name, files.mode) as file:
+            with replacing(directory / DIRECTORY / name, files.mode) as file:
                 file.write(text.encode())
     except OSError as error:
-        raise cannot_write(folder, error) from None
+        raise cannot_write(directory, error) from None
 
 
-def write(folder: Path, files: TableFiles, form: Format, job: Job, end: Mapping[str, Any]) -> None:
+def write(directory: Path, files: TableFiles, form: Format, job: Job, end: Mapping[str, Any]) -> None:
     """Write the manifest, atomically.
 
     Args:
-        folder: of the table.
+        directory: of the table.
         files: of the table.
         form: of the files.
         job: what they are made from.
@@ -245,38 +247,38 @@ def write(folder: Path, files: TableFiles, form: Format, job: Job, end: Mapping[
         "versions": {"kdissect": __version__, "python": platform.python_version()},
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-    path = folder / FOLDER / MANIFEST
+    path = directory / DIRECTORY / MANIFEST
     unfinished = path.with_name(_UNFINISHED_MANIFEST)
     try:
         with create(unfinished, files.mode) as file:
             file.write(json.dumps(document, indent=2).encode() + b"\n")
             publish(file, unfinished, path)
     except OSError as error:
-        raise cannot_write(folder, error) from None
+        raise cannot_write(directory, error) from None
 
 
-def _manifests(folder: Path) -> dict[str, Any]:
+def _manifests(directory: Path) -> dict[str, Any]:
     """The manifests of the tables in a directory, by table."""
     try:
-        tables = [path.parent.parent for path in sorted(folder.glob(f"*/{FOLDER}/{MANIFEST}"))]
+        tables = [path.parent.parent for path in sorted(directory.glob(f"*/{DIRECTORY}/{MANIFEST}"))]
     except OSError as error:
-        raise cannot_write(folder, error) from None
+        raise cannot_write(directory, error) from None
     return {table.name: read(table) for table in tables}
 
 
-def read(folder: Path) -> dict[str, Any]:
+def read(directory: Path) -> dict[str, Any]:
     """The manifest of a table.
 
     Raises:
         OutputError: it cannot be read, or is something else.
     """
-    path = folder / FOLDER / MANIFEST
+    path = directory / DIRECTORY / MANIFEST
     try:
         manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         if {"job", "complete", "rows"} <= manifest.keys():
             return manifest
     except OSError as error:
-        raise cannot_write(folder, error) from None
+        raise cannot_write(directory, error) from None
     except (ValueError, AttributeError):
         pass
     raise OutputError(f"{path} is not the manifest of an export; {_ELSEWHERE}")
@@ -290,7 +292,7 @@ def _describe(manifest: Mapping[str, Any]) -> str:
     return f"{state} of {captures[0]}{more} ({rows})"
 
 
-def _check_compatible(folder: Path, manifest: Mapping[str, Any], files: TableFiles, form: Format) -> None:
+def _check_compatible(directory: Path, manifest: Mapping[str, Any], files: TableFiles, form: Format) -> None:
     """Check that new files of a table would match the existing ones.
 
     Raises:
@@ -300,13 +302,15 @@ def _check_compatible(folder: Path, manifest: Mapping[str, Any], files: TableFil
     now = {"format": form.name, "partition_by": list(files.partition_by)}
     if was != now:
         partitions = f", by {','.join(was['partition_by'])}" if was["partition_by"] else ""
-        raise OutputError(f"{folder} has {was['format']}{partitions}; {_ELSEWHERE}, or use the same options")
-    if (folder / FOLDER / DDL).read_text(encoding="utf-8") != _ddl(files, form):
+        raise OutputError(
+            f"{directory} has {was['format']}{partitions}; {_ELSEWHERE}, or use the same options"
+        )
+    if (directory / DIRECTORY / DDL).read_text(encoding="utf-8") != _ddl(files, form):
         by = manifest["versions"]["kdissect"]
-        raise OutputError(f"{folder} has other columns (written by kdissect {by}); {_ELSEWHERE}")
+        raise OutputError(f"{directory} has other columns (written by kdissect {by}); {_ELSEWHERE}")
 
 
-def _resume_table(folder: Path, manifest: Mapping[str, Any], files: TableFiles, limits: Limits) -> int:
+def _resume_table(directory: Path, manifest: Mapping[str, Any], files: TableFiles, limits: Limits) -> int:
     """Continue a table after the existing files, and return how many unfinished ones were removed. A
     writer that was killed may have finished files that its manifest does not list.
     """
@@ -314,11 +318,11 @@ def _resume_table(folder: Path, manifest: Mapping[str, Any], files: TableFiles, 
     listed = [FinishedFile(**file) for file in manifest["files"]]
     older = tuple(manifest["older"][name] for name in _OLDER)
     paths = {file.path for file in listed}
-    known = min((file_number(folder / path) for path in paths), default=0) if older[0] else 0
+    known = min((file_number(directory / path) for path in paths), default=0) if older[0] else 0
     first = manifest["first_part"]
     try:
-        for path in list(row_files(folder)):
-            number, name = file_number(path), path.relative_to(folder).as_posix()
+        for path in list(row_files(directory)):
+            number, name = file_number(path), path.relative_to(directory).as_posix()
             first = max(first, number + 1)
             if path.name.endswith(UNFINISHED):
                 path.unlink()
@@ -326,31 +330,31 @@ def _resume_table(folder: Path, manifest: Mapping[str, Any], files: TableFiles, 
             elif name not in paths and number >= known:
                 listed.append(FinishedFile(name, None, path.stat().st_size))
     except OSError as error:
-        raise cannot_write(folder, error) from None
+        raise cannot_write(directory, error) from None
     files.continue_from(first, Listing(limits.export_listed, listed, older))
     return removed
 
 
 def _columns(files: TableFiles, form: Format) -> tuple[Column, ...]:
-    return spark_schema.in_folders(form.columns(files.table), files.partition_by)
+    return spark_schema.in_directories(form.columns(files.table), files.partition_by)
 
 
 def _ddl(files: TableFiles, form: Format) -> str:
     return spark_schema.ddl(_columns(files, form)) + "\n"
 
 
-def _has_files(folder: Path) -> bool:
+def _has_files(directory: Path) -> bool:
     """Whether there are files in it; an unfinished manifest of ours does not count."""
-    if not folder.exists():
+    if not directory.exists():
         return False
-    there = (path for top in folder.iterdir() for path in (top, *top.rglob("*")))
+    there = (path for top in directory.iterdir() for path in (top, *top.rglob("*")))
     return any(not path.is_dir() and path.name != _UNFINISHED_MANIFEST for path in there)
 
 
-def _remove(folder: Path) -> None:
+def _remove(directory: Path) -> None:
     """Remove a table. The manifest goes last, so that an interrupted removal is recognized."""
-    remove_row_files(folder)
+    remove_row_files(directory)
     for name in (SCHEMA, DDL, CREATE_TABLE, _UNFINISHED_MANIFEST, MANIFEST):
-        (folder / FOLDER / name).unlink(missing_ok=True)
-    if next((folder / FOLDER).iterdir(), None) is None:
-        (folder / FOLDER).rmdir()
+        (directory / DIRECTORY / name).unlink(missing_ok=True)
+    if next((directory / DIRECTORY).iterdir(), None) is None:
+        (directory / DIRECTORY).rmdir()

@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kdissect.errors import OutputError
-from kdissect.files import PRIVATE, create, make_folder
+from kdissect.files import PRIVATE, create, make_directory
 from kdissect.model import Embedded, Withheld
 from kdissect.phrases import facts, many
 
@@ -33,32 +33,32 @@ UNKNOWN = "%unknown"  # cannot be the directory of a topic
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 _MAX_NAME = 200  # file systems allow 255 bytes
 _DIGEST_BYTES = 8
-_MAX_FOLDERS = 10_000  # that are known to exist, and not checked again
+_MAX_DIRECTORIES = 10_000  # that are known to exist, and not checked again
 
 
 class RecordFiles:
     """Writes the files.
 
     Args:
-        folder: created with its parents if it does not exist.
+        directory: created with its parents if it does not exist.
         mode: permissions of the files, see ``files.create``.
 
     Raises:
         OutputError: it is not empty, or cannot be created.
     """
 
-    def __init__(self, folder: Path, mode: int = PRIVATE) -> None:
-        self._folder, self._mode = folder, mode
+    def __init__(self, directory: Path, mode: int = PRIVATE) -> None:
+        self._directory, self._mode = directory, mode
         self._known: set[Path] = set()
         self._written = dict.fromkeys((VALUE, KEY, NULL), 0)
         self._duplicates = self._withheld = 0
         try:
-            make_folder(folder, mode)
-            is_empty = next(folder.iterdir(), None) is None
+            make_directory(directory, mode)
+            is_empty = next(directory.iterdir(), None) is None
         except OSError as error:
-            raise _cannot_write(folder, error) from None
+            raise _cannot_write(directory, error) from None
         if not is_empty:
-            raise OutputError(f"{folder} is not empty; use a new directory")
+            raise OutputError(f"{directory} is not empty; use a new directory")
 
     def feed(self, record: CarriedRecord) -> None:
         """Write one record.
@@ -69,23 +69,23 @@ class RecordFiles:
         contents = self._contents(record)
         if not contents:
             return
-        folder = self._folder / _folder_of(record)
+        directory = self._directory / _directory_of(record)
         exchange = record.source.exchange
         stems = [f"{exchange.connection.id}-{exchange.number}-{record.ordinal}"]
         if record.offset is not None:
             stems.insert(0, str(record.offset))
         try:
-            self._make_folder(folder)
+            self._make_directory(directory)
             for stem in stems:
-                existing = _read(folder, stem)
+                existing = _read(directory, stem)
                 if existing == contents:
                     self._duplicates += 1
                     return
                 if not existing:
-                    self._write(folder, stem, contents)
+                    self._write(directory, stem, contents)
                     return
         except OSError as error:
-            raise _cannot_write(folder, error) from None
+            raise _cannot_write(directory, error) from None
 
     def close(self) -> None:
         """Do nothing: every file is complete."""
@@ -99,7 +99,7 @@ class RecordFiles:
         )
         duplicates = f"{many(self._duplicates, 'duplicate record')} skipped" if self._duplicates else ""
         withheld = f"{many(self._withheld, 'credential')} not written" if self._withheld else ""
-        return "; ".join(filter(None, (f"{files} written to {self._folder}", duplicates, withheld)))
+        return "; ".join(filter(None, (f"{files} written to {self._directory}", duplicates, withheld)))
 
     def _contents(self, record: CarriedRecord) -> dict[str, bytes]:
         """The contents of the files, by suffix."""
@@ -114,16 +114,16 @@ class RecordFiles:
                 contents[NULL] = b""
         return contents
 
-    def _make_folder(self, folder: Path) -> None:
-        if folder not in self._known:
-            make_folder(folder, self._mode, below=self._folder)
-            if len(self._known) >= _MAX_FOLDERS:
+    def _make_directory(self, directory: Path) -> None:
+        if directory not in self._known:
+            make_directory(directory, self._mode, below=self._directory)
+            if len(self._known) >= _MAX_DIRECTORIES:
                 self._known.clear()
-            self._known.add(folder)
+            self._known.add(directory)
 
-    def _write(self, folder: Path, stem: str, contents: Mapping[str, bytes]) -> None:
+    def _write(self, directory: Path, stem: str, contents: Mapping[str, bytes]) -> None:
         for suffix, data in contents.items():
-            path = folder / (stem + suffix)
+            path = directory / (stem + suffix)
             with create(path, self._mode) as file:
                 try:
                     file.write(data)
@@ -134,12 +134,12 @@ class RecordFiles:
             self._written[suffix] += 1
 
 
-def _read(folder: Path, stem: str) -> dict[str, bytes]:
-    paths = {suffix: folder / (stem + suffix) for suffix in (KEY, VALUE, NULL)}
+def _read(directory: Path, stem: str) -> dict[str, bytes]:
+    paths = {suffix: directory / (stem + suffix) for suffix in (KEY, VALUE, NULL)}
     return {suffix: path.read_bytes() for suffix, path in paths.items() if path.exists()}
 
 
-def _folder_of(record: CarriedRecord) -> str:
+def _directory_of(record: CarriedRecord) -> str:
     source = record.source
     topic = name_of_topic(source.names[0]) if source.names else UNKNOWN
     return f"{topic}/{UNKNOWN if source.partition is None else source.partition}"

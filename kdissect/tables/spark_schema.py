@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kdissect.tables.form import Table
 
 
-def in_folders(columns: Sequence[Column], partition_by: Collection[str]) -> tuple[Column, ...]:
+def in_directories(columns: Sequence[Column], partition_by: Collection[str]) -> tuple[Column, ...]:
     """The columns as readers see them: partition columns last."""
     in_files = [column for column in columns if column.name not in partition_by]
     return (*in_files, *(column for column in columns if column.name in partition_by))
@@ -43,7 +43,7 @@ def python(columns: Sequence[Column]) -> str:
 
 
 def create_table(
-    table: Table, columns: Sequence[Column], folder: Path, partition_by: Sequence[str], using: str
+    table: Table, columns: Sequence[Column], directory: Path, partition_by: Sequence[str], using: str
 ) -> str:
     """The Spark SQL statement that creates a table over a directory, and for partitions a second one that
     discovers them.
@@ -55,7 +55,7 @@ def create_table(
     name = _quoted(table.name)
     statement = (
         f"CREATE TABLE IF NOT EXISTS {name} (\n{lines}\n)\nUSING {using}\n{partitions}"
-        f"LOCATION {_text(folder.as_uri())}\nCOMMENT {_text(table.sentence)};\n"
+        f"LOCATION {_text(directory.as_uri())}\nCOMMENT {_text(table.sentence)};\n"
     )
     return f"{statement}MSCK REPAIR TABLE {name};\n" if partition_by else statement
 

@@ -23,7 +23,7 @@ import zstandard
 
 from kdissect.errors import OutputError
 from kdissect.exchanges.partition_records import DecodedBatch
-from kdissect.files import PRIVATE, create, is_stored, make_folder, publish
+from kdissect.files import PRIVATE, create, is_stored, make_directory, publish
 from kdissect.model import Exchange
 from kdissect.tables.lines import JsonLines, RecordValues
 from kdissect.tables.values import json_line
@@ -174,7 +174,7 @@ class TableFiles:
     """Writes the files.
 
     Args:
-        folder: of the table.
+        directory: of the table.
         table: what to write.
         form: of the files.
         partition_by: columns to partition by; those that the table lacks are ignored.
@@ -192,7 +192,7 @@ class TableFiles:
 
     def __init__(
         self,
-        folder: Path,
+        directory: Path,
         table: Table,
         form: Format,
         *,
@@ -209,7 +209,7 @@ class TableFiles:
         columns = form.columns(table)
         by_name = {column.name: column for column in columns}
         self.partition_by = tuple(name for name in partition_by if name in by_name)
-        self._folder = folder
+        self._directory = directory
         self._form = form
         self._keys = [(name, by_name[name].get) for name in self.partition_by]
         self._columns = tuple(column for column in columns if column.name not in self.partition_by)
@@ -246,7 +246,7 @@ class TableFiles:
                 row.request = row.response = None  # written as the last table: free the memory for the writer
             self._count(key, target, 1, held)
         except OSError as error:
-            raise cannot_write(self._folder, error) from None
+            raise cannot_write(self._directory, error) from None
 
     def shared(self) -> tuple[RowBatch, tuple[Column, ...], tuple[int, int]]:
         """A batch to which others may add rows besides ``feed``, without partitions and in Parquet: with its
@@ -271,7 +271,7 @@ class TableFiles:
             target.writer.settle()
             self._count(key, target, rows, self._held)
         except OSError as error:
-            raise cannot_write(self._folder, error) from None
+            raise cannot_write(self._directory, error) from None
 
     def _feed_batch(self, records: DecodedBatch) -> None:
         key = self._key(records.plain(0))  # partitions depend on the exchange, which is the same for all
@@ -288,7 +288,7 @@ class TableFiles:
             start = stop
 
     def _key(self, row: Any) -> Key:
-        return tuple(f"{name}={_folder_name(get(row))}" for name, get in self._keys)
+        return tuple(f"{name}={_directory_name(get(row))}" for name, get in self._keys)
 
     def _count(self, key: Key, target: _Open, rows: int, held: int) -> None:
         """Count rows added to a file, which held ``held`` bytes before."""
@@ -315,7 +315,7 @@ class TableFiles:
             if not (self._next_number or self._keys):
                 self._begin(())
         except OSError as error:
-            raise cannot_write(self._folder, error) from None
+            raise cannot_write(self._directory, error) from None
         self.rotate()
 
     def rotate(self) -> None:
@@ -329,7 +329,7 @@ class TableFiles:
             while self._open:
                 self._finish(next(iter(self._open)))
         except OSError as error:
-            raise cannot_write(self._folder, error) from None
+            raise cannot_write(self._directory, error) from None
 
     def abandon(self) -> None:
         """Remove unfinished files."""
@@ -342,9 +342,9 @@ class TableFiles:
             self._finish(next(iter(self._open)))
         name = f"part-{self._next_number:05}{self._form.suffix}"
         self._next_number += self._step
-        folder = self._folder.joinpath(*key)
-        make_folder(folder, self.mode, below=self._folder.parent)
-        target = _Open(folder / name, self.mode, self._columns, self._form)
+        directory = self._directory.joinpath(*key)
+        make_directory(directory, self.mode, below=self._directory.parent)
+        target = _Open(directory / name, self.mode, self._columns, self._form)
         if self._shared is not None:
             target.writer.share(self._shared)
         self._open[key] = target
@@ -360,7 +360,7 @@ class TableFiles:
         self._held -= target.writer.held
         path = target.finish()
         del self._open[key]
-        relative = path.relative_to(self._folder).as_posix()
+        relative = path.relative_to(self._directory).as_posix()
         self.files.add(FinishedFile(relative, target.rows, path.stat().st_size))
 
 
@@ -371,28 +371,28 @@ def file_number(path: Path) -> int:
     return int(match[1] or match[4])
 
 
-def row_files(folder: Path) -> Iterator[Path]:
+def row_files(directory: Path) -> Iterator[Path]:
     """The files of rows in a table's directory, finished or not, including those in partitions."""
-    for path in sorted(folder.iterdir()):
+    for path in sorted(directory.iterdir()):
         if _PARTITION.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
             yield from row_files(path)
         elif _ROW_FILE.fullmatch(path.name):
             yield path
 
 
-def remove_unfinished(folder: Path) -> None:
+def remove_unfinished(directory: Path) -> None:
     """Remove unfinished files of rows."""
-    for path in list(row_files(folder)):
+    for path in list(row_files(directory)):
         if path.name.endswith(UNFINISHED):
             path.unlink()
 
 
-def remove_row_files(folder: Path) -> None:
+def remove_row_files(directory: Path) -> None:
     """Remove all files of rows, and partition directories that become empty."""
-    for path in list(row_files(folder)):
+    for path in list(row_files(directory)):
         path.unlink()
         parent = path.parent
-        while parent != folder and next(parent.iterdir(), None) is None:
+        while parent != directory and next(parent.iterdir(), None) is None:
             parent.rmdir()
             parent = parent.parent
 
@@ -402,7 +402,7 @@ def cannot_write(path: Path, error: OSError) -> OutputError:
     return OutputError(f"cannot write to {path}: {error.strerror or error}")
 
 
-def _folder_name(value: Any) -> str:
+def _directory_name(value: Any) -> str:
     if value is None:
         return NO_VALUE
     return _PLAIN.sub(lambda match: "".join(f"%{byte:02X}" for byte in match[0].encode()), str(value))
@@ -558,27 +558,27 @@ LOCK = ".kdissect.lock"
 
 
 @contextmanager
-def locked(folder: Path, mode: int = PRIVATE) -> Iterator[None]:
+def locked(directory: Path, mode: int = PRIVATE) -> Iterator[None]:
     """Lock a directory, unless it is in a store; it is created if it does not exist, and removed again if it
     stays empty.
 
     Args:
-        folder: to write to.
+        directory: to write to.
         mode: permissions of the files in it.
 
     Raises:
         OutputError: another program has locked it, or it cannot be written to.
     """
-    if is_stored(folder):  # a store has no locks
+    if is_stored(directory):  # a store has no locks
         yield
         return
-    path = folder / LOCK
-    is_new = not folder.exists()
+    path = directory / LOCK
+    is_new = not directory.exists()
     try:
-        make_folder(folder, mode)
+        make_directory(directory, mode)
         lock = _take_lock(path, mode)
     except OSError as error:
-        raise cannot_write(folder, error) from None
+        raise cannot_write(directory, error) from None
     try:
         yield
     finally:
@@ -588,7 +588,7 @@ def locked(folder: Path, mode: int = PRIVATE) -> Iterator[None]:
         os.close(lock)
         if is_new:
             with suppress(OSError):  # it is not empty
-                folder.rmdir()
+                directory.rmdir()
 
 
 def _take_lock(path: Path, mode: int) -> int:

@@ -85,8 +85,8 @@ class Attack:
         slowest_s: processor time of the slowest run, whose seed and command are ``slowest``.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
         self._messages: list[Pair] = []
         self.cases = self.runs = 0
         self.slowest_s, self.slowest = 0.0, ""
@@ -101,7 +101,7 @@ class Attack:
         self._messages = []  # a seed makes the same captures whatever came before
         command_lines = []
         for number in range(CAPTURES_AT_ONCE):
-            path, keys = self._folder / f"{seed}-{number}.pcap", self._folder / f"{seed}-{number}.keys"
+            path, keys = self._directory / f"{seed}-{number}.pcap", self._directory / f"{seed}-{number}.keys"
             options: list[tuple[str, ...]] = [AS_KAFKA, AS_KAFKA, ()]
             if number % TLS_EVERY:
                 packets = conversation(self._next(random), random)
@@ -112,7 +112,7 @@ class Attack:
                 options += [("--tls-keylog", str(keys))] * 9
                 self.cases += records
             path.write_bytes(file_of(packets, random))
-            output = self._folder / f"{seed}-{number}.out"
+            output = self._directory / f"{seed}-{number}.out"
             for command in random.sample(TEXT + DATA + WRITERS, commands):
                 target = (str(output) + command[-2].strip("-"),) if command in WRITERS else ()
                 command_lines.append((*command, *target, *random.choice(options), str(path)))
@@ -123,7 +123,7 @@ class Attack:
         slow = max(results, key=lambda result: result.cpu_s)
         if slow.cpu_s > self.slowest_s:
             self.slowest_s, self.slowest = slow.cpu_s, f"seed {seed}: {' '.join(slow.arguments)}"
-        for path in self._folder.iterdir():
+        for path in self._directory.iterdir():
             if path.is_file():
                 path.unlink()
             else:

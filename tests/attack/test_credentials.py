@@ -147,13 +147,13 @@ def test_with_show_secrets_they_are_there(written: Path) -> None:
     assert set(leaked(result.output, client_messages.SECRETS)) == client_messages.SECRETS
 
 
-def assert_no_output_has(secrets: set[bytes], path: Path, folder: Path) -> None:
+def assert_no_output_has(secrets: set[bytes], path: Path, directory: Path) -> None:
     for command in COMMANDS:
         result = CliRunner().invoke(kdissect, [*command, str(path)], catch_exceptions=False)
         assert result.exit_code == 0
         assert leaked(result.output, secrets) == [], command
     for form in ("jsonl", "parquet"):
-        texts = exported(path, folder / form, "--format", form)
+        texts = exported(path, directory / form, "--format", form)
         assert leaked("".join(texts.values()), secrets) == [], form
 
 

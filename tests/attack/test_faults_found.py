@@ -215,8 +215,8 @@ FAULTS: dict[str, Fault] = {
 
 ELSEWHERE = {
     "tests/test_children.py": {
-        "modules in the current directory run as root": "test_capturing_runs_no_code_of_the_current_folder",
-        "so they do in workers": "test_workers_run_no_code_of_the_current_folder",
+        "modules in the current directory run as root": "test_capturing_runs_no_code_of_the_directory",
+        "so they do in workers": "test_workers_run_no_code_of_the_current_directory",
     },
     "tests/cli/test_privileges.py": {
         "no privilege is dropped": "test_plain_root_keeps_no_capability_and_is_warned",
@@ -224,7 +224,7 @@ ELSEWHERE = {
     "tests/test_files.py": {
         "files are readable by all": "test_nobody_else_reads_what_is_written",
         "links are followed": "test_planted_links_are_not_followed",
-        "directories are reached by links": "test_folders_are_not_reached_by_links",
+        "directories are reached by links": "test_directories_are_not_reached_by_links",
     },
     "tests/cli/test_live.py": {
         "a second signal loses what the kernel has": "test_a_second_signal_loses_no_count",
@@ -258,13 +258,13 @@ ELSEWHERE = {
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Result]]:
-    folder = tmp_path_factory.mktemp("faults")
+    directory = tmp_path_factory.mktemp("faults")
     commands: list[list[str]] = []
     for number, fault in enumerate(FAULTS.values()):
-        path = folder / f"{number}.pcap"
+        path = directory / f"{number}.pcap"
         path.write_bytes(fault.capture())
         for place, command in enumerate(fault.commands):
-            arguments = command.replace("OUT", str(folder / f"{number}-{place}")).split(" ")
+            arguments = command.replace("OUT", str(directory / f"{number}-{place}")).split(" ")
             commands.append([*arguments, str(path)])
     done = iter(run_all(commands, DATA_BYTES))
     return {name: [next(done) for _ in fault.commands] for name, fault in FAULTS.items()}

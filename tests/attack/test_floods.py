@@ -116,8 +116,8 @@ FLOODS: dict[Callable[[int], Iterator[bytes]], tuple[int, int]] = {
 """And how many packets of each in the short and in the long form."""
 
 
-def flood(kind: Callable[[int], Iterator[bytes]], number: int, folder: Path) -> tuple[float, int, str]:
-    path = folder / "flood.pcap"
+def flood(kind: Callable[[int], Iterator[bytes]], number: int, directory: Path) -> tuple[float, int, str]:
+    path = directory / "flood.pcap"
     path.write_bytes(pcap(zip(count(START_NS, 1000), kind(number), strict=False)))
     return measured(path, "read", "-q")
 

@@ -76,7 +76,7 @@ def test_a_file_that_grows(tmp_path: Path) -> None:
         assert ongoing.warnings == []
 
 
-def test_a_folder_from_the_oldest_file_on(tmp_path: Path) -> None:
+def test_a_directory_from_the_oldest_file_on(tmp_path: Path) -> None:
     aged_files = [("b.pcap", 0, 100), ("a.pcap", 2, 200), ("c.pcap", 4, 300)]
     for name, first, seconds in aged_files:
         (tmp_path / name).write_bytes(capture(first, 2))
@@ -116,8 +116,8 @@ def test_a_ring_whose_oldest_file_is_written_anew(tmp_path: Path) -> None:
     assert reader.rest() == []
 
 
-def _write(folder: Path, number: int) -> bool:
-    return bool((folder / f"x{number}").write_bytes(capture(2 * number, 2)))
+def _write(directory: Path, number: int) -> bool:
+    return bool((directory / f"x{number}").write_bytes(capture(2 * number, 2)))
 
 
 def test_a_file_that_was_compressed_after_it_was_read_is_not_read_again(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_a_file_that_was_cut_says_that_packets_are_missing(tmp_path: Path) -> No
     assert reader.ongoing.warnings == [f"{path}: was rewritten before it was fully read; packets are missing"]
 
 
-def test_a_broken_file_in_a_folder_does_not_end_it(tmp_path: Path) -> None:
+def test_a_broken_file_in_a_directory_does_not_end_it(tmp_path: Path) -> None:
     broken = bytearray(capture(0, 2))
     broken[-48:-44] = b"\xff\xff\xff\x7f"  # the second packet's length
     (tmp_path / "1.pcap").write_bytes(broken)
@@ -169,7 +169,7 @@ def test_a_broken_file_in_a_folder_does_not_end_it(tmp_path: Path) -> None:
     assert "packet 2 claims" in reader.ongoing.warnings[0]
 
 
-def test_an_empty_folder_is_waited_on(tmp_path: Path) -> None:
+def test_an_empty_directory_is_waited_on(tmp_path: Path) -> None:
     reader = Reader(tmp_path)
     assert reader.rest() == []
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def directory(tmp_path: Path) -> Path:
     data = capture_bytes(talk())
     (tmp_path / "b").mkdir()
     (tmp_path / ".git").mkdir()
@@ -32,44 +32,49 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_folder_is_all_captures_in_it(folder: Path) -> None:
-    expected = [str(folder / name) for name in ("1", "2.pcap", "b/3.pcap.gz")]
-    assert list(captures([str(folder)], exclude=folder / "out")) == expected
-    assert list(captures([str(folder)])) == [*expected, str(folder / "out" / "5.pcap")]
+def test_a_directory_is_all_captures_in_it(directory: Path) -> None:
+    expected = [str(directory / name) for name in ("1", "2.pcap", "b/3.pcap.gz")]
+    assert list(captures([str(directory)], exclude=directory / "out")) == expected
+    assert list(captures([str(directory)])) == [*expected, str(directory / "out" / "5.pcap")]
 
 
-def test_patterns_that_the_shell_did_not_expand(folder: Path) -> None:
-    assert list(captures([f"{folder}/*.pcap"])) == [str(folder / "2.pcap")]
-    assert list(captures([f"{folder}/**/*.gz"])) == [
-        str(folder / "b" / name) for name in ("3.pcap.gz", "broken.gz", "log.gz")
+def test_patterns_that_the_shell_did_not_expand(directory: Path) -> None:
+    assert list(captures([f"{directory}/*.pcap"])) == [str(directory / "2.pcap")]
+    assert list(captures([f"{directory}/**/*.gz"])) == [
+        str(directory / "b" / name) for name in ("3.pcap.gz", "broken.gz", "log.gz")
     ]
-    assert list(captures([f"{folder}/[b]"])) == [str(folder / "b" / "3.pcap.gz")]
+    assert list(captures([f"{directory}/[b]"])) == [str(directory / "b" / "3.pcap.gz")]
     with pytest.raises(UsageError, match=r"no file matches .*nothing"):
-        captures([f"{folder}/nothing-*"])
+        captures([f"{directory}/nothing-*"])
 
 
-def test_braces_stand_for_several_patterns(folder: Path) -> None:
-    assert list(captures([f"{folder}/{{2,b/3}}.{{pcap,pcap.gz}}"])) == [
-        str(folder / "2.pcap"), str(folder / "b" / "3.pcap.gz")
+def test_braces_stand_for_several_patterns(directory: Path) -> None:
+    assert list(captures([f"{directory}/{{2,b/3}}.{{pcap,pcap.gz}}"])) == [
+        str(directory / "2.pcap"), str(directory / "b" / "3.pcap.gz")
     ]  # fmt: skip
-    odd = folder / "{x}.pcap"
+    odd = directory / "{x}.pcap"
     odd.write_bytes(b"")
     assert captures([str(odd)]) == (str(odd),)
 
 
-def test_a_file_whose_name_looks_like_a_pattern(folder: Path) -> None:
-    odd = folder / "odd[1].pcap"
+def test_a_file_whose_name_looks_like_a_pattern(directory: Path) -> None:
+    odd = directory / "odd[1].pcap"
     odd.write_bytes(b"")
     assert captures([str(odd)]) == (str(odd),)
 
 
-def test_names_stay_as_they_are_and_come_once(folder: Path) -> None:
-    names = ["-", str(folder / "readme.txt"), "missing.pcap", str(folder / "readme.txt")]
-    assert captures(names) == ("-", str(folder / "readme.txt"), "missing.pcap")
+def test_names_stay_as_they_are_and_come_once(directory: Path) -> None:
+    names = ["-", str(directory / "readme.txt"), "missing.pcap", str(directory / "readme.txt")]
+    assert captures(names) == ("-", str(directory / "readme.txt"), "missing.pcap")
 
 
-def test_files_keep_the_order_of_their_names(folder: Path) -> None:
-    names = [str(folder / "b"), str(folder / "2.pcap"), f"{folder}/*.pcap", str(folder / "b" / "3.pcap.gz")]
+def test_files_keep_the_order_of_their_names(directory: Path) -> None:
+    names = [
+        str(directory / "b"),
+        str(directory / "2.pcap"),
+        f"{directory}/*.pcap",
+        str(directory / "b" / "3.pcap.gz"),
+    ]
     assert list(captures(names)) == [names[3], names[1]]
     assert [name for name, each in candidates(names).items() if each.begins_as_capture(name)] == [
         names[3],
@@ -77,19 +82,19 @@ def test_files_keep_the_order_of_their_names(folder: Path) -> None:
     ]
 
 
-def test_a_folder_without_captures(folder: Path) -> None:
-    empty = folder / "empty"
+def test_a_directory_without_captures(directory: Path) -> None:
+    empty = directory / "empty"
     empty.mkdir()
     with pytest.raises(CaptureError, match="no capture files in this directory or its subdirectories"):
         captures([str(empty)])
 
 
-def test_an_empty_file_in_a_folder_is_reported(folder: Path) -> None:
-    (folder / "b" / "lost.pcap").touch()
+def test_an_empty_file_in_a_directory_is_reported(directory: Path) -> None:
+    (directory / "b" / "lost.pcap").touch()
     for name in (".hidden", "_SUCCESS"):
-        (folder / "b" / name).touch()
-    names = captures([str(folder / "b")])
-    assert names == (str(folder / "b" / "3.pcap.gz"), str(folder / "b" / "lost.pcap"))
+        (directory / "b" / name).touch()
+    names = captures([str(directory / "b")])
+    assert names == (str(directory / "b" / "3.pcap.gz"), str(directory / "b" / "lost.pcap"))
     with open_capture(*names) as capture:
         assert list(capture)
         assert capture.warnings == [f"{names[1]}: neither pcap nor pcapng; it is empty"]

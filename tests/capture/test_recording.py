@@ -40,10 +40,10 @@ def passed(recording: Recording, count: int, size: int = 3) -> int:
     return len(numbers)
 
 
-def counts(folder: Path) -> dict[str, int]:
+def counts(directory: Path) -> dict[str, int]:
     """How many packets each file has."""
     counts = {}
-    for path in sorted(folder.iterdir()):
+    for path in sorted(directory.iterdir()):
         with open_capture(path) as capture:
             counts[path.name] = sum(1 for _ in capture)
     return counts

@@ -18,7 +18,7 @@ import pytest
 import zstandard
 
 from kdissect.capture import stores
-from kdissect.capture.inputs import captures, output_folder
+from kdissect.capture.inputs import captures, output_directory
 from kdissect.capture.reader import open_capture
 from kdissect.cli.terminal import FAILED, OK, USAGE
 from kdissect.errors import CaptureError, UsageError
@@ -94,8 +94,8 @@ def test_exports_have_the_same_rows(
     bucket: Bucket, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     url = bucket.put(SAMPLE.name, SAMPLE.read_bytes())
-    for name, folder in ((url, "store"), (str(SAMPLE), "disk")):
-        assert run(capsys, "export", "--rotate", "1GB", name, "-o", str(tmp_path / folder)).status == OK
+    for name, directory in ((url, "store"), (str(SAMPLE), "disk")):
+        assert run(capsys, "export", "--rotate", "1GB", name, "-o", str(tmp_path / directory)).status == OK
     files = [path.relative_to(tmp_path / "disk") for path in (tmp_path / "disk").glob("*/*.jsonl")]
     assert len(files) > 5
     for file in files:
@@ -114,31 +114,33 @@ def test_exports_have_the_same_rows(
 def test_tables_are_written_to_a_store(
     options: tuple[str, ...], bucket: Bucket, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    folder = f"{bucket.url}/tables"
-    done = run(capsys, "export", *options, str(SAMPLE), "-o", folder)
+    directory = f"{bucket.url}/tables"
+    done = run(capsys, "export", *options, str(SAMPLE), "-o", directory)
     expected = run(capsys, "export", *options, str(SAMPLE), "-o", str(tmp_path))
     assert (done.status, expected.status) == (OK, OK)
-    assert f"written to {folder}; rows: {rows_in(expected.err)}" in done.err
+    assert f"written to {directory}; rows: {rows_in(expected.err)}" in done.err
     names = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
     written = {
-        path.removeprefix(f"{folder}/"): path for path, known in stores.listing(folder).items() if known.size
+        path.removeprefix(f"{directory}/"): path
+        for path, known in stores.listing(directory).items()
+        if known.size
     }
     assert written.keys() == names
     for name in names:
         if "manifest" in name:
             assert json.loads(stores.StorePath(written[name]).read_text())["complete"]
         elif name.endswith("create_table.sql"):
-            assert folder.replace("s3:", "s3a:") in stores.StorePath(written[name]).read_text()
+            assert directory.replace("s3:", "s3a:") in stores.StorePath(written[name]).read_text()
         else:
             with stores.open_file(written[name]) as file:
                 assert file.read(1 << 30) == (tmp_path / name).read_bytes(), name
-    assert "already" in run(capsys, "export", *options, str(SAMPLE), "-o", folder).err
-    other = ("export", str(SAMPLES["kafka-4-quota.pcap.gz"]), "-o", folder.replace("s3:", "s3a:"))
+    assert "already" in run(capsys, "export", *options, str(SAMPLE), "-o", directory).err
+    other = ("export", str(SAMPLES["kafka-4-quota.pcap.gz"]), "-o", directory.replace("s3:", "s3a:"))
     assert "made from other captures" in run(capsys, *other).err
     assert run(capsys, *other, "--tables", "groups", "--overwrite").status == OK
     left = {
-        path.removeprefix(f"{folder}/").split("/")[0]
-        for path, known in stores.listing(folder).items()
+        path.removeprefix(f"{directory}/").split("/")[0]
+        for path, known in stores.listing(directory).items()
         if known.size
     }
     assert left == {"groups"}
@@ -181,16 +183,16 @@ def test_an_export_that_fails_leaves_no_files_and_an_incomplete_manifest(
         send(self, file)
 
     monkeypatch.setattr(stores.StorePath, "send", failing)
-    folder = f"{bucket.url}/tables"
-    done = run(capsys, "export", str(SAMPLE), "-o", folder)
+    directory = f"{bucket.url}/tables"
+    done = run(capsys, "export", str(SAMPLE), "-o", directory)
     assert done.status == USAGE
     assert "connection reset" in done.err
-    assert not [path for path in stores.listing(folder) if "exchanges/part-" in path]
-    manifest = stores.StorePath(f"{folder}/exchanges/_kdissect/manifest.json")
+    assert not [path for path in stores.listing(directory) if "exchanges/part-" in path]
+    manifest = stores.StorePath(f"{directory}/exchanges/_kdissect/manifest.json")
     assert not json.loads(manifest.read_text())["complete"]
     monkeypatch.undo()
     use(bucket.endpoint, monkeypatch)
-    assert run(capsys, "export", str(SAMPLE), "-o", folder).status == OK
+    assert run(capsys, "export", str(SAMPLE), "-o", directory).status == OK
     assert json.loads(manifest.read_text())["complete"]
 
 
@@ -216,8 +218,8 @@ def test_secrets_inside_a_pcapng_file_are_used(
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    data, path = capture_bytes(talk()), tmp_path_factory.mktemp("folder")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    data, path = capture_bytes(talk()), tmp_path_factory.mktemp("directory")
     for name, content in {
         "2.pcap": data,
         "a/1.pcap": data,
@@ -237,10 +239,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def folder_url(folder: Path, server: tuple[str, Any]) -> str:
+def directory_url(directory: Path, server: tuple[str, Any]) -> str:
     """The same as a bucket."""
     server[1].create_dir("names")
-    return Bucket(*server, "s3://names").put_all(folder)
+    return Bucket(*server, "s3://names").put_all(directory)
 
 
 @pytest.mark.parametrize(
@@ -252,8 +254,10 @@ def folder_url(folder: Path, server: tuple[str, Any]) -> str:
     ],
 )  # fmt: skip
 @pytest.mark.usefixtures("bucket")
-def test_names_stand_for_the_same_captures(pattern: str, folder: Path, folder_url: str) -> None:
-    assert expanded(f"{folder_url}{pattern}", folder_url) == expanded(f"{folder}{pattern}", str(folder))
+def test_names_stand_for_the_same_captures(pattern: str, directory: Path, directory_url: str) -> None:
+    assert expanded(f"{directory_url}{pattern}", directory_url) == expanded(
+        f"{directory}{pattern}", str(directory)
+    )
 
 
 def expanded(name: str, base: str) -> list[str]:
@@ -470,14 +474,14 @@ def test_spark_decodes_from_a_store(
     options = ("--format", "parquet", "--tables", "exchanges,records,connections")
     expected = run(capsys, "export", *options, *map(str, SAMPLES.values()), "-o", str(tmp_path / "export"))
     command = ("spark", "decode", *options, "--strategy", split, "--master", "local[2]")
-    folder = f"{bucket.url}-tables"
-    _, err = spawn(*command, f"{bucket.url}/*", "-o", folder).communicate(timeout=600)
+    directory = f"{bucket.url}-tables"
+    _, err = spawn(*command, f"{bucket.url}/*", "-o", directory).communicate(timeout=600)
     assert "exchanges" in rows_in(expected.err)
     assert rows_in(err.decode()) == rows_in(expected.err)
-    manifest = json.loads(stores.StorePath(f"{folder}/exchanges/_kdissect/manifest.json").read_text())
+    manifest = json.loads(stores.StorePath(f"{directory}/exchanges/_kdissect/manifest.json").read_text())
     assert manifest["complete"]
-    assert {f"{folder}/exchanges/{file['path']}" for file in manifest["files"]} <= stores.listing(
-        folder
+    assert {f"{directory}/exchanges/{file['path']}" for file in manifest["files"]} <= stores.listing(
+        directory
     ).keys()
 
 
@@ -489,8 +493,8 @@ def test_a_worker_writes_to_a_store(bucket: Bucket, tmp_path: Path) -> None:
 
     url, workers = bucket.put("x.pcap", SAMPLE.read_bytes()), Workers()
     done = [
-        decode(workers, [url], ExportOptions(folder), strategy="single")  # type: ignore[arg-type]
-        for folder in (output_folder(f"{bucket.url}/tables"), tmp_path)
+        decode(workers, [url], ExportOptions(directory), strategy="single")  # type: ignore[arg-type]
+        for directory in (output_directory(f"{bucket.url}/tables"), tmp_path)
     ]
     assert done[0].rows == done[1].rows
     assert (done[0].files, done[0].complete) == (done[1].files, True)
@@ -540,13 +544,13 @@ def test_another_store(
         shown = run(capsys, "read", f"{url}/captures/{SAMPLE.name}")
         assert shown == run(capsys, "read", str(SAMPLE))
         assert "184 exchanges" in run(capsys, "check", f"{url}/captures/{{kafka-4-quota,x}}.pcap.gz").out
-        folders = (
+        directories = (
             (f"{url}/captures", f"{url}/tables"),
             (*map(str, SAMPLES.values()), str(tmp_path / "tables")),
         )
         ends = []
-        for *names, folder in folders:
-            done = run(capsys, "export", "--format", "jsonl", *names, "-o", folder)
+        for *names, directory in directories:
+            done = run(capsys, "export", "--format", "jsonl", *names, "-o", directory)
             assert done.status == OK, done.err
             ends.append(rows_in(done.err))
         assert ends[0] == ends[1]

@@ -22,13 +22,13 @@ PROMPT = "READY> "
 
 @pytest.fixture(scope="module")
 def bash(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pexpect.spawn]:
-    folder = tmp_path_factory.mktemp("captures")
-    (folder / "orders.pcap").touch()
+    directory = tmp_path_factory.mktemp("captures")
+    (directory / "orders.pcap").touch()
     environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "PS1": PROMPT, "TERM": "dumb"}
     shell = pexpect.spawn(
         "bash",
         ["--norc", "--noprofile"],
-        cwd=str(folder),
+        cwd=str(directory),
         env=environment,
         encoding="utf-8",
         dimensions=(50, 200),

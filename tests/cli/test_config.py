@@ -31,9 +31,9 @@ def configured(
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
 
     def with_file(text: str, command: str) -> Run:
-        folder = tmp_path / "kdissect"
-        folder.mkdir(exist_ok=True)
-        (folder / "config.toml").write_text(text)
+        directory = tmp_path / "kdissect"
+        directory.mkdir(exist_ok=True)
+        (directory / "config.toml").write_text(text)
         return run(capsys, *command.replace("{file}", capture).split())
 
     return with_file

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kdissect.cli.terminal import INTERRUPTED, OK, USAGE
-from kdissect.tables.manifest import FOLDER, MANIFEST
+from kdissect.tables.manifest import DIRECTORY, MANIFEST
 from kdissect.tables.rows import TABLES
 from tests.captures import counters, interface, section
 from tests.cli.commands import Run, capture_bytes, long_capture, run, spawn, talk, write
@@ -70,13 +70,13 @@ def test_drop_counters_beyond_64_bits(
     assert [row["packets_dropped"] for row in rows] == [None, (1 << 63) - 1]
 
 
-def names(folder: Path) -> list[str]:
+def names(directory: Path) -> list[str]:
     """All files with rows in a directory and its subdirectories."""
-    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*part-*"))
+    return sorted(path.relative_to(directory).as_posix() for path in directory.rglob("*part-*"))
 
 
-def manifest(folder: Path) -> Any:
-    return json.loads((folder / FOLDER / MANIFEST).read_text())
+def manifest(directory: Path) -> Any:
+    return json.loads((directory / DIRECTORY / MANIFEST).read_text())
 
 
 def test_what_is_written(export: Exporting, capture: str, out: Path) -> None:
@@ -87,12 +87,12 @@ def test_what_is_written(export: Exporting, capture: str, out: Path) -> None:
     assert names(out) == sorted(f"{name}/part-00000.jsonl" for name in tables)
     assert len(json_rows(out / "exchanges")) == 4
     assert f"written to {out}; rows: exchanges 4, partitions 0, connections 1" in done.err
-    assert sorted(path.name for path in (out / "exchanges" / FOLDER).iterdir()) == [
+    assert sorted(path.name for path in (out / "exchanges" / DIRECTORY).iterdir()) == [
         "create_table.sql", "manifest.json", "schema.ddl", "schema.json",
     ]  # fmt: skip
 
 
-def test_an_empty_file_in_a_folder_is_reported(export: Exporting, capture: str, out: Path) -> None:
+def test_an_empty_file_in_a_directory_is_reported(export: Exporting, capture: str, out: Path) -> None:
     empty = Path(capture).with_name("lost.pcap")
     empty.touch()
     done = export(empty.parent, "-o", out)
@@ -166,7 +166,7 @@ def test_partitions(export: Exporting, capture: str, out: Path) -> None:
         "exchanges/date=2023-11-14/api=Metadata/part-00000.jsonl",
     ]
     assert not {"date", "api"} & json_rows(out / "exchanges")[0].keys()
-    sql = (out / "exchanges" / FOLDER / "create_table.sql").read_text()
+    sql = (out / "exchanges" / DIRECTORY / "create_table.sql").read_text()
     assert "PARTITIONED BY (`date`, `api`)" in sql
 
 
@@ -182,16 +182,16 @@ def test_rotation(export: Exporting, tmp_path: Path, out: Path) -> None:
     assert sum(file["rows"] for file in manifest(out / "exchanges")["files"]) == 500
 
 
-def test_folders_and_patterns(export: Exporting, tmp_path: Path, out: Path) -> None:
-    folder = tmp_path / "captures"
-    (folder / "below").mkdir(parents=True)
-    write(folder / "a.pcap", talk(client=("10.0.0.1", 41000)))
-    write(folder / "below" / "b.pcap", talk(client=("10.0.0.1", 41001)))
-    (folder / "notes.txt").write_text("no capture")
-    assert export(folder, "-o", out).status == OK
+def test_directories_and_patterns(export: Exporting, tmp_path: Path, out: Path) -> None:
+    directory = tmp_path / "captures"
+    (directory / "below").mkdir(parents=True)
+    write(directory / "a.pcap", talk(client=("10.0.0.1", 41000)))
+    write(directory / "below" / "b.pcap", talk(client=("10.0.0.1", 41001)))
+    (directory / "notes.txt").write_text("no capture")
+    assert export(directory, "-o", out).status == OK
     assert len(json_rows(out / "captures")) == 2
     assert len(json_rows(out / "exchanges")) == 8
-    assert export(folder / "**" / "*.pcap", "-o", tmp_path / "again").status == OK
+    assert export(directory / "**" / "*.pcap", "-o", tmp_path / "again").status == OK
     assert json_rows(tmp_path / "again" / "exchanges") == json_rows(out / "exchanges")
 
 
@@ -224,7 +224,7 @@ def test_an_interrupted_export_is_repeated(export: Exporting, capture: str, out:
     export(capture, "-o", out)
     expected = json_rows(out / "exchanges")
     written_manifest = manifest(out / "exchanges")
-    (out / "exchanges" / FOLDER / MANIFEST).write_text(json.dumps({**written_manifest, "complete": False}))
+    (out / "exchanges" / DIRECTORY / MANIFEST).write_text(json.dumps({**written_manifest, "complete": False}))
     (out / "exchanges" / "part-00007.jsonl").write_text("{}\n")
     (out / "exchanges" / ".part-00008.jsonl.unfinished").write_text("{")
     connections = part(out / "connections").stat()
@@ -236,7 +236,7 @@ def test_an_interrupted_export_is_repeated(export: Exporting, capture: str, out:
 
 
 @pytest.mark.parametrize("other", [["--api", "Metadata"], ["--bodies", "none"], ["--format", "parquet"]])
-def test_another_export_in_the_same_folder(
+def test_another_export_in_the_same_directory(
     export: Exporting, capture: str, out: Path, other: list[str]
 ) -> None:
     export(capture, "-o", out)
@@ -267,7 +267,7 @@ def test_files_of_another_program(export: Exporting, capture: str, out: Path) ->
     assert (out / "exchanges" / "part-00000.jsonl").read_text() == "mine\n"
 
 
-def test_a_folder_that_cannot_be_created(export: Exporting, capture: str, tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_created(export: Exporting, capture: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     done = export(capture, "-o", tmp_path / "file" / "out")
     assert done.status == USAGE

@@ -9,7 +9,8 @@ from kdissect.options import ROTATED_BYTES
 from kdissect.tables import manifest
 
 NOTHING = {
-    "folder": "x", "form": None, "compression": None, "tables": None, "with_records": False, "bodies": None,
+    "directory": "x", "form": None,
+    "compression": None, "tables": None, "with_records": False, "bodies": None,
     "rotate": (), "partition_by": None, "mode": None,
 }  # fmt: skip
 

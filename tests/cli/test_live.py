@@ -287,7 +287,7 @@ def test_what_waits_for_a_packet_is_shown_while_nothing_comes() -> None:
     assert [json.loads(line)["kind"] for line in lines] == ["unanswered"]
 
 
-def test_a_folder_is_followed(tmp_path: Path) -> None:
+def test_a_directory_is_followed(tmp_path: Path) -> None:
     packets = [
         (n * SECOND_NS // 1000, packet.data) for n, packet in enumerate(talk().packets, 1_700_000_000_000)
     ]

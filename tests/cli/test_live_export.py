@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kdissect.cli.terminal import INTERRUPTED, OK, USAGE
-from kdissect.tables.manifest import FOLDER, MANIFEST
+from kdissect.tables.manifest import DIRECTORY, MANIFEST
 from kdissect.tables.rows import TABLES
 from tests.captures import pcapng
 from tests.cli.commands import capture_bytes, long_capture, run, talk
@@ -35,12 +35,12 @@ def out(tmp_path: Path) -> Path:
     return tmp_path / "tables"
 
 
-def manifest(folder: Path) -> Any:
-    return json.loads((folder / FOLDER / MANIFEST).read_text())
+def manifest(directory: Path) -> Any:
+    return json.loads((directory / DIRECTORY / MANIFEST).read_text())
 
 
-def parts(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.glob("part-*"))
+def parts(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.glob("part-*"))
 
 
 def wait_for(what: Callable[[], bool]) -> None:
@@ -230,14 +230,14 @@ def test_the_second_ctrl_c_ends_it_at_once_and_leaves_no_half_file(out: Path) ->
         json.loads(line)
 
 
-def test_two_processes_cannot_export_to_one_folder(
+def test_two_processes_cannot_export_to_one_directory(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, out: Path
 ) -> None:
     path = tmp_path / "talk.pcap"
     path.write_bytes(capture_bytes(talk()))
     with live("-", "-o", str(out), stdin=subprocess.PIPE) as running:
         write(running, path.read_bytes())
-        wait_for(lambda: (out / "captures" / FOLDER / MANIFEST).exists())
+        wait_for(lambda: (out / "captures" / DIRECTORY / MANIFEST).exists())
         for command in (["live", "--follow", str(tmp_path), "-o"], ["export", str(path), "-o"]):
             done = run(capsys, *command, str(out))
             assert done.status == USAGE

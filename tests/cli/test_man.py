@@ -9,7 +9,7 @@ import subprocess
 import click
 import pytest
 
-from docs.generate import FOLDER, contexts
+from docs.generate import DIRECTORY, contexts
 from docs.man import page_name
 
 CONTEXTS = {page_name(context): context for context in contexts()}
@@ -23,7 +23,7 @@ pytestmark = [
 
 def rendered(name: str) -> str:
     """The page as text of 80 columns, without a warning."""
-    command = ["groff", "-man", "-Tutf8", "-P-cbou", "-rLL=78n", "-ww", str(FOLDER / "man" / f"{name}.1")]
+    command = ["groff", "-man", "-Tutf8", "-P-cbou", "-rLL=78n", "-ww", str(DIRECTORY / "man" / f"{name}.1")]
     done = subprocess.run(command, capture_output=True, check=True, text=True)
     assert done.stderr == ""
     return done.stdout
@@ -55,4 +55,4 @@ def test_options_are_in_the_groups_of_help() -> None:
 
 
 def test_there_is_no_other_page() -> None:
-    assert {path.stem for path in (FOLDER / "man").iterdir()} == set(CONTEXTS)
+    assert {path.stem for path in (DIRECTORY / "man").iterdir()} == set(CONTEXTS)

@@ -166,10 +166,10 @@ def test_summaries_agree(capture: Path, names: str) -> None:
 def test_exports_agree(capture: Path, tmp_path: Path, names: str) -> None:
     tables = []
     for jobs in (1, 3):
-        folder = tmp_path / f"by {jobs}"
+        directory = tmp_path / f"by {jobs}"
         tables_of = ("--tables", "exchanges,records,partitions,topic_ids")
-        assert say("export", "--names", names, *tables_of, "-j", jobs, capture, "-o", folder).status == 0
-        tables.append({path.name: Counter(map(json.dumps, json_rows(path))) for path in folder.iterdir()})
+        assert say("export", "--names", names, *tables_of, "-j", jobs, capture, "-o", directory).status == 0
+        tables.append({path.name: Counter(map(json.dumps, json_rows(path))) for path in directory.iterdir()})
     assert tables[0] == tables[1]
     read = Counter(json.dumps(row) for row in rows("read", "--json", "--names", names, capture))
     topics = Counter(str(json.loads(row)["topics"]) for row in read.elements())

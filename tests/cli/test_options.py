@@ -122,12 +122,12 @@ def test_nothing_is_written_to_other_urls(
 def test_directories_and_patterns_are_captures(
     command: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    folder = tmp_path / "captures"
-    (folder / "below").mkdir(parents=True)
-    (folder / "notes.txt").write_text("no capture")
+    directory = tmp_path / "captures"
+    (directory / "below").mkdir(parents=True)
+    (directory / "notes.txt").write_text("no capture")
     names = [
-        write(folder / "a.pcap", talk(client=("10.0.0.1", 41000))),
-        write(folder / "below" / "b.pcap", talk(client=("10.0.0.1", 41001))),
+        write(directory / "a.pcap", talk(client=("10.0.0.1", 41000))),
+        write(directory / "below" / "b.pcap", talk(client=("10.0.0.1", 41001))),
     ]
 
     def shown(number: int, *inputs: str) -> str:
@@ -137,11 +137,11 @@ def test_directories_and_patterns_are_captures(
 
     expected = shown(0, *names)
     assert shown(4, names[0]) != expected
-    assert shown(1, str(folder)) == expected
-    assert shown(2, f"{folder}/**/*.pcap") == expected
-    assert shown(3, "-r", str(folder)) == expected
-    failed = run(capsys, *command.format(out=tmp_path / "none").split(), f"{folder}/*.pcapng")
-    assert (failed.status, failed.err) == (USAGE, f"kdissect: no file matches {folder}/*.pcapng\n")
+    assert shown(1, str(directory)) == expected
+    assert shown(2, f"{directory}/**/*.pcap") == expected
+    assert shown(3, "-r", str(directory)) == expected
+    failed = run(capsys, *command.format(out=tmp_path / "none").split(), f"{directory}/*.pcapng")
+    assert (failed.status, failed.err) == (USAGE, f"kdissect: no file matches {directory}/*.pcapng\n")
     (tmp_path / "empty").mkdir()
     failed = run(capsys, *command.format(out=tmp_path / "none").split(), str(tmp_path / "empty"))
     assert failed.status == USAGE

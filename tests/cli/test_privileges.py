@@ -43,7 +43,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has privileges
 
 
 @pytest.fixture
-def folder() -> Iterator[Path]:
+def directory() -> Iterator[Path]:
     """A directory that everybody can reach; tmp_path is in one that only root can."""
     path = Path(tempfile.mkdtemp(prefix="kdissect-test-"))
     path.chmod(0o755)
@@ -96,8 +96,8 @@ def check_states(process: int, uid: int, gid: int) -> None:
 
 @as_root
 @listens
-def test_plain_root_keeps_no_capability_and_is_warned(folder: Path) -> None:
-    target = folder / "a.pcapng"
+def test_plain_root_keeps_no_capability_and_is_warned(directory: Path) -> None:
+    target = directory / "a.pcapng"
     with broker() as port:
         running = started("live", "-i", "lo", "-f", f"tcp port {port}", "-w", str(target))
         try:
@@ -116,10 +116,10 @@ def test_plain_root_keeps_no_capability_and_is_warned(folder: Path) -> None:
 @as_root
 @listens
 @pytest.mark.parametrize("way", ["-Z", "sudo", "root"])
-def test_the_user_dissects_and_owns_the_files(way: str, folder: Path) -> None:
+def test_the_user_dissects_and_owns_the_files(way: str, directory: Path) -> None:
     before, options, variables, user = as_user(way)
-    os.chown(folder, user.uid, user.gid)
-    tables, target = folder / "tables", folder / "ring.pcapng"
+    os.chown(directory, user.uid, user.gid)
+    tables, target = directory / "tables", directory / "ring.pcapng"
     outputs = ("-o", str(tables), "-P", "--rotate", "1s", "-w", str(target), "-b", "duration:1s")
     with broker() as port:
         arguments = ("live", "-i", "lo", "-f", f"tcp port {port}", *outputs, *options)
@@ -134,7 +134,7 @@ def test_the_user_dissects_and_owns_the_files(way: str, folder: Path) -> None:
         finally:
             running.close()
     assert status == INTERRUPTED, stderr
-    written = [*folder.rglob("*")]
+    written = [*directory.rglob("*")]
     assert any(path.name.startswith("part-") for path in written)
     assert any(path.name.startswith("ring") for path in written)
     assert {path.stat().st_uid for path in written} == {user.uid}
@@ -143,22 +143,26 @@ def test_the_user_dissects_and_owns_the_files(way: str, folder: Path) -> None:
 @as_root
 @listens
 @pytest.mark.parametrize("output", [("-w", "a.pcapng"), ("-o", "tables")])
-def test_a_directory_that_the_user_cannot_write_to_is_an_error(output: tuple[str, str], folder: Path) -> None:
-    running = started("live", "-i", "lo", "-Z", "nobody", output[0], str(folder / output[1]), before=prefix())
+def test_a_directory_that_the_user_cannot_write_to_is_an_error(
+    output: tuple[str, str], directory: Path
+) -> None:
+    running = started(
+        "live", "-i", "lo", "-Z", "nobody", output[0], str(directory / output[1]), before=prefix()
+    )
     try:
         status, lines, stderr = running.rest()
     finally:
         running.close()
     assert (status, lines) == (USAGE, [])
-    assert f"nobody cannot write to {folder} (Permission denied); use -Z root, or: chown nobody" in stderr
-    assert [*folder.iterdir()] == []
+    assert f"nobody cannot write to {directory} (Permission denied); use -Z root, or: chown nobody" in stderr
+    assert [*directory.iterdir()] == []
 
 
 @as_root
 @makes_interfaces
 @pytest.mark.parametrize(("way", "command"), [("root", "live"), ("-Z", "records"), ("sudo", "live")])
-def test_a_key_log_that_only_root_can_read_grows(way: str, command: str, folder: Path) -> None:
-    settings, keys = TlsSettings(), folder / "keys.log"
+def test_a_key_log_that_only_root_can_read_grows(way: str, command: str, directory: Path) -> None:
+    settings, keys = TlsSettings(), directory / "keys.log"
     talk = TlsTalk(settings, mss=60_000).opens()
     records = batch([Item(b"key", b"drink-me")])
     body = {"acks": -1, "topic_data": [{"name": "t", "partition_data": [{"index": 0, "records": records}]}]}
@@ -184,9 +188,9 @@ def test_a_key_log_that_only_root_can_read_grows(way: str, command: str, folder:
 
 @as_root
 @makes_interfaces
-def test_without_privileges_it_waits_for_an_interface_and_resumes(folder: Path) -> None:
+def test_without_privileges_it_waits_for_an_interface_and_resumes(directory: Path) -> None:
     with Pair() as pair:
-        running = started("live", "-i", pair.name, "-w", str(folder / "a.pcapng"), "-Z", "root")
+        running = started("live", "-i", pair.name, "-w", str(directory / "a.pcapng"), "-Z", "root")
         try:
             assert running.error_line().startswith(f"kdissect: listening on {pair.name}")
             pair.remove()
@@ -222,9 +226,9 @@ def test_the_one_who_called_sudo_is_the_default(monkeypatch: pytest.MonkeyPatch)
     assert chosen_user(None) == (OTHER if _unreadable(OTHER) is None else None)
 
 
-def test_an_output_that_is_no_file_is_not_tried(folder: Path) -> None:
+def test_an_output_that_is_no_file_is_not_tried(directory: Path) -> None:
     check_output(Path(os.devnull), None, is_directory=False)
-    check_output(folder / "new" / "tables", None, is_directory=True)
-    assert [*folder.iterdir()] == []
+    check_output(directory / "new" / "tables", None, is_directory=True)
+    assert [*directory.iterdir()] == []
     with pytest.raises(UsageError, match=r"root without capabilities cannot write to /proc"):
         check_output(Path("/proc/a.pcapng"), None, is_directory=False)

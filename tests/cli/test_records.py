@@ -403,22 +403,22 @@ def test_colors(records: Records) -> None:
 
 
 def test_files(tmp_path: Path, records: Records) -> None:
-    folder = tmp_path / "out"
-    done = records("--topic", "orders", "-o", folder, QUICKSTART)
+    directory = tmp_path / "out"
+    done = records("--topic", "orders", "-o", directory, QUICKSTART)
     assert (done.status, done.out) == (OK, "")
     assert re.fullmatch(
         r"kdissect: (\d+) values, \1 keys written to .*out; \d+ duplicate records skipped\n", done.err
     )
-    assert (folder / "orders/1/0.value").read_text() == '{"order": 0, "item": "apple", "count": 1}'
-    assert (folder / "orders/1/0.key").read_text() == "customer-0"
-    values = {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*.value")}
+    assert (directory / "orders/1/0.value").read_text() == '{"order": 0, "item": "apple", "count": 1}'
+    assert (directory / "orders/1/0.key").read_text() == "customer-0"
+    values = {path.relative_to(directory).as_posix(): path.read_text() for path in directory.rglob("*.value")}
     assert values == {
         f"orders/{row['partition']}/{row['offset']}.value": row["value"]
         for row in rows(records("--json", "--topic", "orders", "--unique", QUICKSTART))
     }
-    again = records("-o", folder, QUICKSTART)
+    again = records("-o", directory, QUICKSTART)
     assert (again.status, again.out) == (USAGE, "")
-    assert again.err == f"kdissect: {folder} is not empty; use a new directory\n"
+    assert again.err == f"kdissect: {directory} is not empty; use a new directory\n"
 
 
 @pytest.mark.parametrize(

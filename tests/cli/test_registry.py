@@ -50,21 +50,21 @@ def capture(tmp_path: Path) -> str:
     return write(tmp_path / "x.pcap", talk(batch(ITEMS)))
 
 
-def dump(folder: Path, text: str | None = None) -> Path:
-    folder.mkdir()
-    (folder / "dump.json").write_text(json.dumps(SCHEMAS) if text is None else text)
-    return folder
+def dump(directory: Path, text: str | None = None) -> Path:
+    directory.mkdir()
+    (directory / "dump.json").write_text(json.dumps(SCHEMAS) if text is None else text)
+    return directory
 
 
-def files(folder: Path) -> Path:
+def files(directory: Path) -> Path:
     """A file for each schema, and those that others import."""
-    folder.mkdir()
+    directory.mkdir()
     for row in SCHEMAS:
         for name in (row["id"], row["guid"]):
-            (folder / f"{name}{SUFFIXES[row['schemaType']]}").write_text(row["schema"])
+            (directory / f"{name}{SUFFIXES[row['schemaType']]}").write_text(row["schema"])
         if row["subject"] == "common.proto":
-            (folder / "common.proto").write_text(row["schema"])
-    return folder
+            (directory / "common.proto").write_text(row["schema"])
+    return directory
 
 
 def values(done: Run) -> list[Any]:
@@ -114,11 +114,11 @@ def answers_of_registry() -> Answers:
 
 
 @pytest.mark.parametrize("make", [dump, files])
-def test_a_folder(make: Any, capture: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = str(make(tmp_path / "schemas"))
-    done = run(capsys, "records", "--schemas", folder, "--json", capture)
+def test_a_directory(make: Any, capture: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = str(make(tmp_path / "schemas"))
+    done = run(capsys, "records", "--schemas", directory, "--json", capture)
     assert values(done) == EXPECTED
-    assert run(capsys, "records", "--schemas", folder, "--json", "-j", "2", capture).out == done.out
+    assert run(capsys, "records", "--schemas", directory, "--json", "-j", "2", capture).out == done.out
 
 
 def test_a_registry(capture: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -132,28 +132,28 @@ def test_a_registry(capture: str, capsys: pytest.CaptureFixture[str]) -> None:
 def test_filters_see_what_is_decoded(
     capture: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = str(dump(tmp_path / "schemas"))
+    directory = str(dump(tmp_path / "schemas"))
 
     def offsets(*options: str) -> list[str]:
-        return run(capsys, "records", "--schemas", folder, *options, "-e", "offset", capture).lines
+        return run(capsys, "records", "--schemas", directory, *options, "-e", "offset", capture).lines
 
     assert offsets("-Y", "value.price == '12.50'") == ["0", "3"]
     assert offsets("--grep", '"item_name":"plum"') == ["5"]
     assert offsets("--schema", "3", "-Y", 'value == "customer-40" and schema_id == 3') == ["2"]
-    tree = run(capsys, "records", "--schemas", folder, "-V", "-c", "1", capture).lines
+    tree = run(capsys, "records", "--schemas", directory, "-V", "-c", "1", capture).lines
     assert [line for line in tree if "schema" in line] == ["  schema: 1"]
     assert '      "item": "plum",' in tree
-    line = run(capsys, "records", "--schemas", folder, "-c", "1", capture).lines[0]
+    line = run(capsys, "records", "--schemas", directory, "-c", "1", capture).lines[0]
     assert '{"id":40,"item":"plum",' in line
     assert line.endswith("schema 1")
 
 
 def test_what_cannot_be_decoded_stays_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = dump(tmp_path / "schemas")
-    (folder / "50.avsc").write_text('{"type": "array", "items": "null"}')
-    (folder / "51.proto").write_text("message {")
-    (folder / "52.avsc").write_text('"strnig"')
-    (folder / "53.json").write_text("{}")
+    directory = dump(tmp_path / "schemas")
+    (directory / "50.avsc").write_text('{"type": "array", "items": "null"}')
+    (directory / "51.proto").write_text("message {")
+    (directory / "52.avsc").write_text('"strnig"')
+    (directory / "53.json").write_text("{}")
     deep = b"[" * 200 + b"]" * 200
     data = {
         1: b"\2",
@@ -167,7 +167,7 @@ def test_what_cannot_be_decoded_stays_as_it_is(tmp_path: Path, capsys: pytest.Ca
     }
     items = [Item(None, pack(">bi", 0, number) + part) for number, part in data.items()]
     path = write(tmp_path / "x.pcap", talk(batch(items)))
-    done = run(capsys, "records", "--schemas", str(folder), path)
+    done = run(capsys, "records", "--schemas", str(directory), path)
     assert (done.status, len(done.lines)) == (OK, len(items))
     assert run(capsys, "records", path).out == done.out
     for reason in (
@@ -178,19 +178,19 @@ def test_what_cannot_be_decoded_stays_as_it_is(tmp_path: Path, capsys: pytest.Ca
         "schema 51: invalid Protobuf schema: registered_schema.proto:1:9: Expected message name.",
         "schema 52: invalid Avro schema (UnknownType)",
         "schema 53: more than 100 levels of nesting",
-        f"schema 99: not in {folder}",
+        f"schema 99: not in {directory}",
     ):
         assert f"kdissect: 1 key or value not decoded: {reason}\n" in done.err
 
 
 def test_data_that_is_nested_too_deeply(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """fastavro's compiled reader would crash."""
-    folder = dump(tmp_path / "schemas")
+    directory = dump(tmp_path / "schemas")
     schema = {"type": "record", "name": "L", "fields": [{"name": "next", "type": ["null", "L"]}]}
-    (folder / "60.avsc").write_text(json.dumps(schema))
+    (directory / "60.avsc").write_text(json.dumps(schema))
     shallow, deep = (pack(">bi", 0, 60) + b"\2" * depth + b"\0" for depth in (50, 100_000))
     path = write(tmp_path / "x.pcap", talk(batch([Item(None, shallow), Item(None, deep)])))
-    done = run(capsys, "records", "--schemas", str(folder), "--json", path)
+    done = run(capsys, "records", "--schemas", str(directory), "--json", path)
     assert [json.loads(line)["value_encoding"] for line in done.lines] == ["json", "utf-8"]
     assert (
         done.err == "kdissect: 1 key or value not decoded: schema 60: data does not match (RecursionError)\n"
@@ -208,8 +208,8 @@ def test_avro_that_fastavro_writes(tmp_path: Path, capsys: pytest.CaptureFixture
             {"name": "d", "type": {"type": "int", "logicalType": "date"}},
         ],
     }
-    folder = dump(tmp_path / "schemas")
-    (folder / "70.avsc").write_text(json.dumps(schema))
+    directory = dump(tmp_path / "schemas")
+    (directory / "70.avsc").write_text(json.dumps(schema))
     out = BytesIO()
     uuid = "7e6be6ae-3a1c-4c9c-8f0e-1d3a5b7c9e10"
     fastavro.schemaless_writer(
@@ -218,7 +218,7 @@ def test_avro_that_fastavro_writes(tmp_path: Path, capsys: pytest.CaptureFixture
         {"m": {"a": 1.5, "b": None}, "f": b"\0\xff", "u": uuid, "d": 20_000},
     )
     path = write(tmp_path / "x.pcap", talk(batch([Item(None, pack(">bi", 0, 70) + out.getvalue())])))
-    (value,) = values(run(capsys, "records", "--schemas", str(folder), "--json", path))
+    (value,) = values(run(capsys, "records", "--schemas", str(directory), "--json", path))
     assert value == {"m": {"a": 1.5, "b": None}, "f": {"base64": "AP8="}, "u": uuid, "d": "2024-10-04"}
 
 
@@ -267,10 +267,10 @@ def test_places_that_are_none(place: str, capture: str, capsys: pytest.CaptureFi
     assert done.err.startswith("kdissect: --schemas: ")
 
 
-def test_a_file_outside_of_the_folder_is_not_read(tmp_path: Path) -> None:
+def test_a_file_outside_of_the_directory_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "secret.proto").write_text("x")
     with pytest.raises(SchemaFault):
-        registry.SchemaFolder(dump(tmp_path / "schemas")).reference("../secret.proto", "", 0)
+        registry.SchemaDirectory(dump(tmp_path / "schemas")).reference("../secret.proto", "", 0)
 
 
 def test_without_the_packages(
@@ -283,8 +283,8 @@ def test_without_the_packages(
 
 
 def test_the_limit_of_schemas(capture: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = str(dump(tmp_path / "schemas"))
-    done = run(capsys, "records", "--schemas", folder, "--limits", "schemas=8", "-q", capture)
+    directory = str(dump(tmp_path / "schemas"))
+    done = run(capsys, "records", "--schemas", directory, "--limits", "schemas=8", "-q", capture)
     assert done.err.endswith(": too many schemas (--limits schemas)\n")
     with pytest.raises(UsageError):
         registry.open_schemas(str(tmp_path / "nowhere"))

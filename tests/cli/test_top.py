@@ -60,8 +60,8 @@ class Piped:
 
 
 @contextmanager
-def piped(folder: Path, *arguments: str, size: Size = SMALL) -> Iterator[Piped]:
-    fifo = folder / "packets"
+def piped(directory: Path, *arguments: str, size: Size = SMALL) -> Iterator[Piped]:
+    fifo = directory / "packets"
     os.mkfifo(fifo)
     with Terminal("live", "-", "--top", *arguments, size=size, stdin=str(fifo)) as terminal:
         dashboard = Piped(terminal, os.open(fifo, os.O_WRONLY))

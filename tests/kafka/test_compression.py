@@ -263,9 +263,9 @@ def test_a_bomb_costs_no_more_than_the_bound(name: str) -> None:
 def test_what_the_libraries_allocate_themselves_is_no_more_either(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    folder = tmp_path_factory.mktemp("bombs")
+    directory = tmp_path_factory.mktemp("bombs")
     for number, (codec, make) in enumerate(BOMBS.values()):
-        (folder / f"{number:02}-{codec}").write_bytes(make())
+        (directory / f"{number:02}-{codec}").write_bytes(make())
     code = (
         "import pathlib, sys\n"
         "from kdissect.kafka.compression import inflate\n"
@@ -277,7 +277,7 @@ def test_what_the_libraries_allocate_themselves_is_no_more_either(
         "print(peak_kib() - before)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=True
+        [sys.executable, "-c", code, str(directory)], capture_output=True, text=True, check=True
     )
     assert int(done.stdout) < 32 * 1024, f"{done.stdout} KiB"
 

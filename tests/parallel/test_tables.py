@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kdissect.tables.manifest import FOLDER, MANIFEST
+from kdissect.tables.manifest import DIRECTORY, MANIFEST
 from kdissect.tables.rows import TABLES
 from samples.golden import ROOT, captures, name_of
 from tests.exports import json_rows, parquet_rows
@@ -25,13 +25,15 @@ SAMPLES = [ROOT / path for path in captures() if IS_DEEP or name_of(path) in QUI
 EXPORTS = ("", "--records --partition-by date,api --compress zst", "--format parquet --records --api Produce")
 
 
-def exported(folder: Path, *arguments: object) -> Any:
+def exported(directory: Path, *arguments: object) -> Any:
     """The rows, manifests and messages of an export, independent of its division into files."""
-    output = say("export", *arguments, "-o", folder)
+    output = say("export", *arguments, "-o", directory)
     rows, manifests = {}, {}
-    for table in sorted(path.name for path in folder.iterdir()):
-        parts = {path.relative_to(folder / table).as_posix() for path in (folder / table).rglob("part-*")}
-        manifest = json.loads((folder / table / FOLDER / MANIFEST).read_text())
+    for table in sorted(path.name for path in directory.iterdir()):
+        parts = {
+            path.relative_to(directory / table).as_posix() for path in (directory / table).rglob("part-*")
+        }
+        manifest = json.loads((directory / table / DIRECTORY / MANIFEST).read_text())
         assert {file["path"] for file in manifest["files"]} == parts
         manifest["clock"].pop("started")
         manifest.pop("writer")
@@ -39,7 +41,9 @@ def exported(folder: Path, *arguments: object) -> Any:
             manifest.pop(name)
         manifests[table] = manifest
         is_parquet = manifest["format"] == "parquet"
-        rows_read = parquet_rows(folder / table, TABLES[table]) if is_parquet else json_rows(folder / table)
+        rows_read = (
+            parquet_rows(directory / table, TABLES[table]) if is_parquet else json_rows(directory / table)
+        )
         rows[table] = Counter(json.dumps(row) for row in rows_read)
     err = re.sub(rb"\d+ files? \([^)]*\) written", b"written", output.err)
     return rows, manifests, output._replace(err=err)
@@ -50,9 +54,9 @@ def exported(folder: Path, *arguments: object) -> Any:
 def test_the_same_is_exported(sample: Path, options: str, tmp_path: Path) -> None:
     results = []
     for jobs in (1, 3):
-        folder = tmp_path / "tables"
-        results.append(exported(folder, *options.split(), "-j", jobs, sample))
-        folder.rename(tmp_path / f"by {jobs}")
+        directory = tmp_path / "tables"
+        results.append(exported(directory, *options.split(), "-j", jobs, sample))
+        directory.rename(tmp_path / f"by {jobs}")
     assert results[0] == results[1]
 
 

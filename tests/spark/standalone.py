@@ -37,12 +37,12 @@ class Standalone:
 
 @contextmanager
 def standalone(
-    folder: Path, environment: Mapping[str, str], other_mount: Path | None = None
+    directory: Path, environment: Mapping[str, str], other_mount: Path | None = None
 ) -> Iterator[Standalone]:
     """Start a cluster, and stop it afterwards.
 
     Args:
-        folder: for logs and files of executors.
+        directory: for logs and files of executors.
         environment: of its processes.
         other_mount: a directory in whose place the second worker sees an empty file system; needs root.
     """
@@ -52,12 +52,12 @@ def standalone(
     address = ("--host", "127.0.0.1", "--webui-port", "0")
     with ExitStack() as stack:
         master = _start(
-            stack, folder / "master.log", environment, "master.Master", *address, "--port", str(port)
+            stack, directory / "master.log", environment, "master.Master", *address, "--port", str(port)
         )
-        _wait_for(master, folder / "master.log", "I have been elected leader")
+        _wait_for(master, directory / "master.log", "I have been elected leader")
         for number in range(2):
-            log = folder / f"worker{number}.log"
-            size = ("--cores", "1", "--memory", "1g", "--work-dir", str(folder / f"work{number}"))
+            log = directory / f"worker{number}.log"
+            size = ("--cores", "1", "--memory", "1g", "--work-dir", str(directory / f"work{number}"))
             own = (
                 ("unshare", "--mount", "sh", "-c", _OTHER_MOUNT, str(other_mount))
                 if other_mount and number
@@ -72,7 +72,7 @@ def standalone(
 
 
 @contextmanager
-def connect_server(folder: Path, environment: Mapping[str, str]) -> Iterator[str]:
+def connect_server(directory: Path, environment: Mapping[str, str]) -> Iterator[str]:
     """Start a Spark Connect server on two cores, and stop it afterwards; its address."""
     import pyspark
 
@@ -83,17 +83,17 @@ def connect_server(folder: Path, environment: Mapping[str, str]) -> Iterator[str
         "spark.connect.grpc.binding.port": port,
         "spark.driver.host": "127.0.0.1",
         "spark.ui.enabled": "false",
-        "spark.sql.warehouse.dir": folder / "warehouse",
+        "spark.sql.warehouse.dir": directory / "warehouse",
     }
     command = [
         *(Path(pyspark.__path__[0], "bin", "spark-submit"), "--master", "local[2]"),
         *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
         *(word for name, value in settings.items() for word in ("--conf", f"{name}={value}")),
     ]
-    log = folder / "server.log"
+    log = directory / "server.log"
     with log.open("wb") as out:
         process = subprocess.Popen(
-            command, env=environment, cwd=folder, stdout=out, stderr=out, start_new_session=True
+            command, env=environment, cwd=directory, stdout=out, stderr=out, start_new_session=True
         )
     try:
         deadline = time.monotonic() + MOST_WAIT_S

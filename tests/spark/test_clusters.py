@@ -68,21 +68,21 @@ def server(elsewhere: dict[str, str], tmp_path: Path) -> Iterator[str]:
         yield url
 
 
-def run(folder: Path, place: dict[str, Any], environment: dict[str, str]) -> list[str]:
+def run(directory: Path, place: dict[str, Any], environment: dict[str, str]) -> list[str]:
     """Run the commands in one session there; return their output lines, each followed by its status."""
     option, url = next((f"--{name}", url) for name, url in place.items())
-    tables = str(folder / "tables")
+    tables = str(directory / "tables")
     commands = [
         ["doctor", "--start", "--json", option, url],
         ["decode", *SAMPLES, "-o", tables, "--strategy", "shuffle", option, url],
         ["report", tables, "--report", "latency,errors", "--json", option, url],
-        ["report", tables, "--report", "latency", "-o", str(folder / "reports"), option, url],
+        ["report", tables, "--report", "latency", "-o", str(directory / "reports"), option, url],
         ["sql", tables, "--json", "select count(*) n from exchanges", option, url],
     ]
     done = subprocess.run(
         [sys.executable, "-c", COMMANDS, json.dumps(place), json.dumps(commands)],
         env={**environment, "PYTHONPATH": str(ROOT)},
-        cwd=folder,
+        cwd=directory,
         capture_output=True,
         text=True,
         check=False,
@@ -93,7 +93,7 @@ def run(folder: Path, place: dict[str, Any], environment: dict[str, str]) -> lis
     return done.stdout.splitlines()
 
 
-def check(lines: list[str], folder: Path) -> None:
+def check(lines: list[str], directory: Path) -> None:
     """Check that workers imported the zip, and that tables and reports are those of ``export``."""
     end = lines.index("]")
     workers = [
@@ -103,18 +103,18 @@ def check(lines: list[str], folder: Path) -> None:
     ]
     assert workers
     assert all("/kdissect.zip/kdissect, " in result for result in workers), workers
-    assert main(["export", *SAMPLES, "-o", str(folder / "here"), "--format", "parquet"]) == 0
+    assert main(["export", *SAMPLES, "-o", str(directory / "here"), "--format", "parquet"]) == 0
     for name in ("exchanges", "partitions", "connections", "groups", "topic_ids", "anomalies"):
-        assert _rows(folder / "tables", name) == _rows(folder / "here", name), name
-    rows = len(_rows(folder / "here", "exchanges"))
-    assert list((folder / "reports" / "latency").glob("*.parquet"))
+        assert _rows(directory / "tables", name) == _rows(directory / "here", name), name
+    rows = len(_rows(directory / "here", "exchanges"))
+    assert list((directory / "reports" / "latency").glob("*.parquet"))
     assert lines[end + 1 : end + 3] == ["0", "0"]
     assert [json.loads(line)["job"] for line in lines[end + 3 : -4]].count("latency") > 5
     assert lines[-4:] == ["0", "0", f'{{"n":{rows}}}', "0"]
 
 
-def _rows(folder: Path, name: str) -> list[str]:
-    return sorted(repr(row) for row in parquet_rows(folder / name, TABLES[name]))
+def _rows(directory: Path, name: str) -> list[str]:
+    return sorted(repr(row) for row in parquet_rows(directory / name, TABLES[name]))
 
 
 def test_a_cluster(tmp_path: Path, elsewhere: dict[str, str]) -> None:
@@ -125,8 +125,8 @@ def test_a_cluster(tmp_path: Path, elsewhere: dict[str, str]) -> None:
     try:
         check(run(tmp_path, {"master": "local-cluster[2,1,1024]"}, elsewhere), tmp_path)
     finally:
-        for folder in set(work.glob("*")) - before:
-            shutil.rmtree(folder)
+        for directory in set(work.glob("*")) - before:
+            shutil.rmtree(directory)
 
 
 def test_a_spark_connect_server(tmp_path: Path, elsewhere: dict[str, str], server: str) -> None:

@@ -34,12 +34,12 @@ def rows(table: pa.Table) -> Counter[str]:
 def test_rows_are_those_of_export_and_the_same_again(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = tmp_path / "ring"
-    cut_up(packets_of("kafka-4-basics"), folder, 3)
-    (folder / "notes.txt").write_text("no capture")
+    directory = tmp_path / "ring"
+    cut_up(packets_of("kafka-4-basics"), directory, 3)
+    (directory / "notes.txt").write_text("no capture")
     options = ("--format", "parquet", "--tables", ",".join(TABLES))
-    assert main(["export", str(folder), "-o", str(tmp_path / "out"), *options]) == 0
-    with dataframes.frames(spark, str(folder), tuple(TABLES), range_bytes=50_000, parts=3) as frames:
+    assert main(["export", str(directory), "-o", str(tmp_path / "out"), *options]) == 0
+    with dataframes.frames(spark, str(directory), tuple(TABLES), range_bytes=50_000, parts=3) as frames:
         tables = {name: rows(frame.toArrow()) for name, frame in frames.items()}
         for name, table in TABLES.items():
             assert tables[name] == rows(parquet.read_table(tmp_path / "out" / name)), name

@@ -48,21 +48,21 @@ def packets_of(name: str) -> list[Packet]:
         return list(capture)
 
 
-def parquet(folder: Path) -> ExportOptions:
+def parquet(directory: Path) -> ExportOptions:
     """Options for all tables except records, in directories by date."""
-    return ExportOptions(folder, "parquet", partition_by=("date",))
+    return ExportOptions(directory, "parquet", partition_by=("date",))
 
 
-def read(spark: SparkSession, folder: Path, table: str) -> DataFrame:
-    schema = (folder / table / "_kdissect" / "schema.ddl").read_text()
-    return spark.read.schema(schema).parquet(str(folder / table))
+def read(spark: SparkSession, directory: Path, table: str) -> DataFrame:
+    schema = (directory / table / "_kdissect" / "schema.ddl").read_text()
+    return spark.read.schema(schema).parquet(str(directory / table))
 
 
 def equal(spark: SparkSession, one: Path, other: Path) -> None:
     """Compare the tables with most columns by exceptAll in both directions; Spark takes seconds for each."""
     differing = []
     for table in ("exchanges", "partitions", "connections"):
-        left, right = (read(spark, folder, table) for folder in (one, other))
+        left, right = (read(spark, directory, table) for directory in (one, other))
         assert left.schema == right.schema
         rows = left.exceptAll(right).union(right.exceptAll(left))
         differing.append(rows.select(lit(table)))
@@ -203,7 +203,7 @@ def swapped_paths(place: Path, other: Path) -> Callable[[], AbstractContextManag
     return swapped
 
 
-def test_a_folder_that_workers_do_not_see_is_reported_before_work_starts(tmp_path: Path) -> None:
+def test_a_directory_that_workers_do_not_see_is_reported_before_work_starts(tmp_path: Path) -> None:
     out, on_worker = tmp_path / "out", tmp_path / "on_worker"
     out.mkdir()
     on_worker.mkdir()
@@ -267,8 +267,8 @@ def test_a_capture_that_workers_do_not_see(tmp_path: Path) -> None:
 )
 def test_a_capture_that_is_another_one_for_workers(tmp_path: Path, change: Any, message: str) -> None:
     capture, on_worker = tmp_path / "here" / "x.pcap", tmp_path / "on_worker"
-    for folder in (capture.parent, on_worker):
-        folder.mkdir()
+    for directory in (capture.parent, on_worker):
+        directory.mkdir()
     data = SAMPLES["quickstart"].read_bytes()
     capture.write_bytes(data)
     if change is not None:
@@ -282,8 +282,8 @@ def test_a_capture_that_is_another_one_for_workers(tmp_path: Path, change: Any, 
 
 def test_a_capture_may_grow_meanwhile(tmp_path: Path) -> None:
     capture, on_worker = tmp_path / "here" / "x.pcap", tmp_path / "on_worker"
-    for folder in (capture.parent, on_worker):
-        folder.mkdir()
+    for directory in (capture.parent, on_worker):
+        directory.mkdir()
     data = SAMPLES["quickstart"].read_bytes()
     capture.write_bytes(data[:2000])
     (on_worker / "x.pcap").write_bytes(data)
@@ -291,7 +291,7 @@ def test_a_capture_may_grow_meanwhile(tmp_path: Path) -> None:
     assert decode(workers, [str(capture)], parquet(tmp_path / "out")).packets == len(packets_of("quickstart"))
 
 
-def test_other_urls_are_no_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_urls_are_no_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     unused: Any = None
     with pytest.raises(UsageError, match="is a URL"):

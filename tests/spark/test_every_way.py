@@ -65,13 +65,13 @@ SPLITS = {
 # --- captures that are read together: a sample once, for copies of a connection would be taken for one ------
 
 
-def in_pieces(folder: Path, names: Iterable[str] = SAMPLES) -> None:
+def in_pieces(directory: Path, names: Iterable[str] = SAMPLES) -> None:
     """Unchanged samples, each divided into three consecutive files."""
     for name in names:
-        ring(packets_of(SAMPLES[name]), folder, name)
+        ring(packets_of(SAMPLES[name]), directory, name)
 
 
-def ring(packets: list[Packet], folder: Path, name: str) -> None:
+def ring(packets: list[Packet], directory: Path, name: str) -> None:
     """Three consecutive files, each of which starts after the previous one has ended."""
     latest = list(accumulate((packet.time_ns for packet in packets), max))
     earliest = list(accumulate((packet.time_ns for packet in reversed(packets)), min))[::-1]
@@ -79,23 +79,23 @@ def ring(packets: list[Packet], folder: Path, name: str) -> None:
     third = len(packets) // 3
     first, second = (next((cut for cut in cuts if cut >= third * n), len(packets)) for n in (1, 2))
     for number, own in enumerate((packets[:first], packets[first:second], packets[second:])):
-        write(folder / f"{name}-{number}.pcapng", own)
+        write(directory / f"{name}-{number}.pcapng", own)
 
 
-def harmed(folder: Path, samples: Iterable[str], damages: Iterable[str] = DAMAGES) -> None:
+def harmed(directory: Path, samples: Iterable[str], damages: Iterable[str] = DAMAGES) -> None:
     """Samples with packets lost, one kind of damage per sample in turn."""
     for damage, name in zip(damages, samples, strict=False):
         left = DAMAGES[damage](packets_of(SAMPLES[name]), Random(f"{name} {damage}")).packets
-        ring(left, folder, name)
+        ring(left, directory, name)
 
 
-def spoilt(folder: Path, samples: Iterable[str]) -> None:
+def spoilt(directory: Path, samples: Iterable[str]) -> None:
     """Files that are truncated, or have other bytes in the middle or at the start."""
     for number, (kind, name) in enumerate(zip(cycle(SPOILT), samples, strict=False)):
         path = SAMPLES[name]
         data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-        (folder / f"{name}-{kind}").write_bytes(SPOILT[kind](data, number))
-    (folder / "nothing.pcap").write_bytes(SAMPLES["quickstart"].read_bytes()[:24] + b"\xff" * 100)
+        (directory / f"{name}-{kind}").write_bytes(SPOILT[kind](data, number))
+    (directory / "nothing.pcap").write_bytes(SAMPLES["quickstart"].read_bytes()[:24] + b"\xff" * 100)
 
 
 SPOILT: dict[str, Callable[[bytes, int], bytes]] = {
@@ -106,23 +106,23 @@ SPOILT: dict[str, Callable[[bytes, int], bytes]] = {
 }
 
 
-def some_of_each(folder: Path) -> None:
+def some_of_each(directory: Path) -> None:
     """A few captures of every kind. No damage hits a time: the rest of that file would follow all others, too
     late for its connections (``late_segments``), except in a shuffle.
     """
-    ring(late_packets(), folder, "late")
-    in_pieces(folder, ["quickstart", "kafka-4-transactions"])
-    harmed(folder, ["mock-rebalance", "tansu-sasl"], ["10 % lost", "10 % lost, duplicated, shuffled"])
-    spoilt(folder, ["mock-acks0", "raw-requests"])
+    ring(late_packets(), directory, "late")
+    in_pieces(directory, ["quickstart", "kafka-4-transactions"])
+    harmed(directory, ["mock-rebalance", "tansu-sasl"], ["10 % lost", "10 % lost, duplicated, shuffled"])
+    spoilt(directory, ["mock-acks0", "raw-requests"])
 
 
 EACH: dict[str, Callable[[Path], None]] = {
     "samples": in_pieces,
     **{
-        f"damage {turn}": lambda folder, turn=turn: harmed(folder, rotated(turn * len(DAMAGES)))
+        f"damage {turn}": lambda directory, turn=turn: harmed(directory, rotated(turn * len(DAMAGES)))
         for turn in range(4)
     },
-    "files": lambda folder: spoilt(folder, rotated(5)[:12]),
+    "files": lambda directory: spoilt(directory, rotated(5)[:12]),
 }
 
 
@@ -139,15 +139,15 @@ def ways(spark: SparkSession, read: Path, out: Path, names: str) -> Iterator[tup
     """The name of each way, and its tables."""
     everything = ["--tables", ",".join(TABLES), "--names", names, "--no-progress"]
     for form, compression in FORMS:
-        folder = str(out / f"export-{form}-{compression}")
+        directory = str(out / f"export-{form}-{compression}")
         arguments = ["--format", form, "--compress", compression, *everything]
-        assert main(["export", str(read), "-o", folder, *arguments]) == 0
-        yield f"export {form} {compression}", tables(spark, folder)
+        assert main(["export", str(read), "-o", directory, *arguments]) == 0
+        yield f"export {form} {compression}", tables(spark, directory)
     for split, form in DECODED:
-        folder = str(out / f"decoded-{split}-{form}")
+        directory = str(out / f"decoded-{split}-{form}")
         arguments = ["--strategy", split, "--format", form, "--partition-by", "date", *everything]
-        assert main(["spark", "decode", str(read), "-o", folder, *arguments]) == 0
-        yield f"spark decode {split} {form}", tables(spark, folder)
+        assert main(["spark", "decode", str(read), "-o", directory, *arguments]) == 0
+        yield f"spark decode {split} {form}", tables(spark, directory)
     for split, options in SPLITS.items():
         if split == "files" and names == WHOLE:  # of what a task reads
             options = {"filesPerTask": "1000"}
@@ -191,15 +191,17 @@ def differing(expected: DataFrame, by_way: Frames) -> list[Any]:
 def test_each_way_has_the_same_rows(
     spark: SparkSession, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes], name: str, names: str
 ) -> None:
-    (folder := tmp_path / "captures").mkdir()
-    EACH.get(name, some_of_each)(folder)
-    frames = dict(ways(spark, folder, tmp_path, names))
+    (directory := tmp_path / "captures").mkdir()
+    EACH.get(name, some_of_each)(directory)
+    frames = dict(ways(spark, directory, tmp_path, names))
     by_way = {
         way: {table: as_text(rows, TABLES[table].binary_columns) for table, rows in each.items()}
         for way, each in frames.items()
     }
     capfdbinary.readouterr()
-    assert main(["read", "--json", "--names", names, "--no-progress", *inputs.captures([str(folder)])]) == 0
+    assert (
+        main(["read", "--json", "--names", names, "--no-progress", *inputs.captures([str(directory)])]) == 0
+    )
     (tmp_path / "read.jsonl").write_bytes(capfdbinary.readouterr().out)
     read = spark.read.schema(spark_schema.ddl(EXCHANGE)).option("mode", "FAILFAST")
     by_way["read --json"] = {SHOWN: as_text(read.json(str(tmp_path / "read.jsonl")), EXCHANGE)}

@@ -112,7 +112,7 @@ def test_bytes_that_come_in_the_next_file_complete_it_there(tmp_path: Path) -> N
     assert counts == [2, 2, 3, 2]
 
 
-def answered_rows(folder: Path, **options: str) -> Counter[str]:
+def answered_rows(directory: Path, **options: str) -> Counter[str]:
     """Answered exchanges, without the columns that depend on what is known of the connection."""
     but = {column.name for column in columns_of("exchanges")} - IDENTITY
-    return rows(folder, "exchanges", but, kind="answered", **options)
+    return rows(directory, "exchanges", but, kind="answered", **options)

@@ -25,13 +25,13 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def from_zip(package: Path, folder: Path, *arguments: str) -> str:
+def from_zip(package: Path, directory: Path, *arguments: str) -> str:
     """The output of a Python that can import kdissect only from the zip."""
-    path = os.pathsep.join([str(package), str(without("kdissect", folder / "site"))])
+    path = os.pathsep.join([str(package), str(without("kdissect", directory / "site"))])
     done = subprocess.run(
         [sys.executable, "-S", *arguments],
         env={**os.environ, "PYTHONPATH": path, "TZ": "UTC"},
-        cwd=folder,
+        cwd=directory,
         capture_output=True,
         text=True,
         check=True,
@@ -66,7 +66,7 @@ def test_captures_are_decoded_from_it(
     assert shown == run(capsys, "read", "--json", str(SAMPLE)).out
 
 
-def test_a_worker_has_it_in_its_own_folder(package: Path, tmp_path: Path) -> None:
+def test_a_worker_has_it_in_its_own_directory(package: Path, tmp_path: Path) -> None:
     """Where the path of the zip is ``./kdissect.zip``."""
     shutil.copy(package, tmp_path)
     code = "from kdissect.kafka.apis import find; print(find('Fetch').key)"
@@ -85,6 +85,6 @@ def test_a_package_of_the_package(package: Path, tmp_path: Path) -> None:
     assert (tmp_path / "again.zip").read_bytes() == package.read_bytes()
 
 
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match=r"cannot write to .*nix"):
         write(tmp_path / "nix" / "kdissect.zip")

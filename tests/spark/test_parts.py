@@ -45,16 +45,16 @@ def packets_of(name: str) -> list[Packet]:
         return list(capture)
 
 
-def check(names: Sequence[str], folder: Path, *, size: int = 3000) -> None:
+def check(names: Sequence[str], directory: Path, *, size: int = 3000) -> None:
     """Check that all ways give the same rows and results."""
-    one = alone(names, folder / "one")
-    expected = counted(folder / "one")
+    one = alone(names, directory / "one")
+    expected = counted(directory / "one")
     for way in ("shuffle", "shards"):
         if way == "shuffle":
-            many = decoded(names, folder / way, size=size, count=5)
+            many = decoded(names, directory / way, size=size, count=5)
         else:
-            many = in_shards(names, folder / way, 3)
-        assert counted(folder / way) == expected
+            many = in_shards(names, directory / way, 3)
+        assert counted(directory / way) == expected
         assert (one.rows, one.packets, one.warnings) == (many.rows, many.packets, many.warnings)
         assert one.skipped == many.skipped
         assert one.counts["exchanges"] == many.counts["exchanges"]

@@ -125,7 +125,7 @@ def test_the_time_of_a_first_packet(ring: list[str], tmp_path: Path) -> None:
     assert list(times_ns) == [packets_of(SAMPLE)[0].time_ns, None]
 
 
-def test_files_follow_each_other_within_a_folder(tmp_path: Path) -> None:
+def test_files_follow_each_other_within_a_directory(tmp_path: Path) -> None:
     files = [path for name in ("a", "b") for path in pieces(packets_of(SAMPLE), tmp_path / name, 2)]
     parts = planned(parse({"path": str(tmp_path), "split": "files"}))
     a1, a2, b1, b2 = map(str, files)

@@ -59,8 +59,8 @@ def check(path: Path, size: int = SIZE) -> CaptureRanges:
     return capture_ranges
 
 
-def written(folder: Path, data: bytes, name: str = "capture") -> Path:
-    path = folder / name
+def written(directory: Path, data: bytes, name: str = "capture") -> Path:
+    path = directory / name
     path.write_bytes(data)
     return path
 

@@ -78,22 +78,22 @@ def test_so_has_what_is_left_of_one(damage: str, tmp_path: Path) -> None:
     _are_the_same(tmp_path, ["exchanges", "anomalies"])
 
 
-def _are_the_same(folder: Path, tables: list[str]) -> None:
+def _are_the_same(directory: Path, tables: list[str]) -> None:
     for table in tables:
-        expected, but = _are_the_same_without_files(folder, table), OF_FILES
+        expected, but = _are_the_same_without_files(directory, table), OF_FILES
         if table in BY_FILE:
             if IS_DEEP:  # samples whose names are learned late, which files do not notice
                 but = OF_FILES | OF_EARLIER
-                expected = rows(folder / "one", table, but)
+                expected = rows(directory / "one", table, but)
             files = {"split": FILES, "lookback": "20"}
-            assert rows(folder / "ring", table, but, **files) == expected
-            assert rows(folder / "ring", table, but, filesPerTask="3", **files) == expected
+            assert rows(directory / "ring", table, but, **files) == expected
+            assert rows(directory / "ring", table, but, filesPerTask="3", **files) == expected
 
 
-def _are_the_same_without_files(folder: Path, table: str, **options: str) -> Counter[str]:
-    expected = rows(folder / "one", table, **options)
-    assert rows(folder / "ring", table, split="none", **options) == expected
-    assert rows(folder / "ring", table, split="connections", parts="3", **options) == expected
+def _are_the_same_without_files(directory: Path, table: str, **options: str) -> Counter[str]:
+    expected = rows(directory / "one", table, **options)
+    assert rows(directory / "ring", table, split="none", **options) == expected
+    assert rows(directory / "ring", table, split="connections", parts="3", **options) == expected
     return expected
 
 
@@ -175,7 +175,7 @@ def test_memory_of_a_task_does_not_grow_with_its_captures(tmp_path: Path) -> Non
     assert large < small * 1.15
 
 
-def test_an_empty_file_in_a_folder_has_a_row(tmp_path: Path) -> None:
+def test_an_empty_file_in_a_directory_has_a_row(tmp_path: Path) -> None:
     write(tmp_path / "all.pcapng", packets_of(ROOT / "samples" / "quickstart.pcap"))
     (tmp_path / "lost.pcap").touch()
     capture_rows = rows(tmp_path, "captures", {"interfaces"})

@@ -25,7 +25,7 @@ PIECES_OF_TIME = {"rebalances": {"end", "cause", "protocol", "leader", "exchange
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+def directory(tmp_path_factory: pytest.TempPathFactory) -> str:
     export = tmp_path_factory.mktemp("storm")
     export_capture(STORM, export, ["parquet"])
     return str(export / "parquet")
@@ -39,9 +39,9 @@ def documented(job: str) -> dict[str, tuple[str, str]]:
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_columns_are_those_that_the_docstring_promises(spark: SparkSession, folder: str, job: str) -> None:
+def test_columns_are_those_that_the_docstring_promises(spark: SparkSession, directory: str, job: str) -> None:
     module = import_module(f"kdissect.spark.jobs.{job}")
-    ((name, frame),) = report(spark, folder, [job])
+    ((name, frame),) = report(spark, directory, [job])
     assert name == job
     columns = documented(job)
     keys = {*module.USUAL}
@@ -58,9 +58,9 @@ def test_columns_are_those_that_the_docstring_promises(spark: SparkSession, fold
     } - keys - optional
 
 
-def test_a_page_for_people(spark: SparkSession, folder: str) -> None:
+def test_a_page_for_people(spark: SparkSession, directory: str) -> None:
     out = StringIO()
-    write_page(out, report(spark, folder, ["rebalances", "latency", "throttle"]), limit=3)
+    write_page(out, report(spark, directory, ["rebalances", "latency", "throttle"]), limit=3)
     lines = out.getvalue().splitlines()
     assert lines[:2] == ["Rebalances", "first 3 rows; use --max-rows to show more"]
     assert re.search(
@@ -72,17 +72,17 @@ def test_a_page_for_people(spark: SparkSession, folder: str) -> None:
     assert lines[-2:] == ["Throttled by quotas", "no rows"]
 
 
-def test_a_narrow_page_has_fewer_columns(spark: SparkSession, folder: str) -> None:
+def test_a_narrow_page_has_fewer_columns(spark: SparkSession, directory: str) -> None:
     out = StringIO()
-    write_page(out, report(spark, folder, ["latency"], by=["client", "api"]), limit=3, width=80)
+    write_page(out, report(spark, directory, ["latency"], by=["client", "api"]), limit=3, width=80)
     lines = out.getvalue().splitlines()
     assert lines[2].split() == ["CLIENT", "API", "EXCHANGES", "MEASURED", "P50", "P99", "ERRORS"]
     assert max(map(len, lines)) <= 80
 
 
-def test_json_lines(spark: SparkSession, folder: str) -> None:
+def test_json_lines(spark: SparkSession, directory: str) -> None:
     out: list[bytes] = []
-    write_json(out.append, report(spark, folder, ["latency", "rebalances"], window="1h", by=["broker"]))
+    write_json(out.append, report(spark, directory, ["latency", "rebalances"], window="1h", by=["broker"]))
     rows = [json.loads(line) for line in out]
     assert {row["job"] for row in rows} == {"latency", "rebalances"}
     assert {row["start"] for row in rows} == {"2026-11-21T14:00:00.000000Z"}
@@ -94,8 +94,8 @@ def test_json_lines(spark: SparkSession, folder: str) -> None:
     assert restless["by_cause"]["leave"] == 4
 
 
-def test_parquet(spark: SparkSession, folder: str, tmp_path: Path) -> None:
-    results = report(spark, folder, ["latency"], sketches=True)
+def test_parquet(spark: SparkSession, directory: str, tmp_path: Path) -> None:
+    results = report(spark, directory, ["latency"], sketches=True)
     write_parquet(results, f"{tmp_path}/")
     assert spark.read.parquet(str(tmp_path / "latency")).dtypes == results[0][1].dtypes
     with pytest.raises(Exception, match="PATH_ALREADY_EXISTS"):
@@ -109,9 +109,11 @@ def test_parquet(spark: SparkSession, folder: str, tmp_path: Path) -> None:
     ({"jobs": ["latency"], "by": ["brokr"]}, 'cannot group by "brokr"; did you mean "broker"'),
     ({"jobs": ["latency"], "window": "soon"}, 'invalid duration "soon"'),
 ])  # fmt: skip
-def test_invalid_arguments_are_reported(spark: SparkSession, folder: str, options: Any, message: str) -> None:
+def test_invalid_arguments_are_reported(
+    spark: SparkSession, directory: str, options: Any, message: str
+) -> None:
     with pytest.raises(UsageError, match=message):
-        report(spark, folder, **options)
+        report(spark, directory, **options)
 
 
 def test_jobs_read_tables_that_exports_have() -> None:

@@ -16,7 +16,7 @@ from kdissect.spark.session import (
     address,
     check_requirements,
     connect,
-    folder,
+    directory,
     java,
     packages,
     port,
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def install_java(folder: Path, output: str, status: int = 0) -> None:
-    (folder / "bin").mkdir()
-    path = folder / "bin" / "java"
+def install_java(directory: Path, output: str, status: int = 0) -> None:
+    (directory / "bin").mkdir()
+    path = directory / "bin" / "java"
     path.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{output}\nEND\nexit {status}\n")
     path.chmod(0o755)
 
@@ -108,12 +108,12 @@ def test_this_python(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "for workers /other/python" in python().found
 
 
-def test_a_folder_that_cannot_be_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_that_cannot_be_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path},/elsewhere")
-    assert folder().found.startswith(f"{tmp_path}, ")
+    assert directory().found.startswith(f"{tmp_path}, ")
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "nix"))
-    assert folder().found == f"{tmp_path}/nix: No such file or directory"
-    assert folder().remedy is not None
+    assert directory().found == f"{tmp_path}/nix: No such file or directory"
+    assert directory().remedy is not None
 
 
 def test_ports() -> None:

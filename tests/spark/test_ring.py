@@ -38,7 +38,7 @@ def test_files_are_in_order_of_their_packets(tmp_path: Path) -> None:
         assert Ring([str(tmp_path / name)], DEFAULT).files() == []
 
 
-def test_each_folder_has_rings_of_its_own(tmp_path: Path) -> None:
+def test_each_directory_has_rings_of_its_own(tmp_path: Path) -> None:
     for name in ("one", "two"):
         pieces(PACKETS, tmp_path / name, 2)
         (tmp_path / name / "ring-000.pcapng").rename(tmp_path / name / f"{name}-000.pcapng")

@@ -26,11 +26,11 @@ import sys, time
 from kdissect.cli import main as command_line
 from kdissect.cli.spark import sql
 
-def views(spark, folder):
+def views(spark, directory):
     print("started", flush=True)
     spark.udf.register("sleep", lambda: time.sleep(600))
 
-sql.views, sql.address = views, lambda folder, place: folder
+sql.views, sql.address = views, lambda directory, place: directory
 sys.exit(command_line.main(["spark", "sql", "--master", "local[2]", "x", "select sleep()"]))
 """
 

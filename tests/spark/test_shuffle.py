@@ -65,12 +65,12 @@ def expected(names: Sequence[str]) -> dict[bytes, list[Segment]]:
     return by_ends
 
 
-def two_machines(folder: Path, packets: list[Packet] | None = None) -> list[str]:
+def two_machines(directory: Path, packets: list[Packet] | None = None) -> list[str]:
     """Captures of two machines at the same time."""
     names = []
     for place, data in enumerate(in_two_files(packets or sample())):
-        (folder / str(place)).write_bytes(data)
-        names.append(str(folder / str(place)))
+        (directory / str(place)).write_bytes(data)
+        names.append(str(directory / str(place)))
     return names
 
 

@@ -62,8 +62,8 @@ def test_a_worker_is_killed(tmp_path: Path, environment: dict[str, str]) -> None
     assert main(["export", *SAMPLES, "-o", str(tmp_path / "here"), "--format", "parquet"]) == 0
     for name in ("exchanges", "partitions", "connections", "groups", "topic_ids", "anomalies"):
         rows = [
-            sorted(map(repr, parquet_rows(tmp_path / folder / name, TABLES[name])))
-            for folder in ("tables", "here")
+            sorted(map(repr, parquet_rows(tmp_path / directory / name, TABLES[name])))
+            for directory in ("tables", "here")
         ]
         assert rows[0] == rows[1], name
         assert json.loads((tables / name / "_kdissect" / "manifest.json").read_text())["complete"]
@@ -103,7 +103,7 @@ def test_the_driver_is_killed(tmp_path: Path, environment: dict[str, str]) -> No
         assert again.returncode == 0, error
     assert main(["export", *SAMPLES, "-o", str(tmp_path / "here"), "--format", "parquet"]) == 0
     rows = [
-        sorted(map(repr, parquet_rows(tmp_path / folder / "exchanges", TABLES["exchanges"])))
-        for folder in ("tables", "here")
+        sorted(map(repr, parquet_rows(tmp_path / directory / "exchanges", TABLES["exchanges"])))
+        for directory in ("tables", "here")
     ]
     assert rows[0] == rows[1]

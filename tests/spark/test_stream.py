@@ -25,8 +25,8 @@ PACKETS = packets_of(ROOT / "samples" / "mock-rebalance.pcapng")
 ALL = ReadAllAvailable()
 
 
-def reader(folder: Path, **options: str) -> StreamReader:
-    return StreamReader(parse({"path": str(folder), **options}), ["api", "correlation_id", "time"])
+def reader(directory: Path, **options: str) -> StreamReader:
+    return StreamReader(parse({"path": str(directory), **options}), ["api", "correlation_id", "time"])
 
 
 def names(offset: dict[str, Any]) -> tuple[int, str]:
@@ -163,15 +163,15 @@ def kinds(source: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> C
     return counted
 
 
-def exchanges(folder: Path, **options: str) -> StreamReader:
-    return StreamReader(parse({"path": str(folder), **options}), ["kind", "api"])
+def exchanges(directory: Path, **options: str) -> StreamReader:
+    return StreamReader(parse({"path": str(directory), **options}), ["kind", "api"])
 
 
-def later(folder: Path, number: int, by_ns: int, name: str = "ring") -> Path:
+def later(directory: Path, number: int, by_ns: int, name: str = "ring") -> Path:
     """A file of the ring whose packets have another time."""
     start = number * 20
     packets = [packet._replace(time_ns=packet.time_ns + by_ns) for packet in PACKETS[start : start + 20]]
-    return write(folder / f"{name}-{number:03}.pcapng", packets)
+    return write(directory / f"{name}-{number:03}.pcapng", packets)
 
 
 def test_a_file_that_comes_late_is_read(tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_what_comes_late_changes_no_micro_batch_that_was_planned(tmp_path: Path)
     ]  # fmt: skip
 
 
-def test_of_two_writers_in_a_folder_each_has_a_newest_file(tmp_path: Path) -> None:
+def test_of_two_writers_in_a_directory_each_has_a_newest_file(tmp_path: Path) -> None:
     for host, packets in (("hostA", PACKETS[::2]), ("hostB", PACKETS[1::2])):
         for number, file in enumerate(pieces(packets, tmp_path, 3)):
             file.rename(tmp_path / f"{host}-{number}.pcapng")
@@ -425,22 +425,22 @@ def test_invalid_streams_are_rejected() -> None:
 # --- in Spark -----------------------------------------------------------------------------------------------
 
 
-def run(spark: SparkSession, form: str, folder: Path, **options: str) -> DataFrame:
+def run(spark: SparkSession, form: str, directory: Path, **options: str) -> DataFrame:
     """Read all existing files into ``out``, and return its rows."""
     source = spark.readStream.format(form).options(lookback="9", batchRows="10", **options)
     query = (
-        source.load(str(folder / "ring"))
+        source.load(str(directory / "ring"))
         .writeStream.format("parquet")
-        .option("checkpointLocation", str(folder / "checkpoint"))
+        .option("checkpointLocation", str(directory / "checkpoint"))
         .trigger(availableNow=True)
-        .start(str(folder / "out"))
+        .start(str(directory / "out"))
     )
     query.awaitTermination(300)
-    return spark.read.parquet(str(folder / "out"))
+    return spark.read.parquet(str(directory / "out"))
 
 
-def batch_rows(spark: SparkSession, folder: Path) -> DataFrame:
-    return spark.read.format("kdissect").load(str(folder / "ring"))
+def batch_rows(spark: SparkSession, directory: Path) -> DataFrame:
+    return spark.read.format("kdissect").load(str(directory / "ring"))
 
 
 def test_in_several_runs_each_exchange_is_there_once(spark: SparkSession, tmp_path: Path) -> None:

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A sample as JSON lines, compressed or not, and as Parquet."""
-    folder = tmp_path_factory.mktemp("exported")
-    export_capture(SAMPLE, folder, ["none", "zst", "parquet"])
-    return folder
+    directory = tmp_path_factory.mktemp("exported")
+    export_capture(SAMPLE, directory, ["none", "zst", "parquet"])
+    return directory
 
 
 @pytest.mark.parametrize("form", ["none", "zst", "parquet"])
@@ -70,17 +70,17 @@ def test_manifests_say_what_is_complete(spark: SparkSession, exported: Path) -> 
     assert all(each["complete"] for each in result.values())
 
 
-@pytest.mark.parametrize(("folder", "names", "message"), [
+@pytest.mark.parametrize(("directory", "names", "message"), [
     ("nowhere", None, "no tables in .*nowhere; create them with kdissect export"),
     ("parquet", ["exchange"], 'unknown table "exchange"; did you mean "exchanges"'),
     ("one", ["exchanges", "groups"], "no table groups in .*one; it has exchanges"),
 ])  # fmt: skip
 def test_missing_tables_are_reported(
-    spark: SparkSession, exported: Path, folder: str, names: Any, message: str
+    spark: SparkSession, exported: Path, directory: str, names: Any, message: str
 ) -> None:
     one = exported / "one"
     if not one.exists():
         one.mkdir()
         (one / "exchanges").symlink_to(exported / "parquet" / "exchanges")
     with pytest.raises(UsageError, match=message):
-        tables(spark, str(exported / folder), names)
+        tables(spark, str(exported / directory), names)

@@ -63,10 +63,12 @@ def test_secrets_inside_a_capture(tmp_path: Path, split: str, after: int, expect
 def test_decode(spark: SparkSession, tmp_path: Path, split: str, expected: list[Any]) -> None:
     inside = pcapng_with_secrets(tmp_path / "tls.pcapng", 100)
     for path, options in ((str(CAPTURE), Options(key_logs=(str(KEYS),))), (inside, Options())):
-        folder = tmp_path / Path(path).suffix
-        decode(spark, [path], ExportOptions(folder), options, strategy=split, tasks=2)
-        files = [each for each in folder.rglob("*") if each.is_file()]
-        lines = [line for each in folder.glob("exchanges/*.jsonl") for line in each.read_text().splitlines()]
+        directory = tmp_path / Path(path).suffix
+        decode(spark, [path], ExportOptions(directory), options, strategy=split, tasks=2)
+        files = [each for each in directory.rglob("*") if each.is_file()]
+        lines = [
+            line for each in directory.glob("exchanges/*.jsonl") for line in each.read_text().splitlines()
+        ]
         shown = map(json.loads, lines)
         assert sorted((row["client_id"], row["api"], row["correlation_id"]) for row in shown) == expected
         written = b"".join(each.read_bytes() for each in files)

@@ -73,15 +73,15 @@ def blocks(page: Path = PAGE) -> list[Block]:
     return [Block(kind, where, text) for where, kind, text in re.findall(pattern, text, re.MULTILINE)]
 
 
-def capture_folder(folder: Path) -> Path:
+def capture_directory(directory: Path) -> Path:
     """A directory with captures named as on the page."""
     if (reason := why_not()) is not None:
         pytest.skip(reason)
-    captures = folder / "captures"
+    captures = directory / "captures"
     captures.mkdir()
     for number, name in enumerate(SAMPLES):
         shutil.copy(ROOT / "samples" / f"{name}.pcap.gz", captures / f"kafka.pcap{number:02}.gz")
-    return folder
+    return directory
 
 
 def test_the_page_has_blocks_of_all_kinds() -> None:
@@ -95,11 +95,11 @@ def test_the_page_has_blocks_of_all_kinds() -> None:
     ]
 
 
-def walk(folder: Path, blocks_to_run: list[tuple[str, str]], place: tuple[object, ...]) -> str:
+def walk(directory: Path, blocks_to_run: list[tuple[str, str]], place: tuple[object, ...]) -> str:
     """Run blocks in one session; return their output."""
     done = subprocess.run(
         [sys.executable, "-c", WALK % (place, blocks_to_run)],
-        cwd=capture_folder(folder),
+        cwd=capture_directory(directory),
         env={**os.environ, "PYTHONPATH": str(ROOT), "JDK_JAVA_OPTIONS": QUICK_JAVA},
         capture_output=True,
         text=True,
@@ -123,7 +123,7 @@ def test_the_walk_on_a_laptop(tmp_path: Path) -> None:
 @pytest.mark.spark
 @pytest.mark.deep
 def test_the_walk_on_a_cluster(tmp_path: Path) -> None:
-    capture_folder(tmp_path)
+    capture_directory(tmp_path)
     with standalone(tmp_path, elsewhere(tmp_path)) as cluster:
         for block in blocks():
             if block.where == "cluster":
@@ -135,7 +135,7 @@ def test_the_walk_on_a_cluster(tmp_path: Path) -> None:
 @pytest.mark.spark
 @pytest.mark.deep
 def test_the_walk_over_spark_connect(tmp_path: Path) -> None:
-    capture_folder(tmp_path)
+    capture_directory(tmp_path)
     tables = [sys.executable, "-m", "kdissect", "export", "captures", "--format", "parquet", "-o", "tables"]
     shown_by(tmp_path, *tables)
     with connect_server(tmp_path, elsewhere(tmp_path)) as url:
@@ -151,25 +151,25 @@ def test_the_walk_over_spark_connect(tmp_path: Path) -> None:
                 assert "Kafka" in shown
 
 
-def elsewhere(folder: Path) -> dict[str, str]:
+def elsewhere(directory: Path) -> dict[str, str]:
     """An environment whose first ``python3`` has no kdissect, but all that it depends on."""
-    (folder / "bin").mkdir()
-    python = folder / "bin" / "python3"
-    packages = without("kdissect", folder / "site")
+    (directory / "bin").mkdir()
+    python = directory / "bin" / "python3"
+    packages = without("kdissect", directory / "site")
     python.write_text(f'#!/bin/sh\nPYTHONPATH=$PYTHONPATH:{packages} exec {sys.executable} -S "$@"\n')
     python.chmod(0o755)
-    path = os.pathsep.join([str(folder / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]])
+    path = os.pathsep.join([str(directory / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]])
     variables = {name: text for name, text in os.environ.items() if not name.startswith("PYSPARK")}
     own = {"PYTHONPATH": "", "SPARK_LOCAL_IP": "127.0.0.1", "JDK_JAVA_OPTIONS": QUICK_JAVA}
     return {**variables, **own, "PATH": path}
 
 
-def shown_by(folder: Path, *command: str, environment: dict[str, str] | None = None) -> str:
+def shown_by(directory: Path, *command: str, environment: dict[str, str] | None = None) -> str:
     own = {"PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1", "JDK_JAVA_OPTIONS": QUICK_JAVA}
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = environment or {**os.environ, **own, "PATH": path}
     done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600, check=False
+        command, cwd=directory, env=environment, capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -184,7 +184,7 @@ def first_block() -> str:
 @pytest.mark.parametrize("master", ["local[1]", LOCAL_CLUSTER] if IS_DEEP else ["local[1]"])
 def test_the_first_block_in_plain_python(master: str, tmp_path: Path) -> None:
     """The environment is not activated: the first ``python3`` is another one."""
-    capture_folder(tmp_path)
+    capture_directory(tmp_path)
     (tmp_path / "job.py").write_text(first_block().replace("builder.", f"builder.master({master!r})."))
     environment = elsewhere(tmp_path)
     assert "Fetch" in shown_by(tmp_path, sys.executable, "job.py", environment=environment)
@@ -194,7 +194,7 @@ def test_the_first_block_in_plain_python(master: str, tmp_path: Path) -> None:
 @pytest.mark.deep
 def test_jobs_are_submitted(tmp_path: Path) -> None:
     """No Python that Spark starts has kdissect."""
-    capture_folder(tmp_path)
+    capture_directory(tmp_path)
     (tmp_path / "job.py").write_text(first_block())
     assert write(tmp_path / "kdissect.zip")
     environment = elsewhere(tmp_path)

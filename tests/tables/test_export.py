@@ -19,7 +19,7 @@ from kdissect.limits import SECOND_NS
 from kdissect.options import ExportOptions, Options
 from kdissect.tables.columns import BINARY, DATE, EXCHANGE, OBJECT, TIMESTAMP, Array, Struct
 from kdissect.tables.export import ExportJob
-from kdissect.tables.manifest import FOLDER, MANIFEST
+from kdissect.tables.manifest import DIRECTORY, MANIFEST
 from kdissect.tables.rows import TABLES
 from kdissect.tables.spark_schema import ddl
 from samples.golden import ROOT, captures, name_of
@@ -59,17 +59,17 @@ def _no_waiting_for_disks(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def basics(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One sample in every format."""
-    folder = tmp_path_factory.mktemp("basics")
+    directory = tmp_path_factory.mktemp("basics")
     (sample,) = (path for path in captures() if name_of(path) == READ)
-    export_capture(ROOT / sample, folder, list(FORMS))
-    return folder
+    export_capture(ROOT / sample, directory, list(FORMS))
+    return directory
 
 
-def same_rows(folder: Path, shown: list[Row]) -> dict[str, list[Row]]:
+def same_rows(directory: Path, shown: list[Row]) -> dict[str, list[Row]]:
     """The tables in JSON lines; Parquet must have the same, and exchanges must match ``read --json``."""
-    tables = {name: json_rows(folder / "none" / name) for name in TABLES}
+    tables = {name: json_rows(directory / "none" / name) for name in TABLES}
     for name, table in TABLES.items():
-        assert parquet_rows(folder / "parquet" / name, table) == tables[name], name
+        assert parquet_rows(directory / "parquet" / name, table) == tables[name], name
     assert [{name: row[name] for name in EXCHANGE_NAMES} for row in tables["exchanges"]] == shown
     return tables
 
@@ -248,14 +248,14 @@ def test_names_differ_even_where_case_is_ignored() -> None:
         assert [column.name for column in table.binary_columns] == [column.name for column in table.columns]
 
 
-def tables_of(folder: Path, *exchanges: Any, **options: Any) -> dict[str, list[Row]]:
+def tables_of(directory: Path, *exchanges: Any, **options: Any) -> dict[str, list[Row]]:
     """The tables of these exchanges."""
-    log, by_format = exports(folder, ["none"])
+    log, by_format = exports(directory, ["none"])
     for each in exchanges:
         by_format["none"].feed(each)
     by_format["none"].close([], [], complete=True, end={}, **options)
     assert log.finished() == []
-    return {name: json_rows(folder / "none" / name) for name in TABLES}
+    return {name: json_rows(directory / "none" / name) for name in TABLES}
 
 
 def test_a_table_without_rows_has_a_file_without_rows(tmp_path: Path) -> None:
@@ -307,7 +307,7 @@ def test_with_filters_only_their_connections_are_written(tmp_path: Path) -> None
 
 def test_manifests_say_whether_an_export_is_complete(tmp_path: Path) -> None:
     def manifest() -> Any:
-        return json.loads((tmp_path / "none" / "exchanges" / FOLDER / MANIFEST).read_text())
+        return json.loads((tmp_path / "none" / "exchanges" / DIRECTORY / MANIFEST).read_text())
 
     _, by_format = exports(tmp_path, ["none"])
     by_format["none"].feed(exchange())

@@ -9,7 +9,7 @@ import pytest
 from kdissect.errors import OutputError
 from kdissect.limits import DEFAULT
 from kdissect.tables import manifest
-from kdissect.tables.manifest import CREATE_TABLE, DDL, FOLDER, MANIFEST, SCHEMA, missing
+from kdissect.tables.manifest import CREATE_TABLE, DDL, DIRECTORY, MANIFEST, SCHEMA, missing
 from kdissect.tables.parquet import ParquetFormat
 from kdissect.tables.rows import TABLES
 from kdissect.tables.spark_schema import ddl, struct_type
@@ -25,21 +25,21 @@ FROM_STDIN: dict[str, Any] = {**JOB, "captures": [{"path": "-", "bytes": None, "
 BOTH = ["groups", "topic_ids"]
 
 
-def export(folder: Path, name: str, *, complete: bool, job: Any = JOB) -> None:
-    files = table_files(folder / name, TABLES[name], FORM)
-    manifest.begin(folder / name, files, FORM, job)
+def export(directory: Path, name: str, *, complete: bool, job: Any = JOB) -> None:
+    files = table_files(directory / name, TABLES[name], FORM)
+    manifest.begin(directory / name, files, FORM, job)
     files.close()
     if complete:
-        manifest.write(folder / name, files, FORM, job, {"complete": True})
+        manifest.write(directory / name, files, FORM, job, {"complete": True})
 
 
-def names(folder: Path) -> list[str]:
-    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+def names(directory: Path) -> list[str]:
+    return sorted(path.relative_to(directory).as_posix() for path in directory.rglob("*") if path.is_file())
 
 
 def test_the_files_beside_the_tables(tmp_path: Path) -> None:
     export(tmp_path, "groups", complete=True)
-    beside = tmp_path / "groups" / FOLDER
+    beside = tmp_path / "groups" / DIRECTORY
     columns = TABLES["groups"].columns
     assert sorted(path.name for path in beside.iterdir()) == sorted([SCHEMA, DDL, CREATE_TABLE, MANIFEST])
     assert json.loads((beside / SCHEMA).read_text()) == struct_type(columns)
@@ -50,7 +50,7 @@ def test_the_files_beside_the_tables(tmp_path: Path) -> None:
     assert (document["complete"], document["rows"], document["format"]) == (True, 0, "jsonl")
 
 
-def test_a_new_folder_misses_everything(tmp_path: Path) -> None:
+def test_a_new_directory_misses_everything(tmp_path: Path) -> None:
     assert missing(tmp_path / "new", BOTH, JOB, overwrite=False) == BOTH
     assert not (tmp_path / "new").exists()
 
@@ -86,8 +86,8 @@ def test_another_export_is_removed_only_with_overwrite(tmp_path: Path, job: Any,
 
 
 def test_an_export_killed_before_its_manifest_counts_as_empty(tmp_path: Path) -> None:
-    (tmp_path / "groups" / FOLDER).mkdir(parents=True)
-    (tmp_path / "groups" / FOLDER / f".{MANIFEST}.unfinished").write_text("{")
+    (tmp_path / "groups" / DIRECTORY).mkdir(parents=True)
+    (tmp_path / "groups" / DIRECTORY / f".{MANIFEST}.unfinished").write_text("{")
     assert missing(tmp_path, ["groups"], JOB, overwrite=False) == ["groups"]
 
 
@@ -97,8 +97,8 @@ def test_other_files_are_never_removed(tmp_path: Path, overwrite: bool) -> None:
     (tmp_path / "groups" / "part-00000.jsonl").write_text("")
     with pytest.raises(OutputError, match="is not empty and has no export"):
         missing(tmp_path, BOTH, JOB, overwrite=overwrite)
-    (tmp_path / "groups" / FOLDER).mkdir()
-    (tmp_path / "groups" / FOLDER / MANIFEST).write_text('["something else"]')
+    (tmp_path / "groups" / DIRECTORY).mkdir()
+    (tmp_path / "groups" / DIRECTORY / MANIFEST).write_text('["something else"]')
     with pytest.raises(OutputError, match="is not the manifest of an export"):
         missing(tmp_path, BOTH, JOB, overwrite=overwrite)
     assert len(names(tmp_path)) == 2
@@ -115,20 +115,20 @@ def test_write_errors_are_reported(tmp_path: Path) -> None:
 # Live exports continue
 
 
-def live(folder: Path, rows: int, form: Any = FORM, **options: Any) -> manifest.Earlier:
+def live(directory: Path, rows: int, form: Any = FORM, **options: Any) -> manifest.Earlier:
     """A run that is killed after its last row, unless it is complete."""
     complete = options.pop("complete", True)
-    files = table_files(folder / "topic_ids", TABLES["topic_ids"], form, rotate_bytes=1, **options)
+    files = table_files(directory / "topic_ids", TABLES["topic_ids"], form, rotate_bytes=1, **options)
     files._columns = ()  # type: ignore[assignment]
-    earlier = manifest.resume(folder, {"topic_ids": files}, form, DEFAULT)
+    earlier = manifest.resume(directory, {"topic_ids": files}, form, DEFAULT)
     document = {"runs": earlier.runs["topic_ids"]}
-    manifest.begin(folder / "topic_ids", files, form, FROM_STDIN, document)
+    manifest.begin(directory / "topic_ids", files, form, FROM_STDIN, document)
     for _ in range(rows):
         files.feed(None)
         files.rotate()
     if complete:
         files.close()
-        manifest.write(folder / "topic_ids", files, form, FROM_STDIN, {"complete": True, **document})
+        manifest.write(directory / "topic_ids", files, form, FROM_STDIN, {"complete": True, **document})
     return earlier
 
 
@@ -144,7 +144,7 @@ def test_a_live_export_continues_earlier_runs(tmp_path: Path) -> None:
         (0, True),
         (2, False),
     ]
-    document = json.loads((tmp_path / "topic_ids" / FOLDER / MANIFEST).read_text())
+    document = json.loads((tmp_path / "topic_ids" / DIRECTORY / MANIFEST).read_text())
     assert [file["path"] for file in document["files"]] == [f"part-{n:05}.jsonl" for n in (0, 1, 2, 3, 4, 10)]
     assert [file["rows"] for file in document["files"]] == [1, 1, None, None, None, 1]
     assert (document["rows"], document["first_part"]) == (3, 10)
@@ -153,7 +153,7 @@ def test_a_live_export_continues_earlier_runs(tmp_path: Path) -> None:
 def test_a_manifest_names_the_latest_files_and_counts_the_others(tmp_path: Path) -> None:
     few = replace(DEFAULT, export_listed=2)
     live(tmp_path, 5, limits=few)
-    document = json.loads((tmp_path / "topic_ids" / FOLDER / MANIFEST).read_text())
+    document = json.loads((tmp_path / "topic_ids" / DIRECTORY / MANIFEST).read_text())
     assert [file["path"] for file in document["files"]] == ["part-00003.jsonl", "part-00004.jsonl"]
     assert (document["older"]["files"], document["older"]["rows"], document["rows"]) == (3, 3, 5)
     earlier = live(tmp_path, 1)
@@ -173,7 +173,7 @@ def test_incompatible_files_cannot_be_added(tmp_path: Path, form: Any, options: 
 
 def test_other_columns_cannot_either(tmp_path: Path) -> None:
     live(tmp_path, 1)
-    (tmp_path / "topic_ids" / FOLDER / DDL).write_text("x STRING\n")
+    (tmp_path / "topic_ids" / DIRECTORY / DDL).write_text("x STRING\n")
     with pytest.raises(OutputError, match=r"has other columns \(written by kdissect [\d.]+\)"):
         live(tmp_path, 1)
 

@@ -26,7 +26,7 @@ from kdissect.pipeline import Dissection, learned_from
 from kdissect.spark.batches import TableBatches, columns_of
 from kdissect.tables.columns import BY_NAME, EXCHANGE, selected
 from kdissect.tables.lines import CsvLines, JsonLines
-from kdissect.tables.manifest import FOLDER, MANIFEST
+from kdissect.tables.manifest import DIRECTORY, MANIFEST
 from kdissect.tables.native_rows import are_known, native_row
 from kdissect.tables.table_files import TableFiles
 from samples.golden import captures, name_of
@@ -286,17 +286,17 @@ def test_exports_have_the_same_files(
     results = []
     for core in (native.core, None):
         monkeypatch.setattr(native, "core", core)
-        folder = tmp_path / str(core is None)
+        directory = tmp_path / str(core is None)
         status = run(
-            capsys, "export", str(capture), "-o", str(folder), "--format", "parquet", "--rotate", "10KB",
+            capsys, "export", str(capture), "-o", str(directory), "--format", "parquet", "--rotate", "10KB",
             "-j", "1", "--tables", "exchanges,captures", "--limits", "export_rows=70",
         ).status  # fmt: skip
         assert status == OK
-        paths = sorted((folder / "exchanges").glob("*.parquet"))
+        paths = sorted((directory / "exchanges").glob("*.parquet"))
         files = [ParquetFile(path) for path in paths]
         groups = [[each.metadata.row_group(place) for place in range(each.num_row_groups)] for each in files]
         rows = [row for each in files for row in each.read().to_pylist()]
-        described = json.loads((folder / "exchanges" / FOLDER / MANIFEST).read_text())
+        described = json.loads((directory / "exchanges" / DIRECTORY / MANIFEST).read_text())
         results.append((rows, [[each.num_rows for each in group] for group in groups], described["rows"]))
         assert sum(counts) == (0 if core is None else 1002)
         counts.clear()

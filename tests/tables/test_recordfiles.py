@@ -18,15 +18,17 @@ if TYPE_CHECKING:
     from kdissect.model import Exchange
 
 
-def written(folder: Path, *exchanges: Exchange, show_secrets: bool = False) -> tuple[dict[str, bytes], str]:
+def written(
+    directory: Path, *exchanges: Exchange, show_secrets: bool = False
+) -> tuple[dict[str, bytes], str]:
     """Every file below the directory, and the summary line."""
-    sink = RecordFiles(folder)
+    sink = RecordFiles(directory)
     for exchange in exchanges:
         for record in opened(exchange, show_secrets=show_secrets):
             sink.feed(record)
     sink.close()
-    paths = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}, sink.summary_line()
+    paths = sorted(path for path in directory.rglob("*") if path.is_file())
+    return {path.relative_to(directory).as_posix(): path.read_bytes() for path in paths}, sink.summary_line()
 
 
 def test_values_and_keys(tmp_path: Path) -> None:
@@ -86,7 +88,7 @@ def test_a_credential_is_written_only_on_request(tmp_path: Path) -> None:
         ("\u00fc", "%C3%BC"),
     ],
 )
-def test_no_topic_leads_out_of_the_folder(topic: str, name: str, tmp_path: Path) -> None:
+def test_no_topic_leads_out_of_the_directory(topic: str, name: str, tmp_path: Path) -> None:
     assert name_of_topic(topic) == name
     files, _ = written(tmp_path / "out", fetch(batch([Item()]), topic=topic))
     assert files == {f"{name}/3/0.value": b"value"}
@@ -134,8 +136,8 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
-def test_folders_that_are_known_to_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record_files, "_MAX_FOLDERS", 1)
+def test_directories_that_are_known_to_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_files, "_MAX_DIRECTORIES", 1)
     raw = batch([Item()])
     files, _ = written(tmp_path, *(fetch(raw, topic=topic) for topic in ("a", "b", "a")))
     assert sorted(files) == ["a/3/0.value", "b/3/0.value"]

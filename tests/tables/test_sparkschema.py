@@ -13,7 +13,7 @@ import pytest
 from docs.generate import columns_page
 from kdissect.tables.arrow import schema
 from kdissect.tables.rows import TABLES
-from kdissect.tables.spark_schema import create_table, ddl, in_folders, struct_type
+from kdissect.tables.spark_schema import create_table, ddl, in_directories, struct_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -88,9 +88,9 @@ def test_ddl() -> None:
     assert ddl([column]) == "`anomalies` ARRAY<STRUCT<`kind`: STRING, `where`: STRING, `detail`: STRING>>"
 
 
-def test_columns_that_folders_are_named_after_come_last() -> None:
+def test_columns_that_directories_are_named_after_come_last() -> None:
     table = TABLES["topic_ids"]
-    names = [column.name for column in in_folders(table.columns, ("date",))]
+    names = [column.name for column in in_directories(table.columns, ("date",))]
     assert names == ["topic_id", "topic", "connection", "number", "time", "date"]
 
 

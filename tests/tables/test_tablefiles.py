@@ -39,12 +39,12 @@ TABLE = Table(
 )
 
 
-def files(folder: Path, **options: Any) -> TableFiles:
-    return table_files(folder, TABLE, JsonFormat(), **options)
+def files(directory: Path, **options: Any) -> TableFiles:
+    return table_files(directory, TABLE, JsonFormat(), **options)
 
 
-def names(folder: Path) -> list[str]:
-    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+def names(directory: Path) -> list[str]:
+    return sorted(path.relative_to(directory).as_posix() for path in directory.rglob("*") if path.is_file())
 
 
 def test_a_file_has_its_name_once_it_is_complete(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_a_listing_keeps_the_latest_names() -> None:
     assert (len(listing), listing.rows, listing.bytes, listing.older) == (4, 8, 40, (2, 1, 20))
 
 
-def test_a_file_and_its_folder_are_on_disk_before_it_is_listed(
+def test_a_file_and_its_directory_are_on_disk_before_it_is_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[str] = []
@@ -176,15 +176,15 @@ def test_records_that_come_by_the_batch_end_up_as_those_that_come_one_by_one(
     batches = batches_of(fetch(unusual), produce(long_batch(range(100))), fetch(long_batch((), 7) + unusual))
     output: list[dict[str, bytes]] = []
     for by_batch in (False, True):
-        folder = tmp_path / str(by_batch)
+        directory = tmp_path / str(by_batch)
         options: dict[str, Any] = {"rotate_bytes": rotate_bytes, "partition_by": partition_by}
-        files = table_files(folder, TABLES[RECORDS], format_, limits=limits, **options)
+        files = table_files(directory, TABLES[RECORDS], format_, limits=limits, **options)
         for records in batches:
             for row in (records,) if by_batch else records:
                 files.feed(row)
         files.close()
         assert (files.rows, files.files.rows) == (457, 457)
-        output.append({name: (folder / name).read_bytes() for name in names(folder)})
+        output.append({name: (directory / name).read_bytes() for name in names(directory)})
     assert output[0] == output[1]
 
 
@@ -205,7 +205,7 @@ def test_abandoned_files_are_removed(tmp_path: Path, form: Any) -> None:
     assert [name for name in names(tmp_path) if name.endswith("unfinished")] == []
 
 
-def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match=r"cannot write to .*/file/things: Not a directory"):
         files(tmp_path / "file" / "things").feed({"n": 1})

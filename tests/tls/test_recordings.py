@@ -13,9 +13,9 @@ import pytest
 
 from tests.cli.commands import run
 
-FOLDER = Path(__file__).parents[2] / "samples" / "tls"
-CAPTURE, KEYS = str(FOLDER / "kafka-4-tls.pcap.gz"), FOLDER / "kafka-4-tls.keys"
-TRUTH = json.loads((FOLDER / "kafka-4-tls.truth.json").read_text())
+DIRECTORY = Path(__file__).parents[2] / "samples" / "tls"
+CAPTURE, KEYS = str(DIRECTORY / "kafka-4-tls.pcap.gz"), DIRECTORY / "kafka-4-tls.keys"
+TRUTH = json.loads((DIRECTORY / "kafka-4-tls.truth.json").read_text())
 (PORT,) = TRUTH["ports"]
 WHOLE = ("--tls-keylog", str(KEYS), CAPTURE)  # with what passes in clear beside TLS
 ARGUMENTS = ("--port", str(PORT), *WHOLE)
@@ -155,8 +155,8 @@ def test_the_same_as_tshark(capsys: pytest.CaptureFixture[str], tmp_path: Path, 
     assert Counter(done.stdout.replace(",", "\n").split()) == Counter(ids)
 
 
-FRONT = str(FOLDER / "kafka-4-front.pcapng")
-FRONT_TRUTH = json.loads((FOLDER / "kafka-4-front.truth.json").read_text())
+FRONT = str(DIRECTORY / "kafka-4-front.pcapng")
+FRONT_TRUTH = json.loads((DIRECTORY / "kafka-4-front.truth.json").read_text())
 ENCRYPTED, CLEAR = FRONT_TRUTH["ports"]
 OF_CONNECTION = {
     "connection", "number", "packet", "time", "request_time", "client_ip", "client_port", "broker_port",
@@ -232,8 +232,8 @@ def test_the_records_of_other_recordings(
     name: str, clients: set[str], lines: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """RSA key exchange of TLS 1.0; and sessions that Go has resumed, for which it writes no line."""
-    truth = json.loads((FOLDER / f"{name}.truth.json").read_text())
-    keys, capture = FOLDER / f"{name}.keys", FOLDER / f"{name}.pcap"
+    truth = json.loads((DIRECTORY / f"{name}.truth.json").read_text())
+    keys, capture = DIRECTORY / f"{name}.keys", DIRECTORY / f"{name}.pcap"
     assert len(keys.read_text().splitlines()) == lines
     done = run(capsys, "records", "--json", "--produced", "--tls-keylog", str(keys), str(capture))
     rows = list(map(json.loads, done.lines))

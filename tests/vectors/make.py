@@ -70,13 +70,13 @@ def run(program: str, artifacts: tuple[str, ...], release: str, *arguments: str)
 
 def jars(artifact: str, release: str) -> Path:
     """The directory with the jars of a release; Maven brings them once."""
-    folder = JARS / f"{artifact}-{release}"
-    if not folder.exists():
+    directory = JARS / f"{artifact}-{release}"
+    if not directory.exists():
         command = ["mvn", "-q", "-B", "-f", str(HERE / "pom.xml"), "dependency:copy-dependencies"]
         command += [f"-Dkafka.version={release}", f"-Dkafka.artifact={artifact}"]
-        subprocess.run([*command, f"-DoutputDirectory={folder}.part"], check=True)
-        Path(f"{folder}.part").rename(folder)
-    return folder
+        subprocess.run([*command, f"-DoutputDirectory={directory}.part"], check=True)
+        Path(f"{directory}.part").rename(directory)
+    return directory
 
 
 def store(name: str, parts: list[bytes]) -> None:

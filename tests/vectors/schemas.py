@@ -114,13 +114,20 @@ def main() -> None:
     order = {"id": 40, "item": "plum"}
     add("json", JSONSerializer(json.dumps(JSON_SCHEMA), client), order, order)
 
-    with TemporaryDirectory() as folder:
-        (Path(folder) / "order.proto").write_text(PROTO)
-        (Path(folder) / "common.proto").write_text(COMMON)
+    with TemporaryDirectory() as directory:
+        (Path(directory) / "order.proto").write_text(PROTO)
+        (Path(directory) / "common.proto").write_text(COMMON)
         files = ("order.proto", "common.proto")
-        protoc = [sys.executable, "-m", "grpc_tools.protoc", f"-I{folder}", f"--python_out={folder}", *files]
+        protoc = [
+            sys.executable,
+            "-m",
+            "grpc_tools.protoc",
+            f"-I{directory}",
+            f"--python_out={directory}",
+            *files,
+        ]
         subprocess.run(protoc, check=True)
-        sys.path.insert(0, folder)
+        sys.path.insert(0, directory)
         shop = importlib.import_module("order_pb2")
         message = shop.Order(id=40, item_name="plum", tags=["a", "b"], status=1)
         message.price.amount = "12.50"

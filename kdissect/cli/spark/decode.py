@@ -70,7 +70,7 @@ def decode(**options: Any) -> None:
     strategy, overwrite = options.pop("strategy"), options.pop("overwrite")
     options["form"] = options["form"] or PARQUET
     export = take_export(options)
-    query = Query.take(options, exclude=export.folder)
+    query = Query.take(options, exclude=export.directory)
     if STDIN in query.paths:
         raise click.UsageError("workers cannot read stdin; use kdissect export - -o DIR")
     if export.rotate_ns is not None:
@@ -91,7 +91,7 @@ def decode(**options: Any) -> None:
             overwrite=overwrite,
         )
     query.filter.notes.merge(result.notes)
-    _report(result, export.folder, query)
+    _report(result, export.directory, query)
 
 
 def _paths(names: Sequence[str], spark_target: SparkTarget) -> list[str]:
@@ -101,9 +101,9 @@ def _paths(names: Sequence[str], spark_target: SparkTarget) -> list[str]:
     return [normalized(name) or str(Path(name).absolute()) for name in names]
 
 
-def _report(result: DecodeResult, folder: Path, query: Query) -> None:
+def _report(result: DecodeResult, directory: Path, query: Query) -> None:
     if not result.rows:
-        warn(f"{folder} already has this export; use --overwrite to redo it")
+        warn(f"{directory} already has this export; use --overwrite to redo it")
         return
     report_totals(
         result, shown=result.rows.get("exchanges", result.counts["exchanges"]), complete=result.complete
@@ -113,7 +113,7 @@ def _report(result: DecodeResult, folder: Path, query: Query) -> None:
         warn(f"{many(unresolved, 'topic ID')} whose name is in none of the captures")
     rows = facts(*(f"{name} {count:,}" for name, count in result.rows.items()))
     by = many(result.tasks, "task")
-    warn(f"{many(result.files, 'file')} of {size(result.bytes)} written to {folder} by {by}; rows: {rows}")
+    warn(f"{many(result.files, 'file')} of {size(result.bytes)} written to {directory} by {by}; rows: {rows}")
     if not result.complete:
         warn("the export is incomplete; run the same command again to complete it")
         raise click.exceptions.Exit(FAILED)

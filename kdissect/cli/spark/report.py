@@ -21,7 +21,7 @@ from kdissect.spark import report as reporting
 from kdissect.spark.report import JOBS, ROWS
 from kdissect.spark.session import SparkTarget
 from kdissect.tables import duck
-from kdissect.tables.manifest import FOLDER, MANIFEST
+from kdissect.tables.manifest import DIRECTORY, MANIFEST
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,7 +73,7 @@ def _to_reports(text: str) -> tuple[str, ...]:
 
 
 @command(epilog=EXAMPLES)
-@click.argument("folder", metavar="DIR")
+@click.argument("directory", metavar="DIR")
 @click.option(
     "--report",
     "reports",
@@ -122,7 +122,7 @@ def _to_reports(text: str) -> tuple[str, ...]:
 )
 @color_option
 @target_options.spark_options
-def report(folder: str, **options: Any) -> None:
+def report(directory: str, **options: Any) -> None:
     """Analyze tables: latency, throughput, errors, lag, rebalances and more.
 
     DIR was written by kdissect export or kdissect spark decode. Computes the same numbers as kdissect
@@ -143,7 +143,7 @@ def report(folder: str, **options: Any) -> None:
         return
     if appends:
         _check_append(target, interval, jobs, replaces=replaces)
-    where = address(folder, spark_target)
+    where = address(directory, spark_target)
     existing = [job for job in jobs if target is not None and Path(target, job).exists()]
     if existing and not replaces and not appends:
         raise click.UsageError(
@@ -197,26 +197,26 @@ def _is_url(name: str | None) -> bool:
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
-def address(folder: str, spark_target: SparkTarget | None = None) -> str:
+def address(directory: str, spark_target: SparkTarget | None = None) -> str:
     """Return the absolute path or URL of a directory, because a server has another working directory.
 
     Args:
-        folder: a path, or a URL that Spark can read.
+        directory: a path, or a URL that Spark can read.
         spark_target: where Spark runs; None: do not check that the directory has tables.
 
     Raises:
         UsageError: there are no tables.
     """
-    path = Path(folder)
-    if _is_url(folder):
-        return folder
+    path = Path(directory)
+    if _is_url(directory):
+        return directory
     if spark_target is not None:
         manifests = [
-            json.loads(each.read_text("utf-8")) for each in sorted(path.glob(f"*/{FOLDER}/{MANIFEST}"))
+            json.loads(each.read_text("utf-8")) for each in sorted(path.glob(f"*/{DIRECTORY}/{MANIFEST}"))
         ]
         if spark_target.is_here and not manifests:
             raise UsageError(
-                f"no tables in {folder}; create them with kdissect export or kdissect spark decode"
+                f"no tables in {directory}; create them with kdissect export or kdissect spark decode"
             )
         unfinished = ", ".join(each["table"] for each in manifests if not each["complete"])
         if unfinished:

@@ -68,8 +68,8 @@ def schema(table: Table, notation: str, location: Path) -> None:
         if notation == "json":
             text = json.dumps(spark_schema.struct_type(columns), indent=2)
         elif notation == "sql":
-            folder = location.absolute() / table.name
-            text = spark_schema.create_table(table, columns, folder, (), "PARQUET").rstrip()
+            directory = location.absolute() / table.name
+            text = spark_schema.create_table(table, columns, directory, (), "PARQUET").rstrip()
         elif notation == "pyspark":
             text = spark_schema.python(columns)
         else:

@@ -40,7 +40,7 @@ Examples:
 
 
 @command(epilog=EXAMPLES)
-@click.argument("folder", metavar="DIR")
+@click.argument("directory", metavar="DIR")
 @click.argument("statement", metavar="STATEMENT")
 @click.option("--json", "form", flag_value="json", help="JSON lines.")
 @click.option("--csv", "form", flag_value="csv", help=f"CSV with a header line. {CSV_TEXTS}")
@@ -60,7 +60,7 @@ Examples:
 @color_option
 @target_options.spark_options
 def sql(
-    folder: str,
+    directory: str,
     statement: str,
     form: str | None,
     max_rows: int | None,
@@ -74,7 +74,7 @@ def sql(
     Columns: docs/columns.md, or kdissect spark schema TABLE.
     """
     spark_target, log = target_options.take(options)
-    where = address(folder, spark_target)
+    where = address(directory, spark_target)
     with output() as out, target_options.engine(engine, spark_target, log) as session:
         views(session, where)
         frame = session.sql(statement) if is_spark(session) else duck.sql(session, statement)

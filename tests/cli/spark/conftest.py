@@ -31,7 +31,7 @@ __all__ = [
 @pytest.fixture(scope="session")
 def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An export of one conversation."""
-    folder = tmp_path_factory.mktemp("spark")
-    capture = write(folder / "talk.pcap", talk())
-    assert main(["export", capture, "-o", str(folder / "tables")]) == 0
-    return folder / "tables"
+    directory = tmp_path_factory.mktemp("spark")
+    capture = write(directory / "talk.pcap", talk())
+    assert main(["export", capture, "-o", str(directory / "tables")]) == 0
+    return directory / "tables"

@@ -26,7 +26,7 @@ def test_names_that_python_cannot_import_from(capsys: pytest.CaptureFixture[str]
     assert "the name must end in .zip" in done.err
 
 
-def test_a_folder_that_is_not_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_directory_that_is_not_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     done = run(capsys, "spark", "package", "-o", str(tmp_path / "nix" / "k.zip"))
     assert done.status == USAGE
     assert "cannot write to" in done.err

@@ -31,24 +31,24 @@ class Exported(NamedTuple):
     """An export, and the summary of the same captures as its JSON has it, by table.
 
     Attributes:
-        folder: of the export.
+        directory: of the export.
         summary: the document.
     """
 
-    folder: Path
+    directory: Path
     summary: dict[str, Any]
 
 
-def export_samples(folder: Path, samples: Sequence[str], form: str) -> Exported:
+def export_samples(directory: Path, samples: Sequence[str], form: str) -> Exported:
     """Export some samples, and summarize them."""
     paths = [SAMPLES[name] for name in samples]
     with open_capture(*paths) as packets:
-        export_packets(packets, folder, [form], packets)
+        export_packets(packets, directory, [form], packets)
     with open_capture(*paths) as packets:
         document = summarize(
             dissect(packets), by=("partition", "group", "connection"), parts=PARTS, interval_s=10
         )
-    return Exported(folder / form, orjson.loads(json_document(document)))
+    return Exported(directory / form, orjson.loads(json_document(document)))
 
 
 @pytest.fixture(scope="session")
@@ -78,9 +78,9 @@ def run_job(spark: SparkSession) -> Callable[..., list[Row]]:
     known: dict[str, list[Row]] = {}
 
     def run(exported: Exported, job: str, **options: Any) -> list[Row]:
-        key = f"{exported.folder} {job} {options}"
+        key = f"{exported.directory} {job} {options}"
         if key not in known:
-            ((name, frame),) = report(spark, str(exported.folder), [job], **options)
+            ((name, frame),) = report(spark, str(exported.directory), [job], **options)
             assert name == job
             known[key] = as_json(frame)
         return known[key]

@@ -15,7 +15,7 @@ def test_protocols_as_the_summary_has_them(everything: Any, run_job: Callable[..
     assert counts["Kafka"] == everything.summary["capture"]["connections"]["Kafka"]
     assert counts["HTTP"] == everything.summary["capture"]["connections"]["HTTP"]
     assert sum(counts.values()) == sum(everything.summary["capture"]["connections"].values())
-    openings = [row["opening"] for row in json_rows(everything.folder / "connections")]
+    openings = [row["opening"] for row in json_rows(everything.directory / "connections")]
     unopened = openings.count("refused") + openings.count("unanswered")
     assert sum(row["unopened"] for row in rows) == unopened > 0
 

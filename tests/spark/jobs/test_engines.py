@@ -21,7 +21,7 @@ BY = {"latency": ["topic", "client"], "waits": ["topic"], "errors": ["topic", "b
 
 
 def on_duckdb(database: Any, exported: Exported, job: str, **options: Any) -> list[dict[str, Any]]:
-    ((_, frame),) = report(database, str(exported.folder), [job], **options)
+    ((_, frame),) = report(database, str(exported.directory), [job], **options)
     return as_json(frame)
 
 
@@ -44,22 +44,22 @@ def test_rows_of_time_windows_are_the_same(
 
 @pytest.mark.parametrize("job", JOBS)
 def test_types_are_the_same(job: str, spark: Any, database: Any, lagging: Exported) -> None:
-    frames = [report(engine, str(lagging.folder), [job])[0][1] for engine in (spark, database)]
+    frames = [report(engine, str(lagging.directory), [job])[0][1] for engine in (spark, database)]
     assert frames[0].dtypes == frames[1].dtypes
 
 
 @pytest.mark.parametrize("job", [job for job in JOBS if job != "rebalances"])
 def test_the_sql_that_is_shown_is_what_runs(job: str, database: Any, lagging: Exported) -> None:
-    views(database, str(lagging.folder))
+    views(database, str(lagging.directory))
     text = sql([job], "1s" if job == "lag" else None, [], sketches=False)
-    ((_, frame),) = report(database, str(lagging.folder), [job], "1s" if job == "lag" else None)
+    ((_, frame),) = report(database, str(lagging.directory), [job], "1s" if job == "lag" else None)
     assert list(rows(duck.sql(database, text))) == list(rows(frame))
 
 
 def test_the_sql_that_is_shown_runs_on_spark(
     spark: Any, lagging: Exported, run_job: Callable[..., Any]
 ) -> None:
-    views(spark, str(lagging.folder))
+    views(spark, str(lagging.directory))
     for job in ("errors", "throughput"):
         text = sql([job], None, [], sketches=False).rstrip().rstrip(";")
         assert as_json(spark.sql(text)) == run_job(lagging, job)

@@ -66,7 +66,7 @@ def test_everything_as_the_summary_has_it(everything: Any, run_job: Callable[...
 def test_of_many_numbers_quantiles_are_of_nearly_the_same_rank(
     spark: SparkSession, everything: Any, run_job: Callable[..., Any]
 ) -> None:
-    frame = spark.read.json(str(everything.folder / "exchanges"), "api string, service_us bigint")
+    frame = spark.read.json(str(everything.directory / "exchanges"), "api string, service_us bigint")
     collected = frame.where("service_us is not null").collect()
     rows = by_key(run_job(everything, "latency"), "api")
     many = [row for row in everything.summary["apis"] if row["service_us"]["count"] > 256]
@@ -87,7 +87,7 @@ def rank_error(ordered: Sequence[int], value: int, fraction: float) -> float:
 
 
 def test_a_time_series_as_the_summary_has_it(spark: SparkSession, lagging: Any) -> None:
-    (exchanges,) = tables(spark, str(lagging.folder), ["exchanges"]).values()
+    (exchanges,) = tables(spark, str(lagging.directory), ["exchanges"]).values()
     rows = as_json(latency(exchanges, by=(), window="10s"))
     others = [row for row in lagging.summary["intervals"] if row["key"] is None]
     assert len(rows) == len(others) > 1

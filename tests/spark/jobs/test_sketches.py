@@ -39,7 +39,7 @@ def test_sketches_merge_both_ways(
         for exchange in dissect(packets):
             summarizer.feed(exchange)
     for row in spark.read.json(
-        str(everything.folder / "exchanges"), "api string, service_us bigint"
+        str(everything.directory / "exchanges"), "api string, service_us bigint"
     ).collect():
         if row.service_us is not None and row.api is not None:
             kept.setdefault(row.api, []).append(row.service_us)

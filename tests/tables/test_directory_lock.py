@@ -24,7 +24,7 @@ with locked(Path(sys.argv[1])):
 """
 
 
-def test_a_folder_is_created_and_otherwise_left_alone(tmp_path: Path) -> None:
+def test_a_directory_is_created_and_otherwise_left_alone(tmp_path: Path) -> None:
     with locked(tmp_path / "a" / "b"):
         assert [path.name for path in (tmp_path / "a" / "b").iterdir()] == [LOCK]
     assert not (tmp_path / "a" / "b").exists()
@@ -80,7 +80,7 @@ def test_a_lock_that_was_removed_is_none(tmp_path: Path, monkeypatch: pytest.Mon
         assert (tmp_path / LOCK).exists()
 
 
-def test_a_folder_that_cannot_be_created(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_created(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match=r"cannot write to .*/file/x"), locked(tmp_path / "file" / "x"):
         pass

@@ -8,18 +8,18 @@ import pytest
 from kdissect.cli.spark.report import address
 from kdissect.errors import UsageError
 from kdissect.spark.session import SparkTarget
-from kdissect.tables.manifest import FOLDER, MANIFEST
+from kdissect.tables.manifest import DIRECTORY, MANIFEST
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def manifest(folder: Path, name: str, *, complete: bool) -> None:
-    (folder / name / FOLDER).mkdir(parents=True)
-    (folder / name / FOLDER / MANIFEST).write_text(json.dumps({"table": name, "complete": complete}))
+def manifest(directory: Path, name: str, *, complete: bool) -> None:
+    (directory / name / DIRECTORY).mkdir(parents=True)
+    (directory / name / DIRECTORY / MANIFEST).write_text(json.dumps({"table": name, "complete": complete}))
 
 
-def test_the_address_of_a_folder_is_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_address_of_a_directory_is_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     manifest(tmp_path / "tables", "groups", complete=True)
     assert address("tables", SparkTarget()) == str(tmp_path / "tables")
