@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import fields
+from operator import itemgetter
 from random import Random
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -392,6 +393,37 @@ def test_lent_connections_end_in_the_core(
     assert compare(blocks) > 3
     assert fed
     assert not any(segment.flags & FIN for segment in fed)
+
+
+def test_what_ends_with_a_connection_comes_after_what_it_completed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """While another connection waits, a request without acks is complete. At the same time, those before it
+    are left without a response, because the port is used again.
+    """
+    waiting, ending = (
+        Talk(("10.0.0.3", 41000)).handshake(),
+        Talk(client_start=7000, broker_start=9000, first_number=1000).handshake(),
+    )
+    for number in range(20):
+        for talk in (waiting, ending):
+            talk.client_sends(request(3, 9, correlation_id=number))
+            talk.broker_sends(response(3, 9, correlation_id=number))
+    waiting.client_skips(10).client_sends(request(3, 9, correlation_id=20))
+    ending.client_sends(request(12, 4, correlation_id=20)).waits(1)
+    ending.client_sends(request(0, 8, {"acks": 0}, correlation_id=21))
+    packets = [(each.time_ns, each.data) for each in waiting.packets + ending.packets]
+    packets.append((ending.time_ns - ending.step_ns, Talk(client_start=99).handshake().packets[0].data))
+    path = tmp_path / "ending.pcap"
+    path.write_bytes(pcap(sorted(packets, key=itemgetter(0))))
+    outputs = []
+    for core in (native.core, None):
+        with monkeypatch.context() as context:
+            context.setattr(native, "core", core)
+            assert main(["read", "-j", "1", str(path)]) in (0, 1)
+        outputs.append(capfd.readouterr())
+    assert outputs[0] == outputs[1]
+    assert outputs[0].out.index("acks=0") < outputs[0].out.index("no response")
 
 
 def test_lines_of_lifetimes(

@@ -82,7 +82,8 @@ PACKAGE_PROSE = (
 """Patterns that no docstring or comment of the package contains."""
 
 WORDS = (
-    r"told|tells?|ask(s|ed)?|taught|teach(es)?|made|found|meant|want(s|ed)?|lesson|whoever|heard|begun|said|folders?"
+    r"told|tells?|ask(s|ed)?|taught|teach(es)?|made|found|meant|want(s|ed)?|lesson|whoever|heard|begun|said|"
+    r"folders?"
 )
 IDENTIFIER = re.compile(rf"(^|_)({WORDS})(_|$)")
 ALLOWED = (

@@ -528,7 +528,7 @@ class Offload:
             return
         if self._lines is not None and self._lines.ordering is not None:
             latest = self._lines.ordering.latest(connection.id)
-            if latest is not None and latest[0] > duplex.now_ns:
+            if latest is not None and latest[0] >= duplex.now_ns:
                 return
         sealed = None if decryption is None else decryption.lend(connection)
         if decryption is not None and sealed is None:

@@ -118,7 +118,9 @@ class Ordering(Generic[Item]):
         until = (NEVER_NS if waiting_since_ns is None else waiting_since_ns), 0
         while True:
             first = heap[0][0] if heap else (NEVER_NS, 0)
-            if others.first < (before := min(first, until)):
+            # Exchanges with the same order are of one connection, and those queued elsewhere the earlier ones.
+            up_to_first = first[0], first[1] + 1
+            if others.first < (before := min(up_to_first, until)):
                 yield from others.taken(before)
             if first < until:
                 yield self._pop()
@@ -126,7 +128,7 @@ class Ordering(Generic[Item]):
             rows, size = others.queued
             if len(heap) + rows <= limits.order_rows and self._bytes + size <= limits.order_bytes:
                 break
-            taken = list(others.taken(first, 1))
+            taken = list(others.taken(up_to_first, 1))
             if rows == others.queued[0]:
                 taken.append(self._pop())
             yield from taken
