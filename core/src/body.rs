@@ -81,8 +81,7 @@ pub trait Build<'a> {
     fn records(&self, start: usize, end: usize) -> Result<Self::Value, Odd>;
     fn list(&self, values: Vec<Self::Value>) -> Result<Self::Value, Odd>;
 
-    /// A struct for about so many fields.
-    fn begin(&self, fields: usize) -> Self::Struct;
+    fn begin(&self, shape: &Struct<Self::Name>) -> Self::Struct;
     fn set(&self, object: &mut Self::Struct, name: &Self::Name, value: Self::Value) -> Result<(), Odd>;
     fn set_unknown(&self, object: &mut Self::Struct, tags: Vec<(u64, &'a [u8])>) -> Result<(), Odd>;
     fn end(&self, object: Self::Struct) -> Self::Value;
@@ -100,7 +99,7 @@ pub struct Decoding<'a, 'b, B: Build<'a>> {
 
 impl<'a, B: Build<'a>> Decoding<'a, '_, B> {
     pub fn structure(&mut self, shape: &Struct<B::Name>) -> Result<B::Struct, Odd> {
-        let mut object = self.builder.begin(shape.positional.len());
+        let mut object = self.builder.begin(shape);
         for field in &shape.positional {
             let value = self.field(field)?;
             self.builder.set(&mut object, &field.name, value)?;
@@ -322,7 +321,7 @@ mod tests {
         fn list(&self, values: Vec<usize>) -> Result<usize, Odd> {
             Ok(values.iter().sum())
         }
-        fn begin(&self, _: usize) -> usize {
+        fn begin(&self, _: &Struct<&'static str>) -> usize {
             0
         }
         fn set(&self, object: &mut usize, _: &&'static str, value: usize) -> Result<(), Odd> {

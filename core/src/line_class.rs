@@ -1,6 +1,6 @@
 //! The class `kdissect._core.Line`: a [`line::Line`] for kdissect/text/about_template.py.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 
 use pyo3::exceptions::PyValueError;
@@ -10,7 +10,7 @@ use pyo3::types::{PyBool, PyBytes, PyInt, PyString, PyTuple};
 use crate::line::{self, Enumerated, Expression, Fact, Noun, Path, Piece, Template, Test, TestKind, Word};
 use crate::python::structure;
 use crate::rows::projected;
-use crate::tree::{Bodies, Decoded, Label, Name, Naming, TopicNames, KNOWN_NAMES};
+use crate::tree::{Bodies, Decoded, Label, Name, Naming, Read, TopicNames, KNOWN_NAMES};
 use crate::{guarded, Odd};
 
 /// What the templates of one version of an API write.
@@ -34,15 +34,19 @@ impl Line {
     ) -> PyResult<Self> {
         let py = request_template.py();
         let names = Names::default();
-        Ok(Line {
-            line: line::Line {
-                bodies: names.bodies(bodies)?,
-                request_template: names.template(request_template)?,
-                response_template: names.template(response_template)?,
-            },
-            followed: followed
-                .map(|(request, response)| (names.kept(py, &request), names.kept(py, &response))),
-        })
+        let mut line = line::Line {
+            bodies: names.bodies(bodies)?,
+            request_template: names.template(request_template, true)?,
+            response_template: names.template(response_template, false)?,
+        };
+        let followed = followed.map(|(request, response)| {
+            names.is_request.set(true);
+            let request = names.kept(py, &request);
+            names.is_request.set(false);
+            (request, names.kept(py, &response))
+        });
+        line.bodies.limit(&names.of_request.take(), &names.of_response.take());
+        Ok(Line { line, followed })
     }
 
     /// The text about the exchange with these bodies, and the error codes in the response. None: it is left to
@@ -143,14 +147,24 @@ pub type BodiesForm<'py> = (
 );
 
 /// Numbers for the names of fields, and templates in which they are used.
-pub struct Names(RefCell<HashMap<String, Name>>);
+pub struct Names {
+    numbers: RefCell<HashMap<String, Name>>,
+    /// What is read of both bodies, as far as it is known.
+    of_request: RefCell<Read>,
+    of_response: RefCell<Read>,
+    /// Whether the next names are those of a request.
+    is_request: Cell<bool>,
+}
 
 impl Default for Names {
     fn default() -> Self {
         let known = KNOWN_NAMES.iter().enumerate();
-        Names(RefCell::new(
-            known.map(|(number, name)| (name.to_string(), number)).collect(),
-        ))
+        Names {
+            numbers: RefCell::new(known.map(|(number, name)| (name.to_string(), number)).collect()),
+            of_request: RefCell::default(),
+            of_response: RefCell::default(),
+            is_request: Cell::new(true),
+        }
     }
 }
 
@@ -160,23 +174,48 @@ fn unknown(what: &str) -> PyErr {
 
 impl Names {
     pub fn number(&self, name: &str) -> Name {
-        let mut names = self.0.borrow_mut();
+        let mut names = self.numbers.borrow_mut();
         let next = names.len();
         *names.entry(name.to_owned()).or_insert(next)
     }
 
+    /// The number of a field that is read.
+    fn read(&self, name: &str) -> Name {
+        let number = self.number(name);
+        let of_body = if self.is_request.get() {
+            &self.of_request
+        } else {
+            &self.of_response
+        };
+        of_body.borrow_mut().names.insert(number);
+        number
+    }
+
+    /// Topics are read, perhaps of the request too: names of their fields, and arrays of any name.
+    fn read_topics(&self) {
+        let read = |of_body: &RefCell<Read>| {
+            let mut of_body = of_body.borrow_mut();
+            of_body.names.extend(0..KNOWN_NAMES.len());
+            of_body.arrays = true;
+        };
+        read(&self.of_request);
+        if !self.is_request.get() {
+            read(&self.of_response);
+        }
+    }
+
     pub fn numbers(&self, names: &[String]) -> Vec<Name> {
-        names.iter().map(|name| self.number(name)).collect()
+        names.iter().map(|name| self.read(name)).collect()
     }
 
     pub fn kept(&self, py: Python<'_>, fields: &[String]) -> Kept {
-        let key = |name: &String| (self.number(name), PyString::intern(py, name).unbind());
+        let key = |name: &String| (self.read(name), PyString::intern(py, name).unbind());
         fields.iter().map(key).collect()
     }
 
     /// The names as keys of JSON.
     pub fn keys(&self) -> Vec<String> {
-        let names = self.0.borrow();
+        let names = self.numbers.borrow();
         let mut keys = vec![String::new(); names.len()];
         for (name, number) in names.iter() {
             keys[*number] = format!("\"{name}\":");
@@ -194,20 +233,25 @@ impl Names {
                 name: self.number(&name),
                 is_error,
                 payload,
+                is_read: true,
             })
         };
         let version =
             |(version, shape): &(i16, Bound<'_, PyTuple>)| Ok((*version, structure(shape, &label)?));
         let naming = |(path, id, name): &(Vec<String>, String, String)| Naming {
             path: self.numbers(path),
-            id: self.number(id),
-            name: self.number(name),
+            id: self.read(id),
+            name: self.read(name),
+        };
+        let namings = |forms: &[(Vec<String>, String, String)], is_request| {
+            self.is_request.set(is_request);
+            forms.iter().map(naming).collect()
         };
         Ok(Bodies {
             request: structure(&request, &label)?,
             response: structure(&response, &label)?,
-            request_names: request_names.iter().map(naming).collect(),
-            response_names: response_names.iter().map(naming).collect(),
+            request_names: namings(&request_names, true),
+            response_names: namings(&response_names, false),
             payloads: payloads
                 .iter()
                 .map(|payload| payload.iter().map(version).collect())
@@ -217,7 +261,13 @@ impl Names {
         })
     }
 
-    fn template(&self, template: &Bound<'_, PyTuple>) -> PyResult<Template> {
+    /// The template of a request or response.
+    fn template(&self, template: &Bound<'_, PyTuple>, of_request: bool) -> PyResult<Template> {
+        self.is_request.set(of_request);
+        self.inner_template(template)
+    }
+
+    fn inner_template(&self, template: &Bound<'_, PyTuple>) -> PyResult<Template> {
         let facts = |facts: Bound<'_, PyAny>| {
             let facts = facts.cast_into::<PyTuple>()?;
             facts.iter().map(|fact| self.fact(&fact)).collect()
@@ -236,7 +286,7 @@ impl Names {
                     raw: hole.get_item(1)?.extract()?,
                 },
                 Ok(template) => {
-                    words.push(Word::Template(self.template(template)?));
+                    words.push(Word::Template(self.inner_template(template)?));
                     words.push(Word::Text(Vec::new()));
                     continue;
                 }
@@ -284,6 +334,12 @@ impl Names {
         }
         let argument = || Ok::<_, PyErr>(Box::new(self.expression(&arguments.get_item(0)?)?));
         let second = || arguments.get_item(1);
+        if matches!(
+            function.as_str(),
+            "topics" | "topics_with_records" | "records" | "names"
+        ) {
+            self.read_topics();
+        }
         Ok(match function.as_str() {
             "only" => Expression::Path(self.path(&arguments.get_item(0)?, true)?),
             "either" => {
@@ -293,7 +349,7 @@ impl Names {
             "unless" => Expression::Unless(Box::new((*argument()?, self.expression(&second()?)?))),
             "each" => {
                 let path = self.path(&arguments.get_item(0)?, false)?;
-                Expression::Each(path, self.template(second()?.cast()?)?)
+                Expression::Each(path, self.inner_template(second()?.cast()?)?)
             }
             "topics" => Expression::Topics(argument()?),
             "topics_with_records" => Expression::TopicsWithRecords(argument()?),
@@ -321,9 +377,13 @@ impl Names {
         if root == "exchange" {
             return Err(unknown(&root));
         }
+        let of_request = root == "request";
+        let is_request = self.is_request.replace(of_request || self.is_request.get());
+        let names = self.numbers(&names);
+        self.is_request.set(is_request);
         Ok(Path {
-            of_request: root == "request",
-            names: self.numbers(&names),
+            of_request,
+            names,
             only,
         })
     }

@@ -156,7 +156,7 @@ impl<'a, 'py> Build<'a> for Objects<'a, 'py> {
         Ok(PyList::new(self.py, values).map_err(odd)?.into_any())
     }
 
-    fn begin(&self, _: usize) -> Self::Struct {
+    fn begin(&self, _: &Struct<Self::Name>) -> Self::Struct {
         PyDict::new(self.py)
     }
 

@@ -2,8 +2,9 @@
 //! topics, record batches.
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
 
-use crate::body::{Build, Decoding, Struct};
+use crate::body::{Build, Decoding, Kind, Struct};
 use crate::wire::{uuid_text, Reader};
 use crate::Odd;
 
@@ -36,6 +37,28 @@ pub struct Label {
     pub is_error: bool,
     /// Of bytes that are a message themselves: which, in [`Bodies::payloads`].
     pub payload: Option<usize>,
+    /// Whether its value is needed. Otherwise it is only checked.
+    pub is_read: bool,
+}
+
+/// The fields of a body that are read: those with these names, and perhaps all arrays.
+#[derive(Default)]
+pub struct Read {
+    pub names: HashSet<Name>,
+    pub arrays: bool,
+}
+
+impl Read {
+    /// Marks the fields of a struct, and of those in it.
+    fn mark(&self, shape: &mut Struct<Label>) {
+        for field in shape.positional.iter_mut().chain(&mut shape.tagged) {
+            let is_array = field.element_bytes.is_some();
+            field.name.is_read = self.names.contains(&field.name.name) || (self.arrays && is_array);
+            if let Kind::Struct(shape) = &mut field.kind {
+                self.mark(shape);
+            }
+        }
+    }
 }
 
 /// A decoded value: text and bytes are in the frame.
@@ -151,8 +174,9 @@ impl<'a> Build<'a> for Tree<'a, '_> {
     fn list(&self, values: Vec<Value<'a>>) -> Result<Value<'a>, Odd> {
         Ok(Value::List(values))
     }
-    fn begin(&self, fields: usize) -> Fields<'a> {
-        Vec::with_capacity(fields)
+    fn begin(&self, shape: &Struct<Label>) -> Fields<'a> {
+        let read = shape.positional.iter().filter(|field| field.name.is_read);
+        Vec::with_capacity(read.count())
     }
     fn set(&self, object: &mut Fields<'a>, label: &Label, value: Value<'a>) -> Result<(), Odd> {
         if label.is_error {
@@ -162,7 +186,9 @@ impl<'a> Build<'a> for Tree<'a, '_> {
             (Some(payload), Value::Bytes(data)) if !data.is_empty() => self.embedded(payload, data)?,
             (_, value) => value,
         };
-        object.push((label.name, value));
+        if label.is_read {
+            object.push((label.name, value));
+        }
         Ok(())
     }
     fn set_unknown(&self, _: &mut Fields<'a>, _: Vec<(u64, &'a [u8])>) -> Result<(), Odd> {
@@ -242,6 +268,12 @@ pub struct Decoded<'a> {
 }
 
 impl Bodies {
+    /// Makes values of these fields only, of request and response.
+    pub fn limit(&mut self, request: &Read, response: &Read) {
+        request.mark(&mut self.request);
+        response.mark(&mut self.response);
+    }
+
     /// Decodes bodies; `budget` is the memory for both.
     pub fn decoded<'a>(
         &self,
