@@ -4,8 +4,11 @@ samples, whole and damaged, in any interleaving, as pcap and as pcapng, within a
 
 from __future__ import annotations
 
+import gc
 import os
+import weakref
 from dataclasses import fields
+from itertools import islice
 from operator import itemgetter
 from random import Random
 from types import SimpleNamespace
@@ -25,6 +28,7 @@ from kdissect.net.connection import Connections
 from kdissect.net.tcp import Shard
 from kdissect.options import Options
 from kdissect.pipeline import Dissection
+from kdissect.stats.connection_log import ConnectionLog
 from kdissect.tls.ciphers import Opener13
 from samples.golden import ROOT, captures, name_of
 from tests.captures import MICROSECONDS, MODIFIED, NANOSECONDS, pcap, pcapng
@@ -528,6 +532,22 @@ def test_the_memory_of_all_connections_has_a_limit(tmp_path: Path) -> None:
     dissection = Dissection(blocks, Options(limits=Limits(total_held_bytes=3000)))
     list(dissection)
     assert dissection.counts["shed"]
+
+
+@pytest.mark.parametrize("is_observed", [False, True])
+@pytest.mark.parametrize("exchanges", [5, 50])
+def test_nothing_is_left_of_a_dissection(is_observed: bool, exchanges: int, tmp_path: Path) -> None:
+    """The garbage collector sees the functions that the core calls, also in the middle of a capture."""
+    dissection: Dissection | None = Dissection(
+        blocks_of(pcap(mixed(BUSY, Random(4))), tmp_path),
+        observer=ConnectionLog(DEFAULT) if is_observed else None,
+    )
+    assert dissection is not None
+    assert len(list(islice(dissection, exchanges))) == exchanges
+    left = weakref.ref(dissection)
+    dissection = None
+    gc.collect()
+    assert left() is None
 
 
 def breaking(monkeypatch: pytest.MonkeyPatch, method: str, result: Any, call: int) -> None:

@@ -6,6 +6,7 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
+use pyo3::{PyTraverseError, PyVisit};
 
 use crate::connection::{
     request_header, Apis, Bare, BeforeAcks, Connection, Direction, Finished, Frame, Header, Limits, Message,
@@ -371,6 +372,14 @@ impl Offload {
             at: 0,
             steps: Vec::new(),
         }
+    }
+
+    /// Shows the garbage collector the functions here, through which a dissection refers to itself. It clears such
+    /// a cycle elsewhere. All else that is held here is data, which refers to no dissection.
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.python.introduction)?;
+        visit.call(&self.python.may_open)?;
+        visit.call(&self.python.is_ours)
     }
 
     /// From now on segments are kept for `take_analyzed`.
