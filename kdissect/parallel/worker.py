@@ -545,6 +545,7 @@ class Sums(Selected):
     def end(self) -> tuple[Summarizer, ConnectionFeed]:
         """The summary and the survey."""
         self.observer.close()
+        self.summarizer.settle()
         return self.summarizer, self.observer
 
     def merge(self, other: tuple[Summarizer, ConnectionFeed]) -> None:

@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from kdissect.exchanges import content
+from kdissect.exchanges.group_events import group_events
 from kdissect.exchanges.latency import UNKNOWN
 from kdissect.exchanges.outcomes import outcome
 from kdissect.exchanges.touched import Touched, touched
@@ -13,6 +14,8 @@ from kdissect.kafka.compression import Budget
 from kdissect.model import ORPHAN
 
 if TYPE_CHECKING:
+    from kdissect.exchanges.fetch_sessions import FetchSessions, Position
+    from kdissect.exchanges.group_events import GroupEvent
     from kdissect.model import Endpoint, Exchange
 
 _MAX_CACHED = 4096  # endpoints whose text is cached
@@ -42,7 +45,7 @@ class Facts:
     __slots__ = (
         *("api", "broker", "client", "errors", "exchange", "inflation", "latency_us", "outcome", "parts"),
         *("request_bytes", "response_bytes", "serious", "service_us", "throttle_ms", "time_ns", "touched"),
-        *("wait_us",),
+        *("_group_events", "_positions", "wait_us"),
     )
 
     def __init__(self, exchange: Exchange) -> None:
@@ -65,11 +68,28 @@ class Facts:
         self.service_us = None if parts is None else parts.service_us
         self.wait_us = parts.wait_us if parts is not None and parts.waited else None
         self.outcome = outcome(exchange)
+        self._group_events: list[GroupEvent] | None = None
+        self._positions: list[Position] | None = None
 
     @property
     def group(self) -> str | None:
         """The group named in the request."""
         return content.group_id(self.exchange)
+
+    @property
+    def group_events(self) -> list[GroupEvent]:
+        """Its group events, including heartbeats that change nothing."""
+        if self._group_events is None:
+            self._group_events = group_events(self.exchange, include_alive=True)
+        return self._group_events
+
+    def positions(self, sessions: FetchSessions) -> list[Position]:
+        """What ``sessions.feed`` returns for it. Whoever asks later gets the same, and its sessions are not
+        fed.
+        """
+        if self._positions is None:
+            self._positions = sessions.feed(self.exchange, self.touched)
+        return self._positions
 
     @property
     def replica(self) -> bool:

@@ -19,7 +19,6 @@ from kdissect.exchanges.group_events import (
     LEAVE,
     SHARE,
     STREAMS,
-    group_events,
 )
 from kdissect.limits import DEFAULT, Limits
 from kdissect.stats import rebalances
@@ -181,7 +180,7 @@ class Groups(Summed):
 
     def feed(self, facts: Facts) -> None:
         """Add an exchange."""
-        for event in group_events(facts.exchange, include_alive=True):
+        for event in facts.group_events:
             group = self.groups[event.group_id]
             group.see(event)
             if group is self.groups.other:

@@ -170,7 +170,7 @@ class Lag(Summed):
         return other_counts(lag_clients=(self.clients, "count"), lag_groups=(self.commits, "count"))
 
     def _fetched(self, facts: Facts, time_ns: int) -> None:
-        for position in self._sessions.feed(facts.exchange, facts.touched):
+        for position in facts.positions(self._sessions):
             if position.error:
                 continue
             end = self.ends[position.topic, position.partition]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from kdissect.exchanges.group_events import ALIVE, CLASSIC, COMMIT, HEARTBEAT, JOIN, LEAVE, SYNC, group_events
+from kdissect.exchanges.group_events import ALIVE, CLASSIC, COMMIT, HEARTBEAT, JOIN, LEAVE, SYNC
 from kdissect.stats.groups import timeline
 from kdissect.stats.lag import committed, end_of
 
@@ -150,7 +150,7 @@ class PulseGroups:
                 _keep(self._commits, (group, each.topic, each.partition), offset, partitions)
             elif (end := end_of(facts, each)) is not None:
                 _keep(self._ends, (each.topic, each.partition), end, partitions)
-        for event in group_events(facts.exchange, include_alive=True):
+        for event in facts.group_events:
             self._take(event, now_ns)
 
     def rows(self, now_ns: int) -> list[GroupNow]:

@@ -580,6 +580,7 @@ def lines(summarizer: Summarizer, by: str | None) -> Iterator[bytes]:
         summarizer: the summary.
         by: what the rows of its time series are, besides all exchanges.
     """
+    summarizer.settle()
     traffic = summarizer.traffic
     tables: dict[str, Mapping[str, Load]] = {
         "api": traffic.tables.apis,

@@ -134,7 +134,7 @@ class FallingBehind(Rule):
             return
         response = facts.exchange.response_frame
         time_ns = facts.exchange.time_ns if response is None else response.start_ns
-        for position in self._sessions.feed(facts.exchange, facts.touched):
+        for position in facts.positions(self._sessions):
             if not position.error:
                 kept = self.kept[facts.client, position.topic, position.partition]
                 kept.add_position(time_ns, position)
