@@ -43,20 +43,10 @@ AUTO, NONE, CONNECTIONS, FILES = "auto", "none", "connections", "files"
 SPLITS = (AUTO, NONE, CONNECTIONS, FILES)
 
 CRITERIA = {
-    "api": "api",
-    "topic": "topic",
-    "partition": "partition",
-    "client": "client",
-    "group": "group",
-    "error": "error",
-    "kind": "kind",
+    **{name: name for name in ("api", "topic", "partition", "client", "group", "error", "kind")},
+    **{name: name for name in ("since", "until", "connection")},
     "slowerThan": "slower_than",
     "biggerThan": "bigger_than",
-    "start": "since",
-    "since": "since",
-    "end": "until",
-    "until": "until",
-    "connection": "connection",
 }
 """Filter options -> their names in ``filters.build``."""
 
@@ -81,8 +71,6 @@ OPTIONS = {
     "biggerThan": "Minimum frame size: `64KB`.",
     "since": "Start of the time range: `2026-11-21T09:05:00Z`.",
     "until": "End of the time range (exclusive).",
-    "start": "Another name for `since`.",
-    "end": "Another name for `until`.",
     "connection": "Connection ID or prefix.",
     "where": "Filter expression, as for `--where`.",
     "ports": "Only connections with these ports: `9092,9192-9194`.",

@@ -103,12 +103,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             CaptureError: a file, or part of it, will never be read.
         """
         files = self._ring.files()
-        known = _known(start, files)
-        unread = [file for file in files if file.id not in known["seen"]]
-        pending = [file for file in unread if file.first_ns >= known["since"]]
+        unread = [file for file in files if file.id not in start["seen"]]
+        pending = [file for file in unread if file.first_ns >= start["since"]]
         old = len(unread) - len(pending)
-        late = max(0, old - known["forgotten"])
-        self._report(known, files, late)
+        late = max(0, old - start["forgotten"])
+        self._report(start, files, late)
         new = self._complete(pending, files)
         if self._target is not None:
             new = [file for file in new if file.id in self._target]
@@ -119,7 +118,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 message = f"{len(files)} captures are waiting, each alone in its ring"
                 warnings.warn(f"{message}; see the options ring and includeLast", stacklevel=1)
             return start
-        return self._next_offset(new, {**known, "late": late, "forgotten": old - late}, files)
+        return self._next_offset(new, {**start, "late": late, "forgotten": old - late}, files)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Ignore files that appear from now on."""
@@ -139,7 +138,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             CaptureError: a file is gone before it was read.
         """
         files = self._ring.files()
-        start, end = _known(start, files), _known(end, files)
         files = [file for file in files if file.id in end["seen"]]
         new = {file.id for file in files if file.id not in start["seen"]}
         count = end["files"] - start["files"]
@@ -269,17 +267,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ):
                 own_ns = tuple(firsts_ns[path] for path in part.own)
                 yield replace(part, first_ns=own_ns[0], firsts_ns=own_ns)
-
-
-def _known(offset: Offset, files: Sequence[RingFile]) -> Offset:
-    """The offset in its current form. Those of older versions have only the last file: all files before it
-    count as read.
-    """
-    if "seen" in offset:
-        return offset
-    last = offset["first_ns"], offset["name"]
-    seen = {file.id: file.first_ns for file in files if file[:2] <= last}
-    return {**_BEGINNING, "files": offset["files"], "name": offset["name"], "seen": seen}
 
 
 # ------------------------------------------------------------------------------------------------------------

@@ -116,7 +116,7 @@ def test_only_requested_columns_are_read() -> None:
         {row: n for row, n in every.items() if "'api': 'Produce'" in row or "'api': 'Fetch'" in row}
     )
     assert 0 < rows(sample, "records", topic="orders").total() < rows(sample, "records").total()
-    by_clock = rows(sample, "exchanges", start="09:25:31.75")
+    by_clock = rows(sample, "exchanges", since="09:25:31.75")
     assert 0 < by_clock.total() < every.total()
     assert rows(sample, "connections", api="CreateTopics").total() < rows(sample, "connections").total()
 

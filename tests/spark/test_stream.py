@@ -337,26 +337,6 @@ def test_a_file_that_grows_after_it_was_read_is_reported(tmp_path: Path) -> None
         assert lenient.latestOffset(offset, ALL) == offset
 
 
-def test_offsets_of_an_older_kdissect_go_on(tmp_path: Path) -> None:
-    files = pieces(PACKETS, tmp_path, 6)
-    source = reader(tmp_path)
-    old = [
-        {
-            "files": count,
-            "first_ns": PACKETS[(count - 1) * -(-len(PACKETS) // 6)].time_ns,
-            "name": files[count - 1].name,
-        }
-        for count in (2, 4)
-    ]
-    assert paths(source, {"files": 0, "first_ns": -(1 << 63), "name": ""}, old[0]) == [
-        [["0"], ["0"]], [["1"], ["0", "1"]],
-    ]  # fmt: skip
-    assert paths(source, *old) == [[["2"], ["1", "2"]], [["3"], ["2", "3"]]]
-    end = source.latestOffset(old[1], ALL)
-    assert names(end) == (5, "ring-004.pcapng")
-    assert paths(source, old[1], end) == [[["4"], ["3", "4"]]]
-
-
 def test_files_after_the_end_of_a_ring_are_not_joined_with_those_before(tmp_path: Path) -> None:
     held_back = hold_back(*pieces(PACKETS, tmp_path, 4)[2:])
     source = reader(tmp_path, includeLast="true", lookback="9")
