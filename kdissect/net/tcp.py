@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from kdissect.model import Interface
 
-    FragmentObserver = Callable[[Fragment, Packet, Datagram | str | None], object]
-
 FIN, SYN, RST, PSH, ACK = 0x01, 0x02, 0x04, 0x08, 0x10
 CONTROL = FIN | SYN | RST | ACK
 FLAGS = 0xFF
@@ -58,19 +56,19 @@ class Segments:
 
     Args:
         limits: on tunnels, fragments and reasons.
-        on_fragment: is called with each IP fragment, the packet that carries it, and the return value of
-            ``Fragments.feed``.
 
     Attributes:
         skipped: packets without a TCP segment, by reason. Reasons inside a tunnel include its name: "UDP in
             VXLAN".
         on_udp: is called with each UDP datagram that is not a tunnel; None: nothing is.
+        is_incomplete: whether the last packet without a segment carried a fragment of a datagram that is
+            still incomplete.
     """
 
-    def __init__(self, limits: Limits = DEFAULT, on_fragment: FragmentObserver | None = None) -> None:
+    def __init__(self, limits: Limits = DEFAULT) -> None:
         self.skipped: Counter[str] = Counter()
         self.on_udp: Callable[[Datagram], object] | None = None
-        self._on_fragment = on_fragment
+        self.is_incomplete = False
         self._limits = limits
         self._fragments = Fragments(limits, self.skipped)
 
@@ -80,13 +78,10 @@ class Segments:
             self._find_segment(network_layer(packet.interface.link_type, packet.data), packet, 0)
         )
 
-    def feed_fragment(self, fragment: Fragment, packet: Packet) -> Segment | None:
-        """Process a fragment that another ``Segments`` passed to its ``on_fragment``; see ``feed``."""
-        return self._counted(self._segment_in(fragment, packet, 0))
-
     def _counted(self, result: Segment | str | None) -> Segment | None:
         if not isinstance(result, Segment):
             self._fragments.joined = []
+            self.is_incomplete = result is None
         if isinstance(result, str):
             if result not in self.skipped and len(self.skipped) >= self._limits.skip_reasons:
                 result = "other reasons"
@@ -121,9 +116,7 @@ class Segments:
     ) -> Segment | str | None:
         """The segment in a datagram, or in the datagram that a fragment completes."""
         if isinstance(content, Fragment):
-            fragment, content = content, self._fragments.feed(content, packet)
-            if self._on_fragment is not None:
-                self._on_fragment(fragment, packet, content)
+            content = self._fragments.feed(content, packet)
         if not isinstance(content, Datagram):
             return content
         if content.protocol == TCP:

@@ -239,8 +239,8 @@ def shuffle_segments(
     span_ns = read.census.span_ns
     end_ns = 0 if span_ns is None else span_ns[1]
     learned = _run_tasks(rows, partial(parts.learn_shuffled, job, end_ns))
-    if (uneven := shuffle.ConnectionBytes.of(load for _, load in learned).warning) is not None:
-        read.warnings.append(uneven)
+    if (warning := shuffle.uneven([load for _, load in learned])) is not None:
+        read.warnings.append(warning)
     return Shuffled(rows, end_ns, _merged(job, [facts for facts, _ in learned]), read)
 
 

@@ -162,12 +162,12 @@ def write_shard(
 
 
 def learn_shuffled(job: ExportJob, end_ns: int, batches: Iterable[Any]) -> Iterator[Any]:
-    """Yield the ``LearnedFacts`` and the ``ConnectionBytes`` of a part of a shuffle."""
+    """Yield the ``LearnedFacts`` of a part of a shuffle, and its sizes for ``uneven``."""
     facts = LearnedFacts(job.options.limits, job.options.names)
     rows = SortedRows(batches, job.paths)
     for dissection in _alone(job, rows, end_ns):
         dissection.learn(facts)
-    yield _row((facts, rows.load))
+    yield _row((facts, (rows.total_bytes, rows.largest)))
 
 
 def write_shuffled(

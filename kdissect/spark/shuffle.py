@@ -15,14 +15,14 @@ A row is a bundle of consecutive segments of one connection:
     heads               ``_HEAD`` of each segment
     data                the payloads; in a row for the driver, which has no heads, a ``RangeStats`` as JSON
 
-Holds incomplete bundles, which have a common limit, and at most ``_FRAGMENT_BYTES`` of fragments.
+Holds incomplete bundles, which have a common limit, and at most ``_MOST_FRAGMENTS``.
 """
 
 from __future__ import annotations
 
 from heapq import heappop, heappush, heapreplace
 from itertools import count, groupby
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 from zlib import crc32
@@ -32,7 +32,7 @@ import pyarrow as pa
 from kdissect.errors import CaptureError
 from kdissect.limits import KIB, MIB, Limits
 from kdissect.model import Interface, Segment
-from kdissect.net.ip import INCOMPLETE, Datagram, Fragment
+from kdissect.net.ip import INCOMPLETE
 from kdissect.net.link import ETHERNET
 from kdissect.net.tcp import Segments, connection_key, endpoints, reversed_ends
 from kdissect.spark.ranges import open_range
@@ -77,23 +77,12 @@ _BUNDLES_BYTES = 16 * MIB
 """Limit of all incomplete bundles: with very many connections, bundles are smaller."""
 _MOST_ENDS = 100_000
 """Size of the cache from ends to connection key; about 200 bytes each."""
-_FRAGMENT_BYTES, _FRAGMENTS_BYTES = 16 * MIB, 64 * MIB
-"""Limits of incomplete datagrams, in a range and in the driver for all ranges; usually there are few."""
-_FRAGMENT_COST = 256
-"""Memory of a fragment in addition to its payload, in bytes."""
+_MOST_FRAGMENTS = 20_000
+"""Limit of fragments of incomplete datagrams, in a range and in the driver for all; usually there are few."""
 
 _LEAST_UNEVEN_BYTES = 128 * MIB  # takes a task about a minute
 
 _new = tuple.__new__  # half the time of calling the class of a named tuple
-
-
-@known
-class WaitingFragment(NamedTuple):
-    """A fragment of a datagram that its range does not complete; ``packet`` has no data."""
-
-    key: Key
-    fragment: Fragment
-    packet: Packet
 
 
 @known
@@ -107,7 +96,7 @@ class RangeStats(NamedTuple):
         census: counts of its packets.
         skipped: number of packets that were not dissected, by reason, without ``fragments``.
         fault: the error that ended the reading early; None if there was none.
-        fragments: fragments that other ranges may complete.
+        fragments: packets with fragments of datagrams that other ranges may complete.
     """
 
     place: int
@@ -116,7 +105,7 @@ class RangeStats(NamedTuple):
     census: Census
     skipped: Counter[str]
     fault: str | None
-    fragments: list[WaitingFragment]
+    fragments: list[tuple[Key, Packet]]
 
 
 def read_ranges(
@@ -154,19 +143,29 @@ def bundled(place: int, ranges: Sequence[Range], parts: int, limits: Limits) -> 
     census = Census(limits)
     if range_.clock_ns is not None:
         census.files[range_.path] = FileCount(range_.clock_ns)
-    fragments = _Fragments(reading, _FRAGMENT_BYTES)
-    segments = Segments(limits, fragments.note)
+    segments = Segments(limits)
+    waiting: dict[int, tuple[Key, Packet]] = {}  # by number of the packet
+    dropped = 0
     for packet in cast("Iterator[Packet]", census.watch(reading)):
         segment = segments.feed(packet)
         if segment is not None:
+            if waiting:
+                for _, number in segments.take_parts():
+                    waiting.pop(number, None)
             yield from bundles.feed(range_.rank, reading.clock_ns, segment)
+        elif segments.is_incomplete:
+            waiting[packet.number] = (reading.clock_ns, range_.rank, packet.number), packet
+            if len(waiting) > _MOST_FRAGMENTS:
+                del waiting[next(iter(waiting))]
+                dropped += 1
     yield from bundles.close()
     segments.close()
-    waiting = fragments.close(_FRAGMENTS_BYTES // len(ranges))
-    segments.skipped[INCOMPLETE] -= len(waiting)
-    if fragments.dropped:
-        source.warn(f"{fragments.dropped:,} IP fragments dropped: too many to match with other ranges")
-    stats = RangeStats(place, range_, source, census, segments.skipped, reading.fault, waiting)
+    fragments = list(waiting.values())[-max(1, _MOST_FRAGMENTS // len(ranges)) :]
+    segments.skipped[INCOMPLETE] -= len(fragments)
+    dropped += len(waiting) - len(fragments)
+    if dropped:
+        source.warn(f"{dropped:,} IP fragments dropped: too many to match with other ranges")
+    stats = RangeStats(place, range_, source, census, segments.skipped, reading.fault, fragments)
     yield _batch([(parts, b"", 0, 0, 0, 0, b"", to_json(stats))])
 
 
@@ -199,54 +198,6 @@ class _Reading:
             self.fault = str(error)
 
 
-class _Fragments:
-    """Fragments of incomplete datagrams.
-
-    Args:
-        reading: the packets of the range.
-        most_bytes: maximum size; the oldest datagrams are dropped.
-
-    Attributes:
-        dropped: number of dropped fragments.
-    """
-
-    def __init__(self, reading: _Reading, most_bytes: int) -> None:
-        self._reading = reading
-        self._most_bytes = most_bytes
-        self._waiting: dict[tuple[bytes, int, int], list[WaitingFragment]] = {}
-        self._held = 0
-        self.dropped = 0
-
-    def note(self, fragment: Fragment, packet: Packet, datagram: Datagram | str | None) -> None:
-        """Take a fragment and the result of reassembly, see ``Segments``."""
-        if isinstance(datagram, Datagram):
-            self._forget(fragment.key)
-        elif datagram is None:
-            key = self._reading.clock_ns, self._reading.range.rank, packet.number
-            waiting = WaitingFragment(key, fragment, packet._replace(data=b""))
-            self._waiting.setdefault(fragment.key, []).append(waiting)
-            self._held += _cost(fragment)
-            self._shrink(self._most_bytes)
-
-    def close(self, most_bytes: int) -> list[WaitingFragment]:
-        """The fragments that the range does not complete."""
-        self._shrink(most_bytes)
-        return [each for waiting in self._waiting.values() for each in waiting]
-
-    def _shrink(self, most_bytes: int) -> None:
-        while self._held > most_bytes:
-            self.dropped += self._forget(next(iter(self._waiting)))
-
-    def _forget(self, key: tuple[bytes, int, int]) -> int:
-        waiting = self._waiting.pop(key, [])
-        self._held -= sum(_cost(each.fragment) for each in waiting)
-        return len(waiting)
-
-
-def _cost(fragment: Fragment) -> int:
-    return _FRAGMENT_COST + len(fragment.part.payload)
-
-
 def completed(stats: Iterable[RangeStats], parts: int, limits: Limits) -> tuple[list[Any], Counter[str]]:
     """Reassemble the datagrams whose fragments are in several ranges.
 
@@ -254,10 +205,9 @@ def completed(stats: Iterable[RangeStats], parts: int, limits: Limits) -> tuple[
         Batches of rows, as ``bundled`` yields them; and the numbers of skipped fragments by reason.
     """
     segments, bundles, batches = Segments(limits), _Bundles(parts), list[Any]()
-    for (clock_ns, rank, _), fragment, packet in sorted(
-        (each for one in stats for each in one.fragments), key=attrgetter("key")
-    ):
-        segment = segments.feed_fragment(fragment, packet)
+    waiting = (each for one in stats for each in one.fragments)
+    for (clock_ns, rank, _), packet in sorted(waiting, key=itemgetter(0)):
+        segment = segments.feed(packet)
         if segment is not None:
             batches += bundles.feed(rank, clock_ns, segment)
             batches += bundles.close()
@@ -361,43 +311,33 @@ class Bundle(NamedTuple):
             begin = end
 
 
-@known
-class ConnectionBytes(NamedTuple):
-    """Payload bytes of connections, together and of the largest one."""
+def uneven(loads: Sequence[tuple[int, tuple[int, bytes]]]) -> str | None:
+    """A warning if one connection has more than half of the bytes of a large input.
 
-    total_bytes: int = 0
-    most_bytes: int = 0
-    largest: bytes = b""
-
-    @classmethod
-    def of(cls, loads: Iterable[ConnectionBytes]) -> ConnectionBytes:
-        """That of all connections together."""
-        known_loads = list(loads)
-        _, most_bytes, largest = max(known_loads, key=attrgetter("most_bytes"), default=cls())
-        return cls(sum(each.total_bytes for each in known_loads), most_bytes, largest)
-
-    @property
-    def warning(self) -> str | None:
-        """What is wrong if one connection has more than half of the bytes of a large input."""
-        if self.total_bytes < _LEAST_UNEVEN_BYTES or 2 * self.most_bytes <= self.total_bytes:
-            return None
-        first, second = endpoints(self.largest)
-        percent = 100 * self.most_bytes // self.total_bytes
-        return f"{first} - {second} has {percent} % of all bytes, which one task dissects alone"
+    Args:
+        loads: ``total_bytes`` and ``largest`` of the ``SortedRows`` of all parts.
+    """
+    total_bytes = sum(each for each, _ in loads)
+    most_bytes, connection = max((largest for _, largest in loads), default=(0, b""))
+    if total_bytes < _LEAST_UNEVEN_BYTES or 2 * most_bytes <= total_bytes:
+        return None
+    first, second = endpoints(connection)
+    percent = 100 * most_bytes // total_bytes
+    return f"{first} - {second} has {percent} % of all bytes, which one task dissects alone"
 
 
 class SortedRows:
     """The rows of a part, sorted by Spark.
 
     Attributes:
-        load: what was read of them.
+        total_bytes: payload bytes that were read.
+        largest: those of the largest connection, and the connection.
     """
 
     def __init__(self, batches: Iterable[Any], paths: Sequence[str]) -> None:
         self._batches = batches
         self._interfaces = [Interface(path, 0, ETHERNET) for path in paths]
-        self._current, self._current_bytes = b"", 0
-        self.load = ConnectionBytes()
+        self.total_bytes, self.largest = 0, (0, b"")
 
     def connections(self) -> Iterator[Iterator[Segment]]:
         """The segments of each pair of ends, which must be consumed before the next pair is requested."""
@@ -405,16 +345,14 @@ class SortedRows:
             yield self._in_order(bundles)
 
     def _bundles(self) -> Iterator[Bundle]:
+        current, current_bytes = b"", 0
         for batch in self._batches:
             columns = (batch.column(name).to_pylist() for name in SCHEMA.names[1:])
             for connection, clock_ns, end_ns, rank, number, heads, data in zip(*columns, strict=True):
-                if connection != self._current:
-                    self._current, self._current_bytes = connection, 0
-                self._current_bytes += len(data)
-                total, most, largest = self.load
-                if self._current_bytes > most:
-                    most, largest = self._current_bytes, connection
-                self.load = ConnectionBytes(total + len(data), most, largest)
+                current_bytes = len(data) + (current_bytes if connection == current else 0)
+                current = connection
+                self.total_bytes += len(data)
+                self.largest = max(self.largest, (current_bytes, connection))
                 yield Bundle(connection, (clock_ns, rank, number), end_ns, heads, data)
 
     def _in_order(self, bundles: Iterator[Bundle]) -> Iterator[Segment]:

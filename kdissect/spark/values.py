@@ -19,7 +19,6 @@ from kdissect.capture.stores import Status
 from kdissect.exchanges.learned import LearnedFacts, Listeners
 from kdissect.limits import DEFAULT, Limits
 from kdissect.model import Endpoint, Interface, Packet
-from kdissect.net.ip import Datagram, Fragment
 from kdissect.query.filters import FilterNotes
 from kdissect.query.records import RecordMatches
 from kdissect.spark.ranges import FileRanges, FileTail, Fingerprint, Range
@@ -33,8 +32,8 @@ if TYPE_CHECKING:
 _CLASSES: dict[str, type] = {
     each.__name__: each
     for each in (
-        Census, Datagram, Endpoint, FileCount, FileFormat, FileRanges, FileTail, FilterNotes, Fingerprint,
-        FinishedFile, Fragment, Interface, InterfaceCount, InterfaceStatistics, LearnedFacts, Limits,
+        Census, Endpoint, FileCount, FileFormat, FileRanges, FileTail, FilterNotes, Fingerprint,
+        FinishedFile, Interface, InterfaceCount, InterfaceStatistics, LearnedFacts, Limits,
         Listeners, Packet, PartResult, Range, RecordMatches, Source, Status,
     )
 }  # fmt: skip

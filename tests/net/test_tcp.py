@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from kdissect.model import Endpoint, Interface, Packet, Segment
 from kdissect.net.tcp import ACK, PSH, Segments, endpoints, reversed_ends
-from tests.disguises import fragments
 from tests.segments import (
     COOKED,
     COOKED_V2,
@@ -237,15 +236,3 @@ def test_mutated_packets_raise_nothing(
             assert len(result.ends) in (12, 36)
     segments.close()
     assert fed >= parsed
-
-
-def test_fragments_that_others_saw_make_the_same_segment() -> None:
-    packets = fragments(104)([packet(link(ipv4("10.0.0.1", "10.0.0.2", b"x" * 200)), time_ns=7)])
-    seen: list[tuple[Any, ...]] = []
-    for each in packets:
-        assert Segments(on_fragment=lambda *noted: seen.append(noted)).feed(each) is None
-    assert [result for _, _, result in seen] == [None] * len(packets)
-    segments, direct = Segments(), Segments()
-    result = [segments.feed_fragment(fragment, each._replace(data=b"")) for fragment, each, _ in seen]
-    assert result == [direct.feed(each) for each in packets]
-    assert result[-1] is not None

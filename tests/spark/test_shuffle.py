@@ -12,7 +12,7 @@ from kdissect.limits import DEFAULT, MIB
 from kdissect.model import Interface, Segment
 from kdissect.net.tcp import Segments, connection_key, endpoints, reversed_ends
 from kdissect.spark import shuffle
-from kdissect.spark.shuffle import SCHEMA, Bundle, ConnectionBytes, SortedRows, bundled, read_ranges
+from kdissect.spark.shuffle import SCHEMA, Bundle, SortedRows, bundled, read_ranges, uneven
 from tests.disguises import NETWORKS, in_two_files
 from tests.segments import ETHERNET
 from tests.shuffling import cut_up, find_ranges, shuffled
@@ -123,13 +123,10 @@ def test_fragments_that_wait_for_other_ranges_are_bounded(
     waiting = [len(each.fragments) for each in stats]
     assert max(waiting) > 0
     assert not any(each.source.warnings for each in stats)
-    for bound, most in (("_FRAGMENT_BYTES", 100), ("_FRAGMENTS_BYTES", 100 * len(ranges))):
-        with monkeypatch.context() as patch:
-            patch.setattr(shuffle, bound, most)
-            _, stats, skipped = shuffled(ranges, PARTS)
-        assert not any(each.fragments for each in stats)
-        assert not skipped
-        assert all(each.source.warnings for each, count in zip(stats, waiting, strict=True) if count)
+    monkeypatch.setattr(shuffle, "_MOST_FRAGMENTS", 0)
+    _, stats, _ = shuffled(ranges, PARTS)
+    assert all(len(each.fragments) <= 1 for each in stats)
+    assert all(each.source.warnings for each, number in zip(stats, waiting, strict=True) if number > 1)
 
 
 def bundle(*keys: Key) -> Bundle:
@@ -239,12 +236,11 @@ def test_a_connection_with_most_of_the_bytes_is_reported() -> None:
     ]
     sorted_rows = SortedRows(pa.Table.from_pylist(rows, SCHEMA).to_batches(), [""])
     assert len(list(sorted_rows._bundles())) == 3
-    assert sorted_rows.load == ConnectionBytes(5 * MIB, 3 * MIB, one)
-    assert sorted_rows.load.warning is None  # too small to matter
-    assert (
-        ConnectionBytes.of([sorted_rows.load] * 100).warning is None
-    )  # 300 MB of 500, but of as many connections
-    assert ConnectionBytes.of(
-        [ConnectionBytes(50 * MIB, 50 * MIB, other), ConnectionBytes(150 * MIB, 120 * MIB, one)]
-    ).warning == ("10.0.0.1:39937 - 10.0.0.9:9092 has 60 % of all bytes, which one task dissects alone")
-    assert ConnectionBytes.of([]).warning is None
+    load = sorted_rows.total_bytes, sorted_rows.largest
+    assert load == (5 * MIB, (3 * MIB, one))
+    assert uneven([load]) is None  # too small to matter
+    assert uneven([load] * 100) is None  # 300 MB of 500, but of as many connections
+    assert uneven([(50 * MIB, (50 * MIB, other)), (150 * MIB, (120 * MIB, one))]) == (
+        "10.0.0.1:39937 - 10.0.0.9:9092 has 60 % of all bytes, which one task dissects alone"
+    )
+    assert uneven([]) is None

@@ -11,7 +11,6 @@ import pytest
 from kdissect.exchanges.learned import LearnedFacts
 from kdissect.limits import Limits
 from kdissect.model import Endpoint, Interface, Packet
-from kdissect.net.ip import Datagram, Fragment
 from kdissect.spark.values import from_json, to_json
 
 if TYPE_CHECKING:
@@ -22,7 +21,6 @@ VALUES: list[Any] = [
     [None, True, -1, 1 << 70, 1.5, "\ud800 \u2028", b"\0\xff", Path("/a b"), [], (), set(), {}],
     {("t", 0, 1 << 63): (1, 2), "tuple": ["tuple", ["list", []]], b"1": {1, 2}},
     Counter({"a": 1}),
-    Fragment((b"\1", 1, 2), 8, True, Datagram(b"\1\2", 6, b"payload", 7)),
     Packet(1, 2, INTERFACE, b"data", 4),
     {INTERFACE: [Endpoint("::1", 9092)]},
     Limits(packet_bytes=3),
