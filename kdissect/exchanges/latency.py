@@ -146,7 +146,7 @@ class _Splitter:
             delay_ns = 0 if mutes else None if mutes is None else throttle_ns
             waited = _waited(
                 exchange.api_key,
-                exchange.request,
+                exchange.request if exchange.request_frame.complete else None,  # its last fields matter too
                 exchange.response,
                 self._watermarks,
                 is_complete=response.complete,
@@ -283,7 +283,7 @@ def _waited(
     """Whether the broker waited for something to return. None: unknown."""
     if api_key not in FETCHES:
         return api_key in _REBALANCING
-    if not request or not response:
+    if not request or not response or "_undecoded" in request:
         return None
     is_replica = api_key == FETCH and content.fetching_broker(request) is not None
     if not is_replica and (response.get("error_code") or _is_answered_at_once(api_key, request)):

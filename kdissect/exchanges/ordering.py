@@ -118,7 +118,7 @@ class Ordering(Generic[Item]):
         until = (NEVER_NS if waiting_since_ns is None else waiting_since_ns), 0
         while True:
             first = heap[0][0] if heap else (NEVER_NS, 0)
-            # Exchanges with the same order are of one connection; those queued elsewhere are the earlier ones.
+            # Exchanges of the same order are of one connection; those queued elsewhere are the earlier ones.
             up_to_first = first[0], first[1] + 1
             if others.first < (before := min(up_to_first, until)):
                 yield from others.taken(before)

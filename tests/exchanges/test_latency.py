@@ -40,8 +40,7 @@ class Client:
             response,
             time_ns=START_NS + round(sent * MILLISECOND),
             latency_ns=round((answered - sent) * MILLISECOND),
-            response_size=0,
-            **more,
+            **{"request_size": 0, "response_size": 0} | more,  # no bytes, and all of them captured
         )
         one.connection, one.parts = self.info, None
         split_latency(one, self.limits)
@@ -157,12 +156,13 @@ def fetched(data: RecordData | None, end: int = 10, **more: Any) -> dict[str, An
 REQUEST = {"max_wait_ms": 500, "min_bytes": 1, "max_bytes": 1000, "topics": [{"topic": "orders"}]}
 
 
-def fetch(client: Client, response: dict[str, Any], **request: Any) -> tuple[float | None, float | None]:
-    """Wait and service of a fetch."""
+def fetch(
+    client: Client, response: dict[str, Any], *, size: int = 0, **request: Any
+) -> tuple[float | None, float | None]:
+    """Wait and service of a fetch. ``size``: of the request, of which no byte was captured."""
     client.now += 20
-    parts = client.does(
-        client.now, client.now + 10, "Fetch", 12, request=REQUEST | request, response=response
-    )
+    sent = {"request": REQUEST | request, "request_size": size}
+    parts = client.does(client.now, client.now + 10, "Fetch", 12, response=response, **sent)
     assert parts is not None
     return parts.wait_us, parts.service_us
 
@@ -221,6 +221,13 @@ def test_a_fetch_waited_if_there_was_nothing_to_read(
     before: Any, response: Any, request_fields: Any, expected: Any
 ) -> None:
     assert fetch(after(before), response, **request_fields) == expected
+
+
+def test_a_fetch_of_which_the_request_was_truncated_is_undetermined() -> None:
+    """Its topics may be missing: a request that has none is answered at once."""
+    client = after(None)
+    for size, expected in ((0, SERVED), (96, UNDETERMINED)):
+        assert fetch(client, fetched(None), topics=[], size=size) == expected
 
 
 def test_partitions_are_judged_one_by_one() -> None:
