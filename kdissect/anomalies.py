@@ -82,7 +82,10 @@ CATALOGUE: dict[str, AnomalyKind] = {
         WARNING, "The broker expects TLS: it responded with this alert, and closed the connection."
     ),
     "one_direction": AnomalyKind(WARNING, "Only one direction of the connection was captured."),
-    "given_up": AnomalyKind(WARNING, "A limit on outstanding requests was reached; the oldest was dropped."),
+    "given_up": AnomalyKind(
+        WARNING,
+        "A limit was reached, or the response is in another task's file; details say which.",
+    ),
     "duplicate_correlation_id": AnomalyKind(
         NOTE, "Two outstanding requests of a connection have the same correlation ID."
     ),

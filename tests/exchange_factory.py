@@ -26,6 +26,8 @@ from kdissect.model import (
 INTERFACE = Interface("test.pcap", 0, 1)
 START_NS = 1_790_000_000_123_456_789  # 2026-09-21T13:33:20.123456789Z
 SENT_NS = 1_000_000  # from the first byte of a request to its last one
+CAPTURED = {"request_size": 0, "response_size": 0}
+"""Arguments of ``exchange``: frames without bytes, none of which is missing."""
 
 
 def connection(

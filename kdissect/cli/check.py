@@ -29,12 +29,14 @@ Examples:
 The verdict on the capture is the worst that applies: empty, no Kafka, lossy (packets were dropped, or bytes
 are missing from Kafka connections), truncated (the snapshot length cut off Kafka messages), one-sided (only
 one direction of most Kafka connections), damaged (a file has invalid bytes), partly decoded (some messages
-could not be decoded), incomplete (more than 1 in 20 exchanges not fully captured), good. A request counts as
-fully captured without a response if the broker did not send one.
+could not be decoded), incomplete (more than 1 in 20 exchanges not fully captured; responses to requests from
+before the capture are not counted), good. A request without a response counts as fully captured if the broker
+did not send one.
 
 The verdict on the traffic: failing (a finding that is an error, or at least half of the requests unanswered
 or with errors), degraded (a warning, or at least 1 in 20 requests unanswered or with errors), good; unknown
-if there are no requests, or one side of the traffic was not captured. kdissect summary shows what led to it.
+if no request was answered or failed, as when only one side was captured. kdissect summary shows what led to
+it.
 """
 
 

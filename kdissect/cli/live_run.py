@@ -351,7 +351,8 @@ class LiveRun(SingleRun):
         )
         if self.ongoing.interrupted and drops.delivered > self.recording.packets:
             warn(
-                f"{many(drops.delivered - self.recording.packets, 'captured packet')} not read: stopped twice"
+                f"{many(drops.delivered - self.recording.packets, 'captured packet')} not processed: stopped "
+                "by a second Ctrl-C"
             )
         warn(f"{many(self.recording.packets, 'packet')}, {dropped}; {shown}")
 

@@ -382,8 +382,9 @@ filter_options = combine(
     _criterion(
         "kind",
         "KIND",
-        "One of answered, unanswered (no response captured; summary counts only those with outcome == "
-        "'unanswered'), unacknowledged (acks=0), orphan (no request captured).",
+        "One of answered, unanswered (no response captured, perhaps because it is pending; -Y 'outcome == "
+        '"unanswered"\' selects those that ended without one), unacknowledged (acks=0), orphan (no request '
+        "captured).",
         lambda: KINDS,
     ),
     _criterion("slower-than", "TIME", "Minimum latency: 50ms, 1.5s."),

@@ -432,10 +432,11 @@ def _report(source: Records, shown: int, *, complete: bool) -> None:
     if (more := len(source.undecoded) - MAX_UNREADABLE) > 0:
         warn(f"{many(more, 'more reason')} like these")
     if source.unfinished_snapshots:
-        warn(f"{many(source.unfinished_snapshots, 'snapshot')} with a missing slice")
+        incomplete = many(source.unfinished_snapshots, "incomplete KRaft snapshot")
+        warn(f"{incomplete} not shown: the capture lacks some FetchSnapshot responses")
     if source.anomalies:
         counted = sorted(source.anomalies.items(), key=lambda item: (-item[1], item[0]))
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in counted)
         warn(f"anomalies in record batches: {kinds}; details: kdissect read -V --records")
     if complete and source.exchanges and not shown:
-        warn(f"no match in {many(source.exchanges, 'exchange')}")
+        warn(f"no records to show in {many(source.exchanges, 'exchange')}")

@@ -35,9 +35,9 @@ Examples:
   kdissect story group:billing --mermaid capture.pcap > billing.mmd
 
 Exchanges that a client repeats without an error, such as heartbeats, empty fetches or commits, share one
-line until something else happens. AFTER is the time since the previous exchange, or since the last of them
-ended if the previous line covers several ("-": there is none, or not ended). "*" marks rebalances,
-transactions and idle time.
+line until something else happens. AFTER is the time since the exchange on the previous line was sent; if
+that line covers several, since the last of them ended. It is "-" on the first line, and after exchanges that
+did not end. "*" marks rebalances, transactions and idle time.
 
 The story of a record shows when its producer sent it, when replicas and consumers received it (a Fetch has
 the time of its response there), and the first commit of each group past it.
@@ -112,7 +112,7 @@ def story(
             _write_lines(rows, run.out, form(), color)
     run.report(collected.exchanges + collected.hidden)
     if collected.hidden and not collected.exchanges:
-        warn(f"no match in {many(collected.hidden, 'exchange')} about it")
+        warn(f"the filters match none of its {many(collected.hidden, 'exchange')}")
     run.end("exchange")
 
 

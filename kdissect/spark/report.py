@@ -255,6 +255,20 @@ _UNITS: Mapping[str, Callable[[Any], str]] = {
 """Formats by suffix of the column's name; the longest matching suffix applies."""
 
 
+_HEADINGS: Mapping[str, str] = {
+    "unanswered": "without response",
+    "no_answer": "unanswered",
+    "unacknowledged": "acks=0",
+    "software": "library",
+    "measured": "n",
+    "undetermined": "unknown",
+    "lag_worst": "max lag",
+    "since": "added in",
+    "removed": "removed in",
+}
+"""Where pages of ``summary`` have another word than the column, which is public."""
+
+
 def _view(column: str, kind: str, zone: str = "") -> View:
     """The format of a column: by its unit if the name ends with one, otherwise by its type.
 
@@ -265,7 +279,7 @@ def _view(column: str, kind: str, zone: str = "") -> View:
         def cell(row: Mapping[str, Any]) -> str:
             return ABSENT if row[column] is None else write(row[column])
 
-        return View(name.replace("_", " ").upper(), cell, **options)
+        return View(_HEADINGS.get(name, name).replace("_", " ").upper(), cell, **options)
 
     ends = sorted((end for end in _UNITS if column.endswith(end)), key=len)
     if ends and not kind.startswith("array"):

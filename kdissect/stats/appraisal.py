@@ -461,7 +461,7 @@ def _limits(counts: Mapping[str, int]) -> Iterator[Finding]:
         yield _finding(
             quality.GOOD,
             f"A limit was reached {_plural(times_reached, 'time')}.",
-            "--limits shows and sets limits.",
+            "--limits shows all limits; --limits NAME=VALUE raises one.",
         )
 
 

@@ -320,8 +320,8 @@ class ConnectionLog(Survey):
     def _finish(self, row: ConnectionLogRow) -> None:
         assert row.exchanges_total is not None
         if row.exchanges >= row.exchanges_total:
-            if row.from_start and not row.gaps and not row.resyncs:  # their requests are not missing
-                self.whole += row.kinds[ORPHAN]
+            if all(row.seen) and row.from_start and not row.gaps and not row.resyncs:
+                self.whole += row.kinds[ORPHAN]  # their requests are not missing
             self._pass_on(row)
             self._finished.append(self._rows.pop(row.id))
 

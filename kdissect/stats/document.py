@@ -462,9 +462,11 @@ class LoadRow:
 
     exchanges: int = described("Number of exchanges.")
     answered: int = described("Exchanges with request and response.")
-    unanswered: int = described("Requests whose response never came or was not captured.")
+    unanswered: int = described(
+        "Requests without a captured response, whatever the reason: the kind `unanswered`."
+    )
     no_answer: int = described(
-        "Unanswered requests that the broker did not answer: `outcome` in `read --json`."
+        "Those whose `outcome` is `unanswered`; text output calls only these unanswered."
     )
     pending: int = described("Unanswered requests that were still waiting when the capture ended.")
     unacknowledged: int = described("Requests that expect no response: acks=0.")

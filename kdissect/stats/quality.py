@@ -126,7 +126,7 @@ class ConnectionsPart:
     protocols: dict[str, int] = described("By protocol.")
     ipv4: int = described("Over IPv4.")
     ipv6: int = described("Over IPv6.")
-    kafka_from_start: int = described("Kafka connections whose handshake was captured.")
+    kafka_from_start: int = described("Kafka connections whose TCP handshake was captured.")
     kafka_mid_stream: int = described("Kafka connections that were already open.")
     kafka_one_sided: int = described("Kafka connections with packets from one side only.")
     close_reasons: dict[str, int] = described("How they ended: fin, reset, reused, idle, evicted, end.")
@@ -150,8 +150,12 @@ class ExchangesPart:
     answered: int = described("Exchanges with request and response.")
     unacknowledged: int = described("Requests that expect no response: acks=0.")
     whole: int = described("Exchanges of which nothing is missing from the capture, answered or not.")
-    unanswered: int = described("Requests whose response never came or was not captured.")
-    no_answer: int = described("Those that the broker did not answer: `outcome` in `read --json`.")
+    unanswered: int = described(
+        "Requests without a captured response, whatever the reason: the kind `unanswered`."
+    )
+    no_answer: int = described(
+        "Those whose `outcome` is `unanswered`; text output calls only these unanswered."
+    )
     pending: int = described("Those that were still waiting when the capture ended.")
     orphans: int = described("Responses whose request was not captured.")
     lost: int = described("Exchanges with at least one message in a gap; some are inferred.")

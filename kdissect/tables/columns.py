@@ -232,8 +232,8 @@ EXCHANGE: tuple[Column, ...] = (
         "outcome",
         STRING,
         outcome,
-        "`answered`; `unanswered`, narrower than the kind: the connection ended without a response, a later "
-        "request was answered, or there was no response until 30 s after the request's own timeout "
+        "`answered`; `unanswered`: there is no response, and there will be none: the connection ended, a "
+        "later request was answered, or the capture goes on for 30 s after the request's own timeout "
         "(`max_wait_ms` of Fetch, `rebalance_timeout_ms` of JoinGroup, `timeout_ms` of others; 0 if it has "
         "none); `pending`: the capture ended before any of these; `not_expected` (acks=0); `orphan`. Null if "
         "the response may not have been captured.",
@@ -270,19 +270,21 @@ EXCHANGE: tuple[Column, ...] = (
         "Time lost to retransmissions: from the end of `queued_us` and `throttled_us` to the last "
         "retransmission of any byte of the request. 0 if the capture lacks the original or the "
         "retransmission, or if the broker reported before its response that the retransmission was "
-        "unnecessary (D-SACK).",
+        "unnecessary (D-SACK). Not the network round trip, which `service_us` includes if captured at the "
+        "client.",
     ),
     _part(
         "wait_us",
         "The rest of the latency, if the broker held the request (long poll, or waiting for group members; "
-        "Kafka's purgatory): for JoinGroup, SyncGroup, and a Fetch or ShareFetch that returned no records, "
-        "or only records past the last high watermark that the connection had seen. Otherwise 0. Null if "
-        "this cannot be known.",
+        "Kafka's purgatory): for JoinGroup, SyncGroup, and a Fetch or ShareFetch that returned fewer than "
+        "`min_bytes` of records that were available before, by the last high watermark that the connection "
+        "had seen. Otherwise 0. Null if this cannot be known.",
     ),
     _part(
         "service_us",
-        "The rest of the latency, if the broker did not hold the request: the time to serve it. Null if the "
-        "broker held it, or if one of the other parts is null.",
+        "The rest of the latency, if the broker did not hold the request: the time that the broker took, "
+        "and if captured at the client, a round trip. Null if the broker held it, or if one of the other "
+        "parts is null.",
     ),
     Column("client_ip", STRING, attrgetter("connection.client.ip"), "Client address."),
     Column("client_port", INT32, attrgetter("connection.client.port"), "Client TCP port."),

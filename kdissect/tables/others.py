@@ -184,8 +184,8 @@ _TCP_COLUMNS = (
     _plain(
         "opening",
         STRING,
-        "`opened`, `refused` (RST) or `unanswered`; null if its SYN was not captured. A connection that did "
-        "not open has a row only if its far end is a known Kafka listener.",
+        "`opened`, `refused` (RST) or `unanswered` (no SYN-ACK); null if its SYN was not captured. A "
+        "connection that did not open has a row only if its far end is a known Kafka listener.",
     ),
     _tcp(
         "connect_us",
@@ -282,7 +282,7 @@ CONNECTIONS = Table(
         _plain("client_software_version", STRING, "Version of the client library."),
         _plain("principal", STRING, "Authenticated principal, if it appears in the traffic."),
         _plain("sasl_mechanism", STRING, "SASL mechanism."),
-        _plain("tls_version", STRING, "`TLS 1.3` ...; null without TLS or without its handshake.",
+        _plain("tls_version", STRING, "`TLS 1.3` ...; null without TLS or a captured TLS handshake.",
                "tls.version"),
         _plain("tls_cipher", STRING, "Cipher suite, as registered by IANA; null as above.", "tls.cipher"),
         _plain("server_name", STRING, "Server name that the client requested (SNI); null as above.",
@@ -290,7 +290,7 @@ CONNECTIONS = Table(
         _plain("exchanges", INT64, "Number of exchanges."),
         _kind("answered", ANSWERED, "Exchanges with request and response."),
         _kind("unanswered", UNANSWERED, "Requests of the kind `unanswered`: no response captured."),
-        _plain("no_answer", INT64, "Those whose `outcome` is `unanswered`: the broker did not answer."),
+        _plain("no_answer", INT64, "Those whose `outcome` is `unanswered`."),
         _kind("unacknowledged", UNACKNOWLEDGED, "Requests that expect no response: acks=0."),
         _kind("orphans", ORPHAN, "Responses whose request was not captured."),
         _plain("request_bytes", INT64, "Bytes of all request frames.", unit="bytes"),

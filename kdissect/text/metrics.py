@@ -98,7 +98,7 @@ class Metrics:
             "expected_errors", "Errors that are normal steps of the protocol, by error.", "api", "error"
         )
         self._no_answer = self._counter(
-            "unanswered_requests", "Requests that the broker did not answer.", "api"
+            "unanswered_requests", "Requests that ended without a response.", "api"
         )
         self._requests = self._counter("request_bytes", "Bytes of request frames.", "api")
         self._responses = self._counter("response_bytes", "Bytes of response frames.", "api")
@@ -123,7 +123,7 @@ class Metrics:
             "client_errors", "Exchanges with an error code, by client.", "client"
         )
         self._client_no_answer = self._counter(
-            "client_unanswered_requests", "Requests that the broker did not answer, by client.", "client"
+            "client_unanswered_requests", "Requests that ended without a response, by client.", "client"
         )
         self._ended = self._counter(
             "connections_ended", "Kafka connections that ended, by the first FIN or RST.", "by", "flag"

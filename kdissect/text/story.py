@@ -336,7 +336,7 @@ def _with_gaps(rows: Iterable[Entry | Note]) -> Iterator[Entry | Note]:
     end_ns: int | None = None
     for row in rows:
         if end_ns is not None and (gap_ns := row.time_ns - end_ns) >= _GAP_NS:
-            yield Note(end_ns, row.time_ns, f"{duration(gap_ns)} without a matching request or response")
+            yield Note(end_ns, row.time_ns, f"idle for {duration(gap_ns)}")
         yield row
         end_ns = row.end_ns if end_ns is None else max(end_ns, row.end_ns)
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 FORMATS = {
     "a": "local time",
     "ad": "local date and time",
-    "d": "seconds since the previous exchange or record",
-    "dd": "the same, but only of those shown",
+    "d": "seconds since the previous exchange or record, shown or not",
+    "dd": "since the previous one shown",
     "e": "seconds since 1970",
     "r": "seconds since the first packet",
     "u": "UTC time",

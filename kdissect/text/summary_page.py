@@ -99,8 +99,8 @@ def sections(
 _NOTES = {
     "APIs": (
         (
-            "MIN to MAX: service times, without waits, throttling, retransmissions, and queueing behind "
-            "earlier requests; N: how many"
+            "MIN to MAX: service times, that is, latency without waits, throttling, retransmissions and "
+            "queueing behind earlier requests; N: number of service times"
         ),
     ),
     "Unanswered": (
@@ -174,7 +174,9 @@ def capture(row: document.CaptureRow) -> PageSection:
             f"exchanges from {between(row.first, row.last, digits=3)} ({span(round(row.seconds * 1e9))})"
         )
     if row.gaps:
-        lines.append(f"{size(row.lost_bytes)} lost in {many(row.gaps, 'gap')}; details: kdissect check FILE")
+        lines.append(
+            f"{size(row.lost_bytes)} missing in {many(row.gaps, 'gap')}; details: kdissect check FILE"
+        )
     if row.anomalies:
         lines.append("anomalies: " + ", ".join(f"{count:,} {kind}" for kind, count in row.anomalies.items()))
     return PageSection("Capture", notes=tuple(lines))
@@ -346,7 +348,7 @@ _ERRORS = (
     View("EXAMPLE", lambda row: row.example, keep=True),
 )
 _UNANSWERED = (
-    View("OUTSTANDING", lambda row: us(row.age_us), right=True, keep=True),
+    View("WAITED", lambda row: us(row.age_us), right=True, keep=True),
     View("API", lambda row: row.api, keep=True),
     View("CLIENT", lambda row: row.client, keep=True, shrinks=True),
     View("BROKER", lambda row: row.broker, shrinks=True),
@@ -455,8 +457,8 @@ def connection_sections(
     unopened = sum(row.refused + row.unanswered for row in rows)
     notes = (
         f"{many(total, 'connection')} to Kafka listeners, {many(unopened, 'attempt')} failed",
-        "RTT: P50 and P99 between the point of capture and that end",
-        "ZERO WINDOW: how long the receive window of that end was zero",
+        "RTT: P50 and P99 of the round trip to the client or broker, rounded up to a power of two",
+        "ZERO WINDOW: how long the receive window of the client or broker was zero",
     )
     views = _TCP if any(row.tls for row in rows) else _TCP[:-1]
     yield table("TCP connections", views, rows, limit=limit, narrow=narrow, notes=notes)

@@ -14,7 +14,7 @@ from kdissect.exchanges.latency import split_latency, waiter
 from kdissect.kafka.records import RecordData
 from kdissect.limits import DEFAULT
 from kdissect.model import Anomaly, Exchange, LatencyParts
-from tests.exchange_factory import START_NS, connection, exchange
+from tests.exchange_factory import CAPTURED, START_NS, connection, exchange
 from tests.segments import MILLISECOND, Talk
 
 UNKNOWN = LatencyParts(None, None, None, None, None)
@@ -40,7 +40,7 @@ class Client:
             response,
             time_ns=START_NS + round(sent * MILLISECOND),
             latency_ns=round((answered - sent) * MILLISECOND),
-            **{"request_size": 0, "response_size": 0} | more,  # no bytes, and all of them captured
+            **CAPTURED | more,
         )
         one.connection, one.parts = self.info, None
         split_latency(one, self.limits)

@@ -4,7 +4,7 @@ from typing import Any
 
 from kdissect.kafka.records import RecordData
 from kdissect.stats.facts import Facts
-from tests.exchange_factory import exchange
+from tests.exchange_factory import CAPTURED, exchange
 
 
 def fetch(records: bytes = b"", *, latency_ms: float = 500, error: int = 0, **request: Any) -> Facts:
@@ -16,7 +16,7 @@ def fetch(records: bytes = b"", *, latency_ms: float = 500, error: int = 0, **re
         "records": RecordData(records, 0, len(records)),
     }
     response = {"throttle_time_ms": 0, "responses": [{"topic": "orders", "partitions": [partition]}]}
-    return Facts(exchange("Fetch", 4, request, response, latency_ns=round(latency_ms * 1e6), response_size=0))
+    return Facts(exchange("Fetch", 4, request, response, latency_ns=round(latency_ms * 1e6), **CAPTURED))
 
 
 def test_an_exchange_was_served_or_waited() -> None:

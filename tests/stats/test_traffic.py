@@ -6,7 +6,7 @@ from kdissect.limits import DEFAULT
 from kdissect.model import LatencyParts
 from kdissect.stats.facts import Facts
 from kdissect.stats.traffic import BY, Failure, Traffic
-from tests.exchange_factory import START_NS, connection, exchange
+from tests.exchange_factory import CAPTURED, START_NS, connection, exchange
 
 
 def produce(error: int, *, topic: str = "orders", number: int = 1, **options: Any) -> Facts:
@@ -56,7 +56,7 @@ def fetch(*, latency_ms: int = 100, error: int = 0, **request: Any) -> Facts:
         **request,
     }
     response = {"responses": [{"topic": "orders", "partitions": [{"error_code": error, "records": None}]}]}
-    return Facts(exchange("Fetch", 4, request, response, latency_ns=latency_ms * 1_000_000, response_size=0))
+    return Facts(exchange("Fetch", 4, request, response, latency_ns=latency_ms * 1_000_000, **CAPTURED))
 
 
 def test_waits_are_none_of_the_slowest() -> None:

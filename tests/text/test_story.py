@@ -75,7 +75,7 @@ def test_heartbeats_are_one_line_and_a_gap_is_shown() -> None:
     (_, fold) = (each for each in entries(rows) if each.name == "Heartbeat")
     assert fold.count == 15
     assert fold.text.startswith("15 times in 7.02s, last: generation 1")
-    assert notes(rows)[0] == "2.02s without a matching request or response"
+    assert notes(rows)[0] == "idle for 2.02s"
 
 
 def test_transactions_end_as_their_producers_saw_them() -> None:

@@ -104,7 +104,7 @@ def test_loss_anomalies_and_folding_are_shown() -> None:
     document = summary()
     lossy = replace(document.capture, gaps=2, lost_bytes=2896, anomalies={"gap": 3})
     page = list(sections(replace(document, capture=lossy, other={"topics": 12}), limit=1))
-    assert "2.9 KB lost in 2 gaps" in page[0].notes[-2]
+    assert "2.9 KB missing in 2 gaps" in page[0].notes[-2]
     assert "3 gap" in page[0].notes[-1]
     assert "12 of topics" in page[-1].notes[0]
 

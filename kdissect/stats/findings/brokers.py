@@ -332,8 +332,9 @@ class Throttled(Rule):
             if each.count >= _MOST_THROTTLED or each.sum_ms >= _MOST_MS:
                 yield self.finding(
                     f"client {client_label(client)}, broker {broker}",
-                    f"{many(each.count, 'response')}, {duration(each.sum_ms * MILLISECOND_NS)} in total, "
-                    f"longest {duration(each.most_ms * MILLISECOND_NS)}",
+                    f"{many(each.count, 'response')} with a throttle time, "
+                    f"{duration(each.sum_ms * MILLISECOND_NS)} in total, "
+                    f"at most {duration(each.most_ms * MILLISECOND_NS)}",
                     each,
                 )
 

@@ -86,10 +86,10 @@ class BrokerSilent(ConnectionRule):
     severity = WARNING
     title = "A broker acknowledges requests at the TCP level but does not respond."
     when = (
-        "A request was acknowledged at the TCP level, but no response came for "
-        f"{_SILENT_NS // SECOND_NS} s ({_NEVER_NS // SECOND_NS} s if the connection never had one), or "
-        "before the client closed the connection. Requests that brokers hold (long polls, "
-        "JoinGroup, SyncGroup) and connections that the broker ended are not counted. Error at "
+        "A request that was acknowledged at the TCP level still had no response when the client closed the "
+        f"connection or the capture ended, {_SILENT_NS // SECOND_NS} s or more after it was sent "
+        f"({_NEVER_NS // SECOND_NS} s if the connection never had a response). Requests that brokers hold "
+        "(long polls, JoinGroup, SyncGroup) and connections that the broker ended are not counted. Error at "
         f"{_OFTEN} connections."
     )
     advice = (
@@ -122,8 +122,8 @@ class BrokerSilent(ConnectionRule):
         for key, each in self.kept.items():
             yield self.client_finding(
                 key,
-                f"{many(each.requests, 'request')} acknowledged but not answered on "
-                f"{many(each.count, 'connection')}, for up to {duration(each.longest_ns)}",
+                f"{many(each.requests, 'request')} on {many(each.count, 'connection')} acknowledged by TCP, "
+                f"but without a response until the connection ended, for up to {duration(each.longest_ns)}",
                 each,
             )
 
@@ -161,7 +161,9 @@ class BrokerResets(ConnectionRule):
         """Clients whose connections were reset."""
         for key, each in self.kept.items():
             yield self.client_finding(
-                key, f"{many(each.count, 'connection')} reset, {many(each.requests, 'request')} lost", each
+                key,
+                f"{many(each.count, 'connection')} reset with {many(each.requests, 'outstanding request')}",
+                each,
             )
 
 
@@ -360,7 +362,7 @@ class ConnectTimeout(Unreachable):
                 lasting = each.count >= _OFTEN and "later" not in reached
                 yield self.finding(
                     f"client at {ip}, broker {broker}",
-                    f"{many(each.count, 'connection')} not answered, "
+                    f"{many(each.count, 'connection attempt')} without a SYN-ACK, "
                     f"{many(each.repeated, 'SYN retransmission')}{reached}",
                     each,
                     ERROR if lasting else WARNING,
@@ -504,7 +506,7 @@ def _normalized(host: str) -> str:
 
 def _failures(attempts: Attempts) -> str:
     unanswered = attempts.count - attempts.refused
-    counts = ((attempts.refused, "refused"), (unanswered, "not answered"))
+    counts = ((attempts.refused, "refused"), (unanswered, "without a SYN-ACK"))
     return " and ".join(name for count, name in counts if count)
 
 

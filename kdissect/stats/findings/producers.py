@@ -113,7 +113,7 @@ class FencedProducers(Rule):
         for (client, name), each in self.kept.items():
             about = f"client {client_label(client)}{f', transactional ID {name}' if name else ''}"
             responses = f"{each.count:,} response{'s' if each.count > 1 else ''}"
-            yield self.finding(about, f"fenced in {responses}", each)
+            yield self.finding(about, f"{responses} with a fencing error", each)
 
 
 # ------------------------------------------------------------------------------------------------------------

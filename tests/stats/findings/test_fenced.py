@@ -10,7 +10,7 @@ def test_a_producer_that_was_fenced() -> None:
     (row,) = findings_of(FencedProducers, facts)
     assert row.subject == "client payments, transactional ID pay"
     assert (row.severity, row.count) == ("error", 2)
-    assert row.message == "fenced in 2 responses"
+    assert row.message == "2 responses with a fencing error"
 
 
 def test_producers_that_only_have_to_wait() -> None:

@@ -98,7 +98,10 @@ def test_a_silent_broker() -> None:
     (row,) = findings(requested().waits(2).finish())
     assert (row.rule, row.severity, row.count) == ("broker-silent", "warning", 1)
     assert row.subject == "client test-client at 10.0.0.1, broker 10.0.0.2:9092"
-    assert row.message.startswith("1 request acknowledged but not answered on 1 connection, for up to 2.00")
+    message = (
+        "1 request on 1 connection acknowledged by TCP, but without a response until the connection ended"
+    )
+    assert row.message.startswith(f"{message}, for up to 2.00")
     many = findings(*(requested(place).waits(2).finish() for place in range(3)))
     assert [(row.rule, row.severity) for row in many] == [("broker-silent", "error")]
 
@@ -113,7 +116,10 @@ def test_a_broker_that_responds_after_the_client_gave_up() -> None:
     one = requested().waits(8).put(0, FIN | ACK).broker_acks().waits(9).broker_sends(heartbeat_answers(1)[0])
     (row,) = findings(one.put(0, RST, acknowledgment=0))
     assert row.rule == "broker-silent"
-    assert row.message.startswith("1 request acknowledged but not answered on 1 connection, for up to 8.00")
+    message = (
+        "1 request on 1 connection acknowledged by TCP, but without a response until the connection ended"
+    )
+    assert row.message.startswith(f"{message}, for up to 8.00")
 
 
 def test_a_request_that_waits_for_a_moment_is_no_silence() -> None:
@@ -160,7 +166,9 @@ def test_an_endpoint_is_a_listener_if_it_is_forced() -> None:
 def test_a_connection_that_nobody_answers() -> None:
     (row,) = findings(served(), unanswered(1, 1))
     assert (row.rule, row.severity) == ("connect-timeout", "warning")
-    assert row.message == "1 connection not answered, 2 SYN retransmissions; earlier ones succeeded"
+    assert (
+        row.message == "1 connection attempt without a SYN-ACK, 2 SYN retransmissions; earlier ones succeeded"
+    )
 
 
 def test_a_port_scan_finds_nothing() -> None:
@@ -197,7 +205,7 @@ def test_an_advertised_address_that_does_not_open() -> None:
     (row,) = findings(metadata("10.0.0.9"), *(unanswered(place, 1 + place, ELSEWHERE) for place in range(2)))
     assert (row.rule, row.severity) == ("advertised-listener-unreachable", "error")
     assert row.subject == "client at 10.0.0.1, broker 10.0.0.9:9092"
-    assert row.message == "advertised in Metadata; 2 connections not answered, none succeeded"
+    assert row.message == "advertised in Metadata; 2 connections without a SYN-ACK, none succeeded"
 
 
 def test_an_advertised_name_that_probably_does_not_open() -> None:
