@@ -73,6 +73,8 @@ def _lifetime(random: Random, start_ns: int, rate: float) -> Talk:
             talk.waits(random.choice(_PAUSES))
         if is_odd():
             talk.put(0, PSH | ACK, frame, sequence=talk._next[0] - len(frame))
+            if random.random() < 0.3:
+                talk.put(1, ACK, options=_d_sack(talk._next[0] - len(frame), len(frame)))
         if body == {"acks": 0} and not is_odd():
             continue
         if not is_odd():
@@ -81,6 +83,12 @@ def _lifetime(random: Random, start_ns: int, rate: float) -> Talk:
             talk.client_acks()
     _ends(talk, random, is_odd=is_odd())
     return talk
+
+
+def _d_sack(sequence: int, size: int) -> bytes:
+    """The option that reports these bytes as received twice (RFC 2883)."""
+    edges = ((sequence + offset & 0xFFFFFFFF).to_bytes(4, "big") for offset in (0, size))
+    return b"\1\1\5\n" + b"".join(edges)
 
 
 def _opens(talk: Talk, random: Random, *, is_odd: bool) -> bool:

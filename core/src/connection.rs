@@ -24,6 +24,8 @@ const PRODUCE: i16 = 0;
 const EXCHANGE_COST: usize = 1024;
 /// As in pairing.py.
 const UNACKNOWLEDGED_KEPT: usize = 16;
+/// As in pairing.py: bytes that are repeated this soon were captured twice.
+const COPY_NS: i64 = 1_000_000;
 const FIRST_ALLOCATION: usize = 64 * 1024; // a size field is only a claim
 
 /// Those of kdissect/limits.py that matter here.
@@ -75,6 +77,10 @@ pub struct Rules<'a, A> {
     pub apis: &'a mut A,
     /// All segments up to this time have been delivered.
     pub ticked_ns: i64,
+    /// Whether Python analyzes every segment.
+    pub is_analyzed: bool,
+    /// Whether exchanges can be queued that the end of a connection completes.
+    pub is_queued: bool,
 }
 
 /// The packet that carries a segment.
@@ -127,6 +133,8 @@ pub struct Request<X> {
     pub time_ns: i64,
     pub bytes: usize,
     pub message: Message<X>,
+    /// When it was retransmitted.
+    pub retransmitted_ns: Option<i64>,
 }
 
 /// What became of a request.
@@ -194,6 +202,8 @@ pub struct Direction {
     pub start_ns: i64,
     /// Time of the FIN, which is the byte before `next`.
     pub fin_ns: Option<i64>,
+    /// As in kdissect/net/stream.py: whether the other side may report that a retransmission was spurious.
+    pub doubted: bool,
     /// None: it is not encrypted.
     pub records: Option<Records>,
 }
@@ -254,8 +264,10 @@ pub enum Effect {
     AfterClose,
     /// The first RST.
     Reset,
-    /// Another one.
+    /// Another one, or a FIN again.
     Repeated,
+    /// Only bytes that came before.
+    Retransmitted,
 }
 
 #[derive(Debug)]
@@ -278,6 +290,8 @@ pub struct Connection<X> {
     pub bytes: usize,
     /// Segments since it came from Python.
     pub taken: u64,
+    /// Whether requests were retransmitted since the latest response.
+    pub has_retransmissions: bool,
 }
 
 /// A frame that a segment completes. Its bytes are `range` of the payload, or those held with the beginning
@@ -342,6 +356,7 @@ impl<X> Connection<X> {
             unacknowledged: VecDeque::new(),
             bytes: 0,
             taken: 1,
+            has_retransmissions: false,
         }
     }
 
@@ -380,8 +395,8 @@ impl<X> Connection<X> {
         self.waiting.is_empty() || (time_ns > self.last_ns && self.waiting.iter().all(is_frame))
     }
 
-    /// Leaves the outstanding requests unanswered: both sides have sent a FIN.
-    fn abandon(&mut self, time_ns: i64, done: &mut impl FnMut(u64, Request<X>, Outcome)) {
+    /// Leaves the outstanding requests unanswered: the connection has ended, with a FIN.
+    pub fn abandon(&mut self, time_ns: i64, done: &mut impl FnMut(u64, Request<X>, Outcome)) {
         let first_ns = self.directions.iter().filter_map(|each| each.fin_ns).min();
         self.bytes = 0;
         for request in std::mem::take(&mut self.waiting) {
@@ -401,6 +416,10 @@ impl<X> Connection<X> {
         plan: &mut Plan,
         done: impl FnMut(u64, Request<X>, Outcome),
     ) -> Result<Effect, Odd> {
+        let doubted = self.directions[1 - side].doubted;
+        if doubted && (segment.is_d_sack() || packet.time_ns < rules.ticked_ns) {
+            return Err(Odd);
+        }
         let is_usual = segment.flags & CONTROL == ACK;
         let effect = match self.opening.as_mut() {
             Some(opening) if !is_usual || opening.due_ns.is_some() => {
@@ -410,15 +429,77 @@ impl<X> Connection<X> {
                 }
                 self.control(side, segment, packet, rules, plan, done)?
             }
+            _ if is_usual
+                && !segment.payload.is_empty()
+                && segment.sequence != self.directions[side].next =>
+            {
+                self.repeat(side, segment, packet, rules)?;
+                Effect::Retransmitted
+            }
             _ if is_usual => {
                 self.feed_next(side, segment, packet, rules, plan, done)?;
                 Effect::Next
             }
             _ => return Err(Odd),
         };
+        if doubted && !segment.payload.is_empty() {
+            self.directions[1 - side].doubted = false;
+        }
         self.now_ns = self.now_ns.max(packet.time_ns);
         self.taken += 1;
         Ok(effect)
+    }
+
+    /// Takes a segment whose bytes all came before: nothing but outstanding requests can have been retransmitted.
+    fn repeat(
+        &mut self,
+        side: usize,
+        segment: &Segment<'_>,
+        packet: Packet,
+        rules: &Rules<'_, impl Apis>,
+    ) -> Result<(), Odd> {
+        let direction = &self.directions[side];
+        let length = i32::try_from(segment.payload.len()).map_err(|_| Odd)?;
+        let back = direction.next.wrapping_sub(segment.sequence) as i32;
+        let elapsed = packet.time_ns.checked_sub(self.now_ns).ok_or(Odd)?;
+        let ahead = segment
+            .acknowledgment
+            .wrapping_sub(self.directions[1 - side].next) as i32;
+        let is_plain =
+            |each: &Request<X>| matches!(each.message, Message::Frame(..)) && each.retransmitted_ns.is_none();
+        if rules.is_analyzed
+            || length < 2 // perhaps a probe
+            || back < length
+            || ahead > 0
+            || packet.time_ns < rules.ticked_ns
+            || !(0..=rules.limits.connection_idle_ns).contains(&elapsed)
+            || direction.fin_ns.is_some()
+            || direction.records.is_some()
+            || !direction.is_at_boundary()
+            || !self.waiting.iter().all(is_plain)
+        {
+            return Err(Odd);
+        }
+        let end = segment.sequence.wrapping_add(segment.payload.len() as u32);
+        let is_needed = |acknowledged| end.wrapping_sub(acknowledged) as i32 > 0;
+        if !direction.acknowledged.is_none_or(is_needed) {
+            return Ok(());
+        }
+        self.directions[side].doubted = true;
+        if side == CLIENT {
+            self.has_retransmissions = true;
+            let mut back = i64::from(back);
+            for request in self.waiting.iter_mut().rev() {
+                if back <= 0 {
+                    break;
+                }
+                if packet.time_ns - request.time_ns > COPY_NS {
+                    request.retransmitted_ns = Some(packet.time_ns);
+                }
+                back -= (SIZE_BYTES + request.bytes) as i64;
+            }
+        }
+        Ok(())
     }
 
     /// Takes a segment that opens or ends a connection, or comes after its end.
@@ -436,7 +517,9 @@ impl<X> Connection<X> {
         let due_ns = packet.time_ns.saturating_add(window_ns);
         let (is_half_open, is_finished) = (self.is_half_open(), self.is_finished());
         let is_settled = self.is_settled();
-        let (is_outstanding, can_abandon) = (!self.waiting.is_empty(), self.can_abandon(packet.time_ns));
+        let can_abandon = self.can_abandon(packet.time_ns);
+        let has_fin = self.directions.iter().any(|each| each.fin_ns.is_some());
+        let may_reset = self.waiting.is_empty() || (rules.is_queued && has_fin && can_abandon);
         let opening = self.opening.as_mut().ok_or(Odd)?;
         if is_finished {
             let is_usual =
@@ -470,7 +553,7 @@ impl<X> Connection<X> {
             }
             flags if flags & !ACK == RST && segment.payload.is_empty() => {
                 let distance = segment.sequence.wrapping_sub(self.directions[side].next) as i32;
-                if distance.unsigned_abs() > rules.limits.reach || !is_settled || is_outstanding {
+                if distance.unsigned_abs() > rules.limits.reach || !is_settled || !may_reset {
                     return Err(Odd);
                 }
                 let bare = Bare::new(segment, packet);
@@ -482,6 +565,20 @@ impl<X> Connection<X> {
                 }
                 opening.due_ns = Some(due_ns);
                 Ok(Effect::Reset)
+            }
+            flags
+                if flags == FIN | ACK
+                    && opening.due_ns.is_none()
+                    && self.directions[side].fin_ns.is_some()
+                    && segment.payload.is_empty()
+                    && segment.sequence.wrapping_add(1) == self.directions[side].next =>
+            {
+                let other = &mut self.directions[1 - side];
+                if (other.next.wrapping_sub(segment.acknowledgment) as i32) < 0 {
+                    return Err(Odd);
+                }
+                other.acknowledged = Some(segment.acknowledgment);
+                Ok(Effect::Repeated)
             }
             flags if flags == FIN | ACK && opening.due_ns.is_none() => {
                 let is_last = self.directions[1 - side].fin_ns.is_some();
@@ -718,6 +815,7 @@ impl<X> Connection<X> {
                 self.send(header, frame, expects_response, done);
             } else if let Some(request) = self.waiting.pop_front() {
                 self.bytes -= request.bytes;
+                self.has_retransmissions = false;
                 self.completed += 1;
                 done(self.completed, request, Outcome::Answered(frame));
             }
@@ -763,6 +861,7 @@ impl<X> Connection<X> {
             time_ns: frame.end_ns,
             bytes: frame.data.len(),
             message: Message::Frame(header, frame),
+            retransmitted_ns: None,
         };
         if expects_response {
             self.bytes += request.bytes;

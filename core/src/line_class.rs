@@ -45,7 +45,8 @@ impl Line {
             names.is_request.set(false);
             (request, names.kept(py, &response))
         });
-        line.bodies.limit(&names.of_request.take(), &names.of_response.take());
+        line.bodies
+            .limit(&names.of_request.take(), &names.of_response.take());
         Ok(Line { line, followed })
     }
 

@@ -149,11 +149,12 @@ struct Released<'py> {
     info: Object,
     software: [Object; 2],
     opening: PythonOpening,
-    streams: Vec<(u32, Option<u32>, Option<i64>)>,
+    streams: Vec<(u32, Option<u32>, Option<i64>, bool)>,
     clocks: (i64, i64),
     pairing: Paired<Vec<Bound<'py, PyAny>>>,
     partial: Vec<Partial<'py>>,
     taken: u64,
+    has_retransmissions: bool,
     latest: Option<Order>,
     /// Of each direction with TLS: the beginning of the next record, and the lengths of the content of the latest.
     records: Option<Vec<(Bound<'py, PyBytes>, Vec<usize>)>>,
@@ -399,6 +400,7 @@ impl Offload {
     /// From now on `run` queues exchanges for `written`.
     fn write_lines(&mut self, form: Form) {
         self.page = Some(Page::new(form));
+        self.stage.is_queued = true;
     }
 
     /// The exchanges are those of a shard, and another process puts them in order: from now on they are queued in
@@ -406,6 +408,7 @@ impl Offload {
     /// `shift`: what to add to the number of a packet to get half its place.
     fn number_places(&mut self, shift: i64) {
         self.shift = Some(shift);
+        self.stage.is_queued = false; // a place is that of a packet
     }
 
     /// Number of exchanges in the queue, and bytes of their frames.
@@ -545,11 +548,12 @@ impl Offload {
     }
 
     /// What happened since the last call to connections that were opened here, by name.
-    fn take_counts(&mut self) -> [(&'static str, u64); 6] {
+    fn take_counts(&mut self) -> [(&'static str, u64); 7] {
         let Counts {
             connections,
             segments_after_close,
             repeated_segments,
+            retransmitted_bytes,
             closed_fin,
             closed_reset,
             kafka,
@@ -558,6 +562,7 @@ impl Offload {
             ("connections", connections),
             ("segments_after_close", segments_after_close),
             ("repeated_segments", repeated_segments),
+            ("retransmitted_bytes", retransmitted_bytes),
             ("closed_fin", closed_fin),
             ("closed_reset", closed_reset),
             ("connections: Kafka", kafka),
@@ -581,6 +586,10 @@ impl Offload {
     fn ended<'py>(&mut self, py: Python<'py>, before: (i64, u64)) -> Vec<PythonEnded<'py>> {
         let mut ended = Vec::new();
         while let Some((slot, (ordinal, ends, time_ns, numbers))) = self.stage.end_next(before) {
+            for finished in std::mem::take(&mut self.stage.finished) {
+                let order = finished.order();
+                self.enqueue(py, finished, order);
+            }
             let mut duplex = None;
             if let Some(link) = self.links.get_mut(slot).and_then(Option::as_mut) {
                 link.is_released = true;
@@ -655,6 +664,7 @@ impl Offload {
                     size,
                     start_ns,
                     fin_ns: None,
+                    doubted: false,
                 }
             });
             let connection_here = Connection {
@@ -669,6 +679,7 @@ impl Offload {
                 waiting,
                 unacknowledged: unacknowledged.into(),
                 taken: 0,
+                has_retransmissions: false,
             };
             let slot = self
                 .stage
@@ -763,6 +774,7 @@ impl Offload {
             time_ns,
             bytes,
             message: usual.unwrap_or(Message::Object(exchange)),
+            retransmitted_ns: None,
         }
     }
 
@@ -807,20 +819,12 @@ impl Offload {
             if self.page.is_some() {
                 let mut all = std::mem::take(&mut self.stage.finished);
                 for finished in all.drain(..) {
-                    let slot = finished.slot;
-                    _ = self.learn(py, &finished, true);
-                    let (end_ns, packet) = finished.order();
                     let order = match self.shift {
-                        None => (end_ns, packet),
+                        None => finished.order(),
                         Some(_) => (0, block.number + self.at as u64 - 1),
                     };
-                    self.queue.push(finished, order);
-                    self.newest_ns = self.newest_ns.max(order.0);
+                    self.enqueue(py, finished, order);
                     is_new = true;
-                    if let Some(link) = self.links.get_mut(slot).and_then(Option::as_mut) {
-                        link.queued += 1;
-                        link.latest = order;
-                    }
                 }
                 self.stage.finished = all; // empty, to be filled again
                 if self.shift.is_some() && waits != waited {
@@ -844,6 +848,18 @@ impl Offload {
             }
         }
         TAKEN
+    }
+
+    /// Queues an exchange for `written`.
+    fn enqueue(&mut self, py: Python<'_>, finished: Finished<Object>, order: Order) {
+        let slot = finished.slot;
+        _ = self.learn(py, &finished, true);
+        self.queue.push(finished, order);
+        self.newest_ns = self.newest_ns.max(order.0);
+        if let Some(link) = self.links.get_mut(slot).and_then(Option::as_mut) {
+            link.queued += 1;
+            link.latest = order;
+        }
     }
 
     /// Keeps Python's side of a connection that has come here.
@@ -890,6 +906,9 @@ impl Offload {
             return Err(Odd);
         };
         let page = self.page.as_mut().ok_or(Odd)?;
+        if finished.request.retransmitted_ns.is_some() && page.has_rows() {
+            return Err(Odd); // they have the parts of the latency
+        }
         let link = self
             .links
             .get_mut(finished.slot)
@@ -969,7 +988,11 @@ impl Offload {
             .into_iter()
             .map(|request| match request.message {
                 Message::Object(exchange) => Ok(exchange.into_bound(py)),
-                Message::Frame(header, frame) => self.outstanding(py, &mut link, header, frame),
+                Message::Frame(header, frame) => {
+                    let exchange = self.outstanding(py, &mut link, header, frame)?;
+                    note_retransmission(&exchange, request.retransmitted_ns)?;
+                    Ok(exchange)
+                }
             })
             .collect::<PyResult<_>>()?;
         let software = if self.page.is_some() {
@@ -994,7 +1017,7 @@ impl Offload {
             streams: connection
                 .directions
                 .iter()
-                .map(|each| (each.next, each.acknowledged, each.fin_ns))
+                .map(|each| (each.next, each.acknowledged, each.fin_ns, each.doubted))
                 .collect(),
             clocks: (connection.now_ns, connection.last_ns),
             pairing: (
@@ -1017,6 +1040,7 @@ impl Offload {
                 })
                 .collect(),
             taken: connection.taken,
+            has_retransmissions: connection.has_retransmissions,
             latest,
             records,
         })
@@ -1107,7 +1131,7 @@ impl Offload {
                 let frame = self.frame(py, frame)?;
                 let [software, version, principal, mechanism] = &link.identity;
                 let head = self.request_header(py, &header, &client_id)?;
-                self.python.exchange.bind(py).call1(PyTuple::new(
+                let exchange = self.python.exchange.bind(py).call1(PyTuple::new(
                     py,
                     [
                         info,
@@ -1127,7 +1151,9 @@ impl Offload {
                         mechanism.bind(py).clone(),
                         head,
                     ],
-                )?)?
+                )?)?;
+                note_retransmission(&exchange, request.retransmitted_ns)?;
+                exchange
             }
         };
         let connection = match &link.side {
@@ -1282,6 +1308,13 @@ impl<'a> Block<'a, '_> {
             }
         };
         Some((time_ns, self.data.get(begin..end)?))
+    }
+}
+
+fn note_retransmission(exchange: &Bound<'_, PyAny>, retransmitted_ns: Option<i64>) -> PyResult<()> {
+    match retransmitted_ns {
+        Some(time_ns) => exchange.setattr("retransmitted_ns", time_ns),
+        None => Ok(()),
     }
 }
 

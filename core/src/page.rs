@@ -263,6 +263,11 @@ impl Page {
         self.text.len()
     }
 
+    /// Whether it consists of rows, not text.
+    pub fn has_rows(&self) -> bool {
+        matches!(self.writer, Writer::Rows(_))
+    }
+
     pub fn is_full(&self, py: Python<'_>) -> bool {
         match &self.writer {
             Writer::Rows(rows) if rows.is_full(py) => true,

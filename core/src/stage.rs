@@ -33,6 +33,7 @@ pub struct Counts {
     pub connections: u64,
     pub segments_after_close: u64,
     pub repeated_segments: u64,
+    pub retransmitted_bytes: u64,
     pub closed_fin: u64,
     pub closed_reset: u64,
     /// Of those that have ended.
@@ -72,6 +73,8 @@ pub struct Stage<X> {
     pub ticked_ns: i64,
     /// Since the caller took them.
     pub counts: Counts,
+    /// Whether the caller queues exchanges that `end_next` completes.
+    pub is_queued: bool,
     /// The segments since the caller took them; None: nobody analyzes them.
     pub analyzed: Option<Vec<Analyzed>>,
 }
@@ -111,6 +114,7 @@ impl<X> Stage<X> {
             latest: 0,
             ticked_ns: i64::MIN,
             counts: Counts::default(),
+            is_queued: false,
             analyzed: None,
         }
     }
@@ -228,14 +232,24 @@ impl<X> Stage<X> {
     }
 
     /// The next connection opened here whose end has become final before this deadline and number. Its slot
-    /// stays empty until `reuse`.
+    /// stays empty until `reuse`. Its outstanding requests are added to `finished`.
     pub fn end_next(&mut self, before: (i64, u64)) -> Option<(usize, Ended)> {
         let &(due_ns, ordinal, slot) = self.deadlines.first()?;
         if (due_ns, ordinal) >= before || self.slots[slot].as_ref()?.connection.is_half_open() {
             return None;
         }
         let ends = self.slots[slot].as_ref()?.ends[0].clone();
-        let connection = self.release(slot)?;
+        let mut connection = self.release(slot)?;
+        let time_ns = due_ns.max(connection.now_ns);
+        let finished = &mut self.finished;
+        connection.abandon(time_ns, &mut |number, request, outcome| {
+            finished.push(Finished {
+                slot,
+                number,
+                request,
+                outcome,
+            });
+        });
         let opening = connection.opening.as_ref()?;
         if opening.reset.is_some() {
             self.counts.closed_reset += 1;
@@ -245,7 +259,7 @@ impl<X> Stage<X> {
             .directions
             .each_ref()
             .map(|each| (each.first, each.next));
-        Some((slot, (ordinal, ends, due_ns.max(connection.now_ns), numbers)))
+        Some((slot, (ordinal, ends, time_ns, numbers)))
     }
 
     /// Another connection may get this slot, which is empty.
@@ -398,6 +412,8 @@ impl<X> Stage<X> {
             limits: &self.limits,
             apis,
             ticked_ns: self.ticked_ns,
+            is_analyzed: self.analyzed.is_some(),
+            is_queued: self.is_queued,
         };
         let plan = &mut self.plan;
         let Ok(effect) = entry
@@ -419,8 +435,13 @@ impl<X> Stage<X> {
                 segment.is_d_sack(),
             ));
         }
-        if effect != Effect::Next {
-            self.note(slot, effect, waited);
+        match effect {
+            Effect::Next => {}
+            Effect::Retransmitted => {
+                self.counts.repeated_segments += 1;
+                self.counts.retransmitted_bytes += segment.payload.len() as u64;
+            }
+            _ => self.note(slot, effect, waited),
         }
         self.touch(slot);
         Verdict::Taken
@@ -436,7 +457,7 @@ impl<X> Stage<X> {
         };
         let key = |due_ns| (due_ns, entry.ordinal, slot);
         match effect {
-            Effect::Next => {}
+            Effect::Next | Effect::Retransmitted => {}
             Effect::AfterClose => self.counts.segments_after_close += 1,
             Effect::Repeated => self.counts.repeated_segments += 1,
             Effect::Opened => {
@@ -543,6 +564,7 @@ mod tests {
                 unacknowledged: VecDeque::new(),
                 bytes: 0,
                 taken: 0,
+                has_retransmissions: false,
             };
             let ends = [0, 1].map(|side| {
                 let packet = tcp_over_ipv4(side, 0, 0, 0, b"");
@@ -782,6 +804,36 @@ mod tests {
         );
         assert!(stage.end_next((i64::MAX, 0)).is_some());
         assert_eq!((stage.counts.closed_reset, stage.counts.kafka), (1, 0));
+    }
+
+    #[test]
+    fn what_comes_again_is_counted() {
+        let requests = request(3, 7, b"");
+        let mut stage = empty_stage();
+        let segments: [Sent<'_>; 3] = [(0, 0x02, b""), (1, 0x12, b""), (0, 0x18, &requests)];
+        assert_eq!(whole(&mut stage, &segments), [true; 3]);
+        let mut feed = |number: u64, side, sequence, flags, payload| {
+            let bytes = tcp_over_ipv4(side, sequence, [901, 701][side], flags, payload);
+            let packet = Packet {
+                number,
+                time_ns: number as i64,
+                interface: 0,
+            };
+            stage.feed(RAW, &bytes, packet, &mut Known) == Verdict::Taken
+        };
+        assert!(feed(4, CLIENT, 701, 0x18, &requests[..]));
+        assert!(feed(5, CLIENT, 701, 0x18, &requests[..5]));
+        assert!(!feed(6, CLIENT, 702, 0x18, &requests[..])); // with a byte that is new
+        assert!(!feed(6, CLIENT, 701, 0x18, &requests[..1])); // like a probe
+        assert!(feed(6, CLIENT, 701 + requests.len() as u32, 0x11, b""));
+        assert!(feed(7, CLIENT, 701 + requests.len() as u32, 0x11, b""));
+        assert!(!feed(8, CLIENT, 701, 0x18, &requests[..]));
+        let counts = &stage.counts;
+        assert_eq!(
+            (counts.repeated_segments, counts.retransmitted_bytes),
+            (3, requests.len() as u64 + 5)
+        );
+        assert!(stage.slots[0].as_ref().unwrap().connection.directions[CLIENT].doubted);
     }
 
     #[test]

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from kdissect.model import Body, Closed, Retransmitted, TlsSession
     from kdissect.net.connection import Connection
 
-    RestoredPairing = tuple[int, int | None, int, list[Exchange], list[tuple[int, int, int]]]
+    RestoredPairing = tuple[int, int | None, int, list[Exchange], list[tuple[int, int, int]], bool]
     """``LentPairing`` without its first."""
 
 

@@ -8,10 +8,10 @@ The core opens a connection by its SYN, if nothing between these ends is known, 
 SYN-ACK, a first request by which it is recognized at once, exchanges, FIN of both sides or RST. A connection
 that Python has opened is lent to it once it is recognized as Kafka, nothing is held or waited for, and both
 directions were seen; it may end there too. The core takes the packets of a connection until one is unusual:
-lost, repeated or late; a frame or header that does not fit; SASL; a response that does not answer the oldest
-request; an RST while one is outstanding. It stops before that packet, which has had no effect. The connection
-is recalled: its state goes into the objects here, which are made if the core has opened it, and the packet
-takes its usual way. Packets that belong to none of the core's connections take it in runs.
+lost, late or repeated in part; a frame or header that does not fit; SASL; a response that does not answer the
+oldest request. It stops before that packet, which has had no effect. The connection is recalled: its state
+goes into the objects here, which are made if the core has opened it, and the packet takes its usual way.
+Packets that belong to none of the core's connections take it in runs.
 
 Holds nothing; what the core holds for connections counts as theirs.
 """
@@ -565,7 +565,7 @@ class Offload:
             (completed, last_id, steady, requests, unacknowledged),
         )
         if not is_here:
-            kafka.restore((completed, last_id, steady, waiting, unacknowledged), partial)
+            kafka.restore((completed, last_id, steady, waiting, unacknowledged, False), partial)
             self._is_broken = True
             return
         self._memory.forget(kafka)
@@ -639,7 +639,8 @@ class Offload:
         for exchange in waiting:
             _decode_produce(exchange)
         partial = [PartialFrame(bytes(prefix), *rest) for prefix, *rest in released["partial"]]
-        kafka.restore((completed, last_id, steady, waiting, unacknowledged), partial)
+        pairing = completed, last_id, steady, waiting, unacknowledged, released["has_retransmissions"]
+        kafka.restore(pairing, partial)
         self._memory.restored(kafka)
         if released["taken"] < _BRIEF:
             missed = min(_MOST_MISSED, 2 * self._missing.get(duplex, (0, 0))[0] + 1)

@@ -265,8 +265,11 @@ class Pairing:
         steady: int,
         waiting: Iterable[Exchange],
         unacknowledged: Sequence[tuple[int, int, int]],
+        has_retransmissions: bool,
     ) -> None:
-        """Continue from the state that the native core has reached."""
+        """Continue from the state that the native core has reached. ``has_retransmissions``: since the latest
+        response, requests have been retransmitted there.
+        """
         self._number, self.last_id, self._steady = completed, last_id, steady
         if unacknowledged:
             self._unacknowledged = deque(unacknowledged, maxlen=_UNACKNOWLEDGED_KEPT)
@@ -274,6 +277,9 @@ class Pairing:
             self._waiting.append(exchange)
             self._by_id.setdefault(exchange.correlation_id, []).append(exchange)
             self._bytes += len(exchange.first_frame.data)
+        if has_retransmissions:
+            again = [exchange for exchange in self._waiting if exchange.retransmitted_ns is not None]
+            self._retransmissions = [[(exchange, None) for exchange in again]]
 
     def retransmitted(self, time_ns: int, back: int) -> None:
         """Requests were retransmitted, from ``back`` bytes before the end of the latest one."""

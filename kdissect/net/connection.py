@@ -154,7 +154,8 @@ class Opened(NamedTuple):
         reset_ns: as in ``Duplex``.
         due_ns: the deadline; None if it is not waiting.
         idle_ns: when it becomes idle, at the earliest.
-        streams: of client and broker: next sequence number, ``Stream.acknowledged`` and ``Stream.fin_ns``.
+        streams: of client and broker: next sequence number, ``Stream.acknowledged``, ``Stream.fin_ns`` and
+            ``Stream.doubted``.
         now_ns: as in ``Duplex``.
     """
 
@@ -163,7 +164,7 @@ class Opened(NamedTuple):
     reset_ns: int | None
     due_ns: int | None
     idle_ns: int
-    streams: list[tuple[int, int | None, int | None]]
+    streams: list[tuple[int, int | None, int | None, bool]]
     now_ns: int
 
 
@@ -467,11 +468,12 @@ class Connections:
             segment = Segment(packet, time_ns, interface, both[side], *sent)
             if not flags & RST:
                 duplex.feed(side, segment, [])
-        for sender, (following, acknowledged, fin_ns) in enumerate(streams):
+        for sender, (following, acknowledged, fin_ns, doubted) in enumerate(streams):
             if duplex.connection is None:
                 continue
             stream = duplex.streams[sender ^ client]
             stream.next, stream.acknowledged, stream.fin_ns = following, acknowledged, fin_ns
+            stream.doubted = doubted
             if fin_ns is not None:
                 stream.fin, stream.ended = advance(following, -1), True
         duplex.reset_ns = reset_ns
@@ -660,6 +662,8 @@ class Connections:
         """Pass on what is held, report the end unless it was reported, and remove the connection."""
         if self.lender is not None:
             self.lender.closing(duplex)
+            if duplex.ordinal not in self._order:
+                return  # a bug has lost it
         self._flush_both(duplex, out)
         is_reported = not duplex.is_half_open or duplex.tcp is not None
         if is_reported:
