@@ -14,7 +14,7 @@ use crate::connection::{
 };
 use crate::merge::{self, KEY};
 use crate::packet::segment;
-use crate::page::{Answered, Constant, Form, Known, Page};
+use crate::page::{Answered, Constant, Form, Known, Page, Unanswered};
 use crate::places::Places;
 use crate::stage::{Analyzed, Counts, Stage, Verdict};
 use crate::tls::python::PythonOpener;
@@ -902,9 +902,9 @@ impl Offload {
         let Message::Frame(header, request) = &finished.request.message else {
             return Err(Odd);
         };
-        let Outcome::Answered(response) = &finished.outcome else {
-            return Err(Odd);
-        };
+        if self.shift.is_some() && !matches!(finished.outcome, Outcome::Answered(_)) {
+            return Err(Odd); // its key has another place
+        }
         let page = self.page.as_mut().ok_or(Odd)?;
         if finished.request.retransmitted_ns.is_some() && page.has_rows() {
             return Err(Odd); // they have the parts of the latency
@@ -921,15 +921,26 @@ impl Offload {
             Some(shared) => shared,
             None => page.shared(py, known).map_err(|_| Odd)?,
         };
-        let answered = Answered {
-            known,
-            interface: self.interfaces.get(request.interface).ok_or(Odd)?,
-            number: finished.number,
-            header,
-            request,
-            response,
+        let written = if let Outcome::Answered(response) = &finished.outcome {
+            let answered = Answered {
+                known,
+                interface: self.interfaces.get(request.interface).ok_or(Odd)?,
+                number: finished.number,
+                header,
+                request,
+                response,
+            };
+            page.add(py, &answered, &shared)
+        } else {
+            let unanswered = Unanswered {
+                known,
+                header,
+                request,
+                is_expected: matches!(finished.outcome, Outcome::Unacknowledged),
+                completed_ns: finished.order().0,
+            };
+            page.add_unanswered(py, &unanswered, &shared)
         };
-        let written = page.add(py, &answered, &shared);
         link.shared = Some(shared);
         written
     }

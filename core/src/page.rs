@@ -88,6 +88,8 @@ pub struct LineForm {
     /// From the version of an ApiVersions request that is not supported, and both frames, to what stands after the
     /// latency.
     rejected: Object,
+    /// What stands for the latency of unacknowledged and of unanswered requests.
+    without: (String, String),
     /// What follows the errors if bytes follow a body.
     followed: String,
     /// The width of both ends. None: Python writes them.
@@ -111,6 +113,15 @@ impl Constant {
             _ => "",
         }
     }
+}
+
+/// A request without a response.
+pub struct Unanswered<'a> {
+    pub known: &'a dyn Known,
+    pub header: &'a Header,
+    pub request: &'a Frame,
+    pub is_expected: bool,
+    pub completed_ns: i64,
 }
 
 /// An answered exchange.
@@ -297,12 +308,29 @@ impl Page {
         exchange: &Answered<'_>,
         shared: &[Option<Constant>],
     ) -> Result<(), Odd> {
-        let start = self.text.len();
-        let (writer, text) = (&mut self.writer, &mut self.text);
-        let written = guarded(|| match writer {
+        self.write(|writer, text| match writer {
             Writer::Lines(lines) => lines.write(py, exchange, shared, text),
             Writer::Rows(rows) => rows.write(py, exchange, shared, text),
-        });
+        })
+    }
+
+    /// As `add`, for a request without a response.
+    pub fn add_unanswered(
+        &mut self,
+        py: Python<'_>,
+        exchange: &Unanswered<'_>,
+        shared: &[Option<Constant>],
+    ) -> Result<(), Odd> {
+        self.write(|writer, text| match writer {
+            Writer::Lines(lines) => lines.write_unanswered(py, exchange, shared, text),
+            Writer::Rows(_) => Err(Odd),
+        })
+    }
+
+    fn write(&mut self, write: impl FnOnce(&mut Writer, &mut Vec<u8>) -> Result<(), Odd>) -> Result<(), Odd> {
+        let start = self.text.len();
+        let (writer, text) = (&mut self.writer, &mut self.text);
+        let written = guarded(|| write(writer, text));
         match written {
             Ok(()) => self.rows += 1,
             Err(Odd) => self.text.truncate(start),
@@ -346,27 +374,24 @@ impl Lines {
         Some(format!("{client:width$}{}{broker:width$}", self.form.gap))
     }
 
-    fn write(
+    /// Begins a line: all cells before the latency.
+    fn begin(
         &mut self,
         py: Python<'_>,
-        exchange: &Answered<'_>,
+        header: &Header,
+        request: &Frame,
         shared: &[Option<Constant>],
-        out: &mut Vec<u8>,
     ) -> Result<(), Odd> {
         let LineForm {
             facts,
             digits,
             gap,
-            width,
             client,
-            follow,
-            rejected,
-            followed,
             ..
         } = &self.form;
-        let (line, tags, api) = self.apis.get(py, facts, exchange.header)?;
+        let (_, _, api) = self.apis.get(py, facts, header)?;
 
-        let client_id = exchange.header.raw_client_id(exchange.request);
+        let client_id = header.raw_client_id(request);
         let client_id = client_id.unwrap_or_default(); // none looks like an empty one
         let client = match self.clients.get(client_id) {
             Some(cell) => cell,
@@ -383,8 +408,7 @@ impl Lines {
 
         let text = &mut self.line;
         text.clear();
-        self.clock
-            .write(py, facts, exchange.request.end_ns, *digits, text)?;
+        self.clock.write(py, facts, request.end_ns, *digits, text)?;
         let mut add = |cell: &str| {
             text.push_str(gap);
             text.push_str(cell);
@@ -393,12 +417,76 @@ impl Lines {
         add(client);
         api.iter().for_each(|cell| add(Constant::text(cell)));
         text.push_str(gap);
-        let cell = text.len();
-        duration(exchange.latency_ns()?, text);
-        while text.len() < cell + width {
+        Ok(())
+    }
+
+    /// Ends the cell that began there, which has the latency or what stands for it.
+    fn end_cell(&mut self, cell: usize) {
+        let text = &mut self.line;
+        while text.len() < cell + self.form.width {
             text.push(' ');
         }
-        text.push_str(gap);
+        text.push_str(&self.form.gap);
+    }
+
+    fn write_unanswered(
+        &mut self,
+        py: Python<'_>,
+        exchange: &Unanswered<'_>,
+        shared: &[Option<Constant>],
+        out: &mut Vec<u8>,
+    ) -> Result<(), Odd> {
+        let &Unanswered {
+            known,
+            header,
+            request,
+            is_expected,
+            completed_ns,
+        } = exchange;
+        self.form.facts.check_flaws(true)?; // who counts flaws counts these too
+        self.begin(py, header, request, shared)?;
+        let cell = self.line.len();
+        let (unacknowledged, unanswered) = &self.form.without;
+        self.line
+            .push_str(if is_expected { unacknowledged } else { unanswered });
+        self.end_cell(cell);
+        let LineForm { facts, follow, .. } = &self.form;
+        let (line, ..) = self.apis.get(py, facts, header)?;
+        let follow = |of_request, of_response| {
+            let arguments = (known.info(py)?, header.api_key, of_request, of_response);
+            follow.bind(py).call1(arguments)
+        };
+        let body = request.data.get(header.body_pos..).ok_or(Odd)?;
+        let topics = &facts.topics(py, completed_ns);
+        let text = &mut self.line;
+        match line.get().write(follow, (body, None), facts.budget, topics, text)? {
+            (_, false) => finish_line(text, out),
+            _ => return Err(Odd),
+        }
+        Ok(())
+    }
+
+    fn write(
+        &mut self,
+        py: Python<'_>,
+        exchange: &Answered<'_>,
+        shared: &[Option<Constant>],
+        out: &mut Vec<u8>,
+    ) -> Result<(), Odd> {
+        self.begin(py, exchange.header, exchange.request, shared)?;
+        let cell = self.line.len();
+        duration(exchange.latency_ns()?, &mut self.line);
+        self.end_cell(cell);
+        let LineForm {
+            facts,
+            gap,
+            follow,
+            rejected,
+            followed,
+            ..
+        } = &self.form;
+        let (line, tags, _) = self.apis.get(py, facts, exchange.header)?;
+        let text = &mut self.line;
         let about = text.len();
         if exchange.is_rejected() {
             facts.check_flaws(true)?;

@@ -65,6 +65,7 @@ if TYPE_CHECKING:
 
 ABSENT = "-"
 _NO_RESPONSE = {PENDING: "pending", NOT_EXPECTED: "acks=0", ORPHAN: "orphan"}
+_UNANSWERED = "no response"
 
 _LATE = "late"
 _NOTE = f"{BOLD};{YELLOW}"  # the color of an anomaly that is not an error
@@ -275,7 +276,7 @@ def latency(exchange: Exchange) -> str:
 
 def no_response(exchange: Exchange) -> str:
     """Why an exchange has no latency."""
-    return _NO_RESPONSE.get(outcome(exchange) or "", "no response")
+    return _NO_RESPONSE.get(outcome(exchange) or "", _UNANSWERED)
 
 
 _IPV4 = len("192.168.100.200:41234")
@@ -366,6 +367,7 @@ class ExchangeTable(LineTable["Exchange"]):
             lambda client_id: cells([of_client], client_id=client_id),
             lambda info, *exchange: protocols.follow(info.id, *exchange),
             rejected,
+            without=(_NO_RESPONSE[NOT_EXPECTED], _UNANSWERED),
             followed=f"! {LEFT_OVER}",
             ends=None if self._style.has_hosts else _IPV4,
         )
