@@ -269,6 +269,12 @@ impl Columns {
         }
     }
 
+    /// Drops all but the first rows, which have so many bytes.
+    pub fn truncate(&mut self, rows: usize, held: usize) {
+        self.columns.iter_mut().for_each(|column| column.truncate(rows));
+        (self.rows, self.held) = (rows, held);
+    }
+
     /// All rows, as a struct; the next batch begins.
     pub fn take(&mut self) -> Option<(Kind, Column)> {
         let empty = Columns::new(self.kind.clone())?;

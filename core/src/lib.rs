@@ -17,6 +17,7 @@ pub mod records;
 pub mod row;
 pub mod stage;
 pub mod tls;
+pub mod touched;
 pub mod tree;
 pub mod wire;
 
@@ -42,6 +43,8 @@ mod ring;
 mod row_class;
 #[cfg(feature = "python")]
 mod rows;
+#[cfg(feature = "python")]
+mod table_rows;
 
 #[cfg(test)]
 mod fuzzing;

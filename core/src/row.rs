@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::io::Write;
 
 use crate::record_lines::{base64, json_text};
+use crate::touched::Plan;
 use crate::tree::{batches, record_count, Batch, Bodies, Decoded, Name, TopicNames, Value, NO_ID};
 use crate::Odd;
 
@@ -24,6 +25,19 @@ pub struct First {
     pub test: Option<(Name, i64, i64)>,
 }
 
+/// Which events in the life of a group an exchange is.
+#[derive(Clone, Copy, PartialEq)]
+pub enum GroupEvents {
+    /// None.
+    Never,
+    /// None without an error.
+    Errors,
+    /// One, if it names the group.
+    Commit,
+    /// It depends, and is left to Python.
+    Others,
+}
+
 /// One version of an API.
 pub struct Row {
     pub bodies: Bodies,
@@ -37,6 +51,11 @@ pub struct Row {
     pub request_records: Vec<Vec<Name>>,
     pub response_records: Vec<Vec<Name>>,
     pub throttle_time: Name,
+    /// The partitions in both bodies. None: they only describe a cluster, or the message has none.
+    pub partitions: Option<(Option<Plan>, Option<Plan>)>,
+    /// Fields from which other tables are made: the first that a message has counts.
+    pub fields: Vec<Vec<Name>>,
+    pub group_events: GroupEvents,
     /// Of a Fetch: the struct in which the broker is that fetches, and the broker's ID.
     pub replica: (Name, Name),
 }
@@ -166,7 +185,7 @@ impl Topics {
     }
 }
 
-fn name_of(id: &[u8; 22], names: &dyn TopicNames) -> Result<String, Odd> {
+pub fn name_of(id: &[u8; 22], names: &dyn TopicNames) -> Result<String, Odd> {
     let text = std::str::from_utf8(id).map_err(|_| Odd)?;
     match *id == NO_ID {
         true => Ok(text.to_owned()),
@@ -204,7 +223,7 @@ impl First {
 }
 
 /// The elements of an array, or a struct alone.
-fn elements<'b, 'a>(value: Option<&'b Value<'a>>) -> &'b [Value<'a>] {
+pub fn elements<'b, 'a>(value: Option<&'b Value<'a>>) -> &'b [Value<'a>] {
     match value {
         Some(Value::List(values)) => values,
         Some(value @ Value::Struct(_)) => std::slice::from_ref(value),
@@ -264,12 +283,9 @@ fn header(batch: &Batch, out: &mut Vec<u8>) {
         records,
     } = batch;
     let has = |bit: i16| attributes & bit != 0;
-    let codec = usize::from(*attributes as u16 & 7);
-    let compression = [
-        "none", "gzip", "snappy", "lz4", "zstd", "codec 5", "codec 6", "codec 7",
-    ][codec];
+    let (compression, transactional) = (batch.codec(), batch.is_transactional());
     let timestamp_type = if has(0x08) { "LogAppendTime" } else { "CreateTime" };
-    let (transactional, control, delete_horizon) = (has(0x10), has(0x20), has(0x40));
+    let (control, delete_horizon) = (has(0x20), has(0x40));
     put(
         out,
         format_args!(

@@ -3,7 +3,8 @@
 use pyo3::prelude::*;
 
 use crate::line_class::{BodiesForm, Kept, Names};
-use crate::row::{self, First, Topics};
+use crate::row::{self, First, GroupEvents, Topics};
+use crate::touched;
 
 /// What the columns of an exchange need, for one version of an API.
 #[pyclass(frozen, module = "kdissect._core")]
@@ -16,6 +17,13 @@ pub struct Row {
 /// See [`First`].
 type FirstForm = (Vec<Vec<String>>, Option<(String, i64, i64)>);
 
+/// Where partitions are in request and response, the names of fields, and which [`GroupEvents`] it is.
+type OtherTables = (
+    Option<(Option<PartitionPlan>, Option<PartitionPlan>)>,
+    Vec<Vec<String>>,
+    String,
+);
+
 #[pymethods]
 impl Row {
     /// Arguments: see [`BodiesForm`], [`row::Row`] and [`Row`].
@@ -24,12 +32,14 @@ impl Row {
         py: Python<'_>,
         bodies: BodiesForm<'_>,
         topics: (Option<Plan>, Option<Plan>),
-        group: FirstForm,
-        transaction: FirstForm,
+        group_and_transaction: (FirstForm, FirstForm),
         records: (Vec<Vec<String>>, Vec<Vec<String>>),
         projection: Option<(Vec<String>, Vec<String>)>,
+        other_tables: OtherTables,
     ) -> PyResult<Self> {
         let names = Names::default();
+        let (group, transaction) = group_and_transaction;
+        let (partitions, fields, group_events) = other_tables;
         let paths = |paths: Vec<Vec<String>>| paths.iter().map(|path| names.numbers(path)).collect();
         let first = |(places, test): FirstForm| First {
             paths: paths(places),
@@ -44,6 +54,17 @@ impl Row {
             transaction: first(transaction),
             request_records: paths(records.0),
             response_records: paths(records.1),
+            partitions: partitions.map(|(request, response)| {
+                let plan = |plan: PartitionPlan| plan.numbered(&names);
+                (request.map(plan), response.map(plan))
+            }),
+            fields: paths(fields),
+            group_events: match group_events.as_str() {
+                "never" => GroupEvents::Never,
+                "errors" => GroupEvents::Errors,
+                "commit" => GroupEvents::Commit,
+                _ => GroupEvents::Others,
+            },
             throttle_time: names.number("throttle_time_ms"),
             replica: (names.number("replica_state"), names.number("replica_id")),
             keys: Vec::new(),
@@ -78,6 +99,35 @@ impl Plan {
             id: self.topic_id.as_ref().map(number),
             arrays: names.numbers(&self.topics),
             inner: self.inner.iter().map(inner).collect(),
+        }
+    }
+}
+
+/// `_PartitionPlan` of kdissect/exchanges/touched.py.
+#[derive(FromPyObject)]
+struct PartitionPlan {
+    topic: Option<String>,
+    topic_id: Option<String>,
+    group: Option<String>,
+    partition: Option<String>,
+    error: Option<String>,
+    records: Option<String>,
+    inner: Vec<(String, bool, PartitionPlan)>,
+}
+
+impl PartitionPlan {
+    fn numbered(self, names: &Names) -> touched::Plan {
+        let number = |name: Option<String>| name.map(|name| names.number(&name));
+        let inner =
+            |(name, _, plan): (String, bool, PartitionPlan)| (names.number(&name), plan.numbered(names));
+        touched::Plan {
+            topic: number(self.topic),
+            topic_id: number(self.topic_id),
+            group: number(self.group),
+            partition: number(self.partition),
+            error: number(self.error),
+            records: number(self.records),
+            inner: self.inner.into_iter().map(inner).collect(),
         }
     }
 }

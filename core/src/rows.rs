@@ -8,11 +8,12 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyList, PyString};
 
 use crate::columns::Column;
-use crate::columns_class::Columns;
 use crate::line_class::Kept;
 use crate::page::{Answered, Clock, Constant, Errors, Facts, KnownApis, Object};
 use crate::record_lines::json_text;
 use crate::row_class::Row;
+use crate::table_rows::Table;
+use crate::touched::Touched;
 use crate::tree::Value;
 use crate::Odd;
 
@@ -30,8 +31,8 @@ pub struct RowForm {
     /// What ends a row.
     end: String,
     is_csv: bool,
-    /// The rows go there instead, until it has so many of them, or so many bytes.
-    table: Option<(Py<Columns>, usize, usize)>,
+    /// The rows go there instead.
+    tables: Vec<Table>,
     /// From the interface of a packet to the name of its capture.
     capture: Object,
     /// From a connection, an API key, the time of a response, and the names of errors to those that are expected.
@@ -45,7 +46,7 @@ pub struct RowForm {
 
 /// Most names are those of columns.
 #[derive(Clone, Copy, PartialEq)]
-enum Content {
+pub enum Content {
     Shared(usize),
     OfApi(usize),
     Null,
@@ -79,10 +80,16 @@ enum Content {
 impl<'py> FromPyObject<'_, 'py> for Content {
     type Error = PyErr;
 
-    /// From its name, and which of several it is.
     fn extract(content: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
         let (name, which): (String, usize) = content.extract()?;
-        Ok(match name.as_str() {
+        Content::named(&name, which)
+    }
+}
+
+impl Content {
+    /// `which`: of several such.
+    pub fn named(name: &str, which: usize) -> PyResult<Self> {
+        Ok(match name {
             "shared" => Content::Shared(which),
             "of_api" => Content::OfApi(which),
             "null" => Content::Null,
@@ -111,7 +118,7 @@ impl<'py> FromPyObject<'_, 'py> for Content {
             "records_bytes" => Content::RecordsBytes,
             "request" => Content::Request,
             "response" => Content::Response,
-            _ => return Err(pyo3::exceptions::PyValueError::new_err(name)),
+            _ => return Err(pyo3::exceptions::PyValueError::new_err(name.to_owned())),
         })
     }
 }
@@ -132,8 +139,8 @@ pub struct Rows {
 }
 
 /// What is known of an exchange.
-struct Found<'a> {
-    exchange: &'a Answered<'a>,
+pub struct Found<'a> {
+    pub exchange: &'a Answered<'a>,
     shared: &'a [Option<Constant>],
     of_api: &'a [Option<Constant>],
     capture: &'a str,
@@ -143,10 +150,10 @@ struct Found<'a> {
     is_fetch: bool,
     client_id: Option<&'a str>,
     topics: Vec<Cow<'a, str>>,
-    group_id: Option<&'a str>,
-    transactional_id: Option<&'a str>,
-    errors: Vec<String>,
-    expected_errors: Vec<String>,
+    pub group_id: Option<&'a str>,
+    pub transactional_id: Option<&'a str>,
+    pub errors: Vec<String>,
+    pub expected_errors: Vec<String>,
     throttle_time_ms: Option<i64>,
     records: Option<(u64, usize)>,
     bodies: [&'a [u8]; 2],
@@ -154,11 +161,15 @@ struct Found<'a> {
 
 impl Rows {
     pub fn new(form: RowForm) -> Self {
-        let has = |content| form.columns.iter().any(|each| each.1 == content);
-        let of_parts = |each: &(_, _)| matches!(each.1, Content::Part(_) | Content::LongPoll);
+        let contents = || {
+            let written = form.columns.iter().map(|(_, content)| content);
+            written.chain(form.tables.iter().flat_map(Table::contents))
+        };
+        let has = |content| contents().any(|each| *each == content);
+        let of_parts = |each: &Content| matches!(each, Content::Part(_) | Content::LongPoll);
         Rows {
             has_body: [has(Content::Request), has(Content::Response)],
-            splits_latency: form.columns.iter().any(of_parts),
+            splits_latency: contents().any(of_parts),
             form,
             apis: KnownApis::default(),
             capture: None,
@@ -175,10 +186,7 @@ impl Rows {
 
     /// Whether the rows must be taken from the columns before more are written.
     pub fn is_full(&self, py: Python<'_>) -> bool {
-        self.form.table.as_ref().is_some_and(|(table, most, most_bytes)| {
-            let table = &table.borrow(py).0;
-            table.rows >= *most || table.held >= *most_bytes
-        })
+        self.form.tables.iter().any(|table| table.is_full(py))
     }
 
     pub fn write(
@@ -203,7 +211,7 @@ impl Rows {
             return Err(Odd);
         }
         facts.check_flaws(!decoded.errors.is_empty())?;
-        if form.table.is_some() && projection.is_some() && row.is_replication(&decoded) {
+        if !form.tables.is_empty() && projection.is_some() && row.is_replication(&decoded) {
             return Err(Odd);
         }
         let topics = &facts.topics(py, response.end_ns);
@@ -226,7 +234,7 @@ impl Rows {
         }
         let (_, capture) = self.capture.as_ref().ok_or(Odd)?;
         self.time.clear();
-        if form.table.is_none() {
+        if form.tables.is_empty() {
             self.clock
                 .write(py, facts, request.end_ns, DIGITS, &mut self.time)?;
         }
@@ -264,8 +272,13 @@ impl Rows {
                 projected(py, &decoded.response, of_response, Some(&form.records))?,
             ));
         }
+        let partitions = match &row.partitions {
+            Some(plans) if form.tables.iter().any(Table::has_partitions) => {
+                Touched::of(plans, &decoded, topics)?
+            }
+            _ => Vec::new(),
+        };
         row.bodies.learn(&decoded, topics)?;
-        // From here on nothing is odd: what is called remembers the exchange.
         let api_key = exchange.header.api_key;
         if !found.errors.is_empty() {
             let info = exchange.known.info(py).map_err(|_| Odd)?;
@@ -273,6 +286,16 @@ impl Rows {
             let names = form.expected.bind(py).call1(arguments).map_err(|_| Odd)?;
             found.expected_errors = names.extract().map_err(|_| Odd)?;
         }
+        let marks: Vec<_> = form.tables.iter().map(|table| table.mark(py)).collect();
+        let mut error_name = |code| Ok(self.errors.name(py, facts, code)?.to_owned());
+        for table in &form.tables {
+            if let Err(odd) = table.add(py, row, &decoded, &found, &partitions, &mut error_name) {
+                let tables = form.tables.iter().zip(&marks);
+                tables.for_each(|(table, mark)| table.restore(py, *mark));
+                return Err(odd);
+            }
+        }
+        // From here on nothing is odd: what is called remembers the exchange.
         if self.splits_latency {
             let times = (request.end_ns, response.start_ns, response.end_ns);
             let info = exchange.known.info(py).map_err(|_| Odd)?;
@@ -280,14 +303,8 @@ impl Rows {
             let split = form.parts.bind(py).call1(arguments).map_err(|_| Odd)?;
             found.parts = split.extract().map_err(|_| Odd)?;
         }
-        if let Some((table, ..)) = &form.table {
-            return table.borrow_mut(py).0.row(|columns| {
-                let mut cost = 0;
-                for ((_, content), column) in form.columns.iter().zip(columns) {
-                    found.write(*content, &mut Cell::Column(column, &mut cost))?;
-                }
-                Ok(cost)
-            });
+        for table in &form.tables {
+            table.add_exchange(py, &found)?;
         }
         for (before, content) in &form.columns {
             out.extend_from_slice(before.as_bytes());
@@ -304,7 +321,7 @@ impl Rows {
 }
 
 impl Found<'_> {
-    fn write(&self, content: Content, cell: &mut Cell<'_>) -> Result<(), Odd> {
+    pub fn write(&self, content: Content, cell: &mut Cell<'_>) -> Result<(), Odd> {
         let (exchange, bytes) = (self.exchange, |size: usize| i64::try_from(size).ok());
         let Answered {
             request, response, ..
@@ -350,14 +367,14 @@ impl Found<'_> {
 }
 
 /// Where a value goes: text, or a column and the cost of its row.
-enum Cell<'a> {
+pub enum Cell<'a> {
     Json(&'a mut Vec<u8>),
     Csv(&'a mut Vec<u8>),
     Column(&'a mut Column, &'a mut usize),
 }
 
 impl Cell<'_> {
-    fn null(&mut self) -> Result<(), Odd> {
+    pub fn null(&mut self) -> Result<(), Odd> {
         match self {
             Cell::Json(out) => out.extend_from_slice(b"null"),
             Cell::Csv(_) => (),
@@ -366,7 +383,7 @@ impl Cell<'_> {
         Ok(())
     }
 
-    fn number(&mut self, number: Option<i64>) -> Result<(), Odd> {
+    pub fn number(&mut self, number: Option<i64>) -> Result<(), Odd> {
         match (number, self) {
             (None, cell) => return cell.null(),
             (Some(number), Cell::Json(out) | Cell::Csv(out)) => _ = write!(out, "{number}"), // takes everything
@@ -376,7 +393,7 @@ impl Cell<'_> {
     }
 
     /// No text has any: only tables do.
-    fn bool(&mut self, value: bool) -> Result<(), Odd> {
+    pub fn bool(&mut self, value: bool) -> Result<(), Odd> {
         match self {
             Cell::Json(_) | Cell::Csv(_) => return Err(Odd),
             Cell::Column(column, cost) => **cost += column.bool(value)?,
@@ -384,7 +401,7 @@ impl Cell<'_> {
         Ok(())
     }
 
-    fn text(&mut self, text: Option<&str>) -> Result<(), Odd> {
+    pub fn text(&mut self, text: Option<&str>) -> Result<(), Odd> {
         match (text, self) {
             (None, cell) => return cell.null(),
             (Some(text), Cell::Json(out)) => json_text(text.as_bytes(), out),
@@ -394,7 +411,7 @@ impl Cell<'_> {
         Ok(())
     }
 
-    fn texts(&mut self, texts: &[impl AsRef<str>]) -> Result<(), Odd> {
+    pub fn texts(&mut self, texts: &[impl AsRef<str>]) -> Result<(), Odd> {
         match self {
             Cell::Json(out) => {
                 out.push(b'[');

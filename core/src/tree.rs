@@ -358,6 +358,19 @@ pub struct Batch {
     pub records: i32,
 }
 
+impl Batch {
+    pub fn codec(&self) -> &'static str {
+        let codecs = [
+            "none", "gzip", "snappy", "lz4", "zstd", "codec 5", "codec 6", "codec 7",
+        ];
+        codecs[usize::from(self.attributes as u16 & 7)]
+    }
+
+    pub fn is_transactional(&self) -> bool {
+        self.attributes & 0x10 != 0
+    }
+}
+
 /// The headers of whole batches. Anything else is odd.
 pub fn batches(data: &[u8]) -> impl Iterator<Item = Result<Batch, Odd>> + '_ {
     let mut reader = Reader::new(data, 0);

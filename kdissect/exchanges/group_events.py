@@ -118,6 +118,16 @@ def group_events(exchange: Exchange, *, include_alive: bool = False) -> list[Gro
     return [event for event in events if include_alive or event.event != ALIVE]
 
 
+def usual_events(api: str | None) -> str:
+    """Which events an API's exchanges are: ``never`` any, ``commit``, only ``errors`` in the response, or
+    ``others``.
+    """
+    read = _READERS.get(api or "")
+    if read is None:
+        return "never"
+    return "errors" if read is _heartbeat else COMMIT if read is _commit else "others"
+
+
 def _response_end_ns(exchange: Exchange) -> int | None:
     return None if exchange.response_frame is None else exchange.response_frame.end_ns
 

@@ -189,7 +189,9 @@ class RowForm(NamedTuple):
         columns: the text before each column; what is in it, and which of several such (core/src/rows.rs).
         end: the text after them.
         is_csv: how values are written.
-        table: where rows are added instead, as the core's ``Columns``, until it has so many rows, or bytes.
+        tables: where rows are added instead: name of each table; its columns by what is in them, and which of
+            several such (core/src/table_rows.rs); the core's ``Columns``; rows and bytes with which it is
+            full.
         capture: from the interface of a packet to the name of its capture.
         expected: from a connection, an API key, the time of a response, and the names of errors to the names
             of those that are expected.
@@ -201,7 +203,7 @@ class RowForm(NamedTuple):
     columns: list[tuple[str, tuple[str, int]]]
     end: str
     is_csv: bool
-    table: tuple[Any, int, int] | None
+    tables: list[tuple[str, list[tuple[str, int]], Any, tuple[int, int]]]
     capture: Callable[[Interface], str]
     expected: Callable[[ConnectionInfo, int, int, list[str]], Sequence[str]]
     parts: Callable[..., LatencyParts]

@@ -141,6 +141,12 @@ def _gather(
                 _gather(inner, deeper, names, topic, topic_id, group, structs)
 
 
+def plans(api: str | None, request: BodyLayout, response: BodyLayout) -> tuple[Any, Any] | None:
+    """Where partitions are in two messages; None if there are none."""
+    both = (None, None) if api in _DESCRIBING_APIS else (_plan_of(request), _plan_of(response))
+    return both if any(both) else None
+
+
 @cache
 def _plan_of(layout: BodyLayout) -> _PartitionPlan | None:
     return _plan(layout_of(*layout).fields, layout.version, is_outermost=True)

@@ -18,8 +18,8 @@ from kdissect.query.records import Records
 from kdissect.stats.connection_log import ConnectionLog
 from kdissect.tables.arrow import RowBatch
 from kdissect.tables.exchanges import BODIES, exchanges
-from kdissect.tables.native_rows import table_form
-from kdissect.tables.rows import EXCHANGES, TABLES, TableRows, are_native
+from kdissect.tables.native_rows import NativeTable, table_form
+from kdissect.tables.rows import NATIVE_TABLES, TABLES, TableRows, are_native
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -176,13 +176,18 @@ class TableBatches(Batches):
 
         def form(context: LineContext) -> RowForm:
             most = self._most_rows, self._most_bytes
-            return table_form(context, self._columns[EXCHANGES], batch.columns, most)
+            tables = {
+                name: NativeTable(self._columns[name], batch.columns, most) for name, batch in batches.items()
+            }
+            topic_ids = self._rows.topic_ids if "topic_ids" in self._batches else None
+            return table_form(context, tables, topic_ids)
 
         def settle(_: bytes, rows: int) -> None:  # noqa: ARG001
-            if batch.rows >= self._most_rows or batch.held >= self._most_bytes:
-                self._full.append((EXCHANGES, batch.take()))
+            for name, batch in batches.items():
+                if batch.rows >= self._most_rows or batch.held >= self._most_bytes:
+                    self._full.append((name, batch.take()))
 
-        batch = self._batches[EXCHANGES]
+        batches = {name: batch for name, batch in self._batches.items() if name in NATIVE_TABLES}
         dissection.write_lines(form, settle)
         return dissection.in_order_with_pauses()
 

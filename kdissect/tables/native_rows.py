@@ -4,8 +4,8 @@ to a batch. Caches what it must know of each API.
 
 from __future__ import annotations
 
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect import native
 from kdissect.exchanges.content import (
@@ -19,8 +19,10 @@ from kdissect.exchanges.content import (
     topic_plan,
 )
 from kdissect.exchanges.expected import expected_of
+from kdissect.exchanges.group_events import usual_events
 from kdissect.exchanges.latency import FETCH_FIELDS, FETCHES, split_usual
 from kdissect.exchanges.offload import LineFacts, RowForm
+from kdissect.exchanges.touched import plans
 from kdissect.exchanges.undecoded import undecoded
 from kdissect.kafka import apis
 from kdissect.kafka.bodies import BodyLayout
@@ -29,20 +31,51 @@ from kdissect.kafka.headers import API_VERSIONS
 from kdissect.kafka.records import RecordData
 from kdissect.model import ANSWERED, Exchange, LatencyParts
 from kdissect.tables.columns import BY_NAME, OBJECT, file_name
+from kdissect.tables.exchanges import EXCHANGE_EXPORT_ONLY
+from kdissect.tables.partitions import PARTITIONS, message_field
 from kdissect.tables.values import second_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from kdissect.exchanges.offload import Identity, LineContext
     from kdissect.model import ConnectionInfo
     from kdissect.tables.columns import Column
+    from kdissect.tables.others import TopicIds
 
 _SHARED = (
     "connection", "client_ip", "client_port", "broker_ip", "broker_port", "client_software_name",
     "client_software_version", "principal", "sasl_mechanism",
 )  # fmt: skip
 _OF_API = ("api", "api_key", "api_version", "wait_kind")
+_NULL = "null", 0
+_OF_PARTITION = {
+    "base_offset": ("base_offset", "base_offset"),
+    "asked_timestamp_ms": ("requested", "timestamp"),
+    "fetch_lag": ("fetch_lag", "high_watermark", "fetch_offset"),
+    "replica_id": ("null",),
+}
+"""Columns of partitions that are not named after what is in them, or need a field."""
+_OF_COMMIT = {
+    "member_id": ("text_in", ("member_id",)),
+    "group_instance_id": ("text_in", ("group_instance_id", "instance_id")),
+    "generation": ("number_in", ("generation_id_or_member_epoch", "generation_id")),
+}
+"""The same of the group event of a commit."""
+_NOT_IN_COMMITS = frozenset(
+    {"kind", "session_timeout_ms", "protocol_type", "protocol", "reason", "assignment", "subscribed", "leads"}
+    | {"members"}
+)
+_FIELDS: list[tuple[str, ...]] = [
+    *(
+        column.get.keywords["names"]
+        for column in PARTITIONS.columns
+        if isinstance(column.get, partial) and column.get.func is message_field
+    ),
+    *(tuple(names) for _, *names in _OF_PARTITION.values()),
+    *(names for _, names in _OF_COMMIT.values()),
+]
+"""The fields of messages that are columns of partitions and groups, each with its names there."""
 _SAME = ("kind", "outcome", "anomalies")  # in all exchanges that the core writes
 
 
@@ -83,25 +116,84 @@ def row_form(
     return _form(context, columns, cell, written)._replace(end=before + end, is_csv=is_csv)
 
 
-def table_form(context: LineContext, columns: Sequence[Column], table: Any, most: tuple[int, int]) -> RowForm:
-    """What the core must know to add rows to a batch.
+class NativeTable(NamedTuple):
+    """A table to which the core adds rows.
+
+    Attributes:
+        columns: of the table.
+        batch: the core's ``Columns`` for them.
+        most: rows and bytes with which it is full.
+    """
+
+    columns: Sequence[Column]
+    batch: Any
+    most: tuple[int, int]
+
+
+def table_form(
+    context: LineContext, tables: Mapping[str, NativeTable], topic_ids: TopicIds | None = None
+) -> RowForm:
+    """What the core must know to add rows to batches.
 
     Args:
         context: names of topics, and limits.
-        columns: of ``exchanges``.
-        table: the core's ``Columns`` for them.
-        most: rows and bytes with which it is full.
+        tables: by name.
+        topic_ids: makes their table, if it is wanted: of an exchange with a new pair.
     """
-    written: list[tuple[str, tuple[str, int]]] = []
-    for column in columns:
-        known = BY_NAME.get(column.name)
-        is_null = column.type == OBJECT and known is not None and column.get is not known.get
-        written.append(("", ("null", 0) if is_null else _content(column.name, written)))
 
     def cell(column: Column, exchange: Exchange) -> Any:
         return column.get(exchange)
 
-    return _form(context, columns, cell, written)._replace(table=(table, *most))
+    def name(topic_id: str, completed_ns: int) -> str | None:
+        known = names.name(topic_id, completed_ns)
+        return known if topic_ids is None or known is None or topic_ids.has((topic_id, known)) else None
+
+    def learn(topic_id: str, name: str) -> None:
+        if topic_ids is not None and not topic_ids.has((topic_id, name)):
+            raise LookupError(topic_id)
+        names.learn(topic_id, name)
+
+    names = context.names
+    known = BY_NAME | {column.name: column for column in EXCHANGE_EXPORT_ONLY}
+    form = _form(context, [known[name] for name in (*_SHARED, *_OF_API)], cell, [])
+    contents = {"exchanges": _exchange_content, "partitions": _partition_content, "groups": _group_content}
+    filled = [
+        (table, [contents[table](column) for column in columns], batch, most)
+        for table, (columns, batch, most) in tables.items()
+    ]
+    return form._replace(facts=form.facts._replace(topic_name=name, learn_name=learn), tables=filled)
+
+
+def _exchange_content(column: Column) -> tuple[str, int]:
+    known = BY_NAME.get(column.name)
+    if column.type == OBJECT and known is not None and column.get is not known.get:
+        return _NULL
+    return _shared_content(column.name)
+
+
+def _partition_content(column: Column) -> tuple[str, int]:
+    if isinstance(column.get, partial) and column.get.func is message_field:
+        return "number_in", _FIELDS.index(column.get.keywords["names"])
+    if column.name in _OF_PARTITION:
+        content, *names = _OF_PARTITION[column.name]
+        return content, _FIELDS.index(tuple(names)) if names else 0
+    return _shared_content(column.name)
+
+
+def _group_content(column: Column) -> tuple[str, int]:
+    if column.name in _NOT_IN_COMMITS:
+        return _NULL
+    if column.name in _OF_COMMIT:
+        content, names = _OF_COMMIT[column.name]
+        return content, _FIELDS.index(names)
+    return _shared_content(column.name)
+
+
+def _shared_content(name: str) -> tuple[str, int]:
+    for kind, names in (("shared", _SHARED), ("of_api", _OF_API)):
+        if name in names:
+            return kind, names.index(name)
+    return _content(name, ())
 
 
 def _form(
@@ -146,7 +238,7 @@ def _form(
         written,
         end="",
         is_csv=False,
-        table=None,
+        tables=[],
         capture=lambda interface: file_name(interface.capture),
         expected=lambda info, api_key, *rest: expected_of(info, _stub(api_key).api, *rest),
         parts=lambda info, *exchange: split_usual(info, limits, *exchange),
@@ -182,10 +274,13 @@ def native_row(api_key: int, version: int) -> Any:
     return native.core.Row(
         known.core,
         (topic_plan(request, False), topic_plan(response, False)),
-        _first(request, api_key, GROUP, GROUP_KEY),
-        _first(request, api_key, TRANSACTION, TRANSACTION_KEY),
+        (
+            _first(request, api_key, GROUP, GROUP_KEY),
+            _first(request, api_key, TRANSACTION, TRANSACTION_KEY),
+        ),
         tuple([_names(path) for path in record_paths(layout)] for layout in (request, response)),
         FETCH_FIELDS if api_key in FETCHES else None,
+        (plans(_stub(api_key).api, request, response), _FIELDS, usual_events(_stub(api_key).api)),
     )
 
 

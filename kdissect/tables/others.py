@@ -56,9 +56,13 @@ class TopicIds:
             if self.is_new(pair):
                 yield TopicIdRow(exchange, *pair)
 
+    def has(self, pair: tuple[str, str]) -> bool:
+        """Whether this pair of ID and name occurred before."""
+        return pair in self._seen
+
     def is_new(self, pair: tuple[str, str]) -> bool:
         """Whether this pair of ID and name is new."""
-        if pair in self._seen:
+        if self.has(pair):
             return False
         self._seen[pair] = None
         if len(self._seen) > self._max_pairs:

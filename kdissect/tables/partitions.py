@@ -17,7 +17,7 @@ from kdissect.tables.columns import BOOLEAN, INT16, INT32, INT64, STRING, TIMEST
 from kdissect.tables.form import Table, int64, of_exchange, time_columns, valid_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from kdissect.kafka.records import RecordData
     from kdissect.model import Body, Exchange
@@ -111,7 +111,7 @@ def _newest_ns(row: TouchedPartition) -> int | None:
     return None if newest == _NO_TIMESTAMP else newest * _MS_NS
 
 
-def _message_field(row: TouchedPartition, *names: str) -> Any:
+def message_field(row: TouchedPartition, names: Sequence[str]) -> Any:
     """The first of these fields that the messages have."""
     return next((value for name in names if (value := row.touched.value(name)) is not None), None)
 
@@ -123,7 +123,7 @@ def _of_batch(row: TouchedPartition, name: str) -> Any:
 def _field(name: str, kind: Any, sentence: str, *fields: str) -> Column:
     """A number in the messages; ``fields``: its names there, if not the column's."""
     names = fields or (name,)
-    return Column(name, kind, lambda row: _message_field(row, *names), sentence)
+    return Column(name, kind, partial(message_field, names=names), sentence)
 
 
 def _batch_field(name: str, kind: Any, sentence: str, field: str | None = None) -> Column:

@@ -54,11 +54,12 @@ class TableRows:
         self._needs_log = needs_log(tables)
         self.log = log
         self.every_connection = every_connection
+        self.topic_ids = others.TopicIds(limits)
         makers: dict[str, Maker] = {
             "records": lambda exchange: records.records_or_batches((exchange,)),
             "partitions": partitions.rows,
             "groups": groups.rows,
-            "topic_ids": others.TopicIds(limits).rows,
+            "topic_ids": self.topic_ids.rows,
             "anomalies": others.anomalies_of,
             "exchanges": lambda exchange: (exchange,),  # last: writing it may drop the bodies
         }
@@ -118,6 +119,8 @@ TABLES = {
 EXCHANGES = "exchanges"
 RECORDS = "records"
 """The table that is written only on request: it opens every batch."""
+NATIVE_TABLES = frozenset({EXCHANGES, "partitions", "groups"})
+"""Tables to which the native core can add rows."""
 _OF_CONNECTIONS = frozenset({"connections", "anomalies"})
 
 
@@ -128,7 +131,8 @@ def needs_log(tables: Collection[str]) -> bool:
 
 def are_native(tables: Collection[str]) -> bool:
     """Whether the native core can make the rows of usual exchanges for all of these tables."""
-    return EXCHANGES in tables and {EXCHANGES, "captures"}.issuperset(tables) and native.core is not None
+    others = set(tables) - NATIVE_TABLES
+    return others < set(tables) and others <= {"topic_ids", "captures"} and native.core is not None
 
 
 DEFAULT_TABLES = tuple(name for name in TABLES if name != RECORDS)

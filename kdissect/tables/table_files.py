@@ -26,6 +26,7 @@ from kdissect.exchanges.partition_records import DecodedBatch
 from kdissect.files import PRIVATE, create, is_stored, make_directory, publish
 from kdissect.model import Exchange
 from kdissect.tables.lines import JsonLines, RecordValues
+from kdissect.tables.native_rows import NativeTable
 from kdissect.tables.values import json_line
 
 if TYPE_CHECKING:
@@ -248,14 +249,15 @@ class TableFiles:
         except OSError as error:
             raise cannot_write(self._directory, error) from None
 
-    def shared(self) -> tuple[RowBatch, tuple[Column, ...], tuple[int, int]]:
-        """A batch to which others may add rows besides ``feed``, without partitions and in Parquet: with its
-        columns, and the rows and bytes with which ``settle`` has to be called.
+    def shared(self) -> NativeTable:
+        """A batch to which the native core may add rows besides ``feed``, without partitions and in Parquet:
+        if it is full, ``settle`` has to be called.
         """
         from kdissect.tables.arrow import RowBatch
 
         self._shared = RowBatch(self._columns)
-        return self._shared, self._columns, (self._limits.export_rows, self._limits.export_bytes + 1)
+        most = self._limits.export_rows, self._limits.export_bytes + 1
+        return NativeTable(self._columns, self._shared.columns, most)
 
     def settle(self) -> None:
         """Count, and if necessary write, rows that others have added to the batch.

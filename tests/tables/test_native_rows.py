@@ -52,6 +52,7 @@ pytestmark = [
     ),
 ]
 
+TABLES = "exchanges", "partitions", "groups", "topic_ids"
 LETTERS = 'az09._- ",;\n\t\x01Ж\u2028\U0001f600'
 
 
@@ -100,10 +101,15 @@ def written(
 
 
 def batches_of(
-    path: Path, *, by_core: bool, learned: LearnedFacts | None = None, **settings: Any
-) -> tuple[list[RecordBatch], int]:
-    """The record batches of the table, and the number of rows that the core made."""
-    batches = TableBatches(("exchanges",), **settings)
+    path: Path,
+    tables: Sequence[str],
+    *,
+    by_core: bool,
+    learned: LearnedFacts | None = None,
+    **settings: Any,
+) -> tuple[dict[str, list[RecordBatch]], int]:
+    """The record batches of each table, and the number of exchanges whose rows the core made."""
+    batches = TableBatches(tables, **settings)
     fed, taken = 0, list[tuple[str, RecordBatch]]()
     with open_capture(str(path)) as capture:
         dissection = Dissection(capture.packet_blocks(), Options(limits=DEFAULT), learned=learned)
@@ -113,22 +119,25 @@ def batches_of(
                 taken += batches.feed(exchange)
                 fed += 1
     taken += batches.close()
-    rows = [batch for _, batch in taken]
-    return rows, sum(batch.num_rows for batch in rows) - fed
+    rows = {table: [batch for name, batch in taken if name == table] for table in tables}
+    return rows, sum(batch.num_rows for batch in rows["exchanges"]) - fed
 
 
 def same_batches(
-    path: Path, monkeypatch: pytest.MonkeyPatch, **settings: Any
+    path: Path, monkeypatch: pytest.MonkeyPatch, tables: Sequence[str] = TABLES, **settings: Any
 ) -> tuple[list[RecordBatch], int]:
-    """The record batches of a capture, which are the same without the core, and how many rows it made."""
-    batches, number = batches_of(path, by_core=True, **settings)
+    """The record batches of ``exchanges``. Those of all tables are the same without the core. And of how many
+    exchanges it made the rows.
+    """
+    batches, number = batches_of(path, tables, by_core=True, **settings)
     with monkeypatch.context() as without:
         without.setattr(native, "core", None)
-        plain, none = batches_of(path, by_core=False, **settings)
+        plain, none = batches_of(path, tables, by_core=False, **settings)
     assert none == 0
-    assert [batch.num_rows for batch in batches] == [batch.num_rows for batch in plain]
-    assert all(map(RecordBatch.equals, batches, plain))
-    return plain, number
+    for table in tables:
+        assert [batch.num_rows for batch in batches[table]] == [batch.num_rows for batch in plain[table]]
+        assert all(map(RecordBatch.equals, batches[table], plain[table]))
+    return plain["exchanges"], number
 
 
 @pytest.fixture
@@ -147,7 +156,8 @@ def compare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
             assert lines.splitlines() == expected.splitlines()
             rows.append(number)
         assert rows[0] == rows[1]
-        plain, number = same_batches(path, monkeypatch)
+        assert same_batches(path, monkeypatch)[1] <= rows[0]
+        plain, number = same_batches(path, monkeypatch, ["exchanges"])
         fetches = sum(batch["api"].to_pylist().count("Fetch") for batch in plain)
         assert rows[0] - fetches <= number <= rows[0]  # those of replicas are left to Python
         return rows[0]
@@ -237,6 +247,8 @@ def test_columns_that_are_left_to_python() -> None:
 @pytest.mark.parametrize("capture", captures()[:: 1 if IS_DEEP else 6], ids=name_of)
 def test_batches_of_samples(capture: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     same_batches(capture, monkeypatch)
+    same_batches(capture, monkeypatch, rows=4)  # some are full between two partitions of an exchange
+    same_batches(capture, monkeypatch, ["exchanges", "partitions"], bytes=2000)
 
 
 def test_names_that_were_learned_before(monkeypatch: pytest.MonkeyPatch) -> None:
