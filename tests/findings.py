@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kdissect.kafka.records import RecordData
 from kdissect.limits import DEFAULT
+from kdissect.stats.alike import Alikes
 from tests.producers import facts_of
 from tests.record_batches import Item, batch
 
@@ -20,18 +21,30 @@ if TYPE_CHECKING:
 
 def findings_of(rule: type[Rule], facts: Iterable[Facts]) -> list[FindingRow]:
     """What a rule says; the same whether one saw all, or each connection was seen by one of its own."""
-    everything = rule(DEFAULT)
-    parts: dict[str, Rule] = {}
-    for each in facts:
-        assert not rule.apis or each.api in rule.apis, "it does not ask to see these"
-        everything.feed(each)
-        parts.setdefault(each.exchange.connection.id, rule(DEFAULT)).feed(each)
+    kept = list(facts)
+    assert all(not rule.apis or each.api in rule.apis for each in kept), "it does not ask to see these"
+    everything = fed(rule(DEFAULT), kept)
+    parts = {
+        connection: fed(rule(DEFAULT), [each for each in kept if each.exchange.connection.id == connection])
+        for connection in dict.fromkeys(each.exchange.connection.id for each in kept)
+    }
     merged = rule(DEFAULT)
     for part in reversed(parts.values()):
         merged.merge(pickle.loads(pickle.dumps(part)))
     rows = sorted(everything.findings(), key=_about)
     assert sorted(merged.findings(), key=_about) == rows
     return rows
+
+
+def fed(rule: Rule, facts: Iterable[Facts]) -> Rule:
+    """The rule, after it has seen exchanges."""
+    alikes = Alikes(DEFAULT, [rule.feed_alike])
+    for each in facts:
+        if each.has_flaw or not rule.needs_flaws:
+            rule.feed(each)
+        alikes.feed(each)
+    alikes.settle()
+    return rule
 
 
 def _about(row: FindingRow) -> tuple[str, str]:

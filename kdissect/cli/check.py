@@ -63,7 +63,8 @@ def check(as_json: bool, max_rows: int, fail: bool, color: str, **options: Any) 
     interfaces and drops, skipped packets, gaps, connections that are not Kafka, and messages that could not
     be decoded, each with an example.
     """
-    from kdissect.stats.connection_log import ConnectionFeed
+    from kdissect.stats.alike import Alikes
+    from kdissect.stats.connection_log import ConnectionFeed, ConnectionLogRow
     from kdissect.stats.facts import Facts
     from kdissect.stats.findings.rules import Findings
     from kdissect.stats.health import health
@@ -71,18 +72,25 @@ def check(as_json: bool, max_rows: int, fail: bool, color: str, **options: Any) 
 
     query = Query.take(options)
     findings, load = Findings(query.limits), Load()
-    observer = ConnectionFeed(query.limits, findings.connect, filtered=False)
+    alikes = Alikes(query.limits, [findings.feed_alike, load.merge])
+
+    def connect(row: ConnectionLogRow) -> None:
+        alikes.settle(row.id)
+        findings.connect(row)
+
+    observer = ConnectionFeed(query.limits, connect, filtered=False)
     observer.name_takers.append(findings.resolved)
     with open_run(query, bar=lambda _: True, observer=observer) as run:
 
         def feed(exchange: Exchange) -> None:
             facts = Facts(exchange)
             findings.feed(facts)
-            load.add(facts)
+            alikes.feed(facts)
             observer.exchange(exchange)
 
         run.show(run.selected(), feed)
         observer.close()
+        alikes.settle()
         document = run.totals.appraised(observer, health(findings.rows(), load))
         _write(run, document, max_rows, color, as_json=as_json)
     run.end("exchange")

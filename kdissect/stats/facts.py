@@ -11,7 +11,7 @@ from kdissect.exchanges.latency import UNKNOWN
 from kdissect.exchanges.outcomes import outcome
 from kdissect.exchanges.touched import Touched, touched
 from kdissect.kafka.compression import Budget
-from kdissect.model import ORPHAN
+from kdissect.model import ANSWERED, ORPHAN
 
 if TYPE_CHECKING:
     from kdissect.exchanges.fetch_sessions import FetchSessions, Position
@@ -40,12 +40,14 @@ class Facts:
         wait_us: None unless all of the latency is known, and the broker waited.
         touched: its partitions, see exchanges/touched.py.
         inflation: the limit on the records of its request that are decompressed.
+        has_flaw: whether there is more to it than that the broker answered, without an error, an anomaly, a
+            throttle time or a retransmission.
     """
 
     __slots__ = (
-        *("api", "broker", "client", "errors", "exchange", "inflation", "latency_us", "outcome", "parts"),
-        *("request_bytes", "response_bytes", "serious", "service_us", "throttle_ms", "time_ns", "touched"),
-        *("_group_events", "_positions", "wait_us"),
+        *("api", "broker", "client", "errors", "exchange", "has_flaw", "inflation", "latency_us", "outcome"),
+        *("parts", "request_bytes", "response_bytes", "serious", "service_us", "throttle_ms", "time_ns"),
+        *("touched", "wait_us", "_group_events", "_id", "_positions"),
     )
 
     def __init__(self, exchange: Exchange) -> None:
@@ -68,6 +70,15 @@ class Facts:
         self.service_us = None if parts is None else parts.service_us
         self.wait_us = parts.wait_us if parts is not None and parts.waited else None
         self.outcome = outcome(exchange)
+        self.has_flaw = bool(
+            exchange.kind != ANSWERED
+            or self.errors
+            or exchange.anomalies
+            or exchange.response is None
+            or self.throttle_ms
+            or (parts is not None and parts.network_us)
+        )
+        self._id: str | None = None
         self._group_events: list[GroupEvent] | None = None
         self._positions: list[Position] | None = None
 
@@ -99,7 +110,9 @@ class Facts:
     @property
     def id(self) -> str:
         """``connection/number``, as ``read --exchange`` takes it."""
-        return f"{self.exchange.connection.id}/{self.exchange.number}"
+        if self._id is None:
+            self._id = f"{self.exchange.connection.id}/{self.exchange.number}"
+        return self._id
 
 
 @lru_cache(_MAX_CACHED)

@@ -1,6 +1,7 @@
 """Exchanges -> a summary of them: START HERE for what ``kdissect summary`` counts.
 
     Exchange  ->  facts.py        facts that several parts need, computed once
+                  alike.py        exchanges that are alike, counted together for parts that need no more
                     traffic.py      APIs, brokers, clients, errors, the slowest
                     record_counts.py topics and partitions
                     cluster.py      node IDs, racks, versions that brokers support
@@ -15,8 +16,8 @@
                   health.py       the verdict on the traffic
               ->  document.py     the typed result
 
-Every part has ``feed``, ``merge`` (sums.py) and bounded tables (quantiles.py): summaries of parts of a
-capture, divided by connection, merge into the summary of the capture.
+Every part has ``feed``, ``feed_alike`` or both, ``merge`` (sums.py) and bounded tables (quantiles.py):
+summaries of parts of a capture, divided by connection, merge into the summary of the capture.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kdissect.exchanges.learned import LearnedFacts
 from kdissect.limits import DEFAULT, Limits
 from kdissect.stats import rows
+from kdissect.stats.alike import Alikes
 from kdissect.stats.client_connections import ClientConnections
 from kdissect.stats.cluster import Cluster
 from kdissect.stats.connection_log import ConnectionFeed
@@ -101,6 +103,7 @@ class Summarizer(Summed):
     parts: dict[str, Any] = merged_by_name()
     learned: LearnedFacts = merged()
     _by: frozenset[str] = own()
+    _alikes: Alikes = own()
     _waiting: list[Facts] = own(list)
     _waiting_bytes: int = own(int)
 
@@ -120,20 +123,27 @@ class Summarizer(Summed):
         self.parts = {name: PARTS[name](limits) for name in sorted(parts)}
         self.learned = LearnedFacts(limits)
         self._by = by
+        takers = [part.feed_alike for part in self.parts.values() if hasattr(part, "feed_alike")]
+        self._alikes = Alikes(limits, [self.traffic.feed_alike, *takers], by_group="group" in by)
         self._waiting, self._waiting_bytes = [], 0
 
     def feed(self, exchange: Exchange) -> None:
-        """Count an exchange, or let it wait for ``settle``."""
+        """Count an exchange. Some counts wait for ``settle``."""
         self._waiting.append(Facts(exchange))
         self._waiting_bytes += exchange.held_bytes
         if len(self._waiting) >= _AT_A_TIME or self._waiting_bytes >= _WAITING_BYTES:
-            self.settle()
+            self._count()
 
     def settle(self) -> None:
-        """Count the exchanges that wait."""
+        """Count everything that waits."""
+        self._count()
+        self._alikes.settle()
+
+    def _count(self) -> None:
         waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
         intervals = () if self.intervals is None else (self.intervals,)
-        for part in (self.traffic, self.records, self.cluster, *intervals, *self.parts.values()):
+        parts = self._alikes, self.traffic, self.records, self.cluster, *intervals, *self.parts.values()
+        for part in parts:
             feed = part.feed
             for facts in waiting:
                 feed(facts)
@@ -165,7 +175,8 @@ class Summarizer(Summed):
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Count a connection that has ended, after all its exchanges."""
-        self.settle()
+        self._count()
+        self._alikes.settle(row.id)
         for name in OF_CONNECTIONS.intersection(self.parts):
             self.parts[name].connect(row)
 

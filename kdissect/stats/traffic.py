@@ -1,7 +1,8 @@
 """Facts -> tables of APIs, brokers, clients and others on request; errors; the slowest exchanges.
 
-An exchange belongs to one row of each table, usually the same rows as thousands of others. So exchanges with
-the same keys are counted together first, then added to the rows together.
+An exchange belongs to one row of each table, usually the same rows as thousands of others. So exchanges that
+are alike (alike.py) are counted together first, then those of all connections, which are then added to the
+rows together.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from kdissect.stats.sums import Summed, earliest, either, join, joined, latest, 
 
 if TYPE_CHECKING:
     from kdissect.limits import Limits
-    from kdissect.model import Endpoint, Exchange, LatencyParts
+    from kdissect.model import Endpoint, LatencyParts
+    from kdissect.stats.alike import Alike
     from kdissect.stats.facts import Facts
 
 
@@ -102,9 +104,6 @@ BY = ("api", "client", "broker", "topic", "partition", "group", "connection")
 _DELAYS = ("queued", "throttled", "network")
 """The parts of a latency before the broker works on the request."""
 
-_OF_A_KIND = 16
-"""After this many times ``Limits.summary_buckets`` exchanges, counts are added to the rows."""
-
 
 class RowKeys(NamedTuple):
     """The common keys of exchanges that belong to the same rows; see ``Facts`` and ``Exchange``.
@@ -126,7 +125,7 @@ class RowKeys(NamedTuple):
 
 
 @summed
-class Alike(Load):
+class OfSameRows(Load):
     """Exchanges that belong to the same rows.
 
     Attributes:
@@ -150,11 +149,11 @@ class ApiTraffic(Load):
 
     versions: Counter[int] = total(Counter)
 
-    def count(self, alike: Alike) -> None:
+    def count(self, same: OfSameRows) -> None:
         """Count exchanges."""
-        join(self, alike, Load)
-        if (version := alike.keys.api_version) is not None:
-            self.versions[version] += alike.exchanges
+        join(self, same, Load)
+        if (version := same.keys.api_version) is not None:
+            self.versions[version] += same.exchanges
 
 
 @summed
@@ -164,11 +163,11 @@ class Broker(Load):
     clients: Distinct = merged(Distinct)
     connections: Distinct = merged(Distinct)
 
-    def count(self, alike: Alike) -> None:
+    def count(self, same: OfSameRows) -> None:
         """Count exchanges."""
-        join(self, alike, Load)
-        self.clients.add(alike.keys.client)
-        self.connections.merge(alike.connections)
+        join(self, same, Load)
+        self.clients.add(same.keys.client)
+        self.connections.merge(same.connections)
 
 
 @summed
@@ -181,13 +180,13 @@ class Client(Load):
     principals: Distinct = merged(Distinct)
     software: Distinct = merged(Distinct)
 
-    def count(self, alike: Alike) -> None:
+    def count(self, same: OfSameRows) -> None:
         """Count exchanges."""
-        join(self, alike, Load)
-        keys = alike.keys
+        join(self, same, Load)
+        keys = same.keys
         self.addresses.add(keys.client_ip)
-        self.apis[keys.api] += alike.exchanges
-        self.connections.merge(alike.connections)
+        self.apis[keys.api] += same.exchanges
+        self.connections.merge(same.connections)
         if keys.principal:
             self.principals.add(keys.principal)
         if keys.software:
@@ -201,11 +200,11 @@ class GroupTraffic(Load):
     apis: Counter[str] = total(Counter)
     clients: Distinct = merged(Distinct)
 
-    def count(self, alike: Alike) -> None:
+    def count(self, same: OfSameRows) -> None:
         """Count exchanges."""
-        join(self, alike, Load)
-        self.apis[alike.keys.api] += alike.exchanges
-        self.clients.add(alike.keys.client)
+        join(self, same, Load)
+        self.apis[same.keys.api] += same.exchanges
+        self.clients.add(same.keys.client)
 
 
 @summed
@@ -216,12 +215,12 @@ class ConnectionTraffic(Load):
     client_address: str = either("")
     broker: str = either("")
 
-    def count(self, alike: Alike) -> None:
+    def count(self, same: OfSameRows) -> None:
         """Count exchanges."""
         if not self.client:
-            self.client, self.broker = alike.keys.client, alike.keys.broker
-            self.client_address = str(alike.client_end)
-        join(self, alike, Load)
+            self.client, self.broker = same.keys.client, same.keys.broker
+            self.client_address = str(same.client_end)
+        join(self, same, Load)
 
 
 class Failure(NamedTuple):
@@ -342,16 +341,16 @@ class TrafficTables(Summed):
         self.groups = Bounded(rows, GroupTraffic)
         self.connections = Bounded(rows, ConnectionTraffic)
 
-    def count(self, alike: Alike) -> None:
+    def count(self, same: OfSameRows) -> None:
         """Add exchanges to the rows that they belong to."""
-        keys = alike.keys
-        self.apis[keys.api].count(alike)
-        self.brokers[keys.broker].count(alike)
-        self.clients[keys.client].count(alike)
+        keys = same.keys
+        self.apis[keys.api].count(same)
+        self.brokers[keys.broker].count(same)
+        self.clients[keys.client].count(same)
         if keys.group is not None:
-            self.groups[keys.group].count(alike)
+            self.groups[keys.group].count(same)
         if keys.connection is not None:
-            self.connections[keys.connection].count(alike)
+            self.connections[keys.connection].count(same)
 
     @property
     def all(self) -> Load:
@@ -386,10 +385,8 @@ class Traffic(Summed):
     waits: Bounded[str, WaitTimes] = merged()
     anomalies: Counter[str] = total(Counter)
     _tables: TrafficTables = merged()
-    _alike: dict[tuple[object, ...], Alike] = own(dict)  # merge flushes them first
-    _max_alike: int = own()
-    _counted: int = own(int)
-    _by_group: bool = own()
+    _same: dict[RowKeys, OfSameRows] = own(dict)  # merge flushes them first
+    _max_same: int = own()
     _by_connection: bool = own()
 
     def __init__(self, limits: Limits, by: frozenset[str] = frozenset(), slowest: int = 10) -> None:
@@ -399,8 +396,7 @@ class Traffic(Summed):
         self.unanswered = Largest(slowest)
         self.waits = Bounded(limits.summary_rows, WaitTimes)
         self._tables = TrafficTables(limits.summary_rows)
-        self._max_alike = limits.summary_buckets
-        self._by_group = "group" in by
+        self._max_same = limits.summary_buckets
         self._by_connection = "connection" in by
 
     @property
@@ -410,9 +406,8 @@ class Traffic(Summed):
         return self._tables
 
     def feed(self, facts: Facts) -> None:
-        """Count an exchange."""
+        """Count an exchange, except in the tables; ``feed_alike`` does that."""
         exchange = facts.exchange
-        self._count(facts, exchange)
         for failure in failures_of(facts):
             is_expected = failure.error in exchange.expected_errors
             self.failures[failure].add(exchange.time_ns, facts.id, is_expected=is_expected)
@@ -431,29 +426,33 @@ class Traffic(Summed):
         other._flush()
         Summed.merge(self, other)
 
-    def _count(self, facts: Facts, exchange: Exchange) -> None:
-        connection = exchange.connection
-        group = facts.group if self._by_group else None
-        connection_id = connection.id if self._by_connection else None
-        key = (
-            *(facts.api, exchange.api_version, facts.client, facts.broker, connection.client.ip, group),
-            *(connection_id, exchange.principal),
-            *(exchange.client_software_name, exchange.client_software_version),
+    def feed_alike(self, alike: Alike) -> None:
+        """Count exchanges that are alike in the tables."""
+        keys, connection = alike.keys, alike.connection
+        row_keys = RowKeys(
+            keys.api,
+            keys.api_version,
+            alike.client,
+            alike.broker,
+            connection.client.ip,
+            keys.group,
+            connection.id if self._by_connection else None,
+            keys.principal,
+            keys.software,
+            keys.software_version,
         )
-        alike = self._alike.get(key)
-        if alike is None:
-            alike = self._alike[key] = Alike(RowKeys(*key), connection.client)
-        alike.add(facts)
-        alike.connections.add(connection.id)
-        self._counted += 1
-        if len(self._alike) >= self._max_alike or self._counted >= self._max_alike * _OF_A_KIND:
+        same = self._same.get(row_keys)
+        if same is None:
+            same = self._same[row_keys] = OfSameRows(row_keys, connection.client)
+        join(same, alike, Load)
+        same.connections.add(connection.id)
+        if len(self._same) >= self._max_same:
             self._flush()
 
     def _flush(self) -> None:
-        for alike in self._alike.values():
-            self._tables.count(alike)
-        self._alike.clear()
-        self._counted = 0
+        for same in self._same.values():
+            self._tables.count(same)
+        self._same.clear()
 
     def _count_waits(self, facts: Facts, parts: LatencyParts) -> None:
         if (kind := waiter(facts.exchange)) is not None and facts.service_us is None:

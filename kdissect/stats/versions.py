@@ -19,6 +19,7 @@ from kdissect.stats.traffic import Failures
 
 if TYPE_CHECKING:
     from kdissect.limits import Limits
+    from kdissect.stats.alike import Alike
     from kdissect.stats.facts import Facts
 
 
@@ -36,6 +37,12 @@ class Uses(Failures):
     """How often, and from which addresses."""
 
     addresses: Distinct = merged(Distinct)
+
+    def add_alike(self, alike: Alike) -> None:
+        """Count exchanges that are alike."""
+        self.count += alike.exchanges
+        self.first = min(self.first, alike.first[0])
+        self.last_ns = max(self.last_ns, alike.last_ns or 0)
 
 
 @summed
@@ -61,19 +68,21 @@ class VersionUse(Summed):
         self._most = limits.summary_rows
 
     def feed(self, facts: Facts) -> None:
-        """Add an exchange."""
-        exchange = facts.exchange
+        """Take the versions that a broker supports."""
         self._cluster.feed(facts)
-        if exchange.api_key is None or exchange.api_version is None or exchange.request_frame is None:
+
+    def feed_alike(self, alike: Alike) -> None:
+        """Add exchanges that are alike."""
+        keys = alike.keys
+        if keys.api_key is None or keys.api_version is None or not keys.has_request:
             return
-        name = exchange.client_software_name
-        software = None if not name else f"{name} {exchange.client_software_version or ''}".rstrip()
-        uses = self._uses[Usage(facts.client, software, exchange.api_key, exchange.api_version)]
-        uses.add(exchange.time_ns, facts.id)
-        uses.addresses.add(exchange.connection.client.ip)
-        used = self._by_broker[facts.broker].versions
+        software = None if not keys.software else f"{keys.software} {keys.software_version or ''}".rstrip()
+        uses = self._uses[Usage(alike.client, software, keys.api_key, keys.api_version)]
+        uses.add_alike(alike)
+        uses.addresses.add(alike.connection.client.ip)
+        used = self._by_broker[alike.broker].versions
         if len(used) < self._most:
-            used.add((exchange.api_key, exchange.api_version))
+            used.add((keys.api_key, keys.api_version))
 
     def rows(self) -> VersionsPart:
         """Versions that will be rejected first, then by client."""

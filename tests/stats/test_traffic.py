@@ -4,6 +4,7 @@ from typing import Any
 
 from kdissect.limits import DEFAULT
 from kdissect.model import LatencyParts
+from kdissect.stats.alike import Alikes
 from kdissect.stats.facts import Facts
 from kdissect.stats.traffic import BY, Failure, Traffic
 from tests.exchange_factory import CAPTURED, START_NS, connection, exchange
@@ -16,9 +17,15 @@ def produce(error: int, *, topic: str = "orders", number: int = 1, **options: An
 
 
 def traffic(*facts: Facts, **options: Any) -> Traffic:
-    result = Traffic(DEFAULT, frozenset(BY), **options)
+    return fed(Traffic(DEFAULT, frozenset(BY), **options), *facts, by_group=True)
+
+
+def fed(result: Traffic, *facts: Facts, by_group: bool = False) -> Traffic:
+    alikes = Alikes(DEFAULT, [result.feed_alike], by_group=by_group)
     for each in facts:
         result.feed(each)
+        alikes.feed(each)
+    alikes.settle()
     return result
 
 
@@ -109,8 +116,7 @@ def test_what_a_client_is() -> None:
 def test_groups_and_connections_are_counted_only_on_request() -> None:
     facts = Facts(exchange("Heartbeat", 3, {"group_id": "g"}, {"error_code": 0}, client_id="reader"))
     assert traffic(facts).tables.groups["g"].apis == {"Heartbeat": 1}
-    result = Traffic(DEFAULT)
-    result.feed(facts)
+    result = fed(Traffic(DEFAULT), facts)
     assert (dict(result.tables.groups), dict(result.tables.connections)) == ({}, {})
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from kdissect.limits import Limits
     from kdissect.model import Exchange
+    from kdissect.stats.alike import Alike
     from kdissect.stats.connection_log import ConnectionLogRow
     from kdissect.stats.document import FindingRow
     from kdissect.stats.facts import Facts
@@ -58,17 +59,16 @@ class ConnectionChurn(Rule):
     advice = "Keep one producer, consumer or admin client for the lifetime of the process."
     counts = ShortConnection
 
-    def feed(self, facts: Facts) -> None:
+    def feed_alike(self, alike: Alike) -> None:
         """Count requests after the handshake. SASL tokens without a header have no client ID."""
-        exchange = facts.exchange
-        if exchange.api_key is None:
+        if alike.keys.api_key is None:
             return
-        key = facts.client, exchange.connection.client.ip, facts.broker, exchange.connection.id
+        key = alike.client, alike.connection.client.ip, alike.broker, alike.connection.id
         kept = self.kept[key]
         if not kept.count:
-            kept.add(facts)
-        if facts.api not in HANDSHAKE_APIS:
-            kept.requests += 1
+            kept.take(*alike.first[0])
+        if alike.keys.api not in HANDSHAKE_APIS:
+            kept.requests += alike.exchanges
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Note that the broker ended a connection."""
@@ -212,7 +212,7 @@ class NotLeader(Rule):
     """After one such response a client should look for the new leader. Many mean that it does not."""
 
     name = "not-leader-storm"
-    needs_errors = True
+    needs_flaws = True
     severity = WARNING
     title = "A client keeps sending requests to brokers that do not lead the partition."
     when = (
@@ -256,7 +256,7 @@ class Sasl(Rule):
     """A client that cannot log in can do nothing else, and some retry forever."""
 
     name = "sasl-failures"
-    needs_errors = True
+    needs_flaws = True
     severity = WARNING
     title = "A client fails to authenticate."
     when = f"Any failure; error at {_LOOP} failures."
@@ -316,6 +316,7 @@ class Throttled(Rule):
         "Reduce or spread the load, or raise the quota of this client or user (kafka-configs --describe "
         "--entity-type clients, or users, shows it)."
     )
+    needs_flaws = True
     counts = Throttles
 
     def feed(self, facts: Facts) -> None:
@@ -380,6 +381,7 @@ class UnsupportedVersions(Rule):
     advice = (
         "Upgrade the client library, or set the broker's release in the client if it has an option for that."
     )
+    needs_flaws = True
     counts = Requests
 
     rejected: Bounded[tuple[str, str], RejectedApiVersions] = merged()
@@ -390,8 +392,18 @@ class UnsupportedVersions(Rule):
         self.rejected = Bounded(limits.summary_rows, RejectedApiVersions)
         self.accepted = Bounded(limits.summary_rows, Evidence)
 
+    def feed_alike(self, alike: Alike) -> None:
+        """Note accepted requests."""
+        keys = alike.keys
+        if keys.has_flaw:
+            return
+        self.accepted[alike.broker, keys.api, keys.api_version].add_alike(alike)
+        rejected = self.rejected.get((alike.client, alike.connection.id))
+        if rejected is not None and (alike.last_ns or 0) >= rejected.first_ns:
+            rejected.works = True
+
     def feed(self, facts: Facts) -> None:
-        """Count rejected and accepted requests."""
+        """Count rejected requests, and accepted ones with a flaw."""
         exchange = facts.exchange
         version, connection = exchange.api_version, exchange.connection.id
         is_refused, is_silent = _UNSUPPORTED in facts.errors, _may_be_disconnected(exchange)
@@ -470,6 +482,7 @@ class RequestTimeouts(Rule):
         "Clients that close the connection with a request outstanding, as consumers do, are not reported."
     )
     advice = "Check the broker's log, garbage collection and disks at that time, and the network path to it."
+    needs_flaws = True
     counts = LongWaits
 
     def feed(self, facts: Facts) -> None:
@@ -507,12 +520,11 @@ class ClientIds(Rule):
     when = "Clients with the same ID but different libraries or principals, active at the same time."
     advice = "Give each application a separate client.id; its instances can share it."
 
-    def feed(self, facts: Facts) -> None:
+    def feed_alike(self, alike: Alike) -> None:
         """Note when an application was active."""
-        exchange = facts.exchange
-        if exchange.client_id and exchange.kind == ANSWERED and facts.api not in HANDSHAKE_APIS:
-            key = exchange.client_id, exchange.client_software_name, exchange.principal
-            self.kept[key].add(facts)
+        keys = alike.keys
+        if keys.client_id and keys.kind == ANSWERED and keys.api not in HANDSHAKE_APIS:
+            self.kept[keys.client_id, keys.software, keys.principal].add_alike(alike)
 
     def findings(self) -> Iterator[FindingRow]:
         """Client IDs of applications that were active at the same time."""
@@ -645,12 +657,12 @@ class SlowBroker(Rule):
         Rule.__init__(self, limits)
         self.round_trips = Bounded(limits.summary_rows, Quantiles)
 
-    def feed(self, facts: Facts) -> None:
+    def feed_alike(self, alike: Alike) -> None:
         """Note how long a broker took."""
-        if facts.service_us is not None:
-            kept = self.kept[facts.api, facts.broker]
-            kept.service_us.add(facts.service_us)
-            kept.add(facts)
+        if alike.keys.is_measured:
+            kept = self.kept[alike.keys.api, alike.broker]
+            kept.service_us.merge(alike.service_us)
+            kept.add_alike(alike)
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Note how far away the broker is: seen from a client, service times include a round trip."""

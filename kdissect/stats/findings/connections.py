@@ -10,16 +10,16 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from kdissect.anomalies import ERROR, WARNING
-from kdissect.exchanges.learned import ADVERTISING, Listeners, advertised
+from kdissect.exchanges.learned import Listeners, advertised
 from kdissect.limits import SECOND_NS
 from kdissect.model import ANSWERED, ORPHAN, UNANSWERED, Endpoint
 from kdissect.net.analysis import OPENED, REFUSED
 from kdissect.net.analysis import UNANSWERED as NOT_ANSWERED
 from kdissect.phrases import client_label, duration, many
 from kdissect.stats.connection_log import BROKER, CLIENT, TLS_ALERT
-from kdissect.stats.findings.rule import Bursts, Evidence, Minutes, Rule
+from kdissect.stats.findings.rule import ADVERTISING, Bursts, Evidence, Minutes, Rule
 from kdissect.stats.quantiles import Bounded, Distinct
-from kdissect.stats.sums import largest, latest, merged, own, summed, total
+from kdissect.stats.sums import largest, latest, merged, summed, total
 from kdissect.stats.survey import KAFKA
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from kdissect.limits import Limits
     from kdissect.net.dns import Resolved
+    from kdissect.stats.alike import Alike
     from kdissect.stats.connection_log import ConnectionLogRow
     from kdissect.stats.document import FindingRow
     from kdissect.stats.facts import Facts
@@ -233,6 +234,7 @@ class Attempts(Bursts):
 class Unreachable(ConnectionRule):
     """Base of rules about connections that never opened."""
 
+    apis = ADVERTISING
     counts = Attempts
     opening = ""
 
@@ -240,27 +242,23 @@ class Unreachable(ConnectionRule):
     listeners: Listeners = merged()
     named: Listeners = merged()
     opened: Bounded[tuple[str, Endpoint], Evidence] = merged()
-    _latest: str = own(str)  # connection of the last exchange
 
     def __init__(self, limits: Limits) -> None:
         Rule.__init__(self, limits)
-        self._latest = ""
         self.known = Listeners(limits)  # where brokers respond; and the addresses of clients, with port 0
         self.listeners = Listeners(limits)  # forced, or known from a first pass
         self.named = Listeners(limits)  # advertised
         self.opened = Bounded(limits.summary_rows, Evidence)
 
-    def feed(self, facts: Facts) -> None:
+    def feed_alike(self, alike: Alike) -> None:
         """Note the addresses of brokers and clients."""
-        exchange = facts.exchange
-        connection = exchange.connection
-        if connection.id != self._latest:  # usually the same: saves the lookups
-            self._latest = connection.id
-            self.known.add(connection.broker)
-            self.known.add(Endpoint(connection.client.ip, 0))
-        if exchange.api_key in ADVERTISING:
-            for host, port in advertised(exchange):
-                self.named.add(Endpoint(host, port))
+        self.known.add(alike.connection.broker)
+        self.known.add(Endpoint(alike.connection.client.ip, 0))
+
+    def feed(self, facts: Facts) -> None:
+        """Note the addresses that are advertised."""
+        for host, port in advertised(facts.exchange):
+            self.named.add(Endpoint(host, port))
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Count the connection if it did not open; note when one last did."""
@@ -456,7 +454,7 @@ class AdvertisedUnreachable(Unreachable):
         """Note what is advertised to which client."""
         Unreachable.feed(self, facts)
         exchange = facts.exchange
-        if exchange.api_key in ADVERTISING and exchange.response_frame is not None:
+        if exchange.response_frame is not None:
             for host, port in advertised(exchange):
                 key = host, port, exchange.connection.client.ip
                 self.advertised[key].take(exchange.response_frame.end_ns, facts.id)
@@ -538,6 +536,8 @@ class TlsPortMismatch(ConnectionRule):
     )
     advice = "Make the client's security.protocol and port match the broker's listeners."
 
+    needs_flaws = True
+
     plaintext: Listeners = merged()
     hellos: Bounded[tuple[str, Endpoint], Evidence] = merged()
 
@@ -546,12 +546,15 @@ class TlsPortMismatch(ConnectionRule):
         self.plaintext = Listeners(limits)
         self.hellos = Bounded(limits.summary_rows, Evidence)
 
+    def feed_alike(self, alike: Alike) -> None:
+        """Note listeners that respond in plaintext."""
+        if alike.keys.kind == ANSWERED:
+            self.plaintext.add(alike.connection.broker)
+
     def feed(self, facts: Facts) -> None:
-        """Note alerts, and listeners that respond in plaintext."""
+        """Note alerts."""
         exchange = facts.exchange
-        if exchange.kind == ANSWERED:
-            self.plaintext.add(exchange.connection.broker)
-        elif any(anomaly.kind == TLS_ALERT for anomaly in exchange.anomalies):
+        if exchange.kind != ANSWERED and any(anomaly.kind == TLS_ALERT for anomaly in exchange.anomalies):
             self.kept[facts.client, exchange.connection.client.ip, facts.broker].add(facts)
 
     def connect(self, row: ConnectionLogRow) -> None:
@@ -608,6 +611,7 @@ class ClosedInHandshake(ConnectionRule):
         "Check that the listener uses TLS, and check its certificates. Behind a load balancer, check that it "
         "has a healthy target."
     )
+    apis = ADVERTISING
 
     plaintext: Listeners = merged()
     listeners: Listeners = merged()
@@ -617,11 +621,15 @@ class ClosedInHandshake(ConnectionRule):
         self.plaintext = Listeners(limits)
         self.listeners = Listeners(limits)
 
+    def feed_alike(self, alike: Alike) -> None:
+        """Note listeners, and those that respond in plaintext."""
+        self.listeners.add(alike.connection.broker)
+        if alike.keys.kind == ANSWERED:
+            self.plaintext.add(alike.connection.broker)
+
     def feed(self, facts: Facts) -> None:
-        """Note listeners."""
+        """Note listeners that are advertised."""
         self.listeners.learn(facts.exchange)
-        if facts.exchange.kind == ANSWERED:
-            self.plaintext.add(facts.exchange.connection.broker)
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Count the connection if its ClientHello was not answered."""
@@ -794,6 +802,7 @@ class NetworkLoss(ConnectionRule):
         "Look for drops on interfaces, switches and virtual NICs between the two (ethtool -S, nstat), and "
         "for MTU problems."
     )
+    needs_flaws = True
     counts = Losses
 
     open: Bounded[str, Delays] = merged()

@@ -192,7 +192,7 @@ class InstanceIds(Rule):
     """A fenced static member (KIP-345) stops consuming: another member has its group.instance.id."""
 
     name = "duplicate-instance-ids"
-    needs_errors = True
+    needs_flaws = True
     severity = ERROR
     title = "Two members of a group have the same group.instance.id."
     when = "Any occurrence: the broker fences the older member, which then stops."
@@ -232,7 +232,7 @@ class OutOfRange(Rule):
     """Retention deleted records before the consumer read them; auto.offset.reset sets where it continues."""
 
     name = "offset-out-of-range"
-    needs_errors = True
+    needs_flaws = True
     severity = WARNING
     title = "A consumer fetches an offset that does not exist, or no longer exists."
     when = "Any occurrence, because a consumer that keeps up never fetches such an offset."

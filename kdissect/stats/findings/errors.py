@@ -43,7 +43,7 @@ class ProduceRefused(Rule):
     """
 
     name = "produce-refused"
-    needs_errors = True
+    needs_flaws = True
     severity = ERROR
     title = "A broker rejects records with a non-retriable error."
     when = (
@@ -79,7 +79,7 @@ class AuthorizationDenied(Rule):
     """An ACL is missing, or a client attempts something it should not."""
 
     name = "authorization-denied"
-    needs_errors = True
+    needs_flaws = True
     severity = WARNING
     title = "A broker denies a client access."
     when = "Any response with an error that ends in AUTHORIZATION_FAILED."
@@ -119,7 +119,7 @@ class NotEnoughReplicas(Rule):
     """With acks=all, nothing can be written with fewer in-sync replicas than min.insync.replicas."""
 
     name = "not-enough-replicas"
-    needs_errors = True
+    needs_flaws = True
     severity = ERROR
     title = "Records cannot be written because too few replicas are in sync."
     when = (
@@ -160,7 +160,7 @@ class StorageError(Rule):
     """A log directory that fails takes all its partitions offline."""
 
     name = "storage-error"
-    needs_errors = True
+    needs_flaws = True
     severity = ERROR
     title = "A broker cannot read or write its log directories."
     when = "Any KAFKA_STORAGE_ERROR."
@@ -195,7 +195,7 @@ class CoordinatorUnavailable(Rule):
     """Without a coordinator, members of a group cannot join or commit, and transactions cannot end."""
 
     name = "coordinator-unavailable"
-    needs_errors = True
+    needs_flaws = True
     severity = ERROR
     title = "A group or a transactional producer has no available coordinator."
     when = (

@@ -94,7 +94,7 @@ class FencedProducers(Rule):
     """A fenced producer cannot continue; its transaction is aborted."""
 
     name = "fenced-producers"
-    needs_errors = True
+    needs_flaws = True
     severity = ERROR
     title = "A producer is fenced."
     when = "Any occurrence: a fenced producer cannot continue."

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from kdissect.limits import Limits
     from kdissect.net.dns import Resolved
+    from kdissect.stats.alike import Alike
     from kdissect.stats.connection_log import ConnectionLogRow
     from kdissect.stats.facts import Facts
 
@@ -58,6 +59,15 @@ class Evidence(Summed):
     def add(self, facts: Facts, count: int = 1) -> None:
         """Add an exchange with ``count`` occurrences."""
         self.take(facts.time_ns, facts.id, count)
+
+    def add_alike(self, alike: Alike) -> None:
+        """Add exchanges that are alike."""
+        assert alike.first_ns is not None
+        assert alike.last_ns is not None
+        self.count += alike.exchanges
+        self.first_ns = min(self.first_ns, alike.first_ns)
+        self.last_ns = max(self.last_ns, alike.last_ns)
+        self._examples = _first(self._examples, alike.first)
 
     def take(self, time_ns: int, exchange: str, count: int = 1) -> None:
         """Add occurrences by time and the ID of an exchange or connection."""
@@ -132,7 +142,7 @@ class Rule(Summed, ABC):
         when: its threshold, and why it is not lower.
         advice: one sentence.
         apis: APIs of the exchanges it needs; empty: all.
-        needs_errors: whether it needs only exchanges with errors in their responses.
+        needs_flaws: whether it needs only exchanges with a flaw, see ``Facts``.
         counts: type of the counts of a key.
         kept: key -> counts.
     """
@@ -143,7 +153,7 @@ class Rule(Summed, ABC):
     when: ClassVar[str]
     advice: ClassVar[str]
     apis: ClassVar[frozenset[str]] = frozenset()
-    needs_errors: ClassVar[bool] = False
+    needs_flaws: ClassVar[bool] = False
     counts: ClassVar[Callable[[], Any]] = Evidence
 
     kept: Bounded[Any, Any] = merged()
@@ -157,7 +167,10 @@ class Rule(Summed, ABC):
         return row_of(RuleRow, cls, rule=cls.name)
 
     def feed(self, facts: Facts) -> None:
-        """Add an exchange; rules about connections need none."""
+        """Add an exchange; many rules need none."""
+
+    def feed_alike(self, alike: Alike) -> None:
+        """Add exchanges that are alike, of any API; most rules do not need them."""
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Add a connection that has ended; most rules do not need them."""
@@ -183,6 +196,10 @@ class Rule(Summed, ABC):
             advice=self.advice,
             evidence=evidence.examples,
         )
+
+
+ADVERTISING = frozenset({"Metadata", "FindCoordinator", "DescribeCluster"})
+"""APIs whose responses name brokers."""
 
 
 # ------------------------------------------------------------------------------------------------------------

@@ -64,6 +64,7 @@ from kdissect.stats.sums import Summed, merged_by_name, own, summed
 if TYPE_CHECKING:
     from kdissect.limits import Limits
     from kdissect.net.dns import Resolved
+    from kdissect.stats.alike import Alike
     from kdissect.stats.connection_log import ConnectionLogRow
     from kdissect.stats.document import FindingRow
     from kdissect.stats.facts import Facts
@@ -90,26 +91,32 @@ class Findings(Summed):
     rules: dict[str, Rule] = merged_by_name()
     _by_api: dict[tuple[str, bool], list[Rule]] = own()
     _of_any_api: dict[bool, list[Rule]] = own()
+    _of_alike: list[Rule] = own()
 
     def __init__(self, limits: Limits) -> None:
         self.rules = {rule.name: rule(limits) for rule in RULES}
+        self._of_alike = [
+            rule for rule in self.rules.values() if type(rule).feed_alike is not Rule.feed_alike
+        ]
         feeding = [rule for rule in self.rules.values() if type(rule).feed is not Rule.feed]
-        without_errors = [rule for rule in feeding if not rule.needs_errors]
-        fed = (False, without_errors), (True, feeding)
-        self._of_any_api = {
-            has_errors: [rule for rule in rules if not rule.apis] for has_errors, rules in fed
-        }
+        fed = (False, [rule for rule in feeding if not rule.needs_flaws]), (True, feeding)
+        self._of_any_api = {flawed: [rule for rule in rules if not rule.apis] for flawed, rules in fed}
         self._by_api = {
-            (api, has_errors): [rule for rule in rules if not rule.apis or api in rule.apis]
+            (api, flawed): [rule for rule in rules if not rule.apis or api in rule.apis]
             for api in frozenset().union(*(rule.apis for rule in feeding))
-            for has_errors, rules in fed
+            for flawed, rules in fed
         }
 
     def feed(self, facts: Facts) -> None:
-        """Pass an exchange to the rules for its API."""
-        has_errors = bool(facts.errors)
-        for rule in self._by_api.get((facts.api, has_errors), self._of_any_api[has_errors]):
+        """Pass an exchange to the rules for its API; in addition, it must be counted for ``feed_alike``."""
+        flawed = facts.has_flaw
+        for rule in self._by_api.get((facts.api, flawed), self._of_any_api[flawed]):
             rule.feed(facts)
+
+    def feed_alike(self, alike: Alike) -> None:
+        """Pass exchanges that are alike to the rules that need no more of them."""
+        for rule in self._of_alike:
+            rule.feed_alike(alike)
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Pass a connection that has ended to all rules."""
