@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kdissect.kafka.records import RecordData
 from kdissect.limits import DEFAULT
-from kdissect.stats.alike import Alikes
+from kdissect.stats.load import Alikes
 from tests.producers import facts_of
 from tests.record_batches import Item, batch
 

@@ -63,12 +63,11 @@ def check(as_json: bool, max_rows: int, fail: bool, color: str, **options: Any) 
     interfaces and drops, skipped packets, gaps, connections that are not Kafka, and messages that could not
     be decoded, each with an example.
     """
-    from kdissect.stats.alike import Alikes
     from kdissect.stats.connection_log import ConnectionFeed, ConnectionLogRow
     from kdissect.stats.facts import Facts
     from kdissect.stats.findings.rules import Findings
     from kdissect.stats.health import health
-    from kdissect.stats.traffic import Load
+    from kdissect.stats.load import Alikes, Load
 
     query = Query.take(options)
     findings, load = Findings(query.limits), Load()

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from kdissect.stats import rows
 from kdissect.stats.document import IntervalRow
+from kdissect.stats.load import Load
 from kdissect.stats.quantiles import Bounded, other_counts
 from kdissect.stats.sums import Summed, merged, own, summed
-from kdissect.stats.traffic import Load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

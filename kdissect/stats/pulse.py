@@ -22,12 +22,13 @@ from kdissect.model import UNANSWERED
 from kdissect.net.analysis import REFUSED
 from kdissect.net.analysis import UNANSWERED as NOT_ANSWERED
 from kdissect.stats.connection_log import BROKER
+from kdissect.stats.load import Load
 from kdissect.stats.pulse_groups import PulseGroups
 from kdissect.stats.quantiles import Bounded
 from kdissect.stats.record_counts import RecordTotals
 from kdissect.stats.sums import Mergeable, Summed, either, latest, merged, summed, total
 from kdissect.stats.survey import KAFKA
-from kdissect.stats.traffic import Failure, Load, failures_of
+from kdissect.stats.traffic import Failure, failures_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

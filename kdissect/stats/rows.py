@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
     from kdissect.stats.cluster import Cluster
+    from kdissect.stats.load import Load
     from kdissect.stats.record_counts import RecordCounts, RecordTotals, TopicRecords, Volume
-    from kdissect.stats.traffic import Load, Traffic
+    from kdissect.stats.traffic import Traffic
 
     Row = TypeVar("Row", bound=DataclassInstance)
 

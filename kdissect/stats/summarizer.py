@@ -1,7 +1,7 @@
 """Exchanges -> a summary of them: START HERE for what ``kdissect summary`` counts.
 
     Exchange  ->  facts.py        facts that several parts need, computed once
-                  alike.py        exchanges that are alike, counted together for parts that need no more
+                  load.py         exchanges that are alike, counted together for parts that need no more
                     traffic.py      APIs, brokers, clients, errors, the slowest
                     record_counts.py topics and partitions
                     cluster.py      node IDs, racks, versions that brokers support
@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kdissect.exchanges.learned import LearnedFacts
 from kdissect.limits import DEFAULT, Limits
 from kdissect.stats import rows
-from kdissect.stats.alike import Alikes
 from kdissect.stats.client_connections import ClientConnections
 from kdissect.stats.cluster import Cluster
 from kdissect.stats.connection_log import ConnectionFeed
@@ -38,6 +37,7 @@ from kdissect.stats.groups import Groups
 from kdissect.stats.health import health
 from kdissect.stats.intervals import Intervals
 from kdissect.stats.lag import Lag
+from kdissect.stats.load import Alikes
 from kdissect.stats.quantiles import Bounded, other_counts
 from kdissect.stats.record_counts import RecordCounts
 from kdissect.stats.sums import Summed, merged, merged_by_name, own, summed, values_of

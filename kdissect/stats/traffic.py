@@ -1,7 +1,7 @@
 """Facts -> tables of APIs, brokers, clients and others on request; errors; the slowest exchanges.
 
 An exchange belongs to one row of each table, usually the same rows as thousands of others. So exchanges that
-are alike (alike.py) are counted together first, then those of all connections, which are then added to the
+are alike (load.py) are counted together first, then those of all connections, which are then added to the
 rows together.
 """
 
@@ -13,89 +13,17 @@ from typing import TYPE_CHECKING, NamedTuple
 from kdissect.exchanges.latency import waiter
 from kdissect.exchanges.outcomes import outstanding_ns
 from kdissect.kafka.codes import error_name
-from kdissect.model import ANSWERED, PENDING, UNANSWERED
+from kdissect.model import UNANSWERED
 from kdissect.net.duplex import NEVER_NS
+from kdissect.stats.load import Load
 from kdissect.stats.quantiles import Bounded, Distinct, Largest, Quantiles
-from kdissect.stats.sums import Summed, earliest, either, join, joined, latest, merged, own, summed, total
+from kdissect.stats.sums import Summed, either, join, joined, latest, merged, own, summed, total
 
 if TYPE_CHECKING:
     from kdissect.limits import Limits
     from kdissect.model import Endpoint, LatencyParts
-    from kdissect.stats.alike import Alike
     from kdissect.stats.facts import Facts
-
-
-# ------------------------------------------------------------------------------------------------------------
-# Facts of exchanges -> their number, sizes, latencies and errors. Holds one row of counts.
-# ------------------------------------------------------------------------------------------------------------
-
-
-@summed
-class Load(Summed):
-    """The counts of one row: of an API, a client, a broker ...
-
-    Attributes:
-        kinds: exchanges by kind.
-        no_answer: requests that the broker did not answer; ``pending``: those that were still waiting when
-            the capture ended (outcomes.py).
-        request_bytes, response_bytes: sizes of frames, including their length bytes.
-        service_us: of answered exchanges whose service time is known.
-        wait_us: of those for which the broker waited on purpose.
-        undetermined: number of the other answered exchanges.
-        failed: exchanges with an error in the response that is not expected; ``expected``: those with
-            expected errors only (exchanges/expected.py).
-        throttled: exchanges with a throttle time in the response; ``throttle_ms`` is their sum.
-        first_ns, last_ns: times of the first and last of them.
-    """
-
-    kinds: Counter[str] = total(Counter)
-    no_answer: int = total()
-    pending: int = total()
-    request_bytes: int = total()
-    response_bytes: int = total()
-    service_us: Quantiles = merged(Quantiles)
-    wait_us: Quantiles = merged(Quantiles)
-    undetermined: int = total()
-    failed: int = total()
-    expected: int = total()
-    throttled: int = total()
-    throttle_ms: int = total()
-    first_ns: int | None = earliest()
-    last_ns: int | None = latest()
-
-    @property
-    def exchanges(self) -> int:
-        """Number of exchanges."""
-        return self.kinds.total()
-
-    def add(self, facts: Facts) -> None:
-        """Count an exchange."""
-        self.kinds[facts.exchange.kind] += 1
-        if facts.outcome != ANSWERED:
-            self.no_answer += facts.outcome == UNANSWERED
-            self.pending += facts.outcome == PENDING
-        self.request_bytes += facts.request_bytes
-        self.response_bytes += facts.response_bytes
-        if facts.service_us is not None:
-            self.service_us.add(facts.service_us)
-        elif facts.wait_us is not None:
-            self.wait_us.add(facts.wait_us)
-        elif facts.parts is not None:
-            self.undetermined += 1
-        if facts.errors:
-            self.failed += bool(facts.serious)
-            self.expected += not facts.serious
-        if facts.throttle_ms > 0:
-            self.throttled += 1
-            self.throttle_ms += facts.throttle_ms
-        time_ns = facts.time_ns
-        if self.last_ns is None or time_ns > self.last_ns:
-            self.last_ns = time_ns
-        if self.first_ns is None or time_ns < self.first_ns:
-            self.first_ns = time_ns
-
-
-# ------------------------------------------------------------------------------------------------------------
+    from kdissect.stats.load import Alike
 
 
 BY = ("api", "client", "broker", "topic", "partition", "group", "connection")

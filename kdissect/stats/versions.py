@@ -19,8 +19,8 @@ from kdissect.stats.traffic import Failures
 
 if TYPE_CHECKING:
     from kdissect.limits import Limits
-    from kdissect.stats.alike import Alike
     from kdissect.stats.facts import Facts
+    from kdissect.stats.load import Alike
 
 
 class Usage(NamedTuple):

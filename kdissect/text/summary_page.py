@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from kdissect.stats import document
     from kdissect.stats.document import FindingRow, LagRow, RuleRow, VersionsPart
+    from kdissect.stats.load import Load
     from kdissect.stats.summarizer import Summarizer
-    from kdissect.stats.traffic import Load
 
 
 def sections(

@@ -7,7 +7,7 @@ import pytest
 from kdissect.model import ANSWERED, ORPHAN, UNANSWERED
 from kdissect.stats.document import FindingRow
 from kdissect.stats.health import health
-from kdissect.stats.traffic import Load
+from kdissect.stats.load import Load
 
 AT = datetime(2026, 11, 22, tzinfo=UTC)
 

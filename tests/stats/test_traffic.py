@@ -4,8 +4,8 @@ from typing import Any
 
 from kdissect.limits import DEFAULT
 from kdissect.model import LatencyParts
-from kdissect.stats.alike import Alikes
 from kdissect.stats.facts import Facts
+from kdissect.stats.load import Alikes
 from kdissect.stats.traffic import BY, Failure, Traffic
 from tests.exchange_factory import CAPTURED, START_NS, connection, exchange
 

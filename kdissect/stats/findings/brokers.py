@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
     from kdissect.limits import Limits
     from kdissect.model import Exchange
-    from kdissect.stats.alike import Alike
     from kdissect.stats.connection_log import ConnectionLogRow
     from kdissect.stats.document import FindingRow
     from kdissect.stats.facts import Facts
+    from kdissect.stats.load import Alike
 
 
 _MOST = 10  # connections

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
     from kdissect.limits import Limits
     from kdissect.net.dns import Resolved
-    from kdissect.stats.alike import Alike
     from kdissect.stats.connection_log import ConnectionLogRow
     from kdissect.stats.document import FindingRow
     from kdissect.stats.facts import Facts
+    from kdissect.stats.load import Alike
 
 _OFTEN = 3
 """Connections from which a finding is an error: one or two may be a broker that restarts."""

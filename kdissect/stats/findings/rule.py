@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from kdissect.limits import Limits
     from kdissect.net.dns import Resolved
-    from kdissect.stats.alike import Alike
     from kdissect.stats.connection_log import ConnectionLogRow
     from kdissect.stats.facts import Facts
+    from kdissect.stats.load import Alike
 
 
 # ------------------------------------------------------------------------------------------------------------

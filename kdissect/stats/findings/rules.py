@@ -64,10 +64,10 @@ from kdissect.stats.sums import Summed, merged_by_name, own, summed
 if TYPE_CHECKING:
     from kdissect.limits import Limits
     from kdissect.net.dns import Resolved
-    from kdissect.stats.alike import Alike
     from kdissect.stats.connection_log import ConnectionLogRow
     from kdissect.stats.document import FindingRow
     from kdissect.stats.facts import Facts
+    from kdissect.stats.load import Alike
 
 RULES: tuple[type[Rule], ...] = (
     *(BrokerSilent, BrokerResets, BrokerCloses, ConnectionRefused, ConnectTimeout, AdvertisedUnreachable),

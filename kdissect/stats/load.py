@@ -1,0 +1,209 @@
+"""Facts -> counts of exchanges: of a row of a table; and of exchanges that are alike."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+from kdissect.model import ANSWERED, PENDING, UNANSWERED
+from kdissect.stats.quantiles import Quantiles
+from kdissect.stats.sums import Summed, earliest, initialize, latest, merged, own, summed, total
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from kdissect.limits import Limits
+    from kdissect.model import ConnectionInfo
+    from kdissect.stats.facts import Facts
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Facts of exchanges -> their number, sizes, latencies and errors. Holds one row of counts.
+# ------------------------------------------------------------------------------------------------------------
+
+
+@summed
+class Load(Summed):
+    """The counts of one row: of an API, a client, a broker ...
+
+    Attributes:
+        kinds: exchanges by kind.
+        no_answer: requests that the broker did not answer; ``pending``: those that were still waiting when
+            the capture ended (outcomes.py).
+        request_bytes, response_bytes: sizes of frames, including their length bytes.
+        service_us: of answered exchanges whose service time is known.
+        wait_us: of those for which the broker waited on purpose.
+        undetermined: number of the other answered exchanges.
+        failed: exchanges with an error in the response that is not expected; ``expected``: those with
+            expected errors only (exchanges/expected.py).
+        throttled: exchanges with a throttle time in the response; ``throttle_ms`` is their sum.
+        first_ns, last_ns: times of the first and last of them.
+    """
+
+    kinds: Counter[str] = total(Counter)
+    no_answer: int = total()
+    pending: int = total()
+    request_bytes: int = total()
+    response_bytes: int = total()
+    service_us: Quantiles = merged(Quantiles)
+    wait_us: Quantiles = merged(Quantiles)
+    undetermined: int = total()
+    failed: int = total()
+    expected: int = total()
+    throttled: int = total()
+    throttle_ms: int = total()
+    first_ns: int | None = earliest()
+    last_ns: int | None = latest()
+
+    @property
+    def exchanges(self) -> int:
+        """Number of exchanges."""
+        return self.kinds.total()
+
+    def add(self, facts: Facts) -> None:
+        """Count an exchange."""
+        self.kinds[facts.exchange.kind] += 1
+        if facts.outcome != ANSWERED:
+            self.no_answer += facts.outcome == UNANSWERED
+            self.pending += facts.outcome == PENDING
+        self.request_bytes += facts.request_bytes
+        self.response_bytes += facts.response_bytes
+        if facts.service_us is not None:
+            self.service_us.add(facts.service_us)
+        elif facts.wait_us is not None:
+            self.wait_us.add(facts.wait_us)
+        elif facts.parts is not None:
+            self.undetermined += 1
+        if facts.errors:
+            self.failed += bool(facts.serious)
+            self.expected += not facts.serious
+        if facts.throttle_ms > 0:
+            self.throttled += 1
+            self.throttle_ms += facts.throttle_ms
+        time_ns = facts.time_ns
+        if self.last_ns is None or time_ns > self.last_ns:
+            self.last_ns = time_ns
+        if self.first_ns is None or time_ns < self.first_ns:
+            self.first_ns = time_ns
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Exchanges that are alike, counted together: of a connection, and different only in time, size and content.
+#
+# Many tables and rules need no more of them than their number, sizes and latencies, the first few, and the
+# first and last time. Holds ``Limits.summary_buckets`` such counts, until they are passed on: all of them
+# when there are more, and those of a connection when it has ended.
+# ------------------------------------------------------------------------------------------------------------
+
+
+FIRST = 5
+"""Exchanges whose IDs are kept."""
+
+
+class AlikeKeys(NamedTuple):
+    """What the exchanges of a connection have in common; see ``Facts`` and ``Exchange``.
+
+    Attributes:
+        api_key: None for SASL tokens without a header, and without a request.
+        group: None if it is not asked for.
+        is_measured: whether the service times are known.
+    """
+
+    api: str
+    api_key: int | None
+    api_version: int | None
+    client_id: str | None
+    software: str | None
+    software_version: str | None
+    principal: str | None
+    kind: str
+    group: str | None
+    has_request: bool
+    has_flaw: bool
+    is_measured: bool
+
+
+@summed
+class Alike(Load):
+    """Exchanges that are alike.
+
+    Attributes:
+        connection: their connection.
+        client, broker: as in ``Facts``.
+        first: times and IDs of the first ``FIRST`` of them, in order.
+    """
+
+    keys: AlikeKeys = own()
+    connection: ConnectionInfo = own()
+    client: str = own()
+    broker: str = own()
+    first: list[tuple[int, str]] = own(list)
+
+    def __init__(self, keys: AlikeKeys, facts: Facts) -> None:
+        Load.__init__(self)
+        initialize(self, Alike)
+        self.keys, self.connection = keys, facts.exchange.connection
+        self.client, self.broker = facts.client, facts.broker
+
+    def add(self, facts: Facts) -> None:
+        """Count an exchange."""
+        Load.add(self, facts)
+        first = self.first
+        if len(first) < FIRST or facts.time_ns <= first[-1][0]:
+            self.first = sorted([*first, (facts.time_ns, facts.id)])[:FIRST]
+
+
+class Alikes:
+    """Counts exchanges that are alike together.
+
+    Args:
+        limits: to respect.
+        takers: get the counts.
+        by_group: whether those of different groups differ.
+    """
+
+    def __init__(
+        self, limits: Limits, takers: Iterable[Callable[[Alike], object]], *, by_group: bool = False
+    ) -> None:
+        self._takers = list(takers)
+        self._by_group = by_group
+        self._most = limits.summary_buckets
+        self._counts: dict[str, dict[tuple[object, ...], Alike]] = {}  # by connection
+        self._held = 0
+
+    def feed(self, facts: Facts) -> None:
+        """Count an exchange."""
+        exchange = facts.exchange
+        key = (
+            facts.api,
+            exchange.api_key,
+            exchange.api_version,
+            exchange.client_id,
+            exchange.client_software_name,
+            exchange.client_software_version,
+            exchange.principal,
+            exchange.kind,
+            facts.group if self._by_group else None,
+            exchange.request_frame is not None,
+            facts.has_flaw,
+            facts.service_us is not None,
+        )
+        connection = exchange.connection.id
+        counts = self._counts.get(connection)
+        if counts is None:
+            counts = self._counts[connection] = {}
+        alike = counts.get(key)
+        if alike is None:
+            alike = counts[key] = Alike(AlikeKeys(*key), facts)
+            self._held += 1
+        alike.add(facts)
+        if self._held > self._most:
+            self.settle()
+
+    def settle(self, connection: str | None = None) -> None:
+        """Pass on the counts of a connection; None: of all."""
+        for each in list(self._counts) if connection is None else (connection,):
+            for alike in self._counts.pop(each, {}).values():
+                self._held -= 1
+                for take in self._takers:
+                    take(alike)
