@@ -1,13 +1,15 @@
-//! Slots of a packet ring (packet_mmap(7), TPACKET_V2), copied by kdissect/capture/ring.py -> blocks of a pcapng file.
+//! Slots of a packet ring (packet_mmap(7), TPACKET_V2), copied by kdissect/capture/ring.py, and packets that did not fit
+//! theirs -> blocks of a pcapng file.
 
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
 
 use crate::{guarded, Odd};
 
 /// Of a slot: it holds a packet, ...
 const OURS: u32 = 0x1;
-/// ... which did not fit, and is in the socket's buffer; ...
+/// ... which did not fit, and was in the socket's buffer; ...
 const IN_BUFFER: u32 = 0x2;
 /// ... it had a VLAN tag, ...
 const VLAN: u32 = 0x10;
@@ -43,19 +45,32 @@ impl Slot<'_> {
         Some(u16::from_ne_bytes(self.bytes(at)?))
     }
 
-    /// Appends its packet to `out`. None: it has none, or Python takes it.
-    fn encode(&self, form: &SlotForm, out: &mut Vec<u8>) -> Option<()> {
-        let (snaplen, is_cooked, may_be_tagged, number) = *form;
-        let status = self.word(0)?;
-        if status & (OURS | IN_BUFFER) != OURS {
-            return None;
+    fn is_in_buffer(&self) -> bool {
+        self.word(0).is_some_and(|status| status & IN_BUFFER != 0)
+    }
+
+    /// Its packet, which is `received` if it did not fit. None: it is not whole.
+    fn data<'a>(&'a self, received: Option<&'a [u8]>, snaplen: u32) -> Option<&'a [u8]> {
+        if self.is_in_buffer() {
+            return received;
         }
         let (length, size) = (self.word(4)?, self.word(8)?);
         if size != length.min(snaplen) {
             return None;
         }
         let begin = usize::from(self.half(12)?);
-        let data = self.0.get(begin..)?.get(..size as usize)?;
+        self.0.get(begin..)?.get(..size as usize)
+    }
+
+    /// Appends its packet to `out`. None: it has none, or Python takes it.
+    fn encode(&self, received: Option<&[u8]>, form: &SlotForm, out: &mut Vec<u8>) -> Option<()> {
+        let (snaplen, is_cooked, may_be_tagged, number) = *form;
+        let status = self.word(0)?;
+        if status & OURS == 0 {
+            return None;
+        }
+        let length = self.word(4)?;
+        let data = self.data(received, snaplen)?;
         let time_ns = u64::from(self.word(16)?) * SECOND_NS + u64::from(self.word(20)?);
 
         let is_tagged = may_be_tagged && status & VLAN != 0;
@@ -121,18 +136,23 @@ impl Slot<'_> {
 /// and the number of the interface in the file.
 type SlotForm = (u32, bool, bool, u32);
 
-/// Encodes the packets in slots. Returns their blocks, and their number: the slot after them is not usual.
+/// Encodes the packets in slots; `received` are those that did not fit. Returns their blocks, and their number: the slot
+/// after them is not usual.
 #[pyfunction]
 pub fn encode_slots<'py>(
     py: Python<'py>,
     slots: &[u8],
     slot_bytes: usize,
+    received: Vec<PyBackedBytes>,
     form: SlotForm,
 ) -> (Bound<'py, PyBytes>, usize) {
-    let (mut out, mut count) = (Vec::with_capacity(slots.len()), 0);
-    for slot in slots.chunks_exact(slot_bytes) {
+    let room = slots.len() + received.iter().map(|packet| packet.len()).sum::<usize>();
+    let (mut out, mut count) = (Vec::with_capacity(room), 0);
+    let mut received = received.iter().peekable();
+    for slot in slots.chunks_exact(slot_bytes).map(Slot) {
         let start = out.len();
-        if guarded(|| Slot(slot).encode(&form, &mut out).ok_or(Odd)).is_err() {
+        let own = received.next_if(|_| slot.is_in_buffer()).map(|packet| &**packet);
+        if guarded(|| slot.encode(own, &form, &mut out).ok_or(Odd)).is_err() {
             out.truncate(start);
             break;
         }

@@ -2,7 +2,8 @@
 
 The status of a slot says whether it is the kernel's or ours; it is given back as soon as it is read. A packet
 that does not fit its slot is in the socket's buffer, in order. Why slots, and not the blocks that others use:
-docs/decisions/live-packets-come-in-slots.md. Memory: that of the slots, which is shared with the kernel.
+docs/decisions/live-packets-come-in-slots.md. Memory: the slots, shared with the kernel, and a megabyte of
+packets that did not fit.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ class PacketRing:
         self._is_cooked = interface.link_type == COOKED
         self._may_be_tagged = interface.link_type == ETHERNET
         self._receive = receive
+        self._received: list[bytes] = []  # from the buffer; their slots were not taken yet
         self._slots = slots
         self._words = memoryview(slots).cast("I")
         self._next = 0
@@ -85,7 +87,7 @@ class PacketRing:
             length, size, start, _, seconds, rest_ns, tag, protocol = _header(slots, pos + 4)
             is_lost = False
             if status & IN_BUFFER:
-                data = self._receive()
+                data = self._received.pop(0) if self._received else self._receive()
             else:
                 data = bytes(slots[pos + start : pos + start + size])
                 is_lost = size < min(length, self._snaplen)
@@ -114,37 +116,56 @@ class PacketRing:
         pieces: list[bytes] = []
         taken = size = 0
         while taken < limit and size < _MOST_BYTES:
-            blocks, count = self._take_usual(min(_USUAL, limit - taken), number)
-            if count == _USUAL:  # there may be more
-                pieces.append(blocks)
-                size += len(blocks)
-                taken += count
-                continue
-            odd = [packet_block(number, packet) for packet in self.take(min(_ODD, limit - taken - count))]
-            pieces += [blocks, *odd]
-            size += len(blocks) + sum(map(len, odd))
-            taken += count + len(odd)
-            if not odd:
+            most = min(_USUAL, limit - taken)
+            blocks, count, is_odd = self._take_usual(most, number)
+            pieces.append(blocks)
+            taken += count
+            if is_odd:
+                odd = [packet_block(number, packet) for packet in self.take(min(_ODD, limit - taken))]
+                pieces += odd
+                taken += len(odd)
+                if not odd:
+                    break
+            elif not count or (count < most and self._next):  # at 0, the ring begins again
                 break
+            size = sum(map(len, pieces))
         return b"".join(pieces), taken
 
-    def _take_usual(self, limit: int, number: int) -> tuple[bytes, int]:
-        """As ``take_encoded``, up to the first packet that the core leaves to Python."""
+    def _take_usual(self, limit: int, number: int) -> tuple[bytes, int, bool]:
+        """As ``take_encoded``, up to the first packet that the core leaves to Python; and whether there is
+        one.
+        """
         if native.core is None:
-            return b"", 0
+            return b"", 0, True
         first = self._next
         last = min(first + limit, len(self._slots) // SLOT_BYTES)
-        statuses = self._words[first * _SLOT_WORDS : last * _SLOT_WORDS : _SLOT_WORDS]
+        words = self._words[first * _SLOT_WORDS : last * _SLOT_WORDS : _SLOT_WORDS]
+        statuses = words.tolist()
         # Only then are they copied: what is in a slot was written before its status.
-        whole = next((n for n, status in enumerate(statuses.tolist()) if not status & OURS), len(statuses))
+        whole = next((n for n, status in enumerate(statuses) if not status & OURS), len(statuses))
+        whole = self._receive_until(statuses[:whole])
         if not whole:
-            return b"", 0
+            return b"", 0, False
         form = self._snaplen, self._is_cooked, self._may_be_tagged, number
         slots = bytes(self._slots[first * SLOT_BYTES : (first + whole) * SLOT_BYTES])
-        blocks, count = native.core.encode_slots(slots, SLOT_BYTES, form)
-        statuses[:count] = _NO_STATUS[:count]
+        blocks, count = native.core.encode_slots(slots, SLOT_BYTES, self._received, form)
+        words[:count] = _NO_STATUS[:count]
+        del self._received[: sum(status & IN_BUFFER != 0 for status in statuses[:count])]
         self._next = (first + count) % (len(self._slots) // SLOT_BYTES)
-        return blocks, count
+        return blocks, count, count < whole
+
+    def _receive_until(self, statuses: list[int]) -> int:
+        """Receive the packets in the socket's buffer that belong to these slots. Returns how many slots that
+        covers: not all if the packets exceed ``_MOST_BYTES``.
+        """
+        in_buffer = [place for place, status in enumerate(statuses) if status & IN_BUFFER]
+        size = sum(map(len, self._received))
+        for place in in_buffer[len(self._received) :]:
+            if size >= _MOST_BYTES:
+                return place
+            self._received.append(self._receive())
+            size += len(self._received[-1])
+        return len(statuses)
 
     def _cooked(self, pos: int) -> bytes:
         """Header of the packet in a slot."""

@@ -101,6 +101,18 @@ def test_what_fits_neither_slot_nor_buffer_is_counted() -> None:
     assert ring.lost == 1
 
 
+@pytest.mark.skipif(native.core is None, reason="Python receives them one by one")
+def test_a_bounded_number_of_bytes_is_received_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kdissect.capture.ring._MOST_BYTES", 1000)
+    kernel = Kernel()
+    ring = kernel.ring()
+    sent = [bytes([number]) * 600 for number in range(5)]
+    assert all(map(kernel.write, sent))
+    assert [packet.data for packet in encoded(ring)] == sent[:2]
+    assert len(kernel.buffered) == 3
+    assert [packet.data for packet in encoded(ring) + encoded(ring)] == sent[2:]
+
+
 def test_a_snaplen_cuts() -> None:
     kernel = Kernel(snaplen=60)
     for size in (59, 60, 61):
