@@ -44,6 +44,18 @@ impl<N> Kind<N> {
             _ => return None,
         })
     }
+
+    /// The size of a value. None: it is not fixed, or there are values that are odd.
+    pub fn fixed_bytes(&self) -> Option<usize> {
+        match self {
+            Kind::Bool | Kind::Int8 => Some(1),
+            Kind::Int16 | Kind::Uint16 => Some(2),
+            Kind::Int32 | Kind::Uint32 => Some(4),
+            Kind::Int64 | Kind::Float64 => Some(8),
+            Kind::Uuid => Some(16),
+            _ => None,
+        }
+    }
 }
 
 /// A field of one version. `N` is its name, in whatever form the builder needs.
@@ -63,6 +75,8 @@ pub struct Struct<N> {
     pub tagged: Vec<Field<N>>,
     /// In flexible versions: the memory that one tag takes at most.
     pub tag_bytes: Option<i64>,
+    /// The size of the positional fields, if it is fixed and nobody needs them.
+    pub skipped_bytes: Option<usize>,
 }
 
 /// Makes the values that a body consists of.
@@ -100,9 +114,13 @@ pub struct Decoding<'a, 'b, B: Build<'a>> {
 impl<'a, B: Build<'a>> Decoding<'a, '_, B> {
     pub fn structure(&mut self, shape: &Struct<B::Name>) -> Result<B::Struct, Odd> {
         let mut object = self.builder.begin(shape);
-        for field in &shape.positional {
-            let value = self.field(field)?;
-            self.builder.set(&mut object, &field.name, value)?;
+        if let Some(size) = shape.skipped_bytes {
+            self.reader.take(size)?;
+        } else {
+            for field in &shape.positional {
+                let value = self.field(field)?;
+                self.builder.set(&mut object, &field.name, value)?;
+            }
         }
         if let Some(each) = shape.tag_bytes {
             self.tags(shape, each, &mut object)?;
@@ -368,6 +386,7 @@ mod tests {
             ],
             tagged: vec![],
             tag_bytes,
+            skipped_bytes: None,
         };
         let mut positional = vec![
             field("structs", Kind::Struct(inner()), Some(8), None),
@@ -383,6 +402,7 @@ mod tests {
             positional,
             tagged,
             tag_bytes,
+            skipped_bytes: None,
         }
     }
 
@@ -407,11 +427,13 @@ mod tests {
             positional: vec![],
             tagged: vec![],
             tag_bytes: None,
+            skipped_bytes: None,
         };
         let shape = Struct {
             positional: vec![field("list", Kind::Struct(empty), Some(120), None)],
             tagged: vec![],
             tag_bytes: None,
+            skipped_bytes: None,
         };
         assert_eq!(count(&shape, &[0, 0, 0, 2], 240), Ok(0));
         assert_eq!(count(&shape, &[0, 0, 0, 2], 239), Err(Odd));

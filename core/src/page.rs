@@ -459,7 +459,10 @@ impl Lines {
         let body = request.data.get(header.body_pos..).ok_or(Odd)?;
         let topics = &facts.topics(py, completed_ns);
         let text = &mut self.line;
-        match line.get().write(follow, (body, None), facts.budget, topics, text)? {
+        match line
+            .get()
+            .write(follow, (body, None), facts.budget, topics, text)?
+        {
             (_, false) => finish_line(text, out),
             _ => return Err(Odd),
         }

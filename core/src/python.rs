@@ -194,6 +194,7 @@ pub fn structure<N>(shape: &Bound<'_, PyTuple>, name: &ToName<'_, N>) -> PyResul
             .map(|each| field(each, name))
             .collect::<PyResult<_>>()?,
         tag_bytes,
+        skipped_bytes: None,
     })
 }
 

@@ -58,6 +58,11 @@ impl Read {
                 self.mark(shape);
             }
         }
+        let skipped = shape.positional.iter().map(|field| {
+            let is_skipped = !field.name.is_read && !field.name.is_error && field.element_bytes.is_none();
+            field.kind.fixed_bytes().filter(|_| is_skipped)
+        });
+        shape.skipped_bytes = skipped.sum();
     }
 }
 
@@ -175,9 +180,13 @@ impl<'a> Build<'a> for Tree<'a, '_> {
         Ok(Value::List(values))
     }
     fn begin(&self, shape: &Struct<Label>) -> Fields<'a> {
+        if shape.skipped_bytes.is_some() {
+            return Vec::new();
+        }
         let read = shape.positional.iter().filter(|field| field.name.is_read);
         Vec::with_capacity(read.count())
     }
+    #[inline]
     fn set(&self, object: &mut Fields<'a>, label: &Label, value: Value<'a>) -> Result<(), Odd> {
         if label.is_error {
             value.add_errors(&mut self.errors.borrow_mut());
