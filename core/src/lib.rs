@@ -24,6 +24,8 @@ pub mod wire;
 #[cfg(feature = "python")]
 mod columns_class;
 #[cfg(feature = "python")]
+mod connection_log;
+#[cfg(feature = "python")]
 mod line_class;
 #[cfg(feature = "python")]
 mod merge_class;

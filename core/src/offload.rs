@@ -466,7 +466,7 @@ impl Offload {
             }
         }
         let (text, rows) = match self.page.as_mut() {
-            Some(page) => page.take(py),
+            Some(page) => page.take(py)?,
             None => (PyBytes::new(py, b""), 0),
         };
         Ok((text, rows, PyBytes::new(py, &keys), odd))

@@ -263,10 +263,13 @@ impl Page {
     }
 
     /// The lines since the last call, and their number.
-    pub fn take<'py>(&mut self, py: Python<'py>) -> (Bound<'py, PyBytes>, usize) {
+    pub fn take<'py>(&mut self, py: Python<'py>) -> PyResult<(Bound<'py, PyBytes>, usize)> {
+        if let Writer::Rows(rows) = &mut self.writer {
+            rows.flush(py)?;
+        }
         let text = PyBytes::new(py, &self.text);
         self.text.clear();
-        (text, std::mem::take(&mut self.rows))
+        Ok((text, std::mem::take(&mut self.rows)))
     }
 
     /// Of text.

@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyList, PyString};
 
 use crate::columns::Column;
+use crate::connection_log::{Log, LogForm};
 use crate::line_class::Kept;
 use crate::page::{Answered, Clock, Constant, Errors, Facts, KnownApis, Object};
 use crate::record_lines::json_text;
@@ -33,6 +34,8 @@ pub struct RowForm {
     is_csv: bool,
     /// The rows go there instead.
     tables: Vec<Table>,
+    /// Where exchanges are counted.
+    log: Option<LogForm>,
     /// From the interface of a packet to the name of its capture.
     capture: Object,
     /// From a connection, an API key, the time of a response, and the names of errors to those that are expected.
@@ -136,6 +139,7 @@ pub struct Rows {
     /// Which bodies are written.
     has_body: [bool; 2],
     splits_latency: bool,
+    log: Option<Log>,
 }
 
 /// What is known of an exchange.
@@ -160,7 +164,8 @@ pub struct Found<'a> {
 }
 
 impl Rows {
-    pub fn new(form: RowForm) -> Self {
+    pub fn new(mut form: RowForm) -> Self {
+        let log = form.log.take().map(Log::new);
         let contents = || {
             let written = form.columns.iter().map(|(_, content)| content);
             written.chain(form.tables.iter().flat_map(Table::contents))
@@ -177,7 +182,13 @@ impl Rows {
             errors: Errors::default(),
             bodies: Default::default(),
             time: String::new(),
+            log,
         }
+    }
+
+    /// Passes on what was counted.
+    pub fn flush(&mut self, py: Python<'_>) -> PyResult<()> {
+        self.log.as_mut().map_or(Ok(()), |log| log.flush(py))
     }
 
     pub fn facts(&self) -> &Facts {
@@ -305,6 +316,10 @@ impl Rows {
         }
         for table in &form.tables {
             table.add_exchange(py, &found)?;
+        }
+        if let Some(log) = &mut self.log {
+            let bytes = [request, response].map(|frame| (SIZE_BYTES + frame.data.len()) as u64);
+            log.add(py, exchange, found.client_id, bytes)?;
         }
         for (before, content) in &form.columns {
             out.extend_from_slice(before.as_bytes());

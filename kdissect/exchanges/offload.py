@@ -181,6 +181,21 @@ class LineForm(NamedTuple):
     ends: int | None
 
 
+class LogForm(NamedTuple):
+    """How exchanges are counted by connection.
+
+    Attributes:
+        take: takes some exchanges of a connection: what they share; the interface of the first; software
+            name and version, principal and SASL mechanism of the client; the first client ID; their number;
+            bytes of requests and responses; start of the first and end of the last; begin and end of the
+            latency of the last one whose API is not among ``waiting``. It is called before lines are taken.
+        waiting: keys of APIs.
+    """
+
+    take: Callable[..., None]
+    waiting: list[int]
+
+
 class RowForm(NamedTuple):
     """What the core must know to write JSON lines or CSV, or to fill a table.
 
@@ -192,6 +207,7 @@ class RowForm(NamedTuple):
         tables: where rows are added instead: name of each table; its columns by what is in them, and which of
             several such (core/src/table_rows.rs); the core's ``Columns``; rows and bytes with which it is
             full.
+        log: what counts the exchanges besides, if anything does.
         capture: from the interface of a packet to the name of its capture.
         expected: from a connection, an API key, the time of a response, and the names of errors to the names
             of those that are expected.
@@ -204,6 +220,7 @@ class RowForm(NamedTuple):
     end: str
     is_csv: bool
     tables: list[tuple[str, list[tuple[str, int]], Any, tuple[int, int]]]
+    log: LogForm | None
     capture: Callable[[Interface], str]
     expected: Callable[[ConnectionInfo, int, int, list[str]], Sequence[str]]
     parts: Callable[..., LatencyParts]

@@ -19,7 +19,7 @@ from kdissect.stats.connection_log import ConnectionLog
 from kdissect.tables.arrow import RowBatch
 from kdissect.tables.exchanges import BODIES, exchanges
 from kdissect.tables.native_rows import NativeTable, table_form
-from kdissect.tables.rows import NATIVE_TABLES, TABLES, TableRows, are_native
+from kdissect.tables.rows import NATIVE_TABLES, TABLES, TableRows, are_native, needs_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -180,12 +180,14 @@ class TableBatches(Batches):
                 name: NativeTable(self._columns[name], batch.columns, most) for name, batch in batches.items()
             }
             topic_ids = self._rows.topic_ids if "topic_ids" in self._batches else None
-            return table_form(context, tables, topic_ids)
+            log = self.log if needs_log(self._batches) else None
+            return table_form(context, tables, topic_ids, log)
 
         def settle(_: bytes, rows: int) -> None:  # noqa: ARG001
             for name, batch in batches.items():
                 if batch.rows >= self._most_rows or batch.held >= self._most_bytes:
                     self._full.append((name, batch.take()))
+            self._full += self.feed_rows(self._rows.finished())
 
         batches = {name: batch for name, batch in self._batches.items() if name in NATIVE_TABLES}
         dissection.write_lines(form, settle)

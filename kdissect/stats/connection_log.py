@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from kdissect.exchanges.kafka_connection import KafkaConnection
     from kdissect.limits import Limits
-    from kdissect.model import Anomaly, Closed, Endpoint, Exchange
+    from kdissect.model import Anomaly, Closed, ConnectionInfo, Endpoint, Exchange, Interface
     from kdissect.net.analysis import End, TcpAnalysis
     from kdissect.net.connection import Connection
     from kdissect.net.dns import Resolved
@@ -207,6 +207,34 @@ class ConnectionLogRow:
         if exchange.response_frame is not None:
             self.response_bytes += exchange.response_frame.wire_bytes
 
+    def add_usual(
+        self,
+        identity: tuple[str | None, str | None, str | None, str | None],
+        client_id: str | None,
+        exchanges: int,
+        sizes: tuple[int, int],
+        times_ns: tuple[int, int],
+        last_call: tuple[int, int] | None,
+    ) -> None:
+        """Add answered exchanges without anomalies, none of them of a handshake; see ``offload.LogForm``."""
+        self.outstanding = self.outstanding_calls = 0
+        self.outstanding_ns = None
+        self.served += exchanges
+        self.kinds[ANSWERED] += exchanges
+        self.last_call = last_call or self.last_call
+        self.client_id = client_id if self.client_id is None else self.client_id
+        software_name, software_version, principal, mechanism = identity
+        self.client_software_name = software_name or self.client_software_name
+        self.client_software_version = software_version or self.client_software_version
+        self.principal = principal or self.principal
+        self.sasl_mechanism = mechanism or self.sasl_mechanism
+        if self.first_ns is None:
+            self.first_ns = times_ns[0]
+        if self.exchanges_total is None:
+            self.last_ns = times_ns[1]
+        self.request_bytes += sizes[0]
+        self.response_bytes += sizes[1]
+
     def _note_outstanding(self, exchange: Exchange) -> None:
         """Brokers respond in order: a response shows that no earlier request is outstanding."""
         if exchange.kind in (ANSWERED, ORPHAN):
@@ -292,15 +320,40 @@ class ConnectionLog(Survey):
     def exchange(self, exchange: Exchange, *, is_selected: bool = True) -> None:
         """Take an exchange."""
         super().exchange(exchange)
-        info = exchange.connection
-        row = self._rows.get(info.id)
-        if row is None:
-            capture = exchange.first_frame.interface.capture
-            row = self._rows[info.id] = ConnectionLogRow(info.id, capture, info.client, info.broker)
+        row = self._row_of(exchange.connection, exchange.first_frame.interface)
         row.is_selected = row.is_selected or is_selected
         row.add(exchange)
         if row.exchanges_total is not None:
             self._finish(row)
+
+    def usual_exchanges(
+        self,
+        info: ConnectionInfo,
+        interface: Interface,
+        identity: tuple[str | None, str | None, str | None, str | None],
+        client_id: str | None,
+        exchanges: int,
+        sizes: tuple[int, int],
+        times_ns: tuple[int, int],
+        last_call: tuple[int, int] | None,
+    ) -> None:
+        """Take consecutive exchanges of a connection, all answered and without anomalies; see
+        ``offload.LogForm``.
+        """
+        self.listeners.add(info.broker)
+        self._count_usual(exchanges)
+        row = self._row_of(info, interface)
+        row.is_selected = True
+        row.add_usual(identity, client_id, exchanges, sizes, times_ns, last_call)
+        if row.exchanges_total is not None:
+            self._finish(row)
+
+    def _row_of(self, info: ConnectionInfo, interface: Interface) -> ConnectionLogRow:
+        row = self._rows.get(info.id)
+        if row is None:
+            row = ConnectionLogRow(info.id, interface.capture, info.client, info.broker)
+            self._rows[info.id] = row
+        return row
 
     def finished(self) -> list[ConnectionLogRow]:
         """The rows completed since the last call."""

@@ -169,6 +169,13 @@ class Survey(Summed):
         if exchange.api_key is not None and not kinds.isdisjoint(_UNKNOWN):
             _count(self.unknown, (exchange.api_key, exchange.api_version), self._max)
 
+    def _count_usual(self, exchanges: int) -> None:
+        """Count answered exchanges without anomalies."""
+        self.kinds[ANSWERED] += exchanges
+        self.outcomes[ANSWERED] += exchanges
+        self.complete += exchanges
+        self.whole += exchanges
+
 
 def _count(counter: Counter[Key], key: Key, most: int) -> None:
     if key in counter or len(counter) < most:

@@ -25,7 +25,7 @@ from kdissect.tables import manifest
 from kdissect.tables.columns import filter_of
 from kdissect.tables.exchanges import BODIES, exchanges
 from kdissect.tables.native_rows import table_form
-from kdissect.tables.rows import DEFAULT_TABLES, NATIVE_TABLES, TABLES, TableRows, are_native
+from kdissect.tables.rows import DEFAULT_TABLES, NATIVE_TABLES, TABLES, TableRows, are_native, needs_log
 from kdissect.tables.table_files import (
     NONE,
     ZST,
@@ -120,12 +120,14 @@ class Export:
     def form(self, context: LineContext) -> RowForm:
         """What the core must know to make them."""
         tables = {name: self._files[name].shared() for name in self._files if name in NATIVE_TABLES}
-        return table_form(context, tables, self.tables.topic_ids if TOPIC_IDS in self._files else None)
+        topic_ids = self.tables.topic_ids if TOPIC_IDS in self._files else None
+        return table_form(context, tables, topic_ids, self.tables.log if needs_log(self._files) else None)
 
     def settle(self) -> None:
         """Count and write the rows that the core has made."""
         for table in self._files.values():
             table.settle()
+        self._write(self.tables.finished())
 
     def adopt(self, parts: Sequence[PartResult]) -> None:
         """Take over the files that parts have written, and write the first row of each pair of topic ID and

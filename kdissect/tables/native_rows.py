@@ -21,7 +21,8 @@ from kdissect.exchanges.content import (
 from kdissect.exchanges.expected import expected_of
 from kdissect.exchanges.group_events import usual_events
 from kdissect.exchanges.latency import FETCH_FIELDS, FETCHES, split_usual
-from kdissect.exchanges.offload import LineFacts, RowForm
+from kdissect.exchanges.learned import ADVERTISING
+from kdissect.exchanges.offload import LineFacts, LogForm, RowForm
 from kdissect.exchanges.touched import plans
 from kdissect.exchanges.undecoded import undecoded
 from kdissect.kafka import apis
@@ -30,6 +31,7 @@ from kdissect.kafka.codes import error_name
 from kdissect.kafka.headers import API_VERSIONS
 from kdissect.kafka.records import RecordData
 from kdissect.model import ANSWERED, Exchange, LatencyParts
+from kdissect.stats.connection_log import WAITING_APIS
 from kdissect.tables.columns import BY_NAME, OBJECT, file_name
 from kdissect.tables.exchanges import EXCHANGE_EXPORT_ONLY
 from kdissect.tables.partitions import PARTITIONS, message_field
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 
     from kdissect.exchanges.offload import Identity, LineContext
     from kdissect.model import ConnectionInfo
+    from kdissect.stats.connection_log import ConnectionLog
     from kdissect.tables.columns import Column
     from kdissect.tables.others import TopicIds
 
@@ -131,7 +134,10 @@ class NativeTable(NamedTuple):
 
 
 def table_form(
-    context: LineContext, tables: Mapping[str, NativeTable], topic_ids: TopicIds | None = None
+    context: LineContext,
+    tables: Mapping[str, NativeTable],
+    topic_ids: TopicIds | None = None,
+    log: ConnectionLog | None = None,
 ) -> RowForm:
     """What the core must know to add rows to batches.
 
@@ -139,6 +145,7 @@ def table_form(
         context: names of topics, and limits.
         tables: by name.
         topic_ids: makes their table, if it is wanted: of an exchange with a new pair.
+        log: of the connections, if it is needed. It learns more from responses that advertise brokers.
     """
 
     def cell(column: Column, exchange: Exchange) -> Any:
@@ -161,7 +168,15 @@ def table_form(
         (table, [contents[table](column) for column in columns], batch, most)
         for table, (columns, batch, most) in tables.items()
     ]
-    return form._replace(facts=form.facts._replace(topic_name=name, learn_name=learn), tables=filled)
+    facts = form.facts._replace(topic_name=name, learn_name=learn)
+    if log is None:
+        return form._replace(facts=facts, tables=filled)
+    api = facts.api
+    return form._replace(
+        facts=facts._replace(api=lambda key, version: None if key in ADVERTISING else api(key, version)),
+        tables=filled,
+        log=LogForm(log.usual_exchanges, [apis.find(name).key for name in sorted(WAITING_APIS)]),
+    )
 
 
 def _exchange_content(column: Column) -> tuple[str, int]:
@@ -239,6 +254,7 @@ def _form(
         end="",
         is_csv=False,
         tables=[],
+        log=None,
         capture=lambda interface: file_name(interface.capture),
         expected=lambda info, api_key, *rest: expected_of(info, _stub(api_key).api, *rest),
         parts=lambda info, *exchange: split_usual(info, limits, *exchange),

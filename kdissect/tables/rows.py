@@ -74,6 +74,10 @@ class TableRows:
                 yield name, row
         yield from self._connection_rows(self.log.finished())
 
+    def finished(self) -> Iterator[Row]:
+        """The rows of connections that the native core completed."""
+        yield from self._connection_rows(self.log.finished())
+
     def skip(self, exchange: Exchange) -> Iterator[Row]:
         """The rows added by an exchange that the filters excluded."""
         if self._needs_log:
@@ -132,7 +136,11 @@ def needs_log(tables: Collection[str]) -> bool:
 def are_native(tables: Collection[str]) -> bool:
     """Whether the native core can make the rows of usual exchanges for all of these tables."""
     others = set(tables) - NATIVE_TABLES
-    return others < set(tables) and others <= {"topic_ids", "captures"} and native.core is not None
+    return (
+        others < set(tables)
+        and others <= {"topic_ids", "connections", "anomalies", "captures"}
+        and native.core is not None
+    )
 
 
 DEFAULT_TABLES = tuple(name for name in TABLES if name != RECORDS)

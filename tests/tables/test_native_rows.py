@@ -28,6 +28,7 @@ from kdissect.tables.columns import BY_NAME, EXCHANGE, selected
 from kdissect.tables.lines import CsvLines, JsonLines
 from kdissect.tables.manifest import DIRECTORY, MANIFEST
 from kdissect.tables.native_rows import are_known, native_row
+from kdissect.tables.rows import needs_log
 from kdissect.tables.table_files import TableFiles
 from samples.golden import captures, name_of
 from tests.cli.commands import run
@@ -52,7 +53,8 @@ pytestmark = [
     ),
 ]
 
-TABLES = "exchanges", "partitions", "groups", "topic_ids"
+WITHOUT_LOG = "exchanges", "partitions", "groups", "topic_ids"
+TABLES = *WITHOUT_LOG, "connections", "anomalies"
 LETTERS = 'az09._- ",;\n\t\x01Ж\u2028\U0001f600'
 
 
@@ -110,9 +112,12 @@ def batches_of(
 ) -> tuple[dict[str, list[RecordBatch]], int]:
     """The record batches of each table, and the number of exchanges whose rows the core made."""
     batches = TableBatches(tables, **settings)
+    observer = batches.log if needs_log(tables) else None
     fed, taken = 0, list[tuple[str, RecordBatch]]()
     with open_capture(str(path)) as capture:
-        dissection = Dissection(capture.packet_blocks(), Options(limits=DEFAULT), learned=learned)
+        dissection = Dissection(
+            capture.packet_blocks(), Options(limits=DEFAULT), learned=learned, observer=observer
+        )
         for exchange in batches.exchanges_of(dissection) if by_core else dissection:
             taken += batches.full()
             if exchange is not None:
@@ -254,8 +259,8 @@ def test_batches_of_samples(capture: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_names_that_were_learned_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests of this client have topic IDs. With a first pass, as many are usual."""
     path = next(path for path in captures() if name_of(path) == "kafka-4-basics")
-    batches, number = same_batches(path, monkeypatch, learned=learned_from([path], Options()))
-    assert number >= same_batches(path, monkeypatch)[1] > 60
+    batches, number = same_batches(path, monkeypatch, WITHOUT_LOG, learned=learned_from([path], Options()))
+    assert number >= same_batches(path, monkeypatch, WITHOUT_LOG)[1] > 60
     fetches = [row for batch in batches for row in batch.to_pylist() if row["api"] == "Fetch"]
     assert sum(row["api_version"] >= 13 and row["topics"] != [] for row in fetches) >= 5
 
@@ -264,7 +269,7 @@ def test_batches_are_as_small_as_without_the_core(monkeypatch: pytest.MonkeyPatc
     exchanges = [exchange_of("Heartbeat", 0, [b"\0\1g\0\0\0\1\0\1m", b"\0\0"])] * 300
     path = capture_of(exchanges, tmp_path / "capture")
     for settings, rows in (({"rows": 7}, 7), ({"bytes": 10_000}, 20), ({"bodies": "none"}, 302)):
-        batches, number = same_batches(path, monkeypatch, **settings)
+        batches, number = same_batches(path, monkeypatch, WITHOUT_LOG, **settings)
         assert number >= 300
         assert rows / 2 < max(batch.num_rows for batch in batches) <= rows
 
@@ -276,7 +281,7 @@ def test_batches_with_any_columns(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     random = Random(1)
     for _ in range(5):
         some = random.sample(names, random.randrange(1, 9))
-        assert same_batches(path, monkeypatch, columns={"exchanges": some})[1] >= 30
+        assert same_batches(path, monkeypatch, WITHOUT_LOG, columns={"exchanges": some})[1] >= 30
 
 
 def test_exports_have_the_same_files(
