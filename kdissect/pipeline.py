@@ -370,7 +370,7 @@ class Dissection:
     def _searching(self, packets: Iterator[list[Event]]) -> Iterator[list[Event]]:
         """Search the captures for secrets, or wait for them, when the first TLS connection begins."""
         for events in packets:
-            if self._unsearched is not None and any(self._begins_tls(*event) for event in events):
+            if self._unsearched is not None and self._begins_tls(events):
                 decryption = _decryption(self._unsearched, self._learned, self._key_log)
                 self._unsearched = None
                 if decryption.may_decrypt:
@@ -381,9 +381,12 @@ class Dissection:
                     return
             yield events
 
-    def _begins_tls(self, connection: Connection, _: int, item: object) -> bool:
-        is_first = connection not in self._kafka_connections
-        return is_first and isinstance(item, Data) and other_protocol(item.payload) == "TLS"
+    def _begins_tls(self, events: list[Event]) -> bool:
+        for connection, _, item in events:
+            is_first = connection not in self._kafka_connections
+            if is_first and isinstance(item, Data) and other_protocol(item.payload) == "TLS":
+                return True
+        return False
 
     def _events(self, stage: Connections | Offload) -> Iterator[list[Event]]:
         """Events on connections, packet by packet.

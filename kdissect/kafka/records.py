@@ -94,13 +94,14 @@ class RecordData:
         start, end: their position in it.
     """
 
-    __slots__ = ("_scan", "data", "end", "start")
+    __slots__ = ("_scan", "_tally", "data", "end", "start")
 
     def __init__(self, data: bytes, start: int, end: int) -> None:
         self.data = data
         self.start = start
         self.end = end
         self._scan: RecordScan | None = None
+        self._tally: BatchTotals | None = None
 
     def __len__(self) -> int:
         return self.end - self.start
@@ -154,7 +155,13 @@ class RecordData:
         return self.tally().records
 
     def tally(self) -> BatchTotals:
-        """Records and codecs. For complete batches, the usual case, nothing else is read."""
+        """Count records and codecs, once."""
+        if self._tally is None:
+            self._tally = self._totals()
+        return self._tally
+
+    def _totals(self) -> BatchTotals:
+        """For complete batches, the usual case, nothing else is read."""
         pos, end = self.start, self.end
         records = 0
         codecs = []

@@ -190,9 +190,10 @@ class ConnectionLogRow:
         """Add an exchange."""
         self._note_outstanding(exchange)
         self.kinds[exchange.kind] += 1
-        self.no_answer += outcome(exchange) == UNANSWERED
-        self.anomalies += len(exchange.anomalies)
-        self.tls_alerts += any(anomaly.kind == TLS_ALERT for anomaly in exchange.anomalies)
+        self.no_answer += exchange.kind == UNANSWERED and outcome(exchange) == UNANSWERED
+        if exchange.anomalies:
+            self.anomalies += len(exchange.anomalies)
+            self.tls_alerts += any(anomaly.kind == TLS_ALERT for anomaly in exchange.anomalies)
         self.client_id = exchange.client_id if self.client_id is None else self.client_id
         self.client_software_name = exchange.client_software_name or self.client_software_name
         self.client_software_version = exchange.client_software_version or self.client_software_version

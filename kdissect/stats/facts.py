@@ -95,9 +95,7 @@ class Facts:
         return self._group_events
 
     def positions(self, sessions: FetchSessions) -> list[Position]:
-        """What ``sessions.feed`` returns for it. Whoever asks later gets the same, and its sessions are not
-        fed.
-        """
+        """What ``sessions.feed`` returns for it. It is fed once: later calls return the same."""
         if self._positions is None:
             self._positions = sessions.feed(self.exchange, self.touched)
         return self._positions

@@ -68,13 +68,14 @@ class Group(Summed):
 
     def see(self, event: GroupEvent) -> None:
         """Count an event without storing it."""
+        key = event.key
         self.seen += 1
         self.first_ns = earlier(self.first_ns, event.time_ns)
         self.last_ns = later(self.last_ns, event.time_ns)
         if event.error and event.error not in EXPECTED_ERRORS:
             self.errors[event.error] += 1
-        _note(self.latest, "kind", event.key, event.kind)
-        _note(self.latest, "protocol_type", event.key, event.protocol_type)
+        _note(self.latest, "kind", key, event.kind)
+        _note(self.latest, "protocol_type", key, event.protocol_type)
 
     def latest_value(self, name: str) -> Any:
         """The latest value of an attribute that can change; None if never seen."""
@@ -104,25 +105,25 @@ class Member(Summed):
     def see(self, event: GroupEvent) -> None:
         """Add an event of the member."""
         self.seen += 1
-        time_ns = event.time_ns
+        time_ns, key = event.time_ns, event.key
         self.first_ns = earlier(self.first_ns, time_ns)
         if event.event == JOIN:
             self.joined_ns = earlier(self.joined_ns, time_ns)
             self.rejoined_ns = later(self.rejoined_ns, time_ns)
         if event.event == LEAVE and event.error is None:
             self.left_ns = later(self.left_ns, time_ns)
-            _note(self.latest, "instance", event.key, event.group_instance_id)
+            _note(self.latest, "instance", key, event.group_instance_id)
             return  # an administrator may have sent it
         if event.error is not None or event.completed_ns is None:
             return
         self.heartbeats += event.event == ALIVE
         self.alive_ns = later(self.alive_ns, event.completed_ns)
-        _note(self.latest, "client", event.key, event.client_id or event.client_ip)
-        _note(self.latest, "address", event.key, event.client_ip)
-        _note(self.latest, "instance", event.key, event.group_instance_id)
-        _note(self.latest, "generation", event.key, event.generation)
-        _note(self.latest, "assignment", event.key, event.assignment)
-        _note(self.latest, "subscribed", event.key, event.subscribed)
+        _note(self.latest, "client", key, event.client_id or event.client_ip)
+        _note(self.latest, "address", key, event.client_ip)
+        _note(self.latest, "instance", key, event.group_instance_id)
+        _note(self.latest, "generation", key, event.generation)
+        _note(self.latest, "assignment", key, event.assignment)
+        _note(self.latest, "subscribed", key, event.subscribed)
 
     def latest_value(self, name: str) -> Any:
         """The latest value of an attribute that can change; None if never seen."""

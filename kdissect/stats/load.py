@@ -105,7 +105,7 @@ class AlikeKeys(NamedTuple):
 
     Attributes:
         api_key: None for SASL tokens without a header, and without a request.
-        group: None if it is not asked for.
+        group: None without a table of groups.
         is_measured: whether the service times are known.
     """
 

@@ -158,7 +158,7 @@ class Survey(Summed):
         result = outcome(exchange)
         self.outcomes[result] += 1
         is_settled = result in (ANSWERED, NOT_EXPECTED)
-        self.complete += is_settled and all(CATALOGUE[kind].severity == NOTE for kind in kinds)
+        self.complete += is_settled and (not kinds or all(CATALOGUE[kind].severity == NOTE for kind in kinds))
         self.whole += result is not None and result != ORPHAN and kinds.isdisjoint(_LOST)
         for kind in kinds:
             before = self.anomalies.get(kind)
