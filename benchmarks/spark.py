@@ -1,18 +1,28 @@
-"""How fast are captures exported, in one process and with Spark, and how large and fast are the tables?
+"""What does it cost to turn captures into tables, in one process and with Spark?
 
-    python benchmarks/spark.py [--work bulk|chatty|...] [--megabytes 500] [--files 20] [--runs 3]
+    python benchmarks/spark.py [--work bulk|chatty|...] [--megabytes 500] [--tasks 1,2,4,16] [--minutes 30]
+    python benchmarks/spark.py --queries [--work ...] [--megabytes 50]
 
-Generates a capture (traffic.py), divides it into files as tcpdump's ring does, and runs:
+Generates a capture (traffic.py), divides it into files as tcpdump's ring does, and runs, on all cores:
 
-    read --json, export          on one core; export to Parquet also on all cores
-    spark decode                 embedded Spark on one core and on all, in a warm session: in shards, and as a
-                                 shuffle
+    export                  one process, Parquet
+    spark decode            in shards and as a shuffle, Parquet
+    data source             the table exchanges alone, which Spark reads and drops
+    frames                  all tables, which Spark writes as Parquet
 
-Prints medians of wall-clock time and CPU time, and rates per CPU time. For Spark, CPU time is wall-clock time
-multiplied by the number of cores: the CPU time of workers that have exited is unknown, and a cluster is paid
-for by the hour. The first run, including Spark's start, is on a line of its own. Then the tables: their size,
-and the time that Spark takes for latencies by API; and an extrapolation of the rate on all cores to larger
-captures. The exchanges of every run are counted: the benchmark fails if some are missing.
+Each way of Spark has a session of its own. Its first run, with the start of Spark, is the cold one; warm runs
+with each number of tasks follow. Then the same with a single connection, a quarter as large, which one task
+dissects.
+
+Prints a table in Markdown: elapsed time, and CPU time of all processes together, Java and the workers
+included; rates per core, which are rates per CPU time; and what a terabyte of such traffic costs at this
+rate. With shards and in the data source each task reads everything, so their cost holds only for so many
+tasks. Elapsed times, unlike CPU times, need an otherwise idle machine. The exchanges of every run are
+counted: the benchmark fails if some are missing. What has not ended after ``--minutes`` is stopped, and left
+out.
+
+``--queries`` instead compares formats: the size of the tables, and the time that Spark takes for latencies by
+API.
 """
 
 from __future__ import annotations
@@ -21,16 +31,16 @@ import argparse
 import json
 import os
 import platform
-import resource
 import shutil
+import signal
 import struct
 import subprocess
 import sys
 import tempfile
 import time
-from itertools import product
 from pathlib import Path
 from statistics import median
+from threading import Timer
 from typing import TYPE_CHECKING, NamedTuple
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -38,40 +48,34 @@ sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "benchmarks")]
 
 from traffic import WORKS, make  # noqa: E402
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from kdissect import native  # noqa: E402
 
-    from pyspark.sql import DataFrame
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
 
 KDISSECT = [sys.executable, "-m", "kdissect"]
 _FILE_HEADER_BYTES, _PACKET_HEADER = 24, struct.Struct("<4I")
 CONNECTIONS = 200
 QUERIES = 5
-PAPER_GB = (50, 5000)
-ALL_CORES = len(os.sched_getaffinity(0))
+TERABYTE_MB = 1_000_000
+CORES = len(os.sched_getaffinity(0))
+EXPORT = "export --format parquet"
+SHARDS, SHUFFLE = "spark decode --strategy shards", "spark decode --strategy shuffle"
+SOURCE, FRAMES = "data source, exchanges", "frames, Parquet"
+SPARK = (SHARDS, SHUFFLE, SOURCE, FRAMES)
+SINGLE_TASKS = 4
+"""Tasks for a single connection: only one of them gets it."""
 
 
-class Way(NamedTuple):
-    """A command that turns captures into rows.
+class Run(NamedTuple):
+    """What one run took. ``cpu_s`` is that of all processes."""
 
-    Attributes:
-        command: arguments of ``kdissect``, before the captures.
-        cores: number of cores and processes.
-        tables: the directory that it writes; None: it writes lines to stdout.
-    """
-
-    name: str
-    command: list[str]
-    cores: int
-    tables: Path | None
-
-
-class Cost(NamedTuple):
-    """Wall-clock time and CPU time of a run, and the number of rows."""
-
+    tasks: int
     seconds: float
     cpu_s: float
-    rows: int
+    exchanges: int
 
 
 def cut(capture: Path, directory: Path, files: int) -> list[Path]:
@@ -89,59 +93,20 @@ def cut(capture: Path, directory: Path, files: int) -> list[Path]:
     return files_written
 
 
-def run(way: Way, captures: Sequence[Path]) -> tuple[Cost, int]:
-    """Run a command; return its cost and the number of exchanges."""
-    if way.tables is not None:
-        shutil.rmtree(way.tables, ignore_errors=True)
-    began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
-    with subprocess.Popen(
-        [*KDISSECT, *way.command, "-j", str(way.cores), *map(str, captures)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        cwd=REPOSITORY,
-        preexec_fn=lambda: os.sched_setaffinity(0, cores(way.cores)),
-    ) as process:
-        assert process.stdout is not None
-        lines = sum(block.count(b"\n") for block in iter(lambda: process.stdout.read(1 << 20), b""))
-    seconds, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
-    if process.returncode:
-        raise SystemExit(f"{way.name}: status {process.returncode}")
-    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    rows = {"exchanges": lines} if way.tables is None else from_manifests(way.tables, "rows")
-    return Cost(seconds, cpu_s, sum(rows.values())), rows["exchanges"]
-
-
-def cores(count: int) -> set[int]:
-    """The first ``count`` cores that this process may use."""
-    return set(sorted(os.sched_getaffinity(0))[:count])
-
-
-def decoding(split: str, count: int, tables: Path, runs: int, captures: Sequence[Path]) -> None:
-    """Decode in one session, once to warm up and then ``runs`` times; print the cost of each run as JSON."""
-    from kdissect.options import PARQUET, ExportOptions
-    from kdissect.spark.decode import decode
-    from kdissect.spark.session import SparkTarget, session
-
-    os.sched_setaffinity(0, cores(count))
-    began = time.perf_counter()
-    with session(SparkTarget(master=f"local[{count}]")) as spark:
-        for _ in range(runs + 1):
-            export = ExportOptions(tables, PARQUET)
-            done = decode(spark, list(map(str, captures)), export, strategy=split, overwrite=True)
-            seconds = time.perf_counter() - began
-            result = [seconds, seconds * count, sum(done.rows.values()), done.rows["exchanges"]]
-            print(json.dumps(result), flush=True)
-            began = time.perf_counter()
-
-
-def decoded(
-    split: str, count: int, tables: Path, runs: int, captures: Sequence[Path]
-) -> list[tuple[Cost, int]]:
-    """Run ``decoding`` in a separate process; the first cost includes the start of Spark."""
-    command = [sys.executable, __file__, "--decoding", split, str(count), str(tables), str(runs)]
-    done = subprocess.run([*command, *map(str, captures)], stdout=subprocess.PIPE, check=True, text=True)
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
-    return [(Cost(seconds, cpu_s, rows), exchanges) for seconds, cpu_s, rows, exchanges in lines]
+def cpu_s() -> float:
+    """CPU time of this process and all below it, with those that have ended."""
+    processes: dict[int, tuple[int, float]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text("ascii", "replace").rpartition(")")[2].split()
+        except OSError:  # it has ended
+            continue
+        processes[int(path.parent.name)] = int(fields[1]), sum(map(int, fields[11:15]))
+    own, before = {os.getpid()}, 0
+    while len(own) > before:
+        before = len(own)
+        own |= {process for process, (parent, _) in processes.items() if parent in own}
+    return sum(processes[each][1] for each in own if each in processes) / os.sysconf("SC_CLK_TCK")
 
 
 def from_manifests(tables: Path, what: str) -> dict[str, int]:
@@ -155,36 +120,170 @@ def size(tables: Path) -> int:
     return sum(path.stat().st_size for path in tables.rglob("part-*"))
 
 
-def queries(directories: Sequence[Path]) -> dict[Path, list[float]]:
-    """Seconds that Spark takes for latencies by API, for each directory in turn, in a warm session."""
+# --- in a process of its own
+
+
+def export(captures: Sequence[str], tables: Path, options: Sequence[str] = ("--format", "parquet")) -> int:
+    """Export in one process; return the number of exchanges."""
+    shutil.rmtree(tables, ignore_errors=True)
+    command = [*KDISSECT, "export", *options, "-j", "1", "-o", str(tables), *captures]
+    subprocess.run(command, check=True, stderr=subprocess.DEVNULL, cwd=REPOSITORY)
+    return from_manifests(tables, "rows")["exchanges"]
+
+
+def with_spark(spark: SparkSession, way: str, tasks: int, captures: Sequence[str], tables: Path) -> int:
+    """Do the work once; return the number of exchanges."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as F  # noqa: N812
+
+    import kdissect.spark
+    from kdissect.options import PARQUET, ExportOptions
+    from kdissect.spark.decode import decode
+
+    if way in (SHARDS, SHUFFLE):
+        strategy = way.rpartition(" ")[2]
+        options = ExportOptions(tables, PARQUET)
+        done = decode(spark, captures, options, strategy=strategy, overwrite=True, tasks=tasks)
+        return done.rows["exchanges"]
+    counted = Observation()
+    count = F.count(F.lit(1)).alias("rows")
+    if way == SOURCE:
+        reader = spark.read.format("kdissect").options(split="connections", parts=tasks)
+        frame = reader.load(list(captures)).observe(counted, count)
+        frame.write.format("noop").mode("overwrite").save()
+    else:
+        with kdissect.spark.frames(spark, captures, parts=tasks) as frames:
+            for name, frame in frames.items():
+                observed = frame.observe(counted, count) if name == "exchanges" else frame
+                observed.write.mode("overwrite").parquet(str(tables / name))
+    return int(counted.get["rows"])
+
+
+def measure(
+    way: str, tasks: Sequence[int], runs: int, tables: Path, captures: Sequence[str]
+) -> Iterator[Run]:
+    """The cold run, with the first number of tasks, then the warm ones."""
+    began = time.perf_counter()  # CPU time counts from the start of this process
+    if way == EXPORT:
+        for _ in range(1 + runs):
+            before = cpu_s()
+            exchanges = export(captures, tables)
+            yield Run(1, time.perf_counter() - began, cpu_s() - before, exchanges)
+            began = time.perf_counter()
+        return
+    import kdissect.spark
+    from kdissect.spark.session import SparkTarget, session
+
+    with session(SparkTarget()) as spark:
+        kdissect.spark.register(spark)
+        before = 0.0
+        for each in (tasks[0], *(each for each in tasks for _ in range(runs))):
+            exchanges = with_spark(spark, way, each, captures, tables)
+            after = cpu_s()
+            yield Run(each, time.perf_counter() - began, after - before, exchanges)
+            shutil.rmtree(tables, ignore_errors=True)
+            began, before = time.perf_counter(), cpu_s()
+
+
+# --- in the process that prints
+
+
+def measured(way: str, tasks: Sequence[int], runs: int, captures: Sequence[Path], until: float) -> list[Run]:
+    """The runs of a separate process, as many as it completes."""
+    with tempfile.TemporaryDirectory(prefix="kdissect-tables-") as tables:
+        arguments = [way, ",".join(map(str, tasks)), str(runs), f"{tables}/new", *map(str, captures)]
+        command = [sys.executable, __file__, "--measure", *arguments]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+        timer = Timer(max(0, until - time.monotonic()), os.killpg, (process.pid, signal.SIGKILL))
+        timer.start()
+        try:
+            assert process.stdout is not None
+            results = [Run(*json.loads(line)) for line in process.stdout]
+        finally:
+            timer.cancel()
+        if process.wait() not in (0, -signal.SIGKILL):
+            raise SystemExit(f"{way}: status {process.returncode}")
+        return results
+
+
+def ring(
+    work: str, megabytes: float, connections: int, files: int, directory: Path
+) -> tuple[list[Path], int]:
+    """Generate captures; return them and the number of exchanges."""
+    source = directory / "whole.pcap"
+    contents = make(work, source, int(megabytes * 1e6), connections=connections)
+    captures = cut(source, directory, files)
+    source.unlink()
+    return captures, contents.exchanges
+
+
+def show(name: str, results: Sequence[Run], captures: Sequence[Path], exchanges: int) -> None:
+    """Print a row for the cold run, and one for the median of the warm ones with each number of tasks."""
+    megabytes = sum(path.stat().st_size for path in captures) / 1e6
+    by_tasks: dict[int, list[Run]] = {}
+    for each in results[1:]:
+        by_tasks.setdefault(each.tasks, []).append(each)
+    for start, runs in (("cold", results[:1]), *(("warm", runs) for runs in by_tasks.values())):
+        for run in runs:
+            if run.exchanges != exchanges:
+                raise SystemExit(f"{name}: {run.exchanges:,} of {exchanges:,} exchanges")
+        if runs:
+            seconds, cpu = (median(getattr(run, what) for run in runs) for what in ("seconds", "cpu_s"))
+            hours = "" if start == "cold" else f"{TERABYTE_MB / megabytes * cpu / 3600:,.1f}"
+            rates = f"{megabytes / cpu:,.1f} | {exchanges / cpu:,.0f} | {hours}"
+            print(f"| {name} | {runs[0].tasks} | {start} | {seconds:.1f} | {cpu:.1f} | {rates} |", flush=True)
+
+
+def costs(arguments: argparse.Namespace, directory: Path) -> None:
+    until = time.monotonic() + 60 * arguments.minutes
+    tasks = [int(each) for each in arguments.tasks.split(",")]
+    captures, exchanges = ring(arguments.work, arguments.megabytes, CONNECTIONS, arguments.files, directory)
+    core = "with the native core" if native.core else "without the native core"
+    what = f"{arguments.megabytes:,.0f} MB of {arguments.work} traffic in {len(captures)} files"
+    whose = f"{exchanges:,} exchanges of {CONNECTIONS} connections"
+    where = f"{CORES} cores, Python {platform.python_version()}, {core}"
+    print(f"{what}: {whose}; {where}; warm: median of {arguments.runs}\n")
+    print("| | tasks | start | seconds | CPU seconds | MB/s a core | exchanges/s a core | 1 TB, core-hours |")
+    print("|---|--:|---|--:|--:|--:|--:|--:|")
+    for way in (EXPORT, *SPARK):
+        show(way, measured(way, tasks, arguments.runs, captures, until), captures, exchanges)
+    if arguments.work not in ("mixed", "short"):  # they have connections of their own
+        for path in captures:
+            path.unlink()
+        captures, exchanges = ring(arguments.work, arguments.megabytes / 4, 1, 1, directory)
+        for way in (EXPORT, *SPARK):
+            name = f"{way}, one connection"
+            show(name, measured(way, [SINGLE_TASKS], arguments.runs, captures, until), captures, exchanges)
+
+
+def queries(arguments: argparse.Namespace, directory: Path) -> None:
+    """Print the size of tables in each format, and the time that Spark takes for latencies by API."""
     from kdissect.spark.jobs.latency import latency
     from kdissect.spark.session import SparkTarget, session
     from kdissect.spark.tables import tables
 
-    times_by_directory: dict[Path, list[float]] = {directory: [] for directory in directories}
+    captures, _ = ring(arguments.work, arguments.megabytes, CONNECTIONS, arguments.files, directory)
+    formats = {"jsonl": [], "jsonl.zst": ["--compress", "zst"], "parquet": ["--format", "parquet"]}
+    for name, options in formats.items():
+        export(list(map(str, captures)), directory / name, options)
+    times: dict[str, list[float]] = {name: [] for name in formats}
     with session(SparkTarget()) as spark:
 
-        def latencies(directory: Path) -> DataFrame:
-            return latency(tables(spark, str(directory), ["exchanges"])["exchanges"])
+        def latencies(name: str) -> DataFrame:
+            return latency(tables(spark, str(directory / name), ["exchanges"])["exchanges"])
 
-        results = [sorted(map(tuple, latencies(directory).collect()), key=str) for directory in directories]
+        results = [sorted(map(tuple, latencies(name).collect()), key=str) for name in formats]
         assert all(result == results[0] for result in results), "two formats answer differently"
         for _ in range(QUERIES):
-            for directory, times in times_by_directory.items():
-                frame = latencies(directory)
+            for name, of_format in times.items():
+                frame = latencies(name)
                 began = time.perf_counter()
                 frame.collect()
-                times.append(time.perf_counter() - began)
-    return times_by_directory
-
-
-def ways(work: Path) -> list[Way]:
-    exports = {"jsonl": [], "jsonl.zst": ["--compress", "zst"], "parquet": ["--format", "parquet"]}
-    result = [Way("read --json", ["read", "--json"], 1, None)]
-    for name, options in exports.items():
-        command = ["export", *options, "-o", str(work / name)]
-        result.append(Way(f"export, {name}", command, 1, work / name))
-    return [*result, result[-1]._replace(cores=ALL_CORES)]
+                of_format.append(time.perf_counter() - began)
+    print("| tables | MB | exchanges, MB | latencies by api, seconds |\n|---|--:|--:|--:|")
+    for name, of_format in times.items():
+        sizes = f"{size(directory / name) / 1e6:.1f} | {size(directory / name / 'exchanges') / 1e6:.1f}"
+        print(f"| {name} | {sizes} | {median(of_format):.2f} |")
 
 
 def main() -> None:
@@ -192,55 +291,19 @@ def main() -> None:
     parser.add_argument("--work", choices=WORKS, default="chatty")
     parser.add_argument("--megabytes", type=float, default=500)
     parser.add_argument("--files", type=int, default=20)
-    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--tasks", default="1,2,4,16")
+    parser.add_argument("--runs", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=30)
+    parser.add_argument("--queries", action="store_true")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="kdissect-benchmark-") as name:
-        work = Path(name)
-        source = work / "whole.pcap"
-        contents = make(arguments.work, source, int(arguments.megabytes * 1e6), connections=CONNECTIONS)
-        captures = cut(source, work, arguments.files)
-        megabytes = source.stat().st_size / 1e6
-        source.unlink()
-        what = f"{megabytes:,.0f} MB of {arguments.work} traffic in {len(captures)} files"
-        whose = f"{contents.exchanges:,} exchanges of {CONNECTIONS} connections"
-        print(f"{what}: {whose}; Python {platform.python_version()}, median of {arguments.runs}")
-        head = f"{'cores':>5} {'seconds':>8} {'cpu s':>8} {'MB/s':>7} {'exchanges/s':>12} {'rows/s':>10}"
-        print(f"\n{'':24} {head}")
-
-        def show(name: str, count: int, measured: Sequence[tuple[Cost, int]]) -> float:
-            """Print a line; return megabytes per second of CPU time."""
-            for _, exchanges in measured:
-                if exchanges != contents.exchanges:
-                    raise SystemExit(f"{name} tells {exchanges:,} of {contents.exchanges:,} exchanges")
-            seconds, cpu_s, rows = (
-                median(each) for each in zip(*(cost for cost, _ in measured), strict=True)
-            )
-            rates = f"{megabytes / cpu_s:7.1f} {contents.exchanges / cpu_s:12,.0f} {rows / cpu_s:10,.0f}"
-            print(f"{name:24} {count:5} {seconds:8.1f} {cpu_s:8.1f} {rates}", flush=True)
-            return megabytes / cpu_s
-
-        for way in ways(work):
-            show(way.name, way.cores, [run(way, captures) for _ in range(arguments.runs)])
-        for count, split in product(dict.fromkeys((1, ALL_CORES)), ("shards", "shuffle")):
-            start, *measured = decoded(split, count, work / f"spark-{count}", arguments.runs, captures)
-            rate = show(f"spark decode, {split}", count, measured)
-            show("its first run, from start", count, [start])
-        directories = [work / name for name in ("jsonl", "jsonl.zst", "parquet")]
-        print(f"\n{'tables':24} {'MB':>8} {'of exchanges':>13} {'latencies by api, s':>20}")
-        for directory, times in queries(directories).items():
-            sizes = f"{size(directory) / 1e6:8.1f} {size(directory / 'exchanges') / 1e6:13.1f}"
-            print(f"{directory.name:24} {sizes} {median(times):20.2f}", flush=True)
-        written = size(work / "parquet") / 1e6 / megabytes
-        print(f"\n{'on paper':24} {'core-hours':>11} {'GB of Parquet':>14}  hours on 16 cores, on 640")
-        for gigabytes in PAPER_GB:
-            hours = gigabytes * 1000 / rate / 3600
-            shared = f"{hours / 16:.2f}, {hours / 640:.2f}"
-            print(f"{f'{gigabytes:,} GB':24} {hours:11.1f} {gigabytes * written:14,.0f}  {shared}")
+        (queries if arguments.queries else costs)(arguments, Path(name))
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--decoding"]:
-        split, count, tables, runs, *captures = sys.argv[2:]
-        decoding(split, int(count), Path(tables), int(runs), list(map(Path, captures)))
+    if sys.argv[1:2] == ["--measure"]:
+        way, tasks, runs, tables, *captures = sys.argv[2:]
+        for run in measure(way, [int(each) for each in tasks.split(",")], int(runs), Path(tables), captures):
+            print(json.dumps(run), flush=True)
     else:
         main()
