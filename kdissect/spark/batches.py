@@ -127,45 +127,32 @@ class TableBatches(Batches):
     """Makes the rows of exchanges, in batches.
 
     Args:
-        tables: names of the tables.
-        columns: column names by table; tables that are not in it have all columns.
-        bodies: bodies in ``exchanges``, see ``columns_of``.
+        columns: of each table.
         limits: limits of the dissection.
-        rows: maximum rows per batch.
-        bytes: size at which a batch is full.
         records: selects the records of an exchange; None: all records.
-        log: log of the connections; None: a new one.
         every_connection: whether ``connections`` includes connections without a selected exchange.
-        row_filter: whether a row is included; None: all rows are.
+        batching: see ``Batches``.
 
     Attributes:
         log: log of the connections. The tables ``connections`` and ``captures`` are complete if it is the
             dissection's observer and watches the packets.
-
-    Raises:
-        UsageError: there is no such table or column.
     """
 
     def __init__(
         self,
-        tables: Sequence[str],
-        columns: Mapping[str, Sequence[str]] | None = None,
-        bodies: str = BOTH,
+        columns: Mapping[str, Sequence[Column]],
         limits: Limits = DEFAULT,
         *,
-        rows: int = ROWS,
-        bytes: int = BYTES,  # noqa: A002
         records: Records | None = None,
-        log: ConnectionLog | None = None,
         every_connection: bool = True,
-        row_filter: Callable[[Any], bool] | None = None,
+        **batching: Any,
     ) -> None:
-        requested = columns or {}
-        columns_by_table = {name: columns_of(name, requested.get(name), bodies) for name in tables}
-        super().__init__(columns_by_table, rows=rows, bytes=bytes, row_filter=row_filter)
-        self.log = log or ConnectionLog(limits)
+        super().__init__(columns, **batching)
+        self.log = ConnectionLog(limits)
         record_source = records or Records(RecordFilter(RecordCriteria(), limits), limits)
-        self._rows = TableRows(tables, self.log, record_source, limits, every_connection=every_connection)
+        self._rows = TableRows(
+            tuple(columns), self.log, record_source, limits, every_connection=every_connection
+        )
 
     def exchanges_of(self, dissection: Dissection) -> Iterator[Exchange | None]:
         """The exchanges of a dissection to be fed: those whose rows the native core does not add itself.

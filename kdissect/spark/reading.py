@@ -16,7 +16,7 @@ from kdissect.exchanges.learned import LearnedFacts
 from kdissect.options import WHOLE
 from kdissect.pipeline import Dissection, learned_from
 from kdissect.query.records import records_of
-from kdissect.spark.batches import TableBatches
+from kdissect.spark.batches import TableBatches, columns_of
 from kdissect.spark.owning import OwnExchanges
 from kdissect.tables.columns import filter_of
 from kdissect.tables.rows import needs_log
@@ -54,9 +54,7 @@ def read(
     elif part.shard is not None:
         learned = LearnedFacts(options.limits)
     batches = TableBatches(
-        (options.table,),
-        {options.table: columns},
-        options.bodies,
+        {options.table: columns_of(options.table, columns, options.bodies)},
         options.limits,
         rows=options.batch_rows,
         bytes=options.batch_bytes,

@@ -32,11 +32,6 @@ ROWS = 10
 JobResult = tuple[str, Any]
 """The name of a job, and its rows: a data frame of Spark or DuckDB."""
 
-JOBS: Sequence[str] = (
-    *("latency", "waits", "throughput", "errors", "lag", "rebalances", "versions", "throttle", "connections"),
-)
-"""All jobs: modules of ``kdissect.spark.jobs``, each with a function of the same name."""
-
 _TITLES = {
     "latency": "Service times",
     "waits": "Waits",
@@ -48,6 +43,8 @@ _TITLES = {
     "throttle": "Throttled by quotas",
     "connections": "Connections",
 }
+JOBS: Sequence[str] = tuple(_TITLES)
+"""All jobs: modules of ``kdissect.spark.jobs``, each with a function of the same name."""
 _NARROW = {
     "latency": ("exchanges", "measured", "p50_us", "p99_us", "errors"),
     "waits": ("wait", "waits", "total_us", "p50_us", "p99_us", "undetermined"),

@@ -19,7 +19,7 @@ import sys
 import tempfile
 import threading
 import warnings
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from importlib import metadata
 from importlib.resources import files
 from importlib.util import find_spec
@@ -358,7 +358,6 @@ def check_requirements(place: SparkTarget) -> Iterator[Requirement]:
     else:
         yield java()
         yield directory()
-        yield port()
     yield from address(place)
 
 
@@ -420,8 +419,6 @@ def java() -> Requirement:
 
 def connect() -> Requirement:
     """The packages of a Spark Connect client."""
-    from importlib.util import find_spec
-
     try:
         missing = [name for name in CONNECT_PACKAGES if find_spec(name) is None]
     except ModuleNotFoundError as error:  # the parent package, google
@@ -441,16 +438,6 @@ def directory() -> Requirement:
         return Requirement(name, f"{path}: {error.strerror or error}", remedy)
     space = f"{path}, {size(free)} free"
     return Requirement(name, space, None if free >= LEAST_FREE_BYTES else remedy)
-
-
-def port() -> Requirement:
-    """Whether Python and Java can connect to each other on this machine."""
-    name = "a free port on 127.0.0.1"
-    try:
-        with closing(socket.create_server(("127.0.0.1", 0))) as server:
-            return Requirement(name, f"{server.getsockname()[1]}")
-    except OSError as error:
-        return Requirement(name, str(error.strerror or error), "allow it in the firewall or sandbox")
 
 
 def address(place: SparkTarget) -> Iterator[Requirement]:

@@ -14,6 +14,7 @@ from kdissect.tables.rows import TABLES
 from tests.exchange_factory import exchange
 from tests.record_exchanges import fetch, long_batch, produce
 
+EXCHANGES = {"exchanges": columns_of("exchanges")}
 SAMPLE = Path(__file__).parents[2] / "samples" / "quickstart.pcap"
 
 
@@ -31,23 +32,23 @@ def tables_of(batches: TableBatches) -> dict[str, Any]:
 
 
 def test_every_table_comes_with_the_columns_of_the_catalogue() -> None:
-    for name, table in tables_of(TableBatches(tuple(TABLES))).items():
+    for name, table in tables_of(TableBatches({name: columns_of(name) for name in TABLES})).items():
         assert table.column_names == [column.name for column in TABLES[name].columns]
         assert table.num_rows > 0
 
 
 def test_only_requested_columns_are_computed() -> None:
-    requested = {"exchanges": ["api", "connection"]}
-    (table,) = tables_of(TableBatches(["exchanges"], requested)).values()
+    requested = {"exchanges": columns_of("exchanges", ["api", "connection"])}
+    (table,) = tables_of(TableBatches(requested)).values()
     assert table.column_names == ["api", "connection"]
-    assert table.num_rows == tables_of(TableBatches(["exchanges"]))["exchanges"].num_rows
+    assert table.num_rows == tables_of(TableBatches(EXCHANGES))["exchanges"].num_rows
 
 
 def test_batches_are_bounded_in_rows_and_in_bytes() -> None:
-    batches = TableBatches(["exchanges"], rows=3)
+    batches = TableBatches(EXCHANGES, rows=3)
     assert [len(list(batches.feed(exchange(number=n)))) for n in range(7)] == [0, 0, 1, 0, 0, 1, 0]
     assert [batch.num_rows for _, batch in batches.close()] == [1]
-    batches = TableBatches(["exchanges"], bytes=1)
+    batches = TableBatches(EXCHANGES, bytes=1)
     assert [len(list(batches.feed(exchange(number=n)))) for n in range(3)] == [1, 1, 1]
     assert list(batches.close()) == []
 
@@ -62,8 +63,8 @@ def test_records_by_the_batch_are_bounded_as_those_that_come_one_by_one(
     exchanges = [fetch(long_batch((0, 70, 149))), produce(long_batch(range(100))), fetch(long_batch((), 7))]
     outputs = []
     for row_filter in (None, lambda _: True):  # with a filter, rows are added one by one
-        requested = None if columns is None else {"records": columns}
-        batches = TableBatches(["records"], requested, rows=rows, bytes=bytes_, row_filter=row_filter)
+        requested = {"records": columns_of("records", columns)}
+        batches = TableBatches(requested, rows=rows, bytes=bytes_, row_filter=row_filter)
         outputs.append([batch for each in exchanges for _, batch in batches.feed(each)])
         outputs[-1] += [batch for _, batch in batches.close()]
     assert outputs[0] == outputs[1]
@@ -72,7 +73,7 @@ def test_records_by_the_batch_are_bounded_as_those_that_come_one_by_one(
 
 @pytest.mark.parametrize("bodies", ["none", "request", "response", "both"])
 def test_bodies(bodies: str) -> None:
-    table = tables_of(TableBatches(["exchanges"], bodies=bodies))["exchanges"]
+    table = tables_of(TableBatches({"exchanges": columns_of("exchanges", bodies=bodies)}))["exchanges"]
     for name in ("request", "response"):
         assert (table[name].null_count < table.num_rows) == (bodies in (name, "both"))
 

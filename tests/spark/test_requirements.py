@@ -19,7 +19,6 @@ from kdissect.spark.session import (
     directory,
     java,
     packages,
-    port,
     python,
     require,
 )
@@ -114,10 +113,6 @@ def test_a_directory_that_cannot_be_written_to(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "nix"))
     assert directory().found == f"{tmp_path}/nix: No such file or directory"
     assert directory().remedy is not None
-
-
-def test_ports() -> None:
-    assert port().remedy is None
 
 
 def test_somebody_listens() -> None:

@@ -108,10 +108,18 @@ def batches_of(
     *,
     by_core: bool,
     learned: LearnedFacts | None = None,
+    columns: Sequence[str] | None = None,
+    bodies: str = "both",
     **settings: Any,
 ) -> tuple[dict[str, list[RecordBatch]], int]:
-    """The record batches of each table, and the number of exchanges whose rows the core made."""
-    batches = TableBatches(tables, **settings)
+    """The record batches of each table, and the number of exchanges whose rows the core made.
+
+    ``columns`` and ``bodies`` are of ``exchanges``.
+    """
+    selected_columns = {
+        name: columns_of(name, columns if name == "exchanges" else None, bodies) for name in tables
+    }
+    batches = TableBatches(selected_columns, **settings)
     observer = batches.log if needs_log(tables) else None
     fed, taken = 0, list[tuple[str, RecordBatch]]()
     with open_capture(str(path)) as capture:
@@ -281,7 +289,7 @@ def test_batches_with_any_columns(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     random = Random(1)
     for _ in range(5):
         some = random.sample(names, random.randrange(1, 9))
-        assert same_batches(path, monkeypatch, WITHOUT_LOG, columns={"exchanges": some})[1] >= 30
+        assert same_batches(path, monkeypatch, WITHOUT_LOG, columns=some)[1] >= 30
 
 
 def test_exports_have_the_same_files(
