@@ -235,7 +235,7 @@ _CUT_SHORT = "ends in the middle"
 _COVERED = frozenset(
     (
         "gap",
-        "times_reached",
+        "given_up",
         "one_direction",
         "partial_frame",
         "tls_alert",
@@ -279,7 +279,7 @@ def findings(
         *_no_kafka(packets, skipped, connections),
         *_files(files, warnings),
         *_loss_findings(files, counts, exchanges, tcp),
-        *_connection_findings(connections),
+        *_connection_findings(connections, counts),
         *_messages(exchanges, connections, anomalies, unknown),
         *_limits(counts),
     ]
@@ -365,7 +365,9 @@ def _loss_findings(
         )
 
 
-def _connection_findings(connections: quality.ConnectionsPart) -> Iterator[Finding]:
+def _connection_findings(
+    connections: quality.ConnectionsPart, counts: Mapping[str, int]
+) -> Iterator[Finding]:
     kafka = connections.protocols.get(_KAFKA, 0)
     if one_sided := connections.kafka_one_sided:
         yield _finding(
@@ -377,11 +379,12 @@ def _connection_findings(connections: quality.ConnectionsPart) -> Iterator[Findi
             ),
         )
     if connections.kafka_mid_stream:
+        evicted = " or evicted because of a limit" if counts.get("closed_evicted") else ""
         yield _finding(
             quality.GOOD,
             f"{connections.kafka_mid_stream:,} of {_plural(kafka, 'Kafka connection')} already open when "
-            "the capture started: their client library and version, and the requests for their first "
-            "responses, may be missing.",
+            f"the capture started{evicted}: their client library and version, and the requests for their "
+            "first responses, may be missing.",
             "If you need them, start the capture before the clients, or restart the clients.",
         )
     if connections.tls_decrypted:
@@ -456,11 +459,16 @@ def _messages(
 
 
 def _limits(counts: Mapping[str, int]) -> Iterator[Finding]:
-    times_reached = sum(counts.get(name, 0) for name in ("closed_evicted", "requests_given_up", "shed"))
-    if times_reached:
+    evicted, dropped, shed = (counts.get(name, 0) for name in ("closed_evicted", "requests_given_up", "shed"))
+    reached = [
+        f"{_plural(evicted, 'connection')} evicted" if evicted else None,
+        f"{_plural(dropped, 'outstanding request')} dropped" if dropped else None,
+        f"held data dropped {_plural(shed, 'time')}" if shed else None,
+    ]
+    if any(reached):
         yield _finding(
             quality.GOOD,
-            f"A limit was reached {_plural(times_reached, 'time')}.",
+            f"Limits were reached: {', '.join(filter(None, reached))}.",
             "--limits shows all limits; --limits NAME=VALUE raises one.",
         )
 

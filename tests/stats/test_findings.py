@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from kdissect.anomalies import CATALOGUE
 from kdissect.limits import DEFAULT
 from kdissect.stats import quality
-from kdissect.stats.appraisal import appraise, completeness, findings
+from kdissect.stats.appraisal import _COVERED, appraise, completeness, findings
 from kdissect.stats.survey import Survey
 
 NOTHING = appraise([], Survey(DEFAULT), {}, {}, [])
@@ -142,7 +143,8 @@ def test_nothing_to_say() -> None:
         (
             {
                 "anomalies": [
-                    replace(ANOMALY, severity="warning", anomaly=kind) for kind in ("truncated_body", "gap")
+                    replace(ANOMALY, severity="warning", anomaly=kind)
+                    for kind in ("truncated_body", "gap", "given_up")
                 ]
             },
             "good",
@@ -166,7 +168,7 @@ def test_nothing_to_say() -> None:
         (
             {"counts": {"closed_evicted": 1, "shed": 1}},
             "good",
-            "A limit was reached 2 times.",
+            "Limits were reached: 1 connection evicted, held data dropped 1 time.",
         ),
     ],
 )
@@ -191,3 +193,7 @@ def test_what_is_not_all_is_not_called_a_hundred_percent() -> None:
     assert (of(1, 1), of(2, 2)) == ("1 exchange fully captured", "all 2 exchanges fully captured")
     assert of(9999, 10_000) == "9,999 of 10,000 exchanges fully captured (99.9%)"
     assert of(1, 3) == "1 of 3 exchanges fully captured (33.3%)"
+
+
+def test_anomalies_that_other_findings_cover_are_known() -> None:
+    assert set(CATALOGUE) >= _COVERED

@@ -53,6 +53,14 @@ def test_connections() -> None:
     )
 
 
+def test_responses_whose_requests_were_not_captured_are_not_whole() -> None:
+    responses = talk()
+    responses.packets = [packet for packet in responses.packets if packet.data[29] == 2]
+    observer = surveyed(responses)
+    assert (observer.from_start, observer.one_sided, observer.whole) == (1, 1, 0)
+    assert set(observer.kinds) == {"orphan"}
+
+
 def test_answering_endpoints_of_other_protocols() -> None:
     first = Talk(client=("10.0.0.1", 50_000), broker=("10.0.0.2", 9093)).handshake().client_sends(TLS_HELLO)
     again = Talk(client=("10.0.0.1", 50_001), broker=("10.0.0.2", 9093)).client_sends(TLS_HELLO)
