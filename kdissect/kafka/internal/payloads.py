@@ -82,8 +82,9 @@ class GroupProtocols:
         """Learn from an exchange that is not decoded, only its ``FOLLOWED`` fields are. Returns whether its
         members are consumers.
         """
-        protocol = self._learn(connection, api_key, request, response)
-        return all(protocol.within(body).type == CONSUMER for body in (request, response))
+        known = self._learn(connection, api_key, request, response).type
+        types = request.get("protocol_type") or known, response.get("protocol_type") or known
+        return types == (CONSUMER, CONSUMER)
 
     def _learn(self, connection: str, api_key: int | None, request: Body, response: Body) -> GroupProtocol:
         group = request.get("group_id")
