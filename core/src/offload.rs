@@ -173,7 +173,13 @@ type PythonOpening = (
 );
 
 /// See `stage::Ended`; and the object of a connection that was lent.
-type PythonEnded<'py> = (u64, Bound<'py, PyBytes>, i64, [(u32, u32); 2], Option<Object>);
+type PythonEnded<'py> = (
+    u64,
+    Bound<'py, PyBytes>,
+    i64,
+    ((u32, u32), (u32, u32)),
+    Option<Object>,
+);
 
 /// Packet, time, interface; sequence number, acknowledgment, flags.
 type PythonBare = (u64, i64, Object, u32, u32, u8);

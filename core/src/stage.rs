@@ -12,6 +12,8 @@ use crate::packet::{segment, Segment, CONTROL, SYN};
 const MOST_NS: u64 = 1 << 62;
 /// Most ends that are known to be no business of this stage.
 const FOREIGN_ENDS: usize = 65_536;
+/// As in net/connection.py: sequence numbers more than 2 GiB back look as if they were ahead.
+const LONG: u32 = 1 << 30;
 
 /// What became of a packet.
 #[derive(Debug, PartialEq, Eq)]
@@ -41,8 +43,8 @@ pub struct Counts {
 }
 
 /// A connection that was opened here and has ended: number, ends of the SYN, time, and of both directions the
-/// first sequence number and the one after the last.
-pub type Ended = (u64, Box<[u8]>, i64, [(u32, u32); 2]);
+/// first sequence number and the one after the last. Of a stream that is too long for that, only the end.
+pub type Ended = (u64, Box<[u8]>, i64, ((u32, u32), (u32, u32)));
 
 pub struct Stage<X> {
     limits: Limits,
@@ -255,10 +257,18 @@ impl<X> Stage<X> {
             self.counts.closed_reset += 1;
             self.counts.kafka += u64::from(opening.first_id.is_some());
         }
-        let numbers = connection
-            .directions
-            .each_ref()
-            .map(|each| (each.first, each.next));
+        let [one, two] = connection.directions.each_ref().map(|each| {
+            let is_long = (each.next.wrapping_sub(each.first) as i32) < 0;
+            (
+                if is_long {
+                    each.next.wrapping_sub(LONG)
+                } else {
+                    each.first
+                },
+                each.next,
+            )
+        });
+        let numbers = (one, two);
         Some((slot, (ordinal, ends, time_ns, numbers)))
     }
 
@@ -757,7 +767,7 @@ mod tests {
         assert_eq!(stage.end_next((27, 42)), None);
         let (slot, (ordinal, _, time_ns, numbers)) = stage.end_next((27, 43)).unwrap();
         assert_eq!((slot, ordinal, time_ns), (0, 42, 27));
-        assert_eq!(numbers[0], (701, 702 + request.len() as u32));
+        assert_eq!(numbers.0, (701, 702 + request.len() as u32));
         assert_eq!((stage.all(), stage.waiting_since_ns()), (vec![], None));
     }
 

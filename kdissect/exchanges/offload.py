@@ -472,9 +472,7 @@ class Offload:
         for *_, duplex in closed:
             if duplex is not None:
                 self._forget(duplex)
-        return [
-            (ordinal, Ended(ends, time_ns, tuple(numbers))) for ordinal, ends, time_ns, numbers, _ in closed
-        ]
+        return [(ordinal, Ended(*ended)) for ordinal, *ended, _ in closed]
 
     def _forget(self, duplex: Duplex) -> None:
         """Forget a connection that was lent, and has ended."""

@@ -647,9 +647,8 @@ class Connections:
     def _forget_ended(self, before: tuple[int, int]) -> None:
         """Remember as closed what has ended in the native core before this deadline and ordinal."""
         if self.lender is not None:
-            for ordinal, (ends, time_ns, numbers) in self.lender.ended(before):
-                one, two = (each and _numbers(*each) for each in numbers)
-                self._remember(Ended(ends, time_ns, (one, two)))
+            for ordinal, ended in self.lender.ended(before):
+                self._remember(ended)
                 self._drop(ordinal)
 
     def _is_idle(self, duplex: Duplex, now_ns: int) -> bool:
