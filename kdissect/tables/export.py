@@ -12,6 +12,7 @@ import sys
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
@@ -85,13 +86,13 @@ class Export:
         earlier: Mapping[str, Sequence[Any]] | None = None,
     ) -> None:
         options = job.options
+        self.is_native = job.is_native
         self._directory = job.export.directory
         self._files = files
         self._form = job.format
         self._job = described
         self._limits = options.limits
         self.tables = TableRows(files, log, records, options.limits, every_connection=not options.is_filtered)
-        self._export = job.export
         self._rotate_ns = job.export.rotate_ns
         self._earlier = earlier
         self._files_started_ns: int | None = None  # when the open files were started
@@ -110,18 +111,9 @@ class Export:
             self.tick(exchange.completed_ns)
         self._write(self.tables.feed(exchange))
 
-    @property
-    def is_native(self) -> bool:
-        """Whether the native core can make the rows of usual exchanges."""
-        export = self._export
-        is_plain = export.form == PARQUET and not export.partition_by and export.rotate_ns is None
-        return is_plain and are_native(self._files)
-
     def form(self, context: LineContext) -> RowForm:
-        """What the core must know to make them."""
-        tables = {name: self._files[name].shared() for name in self._files if name in NATIVE_TABLES}
-        topic_ids = self.tables.topic_ids if TOPIC_IDS in self._files else None
-        return table_form(context, tables, topic_ids, self.tables.log if needs_log(self._files) else None)
+        """What the native core must know to make rows of usual exchanges."""
+        return _native_form(context, self._files, self.tables, has_topic_ids=TOPIC_IDS in self._files)
 
     def settle(self) -> None:
         """Count and write the rows that the core has made."""
@@ -233,6 +225,14 @@ class Export:
         return sum(len(table.files) for table in self._files.values()) - self._before[0]
 
 
+def _native_form(
+    context: LineContext, files: Mapping[str, TableFiles], tables: TableRows, *, has_topic_ids: bool
+) -> RowForm:
+    shared = {name: each.shared() for name, each in files.items() if name in NATIVE_TABLES}
+    topic_ids = tables.topic_ids if has_topic_ids else None
+    return table_form(context, shared, topic_ids, tables.log if needs_log(files) else None)
+
+
 # ------------------------------------------------------------------------------------------------------------
 # Some of the connections -> their own files, and a result for the process that combines the parts.
 # ------------------------------------------------------------------------------------------------------------
@@ -274,6 +274,13 @@ class ExportJob:
         from kdissect.tables.parquet import ParquetFormat
 
         return ParquetFormat(export.compression or ZST, self.options.limits)
+
+    @property
+    def is_native(self) -> bool:
+        """Whether the native core can make the rows of usual exchanges."""
+        export = self.export
+        is_plain = export.form == PARQUET and not export.partition_by and export.rotate_ns is None
+        return is_plain and are_native(export.tables)
 
     def files(self, *, in_parts: bool = False) -> dict[str, TableFiles]:
         """The files of each table. With ``in_parts``, rows of ``topic_ids`` are lists of values."""
@@ -364,13 +371,20 @@ class PartRows:
         self._named: set[str] = set()
         self._selected = 0
 
-    def of(self, dissections: Iterable[Dissection]) -> Iterator[Row]:
-        """The rows of the connections: of one dissection for all, or one for each."""
+    def of(
+        self,
+        dissections: Iterable[Dissection],
+        begin: Callable[[Dissection, TableRows], None] = lambda *_: None,
+    ) -> Iterator[Row]:
+        """The rows of the connections: of one dissection for all, or one for each, which begins with
+        ``begin``.
+        """
         options = self._job.options
         for dissection in dissections:
             # A new one for each: it keeps the first rows, but dissections are not in order of time.
             tables, every = self._job.export.tables, not options.is_filtered
             rows = TableRows(tables, self._log, self._records, options.limits, every_connection=every)
+            begin(dissection, rows)
             for exchange in dissection:
                 if len(self._ids) < options.limits.topic_names:
                     self._ids.update(topic_refs(exchange).keys)
@@ -383,6 +397,10 @@ class PartRows:
             yield from self._without_topics(rows.close((), ()))
             self._counts.update(dissection.counts)
             self._notices += dissection.notices[: options.limits.notices - len(self._notices)]
+
+    def count_selected(self, exchanges: int) -> None:
+        """Count exchanges whose rows the native core has made."""
+        self._selected += exchanges
 
     def result(self, part: int, files: dict[str, list[FinishedFile]]) -> PartResult:
         """What was counted, and the files written."""
@@ -409,6 +427,8 @@ def write_part(
     selects: Callable[[Exchange], bool],
     first: int,
     step: int = 1,
+    *,
+    is_native: bool = False,
 ) -> PartResult:
     """Write the tables of some connections.
 
@@ -420,13 +440,27 @@ def write_part(
         selects: whether an exchange passes the filters.
         first: number of the first file.
         step: difference between the numbers of consecutive files.
+        is_native: whether the native core may make rows: there is one dissection, and no filter.
     """
+
+    def begin(dissection: Dissection, tables: TableRows) -> None:
+        def settle(_: bytes, exchanges: int) -> None:
+            rows.count_selected(exchanges)
+            for each in files.values():
+                each.settle()
+
+        if is_native and job.is_native:
+            # Exchanges with new pairs come to PartRows, also if it only counts their IDs.
+            dissection.write_lines(
+                partial(_native_form, files=files, tables=tables, has_topic_ids=True), settle
+            )
+
     files = {name: each for name, each in job.files().items() if name not in NOT_IN_PARTS}
     for each in files.values():
         each.continue_from(first, Listing(sys.maxsize), step)
     rows = PartRows(job, log, selects)
     try:
-        for name, row in rows.of(dissections):
+        for name, row in rows.of(dissections, begin):
             files[name].feed(row)
         for each in files.values():
             each.close()

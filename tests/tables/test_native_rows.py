@@ -328,3 +328,19 @@ def test_exports_have_the_same_files(
     assert results[0] == results[1]
     assert len(results[0][1]) > 2
     assert results[0][1][0][0] == 70
+
+
+@pytest.mark.parametrize("tables", [",".join(TABLES), "exchanges,partitions"])
+def test_exports_by_several_processes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, tables: str
+) -> None:
+    path = next(path for path in captures() if name_of(path) == "kafka-4-basics")
+    results = []
+    for core in (native.core, None):
+        monkeypatch.setattr(native, "core", core)
+        directory = tmp_path / str(core is None)
+        options = ("-o", str(directory), "--format", "parquet", "-j", "2", "--tables", tables)
+        assert run(capsys, "export", str(path), *options).status == OK
+        files = sorted(directory.glob("*/*.parquet"))
+        results.append([(str(each.relative_to(directory)), ParquetFile(each).read()) for each in files])
+    assert results[0] == results[1]
