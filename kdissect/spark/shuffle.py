@@ -21,7 +21,7 @@ Holds incomplete bundles, which have a common limit, and at most ``_MOST_FRAGMEN
 from __future__ import annotations
 
 from heapq import heappop, heappush, heapreplace
-from itertools import count, groupby
+from itertools import count, groupby, takewhile
 from operator import attrgetter, itemgetter
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
@@ -138,26 +138,31 @@ def bundled(place: int, ranges: Sequence[Range], parts: int, limits: Limits) -> 
     """
     range_ = ranges[place]
     bundles = _Bundles(parts)
-    source, packets = open_range(range_, limits)
-    reading = _Reading(range_, cast("Iterator[Packet]", packets))
+    source, packets = cast("tuple[Source, Iterator[Packet]]", open_range(range_, limits))  # no idle ticks
     census = Census(limits)
     if range_.clock_ns is not None:
         census.files[range_.path] = FileCount(range_.clock_ns)
     segments = Segments(limits)
     waiting: dict[int, tuple[Key, Packet]] = {}  # by number of the packet
-    dropped = 0
-    for packet in cast("Iterator[Packet]", census.watch(reading)):
-        segment = segments.feed(packet)
-        if segment is not None:
-            if waiting:
-                for _, number in segments.take_parts():
-                    waiting.pop(number, None)
-            yield from bundles.feed(range_.rank, reading.clock_ns, segment)
-        elif segments.is_incomplete:
-            waiting[packet.number] = (reading.clock_ns, range_.rank, packet.number), packet
-            if len(waiting) > _MOST_FRAGMENTS:
-                del waiting[next(iter(waiting))]
-                dropped += 1
+    last, clock_ns, fault, dropped = range_.last, range_.clock_ns, None, 0
+    own = packets if last is None else takewhile(lambda packet: packet.number <= last, packets)
+    try:
+        for packet in census.watch(own):
+            if clock_ns is None or packet.time_ns > clock_ns:
+                clock_ns = packet.time_ns
+            segment = segments.feed(packet)
+            if segment is not None:
+                if waiting:
+                    for _, number in segments.take_parts():
+                        waiting.pop(number, None)
+                yield from bundles.feed(range_.rank, clock_ns, segment)
+            elif segments.is_incomplete:
+                waiting[packet.number] = (clock_ns, range_.rank, packet.number), packet
+                if len(waiting) > _MOST_FRAGMENTS:
+                    del waiting[next(iter(waiting))]
+                    dropped += 1
+    except CaptureError as error:
+        fault = str(error)
     yield from bundles.close()
     segments.close()
     fragments = list(waiting.values())[-max(1, _MOST_FRAGMENTS // len(ranges)) :]
@@ -165,37 +170,8 @@ def bundled(place: int, ranges: Sequence[Range], parts: int, limits: Limits) -> 
     dropped += len(waiting) - len(fragments)
     if dropped:
         source.warn(f"{dropped:,} IP fragments dropped: too many to match with other ranges")
-    stats = RangeStats(place, range_, source, census, segments.skipped, reading.fault, fragments)
+    stats = RangeStats(place, range_, source, census, segments.skipped, fault, fragments)
     yield _batch([(parts, b"", 0, 0, 0, 0, b"", to_json(stats))])
-
-
-class _Reading:
-    """The packets of a range.
-
-    Attributes:
-        range: the range.
-        clock_ns: latest time of a packet so far.
-        fault: the error that ended the reading early; None if there was none.
-    """
-
-    def __init__(self, range_: Range, packets: Iterator[Packet]) -> None:
-        self._packets = packets
-        self.clock_ns = range_.clock_ns or 0
-        self.fault: str | None = None
-        self.range = range_
-
-    def __iter__(self) -> Iterator[Packet]:
-        last = self.range.last
-        clock_ns = self.range.clock_ns
-        try:
-            for packet in self._packets:
-                if last is not None and packet.number > last:
-                    return
-                if clock_ns is None or packet.time_ns > clock_ns:
-                    clock_ns = self.clock_ns = packet.time_ns
-                yield packet
-        except CaptureError as error:
-            self.fault = str(error)
 
 
 def completed(stats: Iterable[RangeStats], parts: int, limits: Limits) -> tuple[list[Any], Counter[str]]:
