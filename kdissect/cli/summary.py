@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kdissect.parallel.worker import Sums
     from kdissect.stats.summarizer import Summarizer
 
-ORDERS = ("count", "bytes", "latency", "errors", "throttle", "name")
+ORDERS = ("count", "bytes", "service", "errors", "throttle", "name")
 FINDINGS = "findings"
 HAS_FINDINGS = 1  # exit status
 ROWS = 10  # of each table on the page, without --max-rows
@@ -50,6 +50,13 @@ Percentiles are of service times: latency minus the time spent queued behind ear
 connection, throttled, being retransmitted, or waiting for new records or group members. N is the number of
 service times. The table Waits shows the waits. Details: docs/columns.md.
 """
+
+
+class _Order(click.Choice[str]):
+    """One of ``ORDERS``, or the old name of one."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return super().convert("service" if value == "latency" else value, param, ctx)
 
 
 def _to_interval(text: str) -> int:
@@ -73,9 +80,9 @@ def _to_interval(text: str) -> int:
 @click.option(
     "--order-by",
     "order",
-    type=click.Choice(ORDERS),
+    type=_Order(ORDERS),
     metavar="ORDER",
-    help=f"Sort order of rows: {', '.join(ORDERS).replace('latency', 'latency (P95 of service times)')}.",
+    help=f"Sort order of rows: {', '.join(ORDERS).replace('service', 'service (P95 of service times)')}.",
 )
 @click.option(
     "--max-rows",

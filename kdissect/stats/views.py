@@ -70,9 +70,9 @@ def ranked(row: Any, order: str | None) -> float:
 
 def shared(row: Any, order: str | None) -> float:
     """The same where numbers add up; if percentiles rank the row, the sum of its service times."""
-    if order == "latency" and (spread := _service(row)) is not None:
+    if order == "service" and (spread := _service(row)) is not None:
         return (spread.mean or 0) * spread.count
-    return ranked(row, None if order == "latency" else order)
+    return ranked(row, None if order == "service" else order)
 
 
 def _count(row: Any) -> float:
@@ -94,7 +94,7 @@ def _service(row: Any) -> Spread | None:
     return row.produce_service_us if isinstance(row, TopicRow) else None
 
 
-def _latency(row: Any) -> float:
+def _service_p95(row: Any) -> float:
     spread = _service(row)
     return 0 if spread is None else spread.p95 or 0  # the 99th of fewer than 100 is the slowest one
 
@@ -118,7 +118,7 @@ def _name(row: Any) -> str:
 _NUMBERS: dict[str | None, Callable[[Any], float]] = {
     "count": _count,
     "bytes": _bytes,
-    "latency": _latency,
+    "service": _service_p95,
     "errors": _errors,
     "throttle": _throttle,
 }

@@ -115,7 +115,7 @@ _RANKING: dict[tuple[str | None, bool], str] = {
     ("count", False): "RECORDS",
     ("bytes", True): "BYTES",
     ("throttle", True): "THROTTLED",
-    **{("latency", of_load): "P95" for of_load in (False, True)},
+    **{("service", of_load): "P95" for of_load in (False, True)},
     **{("errors", of_load): "ERRORS" for of_load in (False, True)},
 }
 """Headings of the numbers by which rows are ranked, by order and whether they are about exchanges; otherwise
@@ -150,7 +150,7 @@ def ranked_views(
     notes = tuple(
         note
         for note, applies in (
-            ("ordered by P95; SHARE: of the sum of service times", order == "latency"),
+            ("ordered by P95; SHARE: of the sum of service times", order == "service"),
             ("BYTES: in + out + replicated to other brokers", heading == "BYTES" and not of_load),
         )
         if applies

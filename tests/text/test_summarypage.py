@@ -49,14 +49,14 @@ def test_waits_say_what_for_and_how_long() -> None:
     [
         ("APIs", None, "COUNT"),
         ("APIs", "bytes", "BYTES"),
-        ("APIs", "latency", "P95"),
+        ("APIs", "service", "P95"),
         ("Clients", "errors", "ERRORS"),
         ("Clients", "throttle", "THROTTLED"),
         ("Clients", "name", "COUNT"),
         ("Topics", None, "BYTES"),
         ("Topics", "count", "RECORDS"),
-        ("Topics", "latency", "P95"),
-        ("Partitions", "latency", "BYTES"),
+        ("Topics", "service", "P95"),
+        ("Partitions", "service", "BYTES"),
         ("Partitions", "errors", "ERRORS"),
     ],
 )
