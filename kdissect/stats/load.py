@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.model import ANSWERED, PENDING, UNANSWERED
 from kdissect.stats.quantiles import Quantiles
-from kdissect.stats.sums import Summed, earliest, initialize, latest, merged, own, summed, total
+from kdissect.stats.sums import Summed, earliest, latest, merged, own, summed, total
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -141,7 +141,6 @@ class Alike(Load):
 
     def __init__(self, keys: AlikeKeys, facts: Facts) -> None:
         Load.__init__(self)
-        initialize(self, Alike)
         self.keys, self.connection = keys, facts.exchange.connection
         self.client, self.broker = facts.client, facts.broker
 

@@ -55,6 +55,8 @@ class Quantiles:
 
     def merge(self, other: Quantiles) -> None:
         """Add all numbers of another distribution."""
+        if not other.count:
+            return
         self.count += other.count
         self.total += other.total
         if other.least is not None and other.most is not None:
