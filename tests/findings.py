@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kdissect.kafka.records import RecordData
 from kdissect.limits import DEFAULT
-from kdissect.stats.load import Alikes
+from kdissect.stats.load import Aggregator
 from tests.producers import facts_of
 from tests.record_batches import Item, batch
 
@@ -38,12 +38,12 @@ def findings_of(rule: type[Rule], facts: Iterable[Facts]) -> list[FindingRow]:
 
 def fed(rule: Rule, facts: Iterable[Facts]) -> Rule:
     """The rule, after it has seen exchanges."""
-    alikes = Alikes(DEFAULT, [rule.feed_alike])
+    aggregator = Aggregator(DEFAULT, [rule.feed_aggregate])
     for each in facts:
         if each.has_flaw or not rule.needs_flaws:
             rule.feed(each)
-        alikes.feed(each)
-    alikes.settle()
+        aggregator.feed(each)
+    aggregator.settle()
     return rule
 
 

@@ -67,14 +67,14 @@ def check(as_json: bool, max_rows: int, fail: bool, color: str, **options: Any) 
     from kdissect.stats.facts import Facts
     from kdissect.stats.findings.rules import Findings
     from kdissect.stats.health import health
-    from kdissect.stats.load import Alikes, Load
+    from kdissect.stats.load import Aggregator, Load
 
     query = Query.take(options)
     findings, load = Findings(query.limits), Load()
-    alikes = Alikes(query.limits, [findings.feed_alike, load.merge])
+    aggregator = Aggregator(query.limits, [findings.feed_aggregate, load.merge])
 
     def connect(row: ConnectionLogRow) -> None:
-        alikes.settle(row.id)
+        aggregator.settle(row.id)
         findings.connect(row)
 
     observer = ConnectionFeed(query.limits, connect, filtered=False)
@@ -84,12 +84,12 @@ def check(as_json: bool, max_rows: int, fail: bool, color: str, **options: Any) 
         def feed(exchange: Exchange) -> None:
             facts = Facts(exchange)
             findings.feed(facts)
-            alikes.feed(facts)
+            aggregator.feed(facts)
             observer.exchange(exchange)
 
         run.show(run.selected(), feed)
         observer.close()
-        alikes.settle()
+        aggregator.settle()
         document = run.totals.appraised(observer, health(findings.rows(), load))
         _write(run, document, max_rows, color, as_json=as_json)
     run.end("exchange")

@@ -100,7 +100,7 @@ FIRST = 5
 """Exchanges whose IDs are kept."""
 
 
-class AlikeKeys(NamedTuple):
+class AggregateKeys(NamedTuple):
     """What the exchanges of a connection have in common; see ``Facts`` and ``Exchange``.
 
     Attributes:
@@ -124,7 +124,7 @@ class AlikeKeys(NamedTuple):
 
 
 @summed
-class Alike(Load):
+class Aggregate(Load):
     """Exchanges that are alike.
 
     Attributes:
@@ -133,13 +133,13 @@ class Alike(Load):
         first: times and IDs of the first ``FIRST`` of them, in order.
     """
 
-    keys: AlikeKeys = own()
+    keys: AggregateKeys = own()
     connection: ConnectionInfo = own()
     client: str = own()
     broker: str = own()
     first: list[tuple[int, str]] = own(list)
 
-    def __init__(self, keys: AlikeKeys, facts: Facts) -> None:
+    def __init__(self, keys: AggregateKeys, facts: Facts) -> None:
         Load.__init__(self)
         self.keys, self.connection = keys, facts.exchange.connection
         self.client, self.broker = facts.client, facts.broker
@@ -152,7 +152,7 @@ class Alike(Load):
             self.first = sorted([*first, (facts.time_ns, facts.id)])[:FIRST]
 
 
-class Alikes:
+class Aggregator:
     """Counts exchanges that are alike together.
 
     Args:
@@ -162,12 +162,12 @@ class Alikes:
     """
 
     def __init__(
-        self, limits: Limits, takers: Iterable[Callable[[Alike], object]], *, by_group: bool = False
+        self, limits: Limits, takers: Iterable[Callable[[Aggregate], object]], *, by_group: bool = False
     ) -> None:
         self._takers = list(takers)
         self._by_group = by_group
         self._most = limits.summary_buckets
-        self._counts: dict[str, dict[tuple[object, ...], Alike]] = {}  # by connection
+        self._counts: dict[str, dict[tuple[object, ...], Aggregate]] = {}  # by connection
         self._held = 0
 
     def feed(self, facts: Facts) -> None:
@@ -191,18 +191,18 @@ class Alikes:
         counts = self._counts.get(connection)
         if counts is None:
             counts = self._counts[connection] = {}
-        alike = counts.get(key)
-        if alike is None:
-            alike = counts[key] = Alike(AlikeKeys(*key), facts)
+        aggregate = counts.get(key)
+        if aggregate is None:
+            aggregate = counts[key] = Aggregate(AggregateKeys(*key), facts)
             self._held += 1
-        alike.add(facts)
+        aggregate.add(facts)
         if self._held > self._most:
             self.settle()
 
     def settle(self, connection: str | None = None) -> None:
         """Pass on the counts of a connection; None: of all."""
         for each in list(self._counts) if connection is None else (connection,):
-            for alike in self._counts.pop(each, {}).values():
+            for aggregate in self._counts.pop(each, {}).values():
                 self._held -= 1
                 for take in self._takers:
-                    take(alike)
+                    take(aggregate)

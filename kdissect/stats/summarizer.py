@@ -16,7 +16,7 @@
                   health.py       the verdict on the traffic
               ->  document.py     the typed result
 
-Every part has ``feed``, ``feed_alike`` or both, ``merge`` (sums.py) and bounded tables (quantiles.py):
+Every part has ``feed``, ``feed_aggregate`` or both, ``merge`` (sums.py) and bounded tables (quantiles.py):
 summaries of parts of a capture, divided by connection, merge into the summary of the capture.
 """
 
@@ -37,7 +37,7 @@ from kdissect.stats.groups import Groups
 from kdissect.stats.health import health
 from kdissect.stats.intervals import Intervals
 from kdissect.stats.lag import Lag
-from kdissect.stats.load import Alikes
+from kdissect.stats.load import Aggregator
 from kdissect.stats.quantiles import Bounded, other_counts
 from kdissect.stats.record_counts import RecordCounts
 from kdissect.stats.sums import Summed, merged, merged_by_name, own, summed, values_of
@@ -103,7 +103,7 @@ class Summarizer(Summed):
     parts: dict[str, Any] = merged_by_name()
     learned: LearnedFacts = merged()
     _by: frozenset[str] = own()
-    _alikes: Alikes = own()
+    _aggregator: Aggregator = own()
     _waiting: list[Facts] = own(list)
     _waiting_bytes: int = own(int)
 
@@ -123,8 +123,8 @@ class Summarizer(Summed):
         self.parts = {name: PARTS[name](limits) for name in sorted(parts)}
         self.learned = LearnedFacts(limits)
         self._by = by
-        takers = [part.feed_alike for part in self.parts.values() if hasattr(part, "feed_alike")]
-        self._alikes = Alikes(limits, [self.traffic.feed_alike, *takers], by_group="group" in by)
+        takers = [part.feed_aggregate for part in self.parts.values() if hasattr(part, "feed_aggregate")]
+        self._aggregator = Aggregator(limits, [self.traffic.feed_aggregate, *takers], by_group="group" in by)
         self._waiting, self._waiting_bytes = [], 0
 
     def feed(self, exchange: Exchange) -> None:
@@ -137,12 +137,12 @@ class Summarizer(Summed):
     def settle(self) -> None:
         """Count everything that waits."""
         self._count()
-        self._alikes.settle()
+        self._aggregator.settle()
 
     def _count(self) -> None:
         waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
         intervals = () if self.intervals is None else (self.intervals,)
-        parts = self._alikes, self.traffic, self.records, self.cluster, *intervals, *self.parts.values()
+        parts = self._aggregator, self.traffic, self.records, self.cluster, *intervals, *self.parts.values()
         for part in parts:
             feed = part.feed
             for facts in waiting:
@@ -176,7 +176,7 @@ class Summarizer(Summed):
     def connect(self, row: ConnectionLogRow) -> None:
         """Count a connection that has ended, after all its exchanges."""
         self._count()
-        self._alikes.settle(row.id)
+        self._aggregator.settle(row.id)
         for name in OF_CONNECTIONS.intersection(self.parts):
             self.parts[name].connect(row)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kdissect.limits import Limits
     from kdissect.model import Endpoint, LatencyParts
     from kdissect.stats.facts import Facts
-    from kdissect.stats.load import Alike
+    from kdissect.stats.load import Aggregate
 
 
 BY = ("api", "client", "broker", "topic", "partition", "group", "connection")
@@ -334,7 +334,7 @@ class Traffic(Summed):
         return self._tables
 
     def feed(self, facts: Facts) -> None:
-        """Count an exchange, except in the tables; ``feed_alike`` does that."""
+        """Count an exchange, except in the tables; ``feed_aggregate`` does that."""
         exchange = facts.exchange
         for failure in failures_of(facts):
             is_expected = failure.error in exchange.expected_errors
@@ -354,14 +354,14 @@ class Traffic(Summed):
         other._flush()
         Summed.merge(self, other)
 
-    def feed_alike(self, alike: Alike) -> None:
+    def feed_aggregate(self, aggregate: Aggregate) -> None:
         """Count exchanges that are alike in the tables."""
-        keys, connection = alike.keys, alike.connection
+        keys, connection = aggregate.keys, aggregate.connection
         row_keys = RowKeys(
             keys.api,
             keys.api_version,
-            alike.client,
-            alike.broker,
+            aggregate.client,
+            aggregate.broker,
             connection.client.ip,
             keys.group,
             connection.id if self._by_connection else None,
@@ -372,7 +372,7 @@ class Traffic(Summed):
         same = self._same.get(row_keys)
         if same is None:
             same = self._same[row_keys] = OfSameRows(row_keys, connection.client)
-        join(same, alike, Load)
+        join(same, aggregate, Load)
         same.connections.add(connection.id)
         if len(self._same) >= self._max_same:
             self._flush()

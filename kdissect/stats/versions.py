@@ -20,7 +20,7 @@ from kdissect.stats.traffic import Failures
 if TYPE_CHECKING:
     from kdissect.limits import Limits
     from kdissect.stats.facts import Facts
-    from kdissect.stats.load import Alike
+    from kdissect.stats.load import Aggregate
 
 
 class Usage(NamedTuple):
@@ -38,11 +38,11 @@ class Uses(Failures):
 
     addresses: Distinct = merged(Distinct)
 
-    def add_alike(self, alike: Alike) -> None:
+    def add_aggregate(self, aggregate: Aggregate) -> None:
         """Count exchanges that are alike."""
-        self.count += alike.exchanges
-        self.first = min(self.first, alike.first[0])
-        self.last_ns = max(self.last_ns, alike.last_ns or 0)
+        self.count += aggregate.exchanges
+        self.first = min(self.first, aggregate.first[0])
+        self.last_ns = max(self.last_ns, aggregate.last_ns or 0)
 
 
 @summed
@@ -71,16 +71,16 @@ class VersionUse(Summed):
         """Take the versions that a broker supports."""
         self._cluster.feed(facts)
 
-    def feed_alike(self, alike: Alike) -> None:
+    def feed_aggregate(self, aggregate: Aggregate) -> None:
         """Add exchanges that are alike."""
-        keys = alike.keys
+        keys = aggregate.keys
         if keys.api_key is None or keys.api_version is None or not keys.has_request:
             return
         software = None if not keys.software else f"{keys.software} {keys.software_version or ''}".rstrip()
-        uses = self._uses[Usage(alike.client, software, keys.api_key, keys.api_version)]
-        uses.add_alike(alike)
-        uses.addresses.add(alike.connection.client.ip)
-        used = self._by_broker[alike.broker].versions
+        uses = self._uses[Usage(aggregate.client, software, keys.api_key, keys.api_version)]
+        uses.add_aggregate(aggregate)
+        uses.addresses.add(aggregate.connection.client.ip)
+        used = self._by_broker[aggregate.broker].versions
         if len(used) < self._most:
             used.add((keys.api_key, keys.api_version))
 

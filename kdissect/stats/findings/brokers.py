@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kdissect.stats.connection_log import ConnectionLogRow
     from kdissect.stats.document import FindingRow
     from kdissect.stats.facts import Facts
-    from kdissect.stats.load import Alike
+    from kdissect.stats.load import Aggregate
 
 
 _MOST = 10  # connections
@@ -59,16 +59,16 @@ class ConnectionChurn(Rule):
     advice = "Keep one producer, consumer or admin client for the lifetime of the process."
     counts = ShortConnection
 
-    def feed_alike(self, alike: Alike) -> None:
+    def feed_aggregate(self, aggregate: Aggregate) -> None:
         """Count requests after the handshake. SASL tokens without a header have no client ID."""
-        if alike.keys.api_key is None:
+        if aggregate.keys.api_key is None:
             return
-        key = alike.client, alike.connection.client.ip, alike.broker, alike.connection.id
+        key = aggregate.client, aggregate.connection.client.ip, aggregate.broker, aggregate.connection.id
         kept = self.kept[key]
         if not kept.count:
-            kept.take(*alike.first[0])
-        if alike.keys.api not in HANDSHAKE_APIS:
-            kept.requests += alike.exchanges
+            kept.take(*aggregate.first[0])
+        if aggregate.keys.api not in HANDSHAKE_APIS:
+            kept.requests += aggregate.exchanges
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Note that the broker ended a connection."""
@@ -392,14 +392,14 @@ class UnsupportedVersions(Rule):
         self.rejected = Bounded(limits.summary_rows, RejectedApiVersions)
         self.accepted = Bounded(limits.summary_rows, Evidence)
 
-    def feed_alike(self, alike: Alike) -> None:
+    def feed_aggregate(self, aggregate: Aggregate) -> None:
         """Note accepted requests."""
-        keys = alike.keys
+        keys = aggregate.keys
         if keys.has_flaw:
             return
-        self.accepted[alike.broker, keys.api, keys.api_version].add_alike(alike)
-        rejected = self.rejected.get((alike.client, alike.connection.id))
-        if rejected is not None and (alike.last_ns or 0) >= rejected.first_ns:
+        self.accepted[aggregate.broker, keys.api, keys.api_version].add_aggregate(aggregate)
+        rejected = self.rejected.get((aggregate.client, aggregate.connection.id))
+        if rejected is not None and (aggregate.last_ns or 0) >= rejected.first_ns:
             rejected.works = True
 
     def feed(self, facts: Facts) -> None:
@@ -520,11 +520,11 @@ class ClientIds(Rule):
     when = "Clients with the same ID but different libraries or principals, active at the same time."
     advice = "Give each application a separate client.id; its instances can share it."
 
-    def feed_alike(self, alike: Alike) -> None:
+    def feed_aggregate(self, aggregate: Aggregate) -> None:
         """Note when an application was active."""
-        keys = alike.keys
+        keys = aggregate.keys
         if keys.client_id and keys.kind == ANSWERED and keys.api not in HANDSHAKE_APIS:
-            self.kept[keys.client_id, keys.software, keys.principal].add_alike(alike)
+            self.kept[keys.client_id, keys.software, keys.principal].add_aggregate(aggregate)
 
     def findings(self) -> Iterator[FindingRow]:
         """Client IDs of applications that were active at the same time."""
@@ -657,12 +657,12 @@ class SlowBroker(Rule):
         Rule.__init__(self, limits)
         self.round_trips = Bounded(limits.summary_rows, Quantiles)
 
-    def feed_alike(self, alike: Alike) -> None:
+    def feed_aggregate(self, aggregate: Aggregate) -> None:
         """Note how long a broker took."""
-        if alike.keys.is_measured:
-            kept = self.kept[alike.keys.api, alike.broker]
-            kept.service_us.merge(alike.service_us)
-            kept.add_alike(alike)
+        if aggregate.keys.is_measured:
+            kept = self.kept[aggregate.keys.api, aggregate.broker]
+            kept.service_us.merge(aggregate.service_us)
+            kept.add_aggregate(aggregate)
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Note how far away the broker is: seen from a client, service times include a round trip."""

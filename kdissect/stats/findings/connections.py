@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from kdissect.stats.connection_log import ConnectionLogRow
     from kdissect.stats.document import FindingRow
     from kdissect.stats.facts import Facts
-    from kdissect.stats.load import Alike
+    from kdissect.stats.load import Aggregate
 
 _OFTEN = 3
 """Connections from which a finding is an error: one or two may be a broker that restarts."""
@@ -250,10 +250,10 @@ class Unreachable(ConnectionRule):
         self.named = Listeners(limits)  # advertised
         self.opened = Bounded(limits.summary_rows, Evidence)
 
-    def feed_alike(self, alike: Alike) -> None:
+    def feed_aggregate(self, aggregate: Aggregate) -> None:
         """Note the addresses of brokers and clients."""
-        self.known.add(alike.connection.broker)
-        self.known.add(Endpoint(alike.connection.client.ip, 0))
+        self.known.add(aggregate.connection.broker)
+        self.known.add(Endpoint(aggregate.connection.client.ip, 0))
 
     def feed(self, facts: Facts) -> None:
         """Note the addresses that are advertised."""
@@ -546,10 +546,10 @@ class TlsPortMismatch(ConnectionRule):
         self.plaintext = Listeners(limits)
         self.hellos = Bounded(limits.summary_rows, Evidence)
 
-    def feed_alike(self, alike: Alike) -> None:
+    def feed_aggregate(self, aggregate: Aggregate) -> None:
         """Note listeners that respond in plaintext."""
-        if alike.keys.kind == ANSWERED:
-            self.plaintext.add(alike.connection.broker)
+        if aggregate.keys.kind == ANSWERED:
+            self.plaintext.add(aggregate.connection.broker)
 
     def feed(self, facts: Facts) -> None:
         """Note alerts."""
@@ -621,11 +621,11 @@ class ClosedInHandshake(ConnectionRule):
         self.plaintext = Listeners(limits)
         self.listeners = Listeners(limits)
 
-    def feed_alike(self, alike: Alike) -> None:
+    def feed_aggregate(self, aggregate: Aggregate) -> None:
         """Note listeners, and those that respond in plaintext."""
-        self.listeners.add(alike.connection.broker)
-        if alike.keys.kind == ANSWERED:
-            self.plaintext.add(alike.connection.broker)
+        self.listeners.add(aggregate.connection.broker)
+        if aggregate.keys.kind == ANSWERED:
+            self.plaintext.add(aggregate.connection.broker)
 
     def feed(self, facts: Facts) -> None:
         """Note listeners that are advertised."""

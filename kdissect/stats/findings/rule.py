@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kdissect.net.dns import Resolved
     from kdissect.stats.connection_log import ConnectionLogRow
     from kdissect.stats.facts import Facts
-    from kdissect.stats.load import Alike
+    from kdissect.stats.load import Aggregate
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -60,14 +60,14 @@ class Evidence(Summed):
         """Add an exchange with ``count`` occurrences."""
         self.take(facts.time_ns, facts.id, count)
 
-    def add_alike(self, alike: Alike) -> None:
+    def add_aggregate(self, aggregate: Aggregate) -> None:
         """Add exchanges that are alike."""
-        assert alike.first_ns is not None
-        assert alike.last_ns is not None
-        self.count += alike.exchanges
-        self.first_ns = min(self.first_ns, alike.first_ns)
-        self.last_ns = max(self.last_ns, alike.last_ns)
-        self._examples = _first(self._examples, alike.first)
+        assert aggregate.first_ns is not None
+        assert aggregate.last_ns is not None
+        self.count += aggregate.exchanges
+        self.first_ns = min(self.first_ns, aggregate.first_ns)
+        self.last_ns = max(self.last_ns, aggregate.last_ns)
+        self._examples = _first(self._examples, aggregate.first)
 
     def take(self, time_ns: int, exchange: str, count: int = 1) -> None:
         """Add occurrences by time and the ID of an exchange or connection."""
@@ -169,7 +169,7 @@ class Rule(Summed, ABC):
     def feed(self, facts: Facts) -> None:
         """Add an exchange; many rules need none."""
 
-    def feed_alike(self, alike: Alike) -> None:
+    def feed_aggregate(self, aggregate: Aggregate) -> None:
         """Add exchanges that are alike, of any API; most rules do not need them."""
 
     def connect(self, row: ConnectionLogRow) -> None:

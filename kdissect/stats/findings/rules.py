@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from kdissect.stats.connection_log import ConnectionLogRow
     from kdissect.stats.document import FindingRow
     from kdissect.stats.facts import Facts
-    from kdissect.stats.load import Alike
+    from kdissect.stats.load import Aggregate
 
 RULES: tuple[type[Rule], ...] = (
     *(BrokerSilent, BrokerResets, BrokerCloses, ConnectionRefused, ConnectTimeout, AdvertisedUnreachable),
@@ -91,12 +91,12 @@ class Findings(Summed):
     rules: dict[str, Rule] = merged_by_name()
     _by_api: dict[tuple[str, bool], list[Rule]] = own()
     _of_any_api: dict[bool, list[Rule]] = own()
-    _of_alike: list[Rule] = own()
+    _of_aggregates: list[Rule] = own()
 
     def __init__(self, limits: Limits) -> None:
         self.rules = {rule.name: rule(limits) for rule in RULES}
-        self._of_alike = [
-            rule for rule in self.rules.values() if type(rule).feed_alike is not Rule.feed_alike
+        self._of_aggregates = [
+            rule for rule in self.rules.values() if type(rule).feed_aggregate is not Rule.feed_aggregate
         ]
         feeding = [rule for rule in self.rules.values() if type(rule).feed is not Rule.feed]
         fed = (False, [rule for rule in feeding if not rule.needs_flaws]), (True, feeding)
@@ -108,15 +108,15 @@ class Findings(Summed):
         }
 
     def feed(self, facts: Facts) -> None:
-        """Pass an exchange to the rules for its API; in addition, it must be counted for ``feed_alike``."""
+        """Pass an exchange to the rules for its API; in addition, count it for ``feed_aggregate``."""
         flawed = facts.has_flaw
         for rule in self._by_api.get((facts.api, flawed), self._of_any_api[flawed]):
             rule.feed(facts)
 
-    def feed_alike(self, alike: Alike) -> None:
+    def feed_aggregate(self, aggregate: Aggregate) -> None:
         """Pass exchanges that are alike to the rules that need no more of them."""
-        for rule in self._of_alike:
-            rule.feed_alike(alike)
+        for rule in self._of_aggregates:
+            rule.feed_aggregate(aggregate)
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Pass a connection that has ended to all rules."""
