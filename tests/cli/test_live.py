@@ -208,7 +208,9 @@ def test_a_second_signal_loses_no_count() -> None:
             running.process.send_signal(number)
         _, _, stderr = running.rest()
     counted = COUNTED.search(stderr)
-    unread = re.search(r"kdissect: ([\d,]+) captured packets? not read: stopped twice\n", stderr)
+    unread = re.search(
+        r"kdissect: ([\d,]+) captured packets? not processed: stopped by a second Ctrl-C\n", stderr
+    )
     assert counted is not None, stderr
     assert unread is not None, stderr
     assert sum(int(text.replace(",", "")) for text in (*counted.groups()[:3], unread[1])) == len(sent)

@@ -346,7 +346,7 @@ def test_invalid_filters(records: Records) -> None:
 
 
 def test_nothing_to_show(records: Records) -> None:
-    assert records("--key", "nobody", QUICKSTART).err.startswith("kdissect: no match in ")
+    assert records("--key", "nobody", QUICKSTART).err.startswith("kdissect: no records to show in ")
     assert 'no topic "order"; did you mean "orders"?' in records("--topic", "order", QUICKSTART).err
 
 
@@ -443,7 +443,7 @@ def test_schemas_and_traces(tmp_path: Path, records: Records) -> None:
     path = write(tmp_path / "x.pcap", talk(body))
     assert records("--trace", trace, path).lines[0].endswith(f"{{}}  schema 17  trace {trace}")
     assert records("--schema", "17", path).lines == records("--trace", "0af7*", path).lines
-    assert records("--schema", "18", path).err.startswith("kdissect: no match in ")
+    assert records("--schema", "18", path).err.startswith("kdissect: no records to show in ")
     (row,) = rows(records("--json", "--schema", "17", path))
     assert (row["schema_id"], row["trace_id"], row["trace_format"]) == (17, trace, "w3c")
 
@@ -527,7 +527,10 @@ def test_slices_of_a_snapshot_are_joined(tmp_path: Path, records: Records) -> No
     done = records("--json", "--show-secrets", path)
     assert ([row["value"] for row in rows(done)], done.err) == (["0", "1", "2"], "")
     done = records("--where", "number == 1", path)
-    assert (len(done.lines), done.err) == (1, "kdissect: 1 snapshot with a missing slice\n")
+    assert (len(done.lines), done.err) == (
+        1,
+        "kdissect: 1 incomplete KRaft snapshot not shown: the capture lacks some FetchSnapshot responses\n",
+    )
     done = records("--where", "number == 2", path)
     assert done.out == ""
     assert "__cluster_metadata-0 in " in done.err
