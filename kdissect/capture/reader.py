@@ -19,18 +19,19 @@ from kdissect.capture.source import InterfaceStatistics, Source, one_by_one
 from kdissect.capture.window import Window
 from kdissect.errors import CaptureError, UnexpectedError
 from kdissect.limits import DEFAULT, Limits
-from kdissect.model import IdleTick
+from kdissect.model import IdleTick, PacketBlock
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator
     from types import TracebackType
 
-    from kdissect.model import Interface, Packet, PacketBlock
+    from kdissect.model import Interface, Packet
 
 
 Origin: TypeAlias = str | os.PathLike[str] | IO[bytes]
 
 _MAGIC_BYTES = 4
+_NEVER_NS = 1 << 70
 # Enough to distinguish text from binary data.
 _APPEARANCE_BYTES = 64
 # Block size for reading just the first packet of a file.
@@ -95,7 +96,7 @@ class Capture:
         return self._packets
 
     def packet_blocks(self) -> Iterator[PacketBlock | Packet]:
-        """The same packets: in blocks if there is one file, one by one if there are several."""
+        """The same packets: one by one where those of several files alternate, otherwise in blocks."""
         return self._packet_blocks
 
     def __enter__(self) -> Self:
@@ -161,14 +162,13 @@ class Capture:
             return
         parts = []
         for source, reader, first_ns in zip(self._sources, self._readers, first_times_ns, strict=True):
-            packets: Iterator[Packet] = one_by_one(reader)
             if source.size is None:
                 # The time of a stream's first packet is known only after reading it: put it back.
-                first = next(packets, None)
+                first = next(reader, None)
                 if first is not None:
-                    parts.append(MergeInput(first.time_ns, chain([first], packets)))
+                    parts.append(MergeInput(first.time_ns, chain([first], reader)))
             else:
-                parts.append(MergeInput(first_ns or 0, packets))
+                parts.append(MergeInput(first_ns or 0, reader))
         yield from merged(parts)
         if len(self._faults) == self._origin_count and not self.packets:
             raise self._unreadable()
@@ -381,7 +381,7 @@ class Readable:
 # ------------------------------------------------------------------------------------------------------------
 # Captures, simultaneous or consecutive -> one sequence of packets in order of time.
 #
-# Memory: one packet of each capture that has begun and not ended. A capture is opened only when its first
+# Memory: one block of each capture that has begun and not ended. A capture is opened only when its first
 # packet is due, so a ring of a thousand files has one file open at a time.
 # ------------------------------------------------------------------------------------------------------------
 
@@ -390,45 +390,66 @@ class MergeInput(NamedTuple):
     """One capture to be merged: the time of its first packet, and an iterator over all its packets."""
 
     first_ns: int
-    packets: Iterator[Packet]
+    packet_blocks: Iterator[PacketBlock | Packet]
 
 
-def merged(parts: Iterable[MergeInput]) -> Iterator[Packet]:
+class _Part:
+    """The packets of a capture that are not merged yet.
+
+    Attributes:
+        head: the next packet, or a block that begins with it; None at the end.
+    """
+
+    def __init__(self, packet_blocks: Iterator[PacketBlock | Packet]) -> None:
+        self._packet_blocks = packet_blocks
+        self._packets: Iterator[Packet] = iter(())  # those left of a divided block
+        self.head: PacketBlock | Packet | None = None
+        self.advance()
+
+    def advance(self) -> None:
+        """Go on to what follows ``head``."""
+        self.head = next(self._packets, None) or next(self._packet_blocks, None)
+
+    def divide(self) -> Packet:
+        """The next packet, on its own."""
+        assert self.head is not None
+        if isinstance(self.head, PacketBlock):
+            self._packets = iter(self.head.packets)
+            self.head = next(self._packets)
+        return self.head
+
+    def before(self, until_ns: int) -> Iterator[PacketBlock | Packet]:
+        """Go on to the first packet that is not earlier."""
+        while (head := self.head) is not None and head.time_ns < until_ns:
+            is_before = not isinstance(head, PacketBlock) or head.times_ns[1] < until_ns
+            yield head if is_before else self.divide()
+            self.advance()
+
+
+def merged(parts: Iterable[MergeInput]) -> Iterator[PacketBlock | Packet]:
     """Packets of all parts in order of time.
 
     Packets of one part stay in its order even if their times go back. Among packets with the same time, those
     of the part that began first come first; if they began at the same time, of the part passed first.
     """
     waiting = deque(sorted(parts, key=lambda part: part.first_ns))
-    active: list[tuple[int, int, Packet, Iterator[Packet]]] = []
+    active: list[tuple[int, int, _Part]] = []
     rank = 0
     while waiting or active:
         while waiting and (not active or waiting[0].first_ns <= active[0][0]):
-            packets = waiting.popleft().packets
+            part = _Part(waiting.popleft().packet_blocks)
             rank += 1
-            for packet in packets:
-                heappush(active, (packet.time_ns, rank, packet, packets))
-                break
+            if part.head is not None:
+                heappush(active, (part.head.time_ns, rank, part))
         if not active:
             return
+        _, ranked, part = active[0]
         if len(active) > 1:
-            _, ranked, packet, packets = active[0]
-            yield packet
-            following = next(packets, None)
-            if following is None:
-                heappop(active)
-            else:
-                heapreplace(active, (following.time_ns, ranked, following, packets))
-            continue
-        # The common case: a single part until the next one begins. It needs no heap.
-        _, ranked, packet, packets = active.pop()
-        yield packet
-        if not waiting:
-            yield from packets
-            return
-        until_ns = waiting[0].first_ns
-        for packet in packets:
-            if packet.time_ns >= until_ns:
-                active.append((packet.time_ns, ranked, packet, packets))
-                break
-            yield packet
+            yield part.divide()
+            part.advance()
+        else:  # the common case: a single part until the next one begins
+            yield from part.before(waiting[0].first_ns if waiting else _NEVER_NS)
+        if part.head is None:
+            heappop(active)
+        else:
+            heapreplace(active, (part.head.time_ns, ranked, part))

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kdissect.capture.reader import MergeInput, merged
-from kdissect.model import Interface, Packet
+from kdissect.capture import reader
+from kdissect.capture.reader import MergeInput
+from kdissect.capture.source import one_by_one
+from kdissect.model import Interface, Packet, PacketBlock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 
 def part(name: str, *times: int, started: list[str] | None = None) -> MergeInput:
@@ -22,6 +24,21 @@ def part(name: str, *times: int, started: list[str] | None = None) -> MergeInput
             yield Packet(number, time, Interface(name, 0, 1), b"", 0)
 
     return MergeInput(times[0] if times else 0, packets())
+
+
+def merged(parts: Iterable[MergeInput]) -> Iterator[Packet]:
+    """The packets one by one."""
+    return one_by_one(reader.merged(parts))
+
+
+def in_blocks(name: str, times: list[int], size: int) -> MergeInput:
+    """A part that is read in blocks of so many packets."""
+    interface = Interface(name, 0, 1)
+    blocks = [
+        PacketBlock(first + 1, interface, b"", [(time, 0, 0, 0) for time in times[first : first + size]])
+        for first in range(0, len(times), size)
+    ]
+    return MergeInput(times[0] if times else 0, iter(blocks))
 
 
 def shown(*parts: MergeInput) -> str:
@@ -83,3 +100,18 @@ def test_any_parts_keep_their_order(lists: list[list[int]]) -> None:
     assert len(seen) == sum(map(len, lists))
     for index, times in enumerate(lists):
         assert [packet.time_ns for packet in seen if packet.interface.capture == str(index)] == times
+
+
+@given(st.lists(st.lists(st.integers(0, 9), min_size=1), max_size=4), st.integers(1, 4))
+def test_blocks_are_merged_as_their_packets(lists: list[list[int]], size: int) -> None:
+    """Times may go back within a block and between blocks."""
+    plain = merged([part(str(index), *times) for index, times in enumerate(lists)])
+    blocks = merged([in_blocks(str(index), times, size) for index, times in enumerate(lists)])
+    assert list(blocks) == list(plain)
+
+
+def test_files_of_a_ring_are_read_in_blocks() -> None:
+    """Only a block in which another file begins is divided."""
+    ring = [in_blocks("a", [1, 2, 3, 4], 2), in_blocks("b", [5, 6, 7, 8], 2), in_blocks("c", [7, 9], 2)]
+    sizes = [len(each.places) if isinstance(each, PacketBlock) else 1 for each in reader.merged(ring)]
+    assert sizes == [2, 2, 2, 1, 1, 1, 1]
