@@ -69,12 +69,12 @@ LATENCY = """\
 order. An exchange either waited (`service_us` is null) or was served (`wait_us` is 0). A part that cannot
 be known is null, and then so is `service_us`. Percentiles, rankings and metrics use `service_us`.
 
-Captured at the broker, the one of `service_us` and `wait_us` that is not null or 0 corresponds to the sum of
-RequestQueueTimeMs, LocalTimeMs, RemoteTimeMs and ResponseQueueTimeMs in the broker's metrics. For a Fetch,
-JoinGroup or SyncGroup that waited, RemoteTimeMs is part of `wait_us`; for a Produce with acks=all, which
-waits for replicas, it is part of `service_us`. Captured at the client, `service_us` also includes one network
-round trip (unless the request was queued), and the delay caused by a request or response that was lost in
-transit and captured only once.
+In a capture at the broker, whichever of `service_us` and `wait_us` is neither null nor 0 corresponds to the
+sum of RequestQueueTimeMs, LocalTimeMs, RemoteTimeMs and ResponseQueueTimeMs in the broker's metrics. For a
+Fetch, JoinGroup or SyncGroup that waited, RemoteTimeMs is part of `wait_us`; for a Produce with acks=all,
+which waits for replicas, it is part of `service_us`. Captured at the client, `service_us` also includes one
+network round trip (unless the request was queued), and the delay caused by a request or response that was
+lost in transit and captured only once.
 
 No column includes the time to transmit a large request or response: the latency begins with the last byte of
 the request and ends with the first byte of the response. If both ends were captured, times are those of the

@@ -129,8 +129,8 @@ class Limits:
     ended_age_ns: int = _bound(
         1 * MINUTE_NS,
         "TCP connections",
-        "How long they are remembered: the most by which clocks of merged captures may differ, and the "
-        "length of TIME_WAIT on Linux.",
+        "How long closed connections are remembered: as long as the clocks of merged captures may differ, "
+        "and as TIME_WAIT lasts on Linux.",
     )
 
     resync_bytes: int = _bound(
@@ -189,8 +189,8 @@ class Limits:
         256,
         "record batches",
         "Exchanges of a connection to which `inflated_always_bytes` applies. Later exchanges get less: "
-        "exchange N gets 256/N of that size, for example a tenth at N = 2,560. All small bombs of a long "
-        "connection together then inflate to at most a few GiB more than `inflated_ratio` allows.",
+        "exchange N gets 256/N of that size, for example a tenth at N = 2,560. All the small bombs on one "
+        "long connection together then inflate to at most a few GiB more than `inflated_ratio` allows.",
     )
     inflated_ratio: int = _bound(
         250,

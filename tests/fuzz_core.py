@@ -28,7 +28,7 @@ from tests.captures import pcap
 from tests.lifetimes import lifetimes
 from tests.test_offload import BUSY, SAMPLES, Timed, damaged, mixed, timed
 
-COMMANDS = ("read", "read --json", "read --csv", "records", "records --json")
+COMMANDS = ("read", "read --json", "read --csv", "records", "records --json", "check --json")
 MOST_PACKETS = 1000
 HEADERS = 54  # of most packets; what follows is Kafka
 

@@ -68,8 +68,8 @@ def jobs_option(
         metavar="N",
         help=(
             f"Worker processes; connections are divided among them. {guarantee} [default: all cores if the "
-            f"input has at least {native_worth or f'{WORTH_PACKETS:,} packets'}, which average at most "
-            f"{SMALL_BYTES} bytes, on several connections; otherwise 1] "
+            f"input has several connections and at least {native_worth or f'{WORTH_PACKETS:,} packets'} "
+            f"averaging at most {SMALL_BYTES} bytes; otherwise 1] "
             f"{single_process}"
         ),
     )

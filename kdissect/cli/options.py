@@ -375,16 +375,14 @@ filter_options = combine(
     _criterion(
         "error",
         "ERROR",
-        "Error name, code or glob: NOT_LEADER_OR_FOLLOWER, 6, '*' (any error), 'serious' (all but normal "
-        "steps).",
+        "Error name, code or glob: NOT_LEADER_OR_FOLLOWER, 6, '*' (any error), 'serious' (unexpected).",
         codes.error_names,
     ),
     _criterion(
         "kind",
         "KIND",
-        "One of answered, unanswered (no response captured, perhaps because it is pending; -Y 'outcome == "
-        '"unanswered"\' selects those that ended without one), unacknowledged (acks=0), orphan (no request '
-        "captured).",
+        "One of answered, unanswered (no response captured; -Y 'outcome == \"unanswered\"' excludes those "
+        "still pending), unacknowledged (acks=0), orphan (no request captured).",
         lambda: KINDS,
     ),
     _criterion("slower-than", "TIME", "Minimum latency: 50ms, 1.5s."),

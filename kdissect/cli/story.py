@@ -36,11 +36,11 @@ Examples:
 
 Exchanges that a client repeats without an error, such as heartbeats, empty fetches or commits, share one
 line until something else happens. AFTER is the time since the exchange on the previous line was sent; if
-that line covers several, since the last of them ended. It is "-" on the first line, and after exchanges that
-did not end. "*" marks rebalances, transactions and idle time.
+that line covers several exchanges, since the last of them completed ("-" if none did). "*" marks
+rebalances, transactions and idle time.
 
-The story of a record shows when its producer sent it, when replicas and consumers received it (a Fetch has
-the time of its response there), and the first commit of each group past it.
+The story of a record shows when its producer sent it, when replicas and consumers received it (here a
+Fetch is listed at the time of its response), and each group's first commit past it.
 """
 
 

@@ -4,7 +4,7 @@ group:G            exchanges that name a group
 client:C           those of a client: client ID, ``10.0.0.5``, ``10.0.0.5:41234``
 txn:ID             those that name a transactional ID, and markers of its producer IDs
 topic:T            those about a topic, its configs or its ACLs
-record:T-P@OFFSET  those that carried the record at an offset, and the first commit of each group past it
+record:T-P@OFFSET  those that carried the record at an offset, and each group's first commit past it
 
 Names can be globs, as in filters.py. The filter of a transactional ID holds its producer IDs, that of a
 record the groups that have committed.

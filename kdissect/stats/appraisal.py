@@ -382,9 +382,9 @@ def _connection_findings(
         evicted = " or evicted because of a limit" if counts.get("closed_evicted") else ""
         yield _finding(
             quality.GOOD,
-            f"{connections.kafka_mid_stream:,} of {_plural(kafka, 'Kafka connection')} already open when "
-            f"the capture started{evicted}: their client library and version, and the requests for their "
-            "first responses, may be missing.",
+            f"{connections.kafka_mid_stream:,} of {_plural(kafka, 'Kafka connection')} were already open "
+            f"when the capture started{evicted}: their client library and version, and the requests that "
+            "their first responses answer, may be missing.",
             "If you need them, start the capture before the clients, or restart the clients.",
         )
     if connections.tls_decrypted:

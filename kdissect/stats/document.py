@@ -212,7 +212,8 @@ class RoundTripsRow:
     p50_us: int | None = described("Upper bound of the median: a power of two, in microseconds.")
     p99_us: int | None = described("The same for the 99th percentile.")
     histogram: list[int] = described(
-        "Histogram of 24 buckets: the first below 1 us, each other up to twice the one before; empty: none."
+        "Histogram of 24 buckets: the first below 1 us, each following one up to twice the limit of the one "
+        "before. Empty if none was measured."
     )
 
 

@@ -232,11 +232,11 @@ EXCHANGE: tuple[Column, ...] = (
         "outcome",
         STRING,
         outcome,
-        "`answered`; `unanswered`: there is no response, and there will be none: the connection ended, a "
-        "later request was answered, or the capture goes on for 30 s after the request's own timeout "
-        "(`max_wait_ms` of Fetch, `rebalance_timeout_ms` of JoinGroup, `timeout_ms` of others; 0 if it has "
-        "none); `pending`: the capture ended before any of these; `not_expected` (acks=0); `orphan`. Null if "
-        "the response may not have been captured.",
+        "`answered`; `unanswered`: there is no response and there will be none, because the connection "
+        "ended, a later request was answered, or the capture continued for 30 s past the request's own "
+        "timeout (`max_wait_ms` of Fetch, `rebalance_timeout_ms` of JoinGroup, `timeout_ms` of others; 0 if "
+        "it has none); `pending`: the capture ended before any of these; `not_expected` (acks=0); `orphan`. "
+        "Null if the response may not have been captured.",
         needs_bodies=True,
     ),
     Column(
@@ -255,9 +255,9 @@ EXCHANGE: tuple[Column, ...] = (
     ),
     _part(
         "queued_us",
-        "Time that the request waited behind the previous request of its connection, until the last byte of "
-        "that response: brokers process the requests of a connection one by one. The broker's request queue "
-        "is part of `service_us` instead. Null after a gap.",
+        "Time that the request waited behind the previous request on its connection, until the last byte of "
+        "the response to that one: brokers process the requests of a connection one by one. The broker's "
+        "request queue is part of `service_us` instead. Null after a gap.",
     ),
     _part(
         "throttled_us",
@@ -276,9 +276,9 @@ EXCHANGE: tuple[Column, ...] = (
     _part(
         "wait_us",
         "The rest of the latency, if the broker held the request (long poll, or waiting for group members; "
-        "Kafka's purgatory): for JoinGroup, SyncGroup, and a Fetch or ShareFetch that returned fewer than "
-        "`min_bytes` of records that were available before, by the last high watermark that the connection "
-        "had seen. Otherwise 0. Null if this cannot be known.",
+        "Kafka's purgatory): for JoinGroup, SyncGroup, and any Fetch or ShareFetch that returned fewer than "
+        "`min_bytes` of records that were already available when it was sent, judging by the last high "
+        "watermark seen on the connection. Otherwise 0. Null if this cannot be known.",
     ),
     _part(
         "service_us",
@@ -659,7 +659,7 @@ def _aborted(record: CarriedRecord) -> bool | None:
 _ENCODINGS = (
     "`utf-8`; `base64` for bytes that are not UTF-8; `json` for decoded records of Kafka's internal "
     "topics, control records, and what `--schemas` decoded; `withheld` for a credential, whose text is "
-    "null; null for null. In Parquet and Spark, keys and values are binary."
+    "null; null if it is null. In Parquet and Spark, keys and values are binary."
 )
 
 RECORD: tuple[Column, ...] = (
@@ -712,7 +712,7 @@ RECORD: tuple[Column, ...] = (
         attrgetter("source.error"),
         "Error in the response to a produced record: the broker rejected its batch (after "
         "`REQUEST_TIMED_OUT` and `NOT_ENOUGH_REPLICAS_AFTER_APPEND` the leader may have stored it). Null "
-        "if there is none, without a response, and for fetched records.",
+        "if there was no error or no response, and for fetched records.",
     ),
     Column(
         "timestamp",

@@ -82,7 +82,7 @@ GROUPS = Table(
         _text(
             "protocol", ("Partition assignor chosen for the group; until then, the member's preferred one.")
         ),
-        _text("error", "Error name; null for NONE and without a response."),
+        _text("error", "Error name; null for NONE, or if there is no response."),
         _text("reason", "Reason given by the client (KIP-800)."),
         Column(
             "assignment",

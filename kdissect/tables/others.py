@@ -204,8 +204,9 @@ _TCP_COLUMNS = (
             "round_trips",
             lambda tcp, _, side: _round_trips(tcp, side),
             "Histogram of round-trip times (RTT) between the point of capture and the client, from payload "
-            f"to its ACK: {BUCKETS} buckets, the first below 1 us, each other up to twice the one before, "
-            "the last everything else. Delayed ACKs can add up to 40 ms. Null: none was measured.",
+            f"to its ACK: {BUCKETS} buckets: the first counts times below 1 us, each following one up to "
+            "twice the limit of the one before, and the last everything else. Delayed ACKs can add up to 40 "
+            "ms. Null if none was measured.",
         )
     ),
     *_sides(

@@ -156,7 +156,7 @@ PARTITIONS = Table(
             "error",
             STRING,
             _error,
-            "Error name of the partition; null for NONE, and without an error code.",
+            "Error name of the partition; null for NONE, or if the response has no error code.",
         ),
         Column(
             "error_expected",

@@ -105,7 +105,7 @@ def _packets(check: quality.Check) -> Iterator[str]:
         else None,
         f"{many(tcp.overlapping_bytes, 'byte')} overlapping" if tcp.overlapping_bytes else None,
         f"{many(tcp.conflicting_bytes, 'byte')} in conflict" if tcp.conflicting_bytes else None,
-        f"{many(tcp.without_connection, 'segment')} without payload and without a known connection"
+        f"{many(tcp.without_connection, 'segment')} with no payload that belong to no known connection"
         if tcp.without_connection
         else None,
     )

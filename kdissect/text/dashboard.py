@@ -306,7 +306,7 @@ KEYS = (
 """Keys and what they do, for the help."""
 _EXPLANATION = (
     "  Rates are per second, over the last ten seconds. IN: sent by clients; OUT: by brokers. P50, P95, P99: "
-    "of N service times, without waits. WAITS/s: requests that the broker held by design: long polls, "
+    "of N service times, excluding waits. WAITS/s: requests that the broker held by design: long polls, "
     "JoinGroup, SyncGroup. ERRORS: exchanges with an error that is not expected. CONN: connections "
     "active in the last minute. REPLICATED/s: fetched by other brokers. LAG: records from the committed "
     "offsets to the ends of the partitions; WORST: the partition with the most. REBAL: rebalances. Dimmed "

@@ -108,7 +108,7 @@ class Metrics:
         self._throttled = self._counter("throttled_exchanges", "Responses with a throttle time.", "api")
         self._latency = self._histogram(
             "latency",
-            "Time from request to response, without requests that waited. Use kdissect_service_seconds.",
+            "Time from request to response, excluding requests that waited. Use kdissect_service_seconds.",
         )
         self._service = self._histogram("service", "Latency without queuing, quotas, retransmission, waits.")
         self._wait = self._histogram("wait", "Time that the broker waited for records or group members.")

@@ -100,8 +100,8 @@ def test_nothing_to_say() -> None:
             {"connections": replace(KAFKA, kafka_mid_stream=1)},
             "good",
             (
-                "1 of 4 Kafka connections already open when the capture started: their client library "
-                "and version, and the requests for their first responses, may be missing."
+                "1 of 4 Kafka connections were already open when the capture started: their client library "
+                "and version, and the requests that their first responses answer, may be missing."
             ),
         ),
         (

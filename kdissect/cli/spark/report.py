@@ -125,8 +125,8 @@ def _to_reports(text: str) -> tuple[str, ...]:
 def report(directory: str, **options: Any) -> None:
     """Analyze tables: latency, throughput, errors, lag, rebalances and more.
 
-    DIR was written by kdissect export or kdissect spark decode. Computes the same numbers as kdissect
-    summary, for captures too large for one machine. Prints on stderr which engine is used.
+    DIR is a directory written by kdissect export or kdissect spark decode. Computes the same numbers as
+    kdissect summary, for captures too large for one machine. Prints on stderr which engine is used.
     """
     spark_target, log = target_options.take(options)
     target, as_json = options["target"], options["as_json"]

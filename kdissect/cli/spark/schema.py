@@ -58,7 +58,7 @@ def _to_table(text: str) -> Table:
     help="With --sql: directory of the tables.",
 )
 def schema(table: Table, notation: str, location: Path) -> None:
-    """Print the Spark schema of a table, as the data source and Parquet files have it.
+    """Print the Spark schema of a table, as used by the data source and in Parquet files.
 
     JSON lines have the same schema, except that keys and values of records are text. Each export includes its
     own schema, in _kdissect.

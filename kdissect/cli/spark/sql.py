@@ -70,8 +70,8 @@ def sql(
 ) -> None:
     """Query tables with SQL.
 
-    DIR was written by kdissect export or kdissect spark decode; each of its tables can be queried by name.
-    Columns: docs/columns.md, or kdissect spark schema TABLE.
+    DIR is a directory written by kdissect export or kdissect spark decode; each of its tables can be queried
+    by name. Columns: docs/columns.md, or kdissect spark schema TABLE.
     """
     spark_target, log = target_options.take(options)
     where = address(directory, spark_target)

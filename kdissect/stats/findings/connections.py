@@ -433,9 +433,9 @@ class AdvertisedUnreachable(Unreachable):
     title = "A broker advertises an address that clients cannot connect to."
     when = (
         "All attempts to connect to an advertised address failed, or DNS says that its host name does not "
-        "exist. If the capture has no DNS responses, this is only a warning: an attempt on that port, at an "
-        f"address not known to be a broker's, failed within {_SOON_NS // SECOND_NS} s of the response that "
-        "advertised the host name."
+        "exist. If the capture has no DNS responses, this is only a warning, given when an attempt on that "
+        f"port, at an address not known to be a broker's, failed within {_SOON_NS // SECOND_NS} s of the "
+        "response that advertised the host name."
     )
     advice = (
         "Set the broker's advertised.listeners to an address that its clients can resolve and reach, with a "
