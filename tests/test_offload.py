@@ -399,6 +399,17 @@ def test_lent_connections_end_in_the_core(
     assert not any(segment.flags & FIN for segment in fed)
 
 
+def outputs_of(path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> list[Any]:
+    """What ``read`` prints with the core, and without, as ``capfd`` captures it."""
+    outputs = []
+    for core in (native.core, None):
+        with monkeypatch.context() as context:
+            context.setattr(native, "core", core)
+            assert main(["read", "-j", "1", str(path)]) in (0, 1)
+        outputs.append(capfd.readouterr())
+    return outputs
+
+
 def test_what_ends_with_a_connection_comes_after_what_it_completed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -420,12 +431,7 @@ def test_what_ends_with_a_connection_comes_after_what_it_completed(
     packets.append((ending.time_ns - ending.step_ns, Talk(client_start=99).handshake().packets[0].data))
     path = tmp_path / "ending.pcap"
     path.write_bytes(pcap(sorted(packets, key=itemgetter(0))))
-    outputs = []
-    for core in (native.core, None):
-        with monkeypatch.context() as context:
-            context.setattr(native, "core", core)
-            assert main(["read", "-j", "1", str(path)]) in (0, 1)
-        outputs.append(capfd.readouterr())
+    outputs = outputs_of(path, monkeypatch, capfd)
     assert outputs[0] == outputs[1]
     assert outputs[0].out.index("acks=0") < outputs[0].out.index("no response")
 
@@ -438,12 +444,7 @@ def test_lines_of_lifetimes(
     for seed in range(2 * SEEDS):
         random = Random(seed)
         path.write_bytes(pcap(lifetimes(random, 60, random.choice((0, 0.02, 0.1, 0.3)))))
-        outputs = []
-        for core in (native.core, None):
-            with monkeypatch.context() as context:
-                context.setattr(native, "core", core)
-                assert main(["read", "-j", "1", str(path)]) in (0, 1)
-            outputs.append(capfd.readouterr())
+        outputs = outputs_of(path, monkeypatch, capfd)
         assert outputs[0].out
         assert outputs[0] == outputs[1], seed
 

@@ -194,15 +194,14 @@ class ConnectionLogRow:
         if exchange.anomalies:
             self.anomalies += len(exchange.anomalies)
             self.tls_alerts += any(anomaly.kind == TLS_ALERT for anomaly in exchange.anomalies)
-        self.client_id = exchange.client_id if self.client_id is None else self.client_id
-        self.client_software_name = exchange.client_software_name or self.client_software_name
-        self.client_software_version = exchange.client_software_version or self.client_software_version
-        self.principal = exchange.principal or self.principal
-        self.sasl_mechanism = exchange.sasl_mechanism or self.sasl_mechanism
-        if self.first_ns is None:
-            self.first_ns = exchange.first_frame.start_ns
-        if self.exchanges_total is None:
-            self.last_ns = (exchange.response_frame or exchange.first_frame).end_ns
+        identity = (
+            exchange.client_software_name,
+            exchange.client_software_version,
+            exchange.principal,
+            exchange.sasl_mechanism,
+        )
+        first, last = exchange.first_frame, exchange.response_frame or exchange.first_frame
+        self._note_client(identity, exchange.client_id, (first.start_ns, last.end_ns))
         if exchange.request_frame is not None:
             self.request_bytes += exchange.request_frame.wire_bytes
         if exchange.response_frame is not None:
@@ -223,6 +222,17 @@ class ConnectionLogRow:
         self.served += exchanges
         self.kinds[ANSWERED] += exchanges
         self.last_call = last_call or self.last_call
+        self._note_client(identity, client_id, times_ns)
+        self.request_bytes += sizes[0]
+        self.response_bytes += sizes[1]
+
+    def _note_client(
+        self,
+        identity: tuple[str | None, str | None, str | None, str | None],
+        client_id: str | None,
+        times_ns: tuple[int, int],
+    ) -> None:
+        """Note who the client is, and when exchanges began and ended."""
         self.client_id = client_id if self.client_id is None else self.client_id
         software_name, software_version, principal, mechanism = identity
         self.client_software_name = software_name or self.client_software_name
@@ -233,8 +243,6 @@ class ConnectionLogRow:
             self.first_ns = times_ns[0]
         if self.exchanges_total is None:
             self.last_ns = times_ns[1]
-        self.request_bytes += sizes[0]
-        self.response_bytes += sizes[1]
 
     def _note_outstanding(self, exchange: Exchange) -> None:
         """Brokers respond in order: a response shows that no earlier request is outstanding."""

@@ -144,7 +144,7 @@ def table_form(
     Args:
         context: names of topics, and limits.
         tables: by name.
-        topic_ids: makes their table, if it is wanted: of an exchange with a new pair.
+        topic_ids: makes their table, if it is requested: of an exchange with a new pair.
         log: of the connections, if it is needed. It learns more from responses that advertise brokers.
     """
 
