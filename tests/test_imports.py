@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from kdissect.cli.main import COMMANDS
+from samples.golden import ROOT
 
 IMPORT = "import kdissect"
 PIPELINE = "from kdissect import open_capture, dissect"
@@ -78,3 +79,10 @@ def test_help_and_version_load_no_codec_and_no_command(code: str) -> None:
     modules = modules_after(code)
     assert {name for name in modules if name.startswith(WORK)} <= SAFE_TEXT
     assert _packages(modules) == {"click"}
+
+
+def test_tests_outside_spark_need_no_pyspark() -> None:
+    options = ["--collect-only", "-q", "-p", "no:cacheprovider", "--ignore=tests/spark", "tests"]
+    code = f"import sys, pytest; sys.modules['pyspark'] = None; sys.exit(pytest.main({options}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=300)
+    assert done.returncode == 0, done.stdout[-2000:]
