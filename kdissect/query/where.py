@@ -181,6 +181,7 @@ _WORDS = {
     "gt": ">",
     "ge": ">=",
     "matches": "=~",
+    "~": "=~",
     "contains": "contains",
     "startswith": "startswith",
     "endswith": "endswith",
@@ -192,7 +193,6 @@ _TYPOS = {
     "=": "use == to compare",
     "&": "use && or and",
     "|": "use || or or",
-    "~": "use =~ to match a regular expression",
 }
 _HINTS = {
     "like": "use contains, startswith, endswith, or =~ with a regular expression",
