@@ -2,6 +2,7 @@
 //! kdissect/parallel/assembling.py and kdissect/exchanges/ordering.py put them.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::Odd;
@@ -13,6 +14,8 @@ const NUMBERS: usize = 6;
 pub const KEY: usize = NUMBERS * NUMBER;
 /// Instead of the bytes of the text: Python has the row.
 const OBJECT: i64 = -1;
+/// After all places.
+const NEVER: i64 = i64::MAX;
 
 /// The key of a row: place, time and packet of completion, bytes of the frames, connection, and bytes of the text.
 pub fn key(numbers: [i64; NUMBERS]) -> [u8; KEY] {
@@ -25,44 +28,185 @@ pub fn key(numbers: [i64; NUMBERS]) -> [u8; KEY] {
 
 type Order = (i64, i64);
 
-/// What a row is.
+/// Keys and texts of rows, in the order in which a process completed them.
+#[derive(Debug, PartialEq, Eq)]
+struct Batch {
+    keys: Vec<u8>,
+    text: Vec<u8>,
+}
+
+impl Batch {
+    /// A number in the key that begins there. Keys are checked when they come.
+    fn number(&self, key: usize, index: usize) -> i64 {
+        let begin = key + index * NUMBER;
+        let bytes = self.keys.get(begin..begin + NUMBER).and_then(<[u8]>::first_chunk);
+        bytes.map_or(0, |bytes| i64::from_le_bytes(*bytes))
+    }
+
+    fn place(&self, key: usize) -> i64 {
+        self.number(key, 0)
+    }
+
+    fn connection(&self, key: usize) -> i64 {
+        self.number(key, 4)
+    }
+
+    /// Bytes of the text. None: Python has the row.
+    fn size(&self, key: usize) -> Option<usize> {
+        usize::try_from(self.number(key, 5)).ok()
+    }
+}
+
+/// Consecutive rows of a batch that have texts: where their keys begin and end, and their texts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Run {
+    batch: Arc<Batch>,
+    keys: Range<usize>,
+    text: Range<usize>,
+}
+
+impl Run {
+    pub fn rows(&self) -> usize {
+        self.keys.len() / KEY
+    }
+
+    pub fn text(&self) -> &[u8] {
+        self.batch.text.get(self.text.clone()).unwrap_or_default()
+    }
+
+    /// Time of completion and bytes of the frames, of the last row.
+    pub fn last(&self) -> (i64, i64) {
+        let key = self.keys.end - KEY;
+        (self.batch.number(key, 1), self.batch.number(key, 3))
+    }
+
+    /// Removes and returns the first row; there are more.
+    pub fn split(&mut self) -> Run {
+        let size = self.batch.size(self.keys.start).unwrap_or_default();
+        let first = Run {
+            batch: self.batch.clone(),
+            keys: self.keys.start..self.keys.start + KEY,
+            text: self.text.start..self.text.start + size,
+        };
+        (self.keys.start, self.text.start) = (first.keys.end, first.text.end);
+        first
+    }
+}
+
+/// What comes next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content {
-    /// Where its text is in that of its batch.
-    Text(Arc<[u8]>, usize, usize),
-    /// The number of a row that Python has, among those of its process.
-    Object(u64),
+    Text(Run),
+    /// A row that Python has: its process, and its number among those of that process.
+    Object(usize, u64),
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Row {
-    pub worker: usize,
-    pub completed_ns: i64,
-    packet: i64,
-    pub held: i64,
+struct Row {
+    order: Order,
+    held: i64,
     connection: i64,
-    pub content: Content,
+    content: Content,
 }
 
-/// The rows of a process that are not merged yet, each with its place, and since when its connections wait, from
-/// which place on.
-#[derive(Default)]
+/// The rows of a process that are not merged yet, and since when its connections wait, from which place on.
 struct Part {
-    rows: VecDeque<(i64, Row)>,
+    batches: VecDeque<Arc<Batch>>,
+    /// In the first batch: where the next key and the next text begin.
+    key: usize,
+    text: usize,
+    /// Place of the next row; `NEVER`: there is none.
+    place: i64,
     waits: VecDeque<(i64, Option<i64>)>,
     waiting_since_ns: Option<i64>,
     objects: u64,
 }
 
 impl Part {
-    /// The place where something happens next.
-    fn next(&self) -> Option<i64> {
-        let row = self.rows.front().map(|each| each.0);
-        let wait = self.waits.front().map(|each| each.0);
-        match (row, wait) {
-            (Some(row), Some(wait)) => Some(row.min(wait)),
-            (row, wait) => row.or(wait),
+    fn new() -> Self {
+        Part {
+            batches: VecDeque::new(),
+            key: 0,
+            text: 0,
+            place: NEVER,
+            waits: VecDeque::new(),
+            waiting_since_ns: None,
+            objects: 0,
         }
+    }
+
+    /// The place where connections wait since another time.
+    fn wait(&self) -> i64 {
+        self.waits.front().map_or(NEVER, |wait| wait.0)
+    }
+
+    /// Goes to a key of the first batch, and to its text.
+    fn go_to(&mut self, key: usize, text: usize) {
+        (self.key, self.text) = (key, text);
+        while self
+            .batches
+            .front()
+            .is_some_and(|batch| self.key >= batch.keys.len())
+        {
+            self.batches.pop_front();
+            (self.key, self.text) = (0, 0);
+        }
+        self.place = self.batches.front().map_or(NEVER, |batch| batch.place(self.key));
+    }
+
+    /// Takes rows before this place that have texts. Stops before a place with rows of several connections.
+    fn run(&mut self, before: i64) -> Option<Run> {
+        let batch = self.batches.front()?.clone();
+        let (mut key, mut text) = (self.key, self.text);
+        let mut first = (key, text); // of the same place
+        while key < batch.keys.len() {
+            let place = batch.place(key);
+            if place >= before {
+                break;
+            }
+            let Some(size) = batch.size(key) else {
+                break;
+            };
+            if place != batch.place(first.0) {
+                first = (key, text);
+            } else if batch.connection(key) != batch.connection(first.0) {
+                (key, text) = first;
+                break;
+            }
+            (key, text) = (key + KEY, text + size);
+        }
+        let (keys, texts) = (self.key..key, self.text..text);
+        self.go_to(key, text);
+        (!keys.is_empty()).then_some(Run {
+            batch,
+            keys,
+            text: texts,
+        })
+    }
+
+    /// Takes the next row.
+    fn row(&mut self, worker: usize) -> Option<Row> {
+        let batch = self.batches.front()?.clone();
+        let (key, text) = (self.key, self.text);
+        let size = batch.size(key);
+        let end = text + size.unwrap_or_default();
+        self.go_to(key + KEY, end);
+        let number = |index| batch.number(key, index);
+        Some(Row {
+            order: (number(1), number(2)),
+            held: number(3),
+            connection: number(4),
+            content: match size {
+                None => {
+                    self.objects += 1;
+                    Content::Object(worker, self.objects - 1)
+                }
+                Some(_) => Content::Text(Run {
+                    batch,
+                    keys: key..key + KEY,
+                    text: text..end,
+                }),
+            },
+        })
     }
 }
 
@@ -75,14 +219,14 @@ pub struct Merge {
     bytes: i64,
     arrivals: u64,
     /// In order.
-    pub ready: VecDeque<Row>,
+    pub ready: VecDeque<Content>,
 }
 
 impl Merge {
     /// `most_rows`, `most_bytes`: how many rows are held until their order is settled.
     pub fn new(workers: usize, most_rows: usize, most_bytes: i64) -> Self {
         Merge {
-            parts: (0..workers).map(|_| Part::default()).collect(),
+            parts: (0..workers).map(|_| Part::new()).collect(),
             most_rows,
             most_bytes,
             held: BTreeMap::new(),
@@ -97,58 +241,69 @@ impl Merge {
     pub fn add(
         &mut self,
         worker: usize,
-        keys: &[u8],
-        text: &[u8],
+        keys: Vec<u8>,
+        text: Vec<u8>,
         waits: Vec<(i64, Option<i64>)>,
     ) -> Result<(), Odd> {
-        let text: Arc<[u8]> = text.into();
         let part = self.parts.get_mut(worker).ok_or(Odd)?;
-        let mut at: usize = 0;
-        for key in keys.chunks(KEY) {
-            let mut numbers = [0; NUMBERS];
-            for (number, bytes) in numbers.iter_mut().zip(key.chunks(NUMBER)) {
-                *number = i64::from_le_bytes(bytes.try_into().map_err(|_| Odd)?);
+        let batch = Batch { keys, text };
+        if batch.keys.len() % KEY != 0 {
+            return Err(Odd);
+        }
+        let mut bytes: usize = 0;
+        for key in (0..batch.keys.len()).step_by(KEY) {
+            match batch.number(key, NUMBERS - 1) {
+                OBJECT => {}
+                size => {
+                    let size = usize::try_from(size).map_err(|_| Odd)?;
+                    bytes = bytes.checked_add(size).ok_or(Odd)?;
+                }
             }
-            let [place, completed_ns, packet, held, connection, size] = numbers;
-            let content = if size == OBJECT {
-                part.objects += 1;
-                Content::Object(part.objects - 1)
-            } else {
-                let size = usize::try_from(size).map_err(|_| Odd)?;
-                let end = at.checked_add(size).filter(|&end| end <= text.len()).ok_or(Odd)?;
-                let begin = std::mem::replace(&mut at, end);
-                Content::Text(text.clone(), begin, end)
-            };
-            let row = Row {
-                worker,
-                completed_ns,
-                packet,
-                held,
-                connection,
-                content,
-            };
-            part.rows.push_back((place, row));
+        }
+        if bytes > batch.text.len() {
+            return Err(Odd);
         }
         part.waits.extend(waits);
+        part.batches.push_back(Arc::new(batch));
+        part.go_to(part.key, part.text);
         Ok(())
     }
 
     /// Merges the rows of all processes up to and including a place.
     pub fn advance(&mut self, until: i64) {
-        while let Some(place) = self.parts.iter().filter_map(Part::next).min() {
-            if place > until {
+        let mut waiting = self.parts.iter().filter_map(|part| part.waiting_since_ns).min();
+        loop {
+            // Which process is next, and from which place on it is not alone.
+            let (mut next, mut place, mut others) = (0, NEVER, NEVER);
+            for (worker, part) in self.parts.iter().enumerate() {
+                let own = part.place.min(part.wait());
+                if own < place {
+                    (next, place, others) = (worker, own, place);
+                } else {
+                    others = others.min(own);
+                }
+            }
+            if place > until || place == NEVER {
                 break;
             }
-            let mut rows = Vec::new();
-            for part in &mut self.parts {
-                while part.waits.front().is_some_and(|wait| wait.0 <= place) {
-                    part.waiting_since_ns = part.waits.pop_front().and_then(|wait| wait.1);
-                }
-                while part.rows.front().is_some_and(|row| row.0 <= place) {
-                    rows.extend(part.rows.pop_front().map(|row| row.1));
+            if waiting.is_none() && self.held.is_empty() {
+                let part = &mut self.parts[next];
+                let before = others.min(part.wait()).min(until.saturating_add(1));
+                if let Some(run) = part.run(before) {
+                    self.ready.push_back(Content::Text(run));
+                    continue;
                 }
             }
-            let waiting = self.parts.iter().filter_map(|part| part.waiting_since_ns).min();
+            let mut rows = Vec::new();
+            for (worker, part) in self.parts.iter_mut().enumerate() {
+                while part.wait() <= place {
+                    part.waiting_since_ns = part.waits.pop_front().and_then(|wait| wait.1);
+                }
+                while part.place <= place {
+                    rows.extend(part.row(worker));
+                }
+            }
+            waiting = self.parts.iter().filter_map(|part| part.waiting_since_ns).min();
             self.order(rows, waiting);
         }
     }
@@ -157,15 +312,12 @@ impl Merge {
     fn order(&mut self, rows: Vec<Row>, waiting_since_ns: Option<i64>) {
         let is_one = rows.windows(2).all(|two| two[0].connection == two[1].connection);
         if self.held.is_empty() && waiting_since_ns.is_none() && is_one {
-            self.ready.extend(rows);
+            self.ready.extend(rows.into_iter().map(|row| row.content));
             return;
         }
         for row in rows {
-            let own = (row.completed_ns, row.packet);
-            let order = self
-                .latest
-                .get(&row.connection)
-                .map_or(own, |&latest| latest.max(own));
+            let latest = self.latest.get(&row.connection);
+            let order = latest.map_or(row.order, |&latest| latest.max(row.order));
             self.latest.insert(row.connection, order);
             self.bytes = self.bytes.saturating_add(row.held);
             self.held.insert((order, row.connection, self.arrivals), row);
@@ -184,7 +336,7 @@ impl Merge {
                 break;
             };
             self.bytes = self.bytes.saturating_sub(row.held);
-            self.ready.push_back(row);
+            self.ready.push_back(row.content);
         }
         if self.held.is_empty() {
             self.latest.clear();
@@ -201,9 +353,9 @@ mod tests {
     }
 
     fn ready(merge: &mut Merge) -> String {
-        let text = |row: Row| match row.content {
-            Content::Text(text, begin, end) => String::from_utf8_lossy(&text[begin..end]).into_owned(),
-            Content::Object(number) => format!("<{}.{number}>", row.worker),
+        let text = |content: Content| match content {
+            Content::Text(run) => String::from_utf8_lossy(run.text()).into_owned(),
+            Content::Object(worker, number) => format!("<{worker}.{number}>"),
         };
         merge.ready.drain(..).map(text).collect()
     }
@@ -212,8 +364,10 @@ mod tests {
     fn rows_come_in_order_of_their_places() {
         let mut merge = Merge::new(2, 8, 1000);
         let keys = [row(2, 20, 1, 1), row(6, 60, 1, OBJECT), row(8, 80, 1, 2)].concat();
-        merge.add(0, &keys, b"aDD", Vec::new()).unwrap();
-        merge.add(1, &row(4, 40, 2, 1), b"b", Vec::new()).unwrap();
+        merge.add(0, keys, b"aDD".into(), Vec::new()).unwrap();
+        merge
+            .add(1, row(4, 40, 2, 1).into(), b"b".into(), Vec::new())
+            .unwrap();
         merge.advance(6);
         assert_eq!(ready(&mut merge), "ab<0.0>");
         merge.advance(8);
@@ -223,9 +377,16 @@ mod tests {
     #[test]
     fn rows_wait_for_what_may_come_before_them() {
         let mut merge = Merge::new(2, 8, 1000);
-        merge.add(0, &row(4, 40, 1, 1), b"b", Vec::new()).unwrap();
         merge
-            .add(1, &row(6, 20, 2, 1), b"a", vec![(2, Some(20)), (6, None)])
+            .add(0, row(4, 40, 1, 1).into(), b"b".into(), Vec::new())
+            .unwrap();
+        merge
+            .add(
+                1,
+                row(6, 20, 2, 1).into(),
+                b"a".into(),
+                vec![(2, Some(20)), (6, None)],
+            )
             .unwrap();
         merge.advance(4);
         assert_eq!(ready(&mut merge), "");
@@ -238,7 +399,7 @@ mod tests {
         for (rows, bytes) in [(1, 1000), (8, 10)] {
             let mut merge = Merge::new(1, rows, bytes);
             let keys = [row(4, 40, 1, 1), row(6, 60, 1, 1)].concat();
-            merge.add(0, &keys, b"ab", vec![(2, Some(20))]).unwrap();
+            merge.add(0, keys, b"ab".into(), vec![(2, Some(20))]).unwrap();
             merge.advance(6);
             assert_eq!(ready(&mut merge), "a");
         }
@@ -247,9 +408,15 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_odd() {
         let mut merge = Merge::new(1, 8, 1000);
-        assert_eq!(merge.add(1, b"", b"", Vec::new()), Err(Odd));
-        assert_eq!(merge.add(0, b"short", b"", Vec::new()), Err(Odd));
-        assert_eq!(merge.add(0, &row(2, 20, 1, 3), b"ab", Vec::new()), Err(Odd));
-        assert_eq!(merge.add(0, &row(2, 20, 1, -7), b"ab", Vec::new()), Err(Odd));
+        assert_eq!(merge.add(1, Vec::new(), Vec::new(), Vec::new()), Err(Odd));
+        assert_eq!(merge.add(0, b"short".into(), Vec::new(), Vec::new()), Err(Odd));
+        assert_eq!(
+            merge.add(0, row(2, 20, 1, 3).into(), b"ab".into(), Vec::new()),
+            Err(Odd)
+        );
+        assert_eq!(
+            merge.add(0, row(2, 20, 1, -7).into(), b"ab".into(), Vec::new()),
+            Err(Odd)
+        );
     }
 }

@@ -1,5 +1,6 @@
 //! The class `kdissect._core.Merge`: a [`Merge`] for kdissect/parallel/assembling.py.
 
+use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -23,15 +24,16 @@ impl Merge {
         Merge(merge::Merge::new(workers, most_rows, most_bytes))
     }
 
-    /// Adds the next rows of a process: keys and texts of `WorkerBatch.lines`, and `Columns.waits`.
+    /// Adds the next rows of a process: keys and texts of `WorkerBatch.lines`, which are copied, and `Columns.waits`.
     fn add(
         &mut self,
+        py: Python<'_>,
         worker: usize,
-        keys: &[u8],
-        text: &[u8],
+        keys: PyBuffer<u8>,
+        text: PyBuffer<u8>,
         waits: Vec<(i64, Option<i64>)>,
     ) -> PyResult<()> {
-        let added = self.0.add(worker, keys, text, waits);
+        let added = self.0.add(worker, keys.to_vec(py)?, text.to_vec(py)?, waits);
         added.map_err(|_| PyValueError::new_err("rows that do not fit their texts"))
     }
 
@@ -43,26 +45,37 @@ impl Merge {
     /// The next row that Python has: its process and number, 0, and nothing. Otherwise the next text: 0, 0, its
     /// number of rows (1 if `single`), the text, and completion time and bytes of frames of the last row. None:
     /// there is no more.
-    fn take<'py>(&mut self, py: Python<'py>, single: bool) -> Option<Taken<'py>> {
-        let first = self.0.ready.front()?;
-        if let Content::Object(number) = first.content {
-            let worker = first.worker;
-            self.0.ready.pop_front();
-            return Some((worker, number, 0, PyBytes::new(py, b""), 0, 0));
-        }
-        let mut all = Vec::new();
-        let (mut rows, mut completed_ns, mut held) = (0, 0, 0);
-        while let Some(row) = self.0.ready.front() {
-            let Content::Text(text, begin, end) = &row.content else {
-                break;
+    fn take<'py>(&mut self, py: Python<'py>, single: bool) -> PyResult<Option<Taken<'py>>> {
+        let ready = &mut self.0.ready;
+        let (mut runs, mut rows, mut bytes, mut last) = (Vec::new(), 0, 0, (0, 0));
+        while rows == 0 || (!single && bytes < TEXT_BYTES) {
+            let run = match ready.front_mut() {
+                Some(Content::Object(worker, number)) if rows == 0 => {
+                    let object = (*worker, *number, 0, PyBytes::new(py, b""), 0, 0);
+                    ready.pop_front();
+                    return Ok(Some(object));
+                }
+                Some(Content::Text(run)) if single && run.rows() > 1 => run.split(),
+                Some(Content::Text(_)) => match ready.pop_front() {
+                    Some(Content::Text(run)) => run,
+                    _ => break,
+                },
+                _ => break,
             };
-            if rows > 0 && (single || all.len() >= TEXT_BYTES) {
-                break;
-            }
-            all.extend_from_slice(text.get(*begin..*end).unwrap_or_default());
-            (rows, completed_ns, held) = (rows + 1, row.completed_ns, row.held);
-            self.0.ready.pop_front();
+            (rows, bytes, last) = (rows + run.rows(), bytes + run.text().len(), run.last());
+            runs.push(run);
         }
-        Some((0, 0, rows, PyBytes::new(py, &all), completed_ns, held))
+        if rows == 0 {
+            return Ok(None);
+        }
+        let text = PyBytes::new_with(py, bytes, |mut out| {
+            for run in &runs {
+                let (place, rest) = out.split_at_mut(run.text().len());
+                place.copy_from_slice(run.text());
+                out = rest;
+            }
+            Ok(())
+        })?;
+        Ok(Some((0, 0, rows, text, last.0, last.1)))
     }
 }

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from array import array
     from collections import Counter
     from collections.abc import Sequence
+    from pickle import PickleBuffer
 
     from kdissect.capture.source import Source
     from kdissect.errors import KdissectError
@@ -114,7 +115,8 @@ class _WorkerBatches:
         self.consumed = 0  # rows of the first batch that are merged
         self.until = 0
         self.is_done = False
-        self.reported_until = 0  # the merged place that the worker knows
+        self.unreported: deque[int] = deque()  # places of batches that the worker does not know to be merged
+        self.waits_for_update = False
         self.waiting_since_ns: int | None = None
         self.open: dict[int, OrderedItem] = {}
         self.resolved: list[ResolvedRow] = []
@@ -168,6 +170,8 @@ class Assembly:
         part = self._parts[worker]
         part.until = batch.until
         part.is_done = batch.is_last
+        part.unreported.append(batch.until)
+        part.waits_for_update = batch.is_far_ahead
         until = min(part.until for part in self._parts)
         if batch.lines is None:
             part.batches.append(batch)
@@ -205,14 +209,17 @@ class Assembly:
         """The updates that are due, each with the index of its worker."""
         out = []
         for worker, part in enumerate(self._parts):
-            if part.reported_until < self.until or part.resolved or self._names:
+            merged = bisect_right(part.unreported, self.until)
+            is_due = merged >= (1 if part.waits_for_update else _REPORTED)
+            if is_due or part.resolved or self._names:
                 out.append((worker, ParentUpdate(self.until, self._names, part.resolved)))
-                part.reported_until = self.until
+                for _ in range(merged):
+                    part.unreported.popleft()
                 part.resolved = []
         self._names = {}
         return out
 
-    def _add(self, worker: int, rows: Columns, keys: bytes, text: bytes) -> None:
+    def _add(self, worker: int, rows: Columns, keys: PickleBuffer, text: PickleBuffer) -> None:
         """Add a batch with lines."""
         if self._merge is None:
             assert native.core is not None
@@ -333,6 +340,10 @@ AHEAD = 24
 usually holds 100 KB of frames, and half a megabyte at most."""
 
 
+_REPORTED = AHEAD // 4
+"""Batches after which a worker is told that they are merged, unless it waits for that."""
+
+
 class OpenRow(NamedTuple):
     """A row that may have to wait: its number, topic IDs, batches, and names that its worker knows."""
 
@@ -381,6 +392,7 @@ class WorkerBatch(NamedTuple):
         is_last: whether no batch follows.
         lines: keys and texts, if the native core writes lines (core/src/merge.rs). All rows have keys, those
             in ``rows`` with ``NO_TEXT``.
+        is_far_ahead: whether the worker waits for a ``ParentUpdate``.
     """
 
     until: int
@@ -388,7 +400,8 @@ class WorkerBatch(NamedTuple):
     packets: int
     bytes_read: int
     is_last: bool = False
-    lines: tuple[bytes, bytes] | None = None
+    lines: tuple[PickleBuffer, PickleBuffer] | None = None
+    is_far_ahead: bool = False
 
 
 class ResolvedRow(NamedTuple):

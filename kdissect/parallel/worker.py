@@ -12,6 +12,7 @@ from collections import Counter, deque
 from contextlib import suppress
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
+from pickle import PickleBuffer
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from kdissect.errors import OutputError
@@ -48,7 +49,8 @@ if TYPE_CHECKING:
     Form = Callable[[LineContext], LineForm | RowForm]
 
 _ROWS = 400  # per batch; a few milliseconds of work
-_TEXT_BYTES = 1 << 18  # of lines that the native core has written, per batch
+_TEXT_BYTES = 1 << 19  # of lines that the native core has written, per batch
+_TEXT_BYTES_AHEAD = 12 * _TEXT_BYTES
 _BYTES = 1 << 19  # of frames per batch
 _DECODED = 1 << 25  # decoded bytes per batch; one with more is merged before the next one is filled
 _PLACES = 100_000  # per batch: without rows too, or the other workers would wait
@@ -142,7 +144,9 @@ class Worker:
         self._rows = columns()
         self._bytes = self._decoded = 0
         self._until = 0
-        self._ahead: deque[tuple[int, int]] = deque()
+        self._ahead: deque[tuple[int, int, int]] = (
+            deque()
+        )  # place, decoded bytes and bytes of text of batches
         self._names: dict[str, str] = dict(RESERVED)
         self._keys, self._text = bytearray(), bytearray()  # of lines, see ``WorkerBatch``
         self._writes_lines = False
@@ -231,17 +235,19 @@ class Worker:
     def _flush(self, until: int, *, is_last: bool = False) -> None:
         """Send the rows up to a place; wait until the other workers are not too far behind."""
         packets = self._dissection.counts["packets"]
-        lines = (bytes(self._keys), bytes(self._text)) if self._writes_lines else None
-        self._send(WorkerBatch(until, self._rows, packets, self._bytes_read(), is_last, lines))
-        self._keys.clear()
-        self._text.clear()
-        self._ahead.append((until, self._decoded))
+        lines = (PickleBuffer(self._keys), PickleBuffer(self._text)) if self._writes_lines else None
+        self._ahead.append((until, self._decoded, len(self._text)))
+        is_far = self._is_far_ahead()
+        self._send(WorkerBatch(until, self._rows, packets, self._bytes_read(), is_last, lines, is_far))
+        self._keys, self._text = bytearray(), bytearray()
         self._rows, self._bytes, self._decoded, self._until = columns(), 0, 0, until
         while self._has_message() or self._is_far_ahead():
             self._receive_update()
 
     def _is_far_ahead(self) -> bool:
-        return len(self._ahead) > AHEAD or sum(decoded for _, decoded in self._ahead) > _DECODED
+        decoded = sum(decoded for _, decoded, _ in self._ahead)
+        text = sum(text for *_, text in self._ahead)
+        return len(self._ahead) > AHEAD or decoded > _DECODED or text > _TEXT_BYTES_AHEAD
 
     def _receive_update(self) -> None:
         update = self._receive()

@@ -1,4 +1,4 @@
-"""A job -> worker processes that do it, and the messages they send. Holds a pipe to each.
+"""A job -> worker processes that do it, and the messages they send. Holds a pipe and a ``Ring`` to each.
 
 Workers are forked: they start with the parent's memory, and pickle only messages. They ignore Ctrl-C, which
 the parent handles; they exit when the parent dies, and the parent terminates them when it leaves the pool.
@@ -7,24 +7,31 @@ the parent handles; they exit when the parent dies, and the parent terminates th
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import sys
 from contextlib import suppress
+from mmap import mmap
 from multiprocessing import get_context
-from multiprocessing.connection import Connection, wait
 from queue import SimpleQueue
+from selectors import EVENT_READ, DefaultSelector
+from struct import Struct
 from threading import Thread
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
 from kdissect.errors import KdissectError, UnexpectedError, WorkerError
 from kdissect.parallel.assembling import Failed, Stop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from multiprocessing.connection import Connection
     from types import TracebackType
 
 _POLL_S = 0.25  # most time until a signal between two messages is noticed
 _EXIT_S = 5.0
+_RING_BYTES = 1 << 21
+_PIPED_BYTES = 1 << 12  # of a message that takes the pipe; larger ones are put into the ring
+_TAKEN = Struct("=Q")
 
 
 class Inbox:
@@ -51,6 +58,55 @@ class Inbox:
             os._exit(1)  # the parent is gone
 
 
+class InRing(NamedTuple):
+    """A message whose bytes are in the ring.
+
+    Attributes:
+        places: of the pickle and of its buffers: where each begins and where it ends.
+        taken: how many bytes the parent has taken with it.
+    """
+
+    places: list[tuple[int, int]]
+    taken: int
+
+
+class Ring:
+    """Large messages of a worker, in memory that it shares with its parent: a pipe would copy them twice, in
+    small pieces. The memory begins with how many bytes the parent has taken.
+    """
+
+    def __init__(self) -> None:
+        self._memory = memoryview(mmap(-1, _TAKEN.size + _RING_BYTES))
+        self._put = 0
+
+    def put(self, buffers: Sequence[pickle.PickleBuffer]) -> InRing | None:
+        """Put a message there; None if there is no room for it now."""
+        (taken,) = _TAKEN.unpack_from(self._memory)
+        end, places = self._put, []
+        for buffer in buffers:
+            raw = buffer.raw()
+            begin = end % _RING_BYTES
+            if begin + raw.nbytes > _RING_BYTES:
+                end, begin = end + _RING_BYTES - begin, 0
+            end += raw.nbytes
+            if end - taken > _RING_BYTES:
+                return None
+            place = _TAKEN.size + begin, _TAKEN.size + begin + raw.nbytes
+            self._memory[slice(*place)] = raw
+            places.append(place)
+        self._put = end
+        return InRing(places, end)
+
+    def take(self, message: InRing) -> Any:
+        """A message; what it has as buffers stays in the ring until ``free``."""
+        data, *buffers = [self._memory[begin:end] for begin, end in message.places]
+        return pickle.loads(data, buffers=buffers)
+
+    def free(self, message: InRing) -> None:
+        """Note that the parent needs a message no longer."""
+        _TAKEN.pack_into(self._memory, 0, message.taken)
+
+
 class WorkerPool:
     """The workers.
 
@@ -63,13 +119,14 @@ class WorkerPool:
         sys.stdout.flush()  # otherwise each worker would write the contents of its buffer again
         context = get_context("fork")
         self._pipes: list[Connection] = []
+        self._rings = [Ring() for _ in range(count)]
         self._processes = []
         for index in range(count):
             parent_end, child_end = context.Pipe()
             self._pipes.append(parent_end)
             process = context.Process(
                 target=_work,
-                args=(index, job, child_end, tuple(self._pipes)),
+                args=(index, job, child_end, self._rings[index], tuple(self._pipes)),
                 daemon=True,
                 name=f"worker {index + 1}",
             )
@@ -95,7 +152,7 @@ class WorkerPool:
 
     def messages(self, last_type: type, poll: Callable[[], object]) -> Iterator[tuple[int, Any]]:
         """Yield the messages of all workers, each with the worker's index, until every worker is done. After
-        an exception another call yields the rest.
+        an exception another call yields the rest. Buffers in a message are gone when the next one is taken.
 
         Args:
             last_type: type of a worker's last message.
@@ -105,20 +162,30 @@ class WorkerPool:
             KdissectError: an error of a worker, or a worker died.
         """
         unfinished = self._unfinished
-        while unfinished:
-            poll()
-            for pipe in wait(list(unfinished), _POLL_S):
-                assert isinstance(pipe, Connection)
-                index = unfinished[pipe]
-                try:
-                    message = pipe.recv()
-                except (EOFError, OSError):
-                    raise WorkerError(self._exit_message(index)) from None
-                if isinstance(message, Failed):
-                    raise message.error
-                if isinstance(message, last_type):
-                    del unfinished[pipe]
-                yield index, message
+        with DefaultSelector() as selector:
+            for pipe in unfinished:
+                selector.register(pipe, EVENT_READ)
+            while unfinished:
+                poll()
+                for key, _ in selector.select(_POLL_S):
+                    pipe = cast("Connection", key.fileobj)
+                    index = unfinished[pipe]
+                    try:
+                        message = pipe.recv()
+                    except (EOFError, OSError):
+                        raise WorkerError(self._exit_message(index)) from None
+                    placed = message if isinstance(message, InRing) else None
+                    if placed is not None:
+                        message = self._rings[index].take(placed)
+                    if isinstance(message, Failed):
+                        raise message.error
+                    if isinstance(message, last_type):
+                        del unfinished[pipe]
+                        selector.unregister(pipe)
+                    yield index, message
+                    if placed is not None:
+                        del message
+                        self._rings[index].free(placed)
 
     def send(self, index: int, message: Any) -> None:
         """Send to a worker. ``messages`` reports a worker that died."""
@@ -145,17 +212,27 @@ def _work(
     index: int,
     job: Callable[[int, Callable[[Any], object], Inbox], None],
     pipe: Connection,
+    ring: Ring,
     others: Sequence[Connection],
 ) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for other in others:  # the parent's ends: a worker notices the parent's death only if all are closed
         other.close()
+
+    def send(message: Any) -> None:
+        buffers: list[pickle.PickleBuffer] = []
+        data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL, buffer_callback=buffers.append)
+        if buffers or len(data) > _PIPED_BYTES:
+            placed = ring.put([pickle.PickleBuffer(data), *buffers])
+            data = pickle.dumps(message if placed is None else placed, pickle.HIGHEST_PROTOCOL)
+        pipe.send_bytes(data)
+
     try:
-        job(index, pipe.send, Inbox(pipe))
+        job(index, send, Inbox(pipe))
     except BrokenPipeError:
         pass  # the parent is gone
     except KdissectError as error:
-        pipe.send(Failed(error))
+        send(Failed(error))
     except Exception as error:  # noqa: BLE001  # the parent reports it
-        pipe.send(Failed(UnexpectedError.of(error)))
+        send(Failed(UnexpectedError.of(error)))
