@@ -8,7 +8,7 @@ Generates a capture (traffic.py), divides it into files as tcpdump's ring does, 
     export                  one process, Parquet
     spark decode            in shards and as a shuffle, Parquet
     data source             the table exchanges alone, which Spark reads and drops
-    frames                  all tables, which Spark writes as Parquet
+    frames                  all tables, from a shuffle, which Spark writes as Parquet
 
 Each way of Spark has a session of its own. Its first run, with the start of Spark, is the cold one; warm runs
 with each number of tasks follow. Then the same with a single connection, a quarter as large, which one task
@@ -152,7 +152,7 @@ def with_spark(spark: SparkSession, way: str, tasks: int, captures: Sequence[str
         frame = reader.load(list(captures)).observe(counted, count)
         frame.write.format("noop").mode("overwrite").save()
     else:
-        with kdissect.spark.frames(spark, captures, parts=tasks) as frames:
+        with kdissect.spark.frames(spark, captures, parts=tasks, strategy="shuffle") as frames:
             for name, frame in frames.items():
                 observed = frame.observe(counted, count) if name == "exchanges" else frame
                 observed.write.mode("overwrite").parquet(str(tables / name))

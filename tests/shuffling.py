@@ -71,7 +71,8 @@ def decoded(
     read = decode._read(job, stats, skipped)
     end_ns = read.census.span_ns[1] if read.census.span_ns else 0
     learned = [_only(parts.learn_shuffled(job, end_ns, part)) for part in divided]
-    write = partial(parts.write_shuffled, job, end_ns, decode._merged(job, [facts for facts, _ in learned]))
+    facts = decode._merged(job, [each for each, _ in learned])
+    write = partial(parts.write, job, partial(parts.open_segments, job, end_ns, facts))
     written = [_only(write(part)) for part in divided if part]
     assert not list(write([]))
     return finished(job, "shuffle", names, written, read, capture_ranges)
@@ -97,7 +98,7 @@ def alone(names: Sequence[str], directory: Path, limits: Limits = DEFAULT, **cha
     """Write the tables by one task."""
     capture_ranges = find_ranges(names, limits)
     job = job_of(capture_ranges.paths, directory, limits, first_ns=capture_ranges.first_ns, **changed)
-    worker_part = _only(parts.write_shard(job, {}, 1, None, numbers(0)))
+    worker_part = _only(parts.write(job, partial(parts.open_shards, job, {}, 1, None), numbers(0)))
     return finished(job, "single", names, [worker_part], worker_part.read, capture_ranges)
 
 
@@ -107,11 +108,10 @@ def in_shards(names: Sequence[str], directory: Path, count: int, **changed: Any)
     job = job_of(capture_ranges.paths, directory, first_ns=capture_ranges.first_ns, **changed)
     learned = [_only(parts.learn_shard(job, count, numbers(number))) for number in range(count)]
     facts = decode._merged(job, learned)
-    worker_parts = [
-        _only(parts.write_shard(job, capture_ranges.files, count, facts, numbers(number)))
-        for number in range(count)
-    ]
-    return finished(job, "shards", names, worker_parts, worker_parts[0].read, capture_ranges)
+    write = partial(parts.write, job, partial(parts.open_shards, job, capture_ranges.files, count, facts))
+    worker_parts = [_only(write(numbers(number))) for number in range(count)]
+    read = decode.Division("shards", None, write, facts).read_by([each.read for each in worker_parts])
+    return finished(job, "shards", names, worker_parts, read, capture_ranges)
 
 
 def numbers(*numbers: int) -> list[Any]:

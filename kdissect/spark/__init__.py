@@ -32,27 +32,33 @@ def frames(
     tables: Sequence[str] | None = None,
     *,
     variant: bool = False,
+    strategy: str = "auto",
     **options: Any,
 ) -> Frames:
-    """Decode captures once, to a data frame for each table. Spark shuffles packets by connection, keeps the
-    rows on the disks of its workers until ``unpersist()``, and writes the frames like any others.
+    """Decode captures once, to a data frame for each table. Spark keeps the rows on the disks of its workers
+    until ``unpersist()``, and writes the frames like any others.
 
     Args:
         spark: session of any kind; ``register`` it first.
         captures: names of files and directories, and globs; paths or URLs that all workers can read.
         tables: their names; None: all except ``records``.
         variant: whether the bodies in ``exchanges`` are VARIANT instead of JSON as text. Needs Spark 4.
+        strategy: how to divide the work among tasks, as for ``kdissect spark decode``: ``single``, ``shards``
+            or ``shuffle``; ``auto`` depends on the size of the captures and the number of tasks.
         options: those of the data source: ``api="Fetch"``, ``bodies="none"``. ``parts`` is the number of
-            partitions, by default one for each 128 MB of captures, but at least two for each core.
+            partitions, by default one for each task; of a shuffle one for each 128 MiB of captures, but at
+            least two for each core.
 
     Raises:
-        UsageError: a table, option, value or file name is invalid.
+        UsageError: a table, strategy, option, value or file name is invalid.
         CaptureError: no capture can be read; or reading one failed, unless ``failOnDataLoss`` is false.
     """
     from kdissect.spark import dataframes
     from kdissect.tables.rows import DEFAULT_TABLES
 
-    return dataframes.frames(spark, captures, tables or DEFAULT_TABLES, variant=variant, **options)
+    return dataframes.frames(
+        spark, captures, tables or DEFAULT_TABLES, variant=variant, strategy=strategy, **options
+    )
 
 
 def stream_connections(exchanges: DataFrame, idle: str = "10 minutes") -> DataFrame:

@@ -1,8 +1,8 @@
 """Captures -> tables as data frames: ``frames``. Spark writes them, to any format and place that it knows.
 
-The captures are decoded once, in a shuffle as in decode.py, whatever the number of tables and queries: Spark
-keeps the rows of all tables on disk, compressed and in the order in which a task made them. If it loses some,
-it makes the same ones again. Holds what ``shuffle_segments`` holds.
+The captures are decoded once, divided as in decode.py, whatever the number of tables and queries: Spark keeps
+the rows of all tables on disk, compressed and in the order in which a task made them. If it loses some, it
+makes the same ones again. Holds what ``divide`` holds.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ from kdissect.options import PARQUET, ExportOptions
 from kdissect.query.records import records_of
 from kdissect.spark import parts
 from kdissect.spark.batches import Batches, columns_of
-from kdissect.spark.decode import disk, part_count, shuffle_segments, survey, with_unread
+from kdissect.spark.decode import AUTO, STRATEGIES, arrow_limit, disk, divide, survey, with_unread
 from kdissect.spark.options import parse
 from kdissect.spark.planning import key_log_of, selected
 from kdissect.spark.ranges import RANGE_BYTES
+from kdissect.spark.values import from_json
 from kdissect.stats.connection_log import ConnectionLog
 from kdissect.tables import spark_schema
 from kdissect.tables.exchanges import BODIES
@@ -81,11 +82,14 @@ def frames(
     tables: Sequence[str],
     *,
     variant: bool = False,
+    strategy: str = AUTO,
     range_bytes: int = RANGE_BYTES,
     **options: Any,
 ) -> Frames:
     """See ``kdissect.spark.frames``. ``range_bytes`` is the approximate size of the ranges."""
     names = [captures] if isinstance(captures, str) else list(captures)
+    if strategy not in STRATEGIES:
+        raise UsageError(f'unknown strategy "{strategy}"; known: {", ".join(STRATEGIES)}')
     for option in _NOT_HERE:
         if option.lower() in map(str.lower, options):
             raise UsageError(f"option {option} is for the data source, not for frames()")
@@ -100,15 +104,16 @@ def frames(
     parsed = replace(parsed, pcapng_files=divided.pcapng_files)
     export = ExportOptions(Path(), PARQUET, tables=tuple(tables), bodies=parsed.bodies)
     job = ExportJob(parsed, export, tuple(divided.paths), divided.first_ns, key_log)
-    count = parsed.parts or part_count(divided, cores)
     with ExitStack() as stack:
-        shuffled = shuffle_segments(session, job, divided, count, stack)
-        read = with_unread(shuffled.read, divided)
+        with arrow_limit(session):
+            division = divide(session, job, divided, strategy, parsed.parts, cores, stack)
+            pack = partial(parts.pack, job, division.opened)
+            packed = division.rows.mapInArrow(pack, parts.PACKED).persist(disk())
+            stack.callback(packed.unpersist)
+            reads = [from_json(row.data) for row in packed.where(packed.name == parts.READ).collect()]
+        read = with_unread(division.read_by(reads), divided)
         if parsed.fail_on_data_loss and any(source.failed for source in read.sources):
             raise CaptureError(next(iter(read.warnings)))
-        pack = partial(parts.pack_shuffled, job, shuffled.end_ns, shuffled.learned)
-        packed = shuffled.rows.mapInArrow(pack, parts.PACKED).persist(disk())
-        stack.callback(packed.unpersist)
         result = Frames(read.warnings, stack.pop_all())
         for name, schema in schemas.items():
             if name == CAPTURES:

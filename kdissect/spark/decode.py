@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from kdissect.spark.ranges import CaptureRanges, FileRanges
     from kdissect.spark.shuffle import RangeStats
 
-AUTO, SINGLE, SHARDS, SHUFFLE = "auto", "single", "shards", "shuffle"
+STRATEGIES = AUTO, SINGLE, SHARDS, SHUFFLE = "auto", "single", "shards", "shuffle"
 SINGLE_BYTES = 256 * MIB
 """Up to this size one task finishes sooner than several can be started."""
 SHUFFLE_TASKS = 16
@@ -154,9 +154,7 @@ def decode(
     if not files:
         raise CaptureError(f"{', '.join(captures)}: {inputs.NOTHING}")
     divided, cores = survey(session, files, options.limits, range_bytes)
-    size, directory = divided.bytes, directory.absolute()
-    if strategy == AUTO and size <= SINGLE_BYTES:
-        strategy = SINGLE
+    directory = directory.absolute()
     regular = {name: status for name, status in divided.statuses.items() if status.size is not None}
     manifest_job = manifest.job_of(regular, options, export, statuses=regular)
     with locked(directory, export.mode):
@@ -172,59 +170,82 @@ def decode(
         job = ExportJob(options, own, tuple(divided.paths), divided.first_ns, key_log)
         output = _new_export(job, manifest_job)
         started = datetime.now(UTC)
-        with _settings(session):
-            at_a_time = 1 if strategy == SINGLE else tasks or cores
-            if strategy == AUTO:
-                strategy = SHARDS if at_a_time < SHUFFLE_TASKS else SHUFFLE
-            if strategy == SHUFFLE:
-                count = tasks or part_count(divided, cores)
-                with ExitStack() as stack:
-                    shuffled = shuffle_segments(session, job, divided, count, stack)
-                    work = partial(parts.write_shuffled, job, shuffled.end_ns, shuffled.learned)
-                    written, read = _run_tasks(shuffled.rows, work), shuffled.read
-                if written:
-                    written[0].result.counts["produced_evicted"] += shuffled.learned.dropped_batches
-            else:
-                written, read = _in_shards(session, job, divided, at_a_time)
-        return _finished(job, output, strategy, written, with_unread(read, divided), started)
+        with arrow_limit(session), ExitStack() as stack:
+            division = divide(session, job, divided, strategy, tasks, cores, stack)
+            written = _run_tasks(division.rows, partial(parts.write, job, division.opened))
+        if written and division.learned is not None:
+            written[0].result.counts["produced_evicted"] += division.learned.dropped_batches
+        read = division.read_by([each.read for each in written])
+        return _finished(job, output, division.strategy, written, with_unread(read, divided), started)
 
 
-def _in_shards(
-    session: SparkSession, job: ExportJob, divided: CaptureRanges, count: int
-) -> tuple[list[WorkerPart], ReadResult]:
+class Division(NamedTuple):
+    """The connections, divided among tasks.
+
+    Attributes:
+        strategy: ``single``, ``shards`` or ``shuffle``.
+        rows: with a partition for each task: the number of its shard, or its segments.
+        opened: opens the parts of a partition.
+        learned: facts learned in all parts; None: a single task learns them while it reads.
+        read: what was counted; None: the tasks report it.
+    """
+
+    strategy: str
+    rows: DataFrame
+    opened: parts.Opener
+    learned: LearnedFacts | None
+    read: ReadResult | None = None
+
+    def read_by(self, reads: Sequence[ReadResult]) -> ReadResult:
+        """What was counted, with what the parts report in their order."""
+        read = self.read or reads[0]
+        failed = {
+            source.name for each in reads if each is not None for source in each.sources if source.failed
+        }
+        for source in read.sources:
+            source.failed |= source.name in failed
+        return read
+
+
+def divide(
+    session: SparkSession,
+    job: ExportJob,
+    divided: CaptureRanges,
+    strategy: str,
+    tasks: int | None,
+    cores: int,
+    stack: ExitStack,
+) -> Division:
+    """Divide the connections among tasks; see ``decode`` for ``strategy`` and ``tasks``.
+
+    Args:
+        session: Spark session.
+        job: what to do.
+        divided: the captures.
+        strategy: see above.
+        tasks: see above.
+        cores: number of tasks that run concurrently.
+        stack: frees the disks of the workers.
+    """
+    if strategy == AUTO and divided.bytes <= SINGLE_BYTES:
+        strategy = SINGLE
+    count = 1 if strategy == SINGLE else tasks or cores
+    if strategy == AUTO:
+        strategy = SHARDS if count < SHUFFLE_TASKS else SHUFFLE
+    if strategy == SHUFFLE:
+        return _in_segments(session, job, divided, tasks or part_count(divided, cores), stack)
     numbers = session.range(0, count, 1, count)
     learned = None
     if count > 1 or job.options.names == WHOLE:
         learned = _merged(job, _run_tasks(numbers, partial(parts.learn_shard, job, count)))
-    written: list[WorkerPart] = _run_tasks(
-        numbers, partial(parts.write_shard, job, divided.files, count, learned)
-    )
-    if learned is not None:
-        written[0].result.counts["produced_evicted"] += learned.dropped_batches
-    (read,) = (each.read for each in written if each.read is not None)
-    return written, read
+    opened = partial(parts.open_shards, job, divided.files, count, learned)
+    return Division(strategy, numbers, opened, learned)
 
 
-class Shuffled(NamedTuple):
-    """Segments, partitioned by part and sorted by connection, and what is known of all of them.
-
-    Attributes:
-        rows: the segments, on disk until the stack is closed.
-        end_ns: time of the latest packet.
-        learned: facts learned in all parts.
-        read: what was counted.
-    """
-
-    rows: DataFrame
-    end_ns: int
-    learned: LearnedFacts
-    read: ReadResult
-
-
-def shuffle_segments(
+def _in_segments(
     session: SparkSession, job: ExportJob, divided: CaptureRanges, count: int, stack: ExitStack
-) -> Shuffled:
-    """Read the captures, and shuffle their segments into ``count`` parts."""
+) -> Division:
+    """Read the captures, and shuffle their segments into ``count`` parts, sorted by connection."""
     ranges = divided.ranges
     read_ranges = partial(shuffle.read_ranges, ranges, divided.files, count, job.options.limits)
     tasks = min(len(ranges), max(_LEAST_TASKS, divided.bytes // RANGE_BYTES))
@@ -238,10 +259,11 @@ def shuffle_segments(
     read = _read(job, stats, skipped)
     span_ns = read.census.span_ns
     end_ns = 0 if span_ns is None else span_ns[1]
-    learned = _run_tasks(rows, partial(parts.learn_shuffled, job, end_ns))
-    if (warning := shuffle.uneven([load for _, load in learned])) is not None:
+    learned_by_part = _run_tasks(rows, partial(parts.learn_shuffled, job, end_ns))
+    if (warning := shuffle.uneven([load for _, load in learned_by_part])) is not None:
         read.warnings.append(warning)
-    return Shuffled(rows, end_ns, _merged(job, [facts for facts, _ in learned]), read)
+    learned = _merged(job, [facts for facts, _ in learned_by_part])
+    return Division(SHUFFLE, rows, partial(parts.open_segments, job, end_ns, learned), learned, read)
 
 
 def _sorted(rows: DataFrame, count: int, stack: ExitStack) -> DataFrame:
@@ -320,7 +342,7 @@ def _finished(
         "last_packet": None if span is None else timestamp(span[1]),
     }
     end = {"clock": clock, "packets": packets, "warnings": read.warnings}
-    complete = not (any(part.failed for part in written) or any(source.failed for source in read.sources))
+    complete = not any(source.failed for source in read.sources)
     output.close(read.sources, read.warnings, complete=complete, end=end)
     counts = sum((each.counts for each in results), Counter[str]())
     counts["packets"] = packets
@@ -376,7 +398,7 @@ def _run_tasks(frame: DataFrame, work: Callable[[Iterator[Any]], Iterator[Any]])
 
 
 @contextmanager
-def _settings(session: SparkSession) -> Iterator[None]:
+def arrow_limit(session: SparkSession) -> Iterator[None]:
     """Limit the batches that workers get: a row can have 64 KiB."""
     before = session.conf.get(_BATCH_LIMIT, None)
     session.conf.set(_BATCH_LIMIT, str(_BATCH_BYTES))

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from operator import itemgetter
 from socket import gethostname
@@ -36,10 +37,11 @@ from kdissect.tables.columns import INT64, Column
 from kdissect.tables.export import CAPTURES, TOPIC_IDS, PartResult, PartRows, write_part
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from kdissect.capture.inputs import Candidate
+    from kdissect.capture.reader import Capture
     from kdissect.capture.source import Source
     from kdissect.limits import Limits
     from kdissect.model import Segment
@@ -49,10 +51,12 @@ if TYPE_CHECKING:
     from kdissect.tables.export import ExportJob
     from kdissect.tables.rows import Row
 
+    Opener = Callable[[Iterable[Any]], Iterator["OpenPart"]]
+
 FILES_OF_PART, FILES_OF_ATTEMPT = 10_000, 1_000
 
 COLUMNS = "result binary"
-PACKED = "name string, data binary"
+PACKED, READ = "name string, data binary", ""
 PLACE = ("completed_ns", "rank", "packet")
 """The order of the rows of ``topic_ids`` in the whole input."""
 _SCHEMA = pa.schema([("result", pa.binary())])
@@ -67,15 +71,13 @@ class WorkerPart(NamedTuple):
         host: name of the worker's machine.
         result: the files and counts of the part.
         notes: of its filter.
-        read: the captures and their warnings, from the first shard; otherwise None.
-        failed: whether a capture could not be read to its end; of shards.
+        read: see ``OpenPart``.
     """
 
     host: str
     result: PartResult
     notes: FilterNotes
-    read: ReadResult | None = None
-    failed: bool = False
+    read: ReadResult | None
 
 
 @known
@@ -117,48 +119,87 @@ def learn_shard(job: ExportJob, shards: int, batches: Iterable[Any]) -> Iterator
         yield _row(learned_from(job.paths, job.options, Shard(number, shards), key_log=job.key_log))
 
 
-def write_shard(
+class OpenPart(NamedTuple):
+    """A part that is ready to be dissected.
+
+    Attributes:
+        number: of the part.
+        log: of its connections.
+        dissections: one of all its connections, or one of each.
+        read: what was counted when the dissections have ended: all of it by the first shard, and by others
+            only what they could not read; None: a part of a shuffle.
+    """
+
+    number: int
+    log: ConnectionLog
+    dissections: Iterable[Dissection]
+    read: Callable[[], ReadResult | None]
+
+
+def open_shards(
     job: ExportJob,
     files: Mapping[str, Fingerprint],
     shards: int,
     learned: LearnedFacts | None,
     batches: Iterable[Any],
-) -> Iterator[Any]:
-    """Write the tables of shards; yield a ``WorkerPart`` for each. That of shard 0 also describes the
-    captures.
+) -> Iterator[OpenPart]:
+    """Open the shards whose numbers are in the column ``id``.
 
     Args:
         job: what to do.
         files: fingerprints of the captures, taken by the driver.
         shards: number of shards.
         learned: facts learned in all shards; None: there is one shard, which learns while it reads.
-        batches: numbers of the shards to write, in the column ``id``.
+        batches: numbers.
 
     Raises:
         CaptureError: a file is not the one that the driver saw.
     """
+    options = job.options
     for number in _numbers(batches):
         for path, fingerprint in files.items():
             fingerprint.check(path)
-        log = ConnectionLog(job.options.limits)
-        with open_capture(*job.paths, limits=job.options.limits) as capture:
+        log, shard = ConnectionLog(options.limits), Shard(number, shards)
+        with open_capture(*job.paths, limits=options.limits) as capture:
             packets = Readable(capture.packet_blocks())
-            watched = packets if number else log.watch(packets)
             dissection = Dissection(
-                watched,
-                job.options,
+                packets if number else log.watch(packets),
+                options,
                 observer=log,
                 learned=learned,
-                shard=Shard(number, shards),
+                shard=shard,
                 key_log=job.key_log,
             )
-            written = _written(job, number, [dissection], log)._replace(failed=capture.failed)
-            if number:
-                yield _row(written)
-                continue
-            warnings = [*capture.warnings, *([] if packets.fault is None else [packets.fault])]
-            read = ReadResult(capture.sources, log.census, warnings, Counter(dissection.skipped))
-            yield _row(written._replace(read=read))
+            yield OpenPart(
+                number, log, [dissection], partial(_read, number, capture, packets, log, dissection)
+            )
+
+
+def _read(
+    number: int, capture: Capture, packets: Readable, log: ConnectionLog, dissection: Dissection
+) -> ReadResult:
+    if number:
+        return ReadResult([each for each in capture.sources if each.failed], log.census, [], Counter())
+    warnings = [*capture.warnings, *([] if packets.fault is None else [packets.fault])]
+    return ReadResult(capture.sources, log.census, warnings, Counter(dissection.skipped))
+
+
+def open_segments(
+    job: ExportJob, end_ns: int, learned: LearnedFacts, batches: Iterable[Any]
+) -> Iterator[OpenPart]:
+    """Open a part of a shuffle, unless it is empty.
+
+    Args:
+        job: what to do.
+        end_ns: time of the latest packet in all parts.
+        learned: facts learned in all parts.
+        batches: rows of the part.
+    """
+    rest = iter(batches)
+    for first in rest:
+        log, rows = ConnectionLog(job.options.limits), SortedRows(chain((first,), rest), job.paths)
+        dissections = _alone(job, rows, end_ns, observer=log, learned=learned)
+        yield OpenPart(first.column("part")[0].as_py(), log, dissections, lambda: None)
 
 
 def learn_shuffled(job: ExportJob, end_ns: int, batches: Iterable[Any]) -> Iterator[Any]:
@@ -170,40 +211,31 @@ def learn_shuffled(job: ExportJob, end_ns: int, batches: Iterable[Any]) -> Itera
     yield _row((facts, (rows.total_bytes, rows.largest)))
 
 
-def write_shuffled(
-    job: ExportJob, end_ns: int, learned: LearnedFacts, batches: Iterable[Any]
-) -> Iterator[Any]:
-    """Write the tables of a part of a shuffle; yield a ``WorkerPart``.
+def write(job: ExportJob, opened: Opener, batches: Iterable[Any]) -> Iterator[Any]:
+    """Write the tables of the parts that ``opened`` opens; yield a ``WorkerPart`` for each."""
+    task = TaskContext.get()
+    attempt = 0 if task is None else task.attemptNumber()
+    for part in opened(batches):
+        filter_, first = job.filter(), (part.number + 1) * FILES_OF_PART + attempt * FILES_OF_ATTEMPT
+        result = write_part(job, part.number, part.dissections, part.log, filter_.matches, first)
+        yield _row(WorkerPart(gethostname(), result, filter_.notes, part.read()))
 
-    Args:
-        job: what to do.
-        end_ns: time of the latest packet in all parts.
-        learned: facts learned in all parts.
-        batches: rows of the part.
+
+def pack(job: ExportJob, opened: Opener, batches: Iterable[Any]) -> Iterator[Any]:
+    """Make the rows of the parts that ``opened`` opens; yield batches of all tables together, each as a table
+    name and compressed Arrow IPC; and what each part has read, as ``READ``.
     """
-    rest = iter(batches)
-    first = next(rest, None)
-    if first is None:
-        return
-    part = first.column("part")[0].as_py()
-    log = ConnectionLog(job.options.limits)
-    rows = SortedRows(chain((first,), rest), job.paths)
-    yield _row(_written(job, part, _alone(job, rows, end_ns, observer=log, learned=learned), log))
+    columns = {name: packed_columns(job, name) for name in job.export.tables if name != CAPTURES}
+    for part in opened(batches):
+        part_rows, packing = PartRows(job, part.log, job.filter().matches), Batches(columns)
+        rows = _with_topics(part_rows, part.dissections)
+        for name, batch in chain(packing.feed_rows(rows), packing.rest()):
+            yield _packed(name, _compressed(batch))
+        yield _packed(READ, to_json(part.read()))
 
 
-def pack_shuffled(
-    job: ExportJob, end_ns: int, learned: LearnedFacts, batches: Iterable[Any]
-) -> Iterator[Any]:
-    """Make the rows of a part of a shuffle; yield batches of all tables together, each as a table name and
-    compressed Arrow IPC. Arguments as for ``write_shuffled``.
-    """
-    log = ConnectionLog(job.options.limits)
-    segments = SortedRows(batches, job.paths)
-    part_rows = PartRows(job, log, job.filter().matches)
-    packing = Batches({name: packed_columns(job, name) for name in job.export.tables if name != CAPTURES})
-    dissections = _alone(job, segments, end_ns, observer=log, learned=learned)
-    for name, batch in chain(packing.feed_rows(_with_topics(part_rows, dissections)), packing.rest()):
-        yield pa.RecordBatch.from_pydict({"name": [name], "data": [_compressed(batch)]}, _PACKED_SCHEMA)
+def _packed(name: str, data: bytes) -> Any:
+    return pa.RecordBatch.from_pydict({"name": [name], "data": [data]}, _PACKED_SCHEMA)
 
 
 def _with_topics(part_rows: PartRows, dissections: Iterable[Dissection]) -> Iterator[Row]:
@@ -213,7 +245,7 @@ def _with_topics(part_rows: PartRows, dissections: Iterable[Dissection]) -> Iter
 
 
 def unpack(batches: Iterable[Any]) -> Iterator[Any]:
-    """Yield the batches of a table that ``pack_shuffled`` has packed."""
+    """Yield the batches of a table that ``pack`` has packed."""
     for batch in batches:
         for data in batch.column("data"):
             with pa.ipc.open_stream(data.as_buffer()) as stream:
@@ -249,15 +281,6 @@ def _alone(job: ExportJob, rows: SortedRows, end_ns: int, **parts: Any) -> Itera
     for segments in rows.connections():
         packets: Iterator[Segment | IdleTick] = chain(segments, [IdleTick(end_ns)])
         yield Dissection(packets, job.options, key_log=job.key_log, **parts)
-
-
-def _written(job: ExportJob, part: int, dissections: Iterable[Dissection], log: ConnectionLog) -> WorkerPart:
-    task = TaskContext.get()
-    attempt = 0 if task is None else task.attemptNumber()
-    first = (part + 1) * FILES_OF_PART + attempt * FILES_OF_ATTEMPT
-    filter_ = job.filter()
-    result = write_part(job, part, dissections, log, filter_.matches, first)
-    return WorkerPart(gethostname(), result, filter_.notes)
 
 
 def _row(value: Any) -> Any:

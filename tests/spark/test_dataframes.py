@@ -31,15 +31,18 @@ def rows(table: pa.Table) -> Counter[str]:
     return Counter(map(repr, table.to_pylist()))
 
 
+@pytest.mark.parametrize(("strategy", "partitions"), [("shuffle", 3 + 1), ("shards", 3), ("auto", 1)])
 def test_rows_are_those_of_export_and_the_same_again(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, strategy: str, partitions: int
 ) -> None:
     directory = tmp_path / "ring"
     cut_up(packets_of("kafka-4-basics"), directory, 3)
     (directory / "notes.txt").write_text("no capture")
     options = ("--format", "parquet", "--tables", ",".join(TABLES))
     assert main(["export", str(directory), "-o", str(tmp_path / "out"), *options]) == 0
-    with dataframes.frames(spark, str(directory), tuple(TABLES), range_bytes=50_000, parts=3) as frames:
+    division: dict[str, Any] = {"strategy": strategy, "range_bytes": 50_000, "parts": 3}
+    with dataframes.frames(spark, str(directory), tuple(TABLES), **division) as frames:
+        assert frames["exchanges"].rdd.getNumPartitions() == partitions
         tables = {name: rows(frame.toArrow()) for name, frame in frames.items()}
         for name, table in TABLES.items():
             assert tables[name] == rows(parquet.read_table(tmp_path / "out" / name)), name
@@ -97,6 +100,7 @@ def test_arguments_are_checked_first(tmp_path: Path) -> None:
         ({"lookback": 2}, "option lookback is for the data source"),
         ({"api": "Fetsch"}, "unknown API"),
         ({"tables": ["exchange"]}, 'unknown table "exchange"'),
+        ({"strategy": "split"}, 'unknown strategy "split"'),
     ):
         with pytest.raises(UsageError, match=message):
             kdissect.spark.frames(unused, str(SAMPLES["quickstart"]), **options)

@@ -206,7 +206,7 @@ def test_a_task_that_fails_leaves_no_unfinished_files(
     job = job_of([str(SAMPLES["quickstart"])], tmp_path)
     monkeypatch.setattr(TableFiles, "close", _fails)
     with pytest.raises(OSError, match="no space"):
-        list(parts.write_shard(job, {}, 1, None, numbers(0)))
+        list(parts.write(job, partial(parts.open_shards, job, {}, 1, None), numbers(0)))
     assert not list(tmp_path.rglob("*part-*"))
 
 
