@@ -72,7 +72,7 @@ if TYPE_CHECKING:
 
     from kdissect.capture.connection_index import ConnectionIndex
     from kdissect.capture.reader import Capture, Origin
-    from kdissect.exchanges.offload import LineForm, RowForm, TopicIdNames
+    from kdissect.exchanges.offload import CountForm, LineForm, RowForm, TopicIdNames
     from kdissect.model import Gap, TlsSession
     from kdissect.net.connection import Connection, Event
     from kdissect.net.dns import Resolved
@@ -300,15 +300,16 @@ class Dissection:
 
     def write_lines(
         self,
-        form: Callable[[LineContext], LineForm | RowForm],
+        form: Callable[[LineContext], LineForm | RowForm | CountForm],
         write: Callable[[bytes, int], None],
     ) -> None:
-        """Let the native core write the lines of usual exchanges, which are then not yielded. To be called
-        before the first packet is read.
+        """Let the native core write the lines of usual exchanges, or count these, instead of yielding them.
+        To be called before the first packet is read.
 
         Args:
             form: makes the form.
-            write: takes lines and their number, in order with the exchanges that are yielded.
+            write: takes lines and their number, in order with the exchanges that are yielded; if they are
+                counted, no lines.
         """
 
         def counted(lines: bytes, exchanges: int, _: bytes) -> None:
@@ -322,6 +323,11 @@ class Dissection:
             counted,
             lambda: self.counts["packets"],
         )
+
+    def settle(self) -> None:
+        """Pass on all that the native core has counted, at the end or where reading stops."""
+        if self._queue is not None:
+            self._queue.settle()
 
     def write_shard_lines(
         self,

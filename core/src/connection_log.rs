@@ -23,7 +23,7 @@ pub struct Log {
     exchanges: u64,
 }
 
-struct Counted {
+pub struct Counted {
     info: Object,
     /// Of the first exchange.
     interface: Object,
@@ -34,7 +34,7 @@ struct Counted {
     bytes: [u64; 2],
     /// Of the last exchange: its place among all, software name and version, principal and SASL mechanism, and its
     /// end.
-    place: u64,
+    pub place: u64,
     identity: [Object; 4],
     last_ns: i64,
     /// When the last request was sent that does not wait by design, and when its response came.
@@ -58,40 +58,14 @@ impl Log {
         client_id: Option<&str>,
         bytes: [u64; 2],
     ) -> Result<(), Odd> {
-        let (request, response) = (exchange.request, exchange.response);
         let info = exchange.known.info(py).map_err(|_| Odd)?;
-        let identity = exchange.known.identity();
         self.exchanges += 1;
         let counted = self
             .connections
             .entry(info.as_ptr() as usize)
-            .or_insert_with(|| Counted {
-                info: info.unbind(),
-                interface: exchange.interface.clone_ref(py),
-                client_id: None,
-                first_ns: request.start_ns,
-                exchanges: 0,
-                bytes: [0, 0],
-                place: 0,
-                identity: identity.each_ref().map(|each| each.clone_ref(py)),
-                last_ns: 0,
-                last_call: None,
-            });
-        if counted.client_id.is_none() {
-            counted.client_id = client_id.map(str::to_owned);
-        }
-        for (known, new) in counted.identity.iter_mut().zip(identity) {
-            if !known.is(new) {
-                *known = new.clone_ref(py);
-            }
-        }
-        counted.exchanges += 1;
-        counted.bytes = [counted.bytes[0] + bytes[0], counted.bytes[1] + bytes[1]];
+            .or_insert_with(|| Counted::new(py, info.unbind(), exchange));
         counted.place = self.exchanges;
-        counted.last_ns = response.end_ns;
-        if !self.form.waiting.contains(&exchange.header.api_key) {
-            counted.last_call = Some((request.end_ns, response.start_ns));
-        }
+        counted.add(py, exchange, client_id, bytes, &self.form);
         Ok(())
     }
 
@@ -99,19 +73,68 @@ impl Log {
     pub fn flush(&mut self, py: Python<'_>) -> PyResult<()> {
         let mut all: Vec<Counted> = self.connections.drain().map(|(_, counted)| counted).collect();
         all.sort_by_key(|counted| counted.place);
-        for each in all {
-            let arguments = (
-                each.info,
-                each.interface,
-                each.identity,
-                each.client_id,
-                each.exchanges,
-                each.bytes,
-                (each.first_ns, each.last_ns),
-                each.last_call,
-            );
-            self.form.take.bind(py).call1(arguments)?;
+        all.into_iter().try_for_each(|each| each.pass_on(py, &self.form))
+    }
+}
+
+impl Counted {
+    /// Nothing yet, of the connection of an exchange, which will be added.
+    pub fn new(py: Python<'_>, info: Object, exchange: &Answered<'_>) -> Self {
+        Counted {
+            info,
+            interface: exchange.interface.clone_ref(py),
+            client_id: None,
+            first_ns: exchange.request.start_ns,
+            exchanges: 0,
+            bytes: [0, 0],
+            place: 0,
+            identity: exchange
+                .known
+                .identity()
+                .each_ref()
+                .map(|each| each.clone_ref(py)),
+            last_ns: 0,
+            last_call: None,
         }
-        Ok(())
+    }
+
+    /// `bytes`: of both frames.
+    pub fn add(
+        &mut self,
+        py: Python<'_>,
+        exchange: &Answered<'_>,
+        client_id: Option<&str>,
+        bytes: [u64; 2],
+        form: &LogForm,
+    ) {
+        let (request, response) = (exchange.request, exchange.response);
+        if self.client_id.is_none() {
+            self.client_id = client_id.map(str::to_owned);
+        }
+        for (known, new) in self.identity.iter_mut().zip(exchange.known.identity()) {
+            if !known.is(new) {
+                *known = new.clone_ref(py);
+            }
+        }
+        self.exchanges += 1;
+        self.bytes = [self.bytes[0] + bytes[0], self.bytes[1] + bytes[1]];
+        self.last_ns = response.end_ns;
+        if !form.waiting.contains(&exchange.header.api_key) {
+            self.last_call = Some((request.end_ns, response.start_ns));
+        }
+    }
+
+    pub fn pass_on(self, py: Python<'_>, form: &LogForm) -> PyResult<()> {
+        let arguments = (
+            self.info,
+            self.interface,
+            self.identity,
+            self.client_id,
+            self.exchanges,
+            self.bytes,
+            (self.first_ns, self.last_ns),
+            self.last_call,
+        );
+        form.take.bind(py).call1(arguments).map(|_| ())
     }
 }

@@ -15,16 +15,20 @@ pub mod packet;
 pub mod record_lines;
 pub mod records;
 pub mod row;
+pub mod samples;
 pub mod stage;
 pub mod tls;
 pub mod touched;
 pub mod tree;
+pub mod usage;
 pub mod wire;
 
 #[cfg(feature = "python")]
 mod columns_class;
 #[cfg(feature = "python")]
 mod connection_log;
+#[cfg(feature = "python")]
+mod counts;
 #[cfg(feature = "python")]
 mod line_class;
 #[cfg(feature = "python")]

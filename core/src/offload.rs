@@ -442,6 +442,7 @@ impl Offload {
         writes: bool,
     ) -> PyResult<Written<'py>> {
         let (mut odd, mut keys, shift) = (None, Vec::new(), self.shift);
+        self.pass_on(py, false)?;
         for _ in 0..most {
             if self.page.as_ref().is_none_or(|page| page.is_full(py)) {
                 break;
@@ -461,12 +462,13 @@ impl Offload {
                 }
             }
             if !is_written {
+                self.leave(py, slot);
                 odd = Some((self.finish(py, *finished)?, order.1));
             }
             if let Some(link) = self.links.get_mut(slot).and_then(Option::as_mut) {
                 link.queued -= 1;
             }
-            self.forget(slot);
+            self.forget(py, slot);
             if !is_written {
                 break;
             }
@@ -476,6 +478,13 @@ impl Offload {
             None => (PyBytes::new(py, b""), 0),
         };
         Ok((text, rows, PyBytes::new(py, &keys), odd))
+    }
+
+    /// Passes on what was counted of connections that are no longer here, or of all.
+    fn pass_on(&mut self, py: Python<'_>, is_last: bool) -> PyResult<()> {
+        self.page
+            .as_mut()
+            .map_or(Ok(()), |page| page.pass_on(py, is_last))
     }
 
     /// Bytes held, including overhead.
@@ -603,7 +612,7 @@ impl Offload {
                     duplex = Some(object.clone_ref(py));
                 }
             }
-            self.forget(slot);
+            self.forget(py, slot);
             ended.push((ordinal, PyBytes::new(py, &ends), time_ns, numbers, duplex));
         }
         ended
@@ -1025,7 +1034,7 @@ impl Offload {
         let opening = self.python_opening(py, ends, connection.opening.as_ref());
         link.is_released = true;
         self.links[slot] = Some(link);
-        self.forget(slot);
+        self.forget(py, slot);
         Ok(Released {
             duplex,
             info,
@@ -1094,10 +1103,20 @@ impl Offload {
         )
     }
 
+    /// Python takes the next exchange of a connection, or it is no longer here.
+    fn leave(&mut self, py: Python<'_>, slot: usize) {
+        if let (Some(page), Some(Some(link))) = (&mut self.page, self.links.get(slot)) {
+            if let Some(info) = link.info.get(py) {
+                page.leave(info.bind(py));
+            }
+        }
+    }
+
     /// Forgets a connection that was given back, once nothing of it is queued.
-    fn forget(&mut self, slot: usize) {
+    fn forget(&mut self, py: Python<'_>, slot: usize) {
         let is_gone = |link: &Link| link.is_released && link.queued == 0;
         if self.links.get(slot).and_then(Option::as_ref).is_some_and(is_gone) {
+            self.leave(py, slot);
             self.links[slot] = None;
             self.stage.reuse(slot);
         }

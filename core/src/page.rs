@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::connection::{Frame, Header};
+use crate::counts::{CountForm, Counts};
 use crate::line::{digits, put};
 use crate::line_class::{Line, Topics};
 use crate::rows::{RowForm, Rows};
@@ -40,6 +41,7 @@ const CLIENTS: usize = 4096;
 pub enum Form {
     Lines(LineForm),
     Rows(RowForm),
+    Counts(CountForm),
 }
 
 /// Text, or a value for a column.
@@ -248,6 +250,7 @@ pub struct Page {
 enum Writer {
     Lines(Lines),
     Rows(Rows),
+    Counts(Box<Counts>),
 }
 
 impl Page {
@@ -256,6 +259,7 @@ impl Page {
             writer: match form {
                 Form::Lines(form) => Writer::Lines(Lines::new(form)),
                 Form::Rows(form) => Writer::Rows(Rows::new(form)),
+                Form::Counts(form) => Writer::Counts(Box::new(Counts::new(form))),
             },
             text: Vec::new(),
             rows: 0,
@@ -264,8 +268,10 @@ impl Page {
 
     /// The lines since the last call, and their number.
     pub fn take<'py>(&mut self, py: Python<'py>) -> PyResult<(Bound<'py, PyBytes>, usize)> {
-        if let Writer::Rows(rows) = &mut self.writer {
-            rows.flush(py)?;
+        match &mut self.writer {
+            Writer::Lines(_) => (),
+            Writer::Rows(rows) => rows.flush(py)?,
+            Writer::Counts(counts) => counts.pass_on(py, false)?,
         }
         let text = PyBytes::new(py, &self.text);
         self.text.clear();
@@ -277,14 +283,30 @@ impl Page {
         self.text.len()
     }
 
-    /// Whether it consists of rows, not text.
+    /// Whether it consists of rows or counts, not text.
     pub fn has_rows(&self) -> bool {
-        matches!(self.writer, Writer::Rows(_))
+        !matches!(self.writer, Writer::Lines(_))
+    }
+
+    /// What its exchanges share of a connection of which Python takes the next exchange, or that is no longer here.
+    pub fn leave(&mut self, info: &Bound<'_, PyAny>) {
+        if let Writer::Counts(counts) = &mut self.writer {
+            counts.leave(info);
+        }
+    }
+
+    /// Passes on what was counted: of connections that are no longer here, or of all.
+    pub fn pass_on(&mut self, py: Python<'_>, is_last: bool) -> PyResult<()> {
+        match &mut self.writer {
+            Writer::Counts(counts) => counts.pass_on(py, is_last),
+            _ => Ok(()),
+        }
     }
 
     pub fn is_full(&self, py: Python<'_>) -> bool {
         match &self.writer {
             Writer::Rows(rows) if rows.is_full(py) => true,
+            Writer::Counts(counts) => counts.must_pass_on(),
             _ => self.text.len() >= PAGE_BYTES,
         }
     }
@@ -299,6 +321,7 @@ impl Page {
                 &lines.form.facts
             }
             Writer::Rows(rows) => rows.facts(),
+            Writer::Counts(_) => return Ok(Vec::new()),
         };
         let arguments = (known.info(py)?, known.identity().each_ref());
         facts.shared.bind(py).call1(arguments)?.extract()
@@ -314,6 +337,7 @@ impl Page {
         self.write(|writer, text| match writer {
             Writer::Lines(lines) => lines.write(py, exchange, shared, text),
             Writer::Rows(rows) => rows.write(py, exchange, shared, text),
+            Writer::Counts(counts) => counts.add(py, exchange),
         })
     }
 
@@ -326,7 +350,7 @@ impl Page {
     ) -> Result<(), Odd> {
         self.write(|writer, text| match writer {
             Writer::Lines(lines) => lines.write_unanswered(py, exchange, shared, text),
-            Writer::Rows(_) => Err(Odd),
+            Writer::Rows(_) | Writer::Counts(_) => Err(Odd),
         })
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from kdissect.cli.run import Run
     from kdissect.model import Exchange
     from kdissect.stats.quality import Check
+    from kdissect.stats.usual import Usual
 
 NOT_GOOD = 1  # exit status with --fail
 
@@ -68,6 +70,7 @@ def check(as_json: bool, max_rows: int, fail: bool, color: str, **options: Any) 
     from kdissect.stats.findings.rules import Findings
     from kdissect.stats.health import health
     from kdissect.stats.load import Aggregator, Load
+    from kdissect.stats.usual import count_form
 
     query = Query.take(options)
     findings, load = Findings(query.limits), Load()
@@ -87,6 +90,12 @@ def check(as_json: bool, max_rows: int, fail: bool, color: str, **options: Any) 
             aggregator.feed(facts)
             observer.exchange(exchange)
 
+        def feed_usual(usual: Usual) -> None:
+            findings.feed_usual(usual)
+            aggregator.feed_usual(usual)
+
+        if run.takes_all:
+            run.count(partial(count_form, log=observer, take=feed_usual, slowest=0))
         run.show(run.selected(), feed)
         observer.close()
         aggregator.settle()

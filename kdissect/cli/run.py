@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from kdissect.capture.ongoing import Ongoing
     from kdissect.capture.source import Source
     from kdissect.exchanges.learned import LearnedFacts
-    from kdissect.exchanges.offload import LineContext, LineForm, RowForm
+    from kdissect.exchanges.offload import CountForm, LineContext, LineForm, RowForm
     from kdissect.limits import Limits
     from kdissect.model import Exchange, IdleTick, Packet, PacketBlock
     from kdissect.options import Options
@@ -349,9 +349,19 @@ class SingleRun(Run):
             return iter(self.dissection)
         return filter(Selection(self._query, on_unmatched), self.dissection)
 
+    @property
+    def takes_all(self) -> bool:
+        """Whether every exchange is selected, and has the parts of its latency."""
+        query = self._query
+        return query.filter.is_empty and not query.options.exchanges and query.split_latency
+
+    def count(self, form: Callable[[LineContext], CountForm]) -> None:
+        """Let the native core count exchanges, which are then not among the selected, as all must be."""
+        self.write_lines(form, lambda _lines, _rows: None)
+
     def write_lines(
         self,
-        form: Callable[[LineContext], LineForm | RowForm],
+        form: Callable[[LineContext], LineForm | RowForm | CountForm],
         write: Callable[[bytes, int], object],
     ) -> None:
         """Let the native core write lines of exchanges, which are then not among the selected.
@@ -378,6 +388,7 @@ class SingleRun(Run):
     ) -> None:
         """Feed rows to a sink, then remove the progress bar. The parameters are those of ``show``."""
         shown, self.interrupted = show(rows, feed, max_rows, self.out.flush, flush_each=flush, size=size)
+        self.dissection.settle()
         self.shown += shown
         self.complete = not self.interrupted and (max_rows is None or self.shown < max_rows)
         self._bar.close()

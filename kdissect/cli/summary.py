@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -222,6 +223,8 @@ def _counted_run(query: Query, counted: Sums, jobs: int) -> Iterator[Run]:
     """Count all exchanges, and return the finished run."""
     if jobs == 1:
         with open_run(query, bar=lambda _: True, observer=counted.observer) as run:
+            if run.takes_all and not counted.summarizer.needs_each:
+                run.count(partial(counted.summarizer.form, log=counted.observer))
             run.show(filter(counted.feed, run.dissection), lambda _: None)
             counted.end()
             yield run

@@ -103,6 +103,12 @@ class FetchSessions:
             self._keep((connection, assigned_id), session)
         return list(session.values())
 
+    def begin(self, connection: str, session_id: int, positions: Sequence[Position]) -> None:
+        """Remember the positions after a Fetch that began a session of a connection; 0: it did not."""
+        if session_id != _NO_SESSION and positions:
+            session = {(position.topic, position.partition): position for position in positions}
+            self._keep((connection, session_id), session)
+
     def _take(self, connection: str, session_id: int) -> _Session:
         session = self._sessions.pop((connection, session_id), {})
         self._partitions -= len(session)

@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 _Partition = tuple[str | None, int | None]
 """A topic's name or ID, as on the wire, and a partition."""
 
+Watermark = tuple[str | None, int | None, int, int]
+"""A partition, its high watermark and its last stable offset."""
+
 PRODUCE, FETCH, JOIN_GROUP, SYNC_GROUP, SHARE_FETCH = 0, 1, 11, 14, 78
 FETCHES = frozenset({FETCH, SHARE_FETCH})
 
@@ -97,6 +100,32 @@ def split_usual(
     return _splitter_of(info, limits).feed_usual(api_key, times_ns, bodies)
 
 
+def pace(info: ConnectionInfo, limits: Limits) -> tuple[int | None, int]:
+    """What the parts of a connection's next latency depend on, for the native core, which splits some itself:
+    last byte of the previous response (None: unknown), and by when the broker reads again.
+    """
+    return _splitter_of(info, limits).pace
+
+
+def watermarks(info: ConnectionInfo) -> list[Watermark]:
+    """Those that a connection has seen, the least recently reported first."""
+    known = {} if info.splitter is None else info.splitter.watermarks
+    return [(*partition, *offsets) for partition, offsets in known.items()]
+
+
+def set_pace(
+    info: ConnectionInfo, previous_ns: int, watermarks: list[tuple[str, int, list[int]]] | None
+) -> None:
+    """Go on after the last exchange that the core has split, which was usual.
+
+    Args:
+        info: of a connection whose ``pace`` the core got.
+        previous_ns: last byte of its response.
+        watermarks: all of them, if they may have changed; high watermark and last stable offset together.
+    """
+    info.splitter.resume(previous_ns, watermarks)
+
+
 def _splitter_of(info: ConnectionInfo, limits: Limits) -> _Splitter:
     splitter: _Splitter | None = info.splitter
     if splitter is None:
@@ -130,6 +159,25 @@ class _Splitter:
         self._has_kip_219: bool | None = None
         self._watermarks: dict[_Partition, tuple[int, int]] = {}  # high watermark, last stable offset
         self._max_watermarks = limits.watermarks
+
+    @property
+    def pace(self) -> tuple[int | None, int]:
+        """See ``pace``."""
+        return self._previous_ns, self._unmuted_ns
+
+    @property
+    def watermarks(self) -> dict[_Partition, tuple[int, int]]:
+        """By partition: high watermark, last stable offset."""
+        return self._watermarks
+
+    def resume(self, previous_ns: int, watermarks: list[tuple[str, int, list[int]]] | None) -> None:
+        """See ``set_pace``."""
+        self._previous_ns, self._unmuted_ns, self._is_certain = previous_ns, 0, True
+        if watermarks is not None:
+            self._watermarks = {
+                (topic, partition): (high_watermark, last_stable)
+                for topic, partition, (high_watermark, last_stable) in watermarks
+            }
 
     def feed(self, exchange: Exchange) -> None:
         """Set the parts of an exchange, and remember what those of the next one depend on."""

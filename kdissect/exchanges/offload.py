@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from kdissect.exchanges.kafka_connection import KafkaConnection, MemoryBudget
+    from kdissect.exchanges.latency import Watermark
     from kdissect.exchanges.ordering import Ordering
     from kdissect.kafka.internal.payloads import GroupProtocols
     from kdissect.kafka.records import RecordData
@@ -93,7 +94,7 @@ class Lines(NamedTuple):
         packets: number of packets so far, including those of the block being processed.
     """
 
-    form: LineForm | RowForm
+    form: LineForm | RowForm | CountForm
     ordering: Ordering[Exchange] | None
     can_be_next: Callable[[], bool]
     write: Callable[[bytes, int, bytes], None]
@@ -225,6 +226,30 @@ class RowForm(NamedTuple):
     expected: Callable[[ConnectionInfo, int, int, list[str]], Sequence[str]]
     parts: Callable[..., LatencyParts]
     records: type[RecordData]
+
+
+class CountForm(NamedTuple):
+    """What the core must know to count exchanges instead of passing them on.
+
+    Attributes:
+        facts: of all lines; their texts are not needed. ``api`` has those that can be counted.
+        log: how they are counted by connection.
+        take: takes counts of exchanges that are alike, see ``stats.usual``.
+        pace: ``latency.pace`` without limits.
+        watermarks: ``latency.watermarks``.
+        set_pace: ``latency.set_pace``.
+        most_watermarks: of a connection.
+        slowest: of so many exchanges with the longest service times more is needed than their counts.
+    """
+
+    facts: LineFacts
+    log: LogForm
+    take: Callable[[Any, Any], object]
+    pace: Callable[[ConnectionInfo], tuple[int | None, int]]
+    watermarks: Callable[[ConnectionInfo], list[Watermark]]
+    set_pace: Callable[[ConnectionInfo, int, list[tuple[str, int, list[int]]] | None], None]
+    most_watermarks: int
+    slowest: int
 
 
 class _Callbacks(NamedTuple):
@@ -442,6 +467,10 @@ class Offload:
             elif not rows:
                 break
 
+    def settle(self) -> None:
+        """Pass on all that the core has counted."""
+        self._core.pass_on(True)
+
     def feed(self, segment: Segment) -> list[Event]:
         """As ``Connections.feed``."""
         self._update()
@@ -472,6 +501,7 @@ class Offload:
         for *_, duplex in closed:
             if duplex is not None:
                 self._forget(duplex)
+        self._core.pass_on(False)
         return [(ordinal, Ended(*ended)) for ordinal, *ended, _ in closed]
 
     def _forget(self, duplex: Duplex) -> None:
@@ -617,6 +647,7 @@ class Offload:
             return None
         self._analyses.pop(ordinal, None)
         released = self._core.release(ordinal)
+        self._core.pass_on(False)
         self.waiting_since_ns = self._core.waiting_since_ns
         if released is None:  # what the core has taken of it is a gap
             self._is_broken = True

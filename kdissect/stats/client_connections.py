@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kdissect.model import Endpoint
     from kdissect.stats.connection_log import ConnectionLogRow
     from kdissect.stats.facts import Facts
+    from kdissect.stats.usual import Usual
 
 
 def _added(one: list[int], other: list[int]) -> list[int]:
@@ -105,6 +106,10 @@ class ClientConnections(Summed):
     def feed(self, facts: Facts) -> None:
         """Learn which endpoints are brokers."""
         self.listeners.learn(facts.exchange)
+
+    def feed_usual(self, usual: Usual) -> None:
+        """Learn the same from exchanges that the core has counted."""
+        self.listeners.add(usual.connection.broker)
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Add a connection that has ended."""

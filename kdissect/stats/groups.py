@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from kdissect.exchanges.group_events import GroupEvent
     from kdissect.exchanges.touched import Touched
     from kdissect.stats.facts import Facts
+    from kdissect.stats.usual import CommittedPartition, Usual
 
 
 Stamp = tuple[int, str, int, str]
@@ -66,10 +67,10 @@ class Group(Summed):
     last_ns: int | None = latest()
     latest: dict[str, tuple[Stamp, Any]] = joined(_newest, dict)
 
-    def see(self, event: GroupEvent) -> None:
-        """Count an event without storing it."""
+    def see(self, event: GroupEvent, count: int = 1) -> None:
+        """Count events without storing them; ``event``: the last."""
         key = event.key
-        self.seen += 1
+        self.seen += count
         self.first_ns = earlier(self.first_ns, event.time_ns)
         self.last_ns = later(self.last_ns, event.time_ns)
         if event.error and event.error not in EXPECTED_ERRORS:
@@ -102,9 +103,9 @@ class Member(Summed):
     alive_ns: int | None = latest()
     latest: dict[str, tuple[Stamp, Any]] = joined(_newest, dict)
 
-    def see(self, event: GroupEvent) -> None:
-        """Add an event of the member."""
-        self.seen += 1
+    def see(self, event: GroupEvent, count: int = 1) -> None:
+        """Add events of the member; ``event``: the last."""
+        self.seen += count
         time_ns, key = event.time_ns, event.key
         self.first_ns = earlier(self.first_ns, time_ns)
         if event.event == JOIN:
@@ -116,7 +117,7 @@ class Member(Summed):
             return  # an administrator may have sent it
         if event.error is not None or event.completed_ns is None:
             return
-        self.heartbeats += event.event == ALIVE
+        self.heartbeats += count * (event.event == ALIVE)
         self.alive_ns = later(self.alive_ns, event.completed_ns)
         _note(self.latest, "client", key, event.client_id or event.client_ip)
         _note(self.latest, "address", key, event.client_ip)
@@ -154,6 +155,14 @@ class Committed(Summed):
         if offset is not None:
             self.first = earlier(self.first, (event.key, offset))
             self.last = later(self.last, (event.key, offset))
+
+    def add(self, counted: CommittedPartition, event: GroupEvent) -> None:
+        """Add accepted commits; ``event``: of one of them."""
+        self.commits += counted.commits
+        (time_ns, number), offset = counted.first
+        self.first = earlier(self.first, (event._replace(time_ns=time_ns, number=number).key, offset))
+        (time_ns, number), offset = counted.last
+        self.last = later(self.last, (event._replace(time_ns=time_ns, number=number).key, offset))
 
 
 @summed
@@ -193,6 +202,22 @@ class Groups(Summed):
             if event.event == COMMIT:
                 for touched in facts.touched:
                     self.committed[event.group_id, touched.topic, touched.partition].see(event, touched)
+
+    def feed_usual(self, usual: Usual) -> None:
+        """Add exchanges that the core has counted: heartbeats that change nothing, or commits."""
+        for first, last in usual.events():
+            group = self.groups[last.group_id]
+            group.see(last, usual.exchanges)
+            group.first_ns = earlier(group.first_ns, first.time_ns)
+            if group is self.groups.other:
+                continue
+            if last.member_id is not None:
+                member = self.members[last.group_id, last.member_id]
+                member.see(last, usual.exchanges)
+                member.first_ns = earlier(member.first_ns, first.time_ns)
+            for topic in usual.beats.topics if usual.beats is not None else ():
+                for each in topic.partitions:
+                    self.committed[last.group_id, topic.topic.name, each.partition].add(each, last)
 
     def merge(self, other: Groups) -> None:
         """Add the groups counted on other connections."""

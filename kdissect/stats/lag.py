@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kdissect.exchanges.touched import Touched
     from kdissect.limits import Limits
     from kdissect.stats.facts import Facts
+    from kdissect.stats.usual import Counted, Lags, Usual
 
 _LIST_OFFSETS = 2
 _LATEST = -1  # ListOffsets timestamp of the end
@@ -59,9 +60,14 @@ class Samples:
 
     def merge(self, other: Samples) -> None:
         """Add the samples of another part of the same captures."""
-        self.count += other.count
-        self._widen(other._bits)
-        for sample in (*filter(None, (other._first,)), *other._slots.values()):
+        self.add_counted((other.count, other._bits, [*filter(None, (other._first,)), *other._slots.values()]))
+
+    def add_counted(self, counted: Counted) -> None:
+        """Add number, bits of a slot, and kept samples of others."""
+        count, bits, samples = counted
+        self.count += count
+        self._widen(bits)
+        for sample in samples:
             self._take(sample)
 
     def in_order(self) -> list[tuple[int, int]]:
@@ -126,6 +132,18 @@ class ClientLag(Summed):
             self.last_seconds = later(self.last_seconds, (time_ns, seconds))
             self.worst_seconds = later(self.worst_seconds, seconds)
 
+    def add_usual(self, lags: Lags) -> None:
+        """Add what the core has counted."""
+        if not lags.number:
+            return
+        counted = ClientLag()
+        counted.count, counted.first, counted.last, counted.worst = lags[:4]
+        counted.position = lags.position
+        if lags.last_age is not None and lags.worst_age_ns is not None:
+            counted.last_seconds = lags.last_age[0], _rounded(lags.last_age[1])
+            counted.worst_seconds = _rounded(lags.worst_age_ns)
+        self.merge(counted)
+
 
 @summed
 class Lag(Summed):
@@ -157,6 +175,27 @@ class Lag(Summed):
                 self.commits[group, each.topic, each.partition].add(time_ns, offset)
             elif (end := end_of(facts, each)) is not None:
                 self.ends[each.topic, each.partition].high_watermark.add(time_ns, end)
+
+    def feed_usual(self, usual: Usual) -> None:
+        """Add exchanges that the core has counted. Of a session that they begin, the last one counts."""
+        for written in usual.writes.topics if usual.writes is not None else ():
+            for each in written.partitions:
+                if each.ends[0]:
+                    self.ends[written.topic.name, each.partition].high_watermark.add_counted(each.ends)
+        if (reads := usual.reads) is not None:
+            self._sessions.begin(usual.connection.id, reads.session_id, reads.last)
+            for topic, partitions in reads.topics:
+                for read in partitions:
+                    end = self.ends[topic.name, read.partition]
+                    known = end.high_watermark, end.last_stable, end.log_start
+                    for samples, counted in zip(known, read.ends, strict=True):
+                        samples.add_counted(counted)
+                    self.clients[usual.client, topic.name, read.partition].add_usual(read.lags)
+        if (beats := usual.beats) is not None:
+            for committed_topic in beats.topics:
+                for commit in committed_topic.partitions:
+                    reader = beats.member[0], committed_topic.topic.name, commit.partition
+                    self.commits[reader].add_counted(commit.offsets)
 
     def rows(self) -> list[LagRow]:
         """The largest lag first."""
@@ -286,4 +325,8 @@ def _seconds(time_ns: int, lag: int, newest_ms: int | None) -> float | None:
     """Age of the newest record received, as long as there are more to read; None if unknown."""
     if not lag:
         return 0.0
-    return None if newest_ms is None else round(max(0, time_ns - newest_ms * _MS_NS) / 1e9, 3)
+    return None if newest_ms is None else _rounded(max(0, time_ns - newest_ms * _MS_NS))
+
+
+def _rounded(age_ns: int) -> float:
+    return round(age_ns / 1e9, 3)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect.model import ANSWERED, PENDING, UNANSWERED
 from kdissect.stats.quantiles import Quantiles
-from kdissect.stats.sums import Summed, earliest, latest, merged, own, summed, total
+from kdissect.stats.sums import Summed, earlier, earliest, later, latest, merged, own, summed, total
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kdissect.limits import Limits
     from kdissect.model import ConnectionInfo
     from kdissect.stats.facts import Facts
+    from kdissect.stats.usual import Usual
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -86,6 +87,17 @@ class Load(Summed):
         if self.first_ns is None or time_ns < self.first_ns:
             self.first_ns = time_ns
 
+    def add_usual(self, usual: Usual) -> None:
+        """Count exchanges that the core has counted."""
+        self.kinds[ANSWERED] += usual.exchanges
+        self.request_bytes += usual.bytes[0]
+        self.response_bytes += usual.bytes[1]
+        self.service_us.add_all(usual.service_us)
+        self.wait_us.add_all(usual.wait_us)
+        self.undetermined += usual.undetermined
+        self.first_ns = earlier(self.first_ns, usual.noted.first_ns)
+        self.last_ns = later(self.last_ns, usual.noted.last_ns)
+
 
 # ------------------------------------------------------------------------------------------------------------
 # Exchanges that are alike, counted together: of a connection, and different only in time, size and content.
@@ -139,10 +151,10 @@ class Aggregate(Load):
     broker: str = own()
     first: list[tuple[int, str]] = own(list)
 
-    def __init__(self, keys: AggregateKeys, facts: Facts) -> None:
+    def __init__(self, keys: AggregateKeys, connection: ConnectionInfo, client: str, broker: str) -> None:
         Load.__init__(self)
-        self.keys, self.connection = keys, facts.exchange.connection
-        self.client, self.broker = facts.client, facts.broker
+        self.keys, self.connection = keys, connection
+        self.client, self.broker = client, broker
 
     def add(self, facts: Facts) -> None:
         """Count an exchange."""
@@ -150,6 +162,11 @@ class Aggregate(Load):
         first = self.first
         if len(first) < FIRST or facts.time_ns <= first[-1][0]:
             self.first = sorted([*first, (facts.time_ns, facts.id)])[:FIRST]
+
+    def add_usual(self, usual: Usual) -> None:
+        """Count exchanges that the core has counted."""
+        Load.add_usual(self, usual)
+        self.first = sorted([*self.first, *usual.first(usual.noted)])[:FIRST]
 
 
 class Aggregator:
@@ -167,7 +184,7 @@ class Aggregator:
         self._takers = list(takers)
         self._by_group = by_group
         self._most = limits.summary_buckets
-        self._counts: dict[str, dict[tuple[object, ...], Aggregate]] = {}  # by connection
+        self._counts: dict[str, dict[tuple[Any, ...], Aggregate]] = {}  # by connection
         self._held = 0
 
     def feed(self, facts: Facts) -> None:
@@ -187,17 +204,42 @@ class Aggregator:
             facts.has_flaw,
             facts.service_us is not None,
         )
-        connection = exchange.connection.id
-        counts = self._counts.get(connection)
-        if counts is None:
-            counts = self._counts[connection] = {}
-        aggregate = counts.get(key)
-        if aggregate is None:
-            aggregate = counts[key] = Aggregate(AggregateKeys(*key), facts)
-            self._held += 1
-        aggregate.add(facts)
+        self._aggregate(key, exchange.connection, facts).add(facts)
         if self._held > self._most:
             self.settle()
+
+    def feed_usual(self, usual: Usual) -> None:
+        """Add exchanges that the core has counted; not ``by_group``."""
+        software, version, principal, _ = usual.identity
+        key = (
+            usual.api,
+            usual.api_key,
+            usual.api_version,
+            usual.client_id,
+            software,
+            version,
+            principal,
+            ANSWERED,
+            None,
+            True,
+            False,
+            usual.is_measured,
+        )
+        self._aggregate(key, usual.connection, usual).add_usual(usual)
+        if self._held > self._most:
+            self.settle()
+
+    def _aggregate(self, key: tuple[Any, ...], connection: ConnectionInfo, ends: Facts | Usual) -> Aggregate:
+        """The counts of exchanges with these ``AggregateKeys``."""
+        counts = self._counts.get(connection.id)
+        if counts is None:
+            counts = self._counts[connection.id] = {}
+        aggregate = counts.get(key)
+        if aggregate is None:
+            keys = AggregateKeys(*key)
+            aggregate = counts[key] = Aggregate(keys, connection, ends.client, ends.broker)
+            self._held += 1
+        return aggregate
 
     def settle(self, connection: str | None = None) -> None:
         """Pass on the counts of a connection; None: of all."""

@@ -53,6 +53,19 @@ class Quantiles:
         if len(buffer) > _EXACT:
             self._flush()
 
+    def add_all(self, values: Sequence[int]) -> None:
+        """Add numbers."""
+        if not values:
+            return
+        self.count += len(values)
+        self.total += sum(values)
+        least, most = min(values), max(values)
+        self.least = least if self.least is None else min(self.least, least)
+        self.most = most if self.most is None else max(self.most, most)
+        self._buffer += values
+        if len(self._buffer) > _EXACT:
+            self._flush()
+
     def merge(self, other: Quantiles) -> None:
         """Add all numbers of another distribution."""
         if not other.count:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from kdissect.kafka.compression import Budget
     from kdissect.kafka.records import BatchTotals, RecordData
     from kdissect.stats.facts import Facts
+    from kdissect.stats.usual import ReadPartition, Usual, WrittenPartition
 
 _FIRST_EXCHANGES = 20  # exchanges of a connection whose batches are all decompressed
 _ONE_IN = 16
@@ -122,6 +123,24 @@ class Volume(Summed):
         """Uncompressed by compressed bytes, of the produced batches that were sampled."""
         return self.inflation.compression_ratio
 
+    def add_written(self, written: WrittenPartition) -> None:
+        """Count what the core has counted: no compressed batch of the sample."""
+        size, records = written.size
+        batches = Counter(dict(written.codecs))
+        self.touches += written.noted.number
+        self.codecs += batches
+        self.produced.bytes += size
+        self.produced.records += records
+        self.produced.batches += batches.total()
+
+    def add_read(self, read: ReadPartition) -> None:
+        """Count what the core has counted."""
+        size, records, batches = read.size
+        self.touches += read.touches
+        self.fetched.bytes += size
+        self.fetched.records += records
+        self.fetched.batches += batches
+
 
 @summed
 class TopicRecords(Volume):
@@ -166,3 +185,19 @@ class RecordCounts(Summed):
         if facts.service_us is not None:
             for name in written:
                 self.topics[name].produce_service_us.add(facts.service_us)
+
+    def feed_usual(self, usual: Usual) -> None:
+        """Count exchanges that the core has counted; not by partition."""
+        for written in usual.writes.topics if usual.writes is not None else ():
+            topic = self.topics[written.topic.name]
+            for each in written.partitions:
+                topic.add_written(each)
+                topic.partitions.add(str(each.partition))
+            topic.producers.add(usual.client)
+            topic.produce_service_us.add_all(written.service_us)
+        for read in usual.reads.topics if usual.reads is not None else ():
+            for fetched in (each for each in read.partitions if each.touches):
+                topic = self.topics[read.topic.name]
+                topic.add_read(fetched)
+                topic.partitions.add(str(fetched.partition))
+                topic.consumers.add(usual.client)

@@ -126,6 +126,16 @@ class Sequence(Summed):
             base, records = 0, base + records - _WRAP
         runs.add(SequenceRun(base, base + records, time_ns, exchange))
 
+    def add_run(self, run: SequenceRun, epoch: int, batches: int, times_ns: tuple[int, int]) -> None:
+        """Add batches with consecutive numbers, which do not start again from 0; times of the first and last
+        request.
+        """
+        self.first_ns = min(self.first_ns, times_ns[0])
+        self.last_ns = max(self.last_ns, times_ns[1])
+        self.batches += batches
+        self.records += run.end - run.first
+        self._of(epoch).add(run)
+
     def merge(self, other: Sequence) -> None:
         """Add the batches seen on other connections."""
         Summed.merge(self, other)

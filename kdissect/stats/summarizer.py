@@ -43,15 +43,18 @@ from kdissect.stats.record_counts import RecordCounts
 from kdissect.stats.sums import Summed, merged, merged_by_name, own, summed, values_of
 from kdissect.stats.traffic import Traffic
 from kdissect.stats.transactions import Transactions
+from kdissect.stats.usual import count_form
 from kdissect.stats.versions import VersionUse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from kdissect.exchanges.offload import CountForm, LineContext
     from kdissect.model import Exchange
     from kdissect.net.dns import Resolved
     from kdissect.stats.connection_log import ConnectionLogRow
     from kdissect.stats.document import Verdict
+    from kdissect.stats.usual import Usual
 
     class Dissected(Protocol):
         """Exchanges and other counts: a ``Dissection``."""
@@ -104,6 +107,7 @@ class Summarizer(Summed):
     learned: LearnedFacts = merged()
     _by: frozenset[str] = own()
     _aggregator: Aggregator = own()
+    _slowest: int = own()
     _waiting: list[Facts] = own(list)
     _waiting_bytes: int = own(int)
 
@@ -122,7 +126,7 @@ class Summarizer(Summed):
         self.intervals = Intervals(limits, interval_ns, by) if interval_ns else None
         self.parts = {name: PARTS[name](limits) for name in sorted(parts)}
         self.learned = LearnedFacts(limits)
-        self._by = by
+        self._by, self._slowest = by, slowest
         takers = [part.feed_aggregate for part in self.parts.values() if hasattr(part, "feed_aggregate")]
         self._aggregator = Aggregator(limits, [self.traffic.feed_aggregate, *takers], by_group="group" in by)
         self._waiting, self._waiting_bytes = [], 0
@@ -133,6 +137,30 @@ class Summarizer(Summed):
         self._waiting_bytes += exchange.held_bytes
         if len(self._waiting) >= _AT_A_TIME or self._waiting_bytes >= _WAITING_BYTES:
             self._count()
+
+    @property
+    def needs_each(self) -> bool:
+        """Whether all exchanges must be fed one by one."""
+        return bool(self._by) or self.intervals is not None
+
+    def form(self, context: LineContext, log: ConnectionFeed) -> CountForm:
+        """How the native core can count usual exchanges, unless this ``needs_each``.
+
+        Args:
+            context: see ``count_form``.
+            log: counts the connections.
+        """
+        return count_form(context, log, self.feed_usual, slowest=self._slowest)
+
+    def feed_usual(self, usual: Usual) -> None:
+        """Count exchanges that the core has counted."""
+        if usual.reads is not None and usual.reads.session_id:
+            self._count()  # earlier exchanges of the session may wait
+        for part in (self._aggregator, self.traffic, self.records, *self.parts.values()):
+            part.feed_usual(usual)
+        for topic in usual.topics:
+            if topic.id is not None:
+                self.learned.learn_topic(topic.id, topic.name, topic.named_ns)
 
     def settle(self) -> None:
         """Count everything that waits."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from kdissect.exchanges.latency import waiter
+from kdissect.exchanges.latency import FETCH, waiter
 from kdissect.exchanges.outcomes import outstanding_ns
 from kdissect.kafka.codes import error_name
 from kdissect.model import UNANSWERED
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kdissect.model import Endpoint, LatencyParts
     from kdissect.stats.facts import Facts
     from kdissect.stats.load import Aggregate
+    from kdissect.stats.usual import Usual
 
 
 BY = ("api", "client", "broker", "topic", "partition", "group", "connection")
@@ -347,6 +348,15 @@ class Traffic(Summed):
             self._keep_unanswered(facts)
         for anomaly in exchange.anomalies:
             self.anomalies[anomaly.kind] += 1
+
+    def feed_usual(self, usual: Usual) -> None:
+        """Count exchanges that the core has counted, none of them among the slowest."""
+        if usual.api_key == FETCH and not usual.is_measured:
+            wait = self.waits[usual.api]
+            wait.us.add_all(usual.wait_us)
+            wait.undetermined += usual.undetermined
+        if usual.queued_us:
+            self.waits[_DELAYS[0]].us.add_all(usual.queued_us)
 
     def merge(self, other: Traffic) -> None:
         """Add the counts of other connections."""

@@ -18,7 +18,7 @@ from kdissect.kafka.codes import error_name
 from kdissect.stats.document import FencedRow, ProducerRow, SequenceRow, TransactionRow, TransactionsPart
 from kdissect.stats.quantiles import Bounded, Distinct, other_counts
 from kdissect.stats.rows import row_of
-from kdissect.stats.sequences import Sequence
+from kdissect.stats.sequences import Sequence, SequenceRun
 from kdissect.stats.sums import (
     Summed,
     earlier,
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from kdissect.limits import Limits
     from kdissect.model import Body
     from kdissect.stats.facts import Facts
+    from kdissect.stats.usual import Usual
 
 
 Name = tuple[str | None, int]
@@ -71,6 +72,28 @@ class Transactions(Summed):
             self._fetched(facts)
         elif facts.exchange.request is not None and (take := self._handlers.get(facts.api)) is not None:
             take(self, facts, facts.exchange.request)
+
+    def feed_usual(self, usual: Usual) -> None:
+        """Add exchanges that the core has counted: none is part of a transaction."""
+        self._last_ns = max(self._last_ns, usual.noted.last_ns)
+        if (writes := usual.writes) is None:
+            return
+        for each in writes.producers:
+            producer = self._producer(None, each.id)
+            producer.clients.add(usual.client)
+            producer.addresses.add(usual.connection.client.ip)
+            producer.first_ns = earlier(producer.first_ns, each.first_ns)
+            producer.last_ns = later(producer.last_ns, each.last_ns)
+            producer.has(each.id, each.epoch)
+            producer.batches += each.batches
+            producer.records += each.records
+        for topic in writes.topics:
+            for partition in topic.partitions:
+                for run in partition.runs:
+                    time_ns, number = run.first
+                    numbers = SequenceRun(run.base, run.end, time_ns, usual.id(number))
+                    sequence = self.sequences[run.producer_id, topic.topic.name, partition.partition]
+                    sequence.add_run(numbers, run.epoch, run.batches, run.times_ns)
 
     def merge(self, other: Transactions) -> None:
         """Add the producers seen on other connections."""

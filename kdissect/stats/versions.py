@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kdissect.limits import Limits
     from kdissect.stats.facts import Facts
     from kdissect.stats.load import Aggregate
+    from kdissect.stats.usual import Usual
 
 
 class Usage(NamedTuple):
@@ -70,6 +71,9 @@ class VersionUse(Summed):
     def feed(self, facts: Facts) -> None:
         """Take the versions that a broker supports."""
         self._cluster.feed(facts)
+
+    def feed_usual(self, usual: Usual) -> None:
+        """Do nothing: exchanges that the core has counted say nothing of brokers."""
 
     def feed_aggregate(self, aggregate: Aggregate) -> None:
         """Add exchanges that are alike."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kdissect.stats.document import FindingRow
     from kdissect.stats.facts import Facts
     from kdissect.stats.rebalances import Rebalance
+    from kdissect.stats.usual import Usual
 
 
 _MOST = 100
@@ -66,6 +67,14 @@ class EmptyPolls(Rule):
         kept.max_wait_ms = max(kept.max_wait_ms, request.get("max_wait_ms") or 0)
         if not any(data is not None and len(data) for data in (each.fetched for each in facts.touched)):
             kept.add(facts)
+
+    def feed_usual(self, usual: Usual) -> None:
+        """Count responses, and empty ones."""
+        if (reads := usual.reads) is not None:
+            kept = self.kept[usual.client, usual.connection.id]
+            kept.responses += usual.exchanges
+            kept.max_wait_ms = max(kept.max_wait_ms, reads.max_wait_ms)
+            kept.add_usual(usual, reads.empty)
 
     def findings(self) -> Iterator[FindingRow]:
         """Connections with mostly empty responses."""
@@ -140,6 +149,19 @@ class FallingBehind(Rule):
                 kept.add_position(time_ns, position)
                 if position.lag:
                     kept.add(facts)
+
+    def feed_usual(self, usual: Usual) -> None:
+        """Add positions. Of a session that the exchanges begin, the last one counts."""
+        if (reads := usual.reads) is None:
+            return
+        self._sessions.begin(usual.connection.id, reads.session_id, reads.last)
+        for topic, partitions in reads.topics:
+            for each in partitions:
+                kept = self.kept[usual.client, topic.name, each.partition]
+                kept.lag.add_usual(each.lags)
+                if each.lags.number:
+                    kept.start = earlier(kept.start, each.lags.start)
+                kept.add_usual(usual, each.behind)
 
     def findings(self) -> Iterator[FindingRow]:
         """Consumers whose lag grows, by topic."""
@@ -298,6 +320,10 @@ class RebalanceStorm(Rule):
     def feed(self, facts: Facts) -> None:
         """Add the group events of an exchange."""
         self.groups.feed(facts)
+
+    def feed_usual(self, usual: Usual) -> None:
+        """Add group events."""
+        self.groups.feed_usual(usual)
 
     def findings(self) -> Iterator[FindingRow]:
         """All storms."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kdissect.limits import Limits
     from kdissect.stats.document import FindingRow
     from kdissect.stats.facts import Facts
+    from kdissect.stats.usual import Usual
 
 
 _NAMES = 3  # clients shown in a message,
@@ -65,6 +66,15 @@ class Acks(Rule):
                 kept = self.kept[topic, acks]
                 kept.add(facts)
                 kept.clients.add(facts.client)
+
+    def feed_usual(self, usual: Usual) -> None:
+        """Note producers that do not wait for all replicas."""
+        if usual.writes is None or usual.writes.acks not in _MEANS:
+            return
+        for written in usual.writes.topics:
+            kept = self.kept[written.topic.name, usual.writes.acks]
+            kept.add_usual(usual, written.noted._replace(number=written.exchanges))
+            kept.clients.add(usual.client)
 
     def findings(self) -> Iterator[FindingRow]:
         """Producers of topics known to have replicas."""
@@ -168,6 +178,14 @@ class HotPartitions(Rule):
                 kept = self.kept[each.topic, each.partition]
                 kept.add(facts)
                 kept.bytes += len(each.produced)
+
+    def feed_usual(self, usual: Usual) -> None:
+        """Count accepted bytes."""
+        for written in usual.writes.topics if usual.writes is not None else ():
+            for each in written.partitions:
+                kept = self.kept[written.topic.name, each.partition]
+                kept.add_usual(usual, each.noted)
+                kept.bytes += each.size[0]
 
     def findings(self) -> Iterator[FindingRow]:
         """The hottest partition of each topic."""
@@ -295,6 +313,15 @@ class TinyBatches(Rule):
                 kept.add(facts)
                 kept.bytes += len(data)
                 kept.records += records
+
+    def feed_usual(self, usual: Usual) -> None:
+        """Count batches."""
+        for written in usual.writes.topics if usual.writes is not None else ():
+            kept = self.kept[usual.client, written.topic.name]
+            kept.add_usual(usual, written.noted)
+            size, records = written.size
+            kept.bytes += size
+            kept.records += records
 
     def findings(self) -> Iterator[FindingRow]:
         """Clients with many small batches."""

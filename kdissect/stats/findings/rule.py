@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kdissect.stats.connection_log import ConnectionLogRow
     from kdissect.stats.facts import Facts
     from kdissect.stats.load import Aggregate
+    from kdissect.stats.usual import Noted, Usual
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -69,6 +70,14 @@ class Evidence(Summed):
         self.last_ns = max(self.last_ns, aggregate.last_ns)
         self._examples = _first(self._examples, aggregate.first)
 
+    def add_usual(self, usual: Usual, noted: Noted) -> None:
+        """Add occurrences that the core has counted."""
+        if noted.number:
+            self.count += noted.number
+            self.first_ns = min(self.first_ns, noted.first_ns)
+            self.last_ns = max(self.last_ns, noted.last_ns)
+            self._examples = _first(self._examples, usual.first(noted))
+
     def take(self, time_ns: int, exchange: str, count: int = 1) -> None:
         """Add occurrences by time and the ID of an exchange or connection."""
         self.count += count
@@ -114,6 +123,11 @@ class Bursts(Evidence):
         """Add occurrences by time and exchange ID."""
         Evidence.take(self, time_ns, exchange, count)
         _busiest(self.pieces, {time_ns // self.piece_ns: count})
+
+    def add_usual(self, usual: Usual, noted: Noted) -> None:
+        """Add occurrences that the core has counted, in intervals of 10 seconds."""
+        Evidence.add_usual(self, usual, noted)
+        _busiest(self.pieces, dict(sorted(noted.pieces)))
 
     def add_evidence(self, evidence: Evidence) -> None:
         """Add other evidence, counted in the interval of its first time."""
@@ -168,6 +182,9 @@ class Rule(Summed, ABC):
 
     def feed(self, facts: Facts) -> None:
         """Add an exchange; many rules need none."""
+
+    def feed_usual(self, usual: Usual) -> None:
+        """Add exchanges that the core has counted, as ``feed``."""
 
     def feed_aggregate(self, aggregate: Aggregate) -> None:
         """Add exchanges that are alike, of any API; most rules do not need them."""

@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from kdissect.stats.document import FindingRow
     from kdissect.stats.facts import Facts
     from kdissect.stats.load import Aggregate
+    from kdissect.stats.usual import Usual
 
 RULES: tuple[type[Rule], ...] = (
     *(BrokerSilent, BrokerResets, BrokerCloses, ConnectionRefused, ConnectTimeout, AdvertisedUnreachable),
@@ -112,6 +113,11 @@ class Findings(Summed):
         flawed = facts.has_flaw
         for rule in self._by_api.get((facts.api, flawed), self._of_any_api[flawed]):
             rule.feed(facts)
+
+    def feed_usual(self, usual: Usual) -> None:
+        """Pass exchanges that the core has counted to the same rules; ``feed_aggregate`` counts them too."""
+        for rule in self._by_api.get((usual.api, False), self._of_any_api[False]):
+            rule.feed_usual(usual)
 
     def feed_aggregate(self, aggregate: Aggregate) -> None:
         """Pass exchanges that are alike to the rules that need no more of them."""

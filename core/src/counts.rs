@@ -1,0 +1,996 @@
+//! Usual exchanges -> counts of those that are alike, connection by connection, for kdissect/stats/usual.py.
+//!
+//! The counts of a connection are passed on before Python takes an exchange of it, and when it is no longer here;
+//! those of all connections when there are enough of them.
+
+use std::cmp::Reverse;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
+
+use pyo3::prelude::*;
+
+use crate::connection_log::{Counted, LogForm};
+use crate::page::{Answered, Facts, KnownApis, Object};
+use crate::row::Row;
+use crate::row_class;
+use crate::samples::Samples;
+use crate::touched::{field, Touched};
+use crate::tree::{Decoded, Name, Value, NO_ID};
+use crate::usage::{
+    add_run, FetchNames, Lag, Noted, Pace, Parts, Position, Read, Rest, Run, Stamp, Watermarks, Write,
+    PIECE_NS,
+};
+use crate::Odd;
+
+const PRODUCE: i16 = 0;
+const FETCH: i16 = 1;
+const OFFSET_COMMIT: i16 = 8;
+const HEARTBEAT: i16 = 12;
+
+const SIZE_BYTES: u64 = 4;
+/// Exchanges, and groups and partitions, with which there are enough.
+const MOST_EXCHANGES: u64 = 1 << 16;
+const MOST_HELD: usize = 1024;
+/// Python keeps as many pieces of time apart before it forgets any. Later, no more than one is counted at a time.
+const PIECES: i64 = 60;
+
+#[derive(FromPyObject)]
+pub struct CountForm {
+    facts: Facts,
+    log: LogForm,
+    /// Takes a group.
+    take: Object,
+    /// From a connection to what the parts of its next latency depend on: end of the previous response, and until
+    /// when the broker may not have read.
+    pace: Object,
+    /// From a connection to its watermarks: topic, partition, high watermark, last stable offset.
+    watermarks: Object,
+    /// Takes a connection, end of the previous response, and the watermarks, if they may have changed.
+    set_pace: Object,
+    /// Most watermarks of a connection.
+    most_watermarks: usize,
+    /// Of so many exchanges with the longest service times Python needs more.
+    slowest: usize,
+}
+
+/// Counts exchanges.
+pub struct Counts {
+    form: CountForm,
+    apis: KnownApis<row_class::Row>,
+    /// By the address of what their exchanges share.
+    connections: HashMap<usize, Connection>,
+    /// Those that are no longer here.
+    left: Vec<Connection>,
+    /// The longest service times so far.
+    slowest: BinaryHeap<Reverse<i64>>,
+    /// Since counts of all were passed on.
+    exchanges: u64,
+    held: usize,
+    /// In all.
+    added: u64,
+    /// The first and the latest piece of time, and whether a later one has begun.
+    pieces: Option<(i64, i64)>,
+    is_due: bool,
+}
+
+struct Connection {
+    info: Object,
+    pace: Pace,
+    watermarks: Option<Watermarks>,
+    log: Counted,
+    groups: Vec<Group>,
+}
+
+/// Exchanges that are alike.
+struct Group {
+    key: Key,
+    identity: [Object; 4],
+    exchanges: u64,
+    bytes: [u64; 2],
+    noted: Noted,
+    service_us: Vec<i64>,
+    wait_us: Vec<i64>,
+    unknown: u64,
+    queued_us: Vec<i64>,
+    detail: Detail,
+}
+
+#[derive(PartialEq)]
+struct Key {
+    api_key: i16,
+    api_version: i16,
+    client_id: Option<Box<[u8]>>,
+    is_measured: bool,
+    /// Of a Produce: acks; of a Fetch: the session that the response begins.
+    which: i64,
+    /// Of a member: group, member, instance, and generation.
+    member: Option<Member>,
+}
+
+type Member = (String, Option<String>, Option<String>, Option<i64>);
+
+enum Detail {
+    Writes(Topics<WrittenTopic, Written>, Vec<Producer>),
+    Reads(Reads),
+    Alive(Alive),
+    Commits(Alive, Topics<(), Committed>),
+}
+
+/// By name, with their partitions.
+type Topics<T, P> = BTreeMap<String, Topic<T, P>>;
+
+struct Topic<T, P> {
+    id: Option<String>,
+    /// When it was named first.
+    named_ns: i64,
+    all: T,
+    partitions: BTreeMap<i64, P>,
+}
+
+#[derive(Default)]
+struct WrittenTopic {
+    exchanges: u64,
+    service_us: Vec<i64>,
+    /// Once for each partition.
+    noted: Noted,
+    bytes: u64,
+    records: u64,
+}
+
+#[derive(Default)]
+struct Written {
+    noted: Noted,
+    bytes: u64,
+    records: u64,
+    codecs: Vec<(&'static str, u64)>,
+    ends: Samples,
+    runs: Vec<Run>,
+}
+
+/// Batches with a producer ID and epoch.
+struct Producer {
+    id: i64,
+    epoch: i16,
+    batches: u64,
+    records: u64,
+    first_ns: i64,
+    last_ns: i64,
+}
+
+#[derive(Default)]
+struct Reads {
+    max_wait_ms: i64,
+    empty: Noted,
+    topics: Topics<(), ReadPartition>,
+    /// The partitions of the last exchange, and their positions.
+    last: Vec<(String, i64, Position)>,
+}
+
+#[derive(Default)]
+struct ReadPartition {
+    touches: u64,
+    bytes: u64,
+    records: u64,
+    batches: u64,
+    high_watermark: Samples,
+    last_stable: Samples,
+    log_start: Samples,
+    lag: Lag,
+    /// Exchanges that left records unread.
+    behind: Noted,
+}
+
+/// A member's last request, and the latest response.
+#[derive(Default)]
+struct Alive {
+    last: Stamp,
+    completed_ns: i64,
+}
+
+struct Committed {
+    commits: u64,
+    first: (Stamp, i64),
+    last: (Stamp, i64),
+    offsets: Samples,
+}
+
+/// What an exchange adds, once everything about it is known to be usual.
+enum Found<'b, 'a> {
+    Produce(Vec<(&'b Touched<'b, 'a>, Write, Option<i64>)>),
+    Fetch(i64, Vec<(&'b Touched<'b, 'a>, Read)>),
+    Heartbeat,
+    Commit(Vec<(&'b Touched<'b, 'a>, i64)>),
+}
+
+/// The fields that are counted, in the order of `FIELDS` in kdissect/stats/usual.py.
+struct Fields<'a>(&'a Row);
+
+impl Fields<'_> {
+    fn name(&self, place: usize) -> Result<Name, Odd> {
+        self.0
+            .fields
+            .get(place)
+            .and_then(|names| names.first())
+            .copied()
+            .ok_or(Odd)
+    }
+    fn acks(&self) -> Result<Name, Odd> {
+        self.name(0)
+    }
+    fn transactional_id(&self) -> Result<Name, Odd> {
+        self.name(1)
+    }
+    fn base_offset(&self) -> Result<Name, Odd> {
+        self.name(2)
+    }
+    fn records(&self) -> Result<Name, Odd> {
+        self.name(3)
+    }
+    fn session_id(&self) -> Result<Name, Odd> {
+        self.name(4)
+    }
+    fn fetch_offset(&self) -> Result<Name, Odd> {
+        self.name(5)
+    }
+    fn log_start_offset(&self) -> Result<Name, Odd> {
+        self.name(6)
+    }
+    fn member(&self) -> Result<[Name; 3], Odd> {
+        Ok([self.name(7)?, self.name(8)?, self.name(9)?])
+    }
+    fn generations(&self) -> Result<[Name; 2], Odd> {
+        Ok([self.name(10)?, self.name(11)?])
+    }
+    fn committed_offset(&self) -> Result<Name, Odd> {
+        self.name(12)
+    }
+    fn of_fetch(&self) -> Result<FetchNames, Odd> {
+        Ok(FetchNames {
+            max_wait_ms: self.name(13)?,
+            min_bytes: self.name(14)?,
+            max_bytes: self.name(15)?,
+            isolation_level: self.name(16)?,
+            session_epoch: self.name(17)?,
+            topics: self.name(18)?,
+            responses: self.name(19)?,
+            topic: self.name(20)?,
+            topic_id: self.name(21)?,
+            partitions: self.name(22)?,
+            partition_index: self.name(23)?,
+            high_watermark: self.name(24)?,
+            last_stable_offset: self.name(25)?,
+            diverging_epoch: self.name(26)?,
+            snapshot_id: self.name(27)?,
+            preferred_read_replica: self.name(28)?,
+            records: self.records()?,
+        })
+    }
+}
+
+impl Counts {
+    pub fn new(form: CountForm) -> Self {
+        Counts {
+            form,
+            apis: KnownApis::default(),
+            connections: HashMap::new(),
+            left: Vec::new(),
+            slowest: BinaryHeap::new(),
+            exchanges: 0,
+            held: 0,
+            added: 0,
+            pieces: None,
+            is_due: false,
+        }
+    }
+
+    /// Whether counts must be passed on before more are added.
+    pub fn must_pass_on(&self) -> bool {
+        !self.left.is_empty() || self.is_full()
+    }
+
+    /// The same for those of all connections.
+    fn is_full(&self) -> bool {
+        self.is_due || self.exchanges >= MOST_EXCHANGES || self.held >= MOST_HELD
+    }
+
+    /// Counts an exchange. If anything is odd, that has no effect.
+    pub fn add(&mut self, py: Python<'_>, exchange: &Answered<'_>) -> Result<(), Odd> {
+        let form = &self.form;
+        let (row, tags, _) = self.apis.get(py, &form.facts, exchange.header)?;
+        let row = &row.get().row;
+        let (request, response) = (exchange.request, exchange.response);
+        let decoded = row.bodies.decoded(
+            exchange.request_body()?,
+            Some(exchange.response_body(tags.as_bytes(py))?),
+            form.facts.budget,
+        )?;
+        let throttle_time_ms = row.throttle_time_ms(&decoded).unwrap_or(0);
+        if decoded.has_unknown || decoded.is_followed || throttle_time_ms != 0 || !decoded.errors.is_empty() {
+            return Err(Odd);
+        }
+        let touched = match &row.partitions {
+            Some(plans) => Touched::of(plans, &decoded, &form.facts.topics(py, response.end_ns))?,
+            None => Vec::new(),
+        };
+        if touched.iter().any(|each| is_nameless(each) || each.partition < 0) {
+            return Err(Odd);
+        }
+        let piece = request.end_ns.div_euclid(PIECE_NS);
+        let (first_piece, last_piece) = self.pieces.unwrap_or((piece, piece));
+        if piece > last_piece && piece - first_piece >= PIECES {
+            self.is_due = true; // and Python takes the first exchange in the new piece
+            self.pieces = Some((first_piece, piece));
+            return Err(Odd);
+        }
+        let fields = Fields(row);
+        let (found, which) = found(exchange, &decoded, &fields, &touched)?;
+        if matches!(found, Found::Fetch(..)) && row.is_replication(&decoded) {
+            return Err(Odd);
+        }
+        let info = exchange.known.info(py).map_err(|_| Odd)?;
+        let place = info.as_ptr() as usize;
+        let connection = match self.connections.entry(place) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(free) => free.insert(Connection::new(py, form, exchange, info.unbind())?),
+        };
+        let mut fetched = None;
+        let mut waited = Some(false);
+        if let Found::Fetch(..) = found {
+            let names = fields.of_fetch()?;
+            let each = names.fetched(&decoded.response)?;
+            let watermarks = connection.watermarks(py, form)?;
+            if watermarks.count + each.len() > form.most_watermarks {
+                return Err(Odd);
+            }
+            waited = names.waited(&decoded.request, &each, watermarks)?;
+            fetched = Some((names, each));
+        }
+        let parts = connection.pace.parts(request.end_ns, response.start_ns, waited)?;
+        let client_id = exchange.header.raw_client_id(request);
+        let client_text = client_id.map(std::str::from_utf8).transpose().map_err(|_| Odd)?;
+        let key = Key {
+            api_key: exchange.header.api_key,
+            api_version: exchange.header.api_version,
+            client_id: client_id.map(Box::from),
+            is_measured: matches!(parts.rest, Rest::Service(_)),
+            which,
+            member: match found {
+                Found::Heartbeat | Found::Commit(_) => Some(member(&decoded, &fields)?),
+                _ => None,
+            },
+        };
+        if let (Rest::Service(us), 1..) = (parts.rest, form.slowest) {
+            let is_slow =
+                self.slowest.len() < form.slowest || self.slowest.peek().is_none_or(|least| us > least.0);
+            if is_slow {
+                self.slowest.push(Reverse(us));
+                if self.slowest.len() > form.slowest {
+                    self.slowest.pop();
+                }
+                return Err(Odd);
+            }
+        }
+        let group = match connection
+            .groups
+            .iter()
+            .position(|group| group.is_of(&key, exchange))
+        {
+            Some(place) => place,
+            None => {
+                let identity = exchange
+                    .known
+                    .identity()
+                    .each_ref()
+                    .map(|each| each.clone_ref(py));
+                connection.groups.push(Group::new(key, identity, &found));
+                self.held += 1;
+                connection.groups.len() - 1
+            }
+        };
+        let group = connection.groups.get_mut(group).ok_or(Odd)?;
+        if !group.fits(&found) {
+            return Err(Odd);
+        }
+        // From here on nothing is odd.
+        if let (Some((names, each)), Some(watermarks)) = (&fetched, &mut connection.watermarks) {
+            names.note(each, watermarks);
+        }
+        connection.pace = Pace {
+            previous_ns: response.end_ns,
+            unmuted_ns: 0,
+        };
+        let bytes = [request, response].map(|frame| SIZE_BYTES + frame.data.len() as u64);
+        connection.log.add(py, exchange, client_text, bytes, &form.log);
+        connection.log.place = self.added;
+        self.added += 1;
+        self.held += group.add(exchange, &parts, bytes, &found);
+        if let Found::Fetch(max_wait_ms, _) = found {
+            if let Detail::Reads(reads) = &mut group.detail {
+                reads.max_wait_ms = reads.max_wait_ms.max(max_wait_ms);
+            }
+        }
+        self.exchanges += 1;
+        self.pieces = Some((first_piece.min(piece), last_piece.max(piece)));
+        Ok(())
+    }
+
+    /// Python takes the next exchange of a connection, or it is no longer here.
+    pub fn leave(&mut self, info: &Bound<'_, PyAny>) {
+        if let Some(connection) = self.connections.remove(&(info.as_ptr() as usize)) {
+            self.left.push(connection);
+        }
+    }
+
+    /// Passes on the counts of connections that are no longer here, and of all others if there are enough.
+    pub fn pass_on(&mut self, py: Python<'_>, is_last: bool) -> PyResult<()> {
+        if is_last || self.is_full() {
+            let start = self.left.len();
+            self.left
+                .extend(self.connections.drain().map(|(_, connection)| connection));
+            self.left[start..].sort_by_key(|connection| connection.log.place);
+            self.exchanges = 0;
+            self.held = 0;
+            self.is_due = false;
+        }
+        for connection in std::mem::take(&mut self.left) {
+            self.held = self.held.saturating_sub(connection.groups.len());
+            connection.pass_on(py, &self.form)?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether the topic has an ID, but no name.
+fn is_nameless(touched: &Touched<'_, '_>) -> bool {
+    touched
+        .topic_id
+        .is_some_and(|id| id == touched.topic || id.as_bytes() == NO_ID)
+}
+
+/// What an exchange adds, and [`Key::which`].
+fn found<'b, 'a>(
+    exchange: &Answered<'_>,
+    decoded: &Decoded<'a>,
+    fields: &Fields<'_>,
+    touched: &'b [Touched<'b, 'a>],
+) -> Result<(Found<'b, 'a>, i64), Odd> {
+    let Decoded {
+        request, response, ..
+    } = decoded;
+    let number = |body, name| field(Some(body), name);
+    Ok(match exchange.header.api_key {
+        PRODUCE => {
+            let acks = number(request, fields.acks()?)?
+                .filter(|acks| *acks != 0)
+                .ok_or(Odd)?;
+            if request
+                .get(fields.transactional_id()?)
+                .is_some_and(Value::is_true)
+            {
+                return Err(Odd);
+            }
+            let writes = touched.iter().map(|each| {
+                let body = each.request.ok_or(Odd)?;
+                let (Some(Value::Records(data)), Some(0)) = (body.get(fields.records()?), each.error) else {
+                    return Err(Odd);
+                };
+                let write = Write::of(data, exchange.number)?;
+                let base = field(each.response, fields.base_offset()?)?.filter(|offset| *offset >= 0);
+                let records = i64::try_from(write.records).map_err(|_| Odd)?;
+                let end = base
+                    .map(|base| base.checked_add(records).ok_or(Odd))
+                    .transpose()?;
+                Ok((each, write, end))
+            });
+            (Found::Produce(writes.collect::<Result<_, Odd>>()?), acks)
+        }
+        FETCH => {
+            let session = |body| Ok(number(body, fields.session_id()?)?.unwrap_or(0));
+            if session(request)? != 0 {
+                return Err(Odd);
+            }
+            let names = fields.of_fetch()?;
+            let time_ns = exchange.response.start_ns;
+            let reads = touched.iter().map(|each| {
+                let (Some(_), Some(body)) = (each.request, each.response) else {
+                    return Err(Odd);
+                };
+                let end = |name| Ok(field(each.response, name)?.filter(|offset| *offset >= 0));
+                let position = Position {
+                    fetch_offset: field(each.request, fields.fetch_offset()?)?.ok_or(Odd)?,
+                    high_watermark: end(names.high_watermark)?,
+                    last_stable: end(names.last_stable_offset)?,
+                    log_start: end(fields.log_start_offset()?)?,
+                    ..Position::default()
+                };
+                let data = match body.get(names.records) {
+                    Some(Value::Records(data)) => Some(*data),
+                    Some(Value::Null) | None => None,
+                    Some(_) => return Err(Odd),
+                };
+                let read = Read::of(data, position)?;
+                read.position.check(time_ns)?;
+                Ok((each, read))
+            });
+            let reads = reads.collect::<Result<_, Odd>>()?;
+            let max_wait_ms = number(request, names.max_wait_ms)?.unwrap_or(0).max(0);
+            (Found::Fetch(max_wait_ms, reads), session(response)?)
+        }
+        HEARTBEAT => (Found::Heartbeat, 0),
+        OFFSET_COMMIT => {
+            let commits = touched.iter().map(|each| {
+                let offset = field(each.request, fields.committed_offset()?)?;
+                match (offset, each.error, each.group) {
+                    (Some(offset @ 0..), Some(0), None) => Ok((each, offset)),
+                    _ => Err(Odd),
+                }
+            });
+            (Found::Commit(commits.collect::<Result<_, Odd>>()?), 0)
+        }
+        _ => return Err(Odd),
+    })
+}
+
+/// The member that a request names.
+fn member(decoded: &Decoded<'_>, fields: &Fields<'_>) -> Result<Member, Odd> {
+    let text = |name| match decoded.request.get(name) {
+        Some(Value::Text(text)) if !text.is_empty() => Ok(Some((*text).to_owned())),
+        Some(Value::Text(_) | Value::Null) | None => Ok(None),
+        Some(_) => Err(Odd),
+    };
+    let [group, member, instance] = fields.member()?;
+    let [generation, earlier] = fields.generations()?;
+    let named = match decoded.request.get(generation) {
+        Some(_) => generation,
+        None => earlier,
+    };
+    let generation = field(Some(&decoded.request), named)?.filter(|generation| *generation >= 0);
+    Ok((
+        text(group)?.ok_or(Odd)?,
+        text(member)?,
+        text(instance)?,
+        generation,
+    ))
+}
+
+impl Connection {
+    fn new(py: Python<'_>, form: &CountForm, exchange: &Answered<'_>, info: Object) -> Result<Self, Odd> {
+        let pace = form.pace.bind(py).call1((&info,)).map_err(|_| Odd)?;
+        let (previous_ns, unmuted_ns) = pace.extract().map_err(|_| Odd)?;
+        Ok(Connection {
+            log: Counted::new(py, info.clone_ref(py), exchange),
+            info,
+            pace: Pace {
+                previous_ns,
+                unmuted_ns,
+            },
+            watermarks: None,
+            groups: Vec::new(),
+        })
+    }
+
+    fn watermarks(&mut self, py: Python<'_>, form: &CountForm) -> Result<&Watermarks, Odd> {
+        if self.watermarks.is_none() {
+            let known = form.watermarks.bind(py).call1((&self.info,)).map_err(|_| Odd)?;
+            let known: Vec<(String, i64, i64, i64)> = known.extract().map_err(|_| Odd)?;
+            let mut watermarks = Watermarks::default();
+            for (topic, partition, high_watermark, last_stable) in known {
+                watermarks.set(&topic, partition, [high_watermark, last_stable]);
+            }
+            self.watermarks = Some(watermarks);
+        }
+        self.watermarks.as_ref().ok_or(Odd)
+    }
+
+    fn pass_on(self, py: Python<'_>, form: &CountForm) -> PyResult<()> {
+        if self.groups.is_empty() {
+            return Ok(());
+        }
+        let watermarks = self.watermarks.as_ref().map(Watermarks::in_order);
+        form.set_pace
+            .bind(py)
+            .call1((&self.info, self.pace.previous_ns, watermarks))?;
+        for group in self.groups {
+            group.pass_on(py, form, &self.info)?;
+        }
+        self.log.pass_on(py, &form.log)
+    }
+}
+
+impl Group {
+    fn new(key: Key, identity: [Object; 4], found: &Found<'_, '_>) -> Self {
+        Group {
+            key,
+            identity,
+            exchanges: 0,
+            bytes: [0, 0],
+            noted: Noted::default(),
+            service_us: Vec::new(),
+            wait_us: Vec::new(),
+            unknown: 0,
+            queued_us: Vec::new(),
+            detail: match found {
+                Found::Produce(_) => Detail::Writes(BTreeMap::new(), Vec::new()),
+                Found::Fetch(..) => Detail::Reads(Reads::default()),
+                Found::Heartbeat => Detail::Alive(Alive::default()),
+                Found::Commit(_) => Detail::Commits(Alive::default(), BTreeMap::new()),
+            },
+        }
+    }
+
+    fn is_of(&self, key: &Key, exchange: &Answered<'_>) -> bool {
+        let mut identities = self.identity.iter().zip(exchange.known.identity());
+        self.key == *key && identities.all(|(one, other)| one.is(other))
+    }
+
+    /// Whether no topic has another ID than before.
+    fn fits(&self, found: &Found<'_, '_>) -> bool {
+        let fits = |known: Option<&Option<String>>, each: &Touched<'_, '_>| {
+            known.is_none_or(|id| id.as_deref() == each.topic_id)
+        };
+        match (&self.detail, found) {
+            (Detail::Writes(topics, _), Found::Produce(writes)) => writes
+                .iter()
+                .all(|(each, ..)| fits(topics.get(&*each.topic).map(|topic| &topic.id), each)),
+            (Detail::Reads(reads), Found::Fetch(_, found)) => found
+                .iter()
+                .all(|(each, _)| fits(reads.topics.get(&*each.topic).map(|topic| &topic.id), each)),
+            (Detail::Commits(_, topics), Found::Commit(commits)) => commits
+                .iter()
+                .all(|(each, _)| fits(topics.get(&*each.topic).map(|topic| &topic.id), each)),
+            (Detail::Alive(_), Found::Heartbeat) => true,
+            _ => false,
+        }
+    }
+
+    /// Adds an exchange; returns how many more partitions are held.
+    fn add(
+        &mut self,
+        exchange: &Answered<'_>,
+        parts: &Parts,
+        bytes: [u64; 2],
+        found: &Found<'_, '_>,
+    ) -> usize {
+        let (request, response) = (exchange.request, exchange.response);
+        let stamp = (request.end_ns, exchange.number);
+        let (time_ns, completed_ns) = (response.start_ns, response.end_ns);
+        self.exchanges += 1;
+        self.bytes = [self.bytes[0] + bytes[0], self.bytes[1] + bytes[1]];
+        self.noted.add(stamp);
+        match parts.rest {
+            Rest::Service(us) => self.service_us.push(us),
+            Rest::Wait(us) => self.wait_us.push(us),
+            Rest::Unknown => self.unknown += 1,
+        }
+        if parts.queued_us != 0 {
+            self.queued_us.push(parts.queued_us);
+        }
+        let mut more = 0;
+        match (&mut self.detail, found) {
+            (Detail::Writes(topics, producers), Found::Produce(writes)) => {
+                let mut seen: Vec<&str> = Vec::new();
+                for (each, write, end) in writes {
+                    let topic = topic_of(topics, each, completed_ns);
+                    let all = &mut topic.all;
+                    if !seen.contains(&&*each.topic) {
+                        seen.push(&each.topic);
+                        all.exchanges += 1;
+                        if let Rest::Service(us) = parts.rest {
+                            all.service_us.push(us);
+                        }
+                    }
+                    all.noted.add(stamp);
+                    all.bytes += write.bytes;
+                    all.records += write.records;
+                    let written = topic.partitions.entry(each.partition).or_insert_with(|| {
+                        more += 1;
+                        Written::default()
+                    });
+                    written.noted.add(stamp);
+                    written.bytes += write.bytes;
+                    written.records += write.records;
+                    for (codec, count) in &write.codecs {
+                        match written.codecs.iter_mut().find(|known| known.0 == *codec) {
+                            Some((_, known)) => *known += count,
+                            None => written.codecs.push((codec, *count)),
+                        }
+                    }
+                    if let Some(end) = end {
+                        written.ends.add(time_ns, *end);
+                    }
+                    let before = written.runs.len();
+                    for numbered in &write.numbered {
+                        add_run(&mut written.runs, stamp, numbered);
+                        add_batch(producers, stamp.0, numbered);
+                    }
+                    more += written.runs.len() - before;
+                }
+            }
+            (Detail::Reads(reads), Found::Fetch(_, found)) => {
+                reads.last.clear();
+                if found.iter().all(|(_, read)| read.bytes == 0) {
+                    reads.empty.add(stamp);
+                }
+                for (each, read) in found {
+                    let topic = topic_of(&mut reads.topics, each, completed_ns);
+                    let known = topic.partitions.entry(each.partition).or_insert_with(|| {
+                        more += 1;
+                        ReadPartition::default()
+                    });
+                    known.touches += u64::from(read.is_fetched);
+                    known.bytes += read.bytes;
+                    known.records += read.records;
+                    known.batches += read.batches;
+                    let position = &read.position;
+                    for (samples, offset) in [
+                        (&mut known.high_watermark, position.high_watermark),
+                        (&mut known.last_stable, position.last_stable),
+                        (&mut known.log_start, position.log_start),
+                    ] {
+                        if let Some(offset) = offset {
+                            samples.add(time_ns, offset);
+                        }
+                    }
+                    known.lag.add(time_ns, position);
+                    if position.lag().is_some_and(|lag| lag > 0) {
+                        known.behind.add(stamp);
+                    }
+                    if self.key.which != 0 {
+                        reads
+                            .last
+                            .push((each.topic.to_string(), each.partition, *position));
+                    }
+                }
+            }
+            (Detail::Alive(alive), Found::Heartbeat) => alive.see(stamp, completed_ns),
+            (Detail::Commits(alive, topics), Found::Commit(commits)) => {
+                alive.see(stamp, completed_ns);
+                for (each, offset) in commits {
+                    let topic = topic_of(topics, each, completed_ns);
+                    let now = (stamp, *offset);
+                    let known = topic.partitions.entry(each.partition).or_insert_with(|| {
+                        more += 1;
+                        Committed {
+                            commits: 0,
+                            first: now,
+                            last: now,
+                            offsets: Samples::default(),
+                        }
+                    });
+                    known.commits += 1;
+                    known.first = known.first.min(now);
+                    known.last = known.last.max(now);
+                    known.offsets.add(time_ns, *offset);
+                }
+            }
+            _ => (),
+        }
+        more
+    }
+
+    /// Passes on: what the exchanges have in common; their counts; and those of their API.
+    fn pass_on(self, py: Python<'_>, form: &CountForm, info: &Object) -> PyResult<()> {
+        let Key {
+            api_key,
+            api_version,
+            client_id,
+            is_measured,
+            which,
+            member,
+        } = self.key;
+        let client_id = client_id.map(|id| String::from_utf8_lossy(&id).into_owned()); // it is known to be UTF-8
+        let common = (info, api_key, api_version, client_id, self.identity, is_measured);
+        let times = (self.exchanges, self.bytes, python_noted(self.noted));
+        let latencies = (self.service_us, self.wait_us, self.unknown, self.queued_us);
+        let (take, counted) = (form.take.bind(py), (common, times, latencies));
+        match self.detail {
+            Detail::Writes(topics, producers) => {
+                let topics: Vec<_> = topics.into_iter().map(written_topic).collect();
+                let each = producers.into_iter();
+                let each = each.map(|it| (it.id, it.epoch, it.batches, it.records, it.first_ns, it.last_ns));
+                take.call1((counted, (which, topics, each.collect::<Vec<_>>())))?;
+            }
+            Detail::Reads(reads) => {
+                let each = reads.last.into_iter();
+                let last =
+                    each.map(|(topic, partition, position)| (topic, partition, python_position(&position)));
+                let last: Vec<_> = last.collect();
+                let topics: Vec<_> = reads.topics.into_iter().map(read_topic).collect();
+                let empty = python_noted(reads.empty);
+                take.call1((counted, (which, reads.max_wait_ms, empty, topics, last)))?;
+            }
+            Detail::Alive(alive) => {
+                take.call1((counted, (member, alive.last, alive.completed_ns)))?;
+            }
+            Detail::Commits(alive, topics) => {
+                let topics: Vec<_> = topics.into_iter().map(committed_topic).collect();
+                take.call1((counted, (member, alive.last, alive.completed_ns, topics)))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Alive {
+    fn see(&mut self, stamp: Stamp, completed_ns: i64) {
+        self.last = self.last.max(stamp);
+        self.completed_ns = self.completed_ns.max(completed_ns);
+    }
+}
+
+fn add_batch(producers: &mut Vec<Producer>, time_ns: i64, &(id, epoch, _, records): &(i64, i16, i64, u64)) {
+    let place = producers
+        .iter()
+        .position(|known| (known.id, known.epoch) == (id, epoch));
+    let producer = match place.and_then(|place| producers.get_mut(place)) {
+        Some(known) => known,
+        None => {
+            producers.push(Producer {
+                id,
+                epoch,
+                batches: 0,
+                records: 0,
+                first_ns: time_ns,
+                last_ns: time_ns,
+            });
+            let last = producers.len() - 1;
+            &mut producers[last]
+        }
+    };
+    producer.batches += 1;
+    producer.records += records;
+    producer.first_ns = producer.first_ns.min(time_ns);
+    producer.last_ns = producer.last_ns.max(time_ns);
+}
+
+fn topic_of<'t, T: Default, P>(
+    topics: &'t mut Topics<T, P>,
+    each: &Touched<'_, '_>,
+    completed_ns: i64,
+) -> &'t mut Topic<T, P> {
+    let topic = topics.entry(each.topic.to_string()).or_insert_with(|| Topic {
+        id: each.topic_id.map(str::to_owned),
+        named_ns: completed_ns,
+        all: T::default(),
+        partitions: BTreeMap::new(),
+    });
+    topic.named_ns = topic.named_ns.min(completed_ns);
+    topic
+}
+
+type PythonNoted = (u64, i64, i64, Vec<Stamp>, Vec<(i64, u64)>);
+type PythonSamples = (u64, u32, Vec<(i64, i64)>);
+type PythonPosition = (i64, i64, Option<i64>, Option<i64>, Option<i64>, Option<i64>);
+type PythonRun = (i64, i16, i64, i64, u64, Stamp, (i64, i64));
+/// Name, ID, and when it was named.
+type PythonTopic = (String, Option<String>, i64);
+type PythonWritten = (
+    i64,
+    PythonNoted,
+    (u64, u64),
+    Vec<(&'static str, u64)>,
+    PythonSamples,
+    Vec<PythonRun>,
+);
+type PythonWrittenTopic = (
+    PythonTopic,
+    u64,
+    Vec<i64>,
+    PythonNoted,
+    (u64, u64),
+    Vec<PythonWritten>,
+);
+type PythonLag = (
+    u64,
+    (i64, i64),
+    (i64, i64),
+    (i64, i64),
+    (i64, i64),
+    (i64, i64),
+    Option<(i64, i64)>,
+    Option<i64>,
+);
+type PythonRead = (
+    i64,
+    u64,
+    (u64, u64, u64),
+    (PythonSamples, PythonSamples, PythonSamples),
+    PythonLag,
+    PythonNoted,
+);
+type PythonCommitted = (i64, u64, (Stamp, i64), (Stamp, i64), PythonSamples);
+
+fn python_noted(noted: Noted) -> PythonNoted {
+    (
+        noted.count,
+        noted.first_ns,
+        noted.last_ns,
+        noted.first,
+        noted.pieces,
+    )
+}
+
+fn python_samples(samples: &Samples) -> PythonSamples {
+    (samples.count, samples.bits, samples.all())
+}
+
+fn python_position(position: &Position) -> PythonPosition {
+    (
+        position.fetch_offset,
+        position.next_offset,
+        position.newest_ms,
+        position.high_watermark,
+        position.last_stable,
+        position.log_start,
+    )
+}
+
+fn written_topic((name, topic): (String, Topic<WrittenTopic, Written>)) -> PythonWrittenTopic {
+    let all = topic.all;
+    let partitions = topic.partitions.into_iter().map(|(partition, written)| {
+        let runs = written.runs.iter().map(|run| {
+            let times = (run.first_ns, run.last_ns);
+            (
+                run.producer_id,
+                run.epoch,
+                run.base,
+                run.end,
+                run.batches,
+                run.first,
+                times,
+            )
+        });
+        (
+            partition,
+            python_noted(written.noted),
+            (written.bytes, written.records),
+            written.codecs,
+            python_samples(&written.ends),
+            runs.collect(),
+        )
+    });
+    (
+        (name, topic.id, topic.named_ns),
+        all.exchanges,
+        all.service_us,
+        python_noted(all.noted),
+        (all.bytes, all.records),
+        partitions.collect(),
+    )
+}
+
+fn read_topic((name, topic): (String, Topic<(), ReadPartition>)) -> (PythonTopic, Vec<PythonRead>) {
+    let partitions = topic.partitions.into_iter().map(|(partition, read)| {
+        let lag = read.lag;
+        (
+            partition,
+            read.touches,
+            (read.bytes, read.records, read.batches),
+            (
+                python_samples(&read.high_watermark),
+                python_samples(&read.last_stable),
+                python_samples(&read.log_start),
+            ),
+            (
+                lag.count,
+                lag.first,
+                lag.last,
+                lag.worst,
+                lag.start,
+                lag.position,
+                lag.last_age,
+                lag.worst_age_ns,
+            ),
+            python_noted(read.behind),
+        )
+    });
+    ((name, topic.id, topic.named_ns), partitions.collect())
+}
+
+fn committed_topic((name, topic): (String, Topic<(), Committed>)) -> (PythonTopic, Vec<PythonCommitted>) {
+    let partitions = topic.partitions.into_iter().map(|(partition, known)| {
+        let offsets = python_samples(&known.offsets);
+        (partition, known.commits, known.first, known.last, offsets)
+    });
+    ((name, topic.id, topic.named_ns), partitions.collect())
+}

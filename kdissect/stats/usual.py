@@ -1,0 +1,420 @@
+"""Usual exchanges that the native core has counted -> ``Usual``, which the parts of a summary add as if they
+had been fed one by one.
+
+Usual exchanges are answered, without errors, anomalies, throttle times or anything retransmitted, and all of
+it was decoded. Those in one ``Usual`` are of one connection, API, version and client. Counts may come later
+than exchanges of other connections that were complete after them. So a part adds them only to what can be
+merged in any order.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kdissect import native
+from kdissect.exchanges import latency
+from kdissect.exchanges.fetch_sessions import Position
+from kdissect.exchanges.group_events import ALIVE, CLASSIC, COMMIT, GroupEvent, usual_events
+from kdissect.exchanges.offload import CountForm, LineFacts, LogForm
+from kdissect.exchanges.touched import plans
+from kdissect.exchanges.undecoded import undecoded
+from kdissect.kafka import apis
+from kdissect.kafka.bodies import BodyLayout
+from kdissect.kafka.codes import error_name
+from kdissect.stats.connection_log import WAITING_APIS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kdissect.exchanges.offload import LineContext
+    from kdissect.model import ConnectionInfo
+    from kdissect.stats.connection_log import ConnectionLog
+
+Stamp = tuple[int, int]
+"""Time of a request, and number of the exchange."""
+
+Counted = tuple[int, int, "list[tuple[int, int]]"]
+"""Number of samples, bits of a slot, and the samples kept: times and values; see ``lag.Samples``."""
+
+PRODUCE, FETCH, OFFSET_COMMIT, HEARTBEAT = 0, 1, 8, 12
+_COUNTED = frozenset({PRODUCE, FETCH, OFFSET_COMMIT, HEARTBEAT})
+_FIELDS = (
+    "acks", "transactional_id", "base_offset", "records",
+    "session_id", "fetch_offset", "log_start_offset",
+    "group_id", "member_id", "group_instance_id", "generation_id_or_member_epoch", "generation_id",
+    "committed_offset",
+    "max_wait_ms", "min_bytes", "max_bytes", "isolation_level", "session_epoch", "topics", "responses",
+    "topic", "topic_id", "partitions", "partition_index", "high_watermark", "last_stable_offset",
+    "diverging_epoch", "snapshot_id", "preferred_read_replica",
+)  # fmt: skip
+"""Fields of messages, in the order of ``Fields`` in core/src/counts.rs."""
+
+
+class Noted(NamedTuple):
+    """Occurrences.
+
+    Attributes:
+        number: how many.
+        first_ns, last_ns: times of the first and last.
+        first: the first five exchanges.
+        pieces: start in intervals of 10 seconds since 1970, and how many are in this one.
+    """
+
+    number: int
+    first_ns: int
+    last_ns: int
+    first: list[Stamp]
+    pieces: list[tuple[int, int]]
+
+
+class Topic(NamedTuple):
+    """A topic; ``named_ns``: completion of the first exchange, if it has an ID."""
+
+    name: str
+    id: str | None
+    named_ns: int
+
+
+class UsualRun(NamedTuple):
+    """Consecutive sequence numbers of a producer up to but not including ``end``; ``first``: with them."""
+
+    producer_id: int
+    epoch: int
+    base: int
+    end: int
+    batches: int
+    first: Stamp
+    times_ns: tuple[int, int]
+
+
+class WrittenPartition(NamedTuple):
+    """What was written to a partition; ``ends``: the offsets after it."""
+
+    partition: int
+    noted: Noted
+    size: tuple[int, int]  # bytes, records
+    codecs: list[tuple[str, int]]
+    ends: Counted
+    runs: list[UsualRun]
+
+
+class WrittenTopic(NamedTuple):
+    """What was written to a topic; ``noted`` once for each partition."""
+
+    topic: Topic
+    exchanges: int
+    service_us: list[int]
+    noted: Noted
+    size: tuple[int, int]
+    partitions: list[WrittenPartition]
+
+
+class UsualProducer(NamedTuple):
+    """Batches with a producer ID."""
+
+    id: int
+    epoch: int
+    batches: int
+    records: int
+    first_ns: int
+    last_ns: int
+
+
+class UsualWrites(NamedTuple):
+    """Of Produce exchanges."""
+
+    acks: int
+    topics: list[WrittenTopic]
+    producers: list[UsualProducer]
+
+
+class Lags(NamedTuple):
+    """See ``lag.ClientLag``; ``start``: first time and offset; ages in nanoseconds."""
+
+    number: int
+    first: tuple[int, int]
+    last: tuple[int, int]
+    worst: tuple[int, int]
+    start: tuple[int, int]
+    position: tuple[int, int]
+    last_age: tuple[int, int] | None
+    worst_age_ns: int | None
+
+
+class ReadPartition(NamedTuple):
+    """What was fetched from a partition.
+
+    Attributes:
+        touches: responses with a field for records.
+        size: bytes, records, batches.
+        ends: high watermark, last stable offset, log start offset.
+        lags: of the client.
+        behind: responses that left records unread.
+    """
+
+    partition: int
+    touches: int
+    size: tuple[int, int, int]
+    ends: tuple[Counted, Counted, Counted]
+    lags: Lags
+    behind: Noted
+
+
+class ReadTopic(NamedTuple):
+    """What was fetched from a topic."""
+
+    topic: Topic
+    partitions: list[ReadPartition]
+
+
+class UsualReads(NamedTuple):
+    """Of Fetch exchanges without a session.
+
+    Attributes:
+        session_id: that the responses begin; 0: none.
+        empty: responses without records.
+        last: the positions after the last one, if it begins a session.
+    """
+
+    session_id: int
+    max_wait_ms: int
+    empty: Noted
+    topics: list[ReadTopic]
+    last: list[Position]
+
+
+class CommittedPartition(NamedTuple):
+    """Offsets committed for a partition: the first, the last, and samples."""
+
+    partition: int
+    commits: int
+    first: tuple[Stamp, int]
+    last: tuple[Stamp, int]
+    offsets: Counted
+
+
+class CommittedTopic(NamedTuple):
+    """Offsets committed for a topic."""
+
+    topic: Topic
+    partitions: list[CommittedPartition]
+
+
+class UsualBeats(NamedTuple):
+    """Of Heartbeat or OffsetCommit exchanges of a member.
+
+    Attributes:
+        member: group, member, instance, generation.
+        last: the last request; ``completed_ns``: the last response.
+        topics: of commits.
+    """
+
+    member: tuple[str, str | None, str | None, int | None]
+    last: Stamp
+    completed_ns: int
+    topics: list[CommittedTopic]
+
+
+class Usual(NamedTuple):
+    """Exchanges that are alike.
+
+    Attributes:
+        api, client, broker: as in ``Facts``.
+        identity: software name and version, principal and SASL mechanism.
+        is_measured: whether the service times are known.
+        bytes: of requests and responses.
+        undetermined: exchanges of which neither service time nor wait is known.
+        queued_us: those that are not 0.
+        writes, reads, beats: those of their API.
+    """
+
+    connection: ConnectionInfo
+    api: str
+    api_key: int
+    api_version: int
+    client_id: str | None
+    client: str
+    broker: str
+    identity: tuple[str | None, str | None, str | None, str | None]
+    is_measured: bool
+    exchanges: int
+    bytes: tuple[int, int]
+    noted: Noted
+    service_us: list[int]
+    wait_us: list[int]
+    undetermined: int
+    queued_us: list[int]
+    writes: UsualWrites | None
+    reads: UsualReads | None
+    beats: UsualBeats | None
+
+    @property
+    def topics(self) -> list[Topic]:
+        """All topics."""
+        detail: Any = self.writes or self.reads or self.beats
+        return [each.topic for each in detail.topics]
+
+    def id(self, number: int) -> str:
+        """As ``Facts.id``, by the number of an exchange."""
+        return f"{self.connection.id}/{number}"
+
+    def first(self, noted: Noted) -> list[tuple[int, str]]:
+        """Times and IDs of the first exchanges."""
+        return [(time_ns, self.id(number)) for time_ns, number in noted.first]
+
+    def events(self) -> list[tuple[GroupEvent, GroupEvent]]:
+        """The first and the last group event, if there are any. They are completed when the last one is."""
+        if (beats := self.beats) is None:
+            return []
+        group, member, instance, generation = beats.member
+        is_commit = self.api_key == OFFSET_COMMIT
+        first_ns, first_number = self.noted.first[0]
+        last_ns, last_number = beats.last
+        last = GroupEvent(
+            time_ns=last_ns,
+            completed_ns=beats.completed_ns,
+            connection=self.connection.id,
+            number=last_number,
+            group_id=group,
+            kind=None if is_commit else CLASSIC,
+            event=COMMIT if is_commit else ALIVE,
+            client_id=self.client_id,
+            client_ip=self.connection.client.ip,
+            member_id=member,
+            group_instance_id=instance,
+            generation=generation,
+        )
+        return [(last._replace(time_ns=first_ns, number=first_number), last)]
+
+
+def _usual(counted: tuple[Any, ...], detail: tuple[Any, ...]) -> Usual:
+    """What the core passes to ``CountForm.take``."""
+    (connection, api_key, api_version, client_id, identity, is_measured), totals, latencies = counted
+    exchanges, sizes, noted = totals
+    service_us, wait_us, undetermined, queued_us = latencies
+    api = apis.by_key(api_key)
+    assert api is not None
+    return Usual(
+        connection,
+        api.name,
+        api_key,
+        api_version,
+        client_id,
+        client_id or connection.client.ip,
+        str(connection.broker),
+        tuple(identity),
+        is_measured,
+        exchanges,
+        sizes,
+        Noted(*noted),
+        service_us,
+        wait_us,
+        undetermined,
+        queued_us,
+        _writes(*detail) if api_key == PRODUCE else None,
+        _reads(*detail) if api_key == FETCH else None,
+        _beats(*detail) if api_key in (HEARTBEAT, OFFSET_COMMIT) else None,
+    )
+
+
+def _writes(acks: int, topics: list[Any], producers: list[Any]) -> UsualWrites:
+    written = [
+        WrittenTopic(
+            Topic(*topic),
+            exchanges,
+            service_us,
+            Noted(*noted),
+            size,
+            [
+                WrittenPartition(
+                    partition, Noted(*each), counted, codecs, ends, [UsualRun(*run) for run in runs]
+                )
+                for partition, each, counted, codecs, ends, runs in partitions
+            ],
+        )
+        for topic, exchanges, service_us, noted, size, partitions in topics
+    ]
+    return UsualWrites(acks, written, [UsualProducer(*each) for each in producers])
+
+
+def _reads(session_id: int, max_wait_ms: int, empty: Any, topics: list[Any], last: list[Any]) -> UsualReads:
+    read = [
+        ReadTopic(
+            Topic(*topic),
+            [
+                ReadPartition(partition, touches, size, ends, Lags(*lags), Noted(*behind))
+                for partition, touches, size, ends, lags, behind in partitions
+            ],
+        )
+        for topic, partitions in topics
+    ]
+    positions = [Position._make((topic, partition, *values, 0)) for topic, partition, values in last]
+    return UsualReads(session_id, max_wait_ms, Noted(*empty), read, positions)
+
+
+def _beats(member: Any, last: Stamp, completed_ns: int, topics: Sequence[Any] = ()) -> UsualBeats:
+    committed = [
+        CommittedTopic(Topic(*topic), [CommittedPartition(*each) for each in partitions])
+        for topic, partitions in topics
+    ]
+    return UsualBeats(member, last, completed_ns, committed)
+
+
+def count_form(
+    context: LineContext, log: ConnectionLog, take: Callable[[Usual], object], *, slowest: int
+) -> CountForm:
+    """What the core must know to count exchanges.
+
+    Args:
+        context: names of topics, and limits.
+        log: of the connections.
+        take: takes the counts.
+        slowest: so many exchanges with the longest service times are not counted but passed on.
+    """
+    names, limits, _ = context
+
+    def api(api_key: int, version: int) -> tuple[Any, bytes, list[Any]] | None:
+        known, row = undecoded(api_key, version), _row(api_key, version)
+        return None if known is None or row is None else (row, known.tags, [])
+
+    facts = LineFacts(
+        shared=lambda *_: [],
+        api=api,
+        error=error_name,
+        topic_name=names.name,
+        learn_name=names.learn,
+        around=lambda _: ("", ""),
+        budget=limits.decoded_bytes,
+        leaves_flaws=True,
+    )
+    return CountForm(
+        facts,
+        LogForm(log.usual_exchanges, [apis.find(name).key for name in sorted(WAITING_APIS)]),
+        take=lambda counted, detail: take(_usual(counted, detail)),
+        pace=lambda info: latency.pace(info, limits),
+        watermarks=latency.watermarks,
+        set_pace=latency.set_pace,
+        most_watermarks=limits.watermarks,
+        slowest=slowest,
+    )
+
+
+@cache
+def _row(api_key: int, version: int) -> Any:
+    """The core's ``Row`` of an API whose exchanges it counts."""
+    known = undecoded(api_key, version)
+    if native.core is None or known is None or api_key not in _COUNTED:
+        return None
+    api = apis.by_key(api_key)
+    assert api is not None
+    request, response = BodyLayout(known.request, version), BodyLayout(known.response, version)
+    nothing: tuple[list[list[str]], None] = [], None
+    return native.core.Row(
+        known.core,
+        (None, None),
+        (nothing, nothing),
+        ([], []),
+        None,
+        (plans(api.name, request, response), [(name,) for name in _FIELDS], usual_events(api.name)),
+    )
