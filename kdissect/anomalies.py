@@ -41,7 +41,7 @@ CATALOGUE: dict[str, AnomalyKind] = {
         WARNING, "The message would exceed the memory limit; only its first fields are shown."
     ),
     "unexpected_null": AnomalyKind(
-        NOTE, "A field is null that is not nullable; Kafka rejects such a message."
+        NOTE, "A field that is not nullable is null; Kafka rejects such a message."
     ),
     "left_over": AnomalyKind(NOTE, "Extra bytes follow the complete body."),
     "draft_layout": AnomalyKind(NOTE, "The body uses a pre-release layout of this version."),
@@ -77,14 +77,14 @@ CATALOGUE: dict[str, AnomalyKind] = {
     ),
     "not_a_frame": AnomalyKind(ERROR, "The stream no longer parses as Kafka frames."),
     "partial_frame": AnomalyKind(WARNING, "The stream ends inside a frame."),
-    "late": AnomalyKind(NOTE, "Later packets showed what this is; the row may come after later ones."),
+    "late": AnomalyKind(NOTE, "Recognized only with the help of later packets; the row may be out of order."),
     "tls_alert": AnomalyKind(
         WARNING, "The broker expects TLS: it responded with this alert, and closed the connection."
     ),
     "one_direction": AnomalyKind(WARNING, "Only one direction of the connection was captured."),
     "given_up": AnomalyKind(
         WARNING,
-        "A limit was reached, or the response is in another task's file; details say which.",
+        "A limit was reached, or the response is in another task's file; see the details.",
     ),
     "duplicate_correlation_id": AnomalyKind(
         NOTE, "Two outstanding requests of a connection have the same correlation ID."

@@ -45,8 +45,11 @@ def duration(ns: int) -> str:
 
 
 def span(ns: int) -> str:
-    """Write how long something lasted; in minutes if these are at least two."""
-    return duration(ns) if ns < 120 * 10**9 else f"{ns / 60e9:,.1f} minutes"
+    """Write how long something lasted, in the largest unit that gives at least 2: ``3.5 minutes``."""
+    for unit, unit_ns in (("days", 86_400 * 10**9), ("hours", 3_600 * 10**9), ("minutes", 60 * 10**9)):
+        if ns >= 2 * unit_ns:
+            return f"{ns / unit_ns:,.1f} {unit}"
+    return duration(ns)
 
 
 class TopicId(str):

@@ -588,7 +588,10 @@ class Dissection:
         protocol = kafka.protocol or "not recognized"
         self.counts[f"connections: {protocol}"] += 1
         for anomaly in kafka.unattached:
-            self._notice(connection, anomaly.detail)
+            if anomaly.kind == "one_direction":
+                self.counts["kafka_responses_only"] += 1
+            else:
+                self._notice(connection, anomaly.detail)
         return exchanges
 
     def _forget(self, kafka: KafkaConnection) -> None:

@@ -59,6 +59,11 @@ PHRASES = {
     r"\bbelongs? into\b|\bremed(y|ies)\b|\brecommendations?\b|\bgave up on\b": "",
     r"\bis no (struct|value|error)\b|\b[Ss]ome \d|(?<=[a-z}] )withheld\b": "",
     r"(\w+ ){1,3}\1{2}": "",  # "Write Write Write"
+    r"\bran beside\b|\bbeside other work\b|\bthis scene\b|\bscene once more\b|\b(in|of) \w+ turns\b": "",
+    r"\bby what followed\b|\bshown or not\b|\bwas measured apart\b|\banother size than\b": "",
+    r"\bthat belongs? to no\b|\bis missing a part\b|\bare missing a part\b|\bonly one side of\b": "",
+    r"\b(speaks?|spoke) against\b|\bwell-kept\b|\b(filter|depends) besides\b|\bwhat is (usual|odd)\b": "",
+    r"\bis another kind of\b|\bhas other columns\b|\bbegun to (write|read)\b|[\d}] %": "",
     r"\{_[A-Z]\w+[,:}]": "",  # an f-string without its f
     r"\b(recognis|analys(?!is\b|es\b)|summaris|resynchronis(?!ed\b)|authoris)\w+": r"^CHANGELOG\.md",
 }

@@ -127,7 +127,7 @@ class Listener:
         if not is_up(name):
             raise WentDown
         if _link_type(name) != self.interface.link_type:
-            raise CaptureError(f"{name} is another kind of interface now; start kdissect again to capture it")
+            raise CaptureError(f"{name} is now a different kind of interface; restart kdissect to capture it")
         try:
             index = 0 if name == ANY else socket.if_nametoindex(name)
             _bind(self._socket, index)
@@ -294,7 +294,7 @@ def _of_interface(name: str, request: int) -> int:
 def _not_permitted(name: str) -> str:
     python = os.path.realpath(sys.executable)
     return (
-        f"{name}: capturing needs root, or once: setcap cap_net_raw,cap_net_admin=eip {python}; or use a "
+        f"{name}: capturing needs root, or run once: setcap cap_net_raw,cap_net_admin=eip {python}; or use a "
         f"pipe: tcpdump -i {name} -U -w - | kdissect live -"
     )
 

@@ -301,7 +301,7 @@ def main(arguments: list[str]) -> int:
         with closing(Relay(settings, most_bytes, _STDOUT)) as relay:
             if user is None and os.geteuid() == 0:
                 _report(
-                    "warning: running as root, but without capabilities; use -Z USER to run as another user"
+                    "warning: still running as root, but without capabilities; use -Z USER to switch users"
                 )
             drop_privileges(None if user is None else User(*user))
             relay.run(until=_STDIN)

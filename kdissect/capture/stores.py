@@ -324,7 +324,7 @@ class StorePath(PurePosixPath):
                     self.unlink()
             raise
         if not is_there:
-            raise OSError(errno.EIO, "has another size than what was written")
+            raise OSError(errno.EIO, "differs in size from what was written")
 
     def _known(self) -> Status | None:
         try:

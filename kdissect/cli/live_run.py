@@ -121,7 +121,7 @@ interface_options = combine(
         "-Z",
         "user",
         metavar="USER",
-        help="As root: become this user once the interfaces are open. Output files belong to USER. "
+        help="As root: switch to this user after opening the interfaces. Output files belong to USER. "
         "[default: the user who ran sudo]",
     ),
 )

@@ -51,9 +51,9 @@ Examples:
   tcpdump -i eth0 -U -w - port 9092 | kdissect read -l -
 
 Each line shows one exchange (a request and its response): time, client, broker, client ID, API and version,
-latency (or "no response"; "pending": none yet when the capture ended; "acks=0"; "orphan"), a summary of its
-content, errors in the response, and anomalies after "!". On a narrow terminal some columns are omitted; files
-and pipes get all of them.
+latency, a summary of its content, errors in the response, and anomalies after "!". Instead of a latency:
+"no response"; "pending" (still waiting when the capture ended); "acks=0" (none expected); "orphan" (the
+request was not captured). On a narrow terminal some columns are omitted; files and pipes get all of them.
 """
 
 

@@ -532,6 +532,7 @@ _KAFKA = "Kafka"
 _TLS = "TLS"
 _NOT_DECRYPTED = "TLS not decrypted: "  # as in tls/decryption.py, which is not loaded without a key log
 _UNRECOGNIZED = "not recognized"
+_HOW_TO_DECODE = "to decode a port as Kafka: -d tcp.port==PORT,kafka (kdissect check lists the ports)"
 _REASONS = 5
 
 
@@ -578,7 +579,7 @@ def report_totals(totals: Reported, *, shown: int, complete: bool, unmet: Callab
     unrecognized = totals.counts[_CONNECTIONS + _UNRECOGNIZED]
     if complete and shown and unrecognized:
         connections = many(unrecognized, "connection")
-        warn(f"{connections} not recognized; -d tcp.port==PORT,kafka decodes a port as Kafka")
+        warn(f"{connections} not recognized; {_HOW_TO_DECODE}")
     if complete and not shown:
         exchanges = totals.counts["exchanges"]
         warn(_no_match_line(exchanges, unmet()) if exchanges else _no_exchange_line(totals))
@@ -617,7 +618,7 @@ def _no_exchange_line(totals: Reported) -> str:
     summary += f", skipped: {', '.join(skipped)}" if skipped else ""
     text = f"no Kafka traffic ({many(counts['packets'], 'packet')}, {summary})"
     if connections.keys() - {_TLS}:
-        return f"{text}; -d tcp.port==PORT,kafka decodes a port as Kafka"
+        return f"{text}; {_HOW_TO_DECODE}"
     if _TLS in connections:
         return f"{text}; decrypt with a key log (--tls-keylog), or capture behind a TLS-terminating proxy"
     return text

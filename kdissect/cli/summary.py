@@ -49,7 +49,7 @@ Examples:
 
 Percentiles are of service times: latency minus the time spent queued behind earlier requests on the
 connection, throttled, being retransmitted, or waiting for new records or group members. N is the number of
-service times. The table Waits shows the waits. Details: docs/columns.md.
+service times. The table "Waits and delays" shows the rest. Details: docs/columns.md.
 """
 
 

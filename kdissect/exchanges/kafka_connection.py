@@ -872,7 +872,7 @@ class KafkaConnection:
     def _note_orphan(self, exchange: Exchange) -> None:
         late_ns = self.last_ns - exchange.completed_ns
         if late_ns > self._limits.reorder_window_ns:
-            detail = f"recognized {duration(late_ns)} later, by what followed"
+            detail = f"recognized {duration(late_ns)} later, from what followed"
             exchange.anomalies.append(Anomaly("late", "response", detail))
 
     def _note_lost(self, side: int, lost: Lost, refused: int = 0) -> None:
@@ -889,7 +889,8 @@ class KafkaConnection:
             self._pairing.mistrust()
         if lost.missing:
             kind = "gap"
-            detail = f"{lost.missing} bytes from the {end} were not captured, {lost.skipped} skipped"
+            detail = f"{lost.missing} bytes from the {end} were not captured"
+            detail += f", {lost.skipped} skipped" if lost.skipped else ""
         elif lost.end:
             kind, detail = "partial_frame", f"the {end}'s stream ends {lost.skipped} bytes into a frame"
         else:

@@ -67,7 +67,8 @@ def find(text: str) -> Api:
     names = _by_name()
     if query not in names or text.startswith("-"):  # -1 is not a key; inside names dashes are ignored
         hint = "" if query.isdecimal() else did_you_mean(text, [api.name for api in all_apis()])
-        raise UsageError(f'unknown API "{text}"{hint or f"; keys are 0 to {max(_rows())}"}')
+        hint = hint or f"; kdissect apis lists them (keys 0 to {max(_rows())})"
+        raise UsageError(f'unknown API "{text}"{hint}')
     return names[query]
 
 

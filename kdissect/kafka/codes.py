@@ -60,7 +60,8 @@ def error_code(name: str) -> int:
     query = query.replace("-", "_")
     names = _codes_by_name()
     if query not in names:
-        raise UsageError(f'unknown error "{name}"{did_you_mean(query, names)}')
+        hint = did_you_mean(query, names) or "; use a name such as NOT_LEADER_OR_FOLLOWER, or its code"
+        raise UsageError(f'unknown error "{name}"{hint}')
     return names[query]
 
 

@@ -32,7 +32,7 @@ from kdissect.errors import UsageError
 from kdissect.exchanges import content
 from kdissect.exchanges.topic_names import topic_refs
 from kdissect.kafka import apis, codes
-from kdissect.model import KINDS
+from kdissect.model import KINDS, NOT_EXPECTED, PENDING
 from kdissect.nearest import did_you_mean
 from kdissect.phrases import many
 
@@ -399,10 +399,12 @@ def _api_keys(term: _Term) -> list[int]:
 def _kinds(term: _Term) -> list[str]:
     if term.glob is not None:
         return _known(term, KINDS, "kind")
-    if term.text.lower() not in KINDS:
+    if (kind := term.text.lower()) in (PENDING, NOT_EXPECTED):
+        raise UsageError(f"{kind} is an outcome, not a kind; use -Y 'outcome == \"{kind}\"'")
+    if kind not in KINDS:
         hint = did_you_mean(term.text, KINDS) or f"; known: {', '.join(KINDS)}"
         raise UsageError(f'unknown kind "{term.text}"{hint}')
-    return [term.text.lower()]
+    return [kind]
 
 
 def _connection(texts: Sequence[str]) -> Test:

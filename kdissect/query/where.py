@@ -339,7 +339,7 @@ class _Parser:
             token = side.token
             if token is not None and token.kind == "address":
                 if name not in ("==", "!="):
-                    raise self._error_at(token, "an address is compared with == or !=, or listed after in")
+                    raise self._error_at(token, "use == or != with an address, or list it after in")
                 return _quantified(other, partial(_is_address, [self._network(token)], name == "=="))
         values = [self._converted(side, other) for side, other in ((left, right), (right, left))]
         compare, other_value = COMPARISONS[name], values[1]

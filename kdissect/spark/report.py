@@ -34,7 +34,7 @@ JobResult = tuple[str, Any]
 
 _TITLES = {
     "latency": "Service times",
-    "waits": "Waits",
+    "waits": "Waits and delays",
     "throughput": "Throughput",
     "errors": "Errors",
     "lag": "Lag",
@@ -272,7 +272,7 @@ def _view(column: str, kind: str, zone: str = "") -> View:
     ``zone`` goes into the heading of times.
     """
 
-    def view(write: Callable[[Any], str], name: str = column, **options: bool) -> View:
+    def view(write: Callable[[Any], str], name: str = column, **options: Any) -> View:
         def cell(row: Mapping[str, Any]) -> str:
             return ABSENT if row[column] is None else write(row[column])
 

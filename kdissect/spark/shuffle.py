@@ -299,7 +299,7 @@ def uneven(loads: Sequence[tuple[int, tuple[int, bytes]]]) -> str | None:
         return None
     first, second = endpoints(connection)
     percent = 100 * most_bytes // total_bytes
-    return f"{first} - {second} has {percent} % of all bytes, which one task dissects alone"
+    return f"{first} - {second} has {percent}% of all bytes; a single task dissects it"
 
 
 class SortedRows:

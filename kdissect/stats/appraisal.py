@@ -372,19 +372,19 @@ def _connection_findings(
     if one_sided := connections.kafka_one_sided:
         yield _finding(
             quality.ONE_SIDED if 2 * one_sided > kafka else quality.GOOD,
-            f"Only one side of {one_sided:,} of {_plural(kafka, 'Kafka connection')} was captured.",
+            f"{_of(one_sided, kafka, 'Kafka connection')} captured in one direction only.",
             (
                 "Capture at a point that sees both directions; asymmetric routing or a one-way "
                 "mirror (SPAN) port hides one of them."
             ),
         )
     if connections.kafka_mid_stream:
-        evicted = " or evicted because of a limit" if counts.get("closed_evicted") else ""
+        evicted = ", or evicted because of a limit" if counts.get("closed_evicted") else ""
         yield _finding(
             quality.GOOD,
-            f"{connections.kafka_mid_stream:,} of {_plural(kafka, 'Kafka connection')} were already open "
-            f"when the capture started{evicted}: their client library and version, and the requests that "
-            "their first responses answer, may be missing.",
+            f"{_of(connections.kafka_mid_stream, kafka, 'Kafka connection')} already open when the capture "
+            f"started{evicted}. Client library and version may be missing, and the requests for the first "
+            "responses.",
             "If you need them, start the capture before the clients, or restart the clients.",
         )
     if connections.tls_decrypted:
@@ -404,7 +404,7 @@ def _connection_findings(
     if kafka and others:
         yield _finding(
             quality.GOOD,
-            f"{_plural(others, 'connection')} with another or an unknown protocol.",
+            f"{_plural(others, 'connection')} with other protocols, or not recognized.",
             _NAME_PORT,
         )
 
@@ -421,7 +421,7 @@ def _messages(
         parts = (
             (exchanges.orphans, "has no request", "have no request"),
             (unclear, "has no response", "have no response"),
-            (missing - exchanges.orphans - unclear, "is missing a part", "are missing a part"),
+            (missing - exchanges.orphans - unclear, "is incomplete", "are incomplete"),
         )
         counted = ", ".join(f"{count:,} {one if count == 1 else more}" for count, one, more in parts if count)
         yield _finding(
@@ -463,7 +463,7 @@ def _limits(counts: Mapping[str, int]) -> Iterator[Finding]:
     reached = [
         f"{_plural(evicted, 'connection')} evicted" if evicted else None,
         f"{_plural(dropped, 'outstanding request')} dropped" if dropped else None,
-        f"held data dropped {_plural(shed, 'time')}" if shed else None,
+        f"buffered data dropped {_plural(shed, 'time')}" if shed else None,
     ]
     if any(reached):
         yield _finding(
@@ -475,6 +475,13 @@ def _limits(counts: Mapping[str, int]) -> Iterator[Finding]:
 
 def _finding(verdict: str, message: str, advice: str | None) -> Finding:
     return Finding(verdict=verdict, message=message, advice=advice)
+
+
+def _of(number: int, total: int, noun: str) -> str:
+    """``1 of 3 connections was``, ``2 of 3 connections were``, ``All 3 connections were``."""
+    if number == total > 1:
+        return f"All {_plural(total, noun)} were"
+    return f"{number:,} of {_plural(total, noun)} {'was' if number == 1 else 'were'}"
 
 
 def _plural(number: int, noun: str) -> str:

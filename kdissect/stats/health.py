@@ -34,11 +34,12 @@ def health(findings: Sequence[FindingRow], load: Load) -> Verdict:
     worst = findings[0] if findings and findings[0].severity in _VERDICTS else None
     requests = load.exchanges - load.kinds[ORPHAN]
     failed = load.no_answer + load.failed
+    unknown = load.kinds[UNANSWERED] - load.no_answer - load.pending
     if (worst is not None and worst.severity == ERROR) or (failed and failed * _FAILING >= requests):
         verdict = FAILING
     elif worst is not None or (failed and failed * _DEGRADED >= requests):
         verdict = DEGRADED
-    elif not (load.kinds[ANSWERED] or load.kinds[UNACKNOWLEDGED]):
+    elif not load.kinds[ANSWERED] and (unknown or not load.kinds[UNACKNOWLEDGED]):
         verdict = UNKNOWN
     else:
         verdict = GOOD

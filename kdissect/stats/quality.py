@@ -94,7 +94,7 @@ class TcpPart:
     lost_bytes: int = described("Bytes missing from the capture.")
     cut_bytes: int = described("Bytes not captured because of the snaplen.")
     without_connection: int = described(
-        "Segments without data that belong to no known connection, such as the last ACK of a closed one."
+        "Empty segments of unknown connections, such as the last ACK of a closed one."
     )
 
 
@@ -132,7 +132,7 @@ class ConnectionsPart:
     close_reasons: dict[str, int] = described("How they ended: fin, reset, reused, idle, evicted, end.")
     without_data: int = described("Connections that opened, but without data; not counted above.")
     unopened: int = described("Connections to known Kafka listeners that were refused or not answered.")
-    unopened_others: int = described("The same to other endpoints, as of a port scan.")
+    unopened_others: int = described("The same to other endpoints, for example by a port scan.")
     tls_decrypted: int = described("TLS connections that were decrypted with a key log.")
     tls_not_decrypted: dict[str, int] = described("Those that were not, by reason; empty without a key log.")
     tls: list[TlsPart] = described("The most frequent TLS sessions by endpoint, version and cipher suite.")

@@ -262,7 +262,7 @@ EXCHANGE: tuple[Column, ...] = (
     _part(
         "throttled_us",
         "Time after `queued_us` during which a quota muted the connection: the rest of the previous "
-        "response's throttle time (KIP-219). Before Kafka 2.0: by how much the broker delayed this response. "
+        "response's throttle time (KIP-219). Before Kafka 2.0: how long the broker delayed this response. "
         "Null if the throttle time is not known.",
     ),
     _part(
@@ -505,7 +505,8 @@ def _path_column(name: str, by_name: Mapping[str, Column]) -> Column:
     head, *path = name.split(".")
     column = by_name.get(head)
     if column is None:
-        raise UsageError(f'no column "{head}"{did_you_mean(head, by_name)}')
+        hint = did_you_mean(head, by_name) or "; kdissect fields lists columns"
+        raise UsageError(f'no column "{head}"{hint}')
     return Column(name, FIELD, _path_getter(column, path), "", needs_bodies=column.needs_bodies)
 
 

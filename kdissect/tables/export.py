@@ -174,7 +174,7 @@ class Export:
             table.close()
         for name in self._files:
             if not self._is_ours(name):
-                raise OutputError(f"{self._directory / name}: another program has begun to write to it")
+                raise OutputError(f"{self._directory / name}: another program has started to write to it")
         self._listed.clear()
         self._list(complete=complete, **end)
 

@@ -138,7 +138,7 @@ def missing(directory: Path, tables: Iterable[str], job: Job, *, overwrite: bool
             if manifest["job"] != job or any(each["bytes"] is None for each in job["captures"]):
                 raise OutputError(
                     f"{directory / name} has {_describe(manifest)} made from other captures or with other "
-                    f"options; {_ELSEWHERE}, or --overwrite removes it"
+                    f"options; {_ELSEWHERE}, or --overwrite to remove it"
                 )
     done = {name for name, manifest in manifests.items() if manifest["complete"] and not overwrite}
     try:
@@ -307,7 +307,7 @@ def _check_compatible(directory: Path, manifest: Mapping[str, Any], files: Table
         )
     if (directory / DIRECTORY / DDL).read_text(encoding="utf-8") != _ddl(files, form):
         by = manifest["versions"]["kdissect"]
-        raise OutputError(f"{directory} has other columns (written by kdissect {by}); {_ELSEWHERE}")
+        raise OutputError(f"{directory} has different columns (written by kdissect {by}); {_ELSEWHERE}")
 
 
 def _resume_table(directory: Path, manifest: Mapping[str, Any], files: TableFiles, limits: Limits) -> int:

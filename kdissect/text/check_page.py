@@ -105,7 +105,7 @@ def _packets(check: quality.Check) -> Iterator[str]:
         else None,
         f"{many(tcp.overlapping_bytes, 'byte')} overlapping" if tcp.overlapping_bytes else None,
         f"{many(tcp.conflicting_bytes, 'byte')} in conflict" if tcp.conflicting_bytes else None,
-        f"{many(tcp.without_connection, 'segment')} with no payload that belong to no known connection"
+        f"{many(tcp.without_connection, 'empty segment')} of unknown connections"
         if tcp.without_connection
         else None,
     )
@@ -119,15 +119,14 @@ def _connections(check: quality.Check) -> Iterator[str]:
         f"{part.ipv6:,} over IPv6" if part.ipv6 else None,
     )
     unopened = part.unopened + part.unopened_others
-    to_listeners = f"; {part.unopened:,} of them to Kafka listeners" if part.unopened else ""
+    which = "all" if part.unopened == unopened else f"{part.unopened:,}"
+    to_listeners = f"; {which} to Kafka listeners" if part.unopened else ""
     others = facts(
-        f"{part.without_data:,} without data" if part.without_data else None,
-        f"{many(unopened, 'attempt')} that failed (refused or unanswered{to_listeners})"
-        if unopened
-        else None,
+        f"{part.without_data:,} more without data" if part.without_data else None,
+        f"{many(unopened, 'failed attempt')} (refused or unanswered{to_listeners})" if unopened else None,
     )
     if others:
-        yield f"plus {others}"
+        yield others
     if part.protocols.get("Kafka"):
         yield facts(
             f"Kafka: {part.kafka_from_start:,} captured from the start",

@@ -20,7 +20,14 @@ DETAILS = "details: kdissect check FILE"
 
 def loss_lines(counts: Mapping[str, int]) -> list[str]:
     """One line for each kind of loss; none if everything was captured and nothing dropped."""
-    return [*_gaps(counts), *_dropped(counts)]
+    return [*_one_direction(counts), *_gaps(counts), *_dropped(counts)]
+
+
+def _one_direction(counts: Mapping[str, int]) -> list[str]:
+    if not (connections := counts.get("kafka_responses_only", 0)):
+        return []
+    text = f"{many(connections, 'Kafka connection')} with responses only"
+    return [f"{text}: capture where both directions can be seen; {DETAILS}"]
 
 
 def _gaps(counts: Mapping[str, int]) -> list[str]:
@@ -56,7 +63,7 @@ def _dropped(counts: Mapping[str, int]) -> list[str]:
         )
     if flushed := counts.get("streams_flushed", 0):
         times = many(flushed, "time")
-        text = f"stopped waiting for missing segments {times}: too much data was buffered behind them"
+        text = f"stopped waiting for missing segments {times}: too much data was buffered after them"
         lines.append(f"{text}; --limits total_stream_bytes=SIZE holds more")
     if forgotten := counts.get("ended_forgotten", 0):
         text = (
@@ -71,6 +78,6 @@ def _dropped(counts: Mapping[str, int]) -> list[str]:
         text = f"{many(late, 'TCP segment')} captured too late to fill a gap"
         lines.append(f"{text}; --limits reorder_window=TIME waits longer")
     if shed := counts.get("shed", 0):
-        text = f"data held for a connection was dropped {many(shed, 'time')}"
+        text = f"buffered data was dropped {many(shed, 'time')} because connections held too much"
         lines.append(f"{text}; --limits total_held_bytes=SIZE keeps more")
     return lines

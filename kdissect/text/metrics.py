@@ -110,7 +110,9 @@ class Metrics:
             "latency",
             "Time from request to response, excluding requests that waited. Use kdissect_service_seconds.",
         )
-        self._service = self._histogram("service", "Latency without queuing, quotas, retransmission, waits.")
+        self._service = self._histogram(
+            "service", "Service time: latency without queueing, throttling, retransmissions and waits."
+        )
         self._wait = self._histogram("wait", "Time that the broker waited for records or group members.")
         self._undetermined = self._counter(
             "undetermined", "Responses whose service time and wait are unknown.", "api"

@@ -28,6 +28,7 @@ class View:
         keep: whether to show it on narrow terminals too.
         shrinks: whether a page cuts its cells if the terminal is too narrow; other columns are never cut.
         width: in terminal columns; on a page the minimum of a column that shrinks.
+        note: what to know about the column; a line above the table if the column is shown.
     """
 
     heading: str
@@ -37,6 +38,7 @@ class View:
     keep: bool = False
     shrinks: bool = False
     width: int = 8
+    note: str = ""
 
 
 class PageSection(NamedTuple):
@@ -83,6 +85,7 @@ def table(
     """
     shown = [view for view in views if view.keep or not narrow]
     cells = [[view.cell(row) for view in shown] for row in rows[:limit]]
+    notes += tuple(dict.fromkeys(view.note for view in shown if view.note))
     return PageSection(title, shown, cells, notes, left_out + len(rows) - len(cells))
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 FORMATS = {
     "a": "local time",
     "ad": "local date and time",
-    "d": "seconds since the previous exchange or record, shown or not",
+    "d": "seconds since the previous exchange or record, even if filtered out",
     "dd": "since the previous one shown",
     "e": "seconds since 1970",
     "r": "seconds since the first packet",

@@ -61,7 +61,7 @@ def sections(
         ("Unanswered", _UNANSWERED, summary.unanswered),
         ("Errors", _ERRORS, [row for row in summary.errors or () if row.expected < row.count]),
         ("Slowest exchanges", _SLOWEST, summary.slowest),
-        ("Waits", _WAITS, summary.waits),
+        ("Waits and delays", _WAITS, summary.waits),
     ):
         if rows:
             notes: tuple[str, ...] = _NOTES.get(title, ())
@@ -99,8 +99,8 @@ def sections(
 _NOTES = {
     "APIs": (
         (
-            "MIN to MAX: service times, that is, latency without waits, throttling, retransmissions and "
-            "queueing behind earlier requests; N: number of service times"
+            "percentiles are of N service times: latency without waits, throttling, retransmissions and "
+            "queueing behind earlier requests"
         ),
     ),
     "Unanswered": (
@@ -108,7 +108,9 @@ _NOTES = {
         "details: kdissect read -V --exchange ID FILE",
     ),
     "Slowest exchanges": ("by service time; details: kdissect read -V --exchange ID FILE",),
-    "Waits": ("not in the service times above; UNKNOWN: exchanges that may have waited",),
+    "Waits and delays": (
+        "latency that is not service time; UNKNOWN: exchanges that may have waited or been delayed",
+    ),
 }
 """What to know about a table."""
 _RANKING: dict[tuple[str | None, bool], str] = {
@@ -369,7 +371,7 @@ _SLOWEST = (
 )
 _WAITED_FOR = {"queued": "previous response", "throttled": "quota", "network": "retransmission"}
 _WAITS = (
-    View("FOR", lambda row: _WAITED_FOR.get(row.kind, row.kind), keep=True),
+    View("CAUSE", lambda row: _WAITED_FOR.get(row.kind, row.kind), keep=True),
     View("TOTAL", lambda row: us(row.total_us or None), right=True, keep=True),
     *_spread("us"),
     View("UNKNOWN", lambda row: some(row.undetermined), right=True, keep=True),
@@ -428,6 +430,8 @@ def _not_opened(row: document.ClientConnectionsRow) -> str:
     return ", ".join(f"{count:,} {name}" for count, name in counts if count) or ABSENT
 
 
+_RTT = "RTT: P50 and P99 of the round trip to the client or broker, rounded up to a power of two"
+_ZERO_WINDOW = "ZERO WINDOW: how long the receive window of the client or broker was zero"
 _TCP = (
     View("CLIENT", lambda row: row.client, keep=True, shrinks=True),
     View("BROKER", lambda row: row.broker, keep=True),
@@ -435,12 +439,22 @@ _TCP = (
     View("NOT OPENED", _not_opened, keep=True),
     View("CONNECT P50", lambda row: us(row.connect_us.p50), right=True),
     View("MAX", lambda row: us(row.connect_us.max), right=True),
-    View("RTT CLIENT", lambda row: _round_trip(row.client_round_trips), right=True),
-    View("RTT BROKER", lambda row: _round_trip(row.broker_round_trips), right=True),
+    View("RTT CLIENT", lambda row: _round_trip(row.client_round_trips), right=True, note=_RTT),
+    View("RTT BROKER", lambda row: _round_trip(row.broker_round_trips), right=True, note=_RTT),
     View("RETRANSMITTED", _lost, right=True, keep=True),
     View("DUP ACKS", lambda row: some(row.client_duplicate_acks + row.broker_duplicate_acks), right=True),
-    View("CLIENT ZERO WINDOW", lambda row: us(row.client_zero_window_us or None), right=True),
-    View("BROKER ZERO WINDOW", lambda row: us(row.broker_zero_window_us or None), right=True),
+    View(
+        "CLIENT ZERO WINDOW",
+        lambda row: us(row.client_zero_window_us or None),
+        right=True,
+        note=_ZERO_WINDOW,
+    ),
+    View(
+        "BROKER ZERO WINDOW",
+        lambda row: us(row.broker_zero_window_us or None),
+        right=True,
+        note=_ZERO_WINDOW,
+    ),
     View("OUTSTANDING", lambda row: some(row.outstanding), right=True, keep=True),
     View(
         "ENDED BY", lambda row: ", ".join(f"{count:,} {end}" for end, count in row.ends.items()), shrinks=True
@@ -455,11 +469,7 @@ def connection_sections(
     """Yield one table; the client with the most connections comes first."""
     total = sum(row.connections for row in rows)
     unopened = sum(row.refused + row.unanswered for row in rows)
-    notes = (
-        f"{many(total, 'connection')} to Kafka listeners, {many(unopened, 'attempt')} failed",
-        "RTT: P50 and P99 of the round trip to the client or broker, rounded up to a power of two",
-        "ZERO WINDOW: how long the receive window of the client or broker was zero",
-    )
+    notes = (f"{many(total, 'connection')} to Kafka listeners, {many(unopened, 'attempt')} failed",)
     views = _TCP if any(row.tls for row in rows) else _TCP[:-1]
     yield table("TCP connections", views, rows, limit=limit, narrow=narrow, notes=notes)
 

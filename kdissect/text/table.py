@@ -28,6 +28,7 @@ from kdissect.model import (
     NOT_EXPECTED,
     ORPHAN,
     PENDING,
+    UNACKNOWLEDGED,
     UNANSWERED,
     Embedded,
     Exchange,
@@ -606,6 +607,10 @@ class Tally(Generic[Row]):
         raise NotImplementedError
 
 
+_UNKNOWN = "unknown"
+_KINDS = {UNACKNOWLEDGED: "with acks=0", _UNKNOWN: "whose response may not have been captured"}
+
+
 class ExchangeTally(Tally["Exchange"]):
     """Counts exchanges."""
 
@@ -619,8 +624,8 @@ class ExchangeTally(Tally["Exchange"]):
         """Count one."""
         self._rows += 1
         self._with_anomalies += bool(exchange.anomalies)
-        is_pending = exchange.kind == UNANSWERED and outcome(exchange) == PENDING
-        self._kinds[PENDING if is_pending else exchange.kind] += 1
+        kind = exchange.kind
+        self._kinds[outcome(exchange) or _UNKNOWN if kind == UNANSWERED else kind] += 1
         self._errors.update(content.errors(exchange))
         self._errors.subtract(exchange.expected_errors)
         self._expected += len(exchange.expected_errors)
@@ -632,11 +637,12 @@ class ExchangeTally(Tally["Exchange"]):
 
     def _counts(self) -> Iterable[str | None]:
         yield many(self._rows, "exchange")
-        if len(self._kinds) == 1:
-            yield f"{'all ' if self._rows > 1 else ''}{next(iter(self._kinds))}"
+        if len(self._kinds) == 1 and _UNKNOWN not in self._kinds:
+            kind = next(iter(self._kinds))
+            yield f"{'all ' if self._rows > 1 else ''}{_KINDS.get(kind, kind)}"
         else:
-            kinds = [kind for kind in (*KINDS, PENDING) if self._kinds[kind] and kind != ORPHAN]
-            yield from (f"{self._kinds[kind]:,} {kind}" for kind in kinds)
+            kinds = [kind for kind in (*KINDS, PENDING, _UNKNOWN) if self._kinds[kind] and kind != ORPHAN]
+            yield from (f"{self._kinds[kind]:,} {_KINDS.get(kind, kind)}" for kind in kinds)
             yield f"{many(self._kinds[ORPHAN], 'orphan response')}" if self._kinds[ORPHAN] else None
         yield f"{self._with_anomalies:,} with anomalies" if self._with_anomalies else None
         yield many(self._expected, "expected error") if self._expected else None

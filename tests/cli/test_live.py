@@ -230,7 +230,7 @@ def test_without_the_right_one_line_says_what_is_needed() -> None:
     )
     assert (done.returncode, done.stdout) == (USAGE, "")
     assert re.fullmatch(
-        r"kdissect: lo: capturing needs root, or once: setcap cap_net_raw,cap_net_admin=eip \S+; "
+        r"kdissect: lo: capturing needs root, or run once: setcap cap_net_raw,cap_net_admin=eip \S+; "
         r"or use a pipe: tcpdump -i lo -U -w - \| kdissect live -\n",
         done.stderr,
     )

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 NOBODY = pwd.getpwnam("nobody")
 OTHER = User("nobody", NOBODY.pw_uid, NOBODY.pw_gid)
-WARNING = "kdissect: warning: running as root, but without capabilities; use -Z USER to run as another user\n"
+WARNING = "kdissect: warning: still running as root, but without capabilities; use -Z USER to switch users\n"
 SETS = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
 
 # Python may be in root's home, which nobody else can read. Then this process and its children get a home with

@@ -42,7 +42,8 @@ def test_what_the_user_can_act_on_is_reported(capsys: pytest.CaptureFixture[str]
 
 
 TLS_ADVICE = "decrypt with a key log (--tls-keylog), or capture behind a TLS-terminating proxy"
-NO_KAFKA = "no Kafka traffic ({}); -d tcp.port==PORT,kafka decodes a port as Kafka"
+HINT = "to decode a port as Kafka: -d tcp.port==PORT,kafka (kdissect check lists the ports)"
+NO_KAFKA = f"no Kafka traffic ({{}}); {HINT}"
 
 
 @pytest.mark.parametrize(
@@ -87,7 +88,7 @@ def test_connections_that_were_not_recognized_beside_those_that_were(
         **{"packets": 9, "exchanges": 3, "connections: Kafka": 1, "connections: not recognized": 2}
     )
     (line,) = messages(capsys, stub, shown=3)
-    assert line.startswith("2 connections not recognized; -d tcp.port==PORT,kafka")
+    assert line == f"2 connections not recognized; {HINT}"
 
 
 def test_what_was_skipped_is_reported_if_there_is_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:

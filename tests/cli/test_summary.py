@@ -17,8 +17,8 @@ def test_the_page(capsys: pytest.CaptureFixture[str]) -> None:
     done = run(capsys, "summary", BASICS)
     assert (done.status, done.err) == (0, "")
     _, *titles = [line for line, before in zip(done.lines, ["", *done.lines], strict=False) if not before]
-    tables = ("APIs", "Brokers", "Clients", "Topics", "Unanswered", "Errors", "Slowest exchanges", "Waits")
-    assert titles == ["Capture", *tables, "Expected errors"]
+    tables = ("APIs", "Brokers", "Clients", "Topics", "Unanswered", "Errors", "Slowest exchanges")
+    assert titles == ["Capture", *tables, "Waits and delays", "Expected errors"]
 
 
 def test_an_order_by_its_old_name(capsys: pytest.CaptureFixture[str]) -> None:

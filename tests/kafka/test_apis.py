@@ -48,9 +48,9 @@ def test_find_takes_every_name_and_former_name() -> None:
     [
         ("fethc", 'unknown API "fethc"; did you mean "Fetch"?'),
         ("TopicMetadta", 'unknown API "TopicMetadta"; did you mean "Metadata"?'),
-        ("95", 'unknown API "95"; keys are 0 to 94'),
-        ("-1", 'unknown API "-1"; keys are 0 to 94'),
-        ("", 'unknown API ""; keys are 0 to 94'),
+        ("95", 'unknown API "95"; kdissect apis lists them (keys 0 to 94)'),
+        ("-1", 'unknown API "-1"; kdissect apis lists them (keys 0 to 94)'),
+        ("", 'unknown API ""; kdissect apis lists them (keys 0 to 94)'),
     ],
 )
 def test_find_names_the_nearest(text: str, message: str) -> None:

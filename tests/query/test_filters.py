@@ -343,6 +343,7 @@ def test_matches_header_needs_no_body() -> None:
         ({"api": ["Fetsh"]}, 'did you mean "Fetch"?'),
         ({"error": ["NOT_LEADER"]}, 'unknown error "NOT_LEADER"; did you mean "NOT_'),
         ({"error": ["QQQ*"]}, 'no error name matches "QQQ*"'),
+        ({"kind": ["pending"]}, "pending is an outcome, not a kind; use -Y 'outcome == \"pending\"'"),
         (
             {"kind": ["orphans"]},
             'unknown kind "orphans"; did you mean "orphan"?',

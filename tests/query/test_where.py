@@ -272,7 +272,7 @@ def test_false(text: str) -> None:
         ),
         ("time > 10:05", 'unexpected ":"; put a time in quotes', "         ^"),
         ("ip == 300.0.0.1", 'invalid address "300.0.0.1"', "      ^^^^^^^^^"),
-        ("ip < 10.0.0.1", "an address is compared with == or !=, or listed after in", "     ^^^^^^^^"),
+        ("ip < 10.0.0.1", "use == or != with an address, or list it after in", "     ^^^^^^^^"),
         ("1 + 10.0.0.1", "an address can only be compared: client_ip == 10.0.0.0/8", "    ^^^^^^^^"),
         ("len(10.0.0.1)", "expected a comparison, not )", "            ^"),
         ("10.0.0.1", "expected a comparison, not end of expression", "        ^"),

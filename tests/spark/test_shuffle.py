@@ -241,6 +241,6 @@ def test_a_connection_with_most_of_the_bytes_is_reported() -> None:
     assert uneven([load]) is None  # too small to matter
     assert uneven([load] * 100) is None  # 300 MB of 500, but of as many connections
     assert uneven([(50 * MIB, (50 * MIB, other)), (150 * MIB, (120 * MIB, one))]) == (
-        "10.0.0.1:39937 - 10.0.0.9:9092 has 60 % of all bytes, which one task dissects alone"
+        "10.0.0.1:39937 - 10.0.0.9:9092 has 60% of all bytes; a single task dissects it"
     )
     assert uneven([]) is None

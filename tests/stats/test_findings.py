@@ -89,19 +89,19 @@ def test_nothing_to_say() -> None:
         (
             {"connections": replace(KAFKA, kafka_one_sided=3)},
             "one-sided",
-            "Only one side of 3 of 4 Kafka connections was captured.",
+            "3 of 4 Kafka connections were captured in one direction only.",
         ),
         (
             {"connections": replace(KAFKA, kafka_one_sided=1)},
             "good",
-            "Only one side of 1 of 4 Kafka connections was captured.",
+            "1 of 4 Kafka connections was captured in one direction only.",
         ),
         (
             {"connections": replace(KAFKA, kafka_mid_stream=1)},
             "good",
             (
-                "1 of 4 Kafka connections were already open when the capture started: their client library "
-                "and version, and the requests that their first responses answer, may be missing."
+                "1 of 4 Kafka connections was already open when the capture started. Client library and "
+                "version may be missing, and the requests for the first responses."
             ),
         ),
         (
@@ -112,7 +112,7 @@ def test_nothing_to_say() -> None:
         (
             {"connections": replace(KAFKA, protocols={"Kafka": 1, "not recognized": 2})},
             "good",
-            "2 connections with another or an unknown protocol.",
+            "2 connections with other protocols, or not recognized.",
         ),
         ({"warnings": ["a.pcap: a block is bad"]}, "damaged", "a.pcap: a block is bad."),
         (
@@ -168,7 +168,7 @@ def test_nothing_to_say() -> None:
         (
             {"counts": {"closed_evicted": 1, "shed": 1}},
             "good",
-            "Limits were reached: 1 connection evicted, held data dropped 1 time.",
+            "Limits were reached: 1 connection evicted, buffered data dropped 1 time.",
         ),
     ],
 )

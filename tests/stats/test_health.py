@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from kdissect.model import ANSWERED, ORPHAN, UNANSWERED
+from kdissect.model import ANSWERED, ORPHAN, UNACKNOWLEDGED, UNANSWERED
 from kdissect.stats.document import FindingRow
 from kdissect.stats.health import health
 from kdissect.stats.load import Load
@@ -12,9 +12,12 @@ from kdissect.stats.load import Load
 AT = datetime(2026, 11, 22, tzinfo=UTC)
 
 
-def load(answered: int = 0, no_answer: int = 0, failed: int = 0, orphans: int = 0, unclear: int = 0) -> Load:
+def load(
+    answered: int = 0, no_answer: int = 0, failed: int = 0, orphans: int = 0, unclear: int = 0, acks0: int = 0
+) -> Load:
     result = Load()
     result.kinds.update({ANSWERED: answered, UNANSWERED: no_answer + unclear, ORPHAN: orphans})
+    result.kinds[UNACKNOWLEDGED] = acks0
     result.no_answer, result.failed = no_answer, failed
     return result
 
@@ -43,6 +46,8 @@ def finding(severity: str) -> list[FindingRow]:
         (load(), None, "unknown"),
         (load(orphans=9), None, "unknown"),
         (load(unclear=9), None, "unknown"),
+        (load(acks0=1, unclear=9), None, "unknown"),
+        (load(acks0=1), None, "good"),
         (load(), "error", "failing"),
     ],
 )

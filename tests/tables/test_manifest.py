@@ -174,7 +174,7 @@ def test_incompatible_files_cannot_be_added(tmp_path: Path, form: Any, options: 
 def test_other_columns_cannot_either(tmp_path: Path) -> None:
     live(tmp_path, 1)
     (tmp_path / "topic_ids" / DIRECTORY / DDL).write_text("x STRING\n")
-    with pytest.raises(OutputError, match=r"has other columns \(written by kdissect [\d.]+\)"):
+    with pytest.raises(OutputError, match=r"has different columns \(written by kdissect [\d.]+\)"):
         live(tmp_path, 1)
 
 
@@ -192,7 +192,7 @@ def test_of_two_programs_that_write_at_the_same_time_the_first_fails(tmp_path: P
     """As in a store, where nothing is locked."""
     (_, first), (_, second) = (exports(tmp_path, ["none"], ["exchanges"]) for _ in range(2))
     second["none"].close([], [], complete=True, end={})
-    with pytest.raises(OutputError, match="exchanges: another program has begun to write to it"):
+    with pytest.raises(OutputError, match="exchanges: another program has started to write to it"):
         first["none"].close([], [], complete=True, end={})
     first["none"].abandon()
     assert manifest.read(tmp_path / "none" / "exchanges")["complete"]

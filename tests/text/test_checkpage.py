@@ -98,7 +98,7 @@ TCP: 2 gaps, 2,920 bytes lost, 1 segment out of order
 
 Connections
 5 connections: 3 Kafka, 2 TLS, 4 over IPv4, 1 over IPv6
-plus 3 without data
+3 more without data
 Kafka: 2 captured from the start, 1 joined mid-stream, 1 one-sided
 4 closed by FIN, 1 still open at the end
 

@@ -32,6 +32,10 @@ THREE_GAPS = "3 gaps in Kafka connections: 14,480 bytes not captured"
             ],
         ),
         (
+            {"kafka_responses_only": 1},
+            [f"1 Kafka connection with responses only: capture where both directions can be seen; {DETAILS}"],
+        ),
+        (
             {"kafka_skipped_bytes": 2521},
             [],
         ),
@@ -40,7 +44,8 @@ THREE_GAPS = "3 gaps in Kafka connections: 14,480 bytes not captured"
             [
                 "1 connection evicted before its end; --limits connections=N keeps more",
                 "4,096 outstanding requests dropped because of a limit; --limits shows the limits",
-                "data held for a connection was dropped 2 times; --limits total_held_bytes=SIZE keeps more",
+                "buffered data was dropped 2 times because connections held too much; "
+                "--limits total_held_bytes=SIZE keeps more",
             ],
         ),
     ],

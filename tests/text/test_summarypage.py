@@ -8,7 +8,8 @@ import pytest
 from kdissect import Summary, dissect, open_capture, summarize
 from kdissect.phrases import TopicId, absent
 from kdissect.stats.views import ordered, viewed
-from kdissect.text.summary_page import rate, sections, us
+from kdissect.text.page import table
+from kdissect.text.summary_page import _TCP, rate, sections, us
 
 
 @cache
@@ -22,7 +23,7 @@ def test_every_table_has_its_section(narrow: bool) -> None:
     page = list(sections(summary(), limit=3, narrow=narrow))
     assert [section.title for section in page] == [
         *("Capture", "APIs", "Brokers", "Clients", "Topics", "Partitions", "Groups", "Connections"),
-        *("Over time", "Unanswered", "Errors", "Slowest exchanges", "Waits", "Expected errors"),
+        *("Over time", "Unanswered", "Errors", "Slowest exchanges", "Waits and delays", "Expected errors"),
     ]
     for section in page[1:]:
         assert 1 <= len(section.rows) <= 3
@@ -37,11 +38,21 @@ def test_the_cells_of_a_row() -> None:
 
 
 def test_waits_say_what_for_and_how_long() -> None:
-    waits = next(section for section in sections(summary(), limit=None) if section.title == "Waits")
+    waits = next(
+        section for section in sections(summary(), limit=None) if section.title == "Waits and delays"
+    )
     names = [view.heading for view in waits.views]
     rows = {row[0]: dict(zip(names, row, strict=True)) for row in waits.rows}
     assert rows.keys() == {"Fetch", "JoinGroup", "SyncGroup", "previous response", "quota"}
     assert (rows["Fetch"]["N"], rows["Fetch"]["UNKNOWN"]) == ("5", "4")
+
+
+def test_notes_are_about_columns_that_are_shown() -> None:
+    rows = [column for column in _TCP if column.note]
+    assert rows
+    wide, narrow = (table("TCP connections", _TCP, [], narrow=narrow).notes for narrow in (False, True))
+    assert [note.split(":")[0] for note in wide] == ["RTT", "ZERO WINDOW"]
+    assert narrow == ()
 
 
 @pytest.mark.parametrize(

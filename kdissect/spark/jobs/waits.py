@@ -32,8 +32,8 @@ where case part when 'wait' then wait_kind is not null and service_us is null
 def waits(exchanges: DataFrame, *, by: Sequence[str] = USUAL, window: str | None = None) -> DataFrame:
     """Time that was not service time, by kind; the longest sum first.
 
-    Numbers are those of the table Waits of ``kdissect summary``. An exchange counts for each kind of wait
-    that it had, and for each of its topics.
+    Numbers are those of the table "Waits and delays" of ``kdissect summary``. An exchange counts for each
+    kind of wait that it had, and for each of its topics.
 
     Args:
         exchanges: the table.

@@ -433,9 +433,9 @@ class AdvertisedUnreachable(Unreachable):
     title = "A broker advertises an address that clients cannot connect to."
     when = (
         "All attempts to connect to an advertised address failed, or DNS says that its host name does not "
-        "exist. If the capture has no DNS responses, this is only a warning, given when an attempt on that "
-        f"port, at an address not known to be a broker's, failed within {_SOON_NS // SECOND_NS} s of the "
-        "response that advertised the host name."
+        "exist. Without DNS responses in the capture, a warning: within "
+        f"{_SOON_NS // SECOND_NS} s of the response that advertised the host name, an attempt failed to "
+        "connect to that port, at an address not known to be a broker's."
     )
     advice = (
         "Set the broker's advertised.listeners to an address that its clients can resolve and reach, with a "
@@ -725,7 +725,8 @@ class ReconnectLoop(ConnectionRule):
         if is_kafka(row) and row.from_start:
             kept = self.kept[row.client_id or row.client.ip, row.client.ip, str(row.broker)]
             kept.all += 1
-            if not row.served and (row.outstanding or row.ended_by == BROKER or row.kinds[UNANSWERED]):
+            is_served = row.served or row.kinds[ORPHAN]  # what an orphan responds to is not known
+            if not is_served and (row.outstanding or row.ended_by == BROKER or row.kinds[UNANSWERED]):
                 kept.take(row.first_ns or 0, row.id)
                 kept.ends.add(row.ending)
 

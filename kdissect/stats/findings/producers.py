@@ -297,7 +297,7 @@ class TinyBatches(Rule):
         f"{_BYTES:,} bytes; low-traffic topics are not reported."
     )
     advice = (
-        "Let the producer fill batches: set linger.ms to between 5 and 100, and do not flush after each "
+        "Let the producer fill batches: set linger.ms to a value from 5 to 100, and do not flush after each "
         "record."
     )
     apis = frozenset({"Produce"})
