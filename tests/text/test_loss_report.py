@@ -44,8 +44,10 @@ THREE_GAPS = "3 gaps in Kafka connections: 14,480 bytes not captured"
             [
                 "1 connection evicted before its end; --limits connections=N keeps more",
                 "4,096 outstanding requests dropped because of a limit; --limits shows the limits",
-                "buffered data was dropped 2 times because connections held too much; "
-                "--limits total_held_bytes=SIZE keeps more",
+                (
+                    "buffered data was dropped 2 times because connections held too much; "
+                    "--limits total_held_bytes=SIZE keeps more"
+                ),
             ],
         ),
     ],
