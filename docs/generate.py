@@ -156,7 +156,7 @@ def cli_page() -> str:
 
 def source_page() -> str:
     """A line for each option of the data source."""
-    rows = (f"| `{name}` | {sentence} |" for name, sentence in OPTIONS.items())
+    rows = (f"| `{name}` | {description} |" for name, description in OPTIONS.items())
     return "\n".join((SOURCE_HEAD, "| option | meaning |", "|---|---|", *rows, ""))
 
 
@@ -167,12 +167,12 @@ def columns_page() -> str:
     parts += ["The `records` table also has:\n", _column_table(RECORD_EXPORT_ONLY)]
     for table in TABLES.values():
         if table.name not in ("exchanges", "records"):
-            parts += [f"## The {table.name} table\n", f"{table.sentence}\n", _column_table(table.columns)]
+            parts += [f"## The {table.name} table\n", f"{table.description}\n", _column_table(table.columns)]
     return "\n".join(parts).rstrip() + "\n"
 
 
 def _column_table(columns: Sequence[Column]) -> str:
-    rows = [f"| `{c.name}` | {c.type} | {c.unit} | {c.sentence} |" for c in columns]
+    rows = [f"| `{c.name}` | {c.type} | {c.unit} | {c.description} |" for c in columns]
     return "\n".join(["| column | type | unit | meaning |", "|---|---|---|---|", *rows, ""])
 
 
@@ -192,15 +192,15 @@ def schema(document: type) -> dict[str, Any]:
 def _object(kind: type, definitions: dict[str, Any]) -> dict[str, Any]:
     assert is_dataclass(kind)
     hints = get_type_hints(kind)
-    sentences = {each.name: each.metadata.get("sentence", "") for each in fields(kind)}
+    descriptions = {each.name: each.metadata.get("description", "") for each in fields(kind)}
     return {
         "description": " ".join((kind.__doc__ or "").split()),
         "type": "object",
         "properties": {
-            name: {**_type(hints[name], definitions), "description": sentence}
-            for name, sentence in sentences.items()
+            name: {**_type(hints[name], definitions), "description": description}
+            for name, description in descriptions.items()
         },
-        "required": list(sentences),
+        "required": list(descriptions),
         "additionalProperties": False,
     }
 

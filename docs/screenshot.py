@@ -16,7 +16,7 @@ from rich.console import Console
 
 from kdissect import dissect, open_capture
 from kdissect.stats.facts import Facts
-from kdissect.stats.pulse import Now, Pulse
+from kdissect.stats.pulse import Pulse, PulseSnapshot
 from kdissect.text.dashboard import StatusBar, UiState, draw
 
 DIRECTORY = Path(__file__).parent
@@ -26,7 +26,7 @@ _FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)  # a picture should not
 
 
 @cache
-def dashboard_of(samples: tuple[str, ...]) -> Now:
+def dashboard_of(samples: tuple[str, ...]) -> PulseSnapshot:
     """The statistics after the last packet of some samples, all of which end at the same time."""
     packets = []
     for name in samples:

@@ -15,10 +15,10 @@ NOTE = "note"
 
 
 class AnomalyKind(NamedTuple):
-    """Severity, and a sentence with the meaning."""
+    """Severity, and what it means."""
 
     severity: str
-    sentence: str
+    description: str
 
 
 CATALOGUE: dict[str, AnomalyKind] = {

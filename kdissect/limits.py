@@ -188,9 +188,9 @@ class Limits:
     inflated_always_exchanges: int = _bound(
         256,
         "record batches",
-        "Exchanges of a connection to which `inflated_always_bytes` applies. Later exchanges get less: "
-        "exchange N gets 256/N of that size, for example a tenth at N = 2,560. All the small bombs on one "
-        "long connection together then inflate to at most a few GiB more than `inflated_ratio` allows.",
+        "First exchanges of a connection, to which `inflated_always_bytes` applies. After them, exchange N "
+        "gets 256/N of that size (N = 2,560: a tenth), so that many small bombs on one connection inflate "
+        "to at most a few GiB more than `inflated_ratio` allows.",
     )
     inflated_ratio: int = _bound(
         250,

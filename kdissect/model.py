@@ -18,7 +18,7 @@ Body = dict[str, Any]
 """A decoded message: field name -> value, in wire order, names as in the protocol guide.
 
 Values: bool, int, float, str (strings; UUIDs as Kafka prints them), bytes, None (null), list, nested Body,
-``RecordData`` (kafka/records.py) for ``records`` fields, ``Withheld`` for a secret, ``Embedded`` for bytes
+``RecordData`` (kafka/records.py) for ``records`` fields, ``Redacted`` for a secret, ``Embedded`` for bytes
 that contain a message. An absent tagged field has no key. Unknown tags are under ``_tags`` as {tag: bytes},
 bytes after a complete body under ``_left_over``, bytes that could not be decoded under ``_undecoded``. Bytes
 of a string that are not UTF-8 are backslash escapes. The body of an ``Embedded`` starts with the name of its
@@ -294,11 +294,11 @@ class Anomaly(NamedTuple):
 class Embedded(NamedTuple):
     """A bytes field that contains a message: its bytes, or their redaction, and the decoded message."""
 
-    data: bytes | Withheld
+    data: bytes | Redacted
     decoded: Body
 
 
-class Withheld(NamedTuple):
+class Redacted(NamedTuple):
     """A redacted credential: only its length in bytes is shown."""
 
     length: int

@@ -67,9 +67,9 @@ class Truth:
     answered: list[dict[str, Any]] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
 
-    def note(self, sentence: str) -> None:
+    def note(self, description: str) -> None:
         """Add a sentence on what is inexact."""
-        self.notes.append(sentence)
+        self.notes.append(description)
 
     def error(self, client_id: str, doing: str, error: object) -> None:
         """Note that a client was refused something."""

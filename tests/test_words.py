@@ -88,7 +88,7 @@ PACKAGE_PROSE = (
 
 WORDS = (
     r"told|tells?|ask(s|ed)?|taught|teach(es)?|made|found|meant|want(s|ed)?|lesson|whoever|heard|begun|said|"
-    r"folders?"
+    r"folders?|sentences?|withh(old|olds|eld)|apprais(e|es|ed|al)|mistrust|objections?"
 )
 IDENTIFIER = re.compile(rf"(^|_)({WORDS})(_|$)")
 ALLOWED = (
@@ -96,6 +96,7 @@ ALLOWED = (
     r"\w*_not_found_error |"  # also Python's
     r"want_read_error |"  # pyOpenSSL's
     r"\w*_not_found kdissect/|"  # exceptions of Spark
+    r"\w*sentences?\w* (tests/|kdissect/cli/help\.py)|"
     r"found (kdissect/(cli/spark/doctor|spark/session)\.py|tests/spark/)"  # a JSON key of doctor
 )
 """Patterns of ``IDENTIFIER PLACE`` where it is right."""

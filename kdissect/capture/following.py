@@ -34,7 +34,7 @@ _State = tuple[int, int]
 """Inode and modification time of a file."""
 
 
-class Following:
+class FollowedPath:
     """The files of a path, one after another: iterate over it once.
 
     Args:
@@ -57,11 +57,11 @@ class Following:
         if not self._path.exists():
             raise CaptureError(f"{path}: no such file or directory")
 
-    def __iter__(self) -> Iterator[Followed]:
+    def __iter__(self) -> Iterator[FollowedFile]:
         while True:
             path = self._next()
             if path is not None:
-                followed = Followed(path, self._limits, self)
+                followed = FollowedFile(path, self._limits, self)
                 yield followed
                 if followed.state is not None:
                     self._read[path.name] = followed.state
@@ -125,14 +125,14 @@ class Following:
         return [path for path in self._path.iterdir() if path.is_file() and not path.name.startswith(".")]
 
 
-class Followed(WaitingSource):
+class FollowedFile(WaitingSource):
     """A file that may grow until another one follows it.
 
     Attributes:
         state: of the file when it was read; None if it must be read again.
     """
 
-    def __init__(self, path: Path, limits: Limits, files: Following) -> None:
+    def __init__(self, path: Path, limits: Limits, files: FollowedPath) -> None:
         super().__init__(str(path), limits)
         self.state: _State | None = None
         self._file = path

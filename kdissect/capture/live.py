@@ -71,7 +71,7 @@ class CaptureSettings(NamedTuple):
     user: str | None = None
 
 
-class Listed(NamedTuple):
+class InterfaceInfo(NamedTuple):
     """An interface of this machine."""
 
     name: str
@@ -79,11 +79,11 @@ class Listed(NamedTuple):
     addresses: tuple[str, ...]
 
 
-class WentDown(Exception):
+class InterfaceDown(Exception):
     """An interface is down: it must be opened again when it is up."""
 
 
-class Listener:
+class PacketSocket:
     """A socket that captures the packets of an interface. Opening it needs privileges, ``attach`` needs none.
 
     Args:
@@ -125,7 +125,7 @@ class Listener:
         """
         name = self._name
         if not is_up(name):
-            raise WentDown
+            raise InterfaceDown
         if _link_type(name) != self.interface.link_type:
             raise CaptureError(f"{name} is now a different kind of interface; restart kdissect to capture it")
         try:
@@ -136,7 +136,7 @@ class Listener:
                 self._socket.setsockopt(_SOL_PACKET, _ADD_MEMBERSHIP, membership)
         except OSError as error:
             if error.errno in _DOWN:
-                raise WentDown from None
+                raise InterfaceDown from None
             raise _failed(name, error) from None
 
     def fileno(self) -> int:
@@ -239,19 +239,19 @@ class Listener:
         number = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if self._is_down or number in _DOWN:
             self._is_down = False
-            raise WentDown
+            raise InterfaceDown
         if number:
             raise OSError(number, os.strerror(number))
 
 
-def listed() -> list[Listed]:
+def listed() -> list[InterfaceInfo]:
     """The interfaces of this machine, with their addresses."""
     _load_scapy()
     from scapy.config import conf
 
     interfaces = sorted(conf.ifaces.values(), key=lambda each: each.index)
     return [
-        Listed(each.name, bool(int(each.flags) & _UP), tuple(chain.from_iterable(each.ips.values())))
+        InterfaceInfo(each.name, bool(int(each.flags) & _UP), tuple(chain.from_iterable(each.ips.values())))
         for each in interfaces
     ]
 

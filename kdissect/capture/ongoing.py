@@ -89,7 +89,7 @@ class WaitingSource(Source):
         return True
 
 
-class Piped(WaitingSource):
+class PipeSource(WaitingSource):
     """A pipe or any other file descriptor."""
 
     def __init__(self, name: str, limits: Limits, pipe: int) -> None:
@@ -119,7 +119,7 @@ class Piped(WaitingSource):
         return bool(poller.poll(wait_ms))
 
 
-class Listening(Piped):
+class InterfaceSource(PipeSource):
     """Network interfaces, captured by a relay process.
 
     Args:
@@ -213,7 +213,7 @@ class Listening(Piped):
                 self._report(text)
 
 
-class Ongoing:
+class LiveSources:
     """A live capture from one source after another, with the interface of ``reader.Capture``.
 
     Args:

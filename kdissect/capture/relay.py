@@ -26,7 +26,7 @@ from contextlib import closing
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from kdissect.capture.live import CaptureSettings, Listener, WentDown, is_there, is_up
+from kdissect.capture.live import CaptureSettings, InterfaceDown, PacketSocket, is_there, is_up
 from kdissect.capture.privileges import User, drop_privileges
 from kdissect.capture.source import InterfaceStatistics
 from kdissect.capture.write import PcapngWriter, packet_block
@@ -99,7 +99,7 @@ class InterfaceReader:
     """
 
     def __init__(self, name: str, number: int, settings: CaptureSettings) -> None:
-        self.listener = Listener(name, number, settings)
+        self.listener = PacketSocket(name, number, settings)
         self.is_up = False
         self.dropped = 0  # by us
         self._taken = 0
@@ -111,7 +111,7 @@ class InterfaceReader:
         """Start capturing if the interface is up."""
         try:
             self.listener.attach()
-        except WentDown:
+        except InterfaceDown:
             if not self._reported_down:
                 self._reported_down = True
                 _report(f"{self._name} is down; waiting until it is up")
@@ -143,7 +143,7 @@ class InterfaceReader:
         """Some of the packets that have arrived."""
         try:
             packets = list(self.listener.take(_TAKEN_AT_ONCE))
-        except WentDown:
+        except InterfaceDown:
             return self._go_down()
         self._taken += len(packets)
         return packets
@@ -152,7 +152,7 @@ class InterfaceReader:
         """The same, as blocks of a pcapng file in which the interface has this number; and how many."""
         try:
             blocks, count = self.listener.take_encoded(_TAKEN_AT_ONCE, number)
-        except WentDown:
+        except InterfaceDown:
             return b"", len(self._go_down())
         self._taken += count
         return blocks, count

@@ -99,7 +99,7 @@ def check(as_json: bool, max_rows: int, fail: bool, color: str, **options: Any) 
         run.show(run.selected(), feed)
         observer.close()
         aggregator.settle()
-        document = run.totals.appraised(observer, health(findings.rows(), load))
+        document = run.totals.check_document(observer, health(findings.rows(), load))
         _write(run, document, max_rows, color, as_json=as_json)
     run.end("exchange")
     if fail and (document.verdict, document.health.verdict) != (GOOD, GOOD):

@@ -72,14 +72,14 @@ def _matches(name: str, pattern: str) -> bool:
 
 def _names() -> Iterator[_Name]:
     for column in EXCHANGE:
-        yield _Name("exchange", column.name, str(column.type), column.unit, column.sentence, ())
-    yield _Name("exchange", TCP_STREAM.name, str(TCP_STREAM.type), "", TCP_STREAM.sentence, ())
+        yield _Name("exchange", column.name, str(column.type), column.unit, column.description, ())
+    yield _Name("exchange", TCP_STREAM.name, str(TCP_STREAM.type), "", TCP_STREAM.description, ())
     for column in ALIASES.values():
         yield _Name(
-            "exchange", column.name, str(column.type), column.unit, f"{column.sentence} Filters only.", ()
+            "exchange", column.name, str(column.type), column.unit, f"{column.description} Filters only.", ()
         )
     for column in RECORD:
-        yield _Name("record", column.name, str(column.type), column.unit, column.sentence, ())
+        yield _Name("record", column.name, str(column.type), column.unit, column.description, ())
     for message in (column.name for column in EXCHANGE if column.type == OBJECT):
         yield from _body_fields(message)
 

@@ -103,7 +103,7 @@ class LiveSummary:
 
         if sys.stderr is None:  # closed by the parent process
             return
-        quality = totals.appraised(observer).quality
+        quality = totals.check_document(observer).quality
         sections = self._sections(
             self._summarizer.close(names, totals.counts, totals.skipped, quality), width(sys.stderr)
         )

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 import click
 
 from kdissect import __version__
-from kdissect.capture.following import Following
+from kdissect.capture.following import FollowedPath
 from kdissect.capture.live import (
     ANY,
     DEFAULT_BUFFER_BYTES,
@@ -28,7 +28,7 @@ from kdissect.capture.live import (
     CaptureSettings,
     listed,
 )
-from kdissect.capture.ongoing import Listening, Ongoing, Piped
+from kdissect.capture.ongoing import InterfaceSource, LiveSources, PipeSource
 from kdissect.capture.privileges import check_output, chosen_user, drop_privileges
 from kdissect.capture.recording import NEVER, Recording, Thresholds
 from kdissect.cli.options import at_least, combine, to_local
@@ -220,7 +220,7 @@ class LiveOptions:
         return self.settings.names if self.settings is not None else (self.follow or _STDIN,)
 
     @contextmanager
-    def open(self, query: Query, directory: Path | None = None) -> Iterator[Ongoing]:
+    def open(self, query: Query, directory: Path | None = None) -> Iterator[LiveSources]:
         """Start the capture. On interfaces: then drop all privileges, in this process too.
 
         Args:
@@ -236,7 +236,7 @@ class LiveOptions:
                 yield ongoing
             return
         user = chosen_user(self.settings.user)
-        with Ongoing([Listening(self.settings, query.limits, warn, user)]) as ongoing:
+        with LiveSources([InterfaceSource(self.settings, query.limits, warn, user)]) as ongoing:
             drop_privileges(user)
             if self.target is not None:
                 check_output(self.target, user, is_directory=False)
@@ -244,11 +244,11 @@ class LiveOptions:
                 check_output(directory, user, is_directory=True)
             yield ongoing
 
-    def _waiting(self, query: Query) -> Ongoing:
+    def _waiting(self, query: Query) -> LiveSources:
         if self.follow is not None:
-            files = Following(self.follow, query.limits)
-            return Ongoing(files, files.stop)
-        return Ongoing([Piped(_STDIN, query.limits, sys.stdin.fileno())])
+            files = FollowedPath(self.follow, query.limits)
+            return LiveSources(files, files.stop)
+        return LiveSources([PipeSource(_STDIN, query.limits, sys.stdin.fileno())])
 
 
 def take_capture_settings(options: dict[str, Any]) -> CaptureSettings | None:
@@ -305,7 +305,7 @@ class LiveRun(SingleRun):
         self,
         query: Query,
         options: LiveOptions,
-        ongoing: Ongoing,
+        ongoing: LiveSources,
         stop_signals: StopSignals,
         out: TextIO,
         observer: Survey | None,
@@ -372,7 +372,7 @@ class LiveRun(SingleRun):
 def open_live_run(
     query: Query,
     options: LiveOptions,
-    ongoing: Ongoing,
+    ongoing: LiveSources,
     observer: Survey | None = None,
     defer: DeferInterrupt | None = None,
 ) -> Iterator[LiveRun]:
@@ -415,7 +415,7 @@ class StopSignals:
 
     def __init__(
         self,
-        ongoing: Ongoing,
+        ongoing: LiveSources,
         on_repeat: Callable[[int, FrameType | None], object] = signal.default_int_handler,
     ) -> None:
         self.signal: int | None = None
@@ -463,7 +463,7 @@ class DropReporter:
             there are none.
     """
 
-    def __init__(self, ongoing: Ongoing) -> None:
+    def __init__(self, ongoing: LiveSources) -> None:
         self.by_kernel = self.by_us = self.delivered = 0
         self._ongoing = ongoing
         self._reported = (0, 0)

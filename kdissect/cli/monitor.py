@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from kdissect.limits import Limits
     from kdissect.model import Exchange
     from kdissect.stats.connection_log import ConnectionLogRow
-    from kdissect.stats.pulse import Now
+    from kdissect.stats.pulse import PulseSnapshot
     from kdissect.text.metrics import Metrics
 
 
@@ -258,7 +258,7 @@ class Monitor:
         if keep_open and self.top is not None:
             self.top.linger(lambda: run.stop_signals.signal is None)
 
-    def now(self) -> Now:
+    def now(self) -> PulseSnapshot:
         """Return the current rates and counts."""
         with self._lock:
             return self._pulse.now()

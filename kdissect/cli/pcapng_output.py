@@ -27,7 +27,7 @@ from kdissect.cli.run import open_run
 from kdissect.cli.terminal import reading, warn
 from kdissect.files import replacing
 from kdissect.model import Decrypted
-from kdissect.net.packets import PacketMaker
+from kdissect.net.packets import PacketBuilder
 from kdissect.phrases import many
 from kdissect.pipeline import Dissection
 from kdissect.stats.credentials import may_carry_credentials, may_hide_credentials
@@ -248,7 +248,7 @@ def _decrypted(
     """New packets with the bytes of the selected connections, of those that are ``sealed`` the plaintext.
     Another dissection finds the same ones.
     """
-    maker, waiting = PacketMaker(), set(sealed)
+    maker, waiting = PacketBuilder(), set(sealed)
     for events in Dissection(packets, query.options).streams():
         for connection, side, item in events:
             if isinstance(item, Decrypted):

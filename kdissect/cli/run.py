@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from kdissect.capture.connection_index import ConnectionIndex
-    from kdissect.capture.ongoing import Ongoing
+    from kdissect.capture.ongoing import LiveSources
     from kdissect.capture.source import Source
     from kdissect.exchanges.learned import LearnedFacts
     from kdissect.exchanges.offload import CountForm, LineContext, LineForm, RowForm
@@ -231,11 +231,11 @@ class Totals:
         """The warnings, and the fault if there is one."""
         return [*self.warnings, *([] if self.fault is None else [self.fault])]
 
-    def appraised(self, observer: Survey, health: Verdict | None = None) -> Check:
+    def check_document(self, observer: Survey, health: Verdict | None = None) -> Check:
         """What ``kdissect check`` reports; ``observer`` has seen all packets, connections and exchanges."""
-        from kdissect.stats.appraisal import appraise
+        from kdissect.stats.check import build_check
 
-        return appraise(
+        return build_check(
             self.sources, observer, self.counts, self.skipped, self.problems, self.notices, health
         )
 
@@ -302,7 +302,7 @@ class SingleRun(Run):
     def __init__(
         self,
         query: Query,
-        capture: Capture | Ongoing,
+        capture: Capture | LiveSources,
         packets: Iterable[PacketBlock | Packet | IdleTick],
         out: TextIO,
         bar: ExitStack,
@@ -394,7 +394,7 @@ class SingleRun(Run):
         self._bar.close()
 
 
-def _key_log(query: Query, capture: Capture | Ongoing) -> KeyLog | None:
+def _key_log(query: Query, capture: Capture | LiveSources) -> KeyLog | None:
     """Secrets that may still come: in growing key logs, and in a capture that can be read only once."""
     inside = [source.name for source in capture.sources if source.secrets]
     pipes = [source for source in capture.sources if source.size is None and isinstance(capture, Capture)]

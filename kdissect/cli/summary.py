@@ -178,7 +178,7 @@ def summary(
     )
     with _counted_run(query, counted, processes(query, jobs)) as run:
         totals = run.totals
-        check = totals.appraised(counted.observer)
+        check = totals.check_document(counted.observer)
         summary = counted.summarizer.close(query.paths, totals.counts, totals.skipped, check.quality)
         document = ordered(viewed(summary, by, parts), order)
         if as_json:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
-    from kdissect.stats.pulse import Now
+    from kdissect.stats.pulse import PulseSnapshot
     from kdissect.text.style import Style
 
 
@@ -76,7 +76,7 @@ class Top:
 
     def __init__(
         self,
-        now: Callable[[], Now],
+        now: Callable[[], PulseSnapshot],
         drops: Callable[[], tuple[int, int]],
         name: str,
         out: TextIO,
@@ -90,7 +90,7 @@ class Top:
         self._keyboard = open_keyboard()
         self._screen = Screen(out.fileno(), self._keyboard, color=style.is_colored, encoding=out.encoding)
         self._ui = UiState()
-        self._snapshot: Now | None = None
+        self._snapshot: PulseSnapshot | None = None
         self._capture_ended = False
         self._closing = Event()
         self._drawing = RLock()

@@ -269,7 +269,7 @@ class GapLosses:
     def in_responses(self) -> None:
         """A gap hides the start of a response, or bytes were skipped up to the next one."""
         self._waited.update(self._pairing.waiting)
-        self._pairing.mistrust()
+        self._pairing.expect_lost_responses()
 
     def request(self, correlation_id: int) -> None:
         """The first request after a gap in the requests."""
@@ -886,7 +886,7 @@ class KafkaConnection:
         if lost.missing and (lost.skipped or side == self._client):
             self._hide(side)
         elif lost.skipped and self._pairing is not None:
-            self._pairing.mistrust()
+            self._pairing.expect_lost_responses()
         if lost.missing:
             kind = "gap"
             detail = f"{lost.missing} bytes from the {end} were not captured"

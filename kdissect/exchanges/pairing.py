@@ -177,7 +177,7 @@ class Pairing:
         last_id, self.last_id = self.last_id, None
         return last_id if self._steady >= _STEADY else None
 
-    def mistrust(self) -> None:
+    def expect_lost_responses(self) -> None:
         """Responses to the outstanding requests may be missing. For SASL tokens, which have no correlation
         ID, and for repeated correlation IDs, the next response may not be theirs.
         """

@@ -21,7 +21,7 @@ from kdissect.kafka.layout import present
 from kdissect.kafka.records import TIMESTAMP_TYPES, RecordData
 from kdissect.kafka.traces import KEY_HEADER, VALUE_HEADER, schema_id, trace_of
 from kdissect.limits import DEFAULT
-from kdissect.model import Anomaly, Embedded, Withheld
+from kdissect.model import Anomaly, Embedded, Redacted
 from kdissect.phrases import TopicId, topic_label
 
 if TYPE_CHECKING:
@@ -402,7 +402,7 @@ def _decoded(
         else:
             key, value = open_record(topic, record.key, record.value, show_secrets=show_secrets)
             if redacts and isinstance(key, bytes):  # brokers write no keys there
-                key = Withheld(len(key))
+                key = Redacted(len(key))
         yield CarriedRecord(
             source=source,
             batch=batch,
@@ -430,9 +430,9 @@ def _known(payload: bytes | Embedded | None) -> Payload:
             return None
         case Embedded(bytes(data), decoded):
             is_forged = any(key in decoded for key in _OWN_KEYS)
-            return Withheld(len(data)) if is_forged else Embedded(Withheld(len(data)), decoded)
+            return Redacted(len(data)) if is_forged else Embedded(Redacted(len(data)), decoded)
         case bytes():
-            return Withheld(len(payload))
+            return Redacted(len(payload))
         case _:
             return payload
 

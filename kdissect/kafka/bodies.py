@@ -24,7 +24,7 @@ from kdissect.kafka.headers import (
 from kdissect.kafka.primitives import DecodeBudget
 from kdissect.kafka.walker import Walk, walk
 from kdissect.limits import DEFAULT
-from kdissect.model import Anomaly, Embedded, Withheld
+from kdissect.model import Anomaly, Embedded, Redacted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -452,7 +452,7 @@ def _decode(
         elif request is not None:
             _decode_envelope_response(value, request, show_secrets, budget)
     if not show_secrets:
-        secrets.withhold(message, value)
+        secrets.redact(message, value)
     return DecodedBody(value, layout, anomalies)
 
 
@@ -522,20 +522,20 @@ def _decode_envelope_response(value: Body, request: Body, show_secrets: bool, bu
 def _walk(layout: BodyLayout, frame: Frame, pos: int, show_secrets: bool) -> Walk:
     walked = walk(layout.message, layout.version, frame.data, pos, layout.draft)
     if not show_secrets:
-        secrets.withhold_spans(layout.message, walked)
+        secrets.redact_spans(layout.message, walked)
     return walked
 
 
 def _sasl_token(data: bytes, show_secrets: bool) -> DecodedBody:
-    return DecodedBody({"sasl_token": data if show_secrets else Withheld(len(data))}, None, [])
+    return DecodedBody({"sasl_token": data if show_secrets else Redacted(len(data))}, None, [])
 
 
 def _undecoded(api_key: int | None, data: bytes, show_secrets: bool) -> Body:
     return {"_undecoded": _raw(api_key, data, show_secrets)}
 
 
-def _raw(api_key: int | None, data: bytes, show_secrets: bool) -> bytes | Withheld:
-    return data if show_secrets or not secrets.is_credential_api(api_key) else Withheld(len(data))
+def _raw(api_key: int | None, data: bytes, show_secrets: bool) -> bytes | Redacted:
+    return data if show_secrets or not secrets.is_credential_api(api_key) else Redacted(len(data))
 
 
 def _malformed(error: DecodeError, where: str) -> Anomaly:

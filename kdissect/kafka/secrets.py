@@ -1,4 +1,4 @@
-"""A decoded body -> the same body with its credentials replaced by ``Withheld``.
+"""A decoded body -> the same body with its credentials replaced by ``Redacted``.
 
 The schema identifies credentials: role ``secret`` (tokens, salts, hashes, HMACs), and role ``config`` for the
 value of a config, which is a credential if the message says so (``is_sensitive``) or if its name is on the
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from kdissect.kafka import schema
 from kdissect.kafka.codes import lines
-from kdissect.model import Embedded, Withheld
+from kdissect.model import Embedded, Redacted
 
 if TYPE_CHECKING:
     from kdissect.kafka.schema import Field, Message
@@ -56,19 +56,19 @@ def is_credential_api(api_key: int | None) -> bool:
     return any(message is not None and carries_secrets(message) for message in messages)
 
 
-def withhold(message: Message, body: Body) -> None:
+def redact(message: Message, body: Body) -> None:
     """Redact every credential in ``body``, in place. Accepts partial bodies. Unknown tags beside a credential
     are redacted too.
     """
     if carries_secrets(message):
-        _withhold(message.fields, body, inherited=False)
+        _redact(message.fields, body, inherited=False)
 
 
-def withhold_spans(message: Message, walked: Walk) -> None:
+def redact_spans(message: Message, walked: Walk) -> None:
     """The same for the walker's spans. Record data of ``__cluster_metadata``, which is not decoded, is
     redacted too.
     """
-    withhold(message, walked.value)
+    redact(message, walked.value)
     structs: list[tuple[int, Body]] = [(-1, walked.value)]
     for index, span in enumerate(walked.spans):
         while structs[-1][0] >= span.depth:
@@ -80,10 +80,10 @@ def withhold_spans(message: Message, walked: Walk) -> None:
             if message.api_key == FETCH_SNAPSHOT or any(
                 map(is_cluster_metadata, (body for _, body in structs))
             ):
-                walked.spans[index] = span._replace(value=Withheld(len(span.value)))
+                walked.spans[index] = span._replace(value=Redacted(len(span.value)))
         else:
             now = inside.get("_tags", {}).get(int(span.name)) if span.type == "tag" else inside.get(span.name)
-            if isinstance(now, Withheld):
+            if isinstance(now, Redacted):
                 walked.spans[index] = span._replace(value=now)
 
 
@@ -97,7 +97,7 @@ def _leads_to(field: Field, roles: tuple[str, ...]) -> bool:
     return field.role in roles or any(_leads_to(each, roles) for each in field.fields)
 
 
-def _withhold(fields: tuple[Field, ...], body: Body, *, inherited: bool) -> None:
+def _redact(fields: tuple[Field, ...], body: Body, *, inherited: bool) -> None:
     sensitive = inherited or (any(field.role == CONFIG for field in fields) and _is_sensitive_entry(body))
     for field in fields:
         value = body.get(field.name)
@@ -105,11 +105,11 @@ def _withhold(fields: tuple[Field, ...], body: Body, *, inherited: bool) -> None
             continue
         if field.fields:
             for struct in value if field.array else (value,):
-                _withhold(field.fields, struct, inherited=sensitive)
+                _redact(field.fields, struct, inherited=sensitive)
         elif field.role != CONFIG or sensitive:
-            body[field.name] = Withheld(_length(value))
+            body[field.name] = Redacted(_length(value))
     if "_tags" in body:
-        body["_tags"] = {tag: Withheld(len(raw)) for tag, raw in body["_tags"].items()}
+        body["_tags"] = {tag: Redacted(len(raw)) for tag, raw in body["_tags"].items()}
 
 
 def _is_sensitive_entry(body: Body) -> bool:

@@ -35,7 +35,7 @@ _MACS = b"\2\0\0\0\0\1", b"\2\0\0\0\0\2"
 _WORDS = Struct(">10H")
 
 
-class PacketMaker:
+class PacketBuilder:
     """Makes the packets of connections."""
 
     def __init__(self) -> None:

@@ -24,7 +24,7 @@ import orjson
 
 from kdissect.errors import UsageError
 from kdissect.limits import DEFAULT
-from kdissect.model import Embedded, Withheld
+from kdissect.model import Embedded, Redacted
 from kdissect.query.filters import NameTest, partition_test
 from kdissect.query.where import PatternError, compile_pattern
 
@@ -178,7 +178,7 @@ def _bytes(payload: Payload) -> bytes | None:
 
 
 def _plain(value: Any) -> Any:
-    return {"withheld": value.length} if isinstance(value, Withheld) else None
+    return {"withheld": value.length} if isinstance(value, Redacted) else None
 
 
 def _range(text: str) -> range:

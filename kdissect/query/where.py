@@ -65,7 +65,7 @@ MAX_PATTERN_MIB = 8  # memory of RE2 per pattern; past it, searches get slower
 _SHOWN = 100  # characters of the expression in an error message
 
 
-def _no_objection(_sign: str, _text: str | None) -> None:
+def _always_valid(_sign: str, _text: str | None) -> None:
     return None
 
 
@@ -75,7 +75,7 @@ class Reference(NamedTuple):
     Attributes:
         get: reads it from a row; None if absent, never raises.
         needs_bodies: whether it needs decoded bodies.
-        objection: why a comparison (its sign, and the text on the other side, None for a number) would be
+        why_invalid: why a comparison (its sign, and the text on the other side, None for a number) would be
             meaningless; None if it is not.
         to_number: converts an amount such as ``100ms`` to a number in the unit of its values, or raises
             UsageError; None: it has no unit.
@@ -83,7 +83,7 @@ class Reference(NamedTuple):
 
     get: Getter
     needs_bodies: bool
-    objection: Callable[[str, str | None], str | None] = _no_objection
+    why_invalid: Callable[[str, str | None], str | None] = _always_valid
     to_number: Callable[[str], float] | None = None
 
 
@@ -447,9 +447,9 @@ class _Parser:
         reference = self._references.get(column.token)
         if reference is not None:
             text = None if token.kind == "number" else _unquoted(token.text) if token.kind == "string" else ""
-            objection = reference.objection(sign, text)
-            if objection is not None:
-                raise self._error_at(token, objection)
+            why_invalid = reference.why_invalid(sign, text)
+            if why_invalid is not None:
+                raise self._error_at(token, why_invalid)
 
     def _comparison_sign(self) -> str | None:
         if sign := self._take("==", "!=", "<", "<=", ">", ">=", "contains", "startswith", "endswith"):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kdissect.kafka.records import RecordData
 from kdissect.kafka.secrets import FETCH, FETCH_SNAPSHOT, is_cluster_metadata, is_credential_api
-from kdissect.model import Embedded, Withheld
+from kdissect.model import Embedded, Redacted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -56,4 +56,4 @@ def _is_secret(value: Any, is_metadata: bool, is_complete: bool) -> bool:
         return any(_is_secret(each, is_metadata, is_complete) for each in (value.data, value.decoded))
     if isinstance(value, RecordData):
         return is_metadata and len(value) > 0
-    return isinstance(value, Withheld)
+    return isinstance(value, Redacted)

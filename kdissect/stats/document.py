@@ -21,9 +21,9 @@ SCHEMA_VERSION = 2
 # ------------------------------------------------------------------------------------------------------------
 
 
-def described(sentence: str) -> Any:
+def described(description: str) -> Any:
     """A field with its description in the JSON Schema."""
-    return field(metadata={"sentence": sentence})
+    return field(metadata={"description": description})
 
 
 @dataclass(slots=True, kw_only=True)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from kdissect.model import Exchange
     from kdissect.stats.connection_log import ConnectionLogRow
     from kdissect.stats.facts import Facts
-    from kdissect.stats.pulse_groups import GroupNow, RebalanceNow
+    from kdissect.stats.pulse_groups import GroupSnapshot, RebalanceSnapshot
 
 
 OTHER = "(other)"
@@ -52,7 +52,7 @@ _FRACTIONS = (0.5, 0.95, 0.99)
 
 
 @summed
-class Flow(Summed):
+class TopicVolume(Summed):
     """Records written to and read from a topic."""
 
     produced: RecordTotals = merged(RecordTotals)
@@ -61,7 +61,7 @@ class Flow(Summed):
     failed: int = total()
 
 
-Slice = TypeVar("Slice", Load, Flow)
+Slice = TypeVar("Slice", Load, TopicVolume)
 
 
 @summed
@@ -93,7 +93,7 @@ class PulseRow(Summed, Generic[Slice]):
         return self.recent.at(now_ns)
 
 
-class LoadNow(NamedTuple):
+class LoadSnapshot(NamedTuple):
     """An API or a client. Rates are per second; percentiles of service times are None if none is known.
 
     Attributes:
@@ -123,7 +123,7 @@ class LoadNow(NamedTuple):
     address: str = ""
 
 
-class TopicNow(NamedTuple):
+class TopicSnapshot(NamedTuple):
     """A topic. Rates are per second."""
 
     name: str
@@ -136,7 +136,7 @@ class TopicNow(NamedTuple):
     failed: int
 
 
-class FailureNow(NamedTuple):
+class FailureSnapshot(NamedTuple):
     """An error: how often it occurred so far, when last, and whether that one was expected."""
 
     failure: Failure
@@ -145,7 +145,7 @@ class FailureNow(NamedTuple):
     is_expected: bool = False
 
 
-class Now(NamedTuple):
+class PulseSnapshot(NamedTuple):
     """The current state.
 
     Attributes:
@@ -165,13 +165,13 @@ class Now(NamedTuple):
     silent_s: float
     idle_s: float
     seconds: float
-    all: LoadNow
-    apis: list[LoadNow]
-    topics: list[TopicNow]
-    clients: list[LoadNow]
-    groups: list[GroupNow]
-    failures: list[FailureNow]
-    rebalances: list[RebalanceNow]
+    all: LoadSnapshot
+    apis: list[LoadSnapshot]
+    topics: list[TopicSnapshot]
+    clients: list[LoadSnapshot]
+    groups: list[GroupSnapshot]
+    failures: list[FailureSnapshot]
+    rebalances: list[RebalanceSnapshot]
     connections: int
     exchanges: int
     packets: int
@@ -196,9 +196,9 @@ class Pulse:
         rows = limits.top_rows
         self._apis: Bounded[str, PulseRow[Load]] = Bounded(rows, lambda: PulseRow(Load))
         self._clients: Bounded[str, PulseRow[Load]] = Bounded(rows, lambda: PulseRow(Load))
-        self._topics: Bounded[str, PulseRow[Flow]] = Bounded(rows, lambda: PulseRow(Flow))
+        self._topics: Bounded[str, PulseRow[TopicVolume]] = Bounded(rows, lambda: PulseRow(TopicVolume))
         self._groups = PulseGroups(limits)
-        self._failures: OrderedDict[Failure, FailureNow] = OrderedDict()
+        self._failures: OrderedDict[Failure, FailureSnapshot] = OrderedDict()
         self._connections: OrderedDict[str, tuple[str, int]] = OrderedDict()  # its client, when last seen
         self._connections_of: Counter[str] = Counter()
         self._max_connections = limits.connections
@@ -268,7 +268,7 @@ class Pulse:
         is_listener = row.is_listener or row.broker in self._listeners
         return is_listener and row.opening in (REFUSED, NOT_ANSWERED)
 
-    def now(self) -> Now:
+    def now(self) -> PulseSnapshot:
         """The current state."""
         now_ns = self.now_ns or 0
         self._forget_connections(now_ns)
@@ -283,7 +283,7 @@ class Pulse:
         everything: PulseRow[Load] = PulseRow(Load)
         everything.failed, everything.no_answer = self._failed, self._no_answer
         everything.overdue = len(self._overdue)
-        return Now(
+        return PulseSnapshot(
             now_ns=self.now_ns,
             silent_s=max(0, now_ns - self._last_packet_ns) / 1e9,
             idle_s=max(0, now_ns - self._last_exchange_ns) / 1e9,
@@ -327,7 +327,7 @@ class Pulse:
             before = self._failures.pop(failure, None)
             times = before.times + 1 if before else 1
             is_expected = failure.error in facts.exchange.expected_errors
-            self._failures[failure] = FailureNow(failure, times, now_ns, is_expected)
+            self._failures[failure] = FailureSnapshot(failure, times, now_ns, is_expected)
         if len(self._failures) > _MAX_FAILURES:
             self._failures.popitem(last=False)
 
@@ -383,7 +383,7 @@ class Pulse:
     def _prune(self, now_ns: int) -> None:
         """Forget idle rows, unless there is no traffic at all: then they show the last state."""
         self._pruned_ns = now_ns
-        tables: tuple[Bounded[str, PulseRow[Load]] | Bounded[str, PulseRow[Flow]], ...]
+        tables: tuple[Bounded[str, PulseRow[Load]] | Bounded[str, PulseRow[TopicVolume]], ...]
         tables = self._apis, self._clients, self._topics
         for table in tables:
             idle = [name for name, row in table.items() if _is_idle(row, now_ns)]
@@ -405,7 +405,7 @@ class Pulse:
         return (self.packets - packets) * 1e9 / max(SLICE_NS, now_ns - since_ns)
 
 
-def _is_idle(row: PulseRow[Load] | PulseRow[Flow], now_ns: int) -> bool:
+def _is_idle(row: PulseRow[Load] | PulseRow[TopicVolume], now_ns: int) -> bool:
     return not row.overdue and now_ns - row.last_seen_ns >= _IDLE_NS
 
 
@@ -415,9 +415,9 @@ def _named(table: Bounded[str, PulseRow[Slice]]) -> Iterator[tuple[str, PulseRow
         yield OTHER, table.other
 
 
-def _load(name: str, row: PulseRow[Load], counted: Load, seconds: float) -> LoadNow:
+def _load(name: str, row: PulseRow[Load], counted: Load, seconds: float) -> LoadSnapshot:
     p50, p95, p99 = counted.service_us.at(_FRACTIONS)
-    return LoadNow(
+    return LoadSnapshot(
         name=name,
         per_second=counted.exchanges / seconds,
         p50_us=p50,
@@ -435,9 +435,9 @@ def _load(name: str, row: PulseRow[Load], counted: Load, seconds: float) -> Load
     )
 
 
-def _topic(name: str, row: PulseRow[Flow], now_ns: int, seconds: float) -> TopicNow:
+def _topic(name: str, row: PulseRow[TopicVolume], now_ns: int, seconds: float) -> TopicSnapshot:
     flow = row.recent.sum(now_ns)
-    return TopicNow(
+    return TopicSnapshot(
         name=name,
         records_in=flow.produced.records / seconds,
         bytes_in=flow.produced.bytes / seconds,

@@ -37,7 +37,7 @@ Key = TypeVar("Key", bound="Hashable")
 Value = TypeVar("Value")
 
 
-class GroupNow(NamedTuple):
+class GroupSnapshot(NamedTuple):
     """The current state of a group.
 
     Attributes:
@@ -60,7 +60,7 @@ class GroupNow(NamedTuple):
     last_seen_ns: int
 
 
-class RebalanceNow(NamedTuple):
+class RebalanceSnapshot(NamedTuple):
     """A group's rebalance, as last known."""
 
     group: str
@@ -139,7 +139,7 @@ class PulseGroups:
         self._members: OrderedDict[tuple[str, str], int] = OrderedDict()
         self._ends: OrderedDict[tuple[str, int], int] = OrderedDict()
         self._commits: OrderedDict[tuple[str, str, int], int] = OrderedDict()
-        self._recent: OrderedDict[tuple[str, int], RebalanceNow] = OrderedDict()
+        self._recent: OrderedDict[tuple[str, int], RebalanceSnapshot] = OrderedDict()
 
     def feed(self, facts: Facts, now_ns: int) -> None:
         """Add an exchange."""
@@ -153,7 +153,7 @@ class PulseGroups:
         for event in facts.group_events:
             self._take(event, now_ns)
 
-    def rows(self, now_ns: int) -> list[GroupNow]:
+    def rows(self, now_ns: int) -> list[GroupSnapshot]:
         """The groups seen in the last minutes."""
         self._groups = OrderedDict(
             (name, group)
@@ -175,7 +175,7 @@ class PulseGroups:
             for name, group in self._groups.items()
         ]
 
-    def rebalances(self) -> list[RebalanceNow]:
+    def rebalances(self) -> list[RebalanceSnapshot]:
         """The last rebalances, the latest first."""
         news = {name: group for name, group in self._groups.items() if group.has_news}
         alive_ns: dict[str, dict[str, int]] = {name: {} for name in news}
@@ -189,7 +189,7 @@ class PulseGroups:
                 rebalances = rebalances[1:] or rebalances  # the oldest may lack its first events
             for each in rebalances:
                 key = name, each.generation_after
-                _keep(self._recent, key, RebalanceNow(name, each), _MAX_REBALANCES)
+                _keep(self._recent, key, RebalanceSnapshot(name, each), _MAX_REBALANCES)
         return sorted(self._recent.values(), key=lambda recent: -recent.rebalance.start_ns)
 
     def _take(self, event: GroupEvent, now_ns: int) -> None:
@@ -216,9 +216,9 @@ class PulseGroups:
         members: int,
         lag: tuple[int, tuple[str, int, int]] | None,
         now_ns: int,
-    ) -> GroupNow:
+    ) -> GroupSnapshot:
         is_silent = now_ns - group.last_seen_ns > _SILENT_NS and group.state != EMPTY
-        return GroupNow(
+        return GroupSnapshot(
             name=name,
             kind=group.kind,
             state=SILENT if is_silent else group.state,

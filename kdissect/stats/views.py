@@ -68,7 +68,7 @@ def ranked(row: Any, order: str | None) -> float:
     return _NUMBERS[order](row)
 
 
-def shared(row: Any, order: str | None) -> float:
+def share_amount(row: Any, order: str | None) -> float:
     """The same where numbers add up; if percentiles rank the row, the sum of its service times."""
     if order == "service" and (spread := _service(row)) is not None:
         return (spread.mean or 0) * spread.count

@@ -144,7 +144,7 @@ class Column:
     Attributes:
         type: see above; a timestamp is an int.
         get: reads it from a row; None if it is absent.
-        sentence: its meaning, for docs.
+        description: its meaning, for docs.
         unit: of numbers.
         needs_bodies: whether it is read from decoded bodies.
         inside: reads the object that paths lead into, if that is not what ``get`` returns.
@@ -153,7 +153,7 @@ class Column:
     name: str
     type: Type
     get: Getter
-    sentence: str
+    description: str
     unit: str = ""
     needs_bodies: bool = False
     inside: Getter | None = None
@@ -179,14 +179,14 @@ def _latency_us(exchange: Exchange) -> int | None:
     return None if latency_ns is None else latency_ns // 1000
 
 
-def _part(name: str, sentence: str) -> Column:
+def _part(name: str, description: str) -> Column:
     """The column of a part of the latency."""
 
     def get(exchange: Exchange) -> int | None:
         parts = exchange.parts
         return None if parts is None else getattr(parts, name)
 
-    return Column(name, INT64, get, sentence, "us", needs_bodies=True)
+    return Column(name, INT64, get, description, "us", needs_bodies=True)
 
 
 def _frame_bytes(frame: Frame | None) -> int | None:
@@ -472,7 +472,7 @@ def _reference(name: str, known: Mapping[str, Column]) -> Reference:
         raise UsageError(f'no column "{head}"{_column_hint(head, path, known)}')
     if not path:
         get = text_getter(column)
-        return Reference(get, column.needs_bodies, partial(_objection, column), _converter(column.unit))
+        return Reference(get, column.needs_bodies, partial(_why_invalid, column), _converter(column.unit))
     unit = path[-1].rpartition("_")[2]
     return Reference(_path_getter(column, path), column.needs_bodies, to_number=_converter(unit))
 
@@ -524,7 +524,7 @@ def filter_of(options: Options) -> Filter:
     return build(**options.criteria, where=expression)
 
 
-def _objection(column: Column, sign: str, text: str | None) -> str | None:
+def _why_invalid(column: Column, sign: str, text: str | None) -> str | None:
     """Why a column never matches a string, or a number if ``text`` is None: a wrong type, an unknown name."""
     kind, signs = column.type, _EQUAL
     if column.name == "latency" and text is None:
@@ -668,7 +668,7 @@ RECORD: tuple[Column, ...] = (
     _of_exchange("connection"),
     replace(
         _of_exchange("number"),
-        sentence="Number of the exchange that carried the record. With `connection`, the key that joins "
+        description="Number of the exchange that carried the record. With `connection`, the key that joins "
         "tables.",
     ),
     Column(

@@ -30,13 +30,13 @@ class Table:
 
     Attributes:
         name: also the name of its directory.
-        sentence: what a row is, for docs.
+        description: what a row is, for docs.
         columns: in order.
         packed: the columns for formats that have bytes and not only text, if they differ.
     """
 
     name: str
-    sentence: str
+    description: str
     columns: tuple[Column, ...]
     packed: tuple[Column, ...] = ()
 
@@ -66,9 +66,9 @@ def with_valid_time(column: Column) -> Column:
     return replace(column, get=valid_time(column.get)) if column.type == TIMESTAMP else column
 
 
-def time_columns(get: Getter, sentence: str) -> tuple[Column, Column]:
+def time_columns(get: Getter, description: str) -> tuple[Column, Column]:
     """The columns ``date`` and ``time``; ``get`` returns nanoseconds or None."""
-    return (day(get), Column("time", TIMESTAMP, valid_time(get), sentence))
+    return (day(get), Column("time", TIMESTAMP, valid_time(get), description))
 
 
 def day(get: Getter) -> Column:
@@ -100,4 +100,4 @@ def of_exchange(*names: str) -> tuple[Column, ...]:
 
 def _lifted(column: Column) -> Column:
     get = column.get
-    return replace(column, get=lambda row: get(row.exchange), sentence=SEE_EXCHANGES)
+    return replace(column, get=lambda row: get(row.exchange), description=SEE_EXCHANGES)

@@ -30,8 +30,8 @@ def _names(values: tuple[str, ...] | None) -> list[str] | None:
     return None if values is None else list(values)
 
 
-def _text(name: str, sentence: str) -> Column:
-    return Column(name, STRING, attrgetter(name), sentence)
+def _text(name: str, description: str) -> Column:
+    return Column(name, STRING, attrgetter(name), description)
 
 
 GROUPS = Table(

@@ -14,7 +14,7 @@ from kdissect import __version__
 from kdissect.anomalies import CATALOGUE
 from kdissect.model import ANSWERED, ORPHAN, UNACKNOWLEDGED, UNANSWERED
 from kdissect.net.analysis import BUCKETS
-from kdissect.stats.appraisal import interfaces
+from kdissect.stats.check import interfaces
 from kdissect.stats.quality import total
 from kdissect.tables.columns import BOOLEAN, INT32, INT64, STRING, TIMESTAMP, Array, Column, Struct, file_name
 from kdissect.tables.form import Table, day, of_exchange, time_columns, valid_time
@@ -109,11 +109,11 @@ def anomalies_after(row: ConnectionLogRow) -> Iterator[AnomalyRow]:
         yield AnomalyRow(anomaly, row.id, row.capture, row.last_ns, None)
 
 
-def _exchange_column(name: str, kind: Type, sentence: str) -> Column:
+def _exchange_column(name: str, kind: Type, description: str) -> Column:
     """A column of the row's exchange, null if it has none."""
     column = of_exchange(name)[0]
     get = column.get
-    return Column(name, kind, lambda row: None if row.exchange is None else get(row), sentence)
+    return Column(name, kind, lambda row: None if row.exchange is None else get(row), description)
 
 
 ANOMALIES = Table(
@@ -144,31 +144,31 @@ ANOMALIES = Table(
 # --- connections --------------------------------------------------------------------------------------------
 
 
-def _plain(name: str, kind: Type, sentence: str, path: str | None = None, unit: str = "") -> Column:
-    return Column(name, kind, attrgetter(path or name), sentence, unit)
+def _plain(name: str, kind: Type, description: str, path: str | None = None, unit: str = "") -> Column:
+    return Column(name, kind, attrgetter(path or name), description, unit)
 
 
-def _kind(name: str, kind: str, sentence: str) -> Column:
-    return Column(name, INT64, lambda row: row.kinds[kind], sentence)
+def _kind(name: str, kind: str, description: str) -> Column:
+    return Column(name, INT64, lambda row: row.kinds[kind], description)
 
 
-def _gap(name: str, key: str, sentence: str, unit: str = "") -> Column:
-    return Column(name, INT64, lambda row: row.gaps.get(key, 0), sentence, unit)
+def _gap(name: str, key: str, description: str, unit: str = "") -> Column:
+    return Column(name, INT64, lambda row: row.gaps.get(key, 0), description, unit)
 
 
 def _tcp(
-    name: str, get: Callable[[TcpAnalysis, ConnectionLogRow], Any], sentence: str, unit: str = ""
+    name: str, get: Callable[[TcpAnalysis, ConnectionLogRow], Any], description: str, unit: str = ""
 ) -> Column:
     """A column from the TCP analysis, null if the connection is still open."""
-    return Column(name, INT64, lambda row: None if row.tcp is None else get(row.tcp, row), sentence, unit)
+    return Column(name, INT64, lambda row: None if row.tcp is None else get(row.tcp, row), description, unit)
 
 
 def _sides(
-    name: str, get: Callable[[TcpAnalysis, ConnectionLogRow, int], Any], sentence: str, unit: str = ""
+    name: str, get: Callable[[TcpAnalysis, ConnectionLogRow, int], Any], description: str, unit: str = ""
 ) -> tuple[Column, Column]:
     """Two such columns, of the client and of the broker; ``get`` takes the side."""
     return (
-        _tcp(f"client_{name}", lambda tcp, row: get(tcp, row, row.client_side), sentence, unit),
+        _tcp(f"client_{name}", lambda tcp, row: get(tcp, row, row.client_side), description, unit),
         _tcp(
             f"broker_{name}",
             lambda tcp, row: get(tcp, row, 1 - row.client_side),

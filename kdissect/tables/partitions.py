@@ -120,14 +120,14 @@ def _of_batch(row: TouchedPartition, name: str) -> Any:
     return next((batch[name] for batch in row.batches if name in batch), None)
 
 
-def _field(name: str, kind: Any, sentence: str, *fields: str) -> Column:
+def _field(name: str, kind: Any, description: str, *fields: str) -> Column:
     """A number in the messages; ``fields``: its names there, if not the column's."""
     names = fields or (name,)
-    return Column(name, kind, partial(message_field, names=names), sentence)
+    return Column(name, kind, partial(message_field, names=names), description)
 
 
-def _batch_field(name: str, kind: Any, sentence: str, field: str | None = None) -> Column:
-    return Column(name, kind, partial(_of_batch, name=field or name), sentence)
+def _batch_field(name: str, kind: Any, description: str, field: str | None = None) -> Column:
+    return Column(name, kind, partial(_of_batch, name=field or name), description)
 
 
 PARTITIONS = Table(

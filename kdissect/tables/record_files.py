@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from kdissect.errors import OutputError
 from kdissect.files import PRIVATE, create, make_directory
-from kdissect.model import Embedded, Withheld
+from kdissect.model import Embedded, Redacted
 from kdissect.phrases import facts, many
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class RecordFiles:
         self._directory, self._mode = directory, mode
         self._known: set[Path] = set()
         self._written = dict.fromkeys((VALUE, KEY, NULL), 0)
-        self._duplicates = self._withheld = 0
+        self._duplicates = self._redacted = 0
         try:
             make_directory(directory, mode)
             is_empty = next(directory.iterdir(), None) is None
@@ -98,16 +98,16 @@ class RecordFiles:
             many(self._written[NULL], "null") if self._written[NULL] else None,
         )
         duplicates = f"{many(self._duplicates, 'duplicate record')} skipped" if self._duplicates else ""
-        withheld = f"{many(self._withheld, 'credential')} not written" if self._withheld else ""
-        return "; ".join(filter(None, (f"{files} written to {self._directory}", duplicates, withheld)))
+        redacted = f"{many(self._redacted, 'credential')} not written" if self._redacted else ""
+        return "; ".join(filter(None, (f"{files} written to {self._directory}", duplicates, redacted)))
 
     def _contents(self, record: CarriedRecord) -> dict[str, bytes]:
         """The contents of the files, by suffix."""
         contents: dict[str, bytes] = {}
         for suffix, payload in ((KEY, record.key), (VALUE, record.value)):
             data = payload.data if isinstance(payload, Embedded) else payload
-            if isinstance(data, Withheld):
-                self._withheld += 1
+            if isinstance(data, Redacted):
+                self._redacted += 1
             elif data is not None:
                 contents[suffix] = data
             elif suffix == VALUE:

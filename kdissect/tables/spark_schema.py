@@ -27,7 +27,7 @@ def struct_type(columns: Sequence[Column]) -> dict[str, Any]:
     """A schema for ``StructType.fromJson``, in which each column has a comment."""
     schema = _struct([(column.name, column.type) for column in columns])
     for field, column in zip(schema["fields"], columns, strict=True):
-        field["metadata"] = {"comment": column.sentence}
+        field["metadata"] = {"comment": column.description}
     return schema
 
 
@@ -49,13 +49,14 @@ def create_table(
     discovers them.
     """
     lines = ",\n".join(
-        f"  {_quoted(column.name)} {_ddl(column.type)} COMMENT {_text(column.sentence)}" for column in columns
+        f"  {_quoted(column.name)} {_ddl(column.type)} COMMENT {_text(column.description)}"
+        for column in columns
     )
     partitions = f"PARTITIONED BY ({', '.join(map(_quoted, partition_by))})\n" if partition_by else ""
     name = _quoted(table.name)
     statement = (
         f"CREATE TABLE IF NOT EXISTS {name} (\n{lines}\n)\nUSING {using}\n{partitions}"
-        f"LOCATION {_text(directory.as_uri())}\nCOMMENT {_text(table.sentence)};\n"
+        f"LOCATION {_text(directory.as_uri())}\nCOMMENT {_text(table.description)};\n"
     )
     return f"{statement}MSCK REPAIR TABLE {name};\n" if partition_by else statement
 
@@ -86,9 +87,8 @@ def _ddl(kind: Type) -> str:
 
 
 def _commented(column: Column) -> str:
-    return (
-        f't.StructField("{column.name}", {_python(column.type)}, metadata={{"comment": {column.sentence!r}}})'
-    )
+    comment = f'{{"comment": {column.description!r}}}'
+    return f't.StructField("{column.name}", {_python(column.type)}, metadata={comment})'
 
 
 def _field(name: str, kind: Type) -> str:

@@ -5,7 +5,7 @@ in a body               in JSON
 ======================  ================================================================================
 bytes                   ``{"base64": "..."}``, RFC 4648 with padding
 Embedded                as its bytes, with ``"decoded": {...}`` beside them
-Withheld                ``{"withheld": 16}``: its length in bytes
+Redacted                ``{"withheld": 16}``: its length in bytes
 RecordData              an array of batch headers
 unknown tags            ``{"7": {"base64": "..."}}``
 NaN, infinity           ``null``: JSON has no such numbers (RFC 8259)
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from kdissect.kafka.records import RecordData
-from kdissect.model import Embedded, Withheld
+from kdissect.model import Embedded, Redacted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -87,14 +87,14 @@ def plain(value: Any) -> Any:
         return {"base64": b64encode(value).decode("ascii")}
     if isinstance(value, RecordData):
         return json_array(value.headers())
-    if isinstance(value, Withheld):
+    if isinstance(value, Redacted):
         return {"withheld": value.length}
     if isinstance(value, Embedded):
         return {**plain(value.data), "decoded": value.decoded}
     raise TypeError(f"{type(value).__name__} cannot be in a body")
 
 
-def text_and_encoding(payload: bytes | Embedded | Withheld | None) -> tuple[str | None, str | None]:
+def text_and_encoding(payload: bytes | Embedded | Redacted | None) -> tuple[str | None, str | None]:
     """A record's key or value as text, and its encoding: ``utf-8``, ``base64``, ``json`` if it was decoded,
     or ``withheld``, without a text. None and None for null.
     """

@@ -16,7 +16,7 @@ from kdissect.kafka import apis
 from kdissect.kafka.codes import error_name
 from kdissect.kafka.headers import API_VERSIONS, CORRELATION_ID_BYTES
 from kdissect.kafka.records import RecordData
-from kdissect.model import Withheld
+from kdissect.model import Redacted
 from kdissect.phrases import NAMES, TopicId, duration, facts, listed, many, named, size, topic_label
 from kdissect.text import about_template
 from kdissect.text.about_template import native_line
@@ -128,7 +128,7 @@ def _described(api_key: int) -> Describe:
 
 def size_of(value: Any) -> str:
     """The size of bytes, of record data, or of a redacted value."""
-    return size(value.length if isinstance(value, Withheld) else len(value))
+    return size(value.length if isinstance(value, Redacted) else len(value))
 
 
 def amount(all_records: list[RecordData]) -> str:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
-    from kdissect.stats.pulse import Now
+    from kdissect.stats.pulse import PulseSnapshot
     from kdissect.text.dashboard_panes import Pane, PaneView
     from kdissect.text.style import Style
 
@@ -67,7 +67,7 @@ class StatusBar(NamedTuple):
 
 
 def draw(
-    now: Now, state: UiState, status: StatusBar, width: int, height: int, style: Style = PLAIN
+    now: PulseSnapshot, state: UiState, status: StatusBar, width: int, height: int, style: Style = PLAIN
 ) -> list[Text]:
     """The screen, line by line, each as wide as the terminal. ``style``: colors, and names of hosts."""
     lines = [_title(now, state, status, width), _headline(now, width), _tabs(state)]
@@ -78,7 +78,7 @@ def draw(
     return [_text(line, width, style) for line in lines[:height]]
 
 
-def _title(now: Now, state: UiState, status: StatusBar, width: int) -> Line:
+def _title(now: PulseSnapshot, state: UiState, status: StatusBar, width: int) -> Line:
     time = "" if now.now_ns is None else f"  {clock(now.now_ns)} UTC"
     left = [(f"kdissect live {status.name}", "heading"), (f"{time}  rates over {ceil(now.seconds)} s", "")]
     states: Line = []
@@ -90,7 +90,7 @@ def _title(now: Now, state: UiState, status: StatusBar, width: int) -> Line:
     return [*left, (" " * gap, ""), *states]
 
 
-def _headline(now: Now, width: int) -> Line:
+def _headline(now: PulseSnapshot, width: int) -> Line:
     if now.now_ns is None:
         return [("waiting for packets", WARNING)]
     if not now.exchanges:
@@ -121,7 +121,7 @@ def _headline(now: Now, width: int) -> Line:
     )
 
 
-def _loses(now: Now) -> bool:
+def _loses(now: PulseSnapshot) -> bool:
     """Whether more is lost than usual."""
     return now.lost >= _LOST and now.lost >= _LOST_SHARE * now.segments
 
@@ -133,7 +133,7 @@ def _tabs(state: UiState) -> Line:
     return line
 
 
-def _body(now: Now, state: UiState, width: int, room: int, style: Style) -> list[Line]:
+def _body(now: PulseSnapshot, state: UiState, width: int, room: int, style: Style) -> list[Line]:
     """The panes that fit, and the news below them."""
     columns = 2 if width >= BESIDE else 1
     news = 0
@@ -162,7 +162,7 @@ def _body(now: Now, state: UiState, width: int, room: int, style: Style) -> list
 
 
 def _pane(
-    number: int, now: Now, state: UiState, width: int, height: int, style: Style, *, is_titled: bool
+    number: int, now: PulseSnapshot, state: UiState, width: int, height: int, style: Style, *, is_titled: bool
 ) -> list[Line]:
     """A table of exactly this size."""
     pane = PANES[number]
@@ -236,7 +236,7 @@ def _joined(left: Line, right: Line, width: int) -> Line:
     return [*left, (gap + _GAP, ""), *right]
 
 
-def _counters(now: Now, status: StatusBar, width: int) -> Line:
+def _counters(now: PulseSnapshot, status: StatusBar, width: int) -> Line:
     dropped = status.by_kernel + status.by_us
     drops = f"{dropped:,} DROPPED: {status.by_kernel:,} by the kernel, {status.by_us:,} by kdissect"
     memory, per_second = status.memory_bytes, now.packets_per_second

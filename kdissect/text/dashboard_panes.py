@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect.phrases import ABSENT, absent, cut, duration, facts, many, named, size, some
 from kdissect.stats.groups import cause_row
-from kdissect.stats.pulse import FailureNow
+from kdissect.stats.pulse import FailureSnapshot
 from kdissect.stats.pulse_groups import EMPTY, REBALANCING, SILENT
 from kdissect.text.groups_page import cause
 from kdissect.text.page import View
@@ -20,8 +20,8 @@ from kdissect.text.style import Times
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kdissect.stats.pulse import LoadNow, Now, TopicNow
-    from kdissect.stats.pulse_groups import GroupNow, RebalanceNow
+    from kdissect.stats.pulse import LoadSnapshot, PulseSnapshot, TopicSnapshot
+    from kdissect.stats.pulse_groups import GroupSnapshot, RebalanceSnapshot
 
 ALARM, WARNING, FAINT = "bold error", "warning", "faint"
 _CLOCK = Times("u")
@@ -55,12 +55,12 @@ class Pane(NamedTuple):
 
     title: str
     columns: tuple[PaneView, ...]
-    rows: Callable[[Now], Sequence[Any]]
-    is_idle: Callable[[Any, Now], bool]
+    rows: Callable[[PulseSnapshot], Sequence[Any]]
+    is_idle: Callable[[Any, PulseSnapshot], bool]
     sort: int
     empty: str
 
-    def ordered(self, now: Now, sort: int, *, is_reversed: bool) -> list[Any]:
+    def ordered(self, now: PulseSnapshot, sort: int, *, is_reversed: bool) -> list[Any]:
         """The rows in sort order: numbers descending, names ascending."""
         column = self.columns[sort]
         known: list[Any] = []
@@ -197,23 +197,23 @@ _GROUPS = (
 )
 
 
-def _time_ns(row: FailureNow | RebalanceNow) -> int:
-    return row.time_ns if isinstance(row, FailureNow) else row.rebalance.start_ns
+def _time_ns(row: FailureSnapshot | RebalanceSnapshot) -> int:
+    return row.time_ns if isinstance(row, FailureSnapshot) else row.rebalance.start_ns
 
 
-def _what(row: FailureNow | RebalanceNow) -> str:
-    if isinstance(row, FailureNow):
+def _what(row: FailureSnapshot | RebalanceSnapshot) -> str:
+    if isinstance(row, FailureSnapshot):
         return row.failure.error
     before, after = row.rebalance.generation_before, row.rebalance.generation_after
     return f"rebalance gen {'?' if before is None else before} -> {after}"
 
 
-def _times(row: FailureNow | RebalanceNow) -> int | None:
-    return row.times if isinstance(row, FailureNow) else None
+def _times(row: FailureSnapshot | RebalanceSnapshot) -> int | None:
+    return row.times if isinstance(row, FailureSnapshot) else None
 
 
-def _where(row: FailureNow | RebalanceNow) -> str:
-    if isinstance(row, FailureNow):
+def _where(row: FailureSnapshot | RebalanceSnapshot) -> str:
+    if isinstance(row, FailureSnapshot):
         failure, note = row.failure, "expected: " if row.is_expected else ""
         return facts(f"{note}{failure.api} of {failure.client}", named("topic", failure.topic))
     rebalance = row.rebalance
@@ -224,13 +224,13 @@ def _where(row: FailureNow | RebalanceNow) -> str:
     )
 
 
-def _alarm(row: FailureNow | RebalanceNow) -> str:
-    if isinstance(row, FailureNow):
+def _alarm(row: FailureSnapshot | RebalanceSnapshot) -> str:
+    if isinstance(row, FailureSnapshot):
         return FAINT if row.is_expected else ALARM
     return WARNING
 
 
-def _news(now: Now) -> list[FailureNow | RebalanceNow]:
+def _news(now: PulseSnapshot) -> list[FailureSnapshot | RebalanceSnapshot]:
     return [*now.failures, *now.rebalances]
 
 
@@ -242,19 +242,19 @@ _NEWS = (
 )
 
 
-def _is_idle(row: LoadNow, _: Now) -> bool:
+def _is_idle(row: LoadSnapshot, _: PulseSnapshot) -> bool:
     return not (row.per_second or row.overdue)
 
 
-def _is_still(row: TopicNow, _: Now) -> bool:
+def _is_still(row: TopicSnapshot, _: PulseSnapshot) -> bool:
     return not (row.bytes_in or row.bytes_out or row.replicated_bytes or row.failed_per_second)
 
 
-def _is_done(row: GroupNow, _: Now) -> bool:
+def _is_done(row: GroupSnapshot, _: PulseSnapshot) -> bool:
     return row.state == EMPTY and not row.lag
 
 
-def _is_past(row: FailureNow | RebalanceNow, now: Now) -> bool:
+def _is_past(row: FailureSnapshot | RebalanceSnapshot, now: PulseSnapshot) -> bool:
     return now.now_ns is not None and now.now_ns - _time_ns(row) > _NEW_NS
 
 

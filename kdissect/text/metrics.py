@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from kdissect.limits import Limits
     from kdissect.stats.connection_log import ConnectionLogRow
     from kdissect.stats.facts import Facts
-    from kdissect.stats.pulse import Now
+    from kdissect.stats.pulse import PulseSnapshot
 
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 """Seconds: brokers answer within milliseconds, and clients time out after 30 s by default."""
@@ -83,7 +83,9 @@ class Metrics:
         registry: all metrics.
     """
 
-    def __init__(self, limits: Limits, now: Callable[[], Now], drops: Callable[[], tuple[int, int]]) -> None:
+    def __init__(
+        self, limits: Limits, now: Callable[[], PulseSnapshot], drops: Callable[[], tuple[int, int]]
+    ) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # an extra series for each, with its start time
         self.registry = CollectorRegistry(auto_describe=False)
         ProcessCollector(registry=self.registry)
@@ -255,7 +257,7 @@ class Metrics:
                 self._records.labels(topic, direction).inc(data.count() or 0)
                 self._bytes.labels(topic, direction).inc(len(data))
 
-    def _collect_clients(self, now: Now) -> Iterator[Metric]:
+    def _collect_clients(self, now: PulseSnapshot) -> Iterator[Metric]:
         connections: Tally[str] = Tally()
         overdue: Tally[str] = Tally()
         info = GaugeMetricFamily("kdissect_client_info", "Client library.", labels=["client", "software"])
@@ -279,7 +281,7 @@ class Metrics:
         )
         yield info
 
-    def _collect_groups(self, now: Now) -> Iterator[Metric]:
+    def _collect_groups(self, now: PulseSnapshot) -> Iterator[Metric]:
         members: Tally[str] = Tally()
         lags: Tally[str] = Tally()
         rebalances = CounterMetricFamily("kdissect_group_rebalances", "Rebalances.", labels=["group"])

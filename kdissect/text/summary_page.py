@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kdissect.capture.inputs import STDIN
 from kdissect.phrases import ABSENT, absent, bar, duration, listed, many, size, some, span, topic_label
 from kdissect.stats.document import LoadRow
-from kdissect.stats.views import ranked, shared
+from kdissect.stats.views import ranked, share_amount
 from kdissect.tables.values import json_bytes, timestamp
 from kdissect.text import groups_page, transactions_page
 from kdissect.text.page import PageSection, View, between, number, seconds, table
@@ -140,10 +140,10 @@ def ranked_views(
     heading = _RANKING.get((order, of_load), usual)
     if heading not in by_heading:
         heading, order = usual, None
-    total = sum(shared(row, order) for row in rows)
+    total = sum(share_amount(row, order) for row in rows)
 
     def share(row: Any) -> str:
-        return f"{100 * shared(row, order) / total:.1f}%" if total else ABSENT
+        return f"{100 * share_amount(row, order) / total:.1f}%" if total else ABSENT
 
     first = [replace(by_heading[heading], keep=True), View("SHARE", share, right=True, keep=True)]
     hidden = {heading, *_SUMS} | (_SUMMANDS if heading == "BYTES" and of_load else set())

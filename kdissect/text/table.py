@@ -33,7 +33,7 @@ from kdissect.model import (
     Embedded,
     Exchange,
     Frame,
-    Withheld,
+    Redacted,
 )
 from kdissect.phrases import (
     ELLIPSIS,
@@ -561,7 +561,7 @@ class RecordTable(LineTable["CarriedRecord"]):
             return json_bytes(text).decode() if text.strip('\\"') in ("", _NULL) else text
         if isinstance(payload, Embedded):
             return printable(json_bytes(payload.decoded).decode())
-        return f"redacted ({payload.length} bytes)" if isinstance(payload, Withheld) else _NULL
+        return f"redacted ({payload.length} bytes)" if isinstance(payload, Redacted) else _NULL
 
 
 def _partition(record: CarriedRecord) -> str:

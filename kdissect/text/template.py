@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 from kdissect.errors import UsageError
-from kdissect.model import Embedded, Withheld
+from kdissect.model import Embedded, Redacted
 from kdissect.phrases import ABSENT, printable
 from kdissect.tables.values import json_bytes
 
@@ -29,7 +29,7 @@ _ESCAPES = {"n": b"\n", "r": b"\r", "t": b"\t", "0": b"\0", "\\": b"\\"}
 def _payload(payload: Payload) -> bytes:
     if isinstance(payload, Embedded):
         return json_bytes(payload.decoded)
-    return f"redacted ({payload.length} bytes)".encode() if isinstance(payload, Withheld) else payload or b""
+    return f"redacted ({payload.length} bytes)".encode() if isinstance(payload, Redacted) else payload or b""
 
 
 def _length(payload: bytes | None) -> bytes:

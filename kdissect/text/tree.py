@@ -11,7 +11,7 @@ from kdissect.kafka.headers import request_header_version, response_header_versi
 from kdissect.kafka.layout import layout as layout_of
 from kdissect.kafka.records import RecordData
 from kdissect.kafka.walker import walk
-from kdissect.model import ANSWERED, Embedded, Withheld
+from kdissect.model import ANSWERED, Embedded, Redacted
 from kdissect.phrases import ELLIPSIS, duration, facts, many, printable, quoted
 from kdissect.text.outline import (
     INDENT,
@@ -392,7 +392,7 @@ def _span(view: BodyContext, span: Span, own: bytes, *, hide_records: bool) -> I
         records = span.value if isinstance(span.value, RecordData) else None
         rest = batches(view, records, span.pos + span.length, span.depth + 1)
     text = f"{INDENT * span.depth}{_text(view, span)}"
-    if isinstance(span.value, Withheld):
+    if isinstance(span.value, Redacted):
         yield f"{span.pos:06x}  {'not shown':<{3 * ROW}} {text}"
         yield from (_MARGIN + line for line in rest)
         return

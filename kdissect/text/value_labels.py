@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kdissect.kafka import apis, codes
 from kdissect.kafka.records import RecordData
-from kdissect.model import Embedded, Withheld
+from kdissect.model import Embedded, Redacted
 from kdissect.phrases import ELLIPSIS, many, printable, quoted
 from kdissect.text.style import iso_ms
 
@@ -44,7 +44,7 @@ def value_text(value: Any, *, full: bool = False) -> str:
             return quoted(value, None if full else MAX_CHARACTERS)
         case bytes():
             return bytes_text(value, full=full)
-        case Withheld(length):
+        case Redacted(length):
             return f"redacted ({many(length, 'byte')})"
         case Embedded(data, _):
             return bytes_text(data, full=full) if isinstance(data, bytes) else value_text(data)

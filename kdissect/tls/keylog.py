@@ -32,7 +32,7 @@ from kdissect.tls import can_decrypt
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from kdissect.capture.ongoing import Ongoing
+    from kdissect.capture.ongoing import LiveSources
     from kdissect.capture.reader import Capture
 
 _Result = TypeVar("_Result")
@@ -217,7 +217,7 @@ class GrowingFile:
 class SecretsInCapture:
     """The Decryption Secrets Blocks of a capture that is still being read, and can be read only once."""
 
-    def __init__(self, capture: Capture | Ongoing) -> None:
+    def __init__(self, capture: Capture | LiveSources) -> None:
         self._capture = capture
 
     def read(self) -> bytes:

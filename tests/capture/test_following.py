@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kdissect.capture.following import Following
-from kdissect.capture.ongoing import Ongoing
+from kdissect.capture.following import FollowedPath
+from kdissect.capture.ongoing import LiveSources
 from kdissect.errors import CaptureError
 from kdissect.limits import LIVE
 from kdissect.model import IdleTick
@@ -31,8 +31,8 @@ class Reader:
     """Reads followed files as far as they were written."""
 
     def __init__(self, path: Path) -> None:
-        files = Following(str(path), LIVE)
-        self.ongoing = Ongoing(files, files.stop)
+        files = FollowedPath(str(path), LIVE)
+        self.ongoing = LiveSources(files, files.stop)
 
     def numbers(self, count: int) -> list[int]:
         """The numbers in the next packets, which end a block."""
@@ -176,4 +176,4 @@ def test_an_empty_directory_is_waited_on(tmp_path: Path) -> None:
 
 def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CaptureError, match="no such file or directory"):
-        Following(str(tmp_path / "nothing"), LIVE)
+        FollowedPath(str(tmp_path / "nothing"), LIVE)

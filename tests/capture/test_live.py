@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kdissect.capture.live import ANY, CaptureSettings, Listener, WentDown, check_names, is_up, listed
+from kdissect.capture.live import (
+    ANY,
+    CaptureSettings,
+    InterfaceDown,
+    PacketSocket,
+    check_names,
+    is_up,
+    listed,
+)
 from kdissect.errors import CaptureError
 from kdissect.net.tcp import Segments
 from tests.loopback import WAIT_S, Client, broker, listens
@@ -21,7 +29,7 @@ HOUR_NS = 3_600_000_000_000  # clocks of virtual machines are set now and then
 
 def received(name: str, port: int, beats: int, snaplen: int = 262_144) -> list[Packet]:
     """Packets that a listener captures of some heartbeats: as many segments as these take."""
-    listener = Listener(name, 0, CaptureSettings((name,), f"tcp port {port}", snaplen))
+    listener = PacketSocket(name, 0, CaptureSettings((name,), f"tcp port {port}", snaplen))
     listener.attach()
     packets: list[Packet] = []
     try:
@@ -73,7 +81,7 @@ def test_large_packets_are_complete() -> None:
     listener = None
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = server.getsockname()
-        listener = Listener("lo", 0, CaptureSettings(("lo",), f"tcp port {address[1]}"))
+        listener = PacketSocket("lo", 0, CaptureSettings(("lo",), f"tcp port {address[1]}"))
         listener.attach()
         with socket.create_connection(address) as client, server.accept()[0] as other:
             client.sendall(bytes(500_000))
@@ -89,13 +97,13 @@ def test_large_packets_are_complete() -> None:
 @listens
 def test_an_invalid_filter_is_an_error() -> None:
     with pytest.raises(CaptureError, match=r'-f "tcp and": .*syntax error'):
-        Listener("lo", 0, CaptureSettings(("lo",), "tcp and"))
+        PacketSocket("lo", 0, CaptureSettings(("lo",), "tcp and"))
 
 
 @listens
 def test_an_interface_that_is_not_there_is_down() -> None:
-    listener = Listener("nowhere0", 0, CaptureSettings(("nowhere0",)))
-    with closing(listener), pytest.raises(WentDown):
+    listener = PacketSocket("nowhere0", 0, CaptureSettings(("nowhere0",)))
+    with closing(listener), pytest.raises(InterfaceDown):
         listener.attach()
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kdissect.capture.live import CaptureSettings
-from kdissect.capture.ongoing import Listening, Ongoing, Piped
+from kdissect.capture.ongoing import InterfaceSource, LiveSources, PipeSource
 from kdissect.capture.privileges import User
 from kdissect.capture.source import one_by_one
 from kdissect.errors import CaptureError
@@ -27,15 +27,15 @@ PACKETS = [(START_NS + number * 1_000_000, bytes([number]) * 40) for number in r
 
 
 @contextmanager
-def piped() -> Iterator[tuple[Ongoing, int]]:
+def piped() -> Iterator[tuple[LiveSources, int]]:
     """A live capture from a pipe, and the writing end of the pipe."""
     out, into = os.pipe()
-    with Ongoing([Piped("-", LIVE, out)]) as ongoing:
+    with LiveSources([PipeSource("-", LIVE, out)]) as ongoing:
         yield ongoing, into
     os.close(out)
 
 
-def packets_of(ongoing: Ongoing, count: int) -> list[Packet]:
+def packets_of(ongoing: LiveSources, count: int) -> list[Packet]:
     """The next packets, without the idle ticks between them."""
     packets: list[Packet] = []
     while len(packets) < count:
@@ -108,7 +108,7 @@ def test_what_is_no_capture_is_refused() -> None:
 def test_why_nothing_can_be_captured_is_reported_once() -> None:
     reported: list[str] = []
     with pytest.raises(CaptureError, match=r"^no interface nowhere0; available: "):
-        Listening(CaptureSettings(("nowhere0",)), LIVE, reported.append)
+        InterfaceSource(CaptureSettings(("nowhere0",)), LIVE, reported.append)
     assert reported == []
 
 
@@ -120,7 +120,7 @@ def test_an_interface_is_listened_to_until_it_is_stopped() -> None:
         reported.append(text)
         ongoing.stop()
 
-    ongoing = Ongoing([Listening(CaptureSettings(("lo",), "tcp port 1"), LIVE, report, ROOT)])
+    ongoing = LiveSources([InterfaceSource(CaptureSettings(("lo",), "tcp port 1"), LIVE, report, ROOT)])
     with ongoing:
         assert list(takewhile(lambda item: isinstance(item, IdleTick), ongoing)) == []
         assert ongoing.sources[0].form is not None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kdissect.capture.live import Listed
+from kdissect.capture.live import InterfaceInfo
 from kdissect.capture.reader import open_capture
 from kdissect.cli import live_run
 from kdissect.cli.terminal import INTERRUPTED, OK, USAGE
@@ -253,7 +253,7 @@ def test_interfaces_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
 def test_interfaces_have_printable_names(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(live_run, "listed", lambda: [Listed("e\x1b[2J", is_up=True, addresses=())])
+    monkeypatch.setattr(live_run, "listed", lambda: [InterfaceInfo("e\x1b[2J", is_up=True, addresses=())])
     assert run(capsys, "live", "-D").lines[0] == r"e\x1b[2J  up"
 
 

@@ -9,7 +9,7 @@ import pytest
 from kdissect.cli.live_run import StopSignals
 
 
-class Ongoing:
+class LiveSources:
     """Records whether it was stopped. ``defers``: how often ``interrupt`` returns True."""
 
     def __init__(self, defers: int = 0) -> None:
@@ -24,8 +24,8 @@ class Ongoing:
         return self._defers >= 0
 
 
-def stop_signals() -> tuple[StopSignals, Ongoing]:
-    ongoing: Any = Ongoing()
+def stop_signals() -> tuple[StopSignals, LiveSources]:
+    ongoing: Any = LiveSources()
     return StopSignals(ongoing), ongoing
 
 
@@ -50,7 +50,7 @@ def test_it_ends_after_some_time() -> None:
 
 
 def test_the_second_signal_can_have_a_handler() -> None:
-    ongoing: Any = Ongoing()
+    ongoing: Any = LiveSources()
     pressed: list[int] = []
     signals = StopSignals(ongoing, lambda number, _: pressed.append(number))
     with signals.installed(None):
@@ -61,7 +61,7 @@ def test_the_second_signal_can_have_a_handler() -> None:
 
 
 def test_a_source_that_is_read_defers_the_second_signal_but_not_the_third() -> None:
-    ongoing: Any = Ongoing(defers=1)
+    ongoing: Any = LiveSources(defers=1)
     signals = StopSignals(ongoing)
     with signals.installed(None):
         signal.raise_signal(signal.SIGINT)

@@ -24,7 +24,7 @@ from tests.terminal import Terminal
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from kdissect.stats.pulse import Now
+    from kdissect.stats.pulse import PulseSnapshot
     from tests.terminal import Size
 
 SMALL, LARGE = (80, 24), (200, 50)
@@ -34,7 +34,7 @@ EXCHANGES = 233  # in it, as tests/test_samples.py counts them
 pytestmark = pytest.mark.filterwarnings("ignore:.*forkpty:DeprecationWarning")
 
 
-class Piped:
+class PipeSource:
     """A dashboard of a capture that is written to a pipe."""
 
     def __init__(self, terminal: Terminal, pipe: int) -> None:
@@ -60,11 +60,11 @@ class Piped:
 
 
 @contextmanager
-def piped(directory: Path, *arguments: str, size: Size = SMALL) -> Iterator[Piped]:
+def piped(directory: Path, *arguments: str, size: Size = SMALL) -> Iterator[PipeSource]:
     fifo = directory / "packets"
     os.mkfifo(fifo)
     with Terminal("live", "-", "--top", *arguments, size=size, stdin=str(fifo)) as terminal:
-        dashboard = Piped(terminal, os.open(fifo, os.O_WRONLY))
+        dashboard = PipeSource(terminal, os.open(fifo, os.O_WRONLY))
         try:
             yield dashboard
         finally:
@@ -208,7 +208,7 @@ def test_an_interface() -> None:
 
 
 def test_a_fault_of_the_drawing_thread_is_raised_after_the_terminal_is_restored() -> None:
-    def now() -> Now:
+    def now() -> PulseSnapshot:
         raise ZeroDivisionError
 
     person, terminal = pty.openpty()

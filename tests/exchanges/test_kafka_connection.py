@@ -10,7 +10,7 @@ import pytest
 from kdissect.exchanges.kafka_connection import KafkaConnection
 from kdissect.kafka.bodies import decode_exchange
 from kdissect.limits import DEFAULT
-from kdissect.model import Anomaly, Closed, Data, Endpoint, Exchange, Gap, Withheld
+from kdissect.model import Anomaly, Closed, Data, Endpoint, Exchange, Gap, Redacted
 from kdissect.net.stream import Stream
 from tests.frames import (
     API_VERSIONS,
@@ -169,7 +169,7 @@ def test_an_orphan_that_is_recognized_late_says_so() -> None:
 def test_responses_alone() -> None:
     exchanges, kafka = play(*[(BROKER, payload) for payload in heartbeat_answers(3)], initiator=None)
     assert kinds(exchanges) == [(None, 1, "orphan"), (None, 2, "orphan"), (None, 3, "orphan")]
-    assert exchanges[0].response == {"_undecoded": Withheld(8)}
+    assert exchanges[0].response == {"_undecoded": Redacted(8)}
     assert anomalies(exchanges) == []
     assert [anomaly.detail for anomaly in kafka.unattached] == ["responses only"]
 
@@ -409,8 +409,8 @@ def test_raw_tokens_behind_handshake_v0_are_exchanges_without_an_api() -> None:
     ]
     exchanges, _ = play(*steps)
     assert kinds(exchanges) == [(SASL_HANDSHAKE, 1, "answered"), (None, None, "answered"), *ANSWERED]
-    assert exchanges[1].request == {"sasl_token": Withheld(14)}
-    assert exchanges[1].response == {"sasl_token": Withheld(0)}
+    assert exchanges[1].request == {"sasl_token": Redacted(14)}
+    assert exchanges[1].response == {"sasl_token": Redacted(0)}
     assert exchanges[-1].principal == "User:alice"
 
 
@@ -438,7 +438,7 @@ def test_the_answer_to_a_token_that_was_lost_has_no_correlation_id() -> None:
     ]
     exchanges, _ = play(*steps)
     assert kinds(exchanges) == [(SASL_HANDSHAKE, 1, "answered"), (None, None, "orphan"), *ANSWERED]
-    assert exchanges[1].response == {"_undecoded": Withheld(20)}
+    assert exchanges[1].response == {"_undecoded": Redacted(20)}
 
 
 def test_a_broker_that_says_what_cannot_be_costs_no_more_than_that() -> None:

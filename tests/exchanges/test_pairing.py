@@ -165,11 +165,11 @@ def test_what_is_no_request_at_all_is_refused(garbage: bytes) -> None:
 def test_ids_that_come_again_say_nothing_once_a_response_may_be_missing() -> None:
     stage = pairing()
     assert send(stage, 0) == []
-    stage.mistrust()  # the answer was lost
+    stage.expect_lost_responses()  # the answer was lost
     assert send(stage, 0) == []
     assert answer(stage, 0) == ["1: 0 unanswered", "2: 0 answered"]
     send(stage, 0)
-    stage.mistrust()
+    stage.expect_lost_responses()
     assert answer(stage, 0) == ["3: 0 orphan"]
 
 
@@ -177,14 +177,14 @@ def test_ids_that_count_are_trusted_behind_a_gap() -> None:
     stage = pairing()
     send(stage, 1)
     send(stage, 2)
-    stage.mistrust()
+    stage.expect_lost_responses()
     assert answer(stage, 2) == ["1: 1 unanswered", "2: 2 answered"]
 
 
 def test_a_token_is_answered_by_the_next_response_unless_one_may_be_missing() -> None:
     stage = pairing()
     stage.token_request(frame(b"token"))
-    stage.mistrust()
+    stage.expect_lost_responses()
     send(stage, 7)
     assert answer(stage, 7) == ["1: None unanswered", "2: 7 answered"]
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from kdissect.exchanges.partition_records import decode_batches, partition_records
 from kdissect.kafka.records import RecordData
-from kdissect.model import Embedded, Withheld
+from kdissect.model import Embedded, Redacted
 from tests.exchange_factory import exchange
 from tests.record_batches import BASE_MS, COMMIT_KEY, CONTROL, Item, batch
 
@@ -89,7 +89,7 @@ def test_share_fetches_and_snapshots() -> None:
         slices = [{"index": 0, "position": position, "unaligned_records": data()}]
         return exchange("FetchSnapshot", 0, {}, {"topics": [{"name": "", "partitions": slices}]})
 
-    assert [record.value for record in records_in(snapshot(0))] == [Withheld(1), Withheld(1)]
+    assert [record.value for record in records_in(snapshot(0))] == [Redacted(1), Redacted(1)]
     assert [record.offset for record in records_in(snapshot(0))] == [None, None]
     assert records_in(snapshot(100)) == []
 
@@ -115,7 +115,7 @@ def test_the_metadata_log_shows_nothing_that_it_cannot_read() -> None:
     for topic in ({"topic_id": CLUSTER_METADATA_ID}, {"topic_id": "A" * 22}):
         sample = fetch(raw, version=13, **topic)
         (record,) = records_in(sample)
-        assert (record.key, record.value, record.headers) == (Withheld(1), Withheld(1), ())
+        assert (record.key, record.value, record.headers) == (Redacted(1), Redacted(1), ())
         (record,) = records_in(sample, show_secrets=True)
         assert (record.key, record.value, record.headers) == (b"k", b"v", (("h", b"x"),))
 

@@ -22,7 +22,7 @@ from kdissect.kafka.bodies import (
 )
 from kdissect.kafka.headers import CORRELATION_ID_BYTES, read_request_header
 from kdissect.kafka.primitives import DecodeBudget
-from kdissect.model import Embedded, Withheld
+from kdissect.model import Embedded, Redacted
 from kdissect.pipeline import dissect
 from tests.exchange_factory import exchange
 from tests.frames import (
@@ -191,20 +191,20 @@ def test_an_envelope_is_decoded_in_both_directions() -> None:
     assert answer.decoded["body"]["error_code"] == 27
 
 
-def test_an_envelope_with_a_credential_api_inside_withholds_its_bytes() -> None:
+def test_an_envelope_with_a_credential_api_inside_redacts_its_bytes() -> None:
     configs = [{"name": "sasl.jaas.config", "value": "hunter2"}, {"name": "retention.ms", "value": "5"}]
     request, response = envelope(CREATE_TOPICS, 7, {"topics": [{"name": "t", "configs": configs}]}, {})
     inner = request.value["request_data"]
-    assert isinstance(inner.data, Withheld)
-    assert [config["value"] for config in inner.decoded["body"]["topics"][0]["configs"]] == [Withheld(7), "5"]
-    assert isinstance(response.value["response_data"].data, Withheld)
+    assert isinstance(inner.data, Redacted)
+    assert [config["value"] for config in inner.decoded["body"]["topics"][0]["configs"]] == [Redacted(7), "5"]
+    assert isinstance(response.value["response_data"].data, Redacted)
 
 
 def test_envelopes_inside_envelopes_are_not_decoded() -> None:
     payload = request_payload(HEARTBEAT, 4)
     for _ in range(300):
         payload = request_payload(ENVELOPE, 0, {"request_data": payload})
-    assert isinstance(decode_request(payload, ENVELOPE).value["request_data"], Withheld)
+    assert isinstance(decode_request(payload, ENVELOPE).value["request_data"], Redacted)
 
 
 def test_a_frame_that_was_cut_is_read_as_far_as_it_goes() -> None:

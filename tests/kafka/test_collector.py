@@ -7,7 +7,7 @@ import pytest
 
 from kdissect.kafka.compiler import collector
 from kdissect.kafka.layout import is_tagged
-from kdissect.model import Withheld
+from kdissect.model import Redacted
 from tests.kafka.decoding import message_of
 from tests.kafka.random_bodies import all_messages, cases, random_body
 
@@ -67,8 +67,8 @@ def test_partial_bodies_will_do() -> None:
     assert collect({"topics": None, "last": None}, "topic") == []
 
 
-def test_withheld_values_are_values() -> None:
-    assert collect({"topics": [{"name": Withheld(3)}]}, "topic") == [Withheld(3)]
+def test_redacted_values_are_values() -> None:
+    assert collect({"topics": [{"name": Redacted(3)}]}, "topic") == [Redacted(3)]
 
 
 def test_generated_code_reads_like_written() -> None:

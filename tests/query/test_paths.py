@@ -7,7 +7,7 @@ import pytest
 
 from kdissect.errors import UsageError
 from kdissect.kafka.records import RecordData
-from kdissect.model import Embedded, Withheld
+from kdissect.model import Embedded, Redacted
 from kdissect.query.where import check, value_at
 
 HEADER = pack(">iBIhiqqqhii", 0, 2, 0, 0, 2, 0, 0, -1, -1, -1, 3)
@@ -16,7 +16,7 @@ BATCH = pack(">qi", 0, len(HEADER)) + HEADER
 BODY: dict[str, Any] = {
     "acks": 0,
     "none": None,
-    "secret": Withheld(5),
+    "secret": Redacted(5),
     "inner": {"a": 1},
     "topics": [
         {"name": "a", "partitions": [{"n": 1, "ids": [5, 6]}, {"n": 2}]},

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kdissect.errors import UsageError
-from kdissect.model import Withheld
+from kdissect.model import Redacted
 from kdissect.query.filters import convert_amount
 from kdissect.query.where import MAX_CHARACTERS, MAX_DEPTH, MAX_MATCHED, Reference, compile_where
 from tests.exchange_factory import exchange
@@ -30,7 +30,7 @@ VALUES: dict[str, Any] = {
     "nulls": [None, 3],
     "zeros": [0, 0],
     "data": b"\x01\x02",
-    "secret": Withheld(4),
+    "secret": Redacted(4),
     "body": {"a": 1},
     "huge": 2**63 - 1,
     "ip": "10.1.2.3",

@@ -46,7 +46,7 @@ def test_rows_are_those_of_export_and_the_same_again(
         tables = {name: rows(frame.toArrow()) for name, frame in frames.items()}
         for name, table in TABLES.items():
             assert tables[name] == rows(parquet.read_table(tmp_path / "out" / name)), name
-            assert frames[name].schema.fields[0].metadata["comment"] == table.columns[0].sentence
+            assert frames[name].schema.fields[0].metadata["comment"] == table.columns[0].description
         spark.catalog.clearCache()  # as if all executors were lost
         assert rows(frames["exchanges"].toArrow()) == tables["exchanges"]
         frames["exchanges"].coalesce(1).write.mode("append").saveAsTable("from_frames")

@@ -230,9 +230,9 @@ def test_options_filter_and_several_paths_are_one_capture(spark: SparkSession) -
 
 def test_credentials_are_redacted_by_default(spark: SparkSession) -> None:
     sasl = ROOT / "samples" / "tansu-sasl.pcap"
-    withheld = load(spark, sasl, api="SaslAuthenticate").toArrow()["request"].to_pylist()
+    redacted = load(spark, sasl, api="SaslAuthenticate").toArrow()["request"].to_pylist()
     shown = load(spark, sasl, api="SaslAuthenticate", showSecrets="true").toArrow()["request"].to_pylist()
-    assert "withheld" in json.loads(withheld[0])["auth_bytes"]
+    assert "withheld" in json.loads(redacted[0])["auth_bytes"]
     assert "withheld" not in json.loads(shown[0])["auth_bytes"]
 
 
@@ -253,7 +253,7 @@ def test_a_registered_session_reads_captures_and_says_what_columns_mean(spark: S
     assert frame.count() == 75
     frame.createOrReplaceTempView("registered")
     comments = {row.col_name: row.comment for row in spark.sql("describe registered").collect()}
-    assert comments == {column.name: column.sentence for column in TABLES["exchanges"].binary_columns}
+    assert comments == {column.name: column.description for column in TABLES["exchanges"].binary_columns}
 
 
 def test_a_table_that_spark_keeps_is_rejected_with_what_works(spark: SparkSession) -> None:

@@ -10,7 +10,7 @@ from kdissect.query.filters import DAY_NS, SECOND_NS
 from kdissect.spark.options import OPTIONS, parse
 
 
-def test_no_options_is_all_exchanges_with_credentials_withheld() -> None:
+def test_no_options_is_all_exchanges_with_credentials_redacted() -> None:
     parsed = parse({})
     assert (parsed.table, parsed.split, parsed.show_secrets, parsed.is_filtered) == (
         "exchanges", "auto", False, False,

@@ -35,7 +35,7 @@ def documented(job: str) -> dict[str, tuple[str, str]]:
     """The columns in a job's docstring: type and description by name."""
     text = inspect.getdoc(getattr(import_module(f"kdissect.spark.jobs.{job}"), job)) or ""
     rows = re.findall(r"^ {4}(\S+) (\S+): (.*)$", text.partition("Returns:\n")[2], re.MULTILINE)
-    return {name: (kind.rstrip(":"), sentence) for name, kind, sentence in rows}
+    return {name: (kind.rstrip(":"), description) for name, kind, description in rows}
 
 
 @pytest.mark.parametrize("job", JOBS)
@@ -50,8 +50,8 @@ def test_columns_are_those_that_the_docstring_promises(spark: SparkSession, dire
             assert columns[column][0] == kind, column
     optional = {
         name
-        for name, (_, sentence) in columns.items()
-        if sentence.startswith(("with a window", "with ``sketches``"))
+        for name, (_, description) in columns.items()
+        if description.startswith(("with a window", "with ``sketches``"))
     }
     assert {name for name in columns if name != "..."} - optional == {
         column for column, _ in frame.dtypes

@@ -21,7 +21,7 @@ def test_every_field_says_what_it_means() -> None:
         f"{kind.__name__}.{each.name}"
         for kind in KINDS
         for each in fields(kind)
-        if not each.metadata["sentence"]
+        if not each.metadata["description"]
     ]
     assert without == []
 

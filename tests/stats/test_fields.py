@@ -11,4 +11,4 @@ class Row:
 
 
 def test_the_description_is_in_the_metadata() -> None:
-    assert [each.metadata["sentence"] for each in fields(Row)] == ["How many."]
+    assert [each.metadata["description"] for each in fields(Row)] == ["How many."]

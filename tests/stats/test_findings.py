@@ -10,10 +10,10 @@ import pytest
 from kdissect.anomalies import CATALOGUE
 from kdissect.limits import DEFAULT
 from kdissect.stats import quality
-from kdissect.stats.appraisal import _COVERED, appraise, completeness, findings
+from kdissect.stats.check import _COVERED, build_check, completeness, findings
 from kdissect.stats.survey import Survey
 
-NOTHING = appraise([], Survey(DEFAULT), {}, {}, [])
+NOTHING = build_check([], Survey(DEFAULT), {}, {}, [])
 INTERFACE = quality.InterfacePart(
     interface=0, name=None, link_type=1, link="Ethernet", ticks_per_second=10**6, snaplen=0, packets=100,
     cut=0, cut_to=None, captured_bytes=0, wire_bytes=0, received=None, accepted=None,
@@ -50,7 +50,7 @@ def test_nothing_to_say() -> None:
 
 
 @pytest.mark.parametrize(
-    ("parts", "verdict", "sentence"),
+    ("parts", "verdict", "description"),
     [
         ({"packets": 0}, "empty", "The capture has no packets."),
         (
@@ -100,8 +100,8 @@ def test_nothing_to_say() -> None:
             {"connections": replace(KAFKA, kafka_mid_stream=1)},
             "good",
             (
-                "1 of 4 Kafka connections was already open when the capture started. Client library and "
-                "version may be missing, and the requests for the first responses."
+                "1 of 4 Kafka connections was already open when the capture started. The client library and "
+                "version, and the requests for the first responses, may be missing."
             ),
         ),
         (
@@ -172,8 +172,8 @@ def test_nothing_to_say() -> None:
         ),
     ],
 )
-def test_each_finding(parts: dict[str, Any], verdict: str, sentence: str) -> None:
-    assert findings_of(**parts) == [(verdict, sentence)]
+def test_each_finding(parts: dict[str, Any], verdict: str, description: str) -> None:
+    assert findings_of(**parts) == [(verdict, description)]
 
 
 def test_the_worst_comes_first() -> None:

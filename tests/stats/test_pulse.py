@@ -11,7 +11,7 @@ from kdissect.limits import DEFAULT
 from kdissect.pipeline import Dissection
 from kdissect.stats.connection_log import ConnectionFeed
 from kdissect.stats.facts import Facts
-from kdissect.stats.pulse import OTHER, Now, Pulse
+from kdissect.stats.pulse import OTHER, Pulse, PulseSnapshot
 from kdissect.stats.traffic import Failure
 from tests.exchange_factory import connection
 from tests.frames import heartbeat_answers, heartbeats
@@ -23,7 +23,7 @@ from tests.segments import ACK, RST, SYN, Talk
 SMALL = replace(DEFAULT, top_rows=2, connections=3)
 
 
-def now(pulse: Pulse, seconds: float, packets: int = 0) -> Now:
+def now(pulse: Pulse, seconds: float, packets: int = 0) -> PulseSnapshot:
     pulse.tick(at(seconds), packets)
     return pulse.now()
 

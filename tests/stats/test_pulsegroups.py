@@ -7,7 +7,7 @@ import pytest
 
 from kdissect.limits import DEFAULT
 from kdissect.stats.facts import Facts
-from kdissect.stats.pulse_groups import EMPTY, REBALANCING, SILENT, STABLE, GroupNow, PulseGroups
+from kdissect.stats.pulse_groups import EMPTY, REBALANCING, SILENT, STABLE, GroupSnapshot, PulseGroups
 from kdissect.stats.rebalances import FIRST, JOINED, LEFT
 from tests.groups import MEMBER_ID_REQUIRED, REBALANCE_IN_PROGRESS, consumer, heartbeat, join, leave, sync
 from tests.pulses import at, commit, fetch, produce
@@ -25,7 +25,7 @@ def fed(*exchanges: Exchange | Facts, limits: Limits = DEFAULT) -> PulseGroups:
     return groups
 
 
-def only(groups: PulseGroups, seconds: float) -> GroupNow:
+def only(groups: PulseGroups, seconds: float) -> GroupSnapshot:
     (row,) = groups.rows(at(seconds))
     return row
 

@@ -5,7 +5,7 @@ from functools import cache
 import pytest
 
 from kdissect import Summary, dissect, open_capture, summarize
-from kdissect.stats.views import limited, ordered, ranked, shared, viewed
+from kdissect.stats.views import limited, ordered, ranked, share_amount, viewed
 
 
 @cache
@@ -49,14 +49,14 @@ def test_orders(order: str, key: object) -> None:
 
 def test_shares_add_up_to_what_is_ranked() -> None:
     summary = full_summary()
-    assert sum(shared(row, None) for row in summary.apis or ()) == summary.capture.exchanges
+    assert sum(share_amount(row, None) for row in summary.apis or ()) == summary.capture.exchanges
     topics = summary.topics or ()
     assert [ranked(row, None) for row in topics] == sorted(
         (ranked(row, None) for row in topics), reverse=True
     )
     slow = (summary.apis or ())[0]
     assert ranked(slow, "service") == slow.service_us.p95
-    assert shared(slow, "service") == pytest.approx((slow.service_us.mean or 0) * slow.service_us.count)
+    assert share_amount(slow, "service") == pytest.approx((slow.service_us.mean or 0) * slow.service_us.count)
 
 
 def test_errors_slowest_and_time_keep_their_own_order() -> None:

@@ -31,5 +31,5 @@ def test_markdown_has_a_section_for_each_table() -> None:
 
 def test_sentences_end() -> None:
     for column in COLUMNS:
-        assert column.sentence.endswith("."), column.name
-        assert "|" not in column.sentence
+        assert column.description.endswith("."), column.name
+        assert "|" not in column.description

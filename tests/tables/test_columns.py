@@ -139,7 +139,7 @@ def test_resolve_names_the_nearest(name: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "objection"),
+    ("text", "why_invalid"),
     [
         ('api == "Fecth"', 'no api "Fecth"; did you mean "Fetch"?'),
         ('"Fecth" != api', 'no api "Fecth"; did you mean "Fetch"?'),
@@ -152,11 +152,11 @@ def test_resolve_names_the_nearest(name: str, message: str) -> None:
         ('1 < 2 and latency_us > "50"', "latency_us is a number; remove the quotes"),
     ],
 )
-def test_impossible_comparisons_are_errors(text: str, objection: str) -> None:
+def test_impossible_comparisons_are_errors(text: str, why_invalid: str) -> None:
     with pytest.raises(UsageError) as caught:
         compile_where(text, columns.resolve)
     reason, shown, carets = str(caught.value).split("\n")
-    assert reason == f"--where: {objection}"
+    assert reason == f"--where: {why_invalid}"
     assert shown.strip() == text
     assert "^" in carets
 

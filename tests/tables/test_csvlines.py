@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kdissect.model import Anomaly, Withheld
+from kdissect.model import Anomaly, Redacted
 from kdissect.tables.columns import EXCHANGE
 from kdissect.tables.lines import CsvLines, printable_cells
 from kdissect.tables.values import json_bytes
@@ -59,7 +59,7 @@ def test_absent_values_are_empty() -> None:
 
 
 def test_credentials_are_lengths() -> None:
-    _, (row,) = written(exchange("SaslAuthenticate", 1, {"auth_bytes": Withheld(16)}))
+    _, (row,) = written(exchange("SaslAuthenticate", 1, {"auth_bytes": Redacted(16)}))
     assert json.loads(row["request"]) == {"auth_bytes": {"withheld": 16}}
 
 

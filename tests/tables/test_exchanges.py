@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from kdissect.model import Embedded, Withheld
+from kdissect.model import Embedded, Redacted
 from kdissect.tables.columns import BINARY, EXCHANGE, RECORD, STRING
 from kdissect.tables.exchanges import EXCHANGE_EXPORT_ONLY, RECORD_EXPORT_ONLY, exchanges, payload, records
 from tests.exchange_factory import START_NS, exchange
@@ -38,5 +38,5 @@ def test_records_are_bytes_where_a_format_has_them() -> None:
 def test_payload() -> None:
     assert payload(b"\xff") == b"\xff"
     assert payload(None) is None
-    assert payload(Withheld(5)) is None
+    assert payload(Redacted(5)) is None
     assert payload(Embedded(b"raw", {"a": 1})) == b'{"a":1}'

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kdissect.kafka.records import RecordData
-from kdissect.model import Anomaly, Embedded, Exchange, Withheld
+from kdissect.model import Anomaly, Embedded, Exchange, Redacted
 from kdissect.tables.columns import EXCHANGE
 from kdissect.tables.lines import JsonLines
 from kdissect.tables.values import json_bytes
@@ -103,9 +103,9 @@ def batch(count: int) -> bytes:
     [
         (b"\x00\xff", {"base64": "AP8="}),
         (b"", {"base64": ""}),
-        (Withheld(16), {"withheld": 16}),
+        (Redacted(16), {"withheld": 16}),
         (Embedded(b"\x01", {"version": 1}), {"base64": "AQ==", "decoded": {"version": 1}}),
-        (Embedded(Withheld(3), {"a": b"\x01"}), {"withheld": 3, "decoded": {"a": {"base64": "AQ=="}}}),
+        (Embedded(Redacted(3), {"a": b"\x01"}), {"withheld": 3, "decoded": {"a": {"base64": "AQ=="}}}),
         ({7: b"\x01", 300: b""}, {"7": {"base64": "AQ=="}, "300": {"base64": ""}}),
         (math.nan, None),
         (-math.inf, None),

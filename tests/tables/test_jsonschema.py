@@ -17,16 +17,16 @@ from kdissect.tables.values import json_document
 class Inner:
     """Something inside."""
 
-    number: int | None = field(metadata={"sentence": "A number."})
+    number: int | None = field(metadata={"description": "A number."})
 
 
 @dataclass
 class Outer:
     """A document."""
 
-    when: datetime = field(metadata={"sentence": "A time."})
-    inner: list[Inner] = field(metadata={"sentence": "Some."})
-    counts: dict[str, float] = field(metadata={"sentence": "Counts."})
+    when: datetime = field(metadata={"description": "A time."})
+    inner: list[Inner] = field(metadata={"description": "Some."})
+    counts: dict[str, float] = field(metadata={"description": "Counts."})
 
 
 def test_each_dataclass_is_defined_once() -> None:
@@ -48,7 +48,7 @@ def test_types_without_a_json_schema_are_rejected() -> None:
     class Odd:
         """Has a set."""
 
-        names: set[str] = field(metadata={"sentence": "Names."})
+        names: set[str] = field(metadata={"description": "Names."})
 
     with pytest.raises(TypeError):
         schema(Odd)

@@ -84,7 +84,7 @@ def test_a_batch_that_is_cut_off_is_none() -> None:
     assert len(batches(fetch(complete + complete[:-1]))) == 1
 
 
-def test_a_credential_is_withheld() -> None:
+def test_a_credential_is_redacted() -> None:
     example = fetch(batch([Item(None, b"hunter2")]), topic="__cluster_metadata")
     (one,) = batches(example)
     assert (one["records"][0]["value"], one["records"][0]["value_encoding"]) == (None, "withheld")

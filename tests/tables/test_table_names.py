@@ -15,7 +15,7 @@ def test_every_table_has_a_date_and_a_time() -> None:
     for table in TABLES.values():
         assert "date" in {column.name for column in table.columns}
         assert any(column.type == TIMESTAMP for column in table.columns)
-        assert table.sentence.endswith(".")
+        assert table.description.endswith(".")
 
 
 def test_names_differ_even_where_case_is_ignored() -> None:

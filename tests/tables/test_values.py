@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kdissect.kafka.records import RecordData
-from kdissect.model import Embedded, Withheld
+from kdissect.model import Embedded, Redacted
 from kdissect.tables.values import date, json_bytes, json_document, plain, text_and_encoding, timestamp
 from tests.exchange_factory import START_NS
 
@@ -26,12 +26,12 @@ def written(value: Any) -> Any:
         (b"", {"base64": ""}),
         (b"\x00\xff\xfe", {"base64": "AP/+"}),
         (b"\x00", {"base64": "AA=="}),
-        (Withheld(16), {"withheld": 16}),
+        (Redacted(16), {"withheld": 16}),
         (Embedded(b"\x00", {"version": 1}), {"base64": "AA==", "decoded": {"version": 1}}),
-        (Embedded(Withheld(9), {"key": b""}), {"withheld": 9, "decoded": {"key": {"base64": ""}}}),
+        (Embedded(Redacted(9), {"key": b""}), {"withheld": 9, "decoded": {"key": {"base64": ""}}}),
         (RecordData(b"", 0, 0), []),
         ({7: b"\x01"}, {"7": {"base64": "AQ=="}}),
-        ({"_tags": {7: Withheld(1)}}, {"_tags": {"7": {"withheld": 1}}}),
+        ({"_tags": {7: Redacted(1)}}, {"_tags": {"7": {"withheld": 1}}}),
         ([float("nan"), float("inf"), -0.5], [None, None, -0.5]),
         ([2**63 - 1, -(2**63), None, True, "\u2028\x00"], [2**63 - 1, -(2**63), None, True, "\u2028\x00"]),
     ],
@@ -72,8 +72,8 @@ def test_record_data_is_an_array_of_batch_headers() -> None:
         (b"", "", "utf-8"),
         ("ключ\0".encode(), "ключ\0", "utf-8"),
         (b"\xed\xa0\x80", "7aCA", "base64"),
-        (Withheld(3), None, "withheld"),
-        (Embedded(Withheld(3), {"a": Withheld(2)}), '{"a":{"withheld":2}}', "json"),
+        (Redacted(3), None, "withheld"),
+        (Embedded(Redacted(3), {"a": Redacted(2)}), '{"a":{"withheld":2}}', "json"),
     ],
 )
 def test_keys_and_values_of_records(payload: Any, text: str | None, encoding: str | None) -> None:

@@ -9,7 +9,7 @@ from kdissect.errors import SchemaError
 from kdissect.kafka import apis, schema
 from kdissect.kafka.records import RecordData
 from kdissect.kafka.walker import walk
-from kdissect.model import Body, Withheld
+from kdissect.model import Body, Redacted
 from kdissect.text.about import about
 from kdissect.text.about_template import Call, Path, Scope, described_apis, fitted, parse, templates
 from tests.exchange_factory import connection, exchange, frame
@@ -342,17 +342,17 @@ def test_a_few_words(
 
 
 def test_sasl_shows_sizes_and_names_only() -> None:
-    tokens = exchange("SaslAuthenticate", 2, {"auth_bytes": Withheld(32)}, {"auth_bytes": b""})
+    tokens = exchange("SaslAuthenticate", 2, {"auth_bytes": Redacted(32)}, {"auth_bytes": b""})
     tokens.sasl_mechanism, tokens.principal = "PLAIN", "User:alice"
     assert about(tokens) == "PLAIN, 32 B -> principal User:alice"
     raw = exchange(
-        None, request={"sasl_token": Withheld(32)}, sasl_mechanism="GSSAPI", request_frame=frame(32)
+        None, request={"sasl_token": Redacted(32)}, sasl_mechanism="GSSAPI", request_frame=frame(32)
     )
     assert about(raw) == "GSSAPI, 32 B token"
 
 
 def test_a_response_alone() -> None:
-    orphan = exchange(None, response={"_undecoded": Withheld(20)}, response_size=20, correlation_id=7)
+    orphan = exchange(None, response={"_undecoded": Redacted(20)}, response_size=20, correlation_id=7)
     orphan.connection = connection()
     assert about(orphan) == "response 7, 24 B, request not captured"
 

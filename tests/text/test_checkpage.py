@@ -10,14 +10,14 @@ import pytest
 
 from kdissect.limits import DEFAULT
 from kdissect.stats import quality
-from kdissect.stats.appraisal import appraise
+from kdissect.stats.check import build_check
 from kdissect.stats.document import Verdict
 from kdissect.stats.survey import Survey
 from kdissect.text import check_page, page
 from kdissect.text.style import PLAIN
 
 FIRST, LAST = datetime(2026, 11, 21, tzinfo=UTC), datetime(2026, 11, 21, 0, 0, 2, 500_000, tzinfo=UTC)
-NOTHING = appraise([], Survey(DEFAULT), {}, {}, [])
+NOTHING = build_check([], Survey(DEFAULT), {}, {}, [])
 INTERFACE = quality.InterfacePart(
     interface=0, name="eth0", link_type=1, link="Ethernet", ticks_per_second=10**9, snaplen=96, packets=1000,
     cut=10, cut_to=96, captured_bytes=96_000, wire_bytes=200_000, received=1010, accepted=1005,

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from kdissect.phrases import columns_of
-from kdissect.stats.pulse import Now, Pulse
+from kdissect.stats.pulse import Pulse, PulseSnapshot
 from kdissect.text.dashboard import StatusBar, UiState, draw
 from kdissect.text.style import Style
 from tests.pulses import at, beat, busy, fed
@@ -13,7 +13,7 @@ STATUS = StatusBar("eth0", memory_bytes=61_000_000)
 
 
 def screen(
-    now: Now | None = None, *keys: str, size: tuple[int, int] = SMALL, status: StatusBar = STATUS
+    now: PulseSnapshot | None = None, *keys: str, size: tuple[int, int] = SMALL, status: StatusBar = STATUS
 ) -> list[str]:
     choices = UiState()
     for key in keys:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kdissect.stats.pulse import FailureNow, LoadNow
+from kdissect.stats.pulse import FailureSnapshot, LoadSnapshot
 from kdissect.stats.traffic import Failure
 from kdissect.text.dashboard_panes import NEWS, PANES, amount, clock, latency, rate
 from tests.exchange_factory import START_NS
@@ -94,8 +94,8 @@ def test_news_are_errors_and_rebalances_the_latest_first() -> None:
 
 def test_idle_rows_are_dimmed() -> None:
     now = busy().now()
-    old = FailureNow(Failure("X", "Fetch", None, "c"), 1, (now.now_ns or 0) - 61_000_000_000)
+    old = FailureSnapshot(Failure("X", "Fetch", None, "c"), 1, (now.now_ns or 0) - 61_000_000_000)
     assert PANES[NEWS].is_idle(old, now)
-    idle = LoadNow("c", 0, None, None, None, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+    idle = LoadSnapshot("c", 0, None, None, None, 0, 0, 0, 0, 0, 0, 0, 0, 0)
     assert PANES[2].is_idle(idle, now)
     assert not PANES[2].is_idle(idle._replace(overdue=1), now)

@@ -15,8 +15,8 @@ def test_each_finding_in_some_lines() -> None:
     assert first.notes[0] == "1 error, 1 warning"
     (section,) = page
     assert (section.title, section.left_out) == ("error: oversized-messages", 1)
-    sentence, advice, when = section.notes
-    assert sentence.startswith("client payments, topic orders: 1 batch rejected")
+    description, advice, when = section.notes
+    assert description.startswith("client payments, topic orders: 1 batch rejected")
     assert advice.startswith("advice: ")
     assert when.endswith("; evidence: payments-Produce/3000")
 

@@ -20,7 +20,7 @@ from kdissect.kafka.internal.payloads import PAYLOAD_MESSAGES, GroupProtocols, o
 from kdissect.kafka.layout import layout, present
 from kdissect.kafka.primitives import DecodeBudget
 from kdissect.kafka.records import RecordData
-from kdissect.kafka.secrets import withhold
+from kdissect.kafka.secrets import redact
 from kdissect.pipeline import dissect
 from kdissect.text.about import about, describe_undecoded
 from kdissect.text.about_template import described_apis, native_line
@@ -111,7 +111,7 @@ def both(
     """What the core and Python write. Every topic ID has a name. Python does not know credentials."""
     bodies = [decoded(message, version, raw) for message, raw in zip(messages(api), raws, strict=False)]
     for message, body in zip(messages(api), bodies, strict=False):
-        withhold(message, body)
+        redact(message, body)
     names = {topic_id: f"topic{topic_id[:2]}" for topic_id in topic_ids(bodies)}
     expected = exchange(api, version, *bodies, topic_names=names)
     assert not open_payloads(expected) or line(api, version, *raws, names=names) is None

@@ -7,7 +7,7 @@ import pytest
 
 from kdissect.kafka import schema
 from kdissect.kafka.walker import Walk, walk
-from kdissect.model import Body, Withheld
+from kdissect.model import Body, Redacted
 from kdissect.text.outline import MAX_ELEMENTS, BodyContext
 from kdissect.text.tree import offsets
 from tests.kafka.encoder import encoder, fill
@@ -96,9 +96,9 @@ def test_record_data_shows_its_batches_and_not_more_than_their_header() -> None:
     assert b"\xee" * 40 in shown_bytes(open_ones)
 
 
-def test_a_withheld_value_shows_no_byte() -> None:
+def test_a_redacted_value_shows_no_byte() -> None:
     view, walk_result, data = walked(36, 0, {"auth_bytes": b"hunter2"})
-    walk_result.spans[0] = walk_result.spans[0]._replace(value=Withheld(7))
+    walk_result.spans[0] = walk_result.spans[0]._replace(value=Redacted(7))
     assert list(offsets(view, walk_result, data)) == [
         "000000  not shown                auth_bytes: redacted (7 bytes)"
     ]

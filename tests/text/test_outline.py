@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from kdissect.kafka import schema
 from kdissect.kafka.records import RecordData
-from kdissect.model import Body, Embedded, Withheld
+from kdissect.model import Body, Embedded, Redacted
 from kdissect.tables.record_bodies import Opener
 from kdissect.text.outline import MAX_ELEMENTS, BodyContext, outline
 from tests.record_batches import COMMIT_KEY, CONTROL, Item, batch
@@ -76,13 +76,13 @@ def test_partial_bodies_and_bytes_without_a_layout() -> None:
         "  [0]",
         "(not decoded): 1 byte: 01",
     ]
-    assert list(outline(BodyContext(None, 0, {}), {"_undecoded": Withheld(5)})) == [
+    assert list(outline(BodyContext(None, 0, {}), {"_undecoded": Redacted(5)})) == [
         "(not decoded): redacted (5 bytes)"
     ]
 
 
 def test_embedded_messages_are_below_their_bytes() -> None:
-    inner = Embedded(Withheld(40), {"header": {"correlation_id": 5}, "body": {"name": "x"}})
+    inner = Embedded(Redacted(40), {"header": {"correlation_id": 5}, "body": {"name": "x"}})
     assert lines(58, 0, {"request_data": inner}) == [
         "request_data: redacted (40 bytes)",
         "  header:",
@@ -146,7 +146,7 @@ def test_control_and_aborted_records_are_marked() -> None:
     assert "      coordinator_epoch: 7" in shown
 
 
-def test_payloads_of_kafkas_own_topics_are_decoded_and_credentials_withheld() -> None:
+def test_payloads_of_kafkas_own_topics_are_decoded_and_credentials_redacted() -> None:
     shown = with_records(fetch(batch([Item(b"\0\2\0\2g1", None)]), topic="__consumer_offsets"))
     assert '      group: "g1"' in shown
     shown = with_records(fetch(batch([Item(None, b"hunter2")]), topic="__cluster_metadata"))

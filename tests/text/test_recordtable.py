@@ -111,7 +111,7 @@ def test_nothing_from_the_wire_moves_the_cursor() -> None:
         assert "a\\r\\nb\\x1b[2J\\x9b\\xff\\u202e" in line
 
 
-def test_a_credential_is_withheld() -> None:
+def test_a_credential_is_redacted() -> None:
     assert lines(batch([Item(None, b"secret")]), topic="__cluster_metadata")[0].endswith("redacted (6 bytes)")
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from kdissect.kafka import schema
 from kdissect.kafka.records import RecordData
-from kdissect.model import Embedded, Withheld
+from kdissect.model import Embedded, Redacted
 from kdissect.text.value_labels import batch_text, bytes_text, described, records_text, value_text
 
 if TYPE_CHECKING:
@@ -51,9 +51,9 @@ def find(message: Message | None, path: str) -> tuple[Message, Field]:
         ("", '""'),
         (b"", "0 bytes"),
         (b"\1\2", "2 bytes: 01 02"),
-        (Withheld(9), "redacted (9 bytes)"),
+        (Redacted(9), "redacted (9 bytes)"),
         (Embedded(b"\1", {}), "1 byte: 01"),
-        (Embedded(Withheld(1), {}), "redacted (1 byte)"),
+        (Embedded(Redacted(1), {}), "redacted (1 byte)"),
     ],
 )
 def test_values_by_their_type(value: Any, text: str) -> None:

@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from kdissect.kafka import codes, schema, secrets
 from kdissect.kafka.internal import payloads
 from kdissect.kafka.internal.payloads import Context, open_body, read_self_versioned, read_versioned
-from kdissect.model import Embedded, Withheld
+from kdissect.model import Embedded, Redacted
 
 if TYPE_CHECKING:
     from kdissect.kafka.internal.payloads import DecodedPayload
     from kdissect.kafka.schema import Message
 
 
-Payload = bytes | Embedded | Withheld | None
+Payload = bytes | Embedded | Redacted | None
 """A key or value: unchanged bytes if its content is unknown."""
 
 CLUSTER_METADATA = "__cluster_metadata"
@@ -79,7 +79,7 @@ def open_record(
     if topic in _FRAMED:
         decoded = None if value is None else payloads.read_frame(_FRAMED[topic], value)
         if decoded is None and topic in _WITH_CREDENTIALS and not show_secrets:
-            return _withheld(key), _withheld(value)
+            return _redacted(key), _redacted(value)
         return key, _shown(decoded, None, value, show_secrets=show_secrets)
     return key, value
 
@@ -112,15 +112,15 @@ def _shown(
     if show_secrets or expected is None or not secrets.carries_secrets(expected):
         return data if decoded is None else Embedded(data, decoded.body)
     if decoded is None:
-        return _withheld(data)
-    secrets.withhold(decoded.message, decoded.body)
+        return _redacted(data)
+    secrets.redact(decoded.message, decoded.body)
     if "_left_over" in decoded.body:
-        decoded.body["_left_over"] = Withheld(len(decoded.body["_left_over"]))
-    return Embedded(Withheld(len(data)), decoded.body)
+        decoded.body["_left_over"] = Redacted(len(decoded.body["_left_over"]))
+    return Embedded(Redacted(len(data)), decoded.body)
 
 
-def _withheld(data: bytes | None) -> Withheld | None:
-    return None if data is None else Withheld(len(data))
+def _redacted(data: bytes | None) -> Redacted | None:
+    return None if data is None else Redacted(len(data))
 
 
 # ------------------------------------------------------------------------------------------------------------

@@ -428,8 +428,8 @@ class UnsupportedVersions(Rule):
                 # If only one direction was captured, a connection can have any number of them.
                 is_loop = connections >= _MOST_UNSUPPORTED and each.count <= 2 * connections
                 if is_loop and (broker, api, version) not in self.accepted:
-                    sentence = f"{connections:,} connections ended with such a request and no response"
-                    yield self.finding(about, sentence, each)
+                    description = f"{connections:,} connections ended with such a request and no response"
+                    yield self.finding(about, description, each)
             elif each.count >= _MOST_UNSUPPORTED:
                 yield self.finding(about, f"{each.count:,} requests were rejected", each)
         clients: dict[str, tuple[int, Evidence]] = {}
@@ -440,10 +440,10 @@ class UnsupportedVersions(Rule):
                 clients[client] = connections + 1, evidence
         for client, (connections, evidence) in clients.items():
             if connections >= _MOST_UNSUPPORTED:
-                sentence = (
+                description = (
                     f"ApiVersions was rejected on {connections:,} connections, and no other request followed"
                 )
-                yield self.finding(f"client {client_label(client)}", sentence, evidence)
+                yield self.finding(f"client {client_label(client)}", description, evidence)
 
 
 def _may_be_disconnected(exchange: Exchange) -> bool:

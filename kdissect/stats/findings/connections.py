@@ -123,8 +123,9 @@ class BrokerSilent(ConnectionRule):
         for key, each in self.kept.items():
             yield self.client_finding(
                 key,
-                f"{many(each.requests, 'request')} on {many(each.count, 'connection')} acknowledged by TCP, "
-                f"but without a response until the connection ended, for up to {duration(each.longest_ns)}",
+                f"{many(each.requests, 'request')} on {many(each.count, 'connection')} acknowledged at the "
+                "TCP level, but not answered before the connection ended, up to "
+                f"{duration(each.longest_ns)} later",
                 each,
             )
 
@@ -737,7 +738,7 @@ class ReconnectLoop(ConnectionRule):
                 client, ip, broker = key
                 yield self.finding(
                     f"client {client_label(client)} at {ip}, broker {broker}",
-                    f"no request served on {each.count:,} of {many(each.all, 'connection')}, "
+                    f"{each.count:,} of {many(each.all, 'connection')} had no request answered, "
                     f"{each.peak}; ended by "
                     f"{', '.join(each.ends.first(_OFTEN))}",
                     each,
@@ -853,8 +854,8 @@ class NetworkLoss(ConnectionRule):
             if delays.count:
                 longest_us, exchange = delays.longest
                 message += (
-                    f"; {many(delays.count, 'request')} delayed by them, by "
-                    f"{duration(delays.network_us * 1000)} in total and up to {duration(longest_us * 1000)} "
+                    f"; they delayed {many(delays.count, 'request')} by "
+                    f"{duration(delays.network_us * 1000)} in total, at most {duration(longest_us * 1000)} "
                     f"({exchange})"
                 )
             evidence = delays if each.explains_latencies else each

@@ -180,7 +180,9 @@ class StorageError(Rule):
         """Brokers with such errors."""
         for (broker, error), each in self.kept.items():
             topics = (
-                f", topics {', '.join(map(topic_label, each.topics.first(3)))}" if len(each.topics) else ""
+                f", topic{'s' * (len(each.topics) > 1)} {', '.join(map(topic_label, each.topics.first(3)))}"
+                if len(each.topics)
+                else ""
             )
             yield self.finding(
                 f"broker {broker}", f"{many(each.count, 'response')} with {error}{topics}", each

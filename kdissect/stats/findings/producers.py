@@ -253,7 +253,7 @@ class RequestsTooLarge(Rule):
         """All such batches."""
         for (client, topic, refused), each in self.kept.items():
             plural = "es" if each.count > 1 else ""
-            sentence = (
+            description = (
                 f"{each.count:,} batch{plural} rejected as too large, the largest with {each.most_bytes:,} "
                 "bytes"
                 if refused
@@ -261,7 +261,7 @@ class RequestsTooLarge(Rule):
             )
             yield self.finding(
                 f"client {client_label(client)}, topic {topic_label(topic)}",
-                sentence,
+                description,
                 each,
                 ERROR if refused else NOTE,
             )

@@ -48,7 +48,7 @@ def test_all_notations_say_the_same(capsys: pytest.CaptureFixture[str], spark: S
         ]  # create_table.sql has the comments, not the DDL
         assert StructType(plain) == StructType.fromDDL(text["--ddl"])
         assert [field.metadata["comment"] for field in names["schema"]] == [
-            column.sentence for column in TABLES[name].binary_columns
+            column.description for column in TABLES[name].binary_columns
         ]
 
 

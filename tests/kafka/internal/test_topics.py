@@ -13,7 +13,7 @@ from kdissect.kafka.internal.topics import (
     is_internal,
     open_record,
 )
-from kdissect.model import Embedded, Withheld
+from kdissect.model import Embedded, Redacted
 from kdissect.tables.values import json_bytes
 from tests.attack.mutation import mutated
 from tests.kafka.encoder import fill
@@ -73,7 +73,7 @@ def test_records_with_credentials_show_neither_them_nor_their_bytes(family: str,
     _, value = open_record(TOPICS[family], raw_key, sample.data)
     assert isinstance(value, Embedded)
     leads = secrets.carries_secrets(case.message)
-    assert isinstance(value.data, Withheld) == leads
+    assert isinstance(value.data, Redacted) == leads
     json_bytes(value)
 
 
@@ -125,12 +125,12 @@ def test_records_of_other_topics_stay_as_they_are(topic: str | None) -> None:
 
 
 @pytest.mark.parametrize("topic", list(TOPICS.values()))
-def test_what_is_not_understood_stays_as_it_is_or_is_withheld(topic: str) -> None:
+def test_what_is_not_understood_stays_as_it_is_or_is_redacted(topic: str) -> None:
     key, value = b"\x7f\x00what", b"\x09\x09\x09" + SECRET
     assert is_internal(topic)
     result = open_record(topic, key, value)
     if topic == CLUSTER_METADATA:
-        assert result == (Withheld(len(key)), Withheld(len(value)))
+        assert result == (Redacted(len(key)), Redacted(len(value)))
         result = open_record(topic, key, value, show_secrets=True)
     assert result == (key, value)
 
@@ -151,17 +151,17 @@ def secretive() -> list[bytes]:
 
 @pytest.mark.parametrize("topic", [CLUSTER_METADATA, CLUSTER_METADATA_ID])
 @pytest.mark.parametrize("value", secretive(), ids=range(len(secretive())))
-def test_credentials_of_the_cluster_are_withheld_unless_requested(topic: str, value: bytes) -> None:
+def test_credentials_of_the_cluster_are_redacted_unless_requested(topic: str, value: bytes) -> None:
     _, shown_value = open_record(topic, None, value)
     assert isinstance(shown_value, Embedded)
-    assert shown_value.data == Withheld(len(value))
+    assert shown_value.data == Redacted(len(value))
     assert b"hunter2" not in json_bytes(shown_value)
     _, requested = open_record(topic, None, value, show_secrets=True)
     assert isinstance(requested, Embedded)
     assert requested.data == value
     for damaged in (value[:-1], value + b"\0", value[:4], value[:2] + b"\7" + value[3:]):
         left = open_record(topic, None, damaged)[1]
-        assert isinstance(left, Withheld) or (isinstance(left, Embedded) and isinstance(left.data, Withheld))
+        assert isinstance(left, Redacted) or (isinstance(left, Embedded) and isinstance(left.data, Redacted))
         assert b"hunter2" not in json_bytes(left)
 
 
@@ -171,13 +171,13 @@ def test_harmless_configs_are_shown() -> None:
     assert decoded(shown_value)["value"] == "1000"
 
 
-def test_bytes_behind_a_value_with_credentials_are_withheld_too() -> None:
+def test_bytes_behind_a_value_with_credentials_are_redacted_too() -> None:
     key = record("group_coordinator", "StreamsGroupTopologyKey", group_id="app")
     value = record("group_coordinator", "StreamsGroupTopologyValue", epoch=1, subtopologies=[])
     _, shown_value = open_record("__consumer_offsets", key, value + SECRET)
-    assert decoded(shown_value)["_left_over"] == Withheld(len(SECRET))
+    assert decoded(shown_value)["_left_over"] == Redacted(len(SECRET))
     damaged = value[:-2] + SECRET
-    assert open_record("__consumer_offsets", key, damaged)[1] == Withheld(len(damaged))
+    assert open_record("__consumer_offsets", key, damaged)[1] == Redacted(len(damaged))
 
 
 def test_nothing_raises_on_damaged_records() -> None:

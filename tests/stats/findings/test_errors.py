@@ -51,7 +51,7 @@ def refused(error: str, times: int = 1) -> list[Facts]:
             "KAFKA_STORAGE_ERROR",
             StorageError,
             "error",
-            "2 responses with KAFKA_STORAGE_ERROR, topics orders",
+            "2 responses with KAFKA_STORAGE_ERROR, topic orders",
         ),
     ],
 )

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 def test_every_rule_explains_itself(rule: type[Rule]) -> None:
     row = rule.row()
     assert row.severity in (ERROR, WARNING, NOTE)
-    for sentence in (row.title, row.advice):
-        assert sentence.endswith(".")
-        assert len(sentence.splitlines()) == 1
+    for description in (row.title, row.advice):
+        assert description.endswith(".")
+        assert len(description.splitlines()) == 1
     assert row.when.endswith(".")
     assert rule.__doc__
 

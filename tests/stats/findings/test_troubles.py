@@ -99,9 +99,10 @@ def test_a_silent_broker() -> None:
     assert (row.rule, row.severity, row.count) == ("broker-silent", "warning", 1)
     assert row.subject == "client test-client at 10.0.0.1, broker 10.0.0.2:9092"
     message = (
-        "1 request on 1 connection acknowledged by TCP, but without a response until the connection ended"
+        "1 request on 1 connection acknowledged at the TCP level, but not answered before the connection "
+        "ended"
     )
-    assert row.message.startswith(f"{message}, for up to 2.00")
+    assert row.message.startswith(f"{message}, up to 2.00")
     many = findings(*(requested(place).waits(2).finish() for place in range(3)))
     assert [(row.rule, row.severity) for row in many] == [("broker-silent", "error")]
 
@@ -117,9 +118,10 @@ def test_a_broker_that_responds_after_the_client_gave_up() -> None:
     (row,) = findings(one.put(0, RST, acknowledgment=0))
     assert row.rule == "broker-silent"
     message = (
-        "1 request on 1 connection acknowledged by TCP, but without a response until the connection ended"
+        "1 request on 1 connection acknowledged at the TCP level, but not answered before the connection "
+        "ended"
     )
-    assert row.message.startswith(f"{message}, for up to 8.00")
+    assert row.message.startswith(f"{message}, up to 8.00")
 
 
 def test_a_request_that_waits_for_a_moment_is_no_silence() -> None:
@@ -372,8 +374,8 @@ def test_lost_packets_that_explain_latencies() -> None:
     (row,) = findings(lossy(0, 3), lossy(1, 1, after_s=0.3))
     assert (row.rule, row.severity, row.count) == ("network-loss", "warning", 4)
     assert row.message.startswith(
-        "4 retransmissions in 80 segments (5.0%) on 2 connections; 4 requests delayed by them, by 904.0ms in "
-        "total and up to 301.0ms ("
+        "4 retransmissions in 80 segments (5.0%) on 2 connections; they delayed 4 requests by 904.0ms in "
+        "total, at most 301.0ms ("
     )
     assert row.message.endswith("/1)")
     assert [each.split("/")[1] for each in row.evidence] == ["1", "1", "2", "3"]

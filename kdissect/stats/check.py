@@ -41,7 +41,7 @@ _LINKS = dict(
 )
 
 
-def appraise(
+def build_check(
     sources: Sequence[Source],
     observer: Survey,
     counts: Mapping[str, int],
@@ -205,8 +205,8 @@ def _exchanges(observer: Survey, counts: Mapping[str, int]) -> quality.Exchanges
 
 def _anomalies(observer: Survey) -> Iterable[quality.AnomalyPart]:
     for kind, count in observer.anomalies.items():
-        severity, sentence = CATALOGUE[kind]
-        yield row_of(quality.AnomalyPart, count, anomaly=kind, severity=severity, meaning=sentence)
+        severity, description = CATALOGUE[kind]
+        yield row_of(quality.AnomalyPart, count, anomaly=kind, severity=severity, meaning=description)
 
 
 def _severity_then_count(part: quality.AnomalyPart) -> tuple[int, int]:
@@ -383,8 +383,8 @@ def _connection_findings(
         yield _finding(
             quality.GOOD,
             f"{_of(connections.kafka_mid_stream, kafka, 'Kafka connection')} already open when the capture "
-            f"started{evicted}. Client library and version may be missing, and the requests for the first "
-            "responses.",
+            f"started{evicted}. The client library and version, and the requests for the first responses, "
+            "may be missing.",
             "If you need them, start the capture before the clients, or restart the clients.",
         )
     if connections.tls_decrypted:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from kdissect.capture.reader import open_capture
 from kdissect.limits import DEFAULT
 from kdissect.pipeline import Dissection
-from kdissect.stats.appraisal import appraise
+from kdissect.stats.check import build_check
 from kdissect.stats.survey import Survey
 from tests.captures import counters, enhanced, interface, pcap, section
 from tests.cli.commands import capture_bytes, talk
@@ -22,7 +22,7 @@ def check(*captures: bytes) -> Check:
         dissection = Dissection(observer.watch(capture), observer=observer)
         for exchange in dissection:
             observer.exchange(exchange)
-    return appraise(
+    return build_check(
         capture.sources, observer, dissection.counts, dissection.skipped, [*capture.warnings, "b: odd"]
     )
 
