@@ -103,7 +103,7 @@ class RebalanceRow:
     seconds: float | None = described("Its duration.")
     causes: list[CauseRow] = described("What started it, then what else happened before it ended.")
     generation_before: int | None = described("Null if it was not captured.")
-    generation_after: int = described("The generation it led to.")
+    generation_after: int = described("The resulting generation.")
     members_before: int | None = described("Null if it was not captured.")
     members_after: int | None = described(
         "As reported to the leader; otherwise, the members seen in the capture."
@@ -419,7 +419,9 @@ class SequenceRow:
     epochs: int = described("Producer epochs it wrote with.")
     batches: int = described("Batches, including retries.")
     records: int = described("Records in them.")
-    gaps: int = described("Gaps in the sequence numbers: lost before the broker, or by the capture.")
+    gaps: int = described(
+        "Gaps in the sequence numbers: records lost before they reached the broker, or by the capture."
+    )
     missing: int = described("Sequence numbers missing in them.")
     duplicates: int = described("Records sent more than once.")
     errors: dict[str, int] = described("Batches rejected, by error.")
@@ -505,13 +507,13 @@ class BrokerRow(LoadRow):
     """Exchanges with a broker, or with another endpoint at its address, such as a proxy."""
 
     broker: str = described("Address and port.")
-    id: int | None = described("Node ID that Metadata, FindCoordinator or the like reported last.")
+    id: int | None = described("Node ID, as last reported by Metadata, FindCoordinator or a similar API.")
     earlier_ids: list[int] = described(
         "Node IDs that were reported for this address before, the first one first: the broker was replaced."
     )
     rack: str | None = described("Its rack, if reported.")
     release: str | None = described("Kafka release, inferred from the versions it advertises in ApiVersions.")
-    connections: int = described("Number of connections clients had to it.")
+    connections: int = described("Number of client connections to it.")
     clients: int = described("Distinct client IDs.")
 
 
@@ -628,7 +630,7 @@ class SlowRow:
 
     exchange: str = described("CONNECTION/NUMBER, for `read --exchange`.")
     time: datetime = described("Time of the last byte of the request.")
-    service_us: int = described("Microseconds that the broker took, and the rows are ranked by.")
+    service_us: int = described("Microseconds that the broker took; rows are ranked by this.")
     latency_us: int = described("Microseconds until the first byte of the response.")
     queued_us: int = described("Part of it: until the previous response of the connection was complete.")
     throttled_us: int = described("Part of it: until the throttle time of the previous response was over.")
@@ -644,7 +646,7 @@ class SlowRow:
 
 @dataclass(slots=True, kw_only=True)
 class WaitRow:
-    """Time that was not service time."""
+    """Latency that was not service time."""
 
     kind: str = described(
         "API whose requests the broker delays until there is something to answer, and who fetches if that is "
@@ -653,7 +655,7 @@ class WaitRow:
     )
     us: Spread = described("Waits, in microseconds.")
     total_us: int = described("Their sum.")
-    undetermined: int = described("Answered exchanges of which it is unknown whether they waited.")
+    undetermined: int = described("Answered exchanges for which it is unknown whether they waited.")
 
 
 @dataclass(slots=True, kw_only=True)
