@@ -66,9 +66,6 @@ pub trait Apis {
 
     /// Whether a SYN between these ends opens a connection, as far as Python knows.
     fn may_open(&mut self, ends: &[u8]) -> bool;
-
-    /// Whether the packets between these ends are dissected here, and not by another process.
-    fn is_ours(&mut self, ends: &[u8]) -> bool;
 }
 
 /// What decides whether a frame is usual.

@@ -16,6 +16,7 @@ pub mod record_lines;
 pub mod records;
 pub mod row;
 pub mod samples;
+mod shard;
 pub mod stage;
 pub mod tls;
 pub mod touched;

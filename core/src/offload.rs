@@ -16,6 +16,7 @@ use crate::merge::{self, KEY};
 use crate::packet::segment;
 use crate::page::{Answered, Constant, Form, Known, Page, Unanswered};
 use crate::places::Places;
+use crate::shard::Shard;
 use crate::stage::{Analyzed, Counts, Stage, Verdict};
 use crate::tls::python::PythonOpener;
 use crate::tls::Records;
@@ -244,8 +245,8 @@ struct Callbacks {
     introduction: Object,
     /// Whether a connection may open between these ends.
     may_open: Object,
-    /// Whether no other process dissects a connection between these ends. None: there is none.
-    is_ours: Option<Object>,
+    /// Number of the shard of connections to take, and of shards. None: there is only one.
+    shard: Option<(u32, u32)>,
     /// From ends and time of a SYN, and the connection's number, to what its exchanges share.
     info: Object,
     exchange: Object,
@@ -324,14 +325,6 @@ impl Apis for Asking<'_, '_> {
         let said = self.python.may_open.bind(self.py).call1((ends,));
         said.and_then(|said| said.extract()).unwrap_or(false)
     }
-
-    fn is_ours(&mut self, ends: &[u8]) -> bool {
-        let Some(is_ours) = &self.python.is_ours else {
-            return true;
-        };
-        let said = is_ours.bind(self.py).call1((PyBytes::new(self.py, ends),));
-        said.and_then(|said| said.extract()).unwrap_or(true)
-    }
 }
 
 #[pymethods]
@@ -363,7 +356,7 @@ impl Offload {
             reorder_window_ns,
             reach,
         });
-        stage.is_shared = python.is_ours.is_some();
+        stage.shard = python.shard.map(|(number, of)| Shard { number, of });
         Offload {
             stage,
             links: Vec::new(),
@@ -385,8 +378,7 @@ impl Offload {
     /// a cycle elsewhere. All else that is held here is data, which refers to no dissection.
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.python.introduction)?;
-        visit.call(&self.python.may_open)?;
-        visit.call(&self.python.is_ours)
+        visit.call(&self.python.may_open)
     }
 
     /// From now on segments are kept for `take_analyzed`.
@@ -819,6 +811,10 @@ impl Offload {
             let waited = self.stage.waiting_since_ns();
             match self.stage.feed(block.link_type, bytes, packet, &mut asking) {
                 Verdict::Taken => {}
+                Verdict::Elsewhere => {
+                    self.at += 1;
+                    continue;
+                }
                 Verdict::Opened(slot) => {
                     if let Ok(segment) = segment(block.link_type, bytes) {
                         let side = Side::Opened(segment.ends.into(), time_ns, self.stage.latest);

@@ -7,6 +7,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use crate::connection::{Apis, Connection, Effect, Finished, Limits, Packet, Plan, Rules};
 use crate::packet::{segment, Segment, CONTROL, SYN};
+use crate::shard::Shard;
 
 /// Times that are farther from 1970 are left to Python, as in kdissect/exchanges/offload.py.
 const MOST_NS: u64 = 1 << 62;
@@ -20,6 +21,8 @@ const LONG: u32 = 1 << 30;
 pub enum Verdict<'a> {
     /// It had its effect.
     Taken,
+    /// Another process takes it.
+    Elsewhere,
     /// It opened a connection, in this slot.
     Opened(usize),
     /// It belongs to no connection that is here. The ends, if it has payload, after which one may come, unless it
@@ -54,8 +57,6 @@ pub struct Stage<X> {
     idle: BTreeSet<(i64, u64, usize)>,         // when it is idle at the earliest, ordinal, slot
     deadlines: BTreeSet<(i64, u64, usize)>,    // when, ordinal, slot
     foreign: HashSet<Box<[u8]>>,
-    /// Ends of connections that another process dissects.
-    elsewhere: HashSet<Box<[u8]>>,
     slots: Vec<Option<Entry<X>>>,
     free: Vec<usize>,
     touched: Vec<usize>,
@@ -67,8 +68,8 @@ pub struct Stage<X> {
     pub finished: Vec<Finished<X>>,
     /// Connections that may be opened here until the next call of `take_touched`.
     pub room: usize,
-    /// Whether other processes dissect some of the connections.
-    pub is_shared: bool,
+    /// The connections to take; other processes dissect the others. None: there are none.
+    pub shard: Option<Shard>,
     /// Number of the latest connection of all.
     pub latest: u64,
     /// All segments up to this time have been delivered.
@@ -103,7 +104,6 @@ impl<X> Stage<X> {
             idle: BTreeSet::new(),
             deadlines: BTreeSet::new(),
             foreign: HashSet::new(),
-            elsewhere: HashSet::new(),
             slots: Vec::new(),
             free: Vec::new(),
             touched: Vec::new(),
@@ -112,7 +112,7 @@ impl<X> Stage<X> {
             held: 0,
             finished: Vec::new(),
             room: 0,
-            is_shared: false,
+            shard: None,
             latest: 0,
             ticked_ns: i64::MIN,
             counts: Counts::default(),
@@ -319,7 +319,7 @@ impl<X> Stage<X> {
         match segment(link_type, bytes) {
             Ok(segment)
                 if !self.flows.contains_key(segment.ends)
-                    && !self.elsewhere.contains(segment.ends)
+                    && !self.is_elsewhere(segment.ends)
                     && !self.may_open(&segment) =>
             {
                 self.foreign(&segment)
@@ -334,19 +334,8 @@ impl<X> Stage<X> {
     }
 
     /// Whether another process dissects the packets between these ends.
-    fn is_elsewhere(&mut self, ends: &[u8], apis: &mut impl Apis) -> bool {
-        if self.elsewhere.contains(ends) {
-            return true;
-        }
-        let is_elsewhere = !apis.is_ours(ends);
-        if is_elsewhere {
-            if self.elsewhere.len() >= FOREIGN_ENDS {
-                self.elsewhere.clear();
-            }
-            self.elsewhere.insert(ends.into());
-            self.elsewhere.insert(reversed(ends).into());
-        }
-        is_elsewhere
+    fn is_elsewhere(&self, ends: &[u8]) -> bool {
+        self.shard.is_some_and(|shard| !shard.owns(ends))
     }
 
     fn may_open(&self, segment: &Segment<'_>) -> bool {
@@ -395,10 +384,10 @@ impl<X> Stage<X> {
         if packet.time_ns.unsigned_abs() >= MOST_NS {
             return Verdict::Odd;
         }
+        if self.is_elsewhere(segment.ends) {
+            return Verdict::Elsewhere;
+        }
         let Some(&(slot, side)) = self.flows.get(segment.ends) else {
-            if self.is_shared && self.is_elsewhere(segment.ends, apis) {
-                return Verdict::Taken;
-            }
             if self.may_open(&segment) && packet.time_ns >= self.ticked_ns && apis.may_open(segment.ends) {
                 return Verdict::Opened(self.open(&segment, packet));
             }
@@ -515,16 +504,9 @@ mod tests {
     const RAW: u32 = 101;
     const BROKER: usize = 1;
 
-    /// Another process dissects what is sent from this port.
-    const ELSEWHERE: [u8; 2] = [0, 7];
-
     struct Known;
 
     impl Apis for Known {
-        fn is_ours(&mut self, ends: &[u8]) -> bool {
-            ends[8..10] != ELSEWHERE
-        }
-
         fn usual(&mut self, api_key: i16, _: i16) -> Option<Usual> {
             (api_key < 99).then_some(Usual {
                 has_tags: false,
@@ -848,12 +830,17 @@ mod tests {
 
     #[test]
     fn packets_of_other_processes_have_no_effect() {
-        let mut bytes = tcp_over_ipv4(CLIENT, 1, 1, 0x18, b"x");
-        bytes[20..22].copy_from_slice(&ELSEWHERE);
+        let bytes = tcp_over_ipv4(CLIENT, 1, 1, 0x18, b"x");
         let ends = segment(RAW, &bytes).unwrap().ends;
         let mut stage = empty_stage();
-        for (is_shared, verdict) in [(false, Verdict::Foreign(Some(ends))), (true, Verdict::Taken)] {
-            stage.is_shared = is_shared;
+        let shards = [0, 1].map(|number| Shard { number, of: 2 });
+        let [ours, other] = if shards[0].owns(ends) { [0, 1] } else { [1, 0] };
+        for (shard, verdict) in [
+            (None, Verdict::Foreign(Some(ends))),
+            (Some(shards[ours]), Verdict::Foreign(Some(ends))),
+            (Some(shards[other]), Verdict::Elsewhere),
+        ] {
+            stage.shard = shard;
             let packet = Packet {
                 number: 1,
                 time_ns: 1,

@@ -260,7 +260,7 @@ class _Callbacks(NamedTuple):
         introduction: from a request to whether a connection that begins with it is recognized at once; and if
             it is ApiVersions, name and version of the client's software.
         may_open: whether a SYN between these ends certainly opens a connection.
-        is_ours: whether a connection between these ends is in this shard; None: there is only one.
+        shard: number of the shard of connections to take, and of shards; None: there is only one.
         info: from ends and time of a SYN, and the connection's number, to what its exchanges share.
         new: ``tuple.__new__``.
     """
@@ -268,7 +268,7 @@ class _Callbacks(NamedTuple):
     usual: Callable[[int, int], tuple[str | None, bool, int] | None]
     introduction: Callable[[bytes], tuple[bool, str | None, str | None]]
     may_open: Callable[[bytes], bool]
-    is_ours: Callable[[bytes], bool] | None
+    shard: tuple[int, int] | None
     info: Callable[[bytes, int, int], ConnectionInfo]
     exchange: type[Exchange] = Exchange
     frame: type[Frame] = Frame
@@ -325,8 +325,7 @@ class Offload:
             is_first = begins_with_request(frame, limits)
             return is_first, *(client_software(frame) if frame.startswith(_API_VERSIONS) else (None, None))
 
-        is_ours = connections.is_ours if connections.is_shard else None
-        callbacks = _Callbacks(_usual, introduction, may_open, is_ours, _info)
+        callbacks = _Callbacks(_usual, introduction, may_open, connections.shard, _info)
         self._core: Any = native.core.Offload(numbers, callbacks, (ANSWERED, UNACKNOWLEDGED, UNANSWERED))
         self._missing: dict[Duplex, tuple[int, int]] = {}  # chances to be lent that each misses: all, left
         self._entered = 0  # connections that the core has opened and ``Connections`` does not know

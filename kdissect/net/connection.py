@@ -496,9 +496,9 @@ class Connections:
         self._hold(ordinal, 0)
 
     @property
-    def is_shard(self) -> bool:
-        """Whether others are not tracked here."""
-        return self._shard is not None
+    def shard(self) -> tuple[int, int] | None:
+        """Number of the shard that is tracked, and of shards; None: all connections are."""
+        return None if self._shard is None else (self._shard.number, self._shard.of)
 
     def is_ours(self, ends: bytes) -> bool:
         """Whether to track a connection between these ends."""

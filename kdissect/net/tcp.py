@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from struct import Struct
 from typing import TYPE_CHECKING
-from zlib import crc32
 
 from kdissect.limits import DEFAULT, Limits
 from kdissect.model import Endpoint, Packet, Segment
@@ -219,6 +218,8 @@ def address_text(address: bytes) -> str:
 
 
 _CACHED_SHARDS = 65_536
+_SPREAD = 0x9E37_79B9_7F4A_7C15
+"""Odd, with bits that follow no pattern: the golden ratio."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,8 +241,23 @@ def cores() -> int:
 
 @lru_cache(_CACHED_SHARDS)
 def shard_of(ends: bytes, shards: int) -> int:
-    """Number of the shard, of ``shards``, that a connection belongs to."""
-    return crc32(connection_key(ends)) % shards
+    """Number of the shard, of ``shards``, that a connection belongs to: the same in both directions. As in
+    core/src/shard.rs.
+    """
+    ports = len(ends) - 4
+    addresses = ends[: ports // 2], ends[ports // 2 : ports]
+    both = 0
+    for address, port in zip(addresses, (ends[ports : ports + 2], ends[ports + 2 :]), strict=True):
+        number = 0
+        for begin in range(0, len(address), 4):
+            number = _multiplied(number + int.from_bytes(address[begin : begin + 4], "big"))
+        number = _multiplied(number + int.from_bytes(port, "big"))
+        both += number ^ number >> 32
+    return (_multiplied(both) >> 32) * shards >> 32
+
+
+def _multiplied(number: int) -> int:
+    return number * _SPREAD & 0xFFFF_FFFF_FFFF_FFFF
 
 
 class StreamNumbers:

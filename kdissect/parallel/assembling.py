@@ -341,7 +341,7 @@ usually holds 100 KB of frames, and half a megabyte at most."""
 
 
 _REPORTED = AHEAD // 4
-"""Batches after which a worker is told that they are merged, unless it waits for that."""
+"""Merged batches of a worker after which it gets a ``ParentUpdate``, unless it waits for one."""
 
 
 class OpenRow(NamedTuple):

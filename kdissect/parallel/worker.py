@@ -144,11 +144,11 @@ class Worker:
         self._rows = columns()
         self._bytes = self._decoded = 0
         self._until = 0
-        self._ahead: deque[tuple[int, int, int]] = (
-            deque()
-        )  # place, decoded bytes and bytes of text of batches
+        self._ahead: deque[tuple[int, int, int]] = deque()  # place, decoded bytes, bytes of text of each
         self._names: dict[str, str] = dict(RESERVED)
-        self._keys, self._text = bytearray(), bytearray()  # of lines, see ``WorkerBatch``
+        self._keys: list[bytes] = []  # of lines, see ``WorkerBatch``
+        self._texts: list[bytes] = []
+        self._text_bytes = 0
         self._writes_lines = False
         self._open: dict[int, Exchange] = {}
         self._open_on: Counter[str] = Counter()
@@ -188,14 +188,15 @@ class Worker:
             while self._has_message():
                 self._receive_update()
             place, rows = self._dissection.place, len(self._rows.places)
-            is_full = rows >= _ROWS or self._bytes >= _BYTES or len(self._text) >= _TEXT_BYTES
+            is_full = rows >= _ROWS or self._bytes >= _BYTES or self._text_bytes >= _TEXT_BYTES
             if is_full or place - self._until > _PLACES:
                 self._flush(place)
 
     def _add_lines(self, lines: bytes, exchanges: int, keys: bytes) -> None:
         self.exchanges += exchanges
-        self._text += lines
-        self._keys += keys
+        self._texts.append(lines)
+        self._keys.append(keys)
+        self._text_bytes += len(lines)
 
     def _add(self, place: int, item: Exchange) -> None:
         connection = item.connection_id
@@ -228,19 +229,22 @@ class Worker:
         rows.decoded.append(item.decoded_bytes)
         rows.connections.append(connection)
         if self._writes_lines:
-            self._keys += ROW_KEY.pack(place, completed_ns, packet, held, int(connection, 16), NO_TEXT)
+            self._keys.append(ROW_KEY.pack(place, completed_ns, packet, held, int(connection, 16), NO_TEXT))
         self._bytes += held
         self._decoded += item.decoded_bytes
 
     def _flush(self, until: int, *, is_last: bool = False) -> None:
         """Send the rows up to a place; wait until the other workers are not too far behind."""
         packets = self._dissection.counts["packets"]
-        lines = (PickleBuffer(self._keys), PickleBuffer(self._text)) if self._writes_lines else None
-        self._ahead.append((until, self._decoded, len(self._text)))
+        lines = None
+        if self._writes_lines:
+            lines = PickleBuffer(b"".join(self._keys)), PickleBuffer(b"".join(self._texts))
+            self._keys, self._texts = [], []
+        self._ahead.append((until, self._decoded, self._text_bytes))
         is_far = self._is_far_ahead()
         self._send(WorkerBatch(until, self._rows, packets, self._bytes_read(), is_last, lines, is_far))
-        self._keys, self._text = bytearray(), bytearray()
         self._rows, self._bytes, self._decoded, self._until = columns(), 0, 0, until
+        self._text_bytes = 0
         while self._has_message() or self._is_far_ahead():
             self._receive_update()
 

@@ -1,4 +1,4 @@
-"""A job -> worker processes that do it, and the messages they send. Holds a pipe and a ``Ring`` to each.
+"""A job -> worker processes that do it, and the messages they send. Holds a pipe and a ring to each.
 
 Workers are forked: they start with the parent's memory, and pickle only messages. They ignore Ctrl-C, which
 the parent handles; they exit when the parent dies, and the parent terminates them when it leaves the pool.
@@ -70,7 +70,7 @@ class InRing(NamedTuple):
     taken: int
 
 
-class Ring:
+class MessageRing:
     """Large messages of a worker, in memory that it shares with its parent: a pipe would copy them twice, in
     small pieces. The memory begins with how many bytes the parent has taken.
     """
@@ -119,7 +119,7 @@ class WorkerPool:
         sys.stdout.flush()  # otherwise each worker would write the contents of its buffer again
         context = get_context("fork")
         self._pipes: list[Connection] = []
-        self._rings = [Ring() for _ in range(count)]
+        self._rings = [MessageRing() for _ in range(count)]
         self._processes = []
         for index in range(count):
             parent_end, child_end = context.Pipe()
@@ -212,7 +212,7 @@ def _work(
     index: int,
     job: Callable[[int, Callable[[Any], object], Inbox], None],
     pipe: Connection,
-    ring: Ring,
+    ring: MessageRing,
     others: Sequence[Connection],
 ) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
