@@ -220,6 +220,8 @@ def address_text(address: bytes) -> str:
 _CACHED_SHARDS = 65_536
 _SPREAD = 0x9E37_79B9_7F4A_7C15
 """Odd, with bits that follow no pattern: the golden ratio."""
+_WORD = (1 << 64) - 1
+_IPV4_ENDS, _IPV6_ENDS = Struct(">IIHH"), Struct(">QQQQHH")
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,20 +246,15 @@ def shard_of(ends: bytes, shards: int) -> int:
     """Number of the shard, of ``shards``, that a connection belongs to: the same in both directions. As in
     core/src/shard.rs.
     """
-    ports = len(ends) - 4
-    addresses = ends[: ports // 2], ends[ports // 2 : ports]
-    both = 0
-    for address, port in zip(addresses, (ends[ports : ports + 2], ends[ports + 2 :]), strict=True):
-        number = 0
-        for begin in range(0, len(address), 4):
-            number = _multiplied(number + int.from_bytes(address[begin : begin + 4], "big"))
-        number = _multiplied(number + int.from_bytes(port, "big"))
-        both += number ^ number >> 32
-    return (_multiplied(both) >> 32) * shards >> 32
-
-
-def _multiplied(number: int) -> int:
-    return number * _SPREAD & 0xFFFF_FFFF_FFFF_FFFF
+    if len(ends) == _IPV4_ENDS.size:
+        one, other, source, destination = _IPV4_ENDS.unpack(ends)
+    else:
+        high, low, far_high, far_low, source, destination = _IPV6_ENDS.unpack(ends)
+        one, other = high ^ low, far_high ^ far_low
+    first = (one << 16 | source) * _SPREAD & _WORD
+    second = (other << 16 | destination) * _SPREAD & _WORD
+    both = (first ^ first >> 32) + (second ^ second >> 32)
+    return ((both * _SPREAD & _WORD) >> 32) * shards >> 32
 
 
 class StreamNumbers:
