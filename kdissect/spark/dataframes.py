@@ -35,7 +35,7 @@ from kdissect.stats.connection_log import ConnectionLog
 from kdissect.tables import spark_schema
 from kdissect.tables.exchanges import BODIES
 from kdissect.tables.export import CAPTURES, TOPIC_IDS, ExportJob
-from kdissect.tables.rows import RECORDS, TableRows
+from kdissect.tables.rows import DEFAULT_TABLES, RECORDS, TableRows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,16 +77,34 @@ class Frames(dict[str, "DataFrame"]):
 
 
 def frames(
-    session: SparkSession,
+    spark: SparkSession,
     captures: str | Sequence[str],
-    tables: Sequence[str],
+    tables: Sequence[str] | None = None,
     *,
     variant: bool = False,
     strategy: str = AUTO,
     range_bytes: int = RANGE_BYTES,
     **options: Any,
 ) -> Frames:
-    """See ``kdissect.spark.frames``. ``range_bytes`` is the approximate size of the ranges."""
+    """Decode captures once, to a data frame for each table. Spark keeps the rows on the disks of its workers
+    until ``unpersist()``, and writes the frames like any others.
+
+    Args:
+        spark: session of any kind; ``register`` it first.
+        captures: names of files and directories, and globs; paths or URLs that all workers can read.
+        tables: their names; None: all except ``records``.
+        variant: whether the bodies in ``exchanges`` are VARIANT instead of JSON as text. Needs Spark 4.
+        strategy: how to divide the work among tasks, as for ``decode``.
+        range_bytes: approximate size of the ranges of a shuffle.
+        options: those of the data source: ``api="Fetch"``, ``bodies="none"``. ``parts`` is the number of
+            partitions, by default one for each task; of a shuffle one for each 128 MiB of captures, but at
+            least two for each core.
+
+    Raises:
+        UsageError: a table, strategy, option, value or file name is invalid.
+        CaptureError: no capture can be read; or reading one failed, unless ``failOnDataLoss`` is false.
+    """
+    tables = tables or DEFAULT_TABLES
     names = [captures] if isinstance(captures, str) else list(captures)
     if strategy not in STRATEGIES:
         raise UsageError(f'unknown strategy "{strategy}"; known: {", ".join(STRATEGIES)}')
@@ -99,14 +117,14 @@ def frames(
     }
     parsed = replace(parse({**texts, "paths": json.dumps(names)}).for_batch, end_to_end=RECORDS in tables)
     files = selected(candidates(parsed.paths), parsed)
-    divided, cores = survey(session, files, parsed.limits, range_bytes)
+    divided, cores = survey(spark, files, parsed.limits, range_bytes)
     key_log = key_log_of(parsed, divided.pcapng_files)
     parsed = replace(parsed, pcapng_files=divided.pcapng_files)
     export = ExportOptions(Path(), PARQUET, tables=tuple(tables), bodies=parsed.bodies)
     job = ExportJob(parsed, export, tuple(divided.paths), divided.first_ns, key_log)
     with ExitStack() as stack:
-        with arrow_limit(session):
-            division = divide(session, job, divided, strategy, parsed.parts, cores, stack)
+        with arrow_limit(spark):
+            division = divide(spark, job, divided, strategy, parsed.parts, cores, stack)
             pack = partial(parts.pack, job, division.opened)
             packed = division.rows.mapInArrow(pack, parts.PACKED).persist(disk())
             stack.callback(packed.unpersist)
@@ -117,7 +135,7 @@ def frames(
         result = Frames(read.warnings, stack.pop_all())
         for name, schema in schemas.items():
             if name == CAPTURES:
-                result[name] = session.createDataFrame(_captures(job, read), schema)
+                result[name] = spark.createDataFrame(_captures(job, read), schema)
                 continue
             columns = StructType.fromJson(spark_schema.struct_type(parts.packed_columns(job, name)))
             frame = packed.where(packed.name == name).mapInArrow(parts.unpack, columns)
@@ -150,8 +168,21 @@ _ENDS = ("client_ip", "client_port", "broker_ip", "broker_port")
 _KINDS = {"answered": ANSWERED, "unanswered": UNANSWERED, "unacknowledged": UNACKNOWLEDGED, "orphans": ORPHAN}
 
 
-def stream_connections(exchanges: DataFrame, idle: str) -> DataFrame:
-    """See ``kdissect.spark.stream_connections``."""
+def stream_connections(exchanges: DataFrame, idle: str = "10 minutes") -> DataFrame:
+    """Derive connections from exchanges, for streams, which cannot read the table ``connections``.
+
+    A connection ends when it has had no exchange for the time ``idle``. A stream writes its row (output mode
+    ``append``) after twice that time, as measured by the times of exchanges. Exchanges that come later than
+    that are dropped, and counted in the progress of the query.
+
+    Args:
+        exchanges: from the data source, with all columns.
+        idle: an interval as Spark writes it.
+
+    Returns:
+        Those columns of ``connections`` that follow from exchanges. ``time`` is that of the first exchange,
+        ``last_time`` that of the last request or response.
+    """
     answered = F.timestamp_micros(F.unix_micros("time") + F.coalesce("latency_us", F.lit(0)))
     aggregates = {
         "date": F.to_date(F.min("time")),

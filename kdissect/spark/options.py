@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from kdissect.capture.stores import Status
-    from kdissect.limits import Limits
 
 AUTO, NONE, CONNECTIONS, FILES = "auto", "none", "connections", "files"
 SPLITS = (AUTO, NONE, CONNECTIONS, FILES)
@@ -251,10 +250,6 @@ def _absolute(text: str) -> str:
     return normalized(text) or os.path.abspath(local(text))  # noqa: PTH100  (may be a pattern)
 
 
-def _key_logs(text: str) -> tuple[str, ...]:
-    return tuple(map(_absolute, _texts(text)))
-
-
 def _flag(text: str) -> bool:
     if text.lower() not in ("true", "false"):
         raise UsageError(f'"{text}" is neither true nor false')
@@ -300,10 +295,6 @@ def _pattern(text: str) -> re.Pattern[str]:
         raise UsageError(f'"{text}" is not a regular expression: {error}') from None
 
 
-def _limits(text: str) -> Limits:
-    return parse_limits([text])
-
-
 def _where(text: str) -> str:
     try:
         check_where(text)
@@ -332,9 +323,9 @@ _READERS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "where": ("where", _where),
     "ports": ("ports", parse_ports),
     "decodeAs": ("kafka_ports", parse_port_rule),
-    "tlsKeylog": ("key_logs", _key_logs),
+    "tlsKeylog": ("key_logs", lambda text: tuple(map(_absolute, _texts(text)))),
     "showSecrets": ("show_secrets", _flag),
-    "limits": ("limits", _limits),
+    "limits": ("limits", lambda text: parse_limits([text])),
     "split": ("split", _choice(*SPLITS)),
     "parts": ("parts", _count(1)),
     "lookback": ("lookback", _count(0)),

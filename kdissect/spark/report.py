@@ -84,18 +84,9 @@ def report(
         UsageError: unknown job, table or column, or invalid duration.
     """
     modules = check(jobs, window, by)
-    frames = tables(
-        session, directory, dict.fromkeys(each for module in modules.values() for each in module.TABLES)
-    )
-    return [
-        (
-            name,
-            getattr(module, name)(
-                *(frames[each] for each in module.TABLES), **_options(name, module, window, by, sketches)
-            ),
-        )
-        for name, module in modules.items()
-    ]
+    names = dict.fromkeys(each for module in modules.values() for each in module.TABLES)
+    frames = tables(session, directory, names)
+    return [(name, _run(name, module, frames, window, by, sketches)) for name, module in modules.items()]
 
 
 def sql(jobs: Sequence[str], window: str | None, by: Sequence[str], *, sketches: bool) -> str:
@@ -108,10 +99,8 @@ def sql(jobs: Sequence[str], window: str | None, by: Sequence[str], *, sketches:
     for name, module in check(jobs, window, by).items():
         text = "-- not SQL: the functions of kdissect summary --groups"
         if name != "rebalances":
-            text = (
-                getattr(module, name)(*module.TABLES, **_options(name, module, window, by, sketches)).rstrip()
-                + ";"
-            )
+            names = {table: table for table in module.TABLES}
+            text = f"{_run(name, module, names, window, by, sketches).rstrip()};"
         statements.append(f"-- {name}\n{text}\n")
     return "\n".join(statements)
 
@@ -217,17 +206,22 @@ def _module(name: str) -> ModuleType:
     return import_module(f"kdissect.spark.jobs.{name}")
 
 
-def _options(
-    name: str, module: ModuleType, window: str | None, by: Sequence[str], sketches: bool
-) -> dict[str, Any]:
-    """The arguments of a job, without those that it does not have."""
-    known = inspect.signature(getattr(module, name)).parameters
-    options = {
-        "by": [column for column in by if column in module.BY] or module.USUAL,
-        "window": window,
-        "sketches": sketches,
-    }
-    return {name: value for name, value in options.items() if name in known}
+def _run(
+    name: str,
+    module: ModuleType,
+    frames: Mapping[str, Any],
+    window: str | None,
+    by: Sequence[str],
+    sketches: bool,
+) -> Any:
+    """Call a job with its tables, and those of the other arguments that it has."""
+    job = getattr(module, name)
+    by = [column for column in by if column in module.BY] or module.USUAL
+    options = {"by": by, "window": window, "sketches": sketches}.items()
+    known = inspect.signature(job).parameters
+    return job(
+        *(frames[each] for each in module.TABLES), **{key: each for key, each in options if key in known}
+    )
 
 
 def _section(name: str, frame: Any, limit: int, *, narrow: bool) -> PageSection:

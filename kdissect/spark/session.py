@@ -43,11 +43,12 @@ if TYPE_CHECKING:
 
 
 EMBEDDED = "local[*]"
+_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # Spark would write INT96
     "spark.sql.parquet.compression.codec": "zstd",
-    "spark.sql.python.filterPushdown.enabled": "true",
+    _PUSHDOWN: "true",
 }
 CLASSIC = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
 LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
@@ -226,12 +227,16 @@ def _workers_environment(place: SparkTarget) -> Iterator[None]:
                 os.environ[name] = before[name]
 
 
-_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 _SPREAD = 1000  # rows that Spark divides among all cores
 
 
 def register(spark: Any) -> None:
-    """See ``kdissect.spark.register``."""
+    """Make ``spark.read.format("kdissect")`` work in a session of any kind: of ``python job.py``,
+    ``spark-submit``, a notebook or Spark Connect.
+
+    Workers on this machine run this Python, unless ``PYSPARK_PYTHON`` is set. Those on other machines get
+    this kdissect, unless they have the same version; what it depends on must be installed there.
+    """
     from pyspark.sql import SparkSession
 
     from kdissect.spark.datasource import KdissectSource
@@ -242,9 +247,7 @@ def register(spark: Any) -> None:
     elif SparkTarget(spark.sparkContext.master).is_embedded:
         if "PYSPARK_PYTHON" not in os.environ:  # Spark would run the first python3 on the PATH
             spark.sparkContext.pythonExec = sys.executable
-    elif not Path(__file__).parents[2].is_file() and not _is_installed(
-        spark
-    ):  # a zip was sent by spark-submit
+    elif not Path(__file__).parents[2].is_file() and not _is_installed(spark):  # no zip of spark-submit
         spark.sparkContext.addPyFile(_zip())
     spark.dataSource.register(KdissectSource)  # Spark finds it by itself only if it is installed
     spark.conf.set(_PUSHDOWN, "true")  # of sources that accept filters, which else fail: the option is enough

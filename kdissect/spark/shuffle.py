@@ -56,18 +56,8 @@ COLUMNS = (
     "data binary"
 )
 ORDER = ("connection", "clock_ns", "rank", "number")
-SCHEMA = pa.schema(
-    [
-        ("part", pa.int32()),
-        ("connection", pa.binary()),
-        ("clock_ns", pa.int64()),
-        ("end_ns", pa.int64()),
-        ("rank", pa.int32()),
-        ("number", pa.int64()),
-        ("heads", pa.binary()),
-        ("data", pa.binary()),
-    ]
-)
+_TYPES = {"int": pa.int32(), "bigint": pa.int64(), "binary": pa.binary()}
+SCHEMA = pa.schema((name, _TYPES[kind]) for name, kind in map(str.split, COLUMNS.split(",")))
 
 # Clock, number and time of the packet; sequence and acknowledgment number; payload bytes on the wire and
 # captured; whether the segment's ends are the reverse of ``connection``; flags, window, D-SACK.
