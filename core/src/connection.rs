@@ -11,6 +11,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use crate::analysis::Analysis;
 use crate::packet::{Segment, ACK, CONTROL, FIN, RST, SYN};
 use crate::tls::Records;
 use crate::Odd;
@@ -74,8 +75,6 @@ pub struct Rules<'a, A> {
     pub apis: &'a mut A,
     /// All segments up to this time have been delivered.
     pub ticked_ns: i64,
-    /// Whether Python analyzes every segment.
-    pub is_analyzed: bool,
     /// Whether exchanges can be queued that the end of a connection completes.
     pub is_queued: bool,
 }
@@ -201,6 +200,8 @@ pub struct Direction {
     pub fin_ns: Option<i64>,
     /// As in kdissect/net/stream.py: whether the other side may report that a retransmission was spurious.
     pub doubted: bool,
+    /// Bytes that came again since it came from Python.
+    pub repeated_bytes: u64,
     /// None: it is not encrypted.
     pub records: Option<Records>,
 }
@@ -289,6 +290,8 @@ pub struct Connection<X> {
     pub taken: u64,
     /// Whether requests were retransmitted since the latest response.
     pub has_retransmissions: bool,
+    /// None: connections are not analyzed.
+    pub analysis: Option<Box<Analysis>>,
 }
 
 /// A frame that a segment completes. Its bytes are `range` of the payload, or those held with the beginning
@@ -354,7 +357,14 @@ impl<X> Connection<X> {
             bytes: 0,
             taken: 1,
             has_retransmissions: false,
+            analysis: None,
         }
+    }
+
+    /// When both sides had sent a FIN.
+    pub fn finished_ns(&self) -> Option<i64> {
+        let [one, two] = self.directions.each_ref().map(|each| each.fin_ns);
+        Some(one?.max(two?))
     }
 
     /// Whether both sides have sent a FIN.
@@ -444,6 +454,10 @@ impl<X> Connection<X> {
         }
         self.now_ns = self.now_ns.max(packet.time_ns);
         self.taken += 1;
+        match &mut self.analysis {
+            Some(analysis) if effect != Effect::AfterClose => analysis.feed(side, segment, packet.time_ns),
+            _ => {}
+        }
         Ok(effect)
     }
 
@@ -464,8 +478,7 @@ impl<X> Connection<X> {
             .wrapping_sub(self.directions[1 - side].next) as i32;
         let is_plain =
             |each: &Request<X>| matches!(each.message, Message::Frame(..)) && each.retransmitted_ns.is_none();
-        if rules.is_analyzed
-            || length < 2 // perhaps a probe
+        if length < 2 // perhaps a probe
             || back < length
             || ahead > 0
             || packet.time_ns < rules.ticked_ns
@@ -477,9 +490,10 @@ impl<X> Connection<X> {
         {
             return Err(Odd);
         }
+        self.directions[side].repeated_bytes += segment.payload.len() as u64;
         let end = segment.sequence.wrapping_add(segment.payload.len() as u32);
         let is_needed = |acknowledged| end.wrapping_sub(acknowledged) as i32 > 0;
-        if !direction.acknowledged.is_none_or(is_needed) {
+        if !self.directions[side].acknowledged.is_none_or(is_needed) {
             return Ok(());
         }
         self.directions[side].doubted = true;

@@ -5,6 +5,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod analysis;
 pub mod arrow;
 pub mod body;
 pub mod columns;

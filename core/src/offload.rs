@@ -8,6 +8,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
 
+use crate::analysis::Analysis;
 use crate::connection::{
     request_header, Apis, Bare, BeforeAcks, Connection, Direction, Finished, Frame, Header, Limits, Message,
     Opening, Order, Outcome, Packet, Request, Usual, CLIENT,
@@ -17,7 +18,7 @@ use crate::packet::segment;
 use crate::page::{Answered, Constant, Form, Known, Page, Unanswered};
 use crate::places::Places;
 use crate::shard::Shard;
-use crate::stage::{Analyzed, Counts, Stage, Verdict};
+use crate::stage::{Counts, Stage, Verdict};
 use crate::tls::python::PythonOpener;
 use crate::tls::Records;
 use crate::Odd;
@@ -139,9 +140,26 @@ type Written<'py> = (
     Option<(Bound<'py, PyTuple>, u64)>,
 );
 
-/// A packet that completed exchanges, or after which connections wait since another time: its index; since when;
-/// the exchanges.
-type Step<'py> = (usize, Option<i64>, Bound<'py, PyList>);
+/// A packet that completed exchanges, or ended a connection that is analyzed, or after which connections wait since
+/// another time: its index; since when; the exchanges; the connection.
+type Step<'py> = (usize, Option<i64>, Bound<'py, PyList>, Option<Closed<'py>>);
+
+/// An analyzed Kafka connection that has ended here, with nothing left to say but this.
+#[derive(IntoPyObject)]
+struct Closed<'py> {
+    /// The object of a connection that was lent.
+    connection: Option<Object>,
+    info: Object,
+    /// The segment that opened it here.
+    syn: Option<PythonBare>,
+    first_id: Option<i32>,
+    is_reset: bool,
+    closed_ns: i64,
+    last_ns: i64,
+    completed: u64,
+    repeated_bytes: [u64; 2],
+    analysis: Option<Bound<'py, PyBytes>>,
+}
 
 /// See `release`.
 #[derive(IntoPyObject)]
@@ -150,7 +168,7 @@ struct Released<'py> {
     info: Object,
     software: [Object; 2],
     opening: PythonOpening,
-    streams: Vec<(u32, Option<u32>, Option<i64>, bool)>,
+    streams: [ReleasedStream; 2],
     clocks: (i64, i64),
     pairing: Paired<Vec<Bound<'py, PyAny>>>,
     partial: Vec<Partial<'py>>,
@@ -159,7 +177,12 @@ struct Released<'py> {
     latest: Option<Order>,
     /// Of each direction with TLS: the beginning of the next record, and the lengths of the content of the latest.
     records: Option<Vec<(Bound<'py, PyBytes>, Vec<usize>)>>,
+    analysis: Option<Bound<'py, PyBytes>>,
 }
+
+/// Sequence number of the next byte, and of the latest acknowledgment; time of the FIN; whether a D-SACK may come; and
+/// bytes that came again.
+type ReleasedStream = (u32, Option<u32>, Option<i64>, bool, u64);
 
 /// Of a connection that may end here: ends; side and segment of SYN, SYN-ACK and the latest RST; time of the first
 /// RST; correlation ID of the first request; whether there was a response; deadline; when it becomes idle.
@@ -173,13 +196,14 @@ type PythonOpening = (
     i64,
 );
 
-/// See `stage::Ended`; and the object of a connection that was lent.
+/// See `stage::Ended`; the object of a connection that was lent; and what is to be told of one that was reset.
 type PythonEnded<'py> = (
     u64,
     Bound<'py, PyBytes>,
     i64,
     ((u32, u32), (u32, u32)),
     Option<Object>,
+    Option<Closed<'py>>,
 );
 
 /// Packet, time, interface; sequence number, acknowledgment, flags.
@@ -232,8 +256,9 @@ pub struct Offload {
     /// The latest time in the queue so far.
     newest_ns: i64,
     at: usize,
-    /// Index of a packet, since when connections wait after it, and exchanges completed until then.
-    steps: Vec<(usize, Option<i64>, usize)>,
+    /// Index of a packet, since when connections wait after it, exchanges completed until then, and the slot of
+    /// the connection that it has ended.
+    steps: Vec<(usize, Option<i64>, usize, Option<usize>)>,
 }
 
 /// Functions and classes of Python.
@@ -381,18 +406,9 @@ impl Offload {
         visit.call(&self.python.may_open)
     }
 
-    /// From now on segments are kept for `take_analyzed`.
+    /// From now on connections are analyzed, and `run` and `ended` tell of the end of each.
     fn analyze(&mut self) {
-        self.stage.analyzed = Some(Vec::new());
-    }
-
-    /// The segments since the last call.
-    fn take_analyzed(&mut self) -> Vec<Analyzed> {
-        self.stage
-            .analyzed
-            .as_mut()
-            .map(std::mem::take)
-            .unwrap_or_default()
+        self.stage.analyzes = true;
     }
 
     /// From now on `run` queues exchanges for `written`.
@@ -543,13 +559,17 @@ impl Offload {
         let mut steps = Vec::new();
         let mut finished = std::mem::take(&mut self.stage.finished).into_iter();
         let mut before = 0;
-        for (index, waiting_since_ns, until) in std::mem::take(&mut self.steps) {
+        for (index, waiting_since_ns, until, closed) in std::mem::take(&mut self.steps) {
             let done = PyList::empty(py);
             for each in finished.by_ref().take(until - before) {
                 done.append(self.finish(py, each)?)?;
             }
             before = until;
-            steps.push((index, waiting_since_ns, done));
+            let closed = match closed.and_then(|slot| Some((slot, self.stage.connection(slot)?))) {
+                Some((slot, connection)) => self.closed(py, slot, connection)?,
+                None => None,
+            };
+            steps.push((index, waiting_since_ns, done, closed));
         }
         Ok((steps, taken, reason, next, candidates))
     }
@@ -590,13 +610,19 @@ impl Offload {
     }
 
     /// Connections whose end here has become final before this deadline and number: see `stage::Ended`.
-    fn ended<'py>(&mut self, py: Python<'py>, before: (i64, u64)) -> Vec<PythonEnded<'py>> {
+    fn ended<'py>(&mut self, py: Python<'py>, before: (i64, u64)) -> PyResult<Vec<PythonEnded<'py>>> {
         let mut ended = Vec::new();
-        while let Some((slot, (ordinal, ends, time_ns, numbers))) = self.stage.end_next(before) {
+        while let Some((slot, (ordinal, ends, time_ns, numbers), connection)) = self.stage.end_next(before) {
             for finished in std::mem::take(&mut self.stage.finished) {
                 let order = finished.order();
                 self.enqueue(py, finished, order);
             }
+            let is_told = connection.is_finished(); // by `run`
+            let closed = if is_told {
+                None
+            } else {
+                self.closed(py, slot, &connection)?
+            };
             let mut duplex = None;
             if let Some(link) = self.links.get_mut(slot).and_then(Option::as_mut) {
                 link.is_released = true;
@@ -605,9 +631,9 @@ impl Offload {
                 }
             }
             self.forget(py, slot);
-            ended.push((ordinal, PyBytes::new(py, &ends), time_ns, numbers, duplex));
+            ended.push((ordinal, PyBytes::new(py, &ends), time_ns, numbers, duplex, closed));
         }
-        ended
+        Ok(ended)
     }
 
     /// The numbers of all connections here.
@@ -627,8 +653,9 @@ impl Offload {
     }
 
     /// Takes a connection, see [`Link`] and [`Connection`]; `ends`: and the first sequence numbers, if it may end
-    /// here. Returns whether that succeeded: not if there was a
-    /// panic.
+    /// here; `analysis`: its state, and which of its sides is the client. Returns whether that succeeded: not if
+    /// there was a panic.
+    #[allow(clippy::too_many_arguments)]
     fn admit(
         &mut self,
         py: Python<'_>,
@@ -637,6 +664,7 @@ impl Offload {
         mut streams: [Stream<'_>; 2],
         clocks: (i64, i64),
         pairing: Paired<Waiting<'_>>,
+        analysis: Option<(Vec<u8>, usize)>,
     ) -> PyResult<bool> {
         let (ordinal, duplex, connection, info, identity) = link;
         let mut records = Vec::with_capacity(streams.len());
@@ -672,8 +700,10 @@ impl Offload {
                     start_ns,
                     fin_ns: None,
                     doubted: false,
+                    repeated_bytes: 0,
                 }
             });
+            let analysis = analysis.and_then(|(state, client)| Analysis::of(&state, client));
             let connection_here = Connection {
                 opening,
                 directions,
@@ -687,6 +717,7 @@ impl Offload {
                 unacknowledged: unacknowledged.into(),
                 taken: 0,
                 has_retransmissions: false,
+                analysis: analysis.map(Box::new),
             };
             let slot = self
                 .stage
@@ -826,6 +857,7 @@ impl Offload {
             }
             self.at += 1;
             let waits = self.stage.waiting_since_ns();
+            let closed = self.stage.closed.take();
             is_new |= waits != waited;
             if self.page.is_some() {
                 let mut all = std::mem::take(&mut self.stage.finished);
@@ -838,8 +870,11 @@ impl Offload {
                     is_new = true;
                 }
                 self.stage.finished = all; // empty, to be filled again
-                if self.shift.is_some() && waits != waited {
-                    self.steps.push((self.at - 1, waits, 0));
+                if closed.is_some() || (self.shift.is_some() && waits != waited) {
+                    self.steps.push((self.at - 1, waits, 0, closed));
+                }
+                if closed.is_some() && self.shift.is_none() {
+                    return TAKEN; // what was completed before comes first
                 }
                 if self.queue.exchanges.len() > most_queued || self.queue.bytes > most_bytes {
                     return TAKEN;
@@ -847,8 +882,8 @@ impl Offload {
             } else {
                 let until = self.stage.finished.len();
                 let before = self.steps.last().map_or(0, |step| step.2);
-                if waits != waited || until > before {
-                    self.steps.push((self.at - 1, waits, until));
+                if waits != waited || until > before || closed.is_some() {
+                    self.steps.push((self.at - 1, waits, until, closed));
                 }
             }
             if self.stage.held > most_held {
@@ -995,6 +1030,7 @@ impl Offload {
             .and_then(Option::take)
             .ok_or_else(missing)?;
         let info = link.info(py, &self.python)?.clone_ref(py);
+        let analysis = analysis(py, &connection);
         let latest = (link.queued > 0).then_some(link.latest);
         let records = connection.directions.each_ref().map(|each| each.records.as_ref());
         let records = records.iter().map(|each| {
@@ -1036,11 +1072,15 @@ impl Offload {
             info,
             software,
             opening,
-            streams: connection
-                .directions
-                .iter()
-                .map(|each| (each.next, each.acknowledged, each.fin_ns, each.doubted))
-                .collect(),
+            streams: connection.directions.each_ref().map(|each| {
+                (
+                    each.next,
+                    each.acknowledged,
+                    each.fin_ns,
+                    each.doubted,
+                    each.repeated_bytes,
+                )
+            }),
             clocks: (connection.now_ns, connection.last_ns),
             pairing: (
                 connection.completed,
@@ -1065,22 +1105,60 @@ impl Offload {
             has_retransmissions: connection.has_retransmissions,
             latest,
             records,
+            analysis,
         })
     }
 
-    fn python_opening(&self, py: Python<'_>, ends: &[u8], opening: Option<&Opening>) -> PythonOpening {
-        let bare = |bare: &Bare| {
-            let interface = self.interfaces[bare.packet.interface].clone_ref(py);
-            let Packet { number, time_ns, .. } = bare.packet;
-            (
-                number,
-                time_ns,
-                interface,
-                bare.sequence,
-                bare.acknowledgment,
-                bare.flags,
-            )
+    /// What is to be told of a connection that has ended; None: it is not analyzed, or was not recognized.
+    fn closed<'py>(
+        &self,
+        py: Python<'py>,
+        slot: usize,
+        connection: &Connection<Object>,
+    ) -> PyResult<Option<Closed<'py>>> {
+        let Some(opening) = connection.opening.as_ref() else {
+            return Ok(None);
         };
+        let Some(link) = self.links.get(slot).and_then(Option::as_ref) else {
+            return Ok(None);
+        };
+        if opening.first_id.is_none() || connection.analysis.is_none() {
+            return Ok(None);
+        }
+        let reset_ns = || opening.due_ns.unwrap_or_default().max(connection.now_ns);
+        Ok(Some(Closed {
+            connection: match &link.side {
+                Side::Lent(_, connection) => Some(connection.clone_ref(py)),
+                Side::Opened(..) => None,
+            },
+            info: link.info(py, &self.python)?.clone_ref(py),
+            syn: opening.handshake.as_ref().map(|(syn, _)| self.bare(py, syn)),
+            first_id: opening.first_id,
+            is_reset: !connection.is_finished(),
+            closed_ns: connection.finished_ns().unwrap_or_else(reset_ns),
+            last_ns: connection.last_ns,
+            completed: connection.completed,
+            repeated_bytes: connection.directions.each_ref().map(|each| each.repeated_bytes),
+            analysis: analysis(py, connection),
+        }))
+    }
+
+    /// A segment for Python.
+    fn bare(&self, py: Python<'_>, bare: &Bare) -> PythonBare {
+        let interface = self.interfaces[bare.packet.interface].clone_ref(py);
+        let Packet { number, time_ns, .. } = bare.packet;
+        (
+            number,
+            time_ns,
+            interface,
+            bare.sequence,
+            bare.acknowledgment,
+            bare.flags,
+        )
+    }
+
+    fn python_opening(&self, py: Python<'_>, ends: &[u8], opening: Option<&Opening>) -> PythonOpening {
+        let bare = |bare: &Bare| self.bare(py, bare);
         let mut segments = Vec::new();
         if let Some((syn, syn_ack)) = opening.and_then(|opening| opening.handshake.as_ref()) {
             segments.push((CLIENT, bare(syn)));
@@ -1341,6 +1419,12 @@ impl<'a> Block<'a, '_> {
         };
         Some((time_ns, self.data.get(begin..end)?))
     }
+}
+
+/// `TcpAnalysis.state` of a connection.
+fn analysis<'py>(py: Python<'py>, connection: &Connection<Object>) -> Option<Bound<'py, PyBytes>> {
+    let analysis = connection.analysis.as_ref()?;
+    Some(PyBytes::new(py, &analysis.state()))
 }
 
 fn note_retransmission(exchange: &Bound<'_, PyAny>, retransmitted_ns: Option<i64>) -> PyResult<()> {

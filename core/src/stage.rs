@@ -5,7 +5,8 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use crate::connection::{Apis, Connection, Effect, Finished, Limits, Packet, Plan, Rules};
+use crate::analysis::Analysis;
+use crate::connection::{Apis, Connection, Effect, Finished, Limits, Packet, Plan, Rules, CLIENT};
 use crate::packet::{segment, Segment, CONTROL, SYN};
 use crate::shard::Shard;
 
@@ -78,13 +79,11 @@ pub struct Stage<X> {
     pub counts: Counts,
     /// Whether the caller queues exchanges that `end_next` completes.
     pub is_queued: bool,
-    /// The segments since the caller took them; None: nobody analyzes them.
-    pub analyzed: Option<Vec<Analyzed>>,
+    /// Whether connections are analyzed: then the caller is told of the end of each.
+    pub analyzes: bool,
+    /// The slot of the Kafka connection that the latest packet has ended, if they are analyzed.
+    pub closed: Option<usize>,
 }
-
-/// What the analysis of TCP needs of a segment: the number of its connection; its side; time, sequence number,
-/// acknowledgment; bytes of payload; window; whether it has a D-SACK.
-pub type Analyzed = (u64, usize, i64, u32, u32, usize, u16, bool);
 
 struct Entry<X> {
     connection: Connection<X>,
@@ -117,7 +116,8 @@ impl<X> Stage<X> {
             ticked_ns: i64::MIN,
             counts: Counts::default(),
             is_queued: false,
-            analyzed: None,
+            analyzes: false,
+            closed: None,
         }
     }
 
@@ -166,6 +166,11 @@ impl<X> Stage<X> {
         let mut all: Vec<_> = self.ordinals.keys().copied().collect();
         all.sort_unstable();
         all
+    }
+
+    /// The connection in a slot.
+    pub fn connection(&self, slot: usize) -> Option<&Connection<X>> {
+        self.slots.get(slot)?.as_ref().map(|entry| &entry.connection)
     }
 
     /// Gives a connection back. Its slot stays empty until `reuse`.
@@ -233,9 +238,9 @@ impl<X> Stage<X> {
         overdue
     }
 
-    /// The next connection opened here whose end has become final before this deadline and number. Its slot
-    /// stays empty until `reuse`. Its outstanding requests are added to `finished`.
-    pub fn end_next(&mut self, before: (i64, u64)) -> Option<(usize, Ended)> {
+    /// The next connection here whose end has become final before this deadline and number, with its slot. That
+    /// stays empty until `reuse`. The outstanding requests are added to `finished`.
+    pub fn end_next(&mut self, before: (i64, u64)) -> Option<(usize, Ended, Connection<X>)> {
         let &(due_ns, ordinal, slot) = self.deadlines.first()?;
         if (due_ns, ordinal) >= before || self.slots[slot].as_ref()?.connection.is_half_open() {
             return None;
@@ -255,7 +260,7 @@ impl<X> Stage<X> {
         let opening = connection.opening.as_ref()?;
         if opening.reset.is_some() {
             self.counts.closed_reset += 1;
-            self.counts.kafka += u64::from(opening.first_id.is_some());
+            self.counts.kafka += u64::from(opening.first_id.is_some() && !self.analyzes);
         }
         let [one, two] = connection.directions.each_ref().map(|each| {
             let is_long = (each.next.wrapping_sub(each.first) as i32) < 0;
@@ -269,7 +274,7 @@ impl<X> Stage<X> {
             )
         });
         let numbers = (one, two);
-        Some((slot, (ordinal, ends, time_ns, numbers)))
+        Some((slot, (ordinal, ends, time_ns, numbers), connection))
     }
 
     /// Another connection may get this slot, which is empty.
@@ -344,7 +349,12 @@ impl<X> Stage<X> {
 
     /// Opens a connection by its SYN.
     fn open(&mut self, segment: &Segment<'_>, packet: Packet) -> usize {
-        let connection = Connection::open(segment, packet, &self.limits);
+        let mut connection = Connection::open(segment, packet, &self.limits);
+        if self.analyzes {
+            let mut analysis = Box::<Analysis>::default();
+            analysis.feed(CLIENT, segment, packet.time_ns);
+            connection.analysis = Some(analysis);
+        }
         self.room -= 1;
         self.latest += 1;
         self.counts.connections += 1;
@@ -411,7 +421,6 @@ impl<X> Stage<X> {
             limits: &self.limits,
             apis,
             ticked_ns: self.ticked_ns,
-            is_analyzed: self.analyzed.is_some(),
             is_queued: self.is_queued,
         };
         let plan = &mut self.plan;
@@ -422,18 +431,6 @@ impl<X> Stage<X> {
             return Verdict::Odd;
         };
         self.held = self.held.saturating_sub(before) + entry.connection.held();
-        if let Some(analyzed) = &mut self.analyzed {
-            analyzed.push((
-                entry.ordinal,
-                side,
-                packet.time_ns,
-                segment.sequence,
-                segment.acknowledgment,
-                segment.payload.len(),
-                segment.window,
-                segment.is_d_sack(),
-            ));
-        }
         match effect {
             Effect::Next => {}
             Effect::Retransmitted => {
@@ -468,7 +465,11 @@ impl<X> Stage<X> {
             }
             Effect::Finished => {
                 self.counts.closed_fin += 1;
-                self.counts.kafka += u64::from(opening.first_id.is_some());
+                if opening.first_id.is_some() && self.analyzes {
+                    self.closed = Some(slot);
+                } else {
+                    self.counts.kafka += u64::from(opening.first_id.is_some());
+                }
                 self.deadlines.extend(opening.due_ns.map(key));
             }
             Effect::Reset => self.deadlines.extend(opening.due_ns.map(key)),
@@ -497,7 +498,7 @@ pub fn reversed(ends: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connection::{BeforeAcks, Direction, Message, Outcome, Usual, CLIENT};
+    use crate::connection::{BeforeAcks, Direction, Message, Outcome, Usual};
     use crate::packet::tests::tcp_over_ipv4;
     use std::collections::VecDeque;
 
@@ -557,6 +558,7 @@ mod tests {
                 bytes: 0,
                 taken: 0,
                 has_retransmissions: false,
+                analysis: None,
             };
             let ends = [0, 1].map(|side| {
                 let packet = tcp_over_ipv4(side, 0, 0, 0, b"");
@@ -746,8 +748,8 @@ mod tests {
             ..Counts::default()
         };
         assert_eq!(stage.counts, counts);
-        assert_eq!(stage.end_next((27, 42)), None);
-        let (slot, (ordinal, _, time_ns, numbers)) = stage.end_next((27, 43)).unwrap();
+        assert!(stage.end_next((27, 42)).is_none());
+        let (slot, (ordinal, _, time_ns, numbers), _) = stage.end_next((27, 43)).unwrap();
         assert_eq!((slot, ordinal, time_ns), (0, 42, 27));
         assert_eq!(numbers.0, (701, 702 + request.len() as u32));
         assert_eq!((stage.all(), stage.waiting_since_ns()), (vec![], None));

@@ -40,15 +40,18 @@ from kdissect.model import (
     ANSWERED,
     UNACKNOWLEDGED,
     UNANSWERED,
+    Closed,
     ConnectionInfo,
     Exchange,
     Frame,
     Packet,
     PacketBlock,
 )
-from kdissect.net.connection import Ended, Opened
+from kdissect.net.analysis import TcpAnalysis
+from kdissect.net.connection import Connection, Ended, Opened
 from kdissect.net.duplex import NEVER_NS, connection_id
-from kdissect.net.tcp import ACK, endpoints, reversed_ends
+from kdissect.net.stream import Stream
+from kdissect.net.tcp import endpoints, reversed_ends
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -60,8 +63,7 @@ if TYPE_CHECKING:
     from kdissect.kafka.records import RecordData
     from kdissect.limits import Limits
     from kdissect.model import Interface, LatencyParts, Segment
-    from kdissect.net.analysis import TcpAnalysis
-    from kdissect.net.connection import Connection, Connections, Event
+    from kdissect.net.connection import Connections, Event
     from kdissect.net.duplex import Duplex
     from kdissect.tls.decryption import Decryption
 
@@ -74,6 +76,7 @@ MOST_NS = 1 << 62
 """The core's times have 64 bits."""
 
 _ALL = 1 << 32
+_NO_FRAME = PartialFrame(b"", b"", 0, 0)
 _MOST_REACH = (1 << 31) - 1
 _API_VERSIONS = API_VERSIONS.to_bytes(2, "big")
 _BRIEF = 32
@@ -333,8 +336,6 @@ class Offload:
         self._decryption = decryption
         self.waiting_since_ns: int | None = None
         connections.lender = self
-        self._analyses: dict[int, tuple[TcpAnalysis, int]] = {}  # by ordinal, each with the client's side
-        self._opens = not connections.analyzes  # Python analyzes connections from their first packet
         if connections.analyzes:
             self._core.analyze()
         self._lines = lines
@@ -360,7 +361,7 @@ class Offload:
             if lines is not None and lines.ordering is not None:
                 order_room = lines.ordering.room
                 newest_ns = max(-MOST_NS, min(lines.ordering.newest_ns, MOST_NS))
-            opens = max(0, connections.room - self._entered) if self._opens and self._has_room else 0
+            opens = max(0, connections.room - self._entered) if self._has_room else 0
             start = at
             steps, at, reason, following, candidates = core.run(
                 block,
@@ -370,14 +371,17 @@ class Offload:
                 (opens, connections.counts["connections"]),
             )
             self._count()
-            self._analyze()
-            for index, waiting_since_ns, events in steps:
+            for index, waiting_since_ns, events, closed in steps:
                 if is_shard:
                     yield from self._written((0, number + index), number)
                 for _, ended_ns, exchange in events:
                     _learn(exchange, ended_ns)
                 self.waiting_since_ns = waiting_since_ns
                 connections.place = index + 1
+                if closed is not None:
+                    if lines is not None and not is_shard:
+                        yield []  # what was completed before comes first
+                    events.append(self._closed(closed))
                 yield events
             if is_shard:
                 yield from self._written((0, number + at), number)
@@ -490,24 +494,55 @@ class Offload:
         for ordinal in self._core.tick(_clamped(time_ns)):
             self.recall(ordinal)
 
-    def ended(self, before: tuple[int, int]) -> Iterable[tuple[int, Ended]]:
+    def ended(self, before: tuple[int, int]) -> Iterable[tuple[int, Ended, Event | None]]:
         """See ``net.connection.Lender``."""
         time_ns, ordinal = before
-        closed = self._core.ended((_clamped(time_ns), ordinal))
-        if closed:
+        all_ended = self._core.ended((_clamped(time_ns), ordinal))
+        if all_ended:
             self._count()
             self.waiting_since_ns = self._core.waiting_since_ns
-        for *_, duplex in closed:
+        for *_, duplex, closed in all_ended:
             if duplex is not None:
-                self._forget(duplex)
+                if closed is None:
+                    self._kafka.pop(duplex.connection, None)
+                self.closing(duplex)
         self._core.pass_on(False)
-        return [(ordinal, Ended(*ended)) for ordinal, *ended, _ in closed]
+        return [
+            (ordinal, Ended(*ended), None if closed is None else self._closed(closed))
+            for ordinal, *ended, _, closed in all_ended
+        ]
 
-    def _forget(self, duplex: Duplex) -> None:
-        """Forget a connection that was lent, and has ended."""
-        assert duplex.connection is not None
-        self._kafka.pop(duplex.connection, None)
-        self.closing(duplex)
+    def _closed(self, closed: dict[str, Any]) -> Event:
+        """The end of an analyzed connection in the core; its objects get the state that it has reached."""
+        info, connection = closed["info"], closed["connection"]
+        if connection is None:
+            packet, time_ns, interface, *_ = closed["syn"]
+            known = (
+                info.id,
+                (info.client, info.broker),
+                0,
+                (True, True),
+                packet,
+                time_ns,
+                interface,
+                info.ordinal,
+            )
+            connection = Connection(*known, streams=(Stream(), Stream()), tcp=TcpAnalysis())
+            for stream in connection.streams:
+                stream.seen = True
+            kafka = self._kafka[connection] = self._open_kafka(connection)
+            assert kafka is not None
+            kafka.resume(0, info, closed["first_id"], is_answered=True)
+        else:
+            kafka = self._kafka[connection]
+        assert kafka is not None
+        assert kafka.client is not None
+        kafka.last_ns = closed["last_ns"]
+        kafka.restore((closed["completed"], None, 0, [], [], False), (_NO_FRAME, _NO_FRAME))
+        for sender, repeated_bytes in enumerate(closed["repeated_bytes"]):
+            connection.streams[sender ^ kafka.client].repeated_bytes += repeated_bytes
+        connection.tcp.restore(closed["analysis"])
+        return connection, 0, Closed("reset" if closed["is_reset"] else "fin", closed["closed_ns"])
 
     def _update(self) -> None:
         """Set the clocks of the connections that the core has, and their place among the recently used."""
@@ -527,23 +562,6 @@ class Offload:
     def _has_room(self) -> bool:
         """Whether the limit on the memory of all connections is far away."""
         return 2 * (self._memory.held + int(self._core.held)) < self._most_held
-
-    def _analyze(self) -> None:
-        """Count the segments that the core has taken."""
-        if not self._analyses:
-            return
-        for (
-            ordinal,
-            side,
-            time_ns,
-            sequence,
-            acknowledgment,
-            size,
-            window,
-            d_sack,
-        ) in self._core.take_analyzed():
-            tcp, client = self._analyses[ordinal]
-            tcp.feed(side ^ client, time_ns, sequence, acknowledgment, ACK, size, window, d_sack=d_sack)
 
     def _lend(self, ends: bytes) -> None:
         """Lend the connection between these ends to the core, if it is plain."""
@@ -612,14 +630,13 @@ class Offload:
             ],
             (duplex.now_ns, kafka.last_ns),
             (completed, last_id, steady, requests, unacknowledged),
+            None if duplex.tcp is None else (duplex.tcp.state, kafka.client),
         )
         if not is_here:
             kafka.restore((completed, last_id, steady, waiting, unacknowledged, False), partial)
             self._is_broken = True
             return
         self._memory.forget(kafka)
-        if duplex.tcp is not None:
-            self._analyses[duplex.ordinal] = duplex.tcp, kafka.client
 
     def _beginnings(self, duplex: Duplex, kafka: KafkaConnection, last_id: int | None) -> list[int] | None:
         """The first sequence number of client and broker, if the connection may end in the core."""
@@ -627,7 +644,6 @@ class Offload:
         firsts = [duplex.streams[side].first for side in sides]
         if (
             None in firsts
-            or duplex.tcp is not None  # Python analyzes how it ends
             or kafka.protocol != "Kafka"
             or last_id is None
             or self._connections.were_used(duplex.ends)
@@ -644,7 +660,6 @@ class Offload:
         """Put the state of a connection that the core has into its objects. None if it has been lost."""
         if not self._core.has(ordinal):
             return None
-        self._analyses.pop(ordinal, None)
         released = self._core.release(ordinal)
         self._core.pass_on(False)
         self.waiting_since_ns = self._core.waiting_since_ns
@@ -658,7 +673,7 @@ class Offload:
             assert self._lines.ordering is not None  # a shard's exchanges do not wait
             self._lines.ordering.note_latest(info.id, latest)
         ends, segments, reset_ns, first_id, is_answered, due_ns, idle_ns = released["opening"]
-        opened = Opened(ends, segments, reset_ns, due_ns, idle_ns, streams, now_ns)
+        opened = Opened(ends, segments, reset_ns, due_ns, idle_ns, streams, now_ns, released["analysis"])
         duplex: Duplex | None = released["duplex"]
         if duplex is None:
             duplex = self._connections.resume(ordinal, opened)
@@ -670,13 +685,13 @@ class Offload:
             kafka.resume(0, info, first_id, is_answered=is_answered)
         else:
             assert duplex.connection is not None
-            kafka = self._kafka[duplex.connection]
-            assert kafka is not None
-            assert kafka.client is not None
-            self._connections.resume(ordinal, opened, duplex, kafka.client)
+            self._connections.resume(ordinal, opened, duplex, int(info.client != duplex.connection.ends[0]))
             if duplex.is_finished:
-                del self._kafka[duplex.connection]
+                self._kafka.pop(duplex.connection, None)
                 return duplex
+            known = self._kafka[duplex.connection]
+            assert known is not None
+            kafka = known
         assert duplex.connection is not None
         assert kafka.client is not None
         sides = kafka.client, 1 - kafka.client

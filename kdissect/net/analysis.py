@@ -25,6 +25,7 @@ ones too.
 
 _BITS = 12
 _FULL = (1 << _BITS) - 1
+_HISTOGRAM_BYTES = 2 * BUCKETS * _BITS // 8
 _HALVED = sum((_FULL >> 1) << _BITS * bucket for bucket in range(2 * BUCKETS))
 
 # The numbers of a connection, in one array: separate integers would take 32 bytes each.
@@ -118,6 +119,16 @@ class TcpAnalysis:
                 if not flags & SYN:
                     self._round_trip(1 - side, time_ns - numbers[other + _UNACKED_NS])
                 numbers[other + _UNACKED_NS] = 0
+
+    @property
+    def state(self) -> bytes:
+        """All of it, for the native core to continue."""
+        return self._numbers.tobytes() + self._histograms.to_bytes(_HISTOGRAM_BYTES, "little")
+
+    def restore(self, state: bytes) -> None:
+        """Continue from the state that the native core has reached."""
+        self._numbers = array("q", state[:-_HISTOGRAM_BYTES])
+        self._histograms = int.from_bytes(state[-_HISTOGRAM_BYTES:], "little")
 
     def take(self, side: int, segment: Segment) -> None:
         """Count a segment; see ``feed``."""

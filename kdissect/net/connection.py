@@ -139,8 +139,10 @@ class Lender(Protocol):
         connections opened by the core whose deadline has passed.
         """
 
-    def ended(self, before: tuple[int, int]) -> Iterable[tuple[int, Ended]]:
-        """The connections whose end in the core is final before this deadline and ordinal."""
+    def ended(self, before: tuple[int, int]) -> Iterable[tuple[int, Ended, Event | None]]:
+        """The connections whose end in the core is final before this deadline and ordinal; with ``Closed``,
+        if that was not passed on yet.
+        """
         ...
 
 
@@ -154,9 +156,10 @@ class Opened(NamedTuple):
         reset_ns: as in ``Duplex``.
         due_ns: the deadline; None if it is not waiting.
         idle_ns: when it becomes idle, at the earliest.
-        streams: of client and broker: next sequence number, ``Stream.acknowledged``, ``Stream.fin_ns`` and
-            ``Stream.doubted``.
+        streams: of client and broker: next sequence number, ``Stream.acknowledged``, ``Stream.fin_ns``,
+            ``Stream.doubted``, and bytes that came again in the core.
         now_ns: as in ``Duplex``.
+        analysis: ``TcpAnalysis.state``; None if it is not analyzed.
     """
 
     ends: bytes
@@ -164,8 +167,9 @@ class Opened(NamedTuple):
     reset_ns: int | None
     due_ns: int | None
     idle_ns: int
-    streams: list[tuple[int, int | None, int | None, bool]]
+    streams: list[tuple[int, int | None, int | None, bool, int]]
     now_ns: int
+    analysis: bytes | None
 
 
 class FlowEntry(NamedTuple):
@@ -396,9 +400,9 @@ class Connections:
         if self.lender is not None:
             self.lender.tick(time_ns)
         for duplex in self._deadlines.until(time_ns):
-            self._forget_ended((duplex.due_ns, duplex.ordinal))
+            self._forget_ended((duplex.due_ns, duplex.ordinal), out)
             self._expire(duplex, out)
-        self._forget_ended((time_ns + 1, 0))
+        self._forget_ended((time_ns + 1, 0), out)
         for duplex in self._idle.until(time_ns - 1):
             if self._is_idle(duplex, time_ns):
                 self._close_idle(duplex, out)
@@ -459,8 +463,11 @@ class Connections:
 
     def resume(self, ordinal: int, opened: Opened, lent: Duplex | None = None, client: int = 0) -> Duplex:
         """Take a connection that the native core has opened, or that was lent to it; ``client``: its side."""
-        ends, segments, reset_ns, due_ns, idle_ns, streams, now_ns = opened
+        ends, segments, reset_ns, due_ns, idle_ns, streams, now_ns, analysis = opened
         duplex = lent or self._enter(ends, segments[0][1][1], ordinal)
+        if analysis is not None:
+            duplex.tcp = duplex.tcp or TcpAnalysis()
+            duplex.tcp.restore(analysis)
         both = duplex.ends, reversed_ends(duplex.ends)
         for sender, (packet, time_ns, interface, sequence, acknowledgment, flags) in segments:
             side = sender ^ client
@@ -468,12 +475,13 @@ class Connections:
             segment = Segment(packet, time_ns, interface, both[side], *sent)
             if not flags & RST:
                 duplex.feed(side, segment, [])
-        for sender, (following, acknowledged, fin_ns, doubted) in enumerate(streams):
+        for sender, (following, acknowledged, fin_ns, doubted, repeated_bytes) in enumerate(streams):
             if duplex.connection is None:
                 continue
             stream = duplex.streams[sender ^ client]
             stream.next, stream.acknowledged, stream.fin_ns = following, acknowledged, fin_ns
             stream.doubted = doubted
+            stream.repeated_bytes += repeated_bytes
             if fin_ns is not None:
                 stream.fin, stream.ended = advance(following, -1), True
         duplex.reset_ns = reset_ns
@@ -644,12 +652,14 @@ class Connections:
             duplex = self.lender.recall(ordinal)
         return duplex
 
-    def _forget_ended(self, before: tuple[int, int]) -> None:
+    def _forget_ended(self, before: tuple[int, int], out: list[Event]) -> None:
         """Remember as closed what has ended in the native core before this deadline and ordinal."""
         if self.lender is not None:
-            for ordinal, ended in self.lender.ended(before):
+            for ordinal, ended, closed in self.lender.ended(before):
                 self._remember(ended)
                 self._drop(ordinal)
+                if closed is not None:
+                    out.append(closed)
 
     def _is_idle(self, duplex: Duplex, now_ns: int) -> bool:
         return now_ns - duplex.now_ns > self._limits.connection_idle_ns
