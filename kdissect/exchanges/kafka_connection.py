@@ -417,8 +417,8 @@ class KafkaConnection:
 
     __slots__ = (
         "_alert", "_answered", "_broker_side", "_client", "_completed_before", "_connection", "_counts",
-        "_framings", "_gaps", "_hellos", "_identity", "_limits", "_listener_side", "_losses", "_pairing",
-        "_pending_anomalies", "_refused", "_seen", "_tls",
+        "_framings", "_gaps", "_hellos", "_identity", "_item_ns", "_limits", "_listener_side", "_losses",
+        "_pairing", "_pending_anomalies", "_refused", "_seen", "_tls",
         "last_ns", "protocol", "resyncs", "skipped_bytes", "unread_bytes",
     )  # fmt: skip
 
@@ -451,6 +451,7 @@ class KafkaConnection:
         self._identity: Identity | None = None
         self._pending_anomalies: list[Anomaly] = []
         self.protocol: str | None = None
+        self._item_ns = 0  # time of the latest item: bytes that were held come after later ones
         self.last_ns = self.resyncs = self.skipped_bytes = self.unread_bytes = 0
         self._counts: Counter[str] = Counter() if counts is None else counts
         self._gaps: Counter[str] | None = None
@@ -458,7 +459,8 @@ class KafkaConnection:
 
     def feed(self, side: int, item: Data | Gap) -> list[Exchange]:
         """Process the next bytes from ``side``. Returns the exchanges that they complete."""
-        self.last_ns = item.time_ns
+        self._item_ns = item.time_ns
+        self.last_ns = max(self.last_ns, item.time_ns)
         if not self._seen[side]:
             self._first_item(side, item)
         if self._client is not None:
@@ -576,6 +578,7 @@ class KafkaConnection:
         assert self._pairing is not None
         assert self._client is not None
         self._pairing.restore(*pairing)
+        self._item_ns = self.last_ns
         for side, each in zip((self._client, 1 - self._client), partial, strict=True):
             if self._seen[side]:
                 self._framings[side].restore(each)
@@ -870,7 +873,7 @@ class KafkaConnection:
             self._counts["requests_given_up"] += 1
 
     def _note_orphan(self, exchange: Exchange) -> None:
-        late_ns = self.last_ns - exchange.completed_ns
+        late_ns = self._item_ns - exchange.completed_ns
         if late_ns > self._limits.reorder_window_ns:
             detail = f"recognized {duration(late_ns)} later, from what followed"
             exchange.anomalies.append(Anomaly("late", "response", detail))
