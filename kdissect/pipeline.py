@@ -587,6 +587,8 @@ class Dissection:
             self._learning.listeners.add(connection.ends[1 - kafka.client])
         protocol = kafka.protocol or "not recognized"
         self.counts[f"connections: {protocol}"] += 1
+        if kafka.protocol is None:
+            self.counts[f"not recognized on port {connection.server.port}"] += 1
         for anomaly in kafka.unattached:
             if anomaly.kind == "one_direction":
                 self.counts["kafka_responses_only"] += 1

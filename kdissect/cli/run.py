@@ -28,7 +28,7 @@ from kdissect.cli.options import take_options, warn_of_secrets, warn_of_secrets_
 from kdissect.cli.terminal import FAILED, INTERRUPTED, check_stdin, output, progress, reading, style_of, warn
 from kdissect.errors import KdissectError, UnexpectedError
 from kdissect.options import WHOLE, WINDOW
-from kdissect.phrases import many
+from kdissect.phrases import listed, many
 from kdissect.pipeline import Dissection, learned_from
 from kdissect.query.filters import build
 from kdissect.text.loss_report import DETAILS, loss_lines
@@ -532,7 +532,7 @@ _KAFKA = "Kafka"
 _TLS = "TLS"
 _NOT_DECRYPTED = "TLS not decrypted: "  # as in tls/decryption.py, which is not loaded without a key log
 _UNRECOGNIZED = "not recognized"
-_HOW_TO_DECODE = "to decode a port as Kafka: -d tcp.port==PORT,kafka (kdissect check lists the ports)"
+_UNRECOGNIZED_PORT = "not recognized on port "
 _REASONS = 5
 
 
@@ -579,7 +579,8 @@ def report_totals(totals: Reported, *, shown: int, complete: bool, unmet: Callab
     unrecognized = totals.counts[_CONNECTIONS + _UNRECOGNIZED]
     if complete and shown and unrecognized:
         connections = many(unrecognized, "connection")
-        warn(f"{connections} not recognized; {_HOW_TO_DECODE}")
+        ports = listed(_unrecognized_ports(totals.counts), "port")
+        warn(f"{connections} not recognized{f' ({ports})' * bool(ports)}{_how_to_decode(totals.counts)}")
     if complete and not shown:
         exchanges = totals.counts["exchanges"]
         warn(_no_match_line(exchanges, unmet()) if exchanges else _no_exchange_line(totals))
@@ -602,6 +603,18 @@ def _no_match_line(exchanges: int, unmet: str) -> str:
     return f"{text}: {unmet}" if unmet else text
 
 
+def _how_to_decode(counts: Counter[str]) -> str:
+    """The option, with the port that was not recognized most often."""
+    ports = _unrecognized_ports(counts)
+    return f"; to decode a port as Kafka: -d tcp.port=={ports[0] if ports else 'PORT'},kafka"
+
+
+def _unrecognized_ports(counts: Counter[str]) -> list[str]:
+    names = [name for name in counts if name.startswith(_UNRECOGNIZED_PORT)]
+    ordered = sorted(names, key=lambda name: (-counts[name], name))
+    return [name.removeprefix(_UNRECOGNIZED_PORT) for name in ordered]
+
+
 def _no_exchange_line(totals: Reported) -> str:
     counts = totals.counts
     if not counts["packets"]:
@@ -618,7 +631,7 @@ def _no_exchange_line(totals: Reported) -> str:
     summary += f", skipped: {', '.join(skipped)}" if skipped else ""
     text = f"no Kafka traffic ({many(counts['packets'], 'packet')}, {summary})"
     if connections.keys() - {_TLS}:
-        return f"{text}; {_HOW_TO_DECODE}"
+        return text + _how_to_decode(counts)
     if _TLS in connections:
         return f"{text}; decrypt with a key log (--tls-keylog), or capture behind a TLS-terminating proxy"
     return text

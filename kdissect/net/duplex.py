@@ -72,6 +72,14 @@ class Connection:
     streams: tuple[Stream, ...] = field(default=(), repr=False)
     tcp: TcpAnalysis | None = field(default=None, repr=False)
 
+    @property
+    def server(self) -> Endpoint:
+        """The end that was connected to; if no SYN was captured, the one with the lower port."""
+        first, second = self.ends
+        if self.initiator is None:
+            return first if first.port < second.port else second
+        return self.ends[1 - self.initiator]
+
     def expect(self, side: int, size: int) -> None:
         """Allow the next ``size`` bytes of a side to be passed on together, because its reader cannot use a
         part of them. 0: pass on bytes packet by packet.

@@ -85,7 +85,7 @@ def build_check(
         first=None if span_ns is None else moment(span_ns[0]),
         last=None if span_ns is None else moment(span_ns[1]),
         seconds=0.0 if span_ns is None else (span_ns[1] - span_ns[0]) / SECOND_NS,
-        counts=dict(sorted(counts.items())),
+        counts={name: counts[name] for name in sorted(counts) if not name.startswith(_UNRECOGNIZED_PORT)},
         notices=list(notices),
         **parts,
     )
@@ -227,6 +227,7 @@ def _unknown(observer: Survey) -> Iterable[quality.UnknownPart]:
 
 
 _KAFKA, _TLS = "Kafka", "TLS"
+_UNRECOGNIZED_PORT = "not recognized on port "  # ``not_kafka`` has these, by endpoint
 _TLS_DECRYPTED, _TLS_NOT_DECRYPTED = "TLS decrypted", "TLS not decrypted: "  # counts of tls/decryption.py
 _NAME_PORT = "If one of them carries Kafka, decode its port as Kafka: -d tcp.port==PORT,kafka."
 _REFUSED = "Clients may have been refused; check that the broker is listening."

@@ -129,10 +129,7 @@ class Survey(Summed):
         self.protocols[protocol] += 1
         self.ends[end.reason] += 1
         self.ipv6 += ":" in connection.ends[0].ip
-        broker = 1 if connection.initiator is None else 1 - connection.initiator
-        if connection.initiator is None and connection.ends[0].port < connection.ends[1].port:
-            broker = 0  # clients have the higher port
-        endpoint = str(connection.ends[broker])
+        endpoint = str(connection.server)
         if end.tls is not None:
             session = endpoint, end.tls.version, end.tls.cipher, kafka.is_decrypted
             _count(self.tls, session, self._max)

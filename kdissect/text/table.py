@@ -608,7 +608,11 @@ class Tally(Generic[Row]):
 
 
 _UNKNOWN = "unknown"
-_KINDS = {UNACKNOWLEDGED: "with acks=0", _UNKNOWN: "whose response may not have been captured"}
+_KINDS = {
+    UNACKNOWLEDGED: "with acks=0",
+    ORPHAN: "without requests",
+    _UNKNOWN: "whose response may not have been captured",
+}
 
 
 class ExchangeTally(Tally["Exchange"]):

@@ -42,7 +42,7 @@ def test_what_the_user_can_act_on_is_reported(capsys: pytest.CaptureFixture[str]
 
 
 TLS_ADVICE = "decrypt with a key log (--tls-keylog), or capture behind a TLS-terminating proxy"
-HINT = "to decode a port as Kafka: -d tcp.port==PORT,kafka (kdissect check lists the ports)"
+HINT = "to decode a port as Kafka: -d tcp.port==PORT,kafka"
 NO_KAFKA = f"no Kafka traffic ({{}}); {HINT}"
 
 
@@ -89,6 +89,10 @@ def test_connections_that_were_not_recognized_beside_those_that_were(
     )
     (line,) = messages(capsys, stub, shown=3)
     assert line == f"2 connections not recognized; {HINT}"
+    stub.counts |= {"not recognized on port 9443": 1, "not recognized on port 9192": 1}
+    (line,) = messages(capsys, stub, shown=3)
+    hint = HINT.replace("PORT", "9192")
+    assert line == f"2 connections not recognized (ports 9192, 9443); {hint}"
 
 
 def test_what_was_skipped_is_reported_if_there_is_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
