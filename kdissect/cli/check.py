@@ -61,7 +61,7 @@ it.
 def check(as_json: bool, max_rows: int, fail: bool, color: str, **options: Any) -> None:
     """Report what a capture contains and how complete it is.
 
-    Gives two verdicts, on the capture and on the traffic in it, with reasons and advice; then files,
+    Gives two verdicts, on the capture and on the traffic in it, with reasons and advice; then lists files,
     interfaces and drops, skipped packets, gaps, connections that are not Kafka, and messages that could not
     be decoded, each with an example.
     """

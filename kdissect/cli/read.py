@@ -72,7 +72,7 @@ request was not captured). On a narrow terminal some columns are omitted; files 
     metavar="FILE",
     help="Write the packets of connections that have a matching exchange to a pcapng file. An existing file "
     "is replaced; - is stdout. Input from a pipe is buffered in a temporary file. Connections whose "
-    "packets show, or may show, credentials are omitted unless --show-secrets is given.",
+    "packets contain, or may contain, credentials are omitted unless --show-secrets is given.",
 )
 @click.option(
     "--with-keys",
@@ -83,7 +83,7 @@ request was not captured). On a narrow terminal some columns are omitted; files 
 @click.option(
     "--decrypted",
     is_flag=True,
-    help="With -w, write the bytes of these connections without TLS, in new packets.",
+    help="With -w, write these connections decrypted, as new packets.",
 )
 @mode_option
 @click.option(
@@ -101,7 +101,7 @@ request was not captured). On a narrow terminal some columns are omitted; files 
     f"[default: {TIME} when printing lines from files to a terminal; otherwise {COMPLETION}]",
 )
 @jobs_option(
-    "By default also 1 with --tls-keylog and the native core. Always 1 for -w, -q, -t d, -t dd, --order "
+    "Also 1 by default with --tls-keylog and the native core. Always 1 for -w, -q, -t d, -t dd, --order "
     "time, stdin, and lines on a terminal.",
     is_native=True,
 )

@@ -96,7 +96,7 @@ trace ID from its headers,
 "[rejected: ERROR]" if the broker rejected it ("[unconfirmed: ERROR]" if the leader may have stored it
 anyway), "[aborted]" if its transaction was aborted, and after "!" anomalies of its batch.
 
-The time of a record is that of the request that produced it, or of the response with which it was fetched.
+The time of a record is that of the request that produced it, or of the response that carried it.
 --since and --until compare with this time.
 
 --template: %t topic, %p partition, %o offset, %k key, %s value, %K and %S their lengths (-1 for null), %T

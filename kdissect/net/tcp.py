@@ -254,7 +254,8 @@ def shard_of(ends: bytes, shards: int) -> int:
     first = (one << 16 | source) * _SPREAD & _WORD
     second = (other << 16 | destination) * _SPREAD & _WORD
     both = (first ^ first >> 32) + (second ^ second >> 32)
-    return ((both * _SPREAD & _WORD) >> 32) * shards >> 32
+    number: int = ((both * _SPREAD & _WORD) >> 32) * shards >> 32
+    return number
 
 
 class StreamNumbers:

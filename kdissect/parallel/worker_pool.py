@@ -31,7 +31,7 @@ _POLL_S = 0.25  # most time until a signal between two messages is noticed
 _EXIT_S = 5.0
 _RING_BYTES = 1 << 21
 _PIPED_BYTES = 1 << 12  # of a message that takes the pipe; larger ones are put into the ring
-_TAKEN = Struct("=Q")
+_TAKEN = Struct("Q")  # native: written and read at once, never half of it
 
 
 class Inbox:

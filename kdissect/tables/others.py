@@ -189,7 +189,7 @@ _TCP_COLUMNS = (
         "opening",
         STRING,
         "`opened`, `refused` (RST) or `unanswered` (no SYN-ACK); null if its SYN was not captured. A "
-        "connection that did not open has a row only if its far end is a known Kafka listener.",
+        "connection that did not open has a row only if it was to a known Kafka listener.",
     ),
     _tcp(
         "connect_us",

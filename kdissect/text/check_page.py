@@ -55,7 +55,9 @@ def sections(check: quality.Check, *, limit: int) -> Iterator[PageSection]:
         yield table("Anomalies", _ANOMALIES, check.anomalies, limit=limit, notes=notes)
     if check.notices:
         shown = check.notices[:limit]
-        yield PageSection("Outside exchanges", notes=tuple(shown), left_out=len(check.notices) - len(shown))
+        yield PageSection(
+            "Anomalies outside exchanges", notes=tuple(shown), left_out=len(check.notices) - len(shown)
+        )
     if check.unknown:
         yield table("Unknown APIs and versions", _UNKNOWN, check.unknown, limit=limit)
 
@@ -123,7 +125,9 @@ def _connections(check: quality.Check) -> Iterator[str]:
     to_listeners = f"; {which} to Kafka listeners" if part.unopened else ""
     others = facts(
         f"{part.without_data:,} more without data" if part.without_data else None,
-        f"{many(unopened, 'failed attempt')} (refused or unanswered{to_listeners})" if unopened else None,
+        f"{many(unopened, 'failed connection attempt')} (refused or unanswered{to_listeners})"
+        if unopened
+        else None,
     )
     if others:
         yield others
