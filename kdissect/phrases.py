@@ -92,7 +92,7 @@ def absent(value: Any) -> str:
     return ABSENT if value is None or value == "" else str(value)
 
 
-def some(count: int) -> str:
+def nonzero(count: int) -> str:
     """Write a number, or a dash if it is zero."""
     return f"{count:,}" if count else ABSENT
 
@@ -188,7 +188,7 @@ def columns_of(text: str) -> int:
     return sum(2 if east_asian_width(character) in "WF" else 1 for character in text)
 
 
-def cut(text: str, limit: int) -> str:
+def truncate(text: str, limit: int) -> str:
     """Replace the end by an ellipsis where the text takes more than ``limit`` columns."""
     if columns_of(text) <= limit:
         return text
@@ -223,6 +223,6 @@ def wrapped(text: str, limit: int | None, indent: str = "") -> list[str]:
     return [line.replace("\0", " ").rstrip() for line in lines]
 
 
-def cut_start(text: str, limit: int) -> str:
+def truncate_start(text: str, limit: int) -> str:
     """Replace the start by an ellipsis: for addresses, whose end is more specific. ASCII only."""
     return text if len(text) <= limit else ELLIPSIS + text[len(text) - limit + 1 :]

@@ -11,9 +11,9 @@ from kdissect.phrases import (
     listed,
     many,
     named,
+    nonzero,
     numbered,
     size,
-    some,
     topic_label,
     wrapped,
 )
@@ -79,7 +79,7 @@ def test_lists_stop() -> None:
 
 
 def test_zero_is_shown_as_a_dash() -> None:
-    assert [some(0), some(7), some(12_000)] == ["-", "7", "12,000"]
+    assert [nonzero(0), nonzero(7), nonzero(12_000)] == ["-", "7", "12,000"]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from kdissect.phrases import columns_of, cut, cut_start, printable, printable_json, quoted
+from kdissect.phrases import columns_of, printable, printable_json, quoted, truncate, truncate_start
 from kdissect.tables.values import json_bytes
 
 
@@ -55,10 +55,10 @@ def test_quotes_delimit_text() -> None:
     ],
 )
 def test_cut_to_columns(text: str, most: int, shown: str) -> None:
-    assert cut(text, most) == shown
+    assert truncate(text, most) == shown
     assert columns_of(shown) <= most
 
 
 def test_addresses_keep_their_port() -> None:
-    assert cut_start("[2001:db8::dead:beef]:9092", 12) == "…:beef]:9092"
-    assert cut_start("10.0.0.1:9092", 20) == "10.0.0.1:9092"
+    assert truncate_start("[2001:db8::dead:beef]:9092", 12) == "…:beef]:9092"
+    assert truncate_start("10.0.0.1:9092", 20) == "10.0.0.1:9092"

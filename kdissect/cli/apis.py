@@ -15,7 +15,7 @@ from kdissect.kafka import schema
 from kdissect.kafka.compiler import source as decoder_source
 from kdissect.kafka.grammar import grammar
 from kdissect.kafka.layout import is_nullable, is_tagged, layout, split
-from kdissect.phrases import cut, wrapped
+from kdissect.phrases import truncate, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -138,7 +138,7 @@ def _table(rows: Sequence[tuple[str, ...]], max_width: int | None) -> Iterator[s
             rows, widths = [row[:-1] for row in rows], widths[:-1]
         widths[name] -= max(0, _width_of(widths) - max_width)
     for row in rows:
-        cells = (cut(cell, width).ljust(width) for cell, width in zip(row, widths, strict=True))
+        cells = (truncate(cell, width).ljust(width) for cell, width in zip(row, widths, strict=True))
         yield "  ".join(cells).rstrip() + "\n"
 
 

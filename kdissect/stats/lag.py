@@ -201,7 +201,7 @@ class Lag(Summed):
         """The largest lag first."""
         rows = [self._client(*item) for item in self.clients.items() if item[1].count]
         rows += [self._group(*item) for item in self.commits.items() if item[1].count]
-        rows.sort(key=_furthest_behind)
+        rows.sort(key=_largest_lag_first)
         return rows
 
     def other_counts(self) -> dict[str, int]:
@@ -317,7 +317,7 @@ def end_of(facts: Facts, each: Touched) -> int | None:
     return None if offset is None or offset < 0 else offset
 
 
-def _furthest_behind(row: LagRow) -> Any:
+def _largest_lag_first(row: LagRow) -> Any:
     return -(row.lag or 0), -(row.lag_worst or 0), row.kind, row.name, row.topic, row.partition
 
 

@@ -45,7 +45,7 @@ class GroupSnapshot(NamedTuple):
         state: one of ``STATES``; None while unknown.
         lag: sum over partitions of records after the committed offset; None if no partition has both
             offsets.
-        furthest: the partition with the largest lag, and that lag.
+        worst_partition: the partition with the largest lag, and that lag.
         rebalances: since counting began.
     """
 
@@ -55,7 +55,7 @@ class GroupSnapshot(NamedTuple):
     members: int
     generation: int | None
     lag: int | None
-    furthest: tuple[str, int, int] | None
+    worst_partition: tuple[str, int, int] | None
     rebalances: int
     last_seen_ns: int
 
@@ -168,8 +168,8 @@ class PulseGroups:
         for (group, topic, partition), offset in self._commits.items():
             if group in self._groups and (end := self._ends.get((topic, partition))) is not None:
                 lag = max(0, end - offset)
-                together, furthest = lags.get(group, (0, ("", 0, -1)))
-                lags[group] = together + lag, max(furthest, (topic, partition, lag), key=_lag)
+                together, worst_partition = lags.get(group, (0, ("", 0, -1)))
+                lags[group] = together + lag, max(worst_partition, (topic, partition, lag), key=_lag)
         return [
             self._row(name, group, members.get(name, 0), lags.get(name), now_ns)
             for name, group in self._groups.items()
@@ -225,14 +225,14 @@ class PulseGroups:
             members=members,
             generation=group.generation,
             lag=None if lag is None else lag[0],
-            furthest=None if lag is None else lag[1],
+            worst_partition=None if lag is None else lag[1],
             rebalances=group.rebalances,
             last_seen_ns=group.last_seen_ns,
         )
 
 
-def _lag(furthest: tuple[str, int, int]) -> int:
-    return furthest[2]
+def _lag(worst_partition: tuple[str, int, int]) -> int:
+    return worst_partition[2]
 
 
 def _keep(table: OrderedDict[Key, Value], key: Key, value: Value, most: int) -> None:

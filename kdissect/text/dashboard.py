@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
-from kdissect.phrases import columns_of, cut, many, printable, size, wrapped
+from kdissect.phrases import columns_of, many, printable, size, truncate, wrapped
 from kdissect.stats.pulse_groups import REBALANCING
 from kdissect.text.dashboard_panes import ALARM, FAINT, NEWS, PANES, WARNING, amount, clock, latency, rate
 from kdissect.text.style import PLAIN
@@ -224,7 +224,7 @@ def _headings(columns: Sequence[PaneView], widths: Sequence[int], by: PaneView, 
 def _cells(columns: Sequence[PaneView], widths: Sequence[int], cells: Sequence[tuple[str, str]]) -> Line:
     line: Line = []
     for column, width, (cell, style) in zip(columns, widths, cells, strict=True):
-        text = cut(printable(cell), width)
+        text = truncate(printable(cell), width)
         gap = " " * (width - columns_of(text))
         line.append((gap + text if column.right else text + gap, style))
         line.append((" ", ""))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kdissect.phrases import ABSENT, absent, cut, duration, facts, many, named, size, some
+from kdissect.phrases import ABSENT, absent, duration, facts, many, named, nonzero, size, truncate
 from kdissect.stats.groups import cause_row
 from kdissect.stats.pulse import FailureSnapshot
 from kdissect.stats.pulse_groups import EMPTY, REBALANCING, SILENT
@@ -102,7 +102,7 @@ def _software(text: str) -> str:
     if len(text) <= _SOFTWARE or not name:
         return absent(text)
     version = version.partition("-")[0]  # confluent-kafka-python adds librdkafka's
-    return f"{cut(name, max(1, _SOFTWARE - len(version) - 1))} {version}"
+    return f"{truncate(name, max(1, _SOFTWARE - len(version) - 1))} {version}"
 
 
 def _field(
@@ -130,25 +130,25 @@ _FAILED = _field(
 )
 
 
-_NO_ANSWER = _field("UNANSWERED", "no_answer", some, 10, style=lambda row: ALARM if row.no_answer else "")
+_NO_ANSWER = _field("UNANSWERED", "no_answer", nonzero, 10, style=lambda row: ALARM if row.no_answer else "")
 
 
 def _worst(row: Any) -> str:
     if not row.lag:
         return ABSENT
-    topic, partition, lag = row.furthest
+    topic, partition, lag = row.worst_partition
     return f"{topic}-{partition} {lag:,}"
 
 
 _APIS = (
     _name("API"),
     _field("/s", "per_second", rate, 7),
-    _field("N", "measured", some, 5),
+    _field("N", "measured", nonzero, 5),
     _field("P50", "p50_us", latency, 7),
     _field("P95", "p95_us", latency, 7, keep=False),
     _field("P99", "p99_us", latency, 7),
     _FAILED,
-    _field("ERRORS", "failed", some, 6),
+    _field("ERRORS", "failed", nonzero, 6),
     _NO_ANSWER,
     _field("WAITS/s", "waits", rate, 7),
     _field("IN/s", "request_bytes", amount, 8, keep=False),
@@ -162,19 +162,19 @@ _TOPICS = (
     _field("REC OUT/s", "records_out", rate, 9),
     _field("OUT/s", "bytes_out", amount, 8),
     _FAILED,
-    _field("ERRORS", "failed", some, 7, keep=False),
+    _field("ERRORS", "failed", nonzero, 7, keep=False),
     _field("REPLICATED/s", "replicated_bytes", amount, 12, keep=False),
 )
 _CLIENTS = (
     _name("CLIENT"),
-    _field("CONN", "connections", some, 5),
+    _field("CONN", "connections", nonzero, 5),
     _field("/s", "per_second", rate, 7),
-    _field("N", "measured", some, 5),
+    _field("N", "measured", nonzero, 5),
     _field("P99", "p99_us", latency, 7),
     _FAILED,
     _field("LIBRARY", "software", _software, _SOFTWARE, right=False),
     _field("ADDRESS", "address", absent, 15, right=False, keep=False),
-    _field("ERRORS", "failed", some, 7, keep=False),
+    _field("ERRORS", "failed", nonzero, 7, keep=False),
     replace(_NO_ANSWER, keep=False),
     _field("IN/s", "request_bytes", amount, 8, keep=False),
     _field("OUT/s", "response_bytes", amount, 8, keep=False),
@@ -182,7 +182,7 @@ _CLIENTS = (
 _GROUPS = (
     _name("GROUP"),
     _field("STATE", "state", absent, 11, right=False, style=lambda row: _STYLES.get(row.state, "")),
-    _field("MEMBERS", "members", some, 7),
+    _field("MEMBERS", "members", nonzero, 7),
     _field(
         "LAG",
         "lag",
@@ -190,8 +190,10 @@ _GROUPS = (
         11,
         style=lambda row: WARNING if row.lag else "",
     ),
-    PaneView("WORST", _worst, value=lambda row: row.furthest and row.furthest[2], width=20, keep=True),
-    _field("REBAL", "rebalances", some, 5),
+    PaneView(
+        "WORST", _worst, value=lambda row: row.worst_partition and row.worst_partition[2], width=20, keep=True
+    ),
+    _field("REBAL", "rebalances", nonzero, 5),
     _field("KIND", "kind", absent, 8, right=False, keep=False),
     _field("GENERATION", "generation", absent, 10, keep=False),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kdissect.phrases import ABSENT, listed, many, some, topic_label
+from kdissect.phrases import ABSENT, listed, many, nonzero, topic_label
 from kdissect.stats.rebalances import counted
 from kdissect.text.page import PageSection, View, number, seconds, table
 
@@ -123,12 +123,12 @@ _GROUPS = (
         lambda row: listed(list(filter(None, (row.protocol_type, *row.protocols)))) or ABSENT,
         shrinks=True,
     ),
-    View("MEMBER IDS", lambda row: some(len(row.members)), right=True, keep=True),
-    View("REBALANCES", lambda row: some(len(row.rebalances)), right=True, keep=True),
+    View("MEMBER IDS", lambda row: nonzero(len(row.members)), right=True, keep=True),
+    View("REBALANCES", lambda row: nonzero(len(row.rebalances)), right=True, keep=True),
     View("LONGEST", _longest, right=True, keep=True),
-    View("STORMS", lambda row: some(len(row.storms)), right=True, keep=True),
-    View("PARTITIONS", lambda row: some(len(row.committed)), right=True),
-    View("COMMITS", lambda row: some(sum(each.commits for each in row.committed)), right=True, keep=True),
+    View("STORMS", lambda row: nonzero(len(row.storms)), right=True, keep=True),
+    View("PARTITIONS", lambda row: nonzero(len(row.committed)), right=True),
+    View("COMMITS", lambda row: nonzero(sum(each.commits for each in row.committed)), right=True, keep=True),
     View("ERRORS", lambda row: _counted(row.errors) or ABSENT, shrinks=True),
 )
 _MEMBERS = (
@@ -149,7 +149,7 @@ _REBALANCES = (
         "GENERATION", lambda row: _change(row.generation_before, row.generation_after), right=True, keep=True
     ),
     View("MEMBERS", lambda row: _change(row.members_before, row.members_after), right=True, keep=True),
-    View("JOINS", lambda row: some(row.joins), right=True),
+    View("JOINS", lambda row: nonzero(row.joins), right=True),
     View("PROTOCOL", lambda row: row.protocol or ABSENT, shrinks=True),
     View("EXCHANGE", lambda row: row.exchange),
     View("CAUSE", lambda row: "; ".join(map(cause, row.causes)), keep=True, shrinks=True, width=20),
@@ -157,7 +157,7 @@ _REBALANCES = (
 _COMMITTED = (
     View("PARTITION", lambda row: f"{topic_label(row.topic)}-{row.partition}", keep=True, shrinks=True),
     View("COMMITS", lambda row: f"{row.commits:,}", right=True, keep=True),
-    View("FAILED", lambda row: some(row.failed), right=True, keep=True),
+    View("FAILED", lambda row: nonzero(row.failed), right=True, keep=True),
     View("FIRST", lambda row: number(row.first_offset), right=True, keep=True),
     View("AT", lambda row: _clock(row.first)),
     View("LAST", lambda row: number(row.last_offset), right=True, keep=True),

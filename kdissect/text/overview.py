@@ -21,13 +21,13 @@ from kdissect.anomalies import ERROR, WARNING
 from kdissect.phrases import (
     client_label,
     columns_of,
-    cut,
     duration,
     facts,
     listed,
     many,
     printable,
     topic_label,
+    truncate,
     wrapped,
 )
 from kdissect.stats.health import DEGRADED, FAILING, headline
@@ -102,12 +102,12 @@ def _pieces(text: str, room: int | None, most: int) -> list[str]:
     if room is None or columns_of(text) <= room:
         return [text]
     if most == 1:
-        return [cut(text, room)]
+        return [truncate(text, room)]
     lines = wrapped(text, room, "  ")
     rest = (
         " ".join([lines[most - 1], *(line.lstrip() for line in lines[most:])]) if len(lines) >= most else ""
     )
-    return [cut(line, room) for line in (*lines[: most - 1], *([rest] if rest else []))]
+    return [truncate(line, room) for line in (*lines[: most - 1], *([rest] if rest else []))]
 
 
 # ------------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY, dataclass
 from io import StringIO
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kdissect.phrases import ABSENT, cut, duration, encodable_bars, printable, wrapped
+from kdissect.phrases import ABSENT, duration, encodable_bars, printable, truncate, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -138,7 +138,7 @@ def write(out: TextIO, sections: Iterable[PageSection], *, width: int | None, st
         is_first = False
         if section.title:
             for line in wrapped(style.named(printable(section.title)), width):
-                console.print(Text(cut(line, width or _UNBOUNDED), style=style.heading), soft_wrap=True)
+                console.print(Text(truncate(line, width or _UNBOUNDED), style=style.heading), soft_wrap=True)
         looks = section.styles or ["faint" if section.is_dim else ""] * len(section.notes)
         for note, look in zip(section.notes, looks, strict=True):
             for line in wrapped(style.named(printable(note)), width, "  " if note.startswith("- ") else ""):

@@ -14,7 +14,7 @@ import re
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from kdissect.phrases import columns_of, cut, facts, printable, wrapped
+from kdissect.phrases import columns_of, facts, printable, truncate, wrapped
 from kdissect.text.story import Entry, Note, names_of
 from kdissect.text.style import CYAN, FAINT, PLAIN, RED
 
@@ -109,7 +109,7 @@ def text_diagram(
             continue
         line = _drawn(arrow, lanes)
         left = room - len(line) - len(_GAP)
-        text = cut(style.named(printable(arrow.text)), left) if left >= _MIN_TEXT else ""
+        text = truncate(style.named(printable(arrow.text)), left) if left >= _MIN_TEXT else ""
         text = style.paint(text, RED) if arrow.is_error else text
         lines.append(f"{stamp.ljust(margin)}{_GAP}{line}{_GAP}{text}".rstrip())
     return lines
@@ -119,10 +119,10 @@ def _heading(names: list[str], spacing: int, room: int) -> list[str]:
     """The names above their lanes; numbered, with a list below, if one has to be cut."""
     is_cut = any(columns_of(name) > spacing - 2 for name in names[:-1])
     listed = [f"{number} {name}" for number, name in enumerate(names, 1)] if is_cut else names
-    cells = [cut(name, spacing - 2) for name in listed[:-1]]
+    cells = [truncate(name, spacing - 2) for name in listed[:-1]]
     cells = [cell + " " * (spacing - columns_of(cell)) for cell in cells]
-    last = cut(listed[-1], room - len(cells) * spacing) if listed else ""
-    return ["".join((*cells, last)), *((cut(line, room) for line in listed) if is_cut else ())]
+    last = truncate(listed[-1], room - len(cells) * spacing) if listed else ""
+    return ["".join((*cells, last)), *((truncate(line, room) for line in listed) if is_cut else ())]
 
 
 def _drawn(arrow: _Arrow, lanes: Mapping[Participant, int]) -> str:
@@ -130,7 +130,7 @@ def _drawn(arrow: _Arrow, lanes: Mapping[Participant, int]) -> str:
     left, right = min(start, end), max(start, end)
     line = "".join("|" if place in lanes.values() else " " for place in range(max(lanes.values()) + 1))
     length = right - left - 2
-    label = cut(arrow.label, length)
+    label = truncate(arrow.label, length)
     between = (f" {label} " if len(label) + 2 <= length else label).center(
         length, ".-"[not arrow.is_response]
     )
@@ -168,4 +168,4 @@ def mermaid(rows: Sequence[Entry | Note], style: Style = PLAIN) -> Iterator[str]
 
 
 def _escaped(text: str, limit: int = _MERMAID_TEXT) -> str:
-    return _NOT_PLAIN.sub(lambda match: f"#{ord(match[0])};", cut(printable(text), limit))
+    return _NOT_PLAIN.sub(lambda match: f"#{ord(match[0])};", truncate(printable(text), limit))

@@ -20,7 +20,7 @@ from kdissect.exchanges.group_events import ALIVE, COMMIT, group_events
 from kdissect.exchanges.outcomes import outcome
 from kdissect.limits import DEFAULT, SECOND_NS, Limits
 from kdissect.model import ANSWERED, NOT_EXPECTED
-from kdissect.phrases import ABSENT, cut_start, duration, facts, many, named, printable, wrapped
+from kdissect.phrases import ABSENT, duration, facts, many, named, printable, truncate_start, wrapped
 from kdissect.query.filters import NameTest
 from kdissect.query.record_filters import RecordCriteria, RecordFilter
 from kdissect.query.records import Records
@@ -414,7 +414,7 @@ class StoryTable(LineTable[Entry]):
             "CLIENT", lambda entry: printable(self._names[entry.client]), width=11 if is_few else 20
         )
         broker = LineView(
-            "BROKER", lambda entry: printable(self._names[entry.broker]), width=21, cut=cut_start
+            "BROKER", lambda entry: printable(self._names[entry.broker]), width=21, cut=truncate_start
         )
         views = (
             LineView("AFTER", self._after, width=len("123.4ms")),

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from kdissect.capture.inputs import STDIN
-from kdissect.phrases import ABSENT, absent, bar, duration, listed, many, size, some, span, topic_label
+from kdissect.phrases import ABSENT, absent, bar, duration, listed, many, nonzero, size, span, topic_label
 from kdissect.stats.document import LoadRow
 from kdissect.stats.views import ranked, share_amount
 from kdissect.tables.values import json_bytes, timestamp
@@ -230,7 +230,7 @@ def _spread(name: str) -> tuple[View, ...]:
         return View(heading, lambda row: us(getattr(getattr(row, name), which)), right=True, keep=keep)
 
     return (
-        View("N", lambda row: some(getattr(row, name).count), right=True, keep=True),
+        View("N", lambda row: nonzero(getattr(row, name).count), right=True, keep=True),
         value("MIN", "min"),
         value("P50", "p50", keep=True),
         value("P95", "p95"),
@@ -245,8 +245,8 @@ _LOAD = (
     View("REQUESTS", lambda row: size(row.request_bytes), right=True),
     View("RESPONSES", lambda row: size(row.response_bytes), right=True),
     *_spread("service_us"),
-    View("ERRORS", lambda row: some(row.errors), right=True, keep=True),
-    View("UNANSWERED", lambda row: some(row.no_answer), right=True, keep=True),
+    View("ERRORS", lambda row: nonzero(row.errors), right=True, keep=True),
+    View("UNANSWERED", lambda row: nonzero(row.no_answer), right=True, keep=True),
     View("THROTTLED", _throttled, right=True),
 )
 """Columns of a load; those to keep are the count, two percentiles of N service times, errors and missing
@@ -264,7 +264,7 @@ def _decade(place: int, heading: str) -> View:
 
 _HISTOGRAM = (
     View("API", lambda row: row.api, keep=True, shrinks=True),
-    View("N", lambda row: some(row.service_us.count), right=True, keep=True),
+    View("N", lambda row: nonzero(row.service_us.count), right=True, keep=True),
     *(_decade(place, heading) for place, heading in enumerate(_DECADES)),
 )
 _APIS = (
@@ -324,7 +324,7 @@ _VOLUME = (
         lambda row: ABSENT if row.compression_ratio is None else f"{row.compression_ratio:.1f}",
         right=True,
     ),
-    View("ERRORS", lambda row: some(sum(row.errors.values())), right=True, keep=True),
+    View("ERRORS", lambda row: nonzero(sum(row.errors.values())), right=True, keep=True),
 )
 _TOPICS = (
     View("TOPIC", lambda row: topic_label(row.topic), keep=True, shrinks=True),
@@ -332,7 +332,7 @@ _TOPICS = (
     View("PRODUCERS", lambda row: listed(row.producers) or ABSENT, shrinks=True),
     View("CONSUMERS", lambda row: listed(row.consumers) or ABSENT, shrinks=True),
     *_VOLUME,
-    View("N", lambda row: some(row.produce_service_us.count), right=True),
+    View("N", lambda row: nonzero(row.produce_service_us.count), right=True),
     View("P95", lambda row: us(row.produce_service_us.p95), right=True),
 )
 _PARTITIONS = (
@@ -374,7 +374,7 @@ _WAITS = (
     View("CAUSE", lambda row: _WAITED_FOR.get(row.kind, row.kind), keep=True),
     View("TOTAL", lambda row: us(row.total_us or None), right=True, keep=True),
     *_spread("us"),
-    View("UNKNOWN", lambda row: some(row.undetermined), right=True, keep=True),
+    View("UNKNOWN", lambda row: nonzero(row.undetermined), right=True, keep=True),
 )
 
 
@@ -422,7 +422,7 @@ def _lost(row: document.ClientConnectionsRow) -> str:
     segments = row.client_segments + row.broker_segments
     again = row.client_retransmissions + row.broker_retransmissions
     needed = max(0, again - row.client_spurious - row.broker_spurious)
-    return f"{needed:,} ({100 * needed / segments:.1f}%)" if needed and segments else some(needed)
+    return f"{needed:,} ({100 * needed / segments:.1f}%)" if needed and segments else nonzero(needed)
 
 
 def _not_opened(row: document.ClientConnectionsRow) -> str:
@@ -442,7 +442,7 @@ _TCP = (
     View("RTT CLIENT", lambda row: _round_trip(row.client_round_trips), right=True, note=_RTT),
     View("RTT BROKER", lambda row: _round_trip(row.broker_round_trips), right=True, note=_RTT),
     View("RETRANSMITTED", _lost, right=True, keep=True),
-    View("DUP ACKS", lambda row: some(row.client_duplicate_acks + row.broker_duplicate_acks), right=True),
+    View("DUP ACKS", lambda row: nonzero(row.client_duplicate_acks + row.broker_duplicate_acks), right=True),
     View(
         "CLIENT ZERO WINDOW",
         lambda row: us(row.client_zero_window_us or None),
@@ -455,7 +455,7 @@ _TCP = (
         right=True,
         note=_ZERO_WINDOW,
     ),
-    View("OUTSTANDING", lambda row: some(row.outstanding), right=True, keep=True),
+    View("OUTSTANDING", lambda row: nonzero(row.outstanding), right=True, keep=True),
     View(
         "ENDED BY", lambda row: ", ".join(f"{count:,} {end}" for end, count in row.ends.items()), shrinks=True
     ),

@@ -38,13 +38,13 @@ from kdissect.model import (
 from kdissect.phrases import (
     ELLIPSIS,
     columns_of,
-    cut,
-    cut_start,
     duration,
     facts,
     many,
     printable,
     size,
+    truncate,
+    truncate_start,
     wrapped,
 )
 from kdissect.tables.values import json_bytes
@@ -90,7 +90,7 @@ class LineView(View):
         cut: shortens a text to a number of terminal columns.
     """
 
-    cut: Callable[[str, int], str] = cut
+    cut: Callable[[str, int], str] = truncate
 
 
 def is_narrow(width: int | None) -> bool:
@@ -145,7 +145,7 @@ class LineTable(Generic[Row]):
         if self._width is not None:
             room = self._width - sum(columns_of(cell) + len(self._gap) for cell in (time, *cells))
             if room < 0:
-                return cut(self._gap.join((time, *cells)), self._width) + "\n"
+                return truncate(self._gap.join((time, *cells)), self._width) + "\n"
             text, words = self._fitted(text, words, room)
         if self._is_colored:
             cells, text = self._painted(row, cells), self._painted_text(row, text)
@@ -161,7 +161,7 @@ class LineTable(Generic[Row]):
         cells = [view.heading.ljust(view.width) for view in self._views]
         line = self._gap.join((self._times.heading.ljust(time_width), *cells, self._text_heading))
         if self._width is not None:
-            line = cut(line, self._width)
+            line = truncate(line, self._width)
         self._write(self._style.paint(line, FAINT) + "\n")
 
     def _filled(self, views: Iterable[LineView], row: Row) -> list[str]:
@@ -180,7 +180,7 @@ class LineTable(Generic[Row]):
         left = room - sum(columns_of(word) + gap for word, _ in words)
         kept = min(self._min_text, columns_of(text))
         if left + gap >= 0 and left >= kept:
-            return (cut(text, left) if left >= min(_MIN_TEXT, columns_of(text)) else ""), words
+            return (truncate(text, left) if left >= min(_MIN_TEXT, columns_of(text)) else ""), words
         if room - kept - gap < _MIN_WORD:
             kept = 0
         shown: list[Word] = []
@@ -192,9 +192,9 @@ class LineTable(Generic[Row]):
             max_width = left - reserved if left - reserved >= _MIN_WORD else left
             if max_width < _MIN_WORD:
                 break
-            shown.append((cut(word, max_width), color))
+            shown.append((truncate(word, max_width), color))
             left -= columns_of(shown[-1][0]) + gap
-        return cut(text, kept) if kept else "", shown
+        return truncate(text, kept) if kept else "", shown
 
     def _shown(self, width: int | None) -> Sequence[LineView]:
         """The columns that fit."""
@@ -264,8 +264,8 @@ def _cut_before(separator: str, text: str, max_width: int) -> str:
     name, _, number = text.rpartition(separator)
     room = max_width - len(separator) - len(number)
     if columns_of(text) <= max_width or room < max_width // 2:
-        return cut(text, max_width)
-    return f"{cut(name, room)}{separator}{number}"
+        return truncate(text, max_width)
+    return f"{truncate(name, room)}{separator}{number}"
 
 
 def latency(exchange: Exchange) -> str:
@@ -281,8 +281,12 @@ def no_response(exchange: Exchange) -> str:
 
 
 _IPV4 = len("192.168.100.200:41234")
-_CLIENT = LineView("CLIENT", lambda exchange: _end(exchange.connection.client), width=_IPV4, cut=cut_start)
-_BROKER = LineView("BROKER", lambda exchange: _end(exchange.connection.broker), width=_IPV4, cut=cut_start)
+_CLIENT = LineView(
+    "CLIENT", lambda exchange: _end(exchange.connection.client), width=_IPV4, cut=truncate_start
+)
+_BROKER = LineView(
+    "BROKER", lambda exchange: _end(exchange.connection.broker), width=_IPV4, cut=truncate_start
+)
 _CLIENT_ID = LineView("CLIENT ID", _client_id, width=20)
 _CLIENT_NAME = LineView("CLIENT", _client_name, width=13)
 _API = LineView("API", api, width=len("FindCoordinator v4"), cut=partial(_cut_before, " "))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kdissect.phrases import ABSENT, absent, duration, listed, many, some
+from kdissect.phrases import ABSENT, absent, duration, listed, many, nonzero
 from kdissect.stats.transactions import SUPERSEDED
 from kdissect.text.page import PageSection, View, table
 
@@ -80,17 +80,17 @@ _PRODUCERS = (
     View("EPOCH", lambda row: absent(row.epoch), right=True),
     View("CLIENTS", lambda row: listed(row.clients) or ABSENT, shrinks=True),
     View("FROM", lambda row: listed(row.addresses) or ABSENT, shrinks=True),
-    View("STARTED", lambda row: some(row.started), right=True, keep=True),
-    View("COMMITTED", lambda row: some(row.committed), right=True, keep=True),
-    View("ABORTED", lambda row: some(row.aborted + row.superseded), right=True),
-    View("TIMED OUT", lambda row: some(row.timed_out), right=True),
-    View("OPEN", lambda row: some(row.open), right=True, keep=True),
+    View("STARTED", lambda row: nonzero(row.started), right=True, keep=True),
+    View("COMMITTED", lambda row: nonzero(row.committed), right=True, keep=True),
+    View("ABORTED", lambda row: nonzero(row.aborted + row.superseded), right=True),
+    View("TIMED OUT", lambda row: nonzero(row.timed_out), right=True),
+    View("OPEN", lambda row: nonzero(row.open), right=True, keep=True),
     View("LONGEST", _longest, right=True),
-    View("FENCED", lambda row: some(row.fenced), right=True, keep=True),
+    View("FENCED", lambda row: nonzero(row.fenced), right=True, keep=True),
     View("RECORDS", lambda row: f"{row.records:,}", right=True),
-    View("MISSING", lambda row: some(row.missing), right=True, keep=True),
-    View("DUPLICATES", lambda row: some(row.duplicates), right=True),
-    View("MARKERS", lambda row: some(row.commit_markers + row.abort_markers), right=True),
+    View("MISSING", lambda row: nonzero(row.missing), right=True, keep=True),
+    View("DUPLICATES", lambda row: nonzero(row.duplicates), right=True),
+    View("MARKERS", lambda row: nonzero(row.commit_markers + row.abort_markers), right=True),
 )
 _TRANSACTIONS = (
     View("OUTCOME", lambda row: outcome_text(row.outcome), keep=True),
@@ -99,9 +99,9 @@ _TRANSACTIONS = (
     View("PRODUCER ID", lambda row: str(row.producer_id), right=True),
     View("EPOCH", lambda row: str(row.epoch), right=True),
     View("START", lambda row: f"{row.start:%H:%M:%S.%f}"),
-    View("PARTITIONS", lambda row: some(row.partitions), right=True),
-    View("RECORDS", lambda row: some(row.records), right=True, keep=True),
-    View("OFFSETS", lambda row: some(row.offset_partitions), right=True),
+    View("PARTITIONS", lambda row: nonzero(row.partitions), right=True),
+    View("RECORDS", lambda row: nonzero(row.records), right=True, keep=True),
+    View("OFFSETS", lambda row: nonzero(row.offset_partitions), right=True),
     View("MARKER AFTER", _after, right=True),
     View("EXCHANGE", lambda row: row.example, keep=True),
 )
@@ -126,9 +126,9 @@ _SEQUENCES = (
     View("EPOCHS", lambda row: f"{row.epochs:,}", right=True),
     View("BATCHES", lambda row: f"{row.batches:,}", right=True),
     View("RECORDS", lambda row: f"{row.records:,}", right=True, keep=True),
-    View("GAPS", lambda row: some(row.gaps), right=True),
-    View("MISSING", lambda row: some(row.missing), right=True, keep=True),
-    View("DUPLICATES", lambda row: some(row.duplicates), right=True, keep=True),
+    View("GAPS", lambda row: nonzero(row.gaps), right=True),
+    View("MISSING", lambda row: nonzero(row.missing), right=True, keep=True),
+    View("DUPLICATES", lambda row: nonzero(row.duplicates), right=True, keep=True),
     View("ERRORS", _errors, shrinks=True),
     View("EXAMPLE", lambda row: absent(row.example)),
 )

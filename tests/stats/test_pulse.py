@@ -200,7 +200,12 @@ def test_a_small_cluster() -> None:
     assert {row.name for row in current.clients} == {"app", "shop", "reader"}
     assert {row.name for row in current.topics} == {"orders", "refunds"}
     (group,) = current.groups
-    assert (group.state, group.members, group.lag, group.furthest) == ("stable", 1, 510, ("orders", 0, 510))
+    assert (group.state, group.members, group.lag, group.worst_partition) == (
+        "stable",
+        1,
+        510,
+        ("orders", 0, 510),
+    )
     assert current.rebalances[0].group == "g"
 
 

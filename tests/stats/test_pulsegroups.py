@@ -106,7 +106,7 @@ def test_a_group_that_only_knows_heartbeats() -> None:
 def test_lag_is_what_is_between_commits_and_ends() -> None:
     groups = fed(fetch(1, end=100), commit(2, 40), fetch(3, "other", end=7), commit(4, 1, topic="other"))
     row = only(groups, 5)
-    assert (row.kind, row.state, row.lag, row.furthest) == (None, None, 66, ("orders", 0, 60))
+    assert (row.kind, row.state, row.lag, row.worst_partition) == (None, None, 66, ("orders", 0, 60))
     groups.feed(commit(6, 100), at(6))
     assert only(groups, 6).lag == 6
     groups.feed(produce(7, offset=190), at(7))
