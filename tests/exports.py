@@ -93,7 +93,7 @@ def export_packets(
     for export in writers.values():
         export.tables.log.census = log.census
         sources = () if capture is None else capture.sources
-        export.close(sources, () if capture is None else capture.warnings, complete=True, end={})
+        export.close(sources, () if capture is None else capture.warnings, complete=True, packets=0)
     return [orjson.loads(line) for line in b"".join(shown).splitlines()]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -129,9 +128,7 @@ def finished(
 ) -> DecodeResult:
     """What the driver does in the end."""
     output = decode._new_export(job, manifest.job_of(names, job.options, job.export))
-    return decode._finished(
-        job, output, split, worker_parts, decode.with_unread(read, capture_ranges), datetime.now(UTC)
-    )
+    return decode._finished(job, output, split, worker_parts, decode.with_unread(read, capture_ranges))
 
 
 def _only(batches: Any) -> Any:

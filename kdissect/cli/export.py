@@ -146,7 +146,7 @@ def _write(
         )
         writer = Export(job, job.files(in_parts=jobs > 1), description, log, records)
         defer = DeferInterrupt()
-        with finish_or_abandon(writer, run, log, failures):
+        with finish_or_abandon(writer, run, failures):
             if isinstance(run, ParallelRun):
                 results = run.export(jobs, job, log)
                 writer.adopt(results)

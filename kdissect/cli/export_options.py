@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,7 +20,6 @@ from kdissect.query.filters import SECOND_NS, parse_duration, parse_size
 from kdissect.tables.exchanges import BODIES
 from kdissect.tables.rows import DEFAULT_TABLES, RECORDS, TABLES
 from kdissect.tables.table_files import COMPRESSIONS
-from kdissect.tables.values import timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
     from kdissect.cli.options import Command
     from kdissect.cli.run import Run
     from kdissect.query.records import Records
-    from kdissect.stats.connection_log import ConnectionLog
     from kdissect.tables.export import Export
 
 PARTITIONS = ("date", "api")
@@ -220,31 +217,20 @@ def take_export(options: dict[str, Any], rotated_ns: int | None = None) -> Expor
 
 
 @contextmanager
-def finish_or_abandon(
-    writer: Export, run: Run, log: ConnectionLog, failures: Sequence[str] = ()
-) -> Iterator[None]:
+def finish_or_abandon(writer: Export, run: Run, failures: Sequence[str] = ()) -> Iterator[None]:
     """Finish all files of an export after the block, or remove unfinished ones after an exception.
 
     Args:
         writer: writes the files.
         run: the run whose rows are written.
-        log: its connections.
         failures: errors of captures that were left out, which make the export incomplete.
     """
-    started = datetime.now(UTC).isoformat(timespec="seconds")
     try:
         yield
         totals = run.totals
         warnings = [*failures, *totals.problems]
-        span = log.census.span_ns
-        clock = {
-            "started": started,
-            "first_packet": None if span is None else timestamp(span[0]),
-            "last_packet": None if span is None else timestamp(span[1]),
-        }
-        end = {"clock": clock, "packets": totals.counts["packets"], "warnings": warnings}
         complete = not (run.interrupted or totals.failed or failures)
-        writer.close(totals.sources, warnings, complete=complete, end=end)
+        writer.close(totals.sources, warnings, complete=complete, packets=totals.counts["packets"])
     except BaseException:
         writer.abandon()
         raise

@@ -258,7 +258,7 @@ class LiveExport:
         )
         run.drop_reporter.time_observers.append(self.defer(writer.tick))
         run.ongoing.on_source_end = self.defer(writer.finish_capture)
-        with finish_or_abandon(writer, run, self.log):
+        with finish_or_abandon(writer, run):
             yield writer
             run.close()  # counts the last dropped packets
 

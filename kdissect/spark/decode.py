@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -48,7 +47,6 @@ from kdissect.tables.columns import filter_of
 from kdissect.tables.export import Export, ExportJob, tables_of
 from kdissect.tables.rows import RECORDS
 from kdissect.tables.table_files import cannot_write, locked, row_files
-from kdissect.tables.values import timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -169,14 +167,13 @@ def decode(
         options = replace(options, pcapng_files=divided.pcapng_files)
         job = ExportJob(options, own, tuple(divided.paths), divided.first_ns, key_log)
         output = _new_export(job, manifest_job)
-        started = datetime.now(UTC)
         with arrow_limit(session), ExitStack() as stack:
             division = divide(session, job, divided, strategy, tasks, cores, stack)
             written = _run_tasks(division.rows, partial(parts.write, job, division.opened))
         if written and division.learned is not None:
             written[0].result.counts["produced_evicted"] += division.learned.dropped_batches
         read = division.read_by([each.read for each in written])
-        return _finished(job, output, division.strategy, written, with_unread(read, divided), started)
+        return _finished(job, output, division.strategy, written, with_unread(read, divided))
 
 
 class Division(NamedTuple):
@@ -323,7 +320,6 @@ def _finished(
     strategy: str,
     written: Sequence[WorkerPart],
     read: ReadResult,
-    started: datetime,
 ) -> DecodeResult:
     """Write the tables that no part can write, and the manifests of all tables."""
     written = sorted(written, key=lambda each: each.result.part)
@@ -334,16 +330,9 @@ def _finished(
         _keep(job.export.directory / name, known)
     output.adopt(results)
     output.tables.log.census = read.census
-    span = read.census.span_ns
     packets = sum(file.packets for file in read.census.files.values())
-    clock = {
-        "started": started.isoformat(timespec="seconds"),
-        "first_packet": None if span is None else timestamp(span[0]),
-        "last_packet": None if span is None else timestamp(span[1]),
-    }
-    end = {"clock": clock, "packets": packets, "warnings": read.warnings}
     complete = not any(source.failed for source in read.sources)
-    output.close(read.sources, read.warnings, complete=complete, end=end)
+    output.close(read.sources, read.warnings, complete=complete, packets=packets)
     counts = sum((each.counts for each in results), Counter[str]())
     counts["packets"] = packets
     ids, named = (set().union(*(each.ids[place] for each in results)) for place in (0, 1))

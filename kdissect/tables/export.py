@@ -12,6 +12,7 @@ import sys
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -36,6 +37,7 @@ from kdissect.tables.table_files import (
     TableFiles,
     remove_unfinished,
 )
+from kdissect.tables.values import timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -100,6 +102,7 @@ class Export:
         self._listed_ns = 0
         self._before = 0, 0
         self._before = self.files, self.bytes
+        self._started = datetime.now(UTC).isoformat(timespec="seconds")
         self._writer = uuid4().hex  # stores have no locks, so another program may write here at the same time
         for name, table in files.items():
             manifest.begin(self._directory / name, table, self._form, described, self._end_fields(name, {}))
@@ -159,7 +162,7 @@ class Export:
         self._write(self.tables.finish_capture(source))
 
     def close(
-        self, sources: Sequence[Source], warnings: Sequence[str], *, complete: bool, end: Mapping[str, Any]
+        self, sources: Sequence[Source], warnings: Sequence[str], *, complete: bool, packets: int
     ) -> None:
         """Finish all files and write the final manifests.
 
@@ -167,7 +170,7 @@ class Export:
             sources: the captures.
             warnings: about them.
             complete: whether all input was read.
-            end: further fields of the manifests.
+            packets: number of packets read.
         """
         self._write(self.tables.close(sources, warnings))
         for table in self._files.values():
@@ -176,7 +179,12 @@ class Export:
             if not self._is_ours(name):
                 raise OutputError(f"{self._directory / name}: another program has started to write to it")
         self._listed.clear()
-        self._list(complete=complete, **end)
+        first, last = (
+            timestamp(time_ns) if time_ns is not None else None
+            for time_ns in self.tables.log.census.span_ns or (None, None)
+        )
+        clock = {"started": self._started, "first_packet": first, "last_packet": last}
+        self._list(complete=complete, clock=clock, packets=packets, warnings=warnings)
 
     def abandon(self) -> None:
         """Remove unfinished files; the manifests say that the export is not complete."""

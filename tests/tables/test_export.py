@@ -253,7 +253,7 @@ def tables_of(directory: Path, *exchanges: Any, **options: Any) -> dict[str, lis
     log, by_format = exports(directory, ["none"])
     for each in exchanges:
         by_format["none"].feed(each)
-    by_format["none"].close([], [], complete=True, end={}, **options)
+    by_format["none"].close([], [], complete=True, packets=0, **options)
     assert log.finished() == []
     return {name: json_rows(directory / "none" / name) for name in TABLES}
 
@@ -285,7 +285,7 @@ def test_a_time_that_no_calendar_has_is_null(tmp_path: Path) -> None:
             assert (rows[0]["time"], rows[0]["date"], rows[0]["time_ns"]) == (None, None, None)
     _, by_format = exports(tmp_path / "packed", ["parquet"])
     by_format["parquet"].feed(far)
-    by_format["parquet"].close([], [], complete=True, end={})
+    by_format["parquet"].close([], [], complete=True, packets=0)
     (row,) = parquet_rows(tmp_path / "packed" / "parquet" / "exchanges", TABLES["exchanges"])
     assert (row["time"], row["date"], row["time_ns"]) == (None, None, None)
 
@@ -297,7 +297,7 @@ def test_with_filters_only_their_connections_are_written(tmp_path: Path) -> None
     export.feed(exchange(connection=connection("aaa")))
     export.skip(exchange(connection=connection("aaa"), number=2))
     export.skip(exchange(connection=connection("bbb")))
-    export.close([], [], complete=True, end={})
+    export.close([], [], complete=True, packets=0)
     assert [
         (row["connection"], row["exchanges"]) for row in json_rows(tmp_path / "none" / "connections")
     ] == [("aaa", 2)]
@@ -313,7 +313,7 @@ def test_manifests_say_whether_an_export_is_complete(tmp_path: Path) -> None:
     by_format["none"].feed(exchange())
     assert manifest()["complete"] is False
     assert manifest()["files"] == []
-    by_format["none"].close([], [], complete=True, end={"warnings": ["odd"]})
+    by_format["none"].close([], ["odd"], complete=True, packets=0)
     assert manifest()["complete"] is True
     assert manifest()["warnings"] == ["odd"]
     assert [file["rows"] for file in manifest()["files"]] == [1]
@@ -329,7 +329,7 @@ def test_time_ends_the_files_of_all_tables(tmp_path: Path) -> None:
     export._rotate_ns = 10 * SECOND_NS
     for number, seconds in enumerate((100, 105, 111, 40, 49, 51), 1):
         export.feed(exchange(number=number, completed_ns=seconds * SECOND_NS))
-    export.close([], [], complete=True, end={})
+    export.close([], [], complete=True, packets=0)
     files = sorted((tmp_path / "none" / "exchanges").glob("part-*"))
     result = [[orjson.loads(line)["number"] for line in path.read_bytes().splitlines()] for path in files]
     assert result == [[1, 2], [3, 4, 5], [6]]

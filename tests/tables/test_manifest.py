@@ -191,8 +191,8 @@ def test_files_without_a_manifest_are_foreign(tmp_path: Path) -> None:
 def test_of_two_programs_that_write_at_the_same_time_the_first_fails(tmp_path: Path) -> None:
     """As in a store, where nothing is locked."""
     (_, first), (_, second) = (exports(tmp_path, ["none"], ["exchanges"]) for _ in range(2))
-    second["none"].close([], [], complete=True, end={})
+    second["none"].close([], [], complete=True, packets=0)
     with pytest.raises(OutputError, match="exchanges: another program has started to write to it"):
-        first["none"].close([], [], complete=True, end={})
+        first["none"].close([], [], complete=True, packets=0)
     first["none"].abandon()
     assert manifest.read(tmp_path / "none" / "exchanges")["complete"]
