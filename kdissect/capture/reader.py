@@ -270,6 +270,7 @@ def has_secrets(path: str) -> bool:
 def _decompressed(source: Source) -> tuple[Window, compression.Method | None]:
     """The decompressed beginning of a source, and its compression method if any."""
     window = Window(source.blocks(), again=source.rereads)
+    window.start = source.start
     window.wait_for(_MAGIC_BYTES)
     method = compression.recognized(window.data)
     if method is not None:

@@ -105,6 +105,7 @@ class Source:
         bytes_read: bytes read from it, before decompression.
         packets: packets read, updated with each block and exact after the last one.
         before: number of the last packet before those that are read: 0, except for a part of a file.
+        start: position in the file that counts as that of the first byte of ``blocks``; 0, except for a part.
         warnings: a line each that begins with the name.
         statistics: the last counters of each interface.
         secrets: TLS key logs in it that nobody has taken yet; of pipes and streams only.
@@ -123,7 +124,7 @@ class Source:
     ) -> None:
         self.limits = limits
         self.bytes_read = 0
-        self.packets = self.before = 0
+        self.packets = self.before = self.start = 0
         self.warnings: list[str] = []
         self.statistics: dict[Interface, InterfaceStatistics] = {}
         self.secrets: list[bytes] = []

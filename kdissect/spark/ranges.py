@@ -206,7 +206,7 @@ def open_range(range_: Range, limits: Limits = DEFAULT) -> tuple[Source, Iterato
     """The source and the packets from the start of a range to the end of the file.
 
     Together the sources of a file's ranges have the warnings of the file, if the last range was read to its
-    end. The iterator raises ``CaptureError`` as that of ``packets_of`` does.
+    end. The iterator is that of ``packets_of``.
     """
     if not range_.start:
         source = Source(range_.path, limits)
@@ -222,7 +222,9 @@ class FileTail(Source):
         super().__init__(range_.path, limits)
         self._range = range_
         self.before = range_.before
+        self.start = range_.start - len(range_.head)
         self.bytes_read = range_.start
+        self.reopened = True
 
     def blocks(self) -> Iterator[bytes]:
         """The head, then the file's bytes, in aligned blocks of which the first is a small one."""
@@ -237,20 +239,12 @@ class FileTail(Source):
 
     def read(self) -> Generator[Packet | IdleTick, None, None]:
         """The packets."""
-        window = Window(self.blocks())
-        window.start = self._range.start - len(self._range.head)
-        window.more(0, _MAGIC_BYTES)
-        reader = pcap if pcap.recognized(window.data) else pcapng
-        try:
-            packets = reader.packets(window, self)
-            for first in packets:
-                self.warnings.clear()  # about the head; only the first range has them
-                yield first
-                break
-            yield from packets
-        except (OSError, CaptureError) as error:
-            self.failed = isinstance(error, OSError)
-            raise CaptureError(self.format_error(error)) from error
+        packets = packets_of(self)
+        for first in packets:
+            self.warnings.clear()  # about the head; only the first range has them
+            yield first
+            break
+        yield from packets
 
 
 class _Marking(Window):
