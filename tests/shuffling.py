@@ -64,7 +64,7 @@ def decoded(
 ) -> DecodeResult:
     """Write the tables: by ``count`` parts, from ranges of about ``size`` bytes."""
     capture_ranges = find_ranges(names, limits, size)
-    job = job_of(capture_ranges.paths, directory, limits, first_ns=capture_ranges.first_ns, **changed)
+    job = job_of(list(capture_ranges.files), directory, limits, first_ns=capture_ranges.first_ns, **changed)
     rows, stats, skipped = shuffled(capture_ranges.ranges, count, limits)
     divided = [rows.filter(pc.equal(rows["part"], part)).to_batches() for part in range(count)]
     read = decode._read(job, stats, skipped)
@@ -96,7 +96,7 @@ def shuffled(
 def alone(names: Sequence[str], directory: Path, limits: Limits = DEFAULT, **changed: Any) -> DecodeResult:
     """Write the tables by one task."""
     capture_ranges = find_ranges(names, limits)
-    job = job_of(capture_ranges.paths, directory, limits, first_ns=capture_ranges.first_ns, **changed)
+    job = job_of(list(capture_ranges.files), directory, limits, first_ns=capture_ranges.first_ns, **changed)
     worker_part = _only(parts.write(job, partial(parts.open_shards, job, {}, 1, None), numbers(0)))
     return finished(job, "single", names, [worker_part], worker_part.read, capture_ranges)
 
@@ -104,7 +104,7 @@ def alone(names: Sequence[str], directory: Path, limits: Limits = DEFAULT, **cha
 def in_shards(names: Sequence[str], directory: Path, count: int, **changed: Any) -> DecodeResult:
     """Write the tables: by so many shards."""
     capture_ranges = find_ranges(names)
-    job = job_of(capture_ranges.paths, directory, first_ns=capture_ranges.first_ns, **changed)
+    job = job_of(list(capture_ranges.files), directory, first_ns=capture_ranges.first_ns, **changed)
     learned = [_only(parts.learn_shard(job, count, numbers(number))) for number in range(count)]
     facts = decode._merged(job, learned)
     write = partial(parts.write, job, partial(parts.open_shards, job, capture_ranges.files, count, facts))

@@ -121,7 +121,7 @@ def frames(
     key_log = key_log_of(parsed, divided.pcapng_files)
     parsed = replace(parsed, pcapng_files=divided.pcapng_files)
     export = ExportOptions(Path(), PARQUET, tables=tuple(tables), bodies=parsed.bodies)
-    job = ExportJob(parsed, export, tuple(divided.paths), divided.first_ns, key_log)
+    job = ExportJob(parsed, export, tuple(divided.files), divided.first_ns, key_log)
     with ExitStack() as stack:
         with arrow_limit(spark):
             division = divide(spark, job, divided, strategy, parsed.parts, cores, stack)

@@ -165,7 +165,7 @@ def decode(
         own = replace(export, directory=directory, tables=tuple(missing))
         key_log = key_log_of(options, divided.pcapng_files)
         options = replace(options, pcapng_files=divided.pcapng_files)
-        job = ExportJob(options, own, tuple(divided.paths), divided.first_ns, key_log)
+        job = ExportJob(options, own, tuple(divided.files), divided.first_ns, key_log)
         output = _new_export(job, manifest_job)
         with arrow_limit(session), ExitStack() as stack:
             division = divide(session, job, divided, strategy, tasks, cores, stack)

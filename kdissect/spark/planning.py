@@ -7,11 +7,7 @@ files         a task reads a file, and the ``lookback`` files before it in its d
               for the names of topic IDs. An exchange belongs to the task that owns the file with the
               exchange's last byte (owning.py)
 
-All three give the same rows, with exceptions for ``files``. A connection that is in several concurrent
-captures is counted for each. A task whose look-back does not reach the start of a connection gives it another
-ID, numbers its exchanges differently, and does not know what its handshakes contained. A request whose
-response is more files later than the look-back reaches is ``given_up`` (in ``anomalies``), its response an
-orphan.
+All three give the same rows; docs/spark.md lists the exceptions of ``files``.
 """
 
 from __future__ import annotations

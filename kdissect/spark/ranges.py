@@ -152,11 +152,6 @@ class CaptureRanges(NamedTuple):
     pcapng_files: tuple[str, ...]
 
     @property
-    def paths(self) -> list[str]:
-        """The paths of the files."""
-        return list(self.files)
-
-    @property
     def bytes(self) -> int:
         """Size of the files."""
         return sum(each.bytes for each in self.files.values())

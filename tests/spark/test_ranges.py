@@ -159,7 +159,7 @@ def test_files_are_in_the_order_in_which_they_begin(tmp_path: Path) -> None:
         for name, data in (("c", pcap(late)), ("a", pcap([])), ("b", pcap(early)), ("d", pcap(early)))
     ]
     capture_ranges = find_ranges(names, size=SIZE)
-    assert [Path(path).name for path in capture_ranges.paths] == ["a", "b", "d", "c"]
+    assert [Path(path).name for path in list(capture_ranges.files)] == ["a", "b", "d", "c"]
     assert [each.rank for each in capture_ranges.ranges] == sorted(
         each.rank for each in capture_ranges.ranges
     )
@@ -171,7 +171,7 @@ def test_unreadable_files_are_reported(tmp_path: Path) -> None:
     text = str(written(tmp_path, b"no capture at all", "text"))
     missing = str(tmp_path / "missing")
     capture_ranges = find_ranges([text, good, missing])
-    assert capture_ranges.paths == [good]
+    assert list(capture_ranges.files) == [good]
     assert [fault.split(": ")[0] for fault in capture_ranges.faults] == [text, missing]
     with pytest.raises(CaptureError, match="neither pcap nor pcapng"):
         find_ranges([text])

@@ -43,7 +43,7 @@ def segments_of(names: Sequence[str], size: int = 5000) -> tuple[list[list[Segme
     capture_ranges = find_ranges(names, size=size)
     rows, stats, _ = shuffled(capture_ranges.ranges, PARTS)
     return [
-        list(segments) for segments in SortedRows(rows.to_batches(), capture_ranges.paths).connections()
+        list(segments) for segments in SortedRows(rows.to_batches(), list(capture_ranges.files)).connections()
     ], stats
 
 
