@@ -54,6 +54,23 @@ def test_rows_are_those_of_export_and_the_same_again(
         spark.sql("drop table from_frames")
 
 
+def test_settings_are_those_of_the_session_again(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "spark.sql.execution.arrow.maxBytesPerBatch"
+    before, during = spark.conf.get(name), []
+    divide = dataframes.divide
+
+    def noting(*arguments: Any) -> Any:
+        during.append(spark.conf.get(name))
+        return divide(*arguments)
+
+    monkeypatch.setattr(dataframes, "divide", noting)
+    with kdissect.spark.frames(spark, str(SAMPLES["quickstart"]), ["captures"]) as frames:
+        assert frames["captures"].count() == 1
+        assert spark.conf.get(name) == before != during[0]
+
+
 def test_bodies_can_be_variants(spark: SparkSession) -> None:
     with kdissect.spark.frames(spark, str(SAMPLES["quickstart"]), ["exchanges"], variant=True) as frames:
         exchanges = frames["exchanges"].where("api = 'Produce'")
