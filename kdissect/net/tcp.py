@@ -255,7 +255,8 @@ def shard_of(ends: bytes, shards: int) -> int:
         high, low, far_high, far_low, source, destination = _IPV6_ENDS.unpack(ends)
         one, other = high ^ low, far_high ^ far_low
     both = (one << 16 | source) + (other << 16 | destination)
-    return ((both * _SPREAD & _WORD) >> 32) * shards >> 32
+    number: int = ((both * _SPREAD & _WORD) >> 32) * shards >> 32
+    return number
 
 
 class StreamNumbers:

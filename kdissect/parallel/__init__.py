@@ -26,6 +26,8 @@ A place is the number of the TCP segment that completed the row: all workers cou
 agree. A row without unnamed IDs, on a connection without open rows, needs nothing from the parent. That is
 nearly every row, so the parent mostly sorts finished lines by place and writes them.
 
+Large messages go through memory that a worker shares with the parent, and are announced in a pipe.
+
 Nothing waits forever. A worker sends at most ``AHEAD`` batches beyond the place that all workers have
 reached, and the slowest one is never ahead. A thread of each worker receives what the parent sends,
 regardless of its main thread; the parent reads from all workers. A process that dies closes its pipe: workers
