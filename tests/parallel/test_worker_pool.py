@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from pickle import PickleBuffer
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -41,6 +42,24 @@ def test_messages_are_yielded_until_each_worker_is_done() -> None:
         messages = messages_of(pool)
     for index in range(3):
         assert [text for who, text in messages if who == index] == [f"hello {index}", f"bye {index}"]
+
+
+def test_messages_of_any_size_arrive_whole() -> None:
+    sizes = [10, 5_000, 700_000, 900_000, 3_000_000, 0, 1_200_000, 600_001]
+
+    def job(_index: int, send: Send, _inbox: Inbox) -> None:
+        for number, size in enumerate(sizes):
+            send((bytes([number]) * size, PickleBuffer(bytes([100 + number]) * size)))
+        send(Last(""))
+
+    with WorkerPool(2, job) as pool:
+        received: list[list[tuple[bytes, bytes]]] = [[], []]
+        for who, message in pool.messages(Last, int):
+            if not isinstance(message, Last):
+                copied, buffer = message
+                received[who].append((copied, bytes(buffer)))
+    expected = [(bytes([place]) * size, bytes([100 + place]) * size) for place, size in enumerate(sizes)]
+    assert received == [expected, expected]
 
 
 def test_an_error_of_a_worker_is_raised() -> None:
