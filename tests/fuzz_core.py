@@ -28,6 +28,7 @@ from tests.attack.mutation import mutated
 from tests.captures import pcap
 from tests.lifetimes import lifetimes
 from tests.test_offload import BUSY, SAMPLES, Timed, damaged, mixed, timed
+from tests.usual_traffic import usual_traffic
 
 SUMMARY = "summary --json --groups --lag --versions --transactions --connections --findings"
 COMMANDS = ("read", "read --json", "read --csv", "records", "records --json", "check --json", SUMMARY)
@@ -71,6 +72,8 @@ def packets_of(random: Random) -> Timed:
     """The packets of a seed."""
     if random.random() < 0.3:
         return lifetimes(random, 300, random.choice((0, 0.02, 0.1, 0.3)))
+    if random.random() < 0.2:
+        return usual_traffic(random, 100)
     if random.random() < 0.3:
         packets = mixed(random.choices(BUSY, k=random.randint(2, 4)), random)
     else:
@@ -93,7 +96,8 @@ def check(seed: int, workers: list[Worker], directory: Path) -> None:
     path = directory / f"{seed}.pcap"
     path.write_bytes(pcap(packets_of(Random(seed))))
     for command in COMMANDS:
-        with_core, without = (worker.run([*command.split(), "-j", "1", str(path)]) for worker in workers)
+        jobs = [] if command.startswith("check") else ["-j", "1"]
+        with_core, without = (worker.run([*command.split(), *jobs, str(path)]) for worker in workers)
         if command == SUMMARY:
             with_core, without = map(without_quantiles, (with_core, without))
         if with_core != without:

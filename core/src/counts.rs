@@ -86,6 +86,8 @@ struct Group {
     key: Key,
     identity: [Object; 4],
     exchanges: u64,
+    /// Number of the last one.
+    last: u64,
     bytes: [u64; 2],
     noted: Noted,
     service_us: Vec<i64>,
@@ -582,7 +584,9 @@ impl Connection {
         self.watermarks.as_ref().ok_or(Odd)
     }
 
-    fn pass_on(self, py: Python<'_>, form: &CountForm) -> PyResult<()> {
+    /// Passes on its groups, in the order of their last exchanges, then what is counted of all.
+    fn pass_on(mut self, py: Python<'_>, form: &CountForm) -> PyResult<()> {
+        self.groups.sort_by_key(|group| group.last);
         if self.groups.is_empty() {
             return Ok(());
         }
@@ -603,6 +607,7 @@ impl Group {
             key,
             identity,
             exchanges: 0,
+            last: 0,
             bytes: [0, 0],
             noted: Noted::default(),
             service_us: Vec::new(),
@@ -655,6 +660,7 @@ impl Group {
         let stamp = (request.end_ns, exchange.number);
         let (time_ns, completed_ns) = (response.start_ns, response.end_ns);
         self.exchanges += 1;
+        self.last = exchange.number;
         self.bytes = [self.bytes[0] + bytes[0], self.bytes[1] + bytes[1]];
         self.noted.add(stamp);
         match parts.rest {

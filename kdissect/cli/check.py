@@ -94,7 +94,7 @@ def check(as_json: bool, max_rows: int, fail: bool, color: str, **options: Any) 
             findings.feed_usual(usual)
             aggregator.feed_usual(usual)
 
-        if run.takes_all:
+        if query.takes_all:
             run.count(partial(count_form, log=observer, take=feed_usual, slowest=0))
         run.show(run.selected(), feed)
         observer.close()

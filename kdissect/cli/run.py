@@ -160,6 +160,11 @@ class Query:
         return self.shows_all and not self.split_latency
 
     @property
+    def takes_all(self) -> bool:
+        """Whether every exchange is selected, and has the parts of its latency."""
+        return self.shows_all and self.split_latency
+
+    @property
     def shows_all(self) -> bool:
         """Whether a command shows all exchanges, as soon as they are complete."""
         return self.filter.is_empty and not (self.options.exchanges or self.options.end_to_end)
@@ -348,12 +353,6 @@ class SingleRun(Run):
         if self._query.filter.is_empty and not self._query.options.exchanges:
             return iter(self.dissection)
         return filter(Selection(self._query, on_unmatched), self.dissection)
-
-    @property
-    def takes_all(self) -> bool:
-        """Whether every exchange is selected, and has the parts of its latency."""
-        query = self._query
-        return query.filter.is_empty and not query.options.exchanges and query.split_latency
 
     def count(self, form: Callable[[LineContext], CountForm]) -> None:
         """Let the native core count exchanges, which are then not among the selected, as all must be."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kdissect.cli.help import command
-from kdissect.cli.jobs import jobs_option, processes
+from kdissect.cli.jobs import WORTH_CORES, jobs_option, processes
 from kdissect.cli.options import (
     at_least,
     color_option,
@@ -132,7 +132,11 @@ def _to_interval(text: str) -> int:
     help="Write quantile sketches of service times and waits to FILE as JSON lines, which can be merged with "
     "those of other captures.",
 )
-@jobs_option("Always 1 for stdin.", "Percentiles may differ slightly; otherwise the output is the same.")
+@jobs_option(
+    f"Always 1 for stdin; by default also with up to {WORTH_CORES} cores if the native core counts: without "
+    "filters, --by and --interval.",
+    "Percentiles may differ slightly; otherwise the output is the same.",
+)
 @color_option
 def summary(
     by: str | None,
@@ -176,7 +180,8 @@ def summary(
         parts=frozenset(PARTS) if shows_overview else parts | {FINDINGS},
         interval_ns=interval_ns or 0,
     )
-    with _counted_run(query, counted, processes(query, jobs)) as run:
+    jobs = processes(query, jobs, is_counted=_is_countable(query, counted))
+    with _counted_run(query, counted, jobs) as run:
         totals = run.totals
         check = totals.check_document(counted.observer)
         summary = counted.summarizer.close(query.paths, totals.counts, totals.skipped, check.quality)
@@ -218,12 +223,17 @@ def _sums(query: Query, **choices: Any) -> Sums:
     return Sums(Selection(query), summarizer, feed)
 
 
+def _is_countable(query: Query, counted: Sums) -> bool:
+    """Whether the native core can count exchanges."""
+    return query.takes_all and not counted.summarizer.needs_each
+
+
 @contextmanager
 def _counted_run(query: Query, counted: Sums, jobs: int) -> Iterator[Run]:
     """Count all exchanges, and return the finished run."""
     if jobs == 1:
         with open_run(query, bar=lambda _: True, observer=counted.observer) as run:
-            if run.takes_all and not counted.summarizer.needs_each:
+            if _is_countable(query, counted):
                 run.count(partial(counted.summarizer.form, log=counted.observer))
             run.show(filter(counted.feed, run.dissection), lambda _: None)
             counted.end()

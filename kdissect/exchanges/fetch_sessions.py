@@ -103,10 +103,13 @@ class FetchSessions:
             self._keep((connection, assigned_id), session)
         return list(session.values())
 
-    def begin(self, connection: str, session_id: int, positions: Sequence[Position]) -> None:
-        """Remember the positions after a Fetch that began a session of a connection; 0: it did not."""
+    def begin(self, connection: str, session_id: int, positions: list[Position]) -> None:
+        """Remember the positions after a Fetch that began a session of a connection; 0: it did not. They are
+        taken from the list, as only one of several ``FetchSessions`` is fed an exchange.
+        """
         if session_id != _NO_SESSION and positions:
             session = {(position.topic, position.partition): position for position in positions}
+            positions.clear()
             self._keep((connection, session_id), session)
 
     def _take(self, connection: str, session_id: int) -> _Session:

@@ -110,13 +110,16 @@ class Findings(Summed):
 
     def feed(self, facts: Facts) -> None:
         """Pass an exchange to the rules for its API; in addition, count it for ``feed_aggregate``."""
-        flawed = facts.has_flaw
-        for rule in self._by_api.get((facts.api, flawed), self._of_any_api[flawed]):
+        for rule in self.rules_for(facts.api, has_flaw=facts.has_flaw):
             rule.feed(facts)
+
+    def rules_for(self, api: str, *, has_flaw: bool) -> list[Rule]:
+        """The rules that are fed exchanges of an API, with a flaw or without."""
+        return self._by_api.get((api, has_flaw), self._of_any_api[has_flaw])
 
     def feed_usual(self, usual: Usual) -> None:
         """Pass exchanges that the core has counted to the same rules; ``feed_aggregate`` counts them too."""
-        for rule in self._by_api.get((usual.api, False), self._of_any_api[False]):
+        for rule in self.rules_for(usual.api, has_flaw=False):
             rule.feed_usual(usual)
 
     def feed_aggregate(self, aggregate: Aggregate) -> None:

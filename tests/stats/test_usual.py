@@ -1,0 +1,127 @@
+"""Exchanges that the native core counts: summaries and verdicts are the same as without it."""
+
+from __future__ import annotations
+
+import re
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kdissect import native, pipeline
+from kdissect.cli.main import main
+from kdissect.limits import DEFAULT
+from kdissect.stats.findings.rule import Rule
+from kdissect.stats.findings.rules import Findings
+from kdissect.stats.quantiles import Quantiles
+from kdissect.stats.summarizer import PARTS, Summarizer
+from tests.captures import pcap
+from tests.test_offload import SAMPLES, SEEDS, damaged, timed
+from tests.usual_traffic import usual_traffic
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+core = pytest.mark.skipif(native.core is None, reason="installed without the native core")
+PARTS_SHOWN = ("--groups", "--lag", "--versions", "--transactions", "--connections", "--findings")
+COMMANDS = (["summary", "-j", "1", "--json", *PARTS_SHOWN], ["summary", "-j", "1"], ["check", "--json"])
+_ESTIMATED = re.compile(r'"(p50|p95|p99)": [0-9]+')
+
+
+@pytest.fixture
+def compare(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Any:
+    """Compares output with and without the core. Returns how many exchanges of a summary the core counted."""
+
+    def check(path: Path, *options: str) -> int:
+        fed: list[int] = []
+        for command in COMMANDS[:1] if options else COMMANDS:
+            outputs = []
+            for known in (native.core, None):
+                with monkeypatch.context() as context:
+                    context.setattr(native, "core", known)
+                    fed.append(0)
+                    context.setattr(Summarizer, "feed", counting(Summarizer.feed, fed))
+                    assert main([*command, *options, str(path)]) in (0, 1)
+                out, err = capfd.readouterr()
+                outputs.append((_ESTIMATED.sub("", out), err))
+            assert outputs[0][0]
+            assert outputs[0] == outputs[1], command
+        return fed[1] - fed[0]
+
+    return check
+
+
+def counting(feed: Any, fed: list[int]) -> Any:
+    """``feed``, which also counts its calls in the last number."""
+
+    def counted(self: Summarizer, exchange: Any) -> None:
+        fed[-1] += 1
+        feed(self, exchange)
+
+    return counted
+
+
+@core
+@pytest.mark.parametrize("name", SAMPLES)
+def test_samples(name: str, compare: Any) -> None:
+    compare(SAMPLES[name])
+
+
+@core
+def test_damaged_samples(compare: Any, tmp_path: Path) -> None:
+    path = tmp_path / "damaged.pcap"
+    for name in ("kafka-4-lag", "kafka-4-transactions", "mock-librdkafka"):
+        path.write_bytes(pcap(damaged(timed(SAMPLES[name]), Random(name))))
+        compare(path)
+
+
+@core
+def test_usual_traffic(compare: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "usual.pcap"
+    counted = 0
+    for seed in range(10 * SEEDS):
+        random = Random(seed)
+        packets = usual_traffic(random, 60)
+        with monkeypatch.context() as context:
+            context.setattr(pipeline, "_TICK_PACKETS", random.choice((20, 1000)))
+            path.write_bytes(pcap(damaged(packets, random) if random.random() < 0.3 else packets))
+            counted += compare(path)
+    assert counted > 400 * SEEDS
+
+
+@core
+@pytest.mark.parametrize("options", [["--by", "topic"], ["--interval", "1s"], ["--api", "Fetch"]], ids=str)
+def test_what_needs_each_exchange_gets_it(options: list[str], tmp_path: Path, compare: Any) -> None:
+    path = tmp_path / "usual.pcap"
+    path.write_bytes(pcap(usual_traffic(Random(1), 60)))
+    assert compare(path, *options) == 0
+
+
+def test_everything_that_takes_usual_exchanges_one_by_one_takes_their_counts() -> None:
+    summarizer, findings = Summarizer(parts=frozenset(PARTS)), Findings(DEFAULT)
+    for part in (summarizer.traffic, summarizer.records, *summarizer.parts.values()):
+        assert hasattr(part, "feed_usual")
+    for api in ("Produce", "Fetch", "Heartbeat", "OffsetCommit"):
+        for rule in findings.rules_for(api, has_flaw=False):
+            is_for_large = rule.name == "oversized-messages"  # the core counts none of those
+            assert is_for_large or type(rule).feed_usual is not Rule.feed_usual, rule.name
+
+
+@pytest.mark.parametrize("before", [0, 10, 256, 300])
+@pytest.mark.parametrize("numbers", [0, 1, 246, 247, 1000])
+def test_numbers_that_come_together(before: int, numbers: int) -> None:
+    together, single = Quantiles(), Quantiles()
+    for quantiles in (together, single):
+        for number in range(before):
+            quantiles.add(number)
+    together.add_all(list(range(numbers)))
+    for number in range(numbers):
+        single.add(number)
+    assert [together.count, together.total, together.least, together.most] == [
+        single.count,
+        single.total,
+        single.least,
+        single.most,
+    ]
+    if before + numbers <= 256:
+        assert together.at((0.1, 0.5, 0.99)) == single.at((0.1, 0.5, 0.99))

@@ -1,0 +1,188 @@
+"""Random captures of clients that produce, fetch, commit and send heartbeats, most of it as usual: for
+comparisons of summaries with and without the native core.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tests.frames import request, response
+from tests.record_batches import BASE_MS, LZ4, NONE, Item, batch
+from tests.segments import MILLISECOND, START_NS, Talk
+
+if TYPE_CHECKING:
+    from random import Random
+
+PRODUCE, FETCH, OFFSET_COMMIT, HEARTBEAT = 0, 1, 8, 12
+_TOPICS = ("orders", "payments", "refunds")
+_NOT_LEADER, _REBALANCING = 6, 27
+_CONTROL = 0x20
+
+
+def usual_traffic(random: Random, exchanges: int) -> list[tuple[int, bytes]]:
+    """Times and bytes of the packets of a few connections with so many exchanges each."""
+    packets = []
+    for number in range(random.randint(1, 4)):
+        step_ns = random.choice((1000, MILLISECOND, 500 * MILLISECOND))
+        client = Client(random, number, step_ns)
+        for _ in range(exchanges):
+            client.talks()
+        if random.random() < 0.7:
+            client.talk.finish()
+        packets += [(each.time_ns, each.data) for each in client.talk.packets]
+    return sorted(packets, key=lambda each: each[0])
+
+
+class Client:
+    """A connection, and what its client does."""
+
+    def __init__(self, random: Random, number: int, step_ns: int) -> None:
+        start_ns = START_NS + random.randrange(20) * MILLISECOND
+        self.talk = Talk(("10.0.0.1", 40_000 + number), start_ns=start_ns, step_ns=step_ns).handshake()
+        self._random = random
+        self._client_id = random.choice((None, "client", f"client-{number}"))
+        self._versions = {
+            PRODUCE: random.choice((3, 8, 9)),
+            FETCH: random.choice((11, 12)),
+            HEARTBEAT: random.choice((3, 4)),
+            OFFSET_COMMIT: random.choice((7, 8)),
+        }
+        self._member = {
+            "group_id": random.choice(("billing", "shipping")),
+            "member_id": f"member-{number}",
+            "group_instance_id": random.choice((None, f"instance-{number}")),
+        }
+        self._producer_id = random.choice((-1, 1000 + number))
+        self._sequence = dict.fromkeys(range(9), 0)
+        self._offset = 100
+        self._generation = 1
+        self._number = 0
+
+    def talks(self) -> None:
+        """An exchange, perhaps after a pause."""
+        random = self._random
+        if random.random() < 0.02:
+            self.talk.waits(random.choice((0.01, 4.0, 11.0)))
+        self._generation += random.random() < 0.02
+        error = random.choice((_NOT_LEADER, _REBALANCING)) if random.random() < 0.03 else 0
+        work = random.choice((self._produce, self._fetch, self._heartbeat, self._commit))
+        api_key, requested, responded = work(error)
+        if random.random() < 0.02:
+            responded["throttle_time_ms"] = random.choice((1, 30))
+        version = self._versions[api_key]
+        self._number += 1
+        header = {"correlation_id": self._number}
+        self.talk.client_sends(request(api_key, version, requested, client_id=self._client_id, **header))
+        if random.random() < 0.1:
+            self.talk.waits(random.choice((0.0001, 0.003, 0.6)))
+        self.talk.broker_sends(response(api_key, version, responded, **header))
+
+    def _records(self, partition: int, **more: Any) -> bytes:
+        random = self._random
+        items = [Item(b"key", b"value" * random.randint(1, 30), (), BASE_MS + place) for place in range(3)]
+        items = items[: random.randint(1, 3)]
+        codec = LZ4 if random.random() < 0.2 else NONE
+        if self._producer_id >= 0 and "base_offset" not in more:
+            more |= {
+                "producer_id": self._producer_id,
+                "producer_epoch": 0,
+                "base_sequence": self._sequence[partition],
+            }
+            self._sequence[partition] += len(items) + (random.random() < 0.05)
+        return batch(items, codec=codec, **more)
+
+    def _chosen(self) -> dict[str, list[int]]:
+        topics = self._random.sample(_TOPICS, self._random.choice((1, 1, 2)))
+        return {topic: self._random.sample(range(3), self._random.choice((1, 1, 3))) for topic in topics}
+
+    def _produce(self, error: int) -> tuple[int, dict[str, Any], dict[str, Any]]:
+        self._offset += 5
+        chosen = self._chosen()
+        requested = [
+            {
+                "name": topic,
+                "partition_data": [{"index": each, "records": self._records(each)} for each in partitions],
+            }
+            for topic, partitions in chosen.items()
+        ]
+        responded = [
+            {
+                "name": topic,
+                "partition_responses": [
+                    {"index": each, "error_code": error, "base_offset": self._offset} for each in partitions
+                ],
+            }
+            for topic, partitions in chosen.items()
+        ]
+        acks = self._random.choice((-1, -1, 1))
+        return PRODUCE, {"acks": acks, "topic_data": requested}, {"responses": responded}
+
+    def _fetch(self, error: int) -> tuple[int, dict[str, Any], dict[str, Any]]:
+        random, chosen = self._random, self._chosen()
+        self._offset += 3
+        session = random.choice((0, 0, 77))
+        epoch = random.choice((-1, 0, 1)) if session else -1
+        requested = [
+            {
+                "topic": topic,
+                "partitions": [{"partition": each, "fetch_offset": self._offset - 9} for each in partitions],
+            }
+            for topic, partitions in chosen.items()
+        ]
+        responded = [
+            {"topic": topic, "partitions": [self._fetched(each, error) for each in partitions]}
+            for topic, partitions in chosen.items()
+        ]
+        request_body = {
+            "max_wait_ms": random.choice((0, 500)),
+            "min_bytes": random.choice((1, 1, 100)),
+            "isolation_level": random.randrange(2),
+            "session_id": session if epoch > 0 else 0,
+            "session_epoch": epoch,
+            "topics": requested,
+            "replica_id": random.choice((-1,) * 30 + (3,)),
+        }
+        return FETCH, request_body, {"session_id": session, "responses": responded}
+
+    def _fetched(self, partition: int, error: int) -> dict[str, Any]:
+        random = self._random
+        flags = _CONTROL if random.random() < 0.05 else 0
+        records = self._records(partition, base_offset=self._offset - 9, producer_id=flags - 1, flags=flags)
+        high_watermark = self._offset + random.choice((-6, 0, 5))
+        return {
+            "partition_index": partition,
+            "error_code": error,
+            "high_watermark": high_watermark,
+            "last_stable_offset": random.choice((-1, high_watermark - 2)),
+            "log_start_offset": random.choice((-1, 0)),
+            "preferred_read_replica": random.choice((-1,) * 9 + (2,)),
+            "records": b"" if error or random.random() < 0.3 else records,
+        }
+
+    def _heartbeat(self, error: int) -> tuple[int, dict[str, Any], dict[str, Any]]:
+        return HEARTBEAT, {**self._member, "generation_id": self._generation}, {"error_code": error}
+
+    def _commit(self, error: int) -> tuple[int, dict[str, Any], dict[str, Any]]:
+        chosen = self._chosen()
+        requested = [
+            {
+                "name": topic,
+                "partitions": [
+                    {
+                        "partition_index": each,
+                        "committed_offset": self._random.choice((-1, *[self._offset] * 9)),
+                    }
+                    for each in partitions
+                ],
+            }
+            for topic, partitions in chosen.items()
+        ]
+        responded = [
+            {
+                "name": topic,
+                "partitions": [{"partition_index": each, "error_code": error} for each in partitions],
+            }
+            for topic, partitions in chosen.items()
+        ]
+        commit = {**self._member, "generation_id_or_member_epoch": self._generation, "topics": requested}
+        return OFFSET_COMMIT, commit, {"topics": responded}
