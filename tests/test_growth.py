@@ -114,7 +114,7 @@ SAYS = {
     "left_open": "connections evicted before their end",
     "unanswered": "outstanding requests dropped because of a limit",
     "pipelined": "outstanding requests dropped because of a limit",
-    "bottomless": "data held for a connection was dropped",
+    "bottomless": "buffered data was dropped",
     "much_garbage": "connections evicted before their end",
     "requests_only": "outstanding requests dropped because of a limit",
     "gaps": "exchanges lost",

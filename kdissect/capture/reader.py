@@ -329,8 +329,8 @@ def appearance(head: bytes) -> str:
         # An incremental decoder: the head may end in the middle of a character.
         text = codecs.getincrementaldecoder("utf-8")().decode(head)
     except UnicodeDecodeError:
-        return "something else"
-    return "text" if all(c.isprintable() or c in _TEXT_CONTROLS for c in text) else "something else"
+        return "an unknown format"
+    return "text" if all(c.isprintable() or c in _TEXT_CONTROLS for c in text) else "an unknown format"
 
 
 # ------------------------------------------------------------------------------------------------------------

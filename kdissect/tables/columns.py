@@ -232,10 +232,9 @@ EXCHANGE: tuple[Column, ...] = (
         "outcome",
         STRING,
         outcome,
-        "`answered`; `unanswered`: there is no response and there will be none, because the connection "
-        "ended, a later request was answered, or the capture continued for 30 s past the request's own "
-        "timeout (`max_wait_ms` of Fetch, `rebalance_timeout_ms` of JoinGroup, `timeout_ms` of others; 0 if "
-        "it has none); `pending`: the capture ended before any of these; `not_expected` (acks=0); `orphan`. "
+        "`answered`; `unanswered`: no response, and the connection ended, a later request was answered, or "
+        "30 s passed after the request's own timeout (`max_wait_ms`, `rebalance_timeout_ms` or `timeout_ms`), "
+        "if it has one; `pending`: none of these before the capture ended; `not_expected` (acks=0); `orphan`. "
         "Null if the response may not have been captured.",
         needs_bodies=True,
     ),

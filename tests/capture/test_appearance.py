@@ -17,8 +17,8 @@ from kdissect.capture.reader import appearance
         (b"\xfd7zXZ\0\0", "xz data; decompress it first"),
         (b"\x1f\x8b\x08", "another layer of gzip"),
         (bytes(64), "all zeros, probably from a failed write"),
-        (b"\x80\x81\x82", "something else"),
-        (b"ab\0cd", "something else"),
+        (b"\x80\x81\x82", "an unknown format"),
+        (b"ab\0cd", "an unknown format"),
     ],
 )
 def test_appearance(head: bytes, words: str) -> None:

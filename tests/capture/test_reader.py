@@ -98,8 +98,8 @@ def test_a_cut_capture_is_a_warning(tmp_path: Path) -> None:
 BAD = {
     "empty": (b"", "neither pcap nor pcapng; it is empty"),
     "text": (b"time,client,broker\n", "neither pcap nor pcapng; it is text"),
-    "one byte": (b"\xa1", "neither pcap nor pcapng; it is something else"),
-    "other magic": (b"\xa1\xb2\xc3\xd5" + bytes(40), "neither pcap nor pcapng; it is something else"),
+    "one byte": (b"\xa1", "neither pcap nor pcapng; it is an unknown format"),
+    "other magic": (b"\xa1\xb2\xc3\xd5" + bytes(40), "neither pcap nor pcapng; it is an unknown format"),
     "zip": (b"PK\x03\x04" + bytes(40), "neither pcap nor pcapng; it is a zip archive; extract it first"),
 }
 
