@@ -233,9 +233,9 @@ EXCHANGE: tuple[Column, ...] = (
         STRING,
         outcome,
         "`answered`; `unanswered`: no response, and the connection ended, a later request was answered, or "
-        "30 s passed after the request's own timeout (`max_wait_ms`, `rebalance_timeout_ms` or `timeout_ms`), "
-        "if it has one; `pending`: none of these before the capture ended; `not_expected` (acks=0); `orphan`. "
-        "Null if the response may not have been captured.",
+        "30 s passed after the request's own timeout (`max_wait_ms`, `rebalance_timeout_ms` or "
+        "`timeout_ms`), if it has one; `pending`: none of these before the capture ended; `not_expected` "
+        "(acks=0); `orphan`. Null if the response may not have been captured.",
         needs_bodies=True,
     ),
     Column(

@@ -375,8 +375,8 @@ class UnsupportedVersions(Rule):
     title = "A client keeps using a version that the broker rejects."
     when = (
         f"{_MOST_UNSUPPORTED} rejected requests, or {_MOST_UNSUPPORTED} connections that end right after one "
-        "of these: a rejected ApiVersions; a request in a version that newer Kafka releases removed, and that "
-        "this broker never accepted."
+        "of these: a rejected ApiVersions; a request in a version that newer Kafka releases removed, and "
+        "that this broker never accepted."
     )
     advice = (
         "Upgrade the client library, or set the broker's release in the client if it has an option for that."

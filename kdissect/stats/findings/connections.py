@@ -797,8 +797,8 @@ class NetworkLoss(ConnectionRule):
     when = (
         f"Any of these: {_LOST} retransmissions, making up {_LOST_SHARE:.0%} of the segments; "
         f"{_LATE_OPENINGS} connections that opened only after a repeated SYN; {_DELAYED} requests "
-        f"({_DELAYED_SHARE:.1%} of those answered) that waited for a retransmission for {_DELAY_US // 1000} ms "
-        "or more, and for most of their latency. Unnecessary retransmissions (D-SACK) do not count."
+        f"({_DELAYED_SHARE:.1%} of those answered) that waited for a retransmission for {_DELAY_US // 1000} "
+        "ms or more, and for most of their latency. Unnecessary retransmissions (D-SACK) do not count."
     )
     advice = (
         "Look for drops on interfaces, switches and virtual NICs between the two (ethtool -S, nstat), and "
