@@ -1,6 +1,7 @@
 """What does it cost to turn captures into tables, in one process and with Spark?
 
-    python benchmarks/spark.py [--work bulk|chatty|...] [--megabytes 500] [--tasks 1,2,4,16] [--minutes 30]
+    python benchmarks/spark.py [--work bulk|chatty|...] [--megabytes 500] [--tasks 1,2,4,16]
+        [--ways export,shuffle] [--minutes 30]
     python benchmarks/spark.py --queries [--work ...] [--megabytes 50]
 
 Generates a capture (traffic.py), divides it into files as tcpdump's ring does, and runs, on all cores:
@@ -245,13 +246,14 @@ def costs(arguments: argparse.Namespace, directory: Path) -> None:
     print(f"{what}: {whose}; {where}; warm: median of {arguments.runs}\n")
     print("| | tasks | start | seconds | CPU seconds | MB/s a core | exchanges/s a core | 1 TB, core-hours |")
     print("|---|--:|---|--:|--:|--:|--:|--:|")
-    for way in (EXPORT, *SPARK):
+    chosen = [way for way in (EXPORT, *SPARK) if any(word in way for word in arguments.ways.split(","))]
+    for way in chosen:
         show(way, measured(way, tasks, arguments.runs, captures, until), captures, exchanges)
     if arguments.work not in ("mixed", "short"):  # they have connections of their own
         for path in captures:
             path.unlink()
         captures, exchanges = ring(arguments.work, arguments.megabytes / 4, 1, 1, directory)
-        for way in (EXPORT, *SPARK):
+        for way in chosen:
             name = f"{way}, one connection"
             show(name, measured(way, [SINGLE_TASKS], arguments.runs, captures, until), captures, exchanges)
 
@@ -292,6 +294,7 @@ def main() -> None:
     parser.add_argument("--megabytes", type=float, default=500)
     parser.add_argument("--files", type=int, default=20)
     parser.add_argument("--tasks", default="1,2,4,16")
+    parser.add_argument("--ways", default="", help="those whose names contain one of these words")
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--queries", action="store_true")
