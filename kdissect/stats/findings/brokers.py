@@ -41,6 +41,12 @@ class ShortConnection(Evidence):
     requests: int = total()
     ended_by_broker: bool = either(False)
 
+    def begin(self, time_ns: int, exchange: str) -> None:
+        """Note an exchange by time and ID; only the earliest counts."""
+        if not self.count or time_ns < self.first_ns:
+            self.count, self.first_ns, self.last_ns = 1, time_ns, time_ns
+            self._examples = [(time_ns, exchange)]
+
 
 @summed
 class ConnectionChurn(Rule):
@@ -65,8 +71,7 @@ class ConnectionChurn(Rule):
             return
         key = aggregate.client, aggregate.connection.client.ip, aggregate.broker, aggregate.connection.id
         kept = self.kept[key]
-        if not kept.count:
-            kept.take(*aggregate.first[0])
+        kept.begin(*aggregate.first[0])
         if aggregate.keys.api not in HANDSHAKE_APIS:
             kept.requests += aggregate.exchanges
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kdissect.stats.findings.brokers import ConnectionChurn
+from kdissect.stats.findings.brokers import ConnectionChurn, ShortConnection
 from tests.exchange_factory import connection
 from tests.findings import findings_of, metadata
 from tests.producers import facts_of
@@ -36,6 +36,15 @@ def test_connections_that_are_used_or_few_or_rare_or_go_to_many_brokers() -> Non
     assert findings_of(ConnectionChurn, talks(5, 1)) == []
     assert findings_of(ConnectionChurn, talks(30, 1, every_s=30)) == []
     assert findings_of(ConnectionChurn, talks(30, 1, brokers=15)) == []
+
+
+def test_a_connection_begins_with_its_earliest_request_in_any_order() -> None:
+    for stamps in ([(1, "a/1"), (2, "a/2")], [(2, "a/2"), (1, "a/1")]):
+        connection = ShortConnection()
+        for time_ns, exchange in stamps:
+            connection.begin(time_ns, exchange)
+        assert (connection.count, connection.first_ns, connection.last_ns) == (1, 1, 1)
+        assert connection.examples == ["a/1"]
 
 
 def test_tokens_do_not_identify_the_client_of_a_connection() -> None:
