@@ -85,8 +85,8 @@ below the last high watermark (with `read_committed`: last stable offset) that t
 same connection. It has a `wait_us` if it returned less than that, or nothing. Neither is known if the
 high watermark of a partition with records had not yet appeared on the connection, if a partition has an
 error, if a quota held records back, or for share groups, whose responses have no high watermark. So a
-consumer that keeps up with its producers has few service times, and one that lags has many. A Fetch of a
-replica or of KRaft has no `service_us`: it reads past the high watermark.
+consumer that keeps up with its producers has few service times, and one that lags has many. A Fetch by a
+replica or by KRaft has no `service_us`: it reads past the high watermark.
 """
 
 BODIES = """\
@@ -118,10 +118,10 @@ EXPORTS = """\
 
 `kdissect export` writes these tables. All have `date`. `exchanges`, `records`, `partitions`, `groups`,
 `topic_ids` and `anomalies` join on `connection` and `number`; `connections` joins on `connection`, and
-`captures` on `capture`. Every column can be null; names are unique even when compared case-insensitively.
-Columns have the types in `_kdissect/schema.json`, which is a Spark schema. A time before the year 1 or after
-9999, as a damaged capture can have, is null; the numbers `time_ns` and `timestamp_ms` still have it, as far
-as 64 bits allow.
+`captures` on `capture`. Every column is declared nullable; names are unique even when compared
+case-insensitively. Columns have the types in `_kdissect/schema.json`, which is a Spark schema. A time before
+the year 1 or after 9999, as a damaged capture can have, is null; the numbers `time_ns` and `timestamp_ms`
+still have it, as far as 64 bits allow.
 
 In JSON lines, `request` and `response` are objects, which Spark reads as strings. In Parquet they are strings
 of JSON, and `key` and `value` of records are bytes: those on the wire if `*_encoding` is `utf-8` or `base64`,

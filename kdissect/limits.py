@@ -119,7 +119,7 @@ class Limits:
         15 * MINUTE_NS,
         "TCP connections",
         "How long a connection may be idle before it counts as closed. Brokers close idle connections after "
-        "10 minutes (connections.max.idle.ms); the capture may have missed it.",
+        "10 minutes (connections.max.idle.ms); the capture may have missed the FIN.",
     )
     ended_connections: int = _bound(
         10_000,
@@ -129,8 +129,8 @@ class Limits:
     ended_age_ns: int = _bound(
         1 * MINUTE_NS,
         "TCP connections",
-        "How long closed connections are remembered: as long as the clocks of merged captures may differ, "
-        "and as TIME_WAIT lasts on Linux.",
+        "How long closed connections are remembered: long enough for clock differences between merged "
+        "captures, and for TIME_WAIT on Linux.",
     )
 
     resync_bytes: int = _bound(
@@ -323,7 +323,8 @@ class Limits:
     snapshot_bytes: int = _bound(
         32 * MIB,
         "metadata snapshots (KRaft)",
-        "Bytes of incomplete batches at the ends of their slices; a batch of that log has at most 8 MiB.",
+        "Bytes of batches cut off at the end of a FetchSnapshot response; a batch of that log has at most "
+        "8 MiB.",
     )
 
     summary_rows: int = _bound(

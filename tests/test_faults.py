@@ -100,7 +100,7 @@ def test_an_export_loses_one_capture(
     (line,) = [line for line in done.err.splitlines() if REPORT in line]
     assert f"{files[1]}: unexpected ValueError at test_faults.py:" in line
     assert SECRET not in done.err
-    assert "the export is incomplete; run the same command again to complete it" in done.err
+    assert "the export is incomplete; run the same command again to redo it" in done.err
     assert rows(result) == rows(tmp_path / "good")
     manifest = json.loads((result / "exchanges" / "_kdissect" / "manifest.json").read_text())
     assert (manifest["complete"], any(REPORT in each for each in manifest["warnings"])) == (False, True)

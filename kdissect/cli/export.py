@@ -45,7 +45,7 @@ Examples:
 
 docs/columns.md describes the tables and their columns. Each table is a subdirectory of DIR; files appear
 there only when complete. The table's _kdissect subdirectory contains schema.json, schema.ddl,
-create_table.sql and manifest.json. To complete an interrupted export, run the same command again. A complete
+create_table.sql and manifest.json. To redo an interrupted export, run the same command again. A complete
 export is left alone; missing tables are added.
 
 \b
@@ -99,7 +99,7 @@ def export(jobs: int | None, **options: Any) -> None:
     if run.interrupted or run.totals.failed or failures:
         warn(
             "the export is incomplete; "
-            f"{'use --overwrite' if is_pipe else 'run the same command again'} to complete it"
+            f"{'use --overwrite' if is_pipe else 'run the same command again'} to redo it"
         )
     run.end("exchange")
     if failures:

@@ -101,7 +101,7 @@ def _to_partitions(text: str) -> tuple[str, ...]:
 
 
 def table_options(
-    prefix: str = "", rotated: str = "256MB", form: str = JSONL
+    prefix: str = "", rotated: str = "256MB", form: str = JSONL, *, by_time: bool = True
 ) -> Callable[[Command], Command]:
     """How tables are written.
 
@@ -109,6 +109,7 @@ def table_options(
         prefix: start of the help of each option.
         rotated: the default of ``--rotate``, for the help.
         form: the default format.
+        by_time: whether ``--rotate`` also takes a time.
     """
 
     def option(name: str, *names: str, text: str, **settings: Any) -> Callable[[Command], Command]:
@@ -146,9 +147,13 @@ def table_options(
             "rotate",
             type=to_rotation,
             multiple=True,
-            metavar="SIZE|TIME",
-            text="Start a new file at this size or after this long (by packet timestamps); repeat the option "
-            f"to set both. [default: {rotated}]",
+            metavar="SIZE|TIME" if by_time else "SIZE",
+            text=(
+                "Start a new file at this size or after this long (by packet timestamps); repeat the option "
+                f"to set both. [default: {rotated}]"
+                if by_time
+                else f"Start a new file at this size. [default: {rotated}]"
+            ),
         ),
         option(
             "--partition-by",
@@ -159,11 +164,12 @@ def table_options(
     )
 
 
-def export_options(form: str = JSONL) -> Callable[[Command], Command]:
+def export_options(form: str = JSONL, *, by_time: bool = True) -> Callable[[Command], Command]:
     """Where tables are written, and how.
 
     Args:
         form: the default format.
+        by_time: whether ``--rotate`` also takes a time.
     """
     return combine(
         click.option(
@@ -182,7 +188,7 @@ def export_options(form: str = JSONL) -> Callable[[Command], Command]:
             is_flag=True,
             help="Also write the records table (decodes all batches).",
         ),
-        table_options(form=form),
+        table_options(form=form, by_time=by_time),
         mode_option,
         click.option(
             "--overwrite",
@@ -240,6 +246,6 @@ def report_export(writer: Export, records: Records, directory: Path) -> None:
     """Report on stderr what was written."""
     if records.anomalies:
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in records.anomalies.most_common())
-        warn(f"anomalies in record batches: {kinds}; details: table anomalies")
+        warn(f"anomalies in record batches: {kinds}; details: the anomalies table")
     rows = facts(*(f"{name} {count:,}" for name, count in writer.rows.items()))
     warn(f"{many(writer.files, 'file')} ({size(writer.bytes)}) written to {directory}; rows: {rows}")

@@ -157,8 +157,8 @@ monitor_options = combine(
         "address",
         type=to_address,
         metavar="[HOST]:PORT",
-        help="Serve the numbers of --top as Prometheus metrics (docs/metrics.md); without HOST, on "
-        "loopback only.",
+        help="Serve the numbers shown by --top as Prometheus metrics (docs/metrics.md); without HOST, "
+        "on loopback only.",
     ),
     click.option(
         "--prometheus-cert",

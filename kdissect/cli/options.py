@@ -327,7 +327,7 @@ _traffic_options = combine(
         multiple=True,
         metavar="FILE",
         shell_complete=complete_files,
-        help="Decrypt TLS with this key log (format of SSLKEYLOGFILE), or with all key logs in this "
+        help="Decrypt TLS with this key log (SSLKEYLOGFILE format), or with all key logs in this "
         "directory. TLS secrets in a pcapng file are used even without this option.",
     ),
     click.option("--show-secrets", is_flag=True, help="Show credentials, which are redacted by default."),

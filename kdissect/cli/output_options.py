@@ -75,7 +75,7 @@ fields_option = click.option(
 heading_option = click.option(
     "--heading",
     is_flag=True,
-    help="Write a line with the column names first, also to a file or pipe.",
+    help="Write a line with the column names first, even to a file or pipe.",
 )
 
 output_options = combine(

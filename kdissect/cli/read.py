@@ -72,7 +72,8 @@ request was not captured). On a narrow terminal some columns are omitted; files 
     metavar="FILE",
     help="Write the packets of connections that have a matching exchange to a pcapng file. An existing file "
     "is replaced; - is stdout. Input from a pipe is buffered in a temporary file. Connections whose "
-    "packets contain, or may contain, credentials are omitted unless --show-secrets is given.",
+    "packets show, or may show, credentials are omitted unless --show-secrets is given; inside TLS, only if "
+    "--with-keys or --decrypted exposes them.",
 )
 @click.option(
     "--with-keys",

@@ -501,7 +501,7 @@ def _compiled(text: str, needed: dict[str, str]) -> bytes:
         for path, content in {**needed, _MAIN: text}.items():
             file = (directory / path).resolve()
             if not file.is_relative_to(directory):
-                raise SchemaFault("invalid name of a reference")
+                raise SchemaFault("invalid reference name")
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(content)
         out = directory / "out"

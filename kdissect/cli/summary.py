@@ -133,9 +133,9 @@ def _to_interval(text: str) -> int:
     "those of other captures.",
 )
 @jobs_option(
-    f"Always 1 for stdin; by default also with up to {WORTH_CORES} cores if the native core counts: without "
-    "filters, --by and --interval.",
-    "Percentiles may differ slightly; otherwise the output is the same.",
+    f"Always 1 for stdin. Also 1 by default on up to {WORTH_CORES} cores if the native core does the "
+    "counting (no filters, --by or --interval).",
+    "Percentiles, and which rows a full table keeps, may differ slightly; otherwise the output is the same.",
 )
 @color_option
 def summary(

@@ -59,7 +59,7 @@ OPTIONS = {
     "modifiedBefore": "Only files modified before this time. Not for streams.",
     "table": f"Table to read: {', '.join(TABLES)}. [exchanges]",
     "bodies": "Bodies to include in exchanges: `none`, `request`, `response`, `both`. [both]",
-    "api": "Only these APIs; like `--api` of `kdissect read`, as are all filters that follow.",
+    "api": "Only these APIs. This and the filters below work like the options of `kdissect read`.",
     "topic": "Topic name, ID or glob.",
     "partition": "`3`, or `orders-3`.",
     "client": "Client ID, glob or address.",
@@ -110,7 +110,7 @@ OPTIONS = {
     ),
     "maxFileAge": (
         "Streams: a file is read only if its first packet is at most this much older than that of the newest "
-        "file read. Names of files already read are kept as long. [7d]"
+        "file read. Names of files already read are kept for that long, too. [7d]"
     ),
     "includeLast": (
         "Streams: also read the newest file of each ring. Set this only if nothing writes to the rings "

@@ -384,8 +384,8 @@ def _connection_findings(
         yield _finding(
             quality.GOOD,
             f"{_of(connections.kafka_mid_stream, kafka, 'Kafka connection')} already open when the capture "
-            f"started{evicted}. The client library and version, and the requests for the first responses, "
-            "may be missing.",
+            f"started{evicted}. The client library and version, and the requests that the first responses "
+            "answer, may be missing.",
             "If you need them, start the capture before the clients, or restart the clients.",
         )
     if connections.tls_decrypted:

@@ -659,7 +659,7 @@ def _aborted(record: CarriedRecord) -> bool | None:
 _ENCODINGS = (
     "`utf-8`; `base64` for bytes that are not UTF-8; `json` for decoded records of Kafka's internal "
     "topics, control records, and what `--schemas` decoded; `withheld` for a credential, whose text is "
-    "null; null if it is null. In Parquet and Spark, keys and values are binary."
+    "then null; null for a null key. In Parquet and Spark, keys and values are binary."
 )
 
 RECORD: tuple[Column, ...] = (
@@ -805,7 +805,7 @@ RECORD: tuple[Column, ...] = (
         attrgetter("batch.compression"),
         "Compression of its batch: `none`, `gzip`, `snappy`, `lz4`, `zstd`.",
     ),
-    Column("base_offset", INT64, _base_offset, "Base offset of its batch; null where `offset` is."),
+    Column("base_offset", INT64, _base_offset, "Base offset of its batch; null if `offset` is null."),
     Column(
         "producer_id",
         INT64,

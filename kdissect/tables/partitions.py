@@ -162,7 +162,7 @@ PARTITIONS = Table(
             "error_expected",
             BOOLEAN,
             _error_expected,
-            "Whether it is one of the exchange's `expected_errors`; null where `error` is.",
+            "Whether it is one of the exchange's `expected_errors`; null if `error` is null.",
         ),
         Column(
             "error_code",

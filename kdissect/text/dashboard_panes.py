@@ -217,7 +217,7 @@ def _times(row: FailureSnapshot | RebalanceSnapshot) -> int | None:
 def _where(row: FailureSnapshot | RebalanceSnapshot) -> str:
     if isinstance(row, FailureSnapshot):
         failure, note = row.failure, "expected: " if row.is_expected else ""
-        return facts(f"{note}{failure.api} of {failure.client}", named("topic", failure.topic))
+        return facts(f"{note}{failure.api} from {failure.client}", named("topic", failure.topic))
     rebalance = row.rebalance
     return facts(
         row.group,

@@ -168,7 +168,7 @@ def capture(row: document.CaptureRow) -> PageSection:
     volume = f"{size(row.request_bytes)} of requests, {size(row.response_bytes)} of responses"
     captures = listed(["stdin" if name == STDIN else name for name in row.captures])
     lines = [
-        f"{many(row.packets, 'packet')} of {captures}; connections: {protocols}",
+        f"{many(row.packets, 'packet')} from {captures}; connections: {protocols}",
         f"{many(exchanges, 'exchange')}{rate}, {volume}",
     ]
     if row.first is not None and row.last is not None:

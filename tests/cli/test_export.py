@@ -315,7 +315,7 @@ def test_ctrl_c_completes_the_files(tmp_path: Path, out: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=MOST_WAIT_S)
     assert process.returncode == INTERRUPTED, err
-    assert b"the export is incomplete; use --overwrite to complete it" in err
+    assert b"the export is incomplete; use --overwrite to redo it" in err
     written_manifest = manifest(out / "exchanges")
     rows = json_rows(out / "exchanges")
     assert written_manifest["complete"] is False

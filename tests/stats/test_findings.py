@@ -101,7 +101,7 @@ def test_nothing_to_say() -> None:
             "good",
             (
                 "1 of 4 Kafka connections was already open when the capture started. The client library and "
-                "version, and the requests for the first responses, may be missing."
+                "version, and the requests that the first responses answer, may be missing."
             ),
         ),
         (

@@ -87,7 +87,7 @@ def test_news_are_errors_and_rebalances_the_latest_first() -> None:
         for row in PANES[NEWS].ordered(now, 0, is_reversed=False)
     ]
     assert [row[1:] for row in cells] == [
-        ["NOT_LEADER_OR_FOLLOWER", "1", "Produce of shop, topic refunds"],
+        ["NOT_LEADER_OR_FOLLOWER", "1", "Produce from shop, topic refunds"],
         ["rebalance gen ? -> 1", "-", "g, 1 member, not captured"],
     ]
 

@@ -52,13 +52,13 @@ itself is sent to the workers; the packages it depends on must be installed ther
 @input_options
 @names_option(WHOLE)
 @filter_options
-@export_options(form=PARQUET)
+@export_options(form=PARQUET, by_time=False)
 @click.option(
     "--strategy",
     type=click.Choice(STRATEGIES),
     default="auto",
     show_default=True,
-    help="How to divide the work. single: one task reads everything; shards: each task reads everything "
+    help="How to divide the work; single: one task reads everything; shards: each task reads everything "
     "and dissects its shard of the connections; shuffle: each task reads a part of the input, and "
     "segments are shuffled by connection; auto: single up to 256 MiB, otherwise shards below 16 "
     "concurrent tasks, otherwise shuffle.",
@@ -113,9 +113,9 @@ def _report(result: DecodeResult, directory: Path, query: Query) -> None:
         warn(f"{many(unresolved, 'topic ID')} whose name is in none of the captures")
     rows = facts(*(f"{name} {count:,}" for name, count in result.rows.items()))
     by = many(result.tasks, "task")
-    warn(f"{many(result.files, 'file')} of {size(result.bytes)} written to {directory} by {by}; rows: {rows}")
+    warn(f"{many(result.files, 'file')} ({size(result.bytes)}) written to {directory} by {by}; rows: {rows}")
     if not result.complete:
-        warn("the export is incomplete; run the same command again to complete it")
+        warn("the export is incomplete; run the same command again to redo it")
         raise click.exceptions.Exit(FAILED)
 
 

@@ -16,7 +16,7 @@ Examples:
   kdissect spark package -o kdissect.zip
 
 kdissect spark decode and report send it to the workers automatically, and so does register() in your own
-jobs. You need the zip only where kdissect is not installed:
+jobs. You need the zip only if kdissect is not installed where you submit the job:
 
 \b
   spark-submit --py-files kdissect.zip job.py

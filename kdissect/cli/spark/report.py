@@ -126,7 +126,7 @@ def report(directory: str, **options: Any) -> None:
     """Analyze tables: latency, throughput, errors, lag, rebalances and more.
 
     DIR is a directory written by kdissect export or kdissect spark decode. Computes the same numbers as
-    kdissect summary, for captures too large for one machine. Names the engine on stderr.
+    kdissect summary, also for captures too large for one machine. Reports on stderr which engine ran.
     """
     spark_target, log = target_options.take(options)
     target, as_json = options["target"], options["as_json"]

@@ -340,7 +340,7 @@ class Throttled(Rule):
                     f"client {client_label(client)}, broker {broker}",
                     f"{many(each.count, 'response')} with a throttle time, "
                     f"{duration(each.sum_ms * MILLISECOND_NS)} in total, "
-                    f"at most {duration(each.most_ms * MILLISECOND_NS)}",
+                    f"longest {duration(each.most_ms * MILLISECOND_NS)}",
                     each,
                 )
 

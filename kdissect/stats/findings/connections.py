@@ -434,9 +434,9 @@ class AdvertisedUnreachable(Unreachable):
     title = "A broker advertises an address that clients cannot connect to."
     when = (
         "All attempts to connect to an advertised address failed, or DNS says that its host name does not "
-        "exist. Without DNS responses in the capture, a warning: within "
-        f"{_SOON_NS // SECOND_NS} s of the response that advertised the host name, an attempt failed to "
-        "connect to that port, at an address not known to be a broker's."
+        "exist. A warning if the capture has no DNS response for the host name and, within "
+        f"{_SOON_NS // SECOND_NS} s of the response that advertised it, a connection attempt to that port "
+        "failed, at an address not known to be a broker's."
     )
     advice = (
         "Set the broker's advertised.listeners to an address that its clients can resolve and reach, with a "
@@ -796,9 +796,10 @@ class NetworkLoss(ConnectionRule):
     title = "Packets between a client and a broker are lost."
     when = (
         f"Any of these: {_LOST} retransmissions, making up {_LOST_SHARE:.0%} of the segments; "
-        f"{_LATE_OPENINGS} connections that opened only after a repeated SYN; {_DELAYED} requests "
-        f"({_DELAYED_SHARE:.1%} of those answered) that waited for a retransmission for {_DELAY_US // 1000} "
-        "ms or more, and for most of their latency. Unnecessary retransmissions (D-SACK) do not count."
+        f"{_LATE_OPENINGS} connections that opened only after a repeated SYN; {_DELAYED} requests, "
+        f"making up {_DELAYED_SHARE:.1%} of those answered, that spent {_DELAY_US // 1000} ms or more, and "
+        "most of their latency, waiting for a retransmission. Unnecessary retransmissions "
+        "(D-SACK) do not count."
     )
     advice = (
         "Look for drops on interfaces, switches and virtual NICs between the two (ethtool -S, nstat), and "
@@ -855,7 +856,7 @@ class NetworkLoss(ConnectionRule):
                 longest_us, exchange = delays.longest
                 message += (
                     f"; they delayed {many(delays.count, 'request')} by "
-                    f"{duration(delays.network_us * 1000)} in total, at most {duration(longest_us * 1000)} "
+                    f"{duration(delays.network_us * 1000)} in total, longest {duration(longest_us * 1000)} "
                     f"({exchange})"
                 )
             evidence = delays if each.explains_latencies else each

@@ -202,7 +202,7 @@ class CoordinatorUnavailable(Rule):
     title = "A group or a transactional producer has no available coordinator."
     when = (
         f"{_LASTING} such errors for one client within a minute: COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, "
-        "COORDINATOR_LOAD_IN_PROGRESS; a few are normal after a start and when a coordinator moves."
+        "COORDINATOR_LOAD_IN_PROGRESS; a few are normal at startup and when a coordinator moves."
     )
     advice = (
         "Check the replicas of __consumer_offsets and __transaction_state. A new cluster cannot create them "

@@ -375,7 +375,7 @@ def test_lost_packets_that_explain_latencies() -> None:
     assert (row.rule, row.severity, row.count) == ("network-loss", "warning", 4)
     assert row.message.startswith(
         "4 retransmissions in 80 segments (5.0%) on 2 connections; they delayed 4 requests by 904.0ms in "
-        "total, at most 301.0ms ("
+        "total, longest 301.0ms ("
     )
     assert row.message.endswith("/1)")
     assert [each.split("/")[1] for each in row.evidence] == ["1", "1", "2", "3"]
