@@ -209,8 +209,8 @@ def _anomalies(observer: Survey) -> Iterable[quality.AnomalyPart]:
         yield row_of(quality.AnomalyPart, count, anomaly=kind, severity=severity, meaning=description)
 
 
-def _severity_then_count(part: quality.AnomalyPart) -> tuple[int, int]:
-    return _SEVERITIES.index(part.severity), -part.exchanges
+def _severity_then_count(part: quality.AnomalyPart) -> tuple[int, int, str]:
+    return _SEVERITIES.index(part.severity), -part.exchanges, part.anomaly
 
 
 def _unknown(observer: Survey) -> Iterable[quality.UnknownPart]:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import pickle
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from kdissect.limits import DEFAULT, Limits
 from kdissect.model import Anomaly
 from kdissect.pipeline import Dissection
+from kdissect.stats.check import build_check
 from kdissect.stats.survey import AnomalyCount, Survey
 from tests.cli.commands import talk
 from tests.exchange_factory import exchange
@@ -117,3 +119,10 @@ def test_surveys_of_parts_add_up() -> None:
 def test_unknown_versions() -> None:
     observer = observed(odd("unknown_version", version=99), odd("unknown_version", version=99), odd("gap"))
     assert observer.unknown == {(3, 99): 2}
+
+
+def test_anomalies_of_one_exchange_are_listed_by_name() -> None:
+    """In a set, their order depends on the hashes of texts, which differ between processes."""
+    kinds = ("unexpected_null", "left_over", "duplicate_correlation_id", "unasked_response")
+    part = build_check([], observed(odd(*kinds)), Counter(), Counter(), [])
+    assert [each.anomaly for each in part.anomalies] == sorted(kinds)
