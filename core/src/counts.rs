@@ -17,7 +17,7 @@ use crate::samples::Samples;
 use crate::touched::{field, Touched};
 use crate::tree::{Decoded, Name, Value, NO_ID};
 use crate::usage::{
-    add_run, FetchNames, Lag, Noted, Pace, Parts, Position, Read, Rest, Run, Stamp, Watermarks, Write,
+    add_run, tally, FetchNames, Lag, Noted, Pace, Parts, Position, Read, Rest, Run, Stamp, Watermarks, Write,
     PIECE_NS,
 };
 use crate::Odd;
@@ -406,11 +406,6 @@ impl Counts {
         connection.log.place = self.added;
         self.added += 1;
         self.held += group.add(exchange, &parts, bytes, &found);
-        if let Found::Fetch(max_wait_ms, _) = found {
-            if let Detail::Reads(reads) = &mut group.detail {
-                reads.max_wait_ms = reads.max_wait_ms.max(max_wait_ms);
-            }
-        }
         self.exchanges += 1;
         self.pieces = Some((first_piece.min(piece), last_piece.max(piece)));
         Ok(())
@@ -695,11 +690,8 @@ impl Group {
                     written.noted.add(stamp);
                     written.bytes += write.bytes;
                     written.records += write.records;
-                    for (codec, count) in &write.codecs {
-                        match written.codecs.iter_mut().find(|known| known.0 == *codec) {
-                            Some((_, known)) => *known += count,
-                            None => written.codecs.push((codec, *count)),
-                        }
+                    for &(codec, count) in &write.codecs {
+                        tally(&mut written.codecs, codec, count);
                     }
                     if let Some(end) = end {
                         written.ends.add(time_ns, *end);
@@ -712,7 +704,8 @@ impl Group {
                     more += written.runs.len() - before;
                 }
             }
-            (Detail::Reads(reads), Found::Fetch(_, found)) => {
+            (Detail::Reads(reads), Found::Fetch(max_wait_ms, found)) => {
+                reads.max_wait_ms = reads.max_wait_ms.max(*max_wait_ms);
                 reads.last.clear();
                 if found.iter().all(|(_, read)| read.bytes == 0) {
                     reads.empty.add(stamp);

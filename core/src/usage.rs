@@ -27,6 +27,14 @@ const WRAP: i64 = 1 << 31;
 /// When an exchange began, and its number.
 pub type Stamp = (i64, u64);
 
+/// Adds to the count of a key: one of few, most often the latest.
+pub fn tally<K: PartialEq>(counts: &mut Vec<(K, u64)>, key: K, more: u64) {
+    match counts.iter_mut().rev().find(|known| known.0 == key) {
+        Some((_, count)) => *count += more,
+        None => counts.push((key, more)),
+    }
+}
+
 /// How often something occurred, when, the first exchanges, and how often in each piece of time.
 #[derive(Default)]
 pub struct Noted {
@@ -47,11 +55,7 @@ impl Noted {
         self.last_ns = self.last_ns.max(time_ns);
         self.count += 1;
         self.note_first(stamp);
-        let piece = time_ns.div_euclid(PIECE_NS);
-        match self.pieces.iter_mut().rev().find(|known| known.0 == piece) {
-            Some((_, count)) => *count += 1,
-            None => self.pieces.push((piece, 1)),
-        }
+        tally(&mut self.pieces, time_ns.div_euclid(PIECE_NS), 1);
     }
 
     /// In order of time; at the same time, in that of the numbers as text.
@@ -159,11 +163,7 @@ impl Write {
             }
             let records = u64::from(batch.records.unsigned_abs());
             write.records += records;
-            let codec = batch.codec();
-            match write.codecs.iter_mut().find(|known| known.0 == codec) {
-                Some((_, count)) => *count += 1,
-                None => write.codecs.push((codec, 1)),
-            }
+            tally(&mut write.codecs, batch.codec(), 1);
             if batch.producer_id >= 0 {
                 let base = i64::from(batch.base_sequence);
                 if base < 0 || base + i64::from(batch.records) > WRAP {
