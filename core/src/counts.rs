@@ -10,16 +10,14 @@ use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use pyo3::prelude::*;
 
 use crate::connection_log::{Counted, LogForm};
+use crate::latency::{Parts, Rest, SplitForm, Splitter};
 use crate::page::{Answered, Facts, KnownApis, Object};
-use crate::row::Row;
-use crate::row_class;
+use crate::row::Row as Bodies;
+use crate::row_class::Row;
 use crate::samples::Samples;
 use crate::touched::{field, Touched};
 use crate::tree::{Decoded, Name, Value, NO_ID};
-use crate::usage::{
-    add_run, tally, FetchNames, Lag, Noted, Pace, Parts, Position, Read, Rest, Run, Stamp, Watermarks, Write,
-    PIECE_NS,
-};
+use crate::usage::{add_run, tally, Lag, Noted, Position, Read, Run, Stamp, Write, PIECE_NS};
 use crate::Odd;
 
 const PRODUCE: i16 = 0;
@@ -40,15 +38,7 @@ pub struct CountForm {
     log: LogForm,
     /// Takes a group.
     take: Object,
-    /// From a connection to what the parts of its next latency depend on: end of the previous response, and until
-    /// when the broker may not have read.
-    pace: Object,
-    /// From a connection to its watermarks: topic, partition, high watermark, last stable offset.
-    watermarks: Object,
-    /// Takes a connection, end of the previous response, and the watermarks, if they may have changed.
-    set_pace: Object,
-    /// Most watermarks of a connection.
-    most_watermarks: usize,
+    split: SplitForm,
     /// Of so many exchanges with the longest service times Python needs more.
     slowest: usize,
 }
@@ -56,7 +46,7 @@ pub struct CountForm {
 /// Counts exchanges.
 pub struct Counts {
     form: CountForm,
-    apis: KnownApis<row_class::Row>,
+    apis: KnownApis<Row>,
     /// By the address of what their exchanges share.
     connections: HashMap<usize, Connection>,
     /// Those that are no longer here.
@@ -74,9 +64,7 @@ pub struct Counts {
 }
 
 struct Connection {
-    info: Object,
-    pace: Pace,
-    watermarks: Option<Watermarks>,
+    splitter: Splitter,
     log: Counted,
     groups: Vec<Group>,
 }
@@ -205,7 +193,7 @@ enum Found<'b, 'a> {
 }
 
 /// The fields that are counted, in the order of `FIELDS` in kdissect/stats/usual.py.
-struct Fields<'a>(&'a Row);
+struct Fields<'a>(&'a Bodies);
 
 impl Fields<'_> {
     fn name(&self, place: usize) -> Result<Name, Odd> {
@@ -246,27 +234,6 @@ impl Fields<'_> {
     fn committed_offset(&self) -> Result<Name, Odd> {
         self.name(12)
     }
-    fn of_fetch(&self) -> Result<FetchNames, Odd> {
-        Ok(FetchNames {
-            max_wait_ms: self.name(13)?,
-            min_bytes: self.name(14)?,
-            max_bytes: self.name(15)?,
-            isolation_level: self.name(16)?,
-            session_epoch: self.name(17)?,
-            topics: self.name(18)?,
-            responses: self.name(19)?,
-            topic: self.name(20)?,
-            topic_id: self.name(21)?,
-            partitions: self.name(22)?,
-            partition_index: self.name(23)?,
-            high_watermark: self.name(24)?,
-            last_stable_offset: self.name(25)?,
-            diverging_epoch: self.name(26)?,
-            snapshot_id: self.name(27)?,
-            preferred_read_replica: self.name(28)?,
-            records: self.records()?,
-        })
-    }
 }
 
 impl Counts {
@@ -299,7 +266,8 @@ impl Counts {
     pub fn add(&mut self, py: Python<'_>, exchange: &Answered<'_>) -> Result<(), Odd> {
         let form = &self.form;
         let (row, tags, _) = self.apis.get(py, &form.facts, exchange.header)?;
-        let row = &row.get().row;
+        let all = row.get();
+        let row = &all.row;
         let (request, response) = (exchange.request, exchange.response);
         let decoded = row.bodies.decoded(
             exchange.request_body()?,
@@ -325,7 +293,7 @@ impl Counts {
             return Err(Odd);
         }
         let fields = Fields(row);
-        let (found, which) = found(exchange, &decoded, &fields, &touched)?;
+        let (found, which) = found(exchange, &decoded, all, &touched)?;
         if matches!(found, Found::Fetch(..)) && row.is_replication(&decoded) {
             return Err(Odd);
         }
@@ -335,19 +303,9 @@ impl Counts {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(free) => free.insert(Connection::new(py, form, exchange, info.unbind())?),
         };
-        let mut fetched = None;
-        let mut waited = Some(false);
-        if let Found::Fetch(..) = found {
-            let names = fields.of_fetch()?;
-            let each = names.fetched(&decoded.response)?;
-            let watermarks = connection.watermarks(py, form)?;
-            if watermarks.count + each.len() > form.most_watermarks {
-                return Err(Odd);
-            }
-            waited = names.waited(&decoded.request, &each, watermarks)?;
-            fetched = Some((names, each));
-        }
-        let parts = connection.pace.parts(request.end_ns, response.start_ns, waited)?;
+        let (parts, noted) = connection
+            .splitter
+            .split(py, &form.split, exchange, all, &decoded)?;
         let client_id = exchange.header.raw_client_id(request);
         let client_text = client_id.map(std::str::from_utf8).transpose().map_err(|_| Odd)?;
         let key = Key {
@@ -394,13 +352,7 @@ impl Counts {
             return Err(Odd);
         }
         // From here on nothing is odd.
-        if let (Some((names, each)), Some(watermarks)) = (&fetched, &mut connection.watermarks) {
-            names.note(each, watermarks);
-        }
-        connection.pace = Pace {
-            previous_ns: response.end_ns,
-            unmuted_ns: 0,
-        };
+        connection.splitter.note(all, &noted, response.end_ns);
         let bytes = [request, response].map(|frame| SIZE_BYTES + frame.data.len() as u64);
         connection.log.add(py, exchange, client_text, bytes, &form.log);
         connection.log.place = self.added;
@@ -448,13 +400,14 @@ fn is_nameless(touched: &Touched<'_, '_>) -> bool {
 fn found<'b, 'a>(
     exchange: &Answered<'_>,
     decoded: &Decoded<'a>,
-    fields: &Fields<'_>,
+    row: &Row,
     touched: &'b [Touched<'b, 'a>],
 ) -> Result<(Found<'b, 'a>, i64), Odd> {
     let Decoded {
         request, response, ..
     } = decoded;
     let number = |body, name| field(Some(body), name);
+    let fields = Fields(&row.row);
     Ok(match exchange.header.api_key {
         PRODUCE => {
             let acks = number(request, fields.acks()?)?
@@ -486,7 +439,7 @@ fn found<'b, 'a>(
             if session(request)? != 0 {
                 return Err(Odd);
             }
-            let names = fields.of_fetch()?;
+            let names = row.fetch.as_ref().ok_or(Odd)?;
             let time_ns = exchange.response.start_ns;
             let reads = touched.iter().map(|each| {
                 let (Some(_), Some(body)) = (each.request, each.response) else {
@@ -552,31 +505,11 @@ fn member(decoded: &Decoded<'_>, fields: &Fields<'_>) -> Result<Member, Odd> {
 
 impl Connection {
     fn new(py: Python<'_>, form: &CountForm, exchange: &Answered<'_>, info: Object) -> Result<Self, Odd> {
-        let pace = form.pace.bind(py).call1((&info,)).map_err(|_| Odd)?;
-        let (previous_ns, unmuted_ns) = pace.extract().map_err(|_| Odd)?;
         Ok(Connection {
             log: Counted::new(py, info.clone_ref(py), exchange),
-            info,
-            pace: Pace {
-                previous_ns,
-                unmuted_ns,
-            },
-            watermarks: None,
+            splitter: Splitter::new(py, &form.split, info)?,
             groups: Vec::new(),
         })
-    }
-
-    fn watermarks(&mut self, py: Python<'_>, form: &CountForm) -> Result<&Watermarks, Odd> {
-        if self.watermarks.is_none() {
-            let known = form.watermarks.bind(py).call1((&self.info,)).map_err(|_| Odd)?;
-            let known: Vec<(String, i64, i64, i64)> = known.extract().map_err(|_| Odd)?;
-            let mut watermarks = Watermarks::default();
-            for (topic, partition, high_watermark, last_stable) in known {
-                watermarks.set(&topic, partition, [high_watermark, last_stable]);
-            }
-            self.watermarks = Some(watermarks);
-        }
-        self.watermarks.as_ref().ok_or(Odd)
     }
 
     /// Passes on its groups, in the order of their last exchanges, then what is counted of all.
@@ -585,12 +518,9 @@ impl Connection {
         if self.groups.is_empty() {
             return Ok(());
         }
-        let watermarks = self.watermarks.as_ref().map(Watermarks::in_order);
-        form.set_pace
-            .bind(py)
-            .call1((&self.info, self.pace.previous_ns, watermarks))?;
+        self.splitter.give_back(py, &form.split)?;
         for group in self.groups {
-            group.pass_on(py, form, &self.info)?;
+            group.pass_on(py, form, self.splitter.info())?;
         }
         self.log.pass_on(py, &form.log)
     }

@@ -32,6 +32,8 @@ mod connection_log;
 #[cfg(feature = "python")]
 mod counts;
 #[cfg(feature = "python")]
+mod latency;
+#[cfg(feature = "python")]
 mod line_class;
 #[cfg(feature = "python")]
 mod merge_class;

@@ -98,8 +98,8 @@ impl<'py> Line {
             let Some((of_request, of_response)) = &self.followed else {
                 return Ok(());
             };
-            let of_request = projected(py, &decoded.request, of_request, None)?;
-            let of_response = projected(py, &decoded.response, of_response, None)?;
+            let of_request = projected(py, &decoded.request, of_request)?;
+            let of_response = projected(py, &decoded.response, of_response)?;
             match follow(of_request, of_response).and_then(|usual| usual.extract()) {
                 Ok(true) => Ok(()),
                 _ => Err(Odd),

@@ -248,8 +248,8 @@ pub struct Page {
 }
 
 enum Writer {
-    Lines(Lines),
-    Rows(Rows),
+    Lines(Box<Lines>),
+    Rows(Box<Rows>),
     Counts(Box<Counts>),
 }
 
@@ -257,8 +257,8 @@ impl Page {
     pub fn new(form: Form) -> Self {
         Page {
             writer: match form {
-                Form::Lines(form) => Writer::Lines(Lines::new(form)),
-                Form::Rows(form) => Writer::Rows(Rows::new(form)),
+                Form::Lines(form) => Writer::Lines(Box::new(Lines::new(form))),
+                Form::Rows(form) => Writer::Rows(Box::new(Rows::new(form))),
                 Form::Counts(form) => Writer::Counts(Box::new(Counts::new(form))),
             },
             text: Vec::new(),
@@ -268,11 +268,10 @@ impl Page {
 
     /// The lines since the last call, and their number.
     pub fn take<'py>(&mut self, py: Python<'py>) -> PyResult<(Bound<'py, PyBytes>, usize)> {
-        match &mut self.writer {
-            Writer::Lines(_) => (),
-            Writer::Rows(rows) => rows.flush(py)?,
-            Writer::Counts(counts) => counts.pass_on(py, false)?,
+        if let Writer::Rows(rows) = &mut self.writer {
+            rows.flush(py)?;
         }
+        self.pass_on(py, false)?;
         let text = PyBytes::new(py, &self.text);
         self.text.clear();
         Ok((text, std::mem::take(&mut self.rows)))
@@ -290,16 +289,19 @@ impl Page {
 
     /// What its exchanges share of a connection of which Python takes the next exchange, or that is no longer here.
     pub fn leave(&mut self, info: &Bound<'_, PyAny>) {
-        if let Writer::Counts(counts) = &mut self.writer {
-            counts.leave(info);
+        match &mut self.writer {
+            Writer::Lines(_) => (),
+            Writer::Rows(rows) => rows.leave(info),
+            Writer::Counts(counts) => counts.leave(info),
         }
     }
 
     /// Passes on what was counted: of connections that are no longer here, or of all.
     pub fn pass_on(&mut self, py: Python<'_>, is_last: bool) -> PyResult<()> {
         match &mut self.writer {
+            Writer::Lines(_) => Ok(()),
+            Writer::Rows(rows) => rows.give_back(py),
             Writer::Counts(counts) => counts.pass_on(py, is_last),
-            _ => Ok(()),
         }
     }
 

@@ -2,7 +2,8 @@
 
 use pyo3::prelude::*;
 
-use crate::line_class::{BodiesForm, Kept, Names};
+use crate::latency::FetchNames;
+use crate::line_class::{BodiesForm, Names};
 use crate::row::{self, First, GroupEvents, Topics};
 use crate::touched;
 
@@ -10,8 +11,8 @@ use crate::touched;
 #[pyclass(frozen, module = "kdissect._core")]
 pub struct Row {
     pub row: row::Row,
-    /// The fields of request and response from which the parts of a latency are found. None: none are needed.
-    pub projection: Option<(Kept, Kept)>,
+    /// What its latency depends on, if it is a Fetch of any kind.
+    pub fetch: Option<FetchNames>,
 }
 
 /// See [`First`].
@@ -29,12 +30,11 @@ impl Row {
     /// Arguments: see [`BodiesForm`], [`row::Row`] and [`Row`].
     #[new]
     fn new(
-        py: Python<'_>,
         bodies: BodiesForm<'_>,
         topics: (Option<Plan>, Option<Plan>),
         group_and_transaction: (FirstForm, FirstForm),
         records: (Vec<Vec<String>>, Vec<Vec<String>>),
-        projection: Option<(Vec<String>, Vec<String>)>,
+        is_fetch: bool,
         other_tables: OtherTables,
     ) -> PyResult<Self> {
         let names = Names::default();
@@ -69,14 +69,13 @@ impl Row {
             replica: (names.number("replica_state"), names.number("replica_id")),
             keys: Vec::new(),
         };
-        let projection =
-            projection.map(|(request, response)| (names.kept(py, &request), names.kept(py, &response)));
+        let fetch = is_fetch.then(|| FetchNames::new(&names));
         Ok(Row {
             row: row::Row {
                 keys: names.keys(),
                 ..row
             },
-            projection,
+            fetch,
         })
     }
 }

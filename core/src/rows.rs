@@ -9,6 +9,7 @@ use pyo3::types::{PyBool, PyBytes, PyDict, PyList, PyString};
 
 use crate::columns::Column;
 use crate::connection_log::{Log, LogForm};
+use crate::latency::{SplitForm, Splitters};
 use crate::line_class::Kept;
 use crate::page::{Answered, Clock, Constant, Errors, Facts, KnownApis, Object};
 use crate::record_lines::json_text;
@@ -40,11 +41,8 @@ pub struct RowForm {
     capture: Object,
     /// From a connection, an API key, the time of a response, and the names of errors to those that are expected.
     expected: Object,
-    /// From a connection, an API key, the end of a request, start and end of its response, and what it needs of
-    /// both bodies to the parts of the latency.
-    parts: Object,
-    /// The class `RecordData`.
-    records: Object,
+    /// What splits latencies in Python.
+    split: Option<SplitForm>,
 }
 
 /// Most names are those of columns.
@@ -138,7 +136,8 @@ pub struct Rows {
     time: String,
     /// Which bodies are written.
     has_body: [bool; 2],
-    splits_latency: bool,
+    /// None: no latency is split.
+    splitters: Option<Splitters>,
     log: Option<Log>,
 }
 
@@ -166,6 +165,7 @@ pub struct Found<'a> {
 impl Rows {
     pub fn new(mut form: RowForm) -> Self {
         let log = form.log.take().map(Log::new);
+        let split = form.split.take();
         let contents = || {
             let written = form.columns.iter().map(|(_, content)| content);
             written.chain(form.tables.iter().flat_map(Table::contents))
@@ -174,7 +174,7 @@ impl Rows {
         let of_parts = |each: &Content| matches!(each, Content::Part(_) | Content::LongPoll);
         Rows {
             has_body: [has(Content::Request), has(Content::Response)],
-            splits_latency: contents().any(of_parts),
+            splitters: split.filter(|_| contents().any(of_parts)).map(Splitters::new),
             form,
             apis: KnownApis::default(),
             capture: None,
@@ -186,6 +186,19 @@ impl Rows {
         }
     }
 
+    /// See [`Page::leave`](crate::page::Page::leave).
+    pub fn leave(&mut self, info: &Bound<'_, PyAny>) {
+        if let Some(splitters) = &mut self.splitters {
+            splitters.leave(info);
+        }
+    }
+
+    /// Gives back what splits the latencies of connections that are no longer here.
+    pub fn give_back(&mut self, py: Python<'_>) -> PyResult<()> {
+        let splitters = self.splitters.as_mut();
+        splitters.map_or(Ok(()), |splitters| splitters.give_back(py))
+    }
+
     /// Passes on what was counted.
     pub fn flush(&mut self, py: Python<'_>) -> PyResult<()> {
         self.log.as_mut().map_or(Ok(()), |log| log.flush(py))
@@ -195,9 +208,10 @@ impl Rows {
         &self.form.facts
     }
 
-    /// Whether the rows must be taken from the columns before more are written.
+    /// Whether the rows must be taken from the columns before more are written, or `give_back` must be called.
     pub fn is_full(&self, py: Python<'_>) -> bool {
-        self.form.tables.iter().any(|table| table.is_full(py))
+        let must_give_back = self.splitters.as_ref().is_some_and(Splitters::must_give_back);
+        must_give_back || self.form.tables.iter().any(|table| table.is_full(py))
     }
 
     pub fn write(
@@ -210,7 +224,7 @@ impl Rows {
         let form = &self.form;
         let facts = &form.facts;
         let (row, tags, of_api) = self.apis.get(py, facts, exchange.header)?;
-        let Row { row, projection } = row.get();
+        let all @ Row { row, fetch } = row.get();
         let (request, response) = (exchange.request, exchange.response);
         let decoded = row.bodies.decoded(
             exchange.request_body()?,
@@ -218,11 +232,11 @@ impl Rows {
             facts.budget,
         )?;
         let throttle_time_ms = row.throttle_time_ms(&decoded);
-        if decoded.has_unknown || decoded.is_followed || throttle_time_ms.is_some_and(|number| number > 0) {
+        if decoded.has_unknown || decoded.is_followed || throttle_time_ms.is_some_and(|number| number != 0) {
             return Err(Odd);
         }
         facts.check_flaws(!decoded.errors.is_empty())?;
-        if !form.tables.is_empty() && projection.is_some() && row.is_replication(&decoded) {
+        if !form.tables.is_empty() && fetch.is_some() && row.is_replication(&decoded) {
             return Err(Odd);
         }
         let topics = &facts.topics(py, response.end_ns);
@@ -265,7 +279,7 @@ impl Rows {
             time: &self.time,
             latency_us: exchange.latency_ns()?.div_euclid(1000),
             parts: [None; 5],
-            is_fetch: projection.is_some(),
+            is_fetch: fetch.is_some(),
             client_id: client_id.transpose().map_err(|_| Odd)?,
             topics: row.topics(&decoded, topics)?,
             group_id: row.group.find(&decoded.request)?,
@@ -276,13 +290,6 @@ impl Rows {
             records: row.records(&decoded)?,
             bodies: self.bodies.each_ref().map(Vec::as_slice),
         };
-        let mut needed = None;
-        if let (true, Some((of_request, of_response))) = (self.splits_latency, projection) {
-            needed = Some((
-                projected(py, &decoded.request, of_request, Some(&form.records))?,
-                projected(py, &decoded.response, of_response, Some(&form.records))?,
-            ));
-        }
         let partitions = match &row.partitions {
             Some(plans) if form.tables.iter().any(Table::has_partitions) => {
                 Touched::of(plans, &decoded, topics)?
@@ -297,6 +304,14 @@ impl Rows {
             let names = form.expected.bind(py).call1(arguments).map_err(|_| Odd)?;
             found.expected_errors = names.extract().map_err(|_| Odd)?;
         }
+        let mut splitter = None;
+        if let Some(splitters) = &mut self.splitters {
+            let info = exchange.known.info(py).map_err(|_| Odd)?;
+            let (of_connection, form) = splitters.get(py, &info)?;
+            let (parts, noted) = of_connection.split(py, form, exchange, all, &decoded)?;
+            found.parts = parts.all();
+            splitter = Some((of_connection, noted));
+        }
         let marks: Vec<_> = form.tables.iter().map(|table| table.mark(py)).collect();
         let mut error_name = |code| Ok(self.errors.name(py, facts, code)?.to_owned());
         for table in &form.tables {
@@ -306,13 +321,9 @@ impl Rows {
                 return Err(odd);
             }
         }
-        // From here on nothing is odd: what is called remembers the exchange.
-        if self.splits_latency {
-            let times = (request.end_ns, response.start_ns, response.end_ns);
-            let info = exchange.known.info(py).map_err(|_| Odd)?;
-            let arguments = (info, api_key, times, needed);
-            let split = form.parts.bind(py).call1(arguments).map_err(|_| Odd)?;
-            found.parts = split.extract().map_err(|_| Odd)?;
+        // From here on nothing is odd.
+        if let Some((splitter, noted)) = splitter {
+            splitter.note(all, &noted, response.end_ns);
         }
         for table in &form.tables {
             table.add_exchange(py, &found)?;
@@ -492,26 +503,17 @@ fn quoted(text: &[u8], out: &mut Vec<u8>) {
 }
 
 /// A value as Python's decoder makes it, with no other fields of structs than these.
-pub fn projected<'py>(
-    py: Python<'py>,
-    value: &Value<'_>,
-    kept: &Kept,
-    records: Option<&Object>,
-) -> Result<Bound<'py, PyAny>, Odd> {
+pub fn projected<'py>(py: Python<'py>, value: &Value<'_>, kept: &Kept) -> Result<Bound<'py, PyAny>, Odd> {
     Ok(match value {
         Value::Null => py.None().into_bound(py),
         Value::Bool(value) => PyBool::new(py, *value).to_owned().into_any(),
         Value::Int(number) => number.into_pyobject(py).map_err(|_| Odd)?.into_any(),
-        Value::Float | Value::Embedded(_) => return Err(Odd),
+        Value::Float | Value::Embedded(_) | Value::Records(_) => return Err(Odd),
         Value::Text(text) => PyString::new(py, text).into_any(),
         Value::Uuid(id) => PyString::new(py, std::str::from_utf8(id).map_err(|_| Odd)?).into_any(),
         Value::Bytes(bytes) => PyBytes::new(py, bytes).into_any(),
-        Value::Records(data) => {
-            let arguments = (PyBytes::new(py, data), 0, data.len());
-            records.ok_or(Odd)?.bind(py).call1(arguments).map_err(|_| Odd)?
-        }
         Value::List(values) => {
-            let values = values.iter().map(|each| projected(py, each, kept, records));
+            let values = values.iter().map(|each| projected(py, each, kept));
             let values = values.collect::<Result<Vec<_>, Odd>>()?;
             PyList::new(py, values).map_err(|_| Odd)?.into_any()
         }
@@ -519,7 +521,7 @@ pub fn projected<'py>(
             let object = PyDict::new(py);
             for (name, value) in fields {
                 if let Some(key) = kept.get(name) {
-                    let value = projected(py, value, kept, records)?;
+                    let value = projected(py, value, kept)?;
                     object.set_item(key, value).map_err(|_| Odd)?;
                 }
             }

@@ -26,7 +26,7 @@ that consumers fetch: at most ``Limits.watermarks``; the least recently reported
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.exchanges import content
 from kdissect.kafka import apis
@@ -36,7 +36,7 @@ from kdissect.model import UNANSWERED, LatencyParts
 from kdissect.net.duplex import NEVER_NS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from kdissect.limits import Limits
     from kdissect.model import Body, ConnectionInfo, Exchange
@@ -49,19 +49,6 @@ Watermark = tuple[str | None, int | None, int, int]
 
 PRODUCE, FETCH, JOIN_GROUP, SYNC_GROUP, SHARE_FETCH = 0, 1, 11, 14, 78
 FETCHES = frozenset({FETCH, SHARE_FETCH})
-
-FETCH_FIELDS = (
-    (
-        "max_wait_ms", "min_bytes", "max_bytes", "isolation_level", "session_epoch", "share_session_epoch",
-        "topics", "replica_id", "replica_state",
-    ),
-    (
-        "error_code", "throttle_time_ms", "responses", "topic", "topic_id", "partitions", "partition_index",
-        "high_watermark", "last_stable_offset", "diverging_epoch", "snapshot_id", "preferred_read_replica",
-        "records",
-    ),
-)  # fmt: skip
-"""What the latency of a fetch depends on: fields of request and response, and of structs in them."""
 
 UNKNOWN = LatencyParts(None, None, None, None, None)
 _REBALANCING = frozenset({JOIN_GROUP, SYNC_GROUP})
@@ -80,50 +67,34 @@ def split_latency(exchange: Exchange, limits: Limits) -> None:
     _splitter_of(exchange.connection, limits).feed(exchange)
 
 
-def split_usual(
-    info: ConnectionInfo,
-    limits: Limits,
-    api_key: int,
-    times_ns: tuple[int, int, int],
-    bodies: tuple[Body, Body] | None,
-) -> LatencyParts:
-    """The parts for an exchange that is not decoded, because nothing about it is unusual: no anomaly, nothing
-    retransmitted, no throttle time, no API that identifies the client.
+class SplitForm(NamedTuple):
+    """What the native core must know to split latencies of usual exchanges itself: with no anomaly, nothing
+    retransmitted, no throttle time, and no API that identifies the client.
 
-    Args:
-        info: its connection.
-        limits: to respect.
-        api_key: of its request.
-        times_ns: of the last byte of the request, of the first and of the last byte of the response.
-        bodies: of a fetch: request and response, with the fields ``FETCH_FIELDS`` only.
+    Attributes:
+        pace: from a connection to what the parts of its next latency depend on: last byte of the previous
+            response (None: unknown), and by when the broker reads again.
+        watermarks: from a connection to those that it has seen, the least recently reported first.
+        set_pace: goes on after the last exchange that the core has split. It takes the connection; the last
+            byte of the response; and all watermarks if they may have changed, each with topic, partition, and
+            high watermark and last stable offset together.
+        max_watermarks: of a connection.
     """
-    return _splitter_of(info, limits).feed_usual(api_key, times_ns, bodies)
+
+    pace: Callable[[ConnectionInfo], tuple[int | None, int]]
+    watermarks: Callable[[ConnectionInfo], list[Watermark]]
+    set_pace: Callable[[ConnectionInfo, int, list[tuple[str, int, list[int]]] | None], None]
+    max_watermarks: int
 
 
-def pace(info: ConnectionInfo, limits: Limits) -> tuple[int | None, int]:
-    """What the parts of a connection's next latency depend on, for the native core, which splits some itself:
-    last byte of the previous response (None: unknown), and by when the broker reads again.
-    """
-    return _splitter_of(info, limits).pace
-
-
-def watermarks(info: ConnectionInfo) -> list[Watermark]:
-    """Those that a connection has seen, the least recently reported first."""
-    known = {} if info.splitter is None else info.splitter.watermarks
-    return [(*partition, *offsets) for partition, offsets in known.items()]
-
-
-def set_pace(
-    info: ConnectionInfo, previous_ns: int, watermarks: list[tuple[str, int, list[int]]] | None
-) -> None:
-    """Go on after the last exchange that the core has split, which was usual.
-
-    Args:
-        info: of a connection whose ``pace`` the core got.
-        previous_ns: last byte of its response.
-        watermarks: all of them, if they may have changed; high watermark and last stable offset together.
-    """
-    info.splitter.resume(previous_ns, watermarks)
+def split_form(limits: Limits) -> SplitForm:
+    """How the native core splits latencies."""
+    return SplitForm(
+        pace=lambda info: _splitter_of(info, limits).pace,
+        watermarks=lambda info: _splitter_of(info, limits).all_watermarks,
+        set_pace=lambda info, *rest: _splitter_of(info, limits).resume(*rest),
+        max_watermarks=limits.watermarks,
+    )
 
 
 def _splitter_of(info: ConnectionInfo, limits: Limits) -> _Splitter:
@@ -162,16 +133,16 @@ class _Splitter:
 
     @property
     def pace(self) -> tuple[int | None, int]:
-        """See ``pace``."""
+        """See ``SplitForm``."""
         return self._previous_ns, self._unmuted_ns
 
     @property
-    def watermarks(self) -> dict[_Partition, tuple[int, int]]:
-        """By partition: high watermark, last stable offset."""
-        return self._watermarks
+    def all_watermarks(self) -> list[Watermark]:
+        """See ``SplitForm``."""
+        return [(*partition, *offsets) for partition, offsets in self._watermarks.items()]
 
     def resume(self, previous_ns: int, watermarks: list[tuple[str, int, list[int]]] | None) -> None:
-        """See ``set_pace``."""
+        """See ``SplitForm.set_pace``."""
         self._previous_ns, self._unmuted_ns, self._is_certain = previous_ns, 0, True
         if watermarks is not None:
             self._watermarks = {
@@ -213,20 +184,6 @@ class _Splitter:
             self._unmuted_ns, self._is_certain = response.start_ns + throttle_ns, mutes is not None
         else:
             self._unmuted_ns, self._is_certain = 0, True
-
-    def feed_usual(
-        self, api_key: int, times_ns: tuple[int, int, int], bodies: tuple[Body, Body] | None
-    ) -> LatencyParts:
-        """The same for ``split_usual``, whose arguments these are."""
-        begin_ns, start_ns, end_ns = times_ns
-        request, response = ({}, {}) if bodies is None else bodies
-        waited = _waited(api_key, request, response, self._watermarks)
-        parts = self._parts(begin_ns, start_ns, 0, None, waited)
-        if api_key == FETCH:
-            self._note_watermarks(response)
-        self._previous_ns = end_ns
-        self._unmuted_ns, self._is_certain = 0, True
-        return parts
 
     def _parts(
         self,

@@ -57,12 +57,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from kdissect.exchanges.kafka_connection import KafkaConnection, MemoryBudget
-    from kdissect.exchanges.latency import Watermark
+    from kdissect.exchanges.latency import SplitForm
     from kdissect.exchanges.ordering import Ordering
     from kdissect.kafka.internal.payloads import GroupProtocols
-    from kdissect.kafka.records import RecordData
     from kdissect.limits import Limits
-    from kdissect.model import Interface, LatencyParts, Segment
+    from kdissect.model import Interface, Segment
     from kdissect.net.connection import Connections, Event
     from kdissect.net.duplex import Duplex
     from kdissect.tls.decryption import Decryption
@@ -215,8 +214,7 @@ class RowForm(NamedTuple):
         capture: from the interface of a packet to the name of its capture.
         expected: from a connection, an API key, the time of a response, and the names of errors to the names
             of those that are expected.
-        parts: ``latency.split_usual`` without limits.
-        records: the class ``RecordData``.
+        split: how to split latencies.
     """
 
     facts: LineFacts
@@ -227,8 +225,7 @@ class RowForm(NamedTuple):
     log: LogForm | None
     capture: Callable[[Interface], str]
     expected: Callable[[ConnectionInfo, int, int, list[str]], Sequence[str]]
-    parts: Callable[..., LatencyParts]
-    records: type[RecordData]
+    split: SplitForm
 
 
 class CountForm(NamedTuple):
@@ -238,20 +235,14 @@ class CountForm(NamedTuple):
         facts: of all lines; their texts are not needed. ``api`` has those that can be counted.
         log: how they are counted by connection.
         take: takes counts of exchanges that are alike, see ``stats.usual``.
-        pace: ``latency.pace`` without limits.
-        watermarks: ``latency.watermarks``.
-        set_pace: ``latency.set_pace``.
-        most_watermarks: of a connection.
+        split: how to split latencies.
         slowest: of so many exchanges with the longest service times more is needed than their counts.
     """
 
     facts: LineFacts
     log: LogForm
     take: Callable[[Any, Any], object]
-    pace: Callable[[ConnectionInfo], tuple[int | None, int]]
-    watermarks: Callable[[ConnectionInfo], list[Watermark]]
-    set_pace: Callable[[ConnectionInfo, int, list[tuple[str, int, list[int]]] | None], None]
-    most_watermarks: int
+    split: SplitForm
     slowest: int
 
 

@@ -13,9 +13,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect import native
-from kdissect.exchanges import latency
 from kdissect.exchanges.fetch_sessions import Position
 from kdissect.exchanges.group_events import ALIVE, CLASSIC, COMMIT, GroupEvent, usual_events
+from kdissect.exchanges.latency import split_form
 from kdissect.exchanges.offload import CountForm, LineFacts, LogForm
 from kdissect.exchanges.touched import plans
 from kdissect.exchanges.undecoded import undecoded
@@ -44,9 +44,6 @@ _FIELDS = (
     "session_id", "fetch_offset", "log_start_offset",
     "group_id", "member_id", "group_instance_id", "generation_id_or_member_epoch", "generation_id",
     "committed_offset",
-    "max_wait_ms", "min_bytes", "max_bytes", "isolation_level", "session_epoch", "topics", "responses",
-    "topic", "topic_id", "partitions", "partition_index", "high_watermark", "last_stable_offset",
-    "diverging_epoch", "snapshot_id", "preferred_read_replica",
 )  # fmt: skip
 """Fields of messages, in the order of ``Fields`` in core/src/counts.rs."""
 
@@ -392,10 +389,7 @@ def count_form(
         facts,
         LogForm(log.usual_exchanges, [apis.find(name).key for name in sorted(WAITING_APIS)]),
         take=lambda counted, detail: take(_usual(counted, detail)),
-        pace=lambda info: latency.pace(info, limits),
-        watermarks=latency.watermarks,
-        set_pace=latency.set_pace,
-        most_watermarks=limits.watermarks,
+        split=split_form(limits),
         slowest=slowest,
     )
 
@@ -415,6 +409,6 @@ def _row(api_key: int, version: int) -> Any:
         (None, None),
         (nothing, nothing),
         ([], []),
-        None,
+        api_key == FETCH,
         (plans(api.name, request, response), [(name,) for name in _FIELDS], usual_events(api.name)),
     )

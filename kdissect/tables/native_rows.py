@@ -20,7 +20,7 @@ from kdissect.exchanges.content import (
 )
 from kdissect.exchanges.expected import expected_of
 from kdissect.exchanges.group_events import usual_events
-from kdissect.exchanges.latency import FETCH_FIELDS, FETCHES, split_usual
+from kdissect.exchanges.latency import FETCHES, split_form
 from kdissect.exchanges.learned import ADVERTISING
 from kdissect.exchanges.offload import LineFacts, LogForm, RowForm
 from kdissect.exchanges.touched import plans
@@ -29,7 +29,6 @@ from kdissect.kafka import apis
 from kdissect.kafka.bodies import BodyLayout
 from kdissect.kafka.codes import error_name
 from kdissect.kafka.headers import API_VERSIONS
-from kdissect.kafka.records import RecordData
 from kdissect.model import ANSWERED, Exchange, LatencyParts
 from kdissect.stats.connection_log import WAITING_APIS
 from kdissect.tables.columns import BY_NAME, OBJECT, file_name
@@ -257,8 +256,7 @@ def _form(
         log=None,
         capture=lambda interface: file_name(interface.capture),
         expected=lambda info, api_key, *rest: expected_of(info, _stub(api_key).api, *rest),
-        parts=lambda info, *exchange: split_usual(info, limits, *exchange),
-        records=RecordData,
+        split=split_form(limits),
     )
 
 
@@ -295,7 +293,7 @@ def native_row(api_key: int, version: int) -> Any:
             _first(request, api_key, TRANSACTION, TRANSACTION_KEY),
         ),
         tuple([_names(path) for path in record_paths(layout)] for layout in (request, response)),
-        FETCH_FIELDS if api_key in FETCHES else None,
+        api_key in FETCHES,
         (plans(_stub(api_key).api, request, response), _FIELDS, usual_events(_stub(api_key).api)),
     )
 
