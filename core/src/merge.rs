@@ -237,14 +237,14 @@ impl Merge {
         }
     }
 
-    /// Adds the next rows of a process: their keys and texts, and its waits.
-    pub fn add(
-        &mut self,
-        worker: usize,
-        keys: Vec<u8>,
-        text: Vec<u8>,
-        waits: Vec<(i64, Option<i64>)>,
-    ) -> Result<(), Odd> {
+    /// Adds the next waits of a process, before the rows of their places.
+    pub fn wait(&mut self, worker: usize, waits: Vec<(i64, Option<i64>)>) -> Result<(), Odd> {
+        self.parts.get_mut(worker).ok_or(Odd)?.waits.extend(waits);
+        Ok(())
+    }
+
+    /// Adds the next rows of a process: their keys and texts.
+    pub fn add(&mut self, worker: usize, keys: Vec<u8>, text: Vec<u8>) -> Result<(), Odd> {
         let part = self.parts.get_mut(worker).ok_or(Odd)?;
         let batch = Batch { keys, text };
         if batch.keys.len() % KEY != 0 {
@@ -263,7 +263,6 @@ impl Merge {
         if bytes > batch.text.len() {
             return Err(Odd);
         }
-        part.waits.extend(waits);
         part.batches.push_back(Arc::new(batch));
         part.go_to(part.key, part.text);
         Ok(())
@@ -364,10 +363,8 @@ mod tests {
     fn rows_come_in_order_of_their_places() {
         let mut merge = Merge::new(2, 8, 1000);
         let keys = [row(2, 20, 1, 1), row(6, 60, 1, OBJECT), row(8, 80, 1, 2)].concat();
-        merge.add(0, keys, b"aDD".into(), Vec::new()).unwrap();
-        merge
-            .add(1, row(4, 40, 2, 1).into(), b"b".into(), Vec::new())
-            .unwrap();
+        merge.add(0, keys, b"aDD".into()).unwrap();
+        merge.add(1, row(4, 40, 2, 1).into(), b"b".into()).unwrap();
         merge.advance(6);
         assert_eq!(ready(&mut merge), "ab<0.0>");
         merge.advance(8);
@@ -377,17 +374,9 @@ mod tests {
     #[test]
     fn rows_wait_for_what_may_come_before_them() {
         let mut merge = Merge::new(2, 8, 1000);
-        merge
-            .add(0, row(4, 40, 1, 1).into(), b"b".into(), Vec::new())
-            .unwrap();
-        merge
-            .add(
-                1,
-                row(6, 20, 2, 1).into(),
-                b"a".into(),
-                vec![(2, Some(20)), (6, None)],
-            )
-            .unwrap();
+        merge.add(0, row(4, 40, 1, 1).into(), b"b".into()).unwrap();
+        merge.wait(1, vec![(2, Some(20)), (6, None)]).unwrap();
+        merge.add(1, row(6, 20, 2, 1).into(), b"a".into()).unwrap();
         merge.advance(4);
         assert_eq!(ready(&mut merge), "");
         merge.advance(6);
@@ -399,7 +388,8 @@ mod tests {
         for (rows, bytes) in [(1, 1000), (8, 10)] {
             let mut merge = Merge::new(1, rows, bytes);
             let keys = [row(4, 40, 1, 1), row(6, 60, 1, 1)].concat();
-            merge.add(0, keys, b"ab".into(), vec![(2, Some(20))]).unwrap();
+            merge.wait(0, vec![(2, Some(20))]).unwrap();
+            merge.add(0, keys, b"ab".into()).unwrap();
             merge.advance(6);
             assert_eq!(ready(&mut merge), "a");
         }
@@ -408,15 +398,9 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_odd() {
         let mut merge = Merge::new(1, 8, 1000);
-        assert_eq!(merge.add(1, Vec::new(), Vec::new(), Vec::new()), Err(Odd));
-        assert_eq!(merge.add(0, b"short".into(), Vec::new(), Vec::new()), Err(Odd));
-        assert_eq!(
-            merge.add(0, row(2, 20, 1, 3).into(), b"ab".into(), Vec::new()),
-            Err(Odd)
-        );
-        assert_eq!(
-            merge.add(0, row(2, 20, 1, -7).into(), b"ab".into(), Vec::new()),
-            Err(Odd)
-        );
+        assert_eq!(merge.add(1, Vec::new(), Vec::new()), Err(Odd));
+        assert_eq!(merge.add(0, b"short".into(), Vec::new()), Err(Odd));
+        assert_eq!(merge.add(0, row(2, 20, 1, 3).into(), b"ab".into()), Err(Odd));
+        assert_eq!(merge.add(0, row(2, 20, 1, -7).into(), b"ab".into()), Err(Odd));
     }
 }

@@ -24,17 +24,21 @@ impl Merge {
         Merge(merge::Merge::new(workers, most_rows, most_bytes))
     }
 
-    /// Adds the next rows of a process: keys and texts of `WorkerBatch.lines`, which are copied, and `Columns.waits`.
+    /// Adds the next rows of a process: `WorkerBatch.lines`, which are copied, and `Columns.waits`.
     fn add(
         &mut self,
         py: Python<'_>,
         worker: usize,
-        keys: PyBuffer<u8>,
-        text: PyBuffer<u8>,
+        lines: Vec<(PyBuffer<u8>, PyBuffer<u8>)>,
         waits: Vec<(i64, Option<i64>)>,
     ) -> PyResult<()> {
-        let added = self.0.add(worker, keys.to_vec(py)?, text.to_vec(py)?, waits);
-        added.map_err(|_| PyValueError::new_err("rows that do not fit their texts"))
+        let refused = |_| PyValueError::new_err("rows that do not fit their texts");
+        self.0.wait(worker, waits).map_err(refused)?;
+        for (keys, text) in lines {
+            let added = self.0.add(worker, keys.to_vec(py)?, text.to_vec(py)?);
+            added.map_err(refused)?;
+        }
+        Ok(())
     }
 
     /// Merges the rows of all processes up to and including a place.

@@ -176,7 +176,7 @@ class Assembly:
         if batch.lines is None:
             part.batches.append(batch)
         else:
-            self._add(worker, batch.rows, *batch.lines)
+            self._add(worker, batch.rows, batch.lines)
         if until <= self.until:
             return []
         self.until = until
@@ -219,7 +219,7 @@ class Assembly:
         self._names = {}
         return out
 
-    def _add(self, worker: int, rows: Columns, keys: PickleBuffer, text: PickleBuffer) -> None:
+    def _add(self, worker: int, rows: Columns, lines: Sequence[tuple[PickleBuffer, PickleBuffer]]) -> None:
         """Add a batch with lines."""
         if self._merge is None:
             assert native.core is not None
@@ -228,7 +228,7 @@ class Assembly:
         for index in range(len(rows.places)):
             self._rows[worker, self._added[worker]] = OrderedItem.of(worker, rows, index)
             self._added[worker] += 1
-        self._merge.add(worker, keys, text, rows.waits)
+        self._merge.add(worker, lines, rows.waits)
 
     @property
     def _is_idle(self) -> bool:
@@ -390,8 +390,8 @@ class WorkerBatch(NamedTuple):
         until: the place.
         packets, bytes_read: how much of the files the worker has read.
         is_last: whether no batch follows.
-        lines: keys and texts, if the native core writes lines (core/src/merge.rs). All rows have keys, those
-            in ``rows`` with ``NO_TEXT``.
+        lines: keys of rows and their texts, if the native core writes lines (core/src/merge.rs). All rows
+            have keys, those in ``rows`` with ``NO_TEXT``.
         is_far_ahead: whether the worker waits for a ``ParentUpdate``.
     """
 
@@ -400,7 +400,7 @@ class WorkerBatch(NamedTuple):
     packets: int
     bytes_read: int
     is_last: bool = False
-    lines: tuple[PickleBuffer, PickleBuffer] | None = None
+    lines: list[tuple[PickleBuffer, PickleBuffer]] | None = None
     is_far_ahead: bool = False
 
 

@@ -146,8 +146,7 @@ class Worker:
         self._until = 0
         self._ahead: deque[tuple[int, int, int]] = deque()  # place, decoded bytes, bytes of text of each
         self._names: dict[str, str] = dict(RESERVED)
-        self._keys: list[bytes] = []  # of lines, see ``WorkerBatch``
-        self._texts: list[bytes] = []
+        self._lines: list[tuple[PickleBuffer, PickleBuffer]] = []  # see ``WorkerBatch``
         self._text_bytes = 0
         self._writes_lines = False
         self._open: dict[int, Exchange] = {}
@@ -194,8 +193,7 @@ class Worker:
 
     def _add_lines(self, lines: bytes, exchanges: int, keys: bytes) -> None:
         self.exchanges += exchanges
-        self._texts.append(lines)
-        self._keys.append(keys)
+        self._lines.append((PickleBuffer(keys), PickleBuffer(lines)))
         self._text_bytes += len(lines)
 
     def _add(self, place: int, item: Exchange) -> None:
@@ -229,7 +227,8 @@ class Worker:
         rows.decoded.append(item.decoded_bytes)
         rows.connections.append(connection)
         if self._writes_lines:
-            self._keys.append(ROW_KEY.pack(place, completed_ns, packet, held, int(connection, 16), NO_TEXT))
+            key = ROW_KEY.pack(place, completed_ns, packet, held, int(connection, 16), NO_TEXT)
+            self._lines.append((PickleBuffer(key), PickleBuffer(b"")))
         self._bytes += held
         self._decoded += item.decoded_bytes
 
@@ -238,8 +237,7 @@ class Worker:
         packets = self._dissection.counts["packets"]
         lines = None
         if self._writes_lines:
-            lines = PickleBuffer(b"".join(self._keys)), PickleBuffer(b"".join(self._texts))
-            self._keys, self._texts = [], []
+            lines, self._lines = self._lines, []
         self._ahead.append((until, self._decoded, self._text_bytes))
         is_far = self._is_far_ahead()
         self._send(WorkerBatch(until, self._rows, packets, self._bytes_read(), is_last, lines, is_far))
@@ -305,6 +303,7 @@ class Page(TextIOWrapper):
         return data
 
 
+_LARGE_BYTES = 1 << 16  # of text that is written as it is, without copying it first
 _HELD_BYTES = 8 << 20  # text of one exchange that is kept in memory
 _TAKEN_ROWS = 1000  # rows of one exchange whose text is taken from the sink at a time
 
@@ -401,6 +400,10 @@ class Texts:
                 texts.clear()
                 for chunk in data.chunks():
                     self._put(chunk)
+            elif isinstance(data, bytes) and len(data) > _LARGE_BYTES:  # of lines that the core has merged
+                self._put(b"".join(texts))
+                texts.clear()
+                self._put(data)
             elif isinstance(data, bytes):
                 texts.append(data)
             else:

@@ -165,7 +165,7 @@ class Fake:
                     rows.outputs.append(None)
                     self.open[self._numbers] = item
         self._next = min(self._next + count, len(self._steps))
-        lines = (PickleBuffer(keys), PickleBuffer(text)) if self._writes_lines else None
+        lines = [(PickleBuffer(keys), PickleBuffer(text))] if self._writes_lines else None
         return WorkerBatch(self._steps[self._next - 1].place, rows, 0, 0, self.is_done, lines)
 
     def receive(self, update: Any) -> LateRows:

@@ -85,8 +85,8 @@ def test_the_core_writes_lines_of_usual_exchanges() -> None:
     page = Page(sys.stdout)
     sink = ExchangeTable(page, Times("ud"))
     sent = run(Shard(0, 2), work=Text(lambda _: True, page, sink.feed, form=sink.form))
-    lines = [each.lines for each in sent if isinstance(each, WorkerBatch) and each.lines is not None]
-    rows = sum(memoryview(keys).nbytes // ROW_KEY.size for keys, _ in lines)
+    batches = [each for each in sent if isinstance(each, WorkerBatch)]
+    rows = sum(memoryview(keys).nbytes // ROW_KEY.size for each in batches for keys, _ in each.lines or ())
     assert rows == len(outputs(run(Shard(0, 2))))
     assert len(places_of(sent)) < rows / 2
 
