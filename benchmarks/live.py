@@ -74,6 +74,7 @@ PROGRAMS: dict[str, tuple[tuple[str, ...], ...]] = {
     "kdissect live -i": ((*KDISSECT, "-i", "{where}"),),
     "kdissect live -i --json": ((*KDISSECT, "-i", "{where}", "--json"),),
     "kdissect live -i --error '*'": ((*KDISSECT, "-i", "{where}", "--error", "*"),),
+    "kdissect live -i --error '*' -j 2": ((*KDISSECT, "-i", "{where}", "--error", "*", "-j", "2"),),
     "tcpdump | kdissect live -": (CAPTURE, (*KDISSECT, "-")),
     "tcpdump -w": (tuple(word for word in CAPTURE if word != "-U"),),
     "tshark -i": (("tshark", "-i", "{where}", "-f", "tcp", "-B", "16", *AS_KAFKA),),

@@ -139,8 +139,8 @@ class Dissection:
         counts: packets, exchanges, connections by protocol, gaps and other events.
         noticed: notices about connections, each with its ``place``. There are more than ``limits.notices``
             only if several have the last place.
-        place: how far the input has been dissected: twice the number of packets, plus one for events after a
-            packet that follow from the passing of time. It does not depend on the shard.
+        place: how far the input has been dissected: twice the number of packets and idle ticks, plus one for
+            events that follow from the passing of time. It does not depend on the shard.
         now_ns: the latest packet time so far.
     """
 
@@ -200,6 +200,7 @@ class Dissection:
         self.noticed: list[tuple[int, str]] = []
         self.place = self.now_ns = self._ticked_ns = 0
         self._earliest_since_tick_ns, self._packets_since_tick = NEVER_NS, 0
+        self._idle_ticks = 0
 
     def __iter__(self) -> Iterator[Exchange]:
         """Decoded exchanges in order of completion."""
@@ -321,7 +322,7 @@ class Dissection:
             self._ordering,
             lambda: self._resolver.is_idle,
             counted,
-            lambda: self.counts["packets"],
+            lambda: self._arrived,
         )
 
     def settle(self) -> None:
@@ -344,7 +345,7 @@ class Dissection:
             write: takes lines, their number, and their keys.
         """
         context = self._context._replace(names=names)
-        self._lines = Lines(form(context), None, lambda: True, write, lambda: self.counts["packets"])
+        self._lines = Lines(form(context), None, lambda: True, write, lambda: self._arrived)
 
     def steps(self) -> Iterator[Step]:
         """Dissect packets up to undecoded exchanges, not yet in order across connections. There is no step
@@ -405,6 +406,8 @@ class Dissection:
         for packet in self._packets:
             if isinstance(packet, IdleTick):
                 self.now_ns = max(self.now_ns, packet.time_ns)
+                self._idle_ticks += 1
+                self.place = 2 * self._arrived
                 yield self._tick(packet.time_ns)
                 continue
             if isinstance(packet, Segment):
@@ -413,7 +416,7 @@ class Dissection:
                 yield stage.feed(packet)
                 continue
             block = packet if isinstance(packet, PacketBlock) else PacketBlock.of(packet)
-            count, before = len(block.places), self.counts["packets"]
+            count, before = len(block.places), self._arrived
             earliest_ns, latest_ns = block.times_ns
             self.counts["packets"] += count
             self.now_ns = max(self.now_ns, latest_ns)
@@ -432,11 +435,16 @@ class Dissection:
                         if index is not None:
                             index.note(connections.ordinal(segment.ends), segments.take_parts())
                         yield events
-            self.place = 2 * self.counts["packets"]
+            self.place = 2 * self._arrived
             self._earliest_since_tick_ns = min(self._earliest_since_tick_ns, earliest_ns)
             self._packets_since_tick += count
             if self._packets_since_tick >= _TICK_PACKETS:
                 yield self._tick(self._earliest_since_tick_ns - self._limits.reorder_window_ns)
+
+    @property
+    def _arrived(self) -> int:
+        """Packets and idle ticks so far."""
+        return self.counts["packets"] + self._idle_ticks
 
     def _stage(self) -> Connections | Offload:
         """What turns packets into events: with the native core, unless something here needs every packet."""

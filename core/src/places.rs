@@ -6,12 +6,16 @@ use std::path::PathBuf;
 
 use pyo3::exceptions::{PyIndexError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PySlice};
+use pyo3::types::{PyBytes, PyList, PySlice, PyType};
 
 use crate::guarded;
 
 /// Time, begin and end in the buffer, and length on the wire.
 type Place = (i64, usize, usize, u32);
+
+/// A place in a pickle.
+const PACKED_BYTES: usize = 4 * NUMBER_BYTES;
+const NUMBER_BYTES: usize = 8;
 
 const SECOND_NS: i64 = 1_000_000_000;
 const ENHANCED_PACKET: u32 = 6;
@@ -26,9 +30,21 @@ pub struct Places(pub Vec<Place>);
 
 #[pymethods]
 impl Places {
+    /// `places`: tuples, or what `__reduce__` makes of them.
     #[new]
-    fn new(places: Vec<Place>) -> Self {
-        Places(places)
+    fn new(places: &Bound<'_, PyAny>) -> PyResult<Self> {
+        if let Ok(packed) = places.cast::<PyBytes>() {
+            let places = packed.as_bytes().chunks(PACKED_BYTES).map(unpacked);
+            let places: Option<Vec<_>> = places.collect();
+            return Ok(Places(places.ok_or_else(|| PyTypeError::new_err("no places"))?));
+        }
+        Ok(Places(places.extract()?))
+    }
+
+    /// For pickle.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> (Bound<'py, PyType>, (Bound<'py, PyBytes>,)) {
+        let packed: Vec<u8> = self.0.iter().flat_map(packed).collect();
+        (py.get_type::<Places>(), (PyBytes::new(py, &packed),))
     }
 
     fn __len__(&self) -> usize {
@@ -70,6 +86,24 @@ impl Places {
             .zip(times().max())
             .ok_or_else(|| PyIndexError::new_err("no packets"))
     }
+}
+
+fn packed(&(time_ns, begin, end, on_wire): &Place) -> [u8; PACKED_BYTES] {
+    let mut bytes = [0; PACKED_BYTES];
+    let numbers = [time_ns, begin as i64, end as i64, on_wire.into()];
+    for (place, number) in bytes.chunks_mut(NUMBER_BYTES).zip(numbers) {
+        place.copy_from_slice(&number.to_ne_bytes());
+    }
+    bytes
+}
+
+fn unpacked(bytes: &[u8]) -> Option<Place> {
+    let number = |place: usize| {
+        let bytes = bytes.get(place * NUMBER_BYTES..)?.first_chunk()?;
+        Some(i64::from_ne_bytes(*bytes))
+    };
+    let size = |place| usize::try_from(number(place)?).ok();
+    Some((number(0)?, size(1)?, size(2)?, number(3)?.try_into().ok()?))
 }
 
 /// Reads four bytes.

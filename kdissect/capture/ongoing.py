@@ -70,6 +70,9 @@ class WaitingSource(Source):
     def close(self) -> None:
         """Release its resources."""
 
+    def leave(self) -> None:
+        """In a forked process: leave it to the other one."""
+
     def warn(self, text: str) -> None:
         """Add a warning, except after ``stop``: then an incomplete file is expected."""
         if not self.stopped:
@@ -193,6 +196,12 @@ class InterfaceSource(PipeSource):
         with self._relay:  # closes all pipes, and waits for the process
             pass
 
+    def leave(self) -> None:
+        """Close the pipes: the relay ends when no process has its stdin open."""
+        for pipe in (self._relay.stdin, self._relay.stdout, self._relay.stderr):
+            if pipe is not None:
+                pipe.close()
+
     def _is_ready(self, wait_ms: int) -> bool:
         pipe, messages = self._pipe, self._stderr.fileno()
         poller = select.poll()
@@ -259,6 +268,11 @@ class LiveSources:
         self._packet_blocks.close()
         if self._current is not None:
             self._current.close()
+
+    def leave(self) -> None:
+        """In a forked process: leave the capture to the other one."""
+        if self._current is not None:
+            self._current.leave()
 
     def stop(self) -> None:
         """End the capture after reading what has arrived. May be called from a signal handler."""

@@ -314,6 +314,17 @@ press q.
 @live_options
 @filter_options
 @click.option("-c", "--count", type=at_least(1), metavar="N", help="Stop after showing N exchanges.")
+@click.option(
+    "-j",
+    "--jobs",
+    "jobs",
+    type=at_least(1),
+    default=1,
+    metavar="N",
+    help="Worker processes; connections are divided among them. The output is the same, without a summary. "
+    "Useful if one process cannot keep up and there are idle cores. Not with -q, -o, --top, --prometheus, "
+    "--summary or --tls-keylog; always 1 for -t d, -t dd, and lines on a terminal. [default: 1]",
+)
 @click.option("-l", is_flag=True, expose_value=False, hidden=True, help="Always so; as in tshark -l.")
 @click.option("-P", "--lines", is_flag=True, help="With -o: show exchanges too.")
 @click.option(
@@ -324,7 +335,7 @@ press q.
 )
 @monitor_options
 @output_options
-def live(count: int | None, lists: bool, summary: bool | None, **options: Any) -> None:
+def live(count: int | None, lists: bool, summary: bool | None, jobs: int, **options: Any) -> None:
     """Show live traffic on an interface.
 
     Reads from interfaces of this machine (-i; Linux only, as root or with cap_net_raw), a pipe (-), or a
@@ -343,6 +354,15 @@ def live(count: int | None, lists: bool, summary: bool | None, **options: Any) -
     source = LiveOptions.take(options)
     monitor_choice = MonitorOptions.take(options)
     output = ExchangeOutput.take(options, {"--top": monitor_choice.top})
+    if jobs > 1:
+        is_other = tables is not None or monitor_choice.top or monitor_choice.address or output.quiet
+        if is_other or summary or query.options.key_logs:
+            raise click.UsageError(
+                "-j cannot be used with -q, -o, --top, --prometheus, --summary or --tls-keylog"
+            )
+        if output.can_run_in_parallel(sys.stdout):
+            _show_in_parallel(query, source, output, jobs, count)
+            return
     tally_text = StringIO()
     tally = ExchangeTally(tally_text)
     live_summary = None
@@ -402,6 +422,18 @@ def live(count: int | None, lists: bool, summary: bool | None, **options: Any) -
     run.report(run.shown)
     if monitor is None or not monitor.was_quit:
         run.end("exchange")
+
+
+def _show_in_parallel(
+    query: Query, source: LiveOptions, output: ExchangeOutput, jobs: int, count: int | None
+) -> None:
+    """Show exchanges with several processes."""
+    from kdissect.cli.live_parallel import open_parallel_live_run
+
+    with source.open(query) as ongoing, open_parallel_live_run(query, source, ongoing) as run:
+        run.show(jobs, output, count)
+    run.report(run.shown)
+    run.end("exchange")
 
 
 def _usual(sink: LineSink) -> Callable[[LineContext], LineForm | RowForm]:

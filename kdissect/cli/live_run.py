@@ -291,42 +291,25 @@ def list_interfaces() -> None:
     click.echo(f"{ANY:{width}}  all of them")
 
 
-class LiveRun(SingleRun):
-    """A run over live packets.
+class LiveInput:
+    """The packets of a live capture, counted and recorded.
 
     Attributes:
         ongoing: their source.
-        stop_signals: stop the capture.
         drop_reporter: counts dropped packets.
         recording: writes packets to files (``-w``), and counts them.
+        packets: iterate over them once.
     """
 
-    def __init__(
-        self,
-        query: Query,
-        options: LiveOptions,
-        ongoing: LiveSources,
-        stop_signals: StopSignals,
-        out: TextIO,
-        observer: Survey | None,
-    ) -> None:
+    def __init__(self, options: LiveOptions, ongoing: LiveSources) -> None:
         self.ongoing = ongoing
-        self.stop_signals = stop_signals
         self.drop_reporter = DropReporter(ongoing)
         self.recording = Recording(
             options.target, options.ring, options.stop, f"kdissect {__version__}", options.mode
         )
+        self.packets = self.recording.watch(self.drop_reporter.watch(ongoing))
         self._has_counters = options.settings is not None
-        packets = self.recording.watch(self.drop_reporter.watch(ongoing))
         self._is_closed = False
-        super().__init__(query, ongoing, packets, out, ExitStack(), observer=observer)
-
-    def watch_overdue(self, take: Callable[[Exchange, Exchange], object]) -> None:
-        """Call ``take`` with each overdue request that matches the filters; see ``Dissection``."""
-        matches = Selection(self._query)
-        self.dissection.watch_overdue(
-            lambda outstanding, unanswered: matches(unanswered) and take(outstanding, unanswered)
-        )
 
     def close(self) -> None:
         """Finish the recording and count dropped packets. Does nothing when called again."""
@@ -336,14 +319,12 @@ class LiveRun(SingleRun):
         if self._has_counters:
             self.ongoing.finish()
         self.drop_reporter.poll()
-        self.recording.close(self.capture.statistics, time.time_ns())
+        self.recording.close(self.ongoing.statistics, time.time_ns())
 
-    def report(self, exchanges: int) -> None:
-        """Report on stderr what was skipped and why, then the number of packets."""
-        super().report(exchanges)
+    def report(self, total: int, exchanges: int) -> None:
+        """Report the number of packets on stderr, and of all exchanges and those that were shown."""
         drops = self.drop_reporter
         dropped = f"{drops.by_kernel:,} dropped by the kernel, {drops.by_us:,} by kdissect"
-        total = self.dissection.counts["exchanges"]
         shown = (
             f"{many(total, 'exchange')}, {exchanges:,} shown"
             if exchanges != total
@@ -356,14 +337,52 @@ class LiveRun(SingleRun):
             )
         warn(f"{many(self.recording.packets, 'packet')}, {dropped}; {shown}")
 
+
+class LiveRun(SingleRun):
+    """A run over live packets.
+
+    Attributes:
+        ongoing, drop_reporter: see ``LiveInput``.
+        stop_signals: stop the capture.
+    """
+
+    def __init__(
+        self,
+        query: Query,
+        live_input: LiveInput,
+        stop_signals: StopSignals,
+        out: TextIO,
+        observer: Survey | None,
+    ) -> None:
+        self.ongoing, self.drop_reporter = live_input.ongoing, live_input.drop_reporter
+        self.stop_signals = stop_signals
+        self._input = live_input
+        packets = live_input.packets
+        super().__init__(query, live_input.ongoing, packets, out, ExitStack(), observer=observer)
+
+    def watch_overdue(self, take: Callable[[Exchange, Exchange], object]) -> None:
+        """Call ``take`` with each overdue request that matches the filters; see ``Dissection``."""
+        matches = Selection(self._query)
+        self.dissection.watch_overdue(
+            lambda outstanding, unanswered: matches(unanswered) and take(outstanding, unanswered)
+        )
+
+    def close(self) -> None:
+        """See ``LiveInput``."""
+        self._input.close()
+
+    def report(self, exchanges: int) -> None:
+        """Report on stderr what was skipped and why, then the number of packets."""
+        super().report(exchanges)
+        self._input.report(self.dissection.counts["exchanges"], exchanges)
+
     def end(self, noun: str) -> None:  # noqa: ARG002  (``report`` has the counts)
         """End the command with the exit status of a signal or a failed run, if it is one.
 
         Raises:
             Exit: with a status other than 0.
         """
-        if self.stop_signals.signal is not None:
-            raise click.exceptions.Exit(SIGNALLED + self.stop_signals.signal)
+        self.stop_signals.end()
         if self.totals.failed:
             raise click.exceptions.Exit(FAILED)
 
@@ -388,7 +407,7 @@ def open_live_run(
     with output() as out:
         stop_signals = StopSignals(ongoing) if defer is None else StopSignals(ongoing, defer.press)
         with stop_signals.installed(options.stop.duration_ns):
-            run = LiveRun(query, options, ongoing, stop_signals, out, observer)
+            run = LiveRun(query, LiveInput(options, ongoing), stop_signals, out, observer)
             try:
                 with faults_named(query, run.readable):
                     yield run
@@ -435,6 +454,15 @@ class StopSignals:
             signal.setitimer(signal.ITIMER_REAL, 0)
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+    def end(self) -> None:
+        """End the command with the exit status of a signal, if there was one.
+
+        Raises:
+            Exit: with this status.
+        """
+        if self.signal is not None:
+            raise click.exceptions.Exit(SIGNALLED + self.signal)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.signal is not None:

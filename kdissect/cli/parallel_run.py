@@ -17,6 +17,7 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from kdissect import native
 from kdissect.capture.reader import Readable, open_capture
 from kdissect.cli.run import Run, Selection, Totals, faults_named
 from kdissect.cli.terminal import ctrl_c, output, progress
@@ -30,13 +31,16 @@ from kdissect.parallel.worker_pool import Inbox, WorkerPool
 from kdissect.pipeline import Dissection, learned_from
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
     from types import FrameType
     from typing import TextIO
 
+    from kdissect.capture.ongoing import LiveSources
     from kdissect.capture.reader import Capture
+    from kdissect.cli.output_options import ExchangeOutput
     from kdissect.cli.run import Query
+    from kdissect.model import Exchange, IdleTick, Packet, PacketBlock
     from kdissect.parallel.worker import Page, Text, Work
     from kdissect.stats.connection_log import ConnectionLog
     from kdissect.tables.export import ExportJob, PartResult
@@ -71,8 +75,16 @@ class ParallelRun(Run):
         results: what the sink of each worker returned at the end.
     """
 
-    def __init__(self, query: Query, capture: Capture, out: TextIO, *, shows_bar: bool) -> None:
-        super().__init__(query, capture.packet_blocks(), out)
+    def __init__(
+        self,
+        query: Query,
+        capture: Capture | LiveSources,
+        packets: Iterable[PacketBlock | Packet | IdleTick],
+        out: TextIO,
+        *,
+        shows_bar: bool,
+    ) -> None:
+        super().__init__(query, packets, out)
         self.results: list[Any] = []
         self._bytes_total = capture.bytes_total
         self._bytes_read = 0
@@ -183,6 +195,39 @@ class ParallelRun(Run):
             self.gather(jobs, lambda _: work, Texts(write, skip).take, max_rows)
         finally:
             remove_large_texts(work.prefix)
+
+    def show(
+        self,
+        jobs: int,
+        output: ExchangeOutput,
+        max_rows: int | None = None,
+        check: Callable[[Exchange], object] | None = None,
+    ) -> None:
+        """Show exchanges.
+
+        Args:
+            jobs: number of workers.
+            output: how to show them.
+            max_rows: when to stop; None: at the end.
+            check: called for each exchange before it is formatted.
+        """
+        from kdissect.cli.output_options import LineSink
+        from kdissect.parallel.worker import Page, Text
+
+        page = Page(self.out)
+        times = output.time_formatter(self.out, self.first_ns)
+        sink = output.sink(page, times, self._query, flush=False)
+
+        def feed(exchange: Exchange) -> None:
+            if check is not None:
+                check(exchange)
+            sink.feed(exchange)
+
+        is_escaped = self.out.isatty()  # which the core does not do
+        is_plain = self._query.shows_all and not (check or max_rows or is_escaped) and native.core is not None
+        form = sink.form if is_plain and isinstance(sink, LineSink) and sink.are_plain else None
+        work = Text(Selection(self._query), page, feed, form=form)
+        self.write(jobs, page, sink, work, max_rows)
 
     def _consume(
         self, rows: Iterator[list[Any]], consume: Callable[[list[Any]], object], max_rows: int | None
@@ -375,4 +420,6 @@ def open_parallel_run(query: Query, *, bar: Callable[[TextIO], bool]) -> Iterato
         output() as out,
         faults_named(query),
     ):
-        yield ParallelRun(query, capture, out, shows_bar=not query.no_progress and bar(out))
+        yield ParallelRun(
+            query, capture, capture.packet_blocks(), out, shows_bar=not query.no_progress and bar(out)
+        )

@@ -22,7 +22,7 @@ from kdissect.cli.options import (
     to_local,
 )
 from kdissect.cli.output_options import ExchangeOutput, LineSink, output_options
-from kdissect.cli.run import Query, Selection, open_run
+from kdissect.cli.run import Query, open_run
 from kdissect.exchanges.ordering import ByRequest
 from kdissect.files import PRIVATE
 from kdissect.options import WHOLE, WINDOW
@@ -158,7 +158,12 @@ def read(
         query, jobs, by_default=not is_alone, allowed=can_run_in_parallel, is_native=not has_bodies
     )
     if jobs > 1:
-        _run_in_parallel(query, output, jobs, count, check_crcs=check_crcs)
+        from kdissect.cli.parallel_run import open_parallel_run
+
+        with open_parallel_run(query, bar=lambda out: not out.isatty()) as parallel:
+            parallel.show(jobs, output, count, _check if check_crcs else None)
+        parallel.report(parallel.shown)
+        parallel.end("exchange")
         return
     with open_run(query, bar=lambda out: output.quiet or not out.isatty()) as run:
         times = output.time_formatter(run.out, run.first_ns)
@@ -180,30 +185,6 @@ def read(
             selected = run.selected(lambda exchange: times.skip(exchange.time_ns))
         run.show(_checked(selected) if check_crcs else selected, sink.feed, count, flush=flush)
         sink.close()
-    run.report(run.shown)
-    run.end("exchange")
-
-
-def _run_in_parallel(
-    query: Query, output: ExchangeOutput, jobs: int, count: int | None, *, check_crcs: bool
-) -> None:
-    """Show the exchanges with several processes."""
-    from kdissect.cli.parallel_run import open_parallel_run
-    from kdissect.parallel.worker import Page, Text
-
-    with open_parallel_run(query, bar=lambda out: not out.isatty()) as run:
-        page = Page(run.out)
-        sink = output.sink(page, output.time_formatter(run.out, run.first_ns), query, flush=False)
-
-        def feed(exchange: Exchange) -> None:
-            _check(exchange)
-            sink.feed(exchange)
-
-        is_escaped = run.out.isatty()  # which the core does not do
-        is_plain = query.shows_all and not (check_crcs or count or is_escaped) and native.core is not None
-        form = sink.form if is_plain and isinstance(sink, LineSink) and sink.are_plain else None
-        work = Text(Selection(query), page, feed if check_crcs else sink.feed, form=form)
-        run.write(jobs, page, sink, work, count)
     run.report(run.shown)
     run.end("exchange")
 

@@ -93,14 +93,14 @@ class Lines(NamedTuple):
             process; each is written as soon as its exchange is complete.
         can_be_next: whether nothing that has left the ordering waits for anything.
         write: takes lines, their number, and their keys (core/src/merge.rs) if they are those of a shard.
-        packets: number of packets so far, including those of the block being processed.
+        arrived: number of packets and idle ticks so far, including the block being processed.
     """
 
     form: LineForm | RowForm | CountForm
     ordering: Ordering[Exchange] | None
     can_be_next: Callable[[], bool]
     write: Callable[[bytes, int, bytes], None]
-    packets: Callable[[], int]
+    arrived: Callable[[], int]
 
 
 class TopicIdNames(Protocol):
@@ -345,7 +345,7 @@ class Offload:
         at, end = 0, len(places)
         is_shard = lines is not None and lines.ordering is None
         if lines is not None and is_shard:
-            core.number_places(lines.packets() - end + 1 - number)
+            core.number_places(lines.arrived() - end + 1 - number)
         while at < end and not self._is_broken:
             room = max(0, self._most_held - self._memory.held)
             order_room, newest_ns = (_ALL, _ALL), 0

@@ -115,6 +115,7 @@ class Worker:
         learned: facts of all connections, learned beforehand: no row is open because of a name. None: names
             are learned as the files are read, by the parent.
         end_to_end: see ``Options``. Rows with produced or fetched batches are then open.
+        is_prompt: whether rows are sent now, even if there are few.
 
     Attributes:
         exchanges: number of exchanges so far.
@@ -131,8 +132,10 @@ class Worker:
         learned: LearnedFacts | None = None,
         *,
         end_to_end: bool = False,
+        is_prompt: Callable[[], bool] = bool,
     ) -> None:
         self._work = work
+        self._is_prompt = is_prompt
         self._end_to_end = end_to_end
         self._resolver = None if learned is None else TopicNameResolver(limits, topic_refs, learned)
         self._limits = limits
@@ -178,17 +181,17 @@ class Worker:
                 self._flush(place)
         self._flush(dissection.place, is_last=True)
         while self._open:
-            self._receive_update()
+            self.take_update()
 
     def watch(self, packets: Iterable[Packets]) -> Iterator[Packets]:
         """Pass packets on to the dissection; between them, send the batch if it is full."""
         for each in packets:
             yield each
             while self._has_message():
-                self._receive_update()
+                self.take_update()
             place, rows = self._dissection.place, len(self._rows.places)
             is_full = rows >= _ROWS or self._bytes >= _BYTES or self._text_bytes >= _TEXT_BYTES
-            if is_full or place - self._until > _PLACES:
+            if is_full or place - self._until > _PLACES or self._is_prompt():
                 self._flush(place)
 
     def _add_lines(self, lines: bytes, exchanges: int, keys: bytes) -> None:
@@ -244,14 +247,14 @@ class Worker:
         self._rows, self._bytes, self._decoded, self._until = columns(), 0, 0, until
         self._text_bytes = 0
         while self._has_message() or self._is_far_ahead():
-            self._receive_update()
+            self.take_update()
 
     def _is_far_ahead(self) -> bool:
         decoded = sum(decoded for _, decoded, _ in self._ahead)
         text = sum(text for *_, text in self._ahead)
         return len(self._ahead) > AHEAD or decoded > _DECODED or text > _TEXT_BYTES_AHEAD
 
-    def _receive_update(self) -> None:
+    def take_update(self) -> None:
         update = self._receive()
         if isinstance(update, Stop):
             raise Stopped

@@ -16,7 +16,7 @@ from multiprocessing import get_context
 from queue import SimpleQueue
 from selectors import EVENT_READ, DefaultSelector
 from struct import Struct
-from threading import Thread
+from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
 from kdissect.errors import KdissectError, UnexpectedError, WorkerError
@@ -134,6 +134,7 @@ class WorkerPool:
             child_end.close()
             self._processes.append(process)
         self._unfinished = {pipe: index for index, pipe in enumerate(self._pipes)}
+        self._sending = Lock()
 
     def __enter__(self) -> Self:
         return self
@@ -188,14 +189,22 @@ class WorkerPool:
                         self._rings[index].free(placed)
 
     def send(self, index: int, message: Any) -> None:
-        """Send to a worker. ``messages`` reports a worker that died."""
-        with suppress(OSError):
-            self._pipes[index].send(message)
+        """Send to a worker; any thread may. ``messages`` reports a worker that died."""
+        self._send(pickle.dumps(message, pickle.HIGHEST_PROTOCOL), self._pipes[index])
+
+    def send_to_all(self, message: Any) -> None:
+        """Send to all workers."""
+        data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+        for pipe in self._pipes:
+            self._send(data, pipe)
+
+    def _send(self, data: bytes, pipe: Connection) -> None:
+        with self._sending, suppress(OSError):
+            pipe.send_bytes(data)
 
     def stop(self) -> None:
         """Tell all workers to stop."""
-        for index in range(len(self._pipes)):
-            self.send(index, Stop())
+        self.send_to_all(Stop())
 
     def _exit_message(self, index: int) -> str:
         process = self._processes[index]

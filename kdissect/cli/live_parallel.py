@@ -1,0 +1,154 @@
+"""Live packets -> rows, computed by several worker processes.
+
+This process reads the packets, records them and reports drops. It sends all of them to every worker, and a
+thread puts the workers' rows in order and writes them. Every worker sees the same packets and idle ticks, so
+the rows are those of one process.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from itertools import chain
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+
+from kdissect.cli.live_run import LiveInput, StopSignals
+from kdissect.cli.parallel_run import ParallelRun
+from kdissect.cli.run import faults_named
+from kdissect.cli.terminal import output
+from kdissect.net.tcp import Shard
+from kdissect.parallel.assembling import Assembly, WorkerBatch, WorkerEnd
+from kdissect.parallel.broadcast import Broadcast, PacketInbox
+from kdissect.parallel.worker import Stopped, Worker
+from kdissect.parallel.worker_pool import WorkerPool
+from kdissect.pipeline import Dissection
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import TextIO
+
+    from kdissect.capture.ongoing import LiveSources
+    from kdissect.cli.live_run import LiveOptions
+    from kdissect.cli.run import Query, Totals
+    from kdissect.parallel.worker import Work
+    from kdissect.parallel.worker_pool import Inbox
+
+
+class ParallelLiveRun(ParallelRun):
+    """A run over live packets in several processes."""
+
+    def __init__(self, query: Query, live_input: LiveInput, stop_signals: StopSignals, out: TextIO) -> None:
+        self._input = live_input
+        self._stop_signals = stop_signals
+        super().__init__(query, live_input.ongoing, live_input.packets, out, shows_bar=False)
+
+    def gather(
+        self,
+        jobs: int,
+        make_work: Callable[[int], Work],
+        consume: Callable[[list[Any]], object],
+        max_rows: int | None = None,
+    ) -> None:
+        """See ``ParallelRun``."""
+
+        def job(index: int, send: Callable[[Any], object], inbox: Inbox) -> None:
+            self._input.ongoing.leave()
+            _work(self._query, Shard(index, jobs), make_work(index), send, inbox)
+
+        def consume_now(rows: list[Any]) -> None:
+            consume(rows)
+            self.out.flush()
+
+        def write() -> None:
+            try:
+                rows = self._assemble(self._noted(pool, jobs, broadcast), pool, assembly)
+                self._consume(filter(None, rows), consume_now, max_rows)
+                if not self.complete:
+                    pool.stop()
+                    for _ in self._messages(pool, jobs):
+                        pass
+            except BaseException as error:  # noqa: BLE001  # the main thread raises it
+                errors.append(error)
+            broadcast.stop()
+            self._input.ongoing.stop()  # or it would be read until the next packet comes
+
+        assembly, errors = Assembly(jobs, self._query.limits), list[BaseException]()
+        with WorkerPool(jobs, job) as pool:
+            broadcast = Broadcast(pool, jobs)
+            writer = Thread(target=write, daemon=True)
+            writer.start()
+            try:
+                for packets in chain(() if self._first is None else (self._first,), self.readable):
+                    if not broadcast.send(packets):
+                        break
+                broadcast.end()
+            except KeyboardInterrupt:
+                self.interrupted = True
+                pool.stop()
+            self._input.close()
+            writer.join()
+        if errors:
+            raise errors[0]
+
+    @property
+    def totals(self) -> Totals:
+        """See ``ParallelRun``."""
+        ongoing = self._input.ongoing
+        return replace(
+            super().totals, warnings=ongoing.warnings, sources=ongoing.sources, fault=self.readable.fault
+        )
+
+    def report(self, exchanges: int) -> None:
+        """Report on stderr what was skipped and why, then the number of packets."""
+        super().report(exchanges)
+        self._input.report(self.totals.counts["exchanges"], exchanges)
+
+    def end(self, noun: str) -> None:
+        """See ``LiveRun``."""
+        self._stop_signals.end()
+        super().end(noun)
+
+    def _noted(self, pool: WorkerPool, jobs: int, broadcast: Broadcast) -> Iterator[tuple[int, Any]]:
+        """The messages of workers; ``broadcast`` gets to know how far they are."""
+        for index, message in self._messages(pool, jobs):
+            if isinstance(message, WorkerBatch):
+                broadcast.note(index, message.until)
+            yield index, message
+
+
+def _work(query: Query, shard: Shard, task: Work, send: Callable[[Any], object], inbox: Inbox) -> None:
+    """Compute the rows of a shard of live packets: the main function of a worker."""
+    messages = PacketInbox(inbox)
+    worker = Worker(
+        task,
+        query.limits,
+        send,
+        messages.receive,
+        messages.has_message,
+        int,
+        is_prompt=lambda: not messages.has_packets(),
+    )
+    packets = worker.watch(messages.packets(worker.take_update))
+    dissection = Dissection(packets, query.options, shard=shard, split_latency=query.split_latency)
+    with faults_named(query), suppress(Stopped):
+        worker.run(dissection)
+    dissection.counts["exchanges"] += worker.exchanges
+    counts, skipped, noticed = dissection.counts, dissection.skipped, dissection.noticed
+    send(WorkerEnd(counts, skipped, noticed, [], (), None, query.filter.notes, task.end()))
+
+
+@contextmanager
+def open_parallel_live_run(
+    query: Query, options: LiveOptions, ongoing: LiveSources
+) -> Iterator[ParallelLiveRun]:
+    """Wait for the first packet of a capture; see ``open_live_run``."""
+    with output() as out:
+        stop_signals = StopSignals(ongoing)
+        with stop_signals.installed(options.stop.duration_ns):
+            live_input = LiveInput(options, ongoing)
+            try:
+                with faults_named(query):
+                    yield ParallelLiveRun(query, live_input, stop_signals, out)
+            finally:
+                live_input.close()
