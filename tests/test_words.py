@@ -88,7 +88,8 @@ PACKAGE_PROSE = (
 
 WORDS = (
     r"told|tells?|ask(s|ed)?|taught|teach(es)?|made|found|meant|want(s|ed)?|lesson|whoever|heard|begun|said|"
-    r"folders?|sentences?|withh(old|olds|eld)|apprais(e|es|ed|al)|mistrust|objections?"
+    r"folders?|sentences?|withh(old|olds|eld)|apprais(e|es|ed|al)|mistrust|objections?|"
+    r"most|least|takers?|hunts?|badness|nap|homes|lasting|news"
 )
 IDENTIFIER = re.compile(rf"(^|_)({WORDS})(_|$)")
 ALLOWED = (
@@ -97,7 +98,11 @@ ALLOWED = (
     r"want_read_error |"  # pyOpenSSL's
     r"\w*_not_found kdissect/|"  # exceptions of Spark
     r"\w*sentences?\w* (tests/|kdissect/cli/help\.py)|"
-    r"found (kdissect/(cli/spark/doctor|spark/session)\.py|tests/spark/)"  # a JSON key of doctor
+    r"found (kdissect/(cli/spark/doctor|spark/session)\.py|tests/spark/)|"  # a JSON key of doctor
+    r"test_\w*(news|takers?)\w* |"
+    r"_?(at_(most|least)|most_(common|first|frequent))\w* |"  # but a limit is max_ or min_
+    r"\w*(most|least)\w* (tests|benchmarks)/|"
+    r"\w*(most|least)\w* kdissect/(spark/|exchanges/(offload|ordering)\.py|stats/usual\.py)"
 )
 """Patterns of ``IDENTIFIER PLACE`` where it is right."""
 

@@ -17,10 +17,10 @@ const PARTITION_NUMBERS: [Name; 4] = [4, 5, 6, 7];
 const CONFIGS: Name = 8;
 const RECORDS: Name = 9;
 
-/// Alternatives, which consist of facts.
-pub type Template = Vec<Vec<Fact>>;
+/// Alternatives, which consist of clauses.
+pub type Template = Vec<Vec<Clause>>;
 
-pub struct Fact {
+pub struct Clause {
     pub words: Vec<Word>,
     pub test: Option<Test>,
 }
@@ -33,7 +33,7 @@ pub enum Word {
 
 pub enum Piece {
     Text(String),
-    Hole { value: Expression, raw: bool },
+    Placeholder { value: Expression, raw: bool },
 }
 
 pub struct Test {
@@ -193,13 +193,13 @@ impl<'b, 'a> Describing<'b, 'a> {
     /// Writes the first alternative that is not empty. False: there is none. So do the others below.
     fn template(&self, template: &Template, scope: &'b Value<'a>, out: &mut String) -> Result<bool, Odd> {
         let start = out.len();
-        for facts in template {
-            for fact in facts {
+        for clauses in template {
+            for clause in clauses {
                 let before = out.len();
                 if before > start {
                     out.push_str(", ");
                 }
-                if !self.fact(fact, scope, out)? {
+                if !self.clause(clause, scope, out)? {
                     out.truncate(before);
                 }
             }
@@ -210,14 +210,14 @@ impl<'b, 'a> Describing<'b, 'a> {
         Ok(false)
     }
 
-    fn fact(&self, fact: &Fact, scope: &'b Value<'a>, out: &mut String) -> Result<bool, Odd> {
-        if let Some(test) = &fact.test {
+    fn clause(&self, clause: &Clause, scope: &'b Value<'a>, out: &mut String) -> Result<bool, Odd> {
+        if let Some(test) = &clause.test {
             if !self.test(test, scope)? {
                 return Ok(false);
             }
         }
         let start = out.len();
-        for word in &fact.words {
+        for word in &clause.words {
             let before = out.len();
             if before > start {
                 out.push(' ');
@@ -231,8 +231,8 @@ impl<'b, 'a> Describing<'b, 'a> {
                     for piece in pieces {
                         match piece {
                             Piece::Text(text) => out.push_str(text),
-                            Piece::Hole { value, raw } => {
-                                if !self.hole(value, *raw, scope, out)? {
+                            Piece::Placeholder { value, raw } => {
+                                if !self.placeholder(value, *raw, scope, out)? {
                                     return Ok(false);
                                 }
                             }
@@ -325,7 +325,7 @@ impl<'b, 'a> Describing<'b, 'a> {
 
     // Functions
 
-    fn hole(
+    fn placeholder(
         &self,
         value: &Expression,
         raw: bool,
@@ -350,8 +350,8 @@ impl<'b, 'a> Describing<'b, 'a> {
             }
             Expression::Unless(pair) => {
                 let mut other = String::new();
-                self.hole(&pair.1, true, scope, &mut other)?;
-                return Ok(self.hole(&pair.0, raw, scope, out)? && out[start..] != other);
+                self.placeholder(&pair.1, true, scope, &mut other)?;
+                return Ok(self.placeholder(&pair.0, raw, scope, out)? && out[start..] != other);
             }
             Expression::Each(path, template) => {
                 let elements = self.path(path, scope)?.elements()?;
@@ -384,7 +384,7 @@ impl<'b, 'a> Describing<'b, 'a> {
                 let mut label = String::new();
                 match noun {
                     Some(Noun::Text(text)) => label.push_str(text),
-                    Some(Noun::Value(value)) => _ = self.hole(value, false, scope, &mut label)?,
+                    Some(Noun::Value(value)) => _ = self.placeholder(value, false, scope, &mut label)?,
                     None => (),
                 }
                 listed(&names, &label, out, |name, out| scalar(name, out))?;

@@ -7,7 +7,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyInt, PyString, PyTuple};
 
-use crate::line::{self, Enumerated, Expression, Fact, Noun, Path, Piece, Template, Test, TestKind, Word};
+use crate::line::{self, Clause, Enumerated, Expression, Noun, Path, Piece, Template, Test, TestKind, Word};
 use crate::python::structure;
 use crate::rows::projected;
 use crate::tree::{Bodies, Decoded, Label, Name, Naming, Read, TopicNames, KNOWN_NAMES};
@@ -269,23 +269,27 @@ impl Names {
     }
 
     fn inner_template(&self, template: &Bound<'_, PyTuple>) -> PyResult<Template> {
-        let facts = |facts: Bound<'_, PyAny>| {
-            let facts = facts.cast_into::<PyTuple>()?;
-            facts.iter().map(|fact| self.fact(&fact)).collect()
+        let clauses = |clauses: Bound<'_, PyAny>| {
+            let clauses = clauses.cast_into::<PyTuple>()?;
+            clauses.iter().map(|clause| self.clause(&clause)).collect()
         };
-        template.iter().map(facts).collect()
+        template.iter().map(clauses).collect()
     }
 
-    fn fact(&self, fact: &Bound<'_, PyAny>) -> PyResult<Fact> {
-        let (pieces, test): (Bound<'_, PyTuple>, Option<Bound<'_, PyAny>>) = fact.extract()?;
+    fn clause(&self, clause: &Bound<'_, PyAny>) -> PyResult<Clause> {
+        let (pieces, test): (Bound<'_, PyTuple>, Option<Bound<'_, PyAny>>) = clause.extract()?;
         let mut words = vec![Word::Text(Vec::new())];
         for piece in pieces.iter() {
             let piece = match piece.cast::<PyTuple>() {
                 Err(_) => Piece::Text(piece.extract()?),
-                Ok(hole) if hole.len() == 2 && hole.get_item(1)?.is_instance_of::<PyBool>() => Piece::Hole {
-                    value: self.expression(&hole.get_item(0)?)?,
-                    raw: hole.get_item(1)?.extract()?,
-                },
+                Ok(placeholder)
+                    if placeholder.len() == 2 && placeholder.get_item(1)?.is_instance_of::<PyBool>() =>
+                {
+                    Piece::Placeholder {
+                        value: self.expression(&placeholder.get_item(0)?)?,
+                        raw: placeholder.get_item(1)?.extract()?,
+                    }
+                }
                 Ok(template) => {
                     words.push(Word::Template(self.inner_template(template)?));
                     words.push(Word::Text(Vec::new()));
@@ -299,7 +303,7 @@ impl Names {
         if words.len() > 1 {
             words.iter_mut().for_each(strip);
         }
-        Ok(Fact {
+        Ok(Clause {
             words,
             test: test.map(|test| self.test(&test)).transpose()?,
         })

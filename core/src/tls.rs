@@ -8,7 +8,7 @@ use std::fmt::Debug;
 use crate::Odd;
 
 const HEADER_BYTES: usize = 5;
-const MOST_FRAGMENT: usize = 0x4000 + 2048; // RFC 5246 section 6.2.3
+const MAX_FRAGMENT: usize = 0x4000 + 2048; // RFC 5246 section 6.2.3
 const APPLICATION_DATA: u8 = 23;
 const VERSION: u8 = 3;
 /// Records to find retransmitted bytes in.
@@ -63,7 +63,7 @@ impl Records {
         while let Some((header, rest)) = data[self.taken..].split_first_chunk::<HEADER_BYTES>() {
             let &[content_type, major, minor, high, low] = header;
             let length = usize::from(u16::from_be_bytes([high, low]));
-            let is_usual = content_type == APPLICATION_DATA && major == VERSION && length <= MOST_FRAGMENT;
+            let is_usual = content_type == APPLICATION_DATA && major == VERSION && length <= MAX_FRAGMENT;
             if is_usual && rest.len() < length {
                 break;
             }

@@ -152,10 +152,10 @@ def read(
         )
     can_run_in_parallel = order != TIME and output.can_run_in_parallel(sys.stdout)
     is_fast = query.options.key_logs and native.core is not None  # and several would read the files twice
-    is_alone = bool(count or flush or is_fast)
+    is_single = bool(count or flush or is_fast)
     has_bodies = output.tree or output.show_bytes or check_crcs or not query.shows_all
     jobs = processes(
-        query, jobs, by_default=not is_alone, allowed=can_run_in_parallel, is_native=not has_bodies
+        query, jobs, by_default=not is_single, allowed=can_run_in_parallel, is_native=not has_bodies
     )
     if jobs > 1:
         _run_in_parallel(query, output, jobs, count, check_crcs=check_crcs)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 ALL = "all"
 VERSIONS = "versions"
-MOST_DUCKDB_BYTES = 1_000_000_000
+MAX_DUCKDB_BYTES = 1_000_000_000
 
 EXAMPLES = """\b
 Examples:
@@ -180,7 +180,7 @@ def _usual_engine(where: str) -> str:
     if _is_url(where) or duck.why_not() is not None:
         return SPARK
     total = sum(path.stat().st_size for path in Path(where).rglob("part-*"))
-    return DUCKDB if total <= MOST_DUCKDB_BYTES else SPARK
+    return DUCKDB if total <= MAX_DUCKDB_BYTES else SPARK
 
 
 def _is_url(name: str | None) -> bool:
