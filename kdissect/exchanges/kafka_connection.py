@@ -875,7 +875,7 @@ class KafkaConnection:
     def _note_orphan(self, exchange: Exchange) -> None:
         late_ns = self._item_ns - exchange.completed_ns
         if late_ns > self._limits.reorder_window_ns:
-            detail = f"recognized {duration(late_ns)} later, from what followed"
+            detail = f"recognized {duration(late_ns)} later, with the help of later packets"
             exchange.anomalies.append(Anomaly("late", "response", detail))
 
     def _note_lost(self, side: int, lost: Lost, refused: int = 0) -> None:

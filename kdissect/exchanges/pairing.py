@@ -377,7 +377,7 @@ class Pairing:
             if request_id == correlation_id:  # librdkafka's mock cluster responds to acks=0
                 exchange.api_key, exchange.api_version = api_key, api_version
                 exchange.api = _name(api_key)
-                detail = f"correlation ID {correlation_id} was a request with acks 0"
+                detail = f"correlation ID {correlation_id} belongs to a request with acks=0"
                 exchange.anomalies.append(Anomaly("unasked_response", "response", detail))
                 break
         else:

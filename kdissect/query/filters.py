@@ -694,5 +694,5 @@ def parse_port_rule(text: str) -> frozenset[int]:
     if match is None:
         raise UsageError(f'invalid rule "{text}": use tcp.port==9093,kafka')
     if (match["protocol"] or "kafka").lower() != "kafka":
-        raise UsageError(f'a port can be decoded as kafka only, not as "{match["protocol"]}"')
+        raise UsageError(f'unsupported protocol "{match["protocol"]}": use tcp.port==9093,kafka')
     return parse_ports(match["ports"])

@@ -146,7 +146,7 @@ class ExchangesPart:
     """Exchanges by kind and completeness."""
 
     total: int = described("Number of exchanges.")
-    complete: int = described("Complete exchanges: whole, fully decoded, without errors.")
+    complete: int = described("Exchanges with a response (or acks=0) and no anomalies apart from notes.")
     answered: int = described("Exchanges with request and response.")
     unacknowledged: int = described("Requests that expect no response: acks=0.")
     whole: int = described("Exchanges of which nothing is missing from the capture, answered or not.")

@@ -1,8 +1,9 @@
 """Exchanges and records -> columns: the contract with every reader of our output. Stateless.
 
 Each column is defined once: name, type, meaning, how to read it. JSON lines, CSV, ``--where``, exports and
-docs/columns.md all derive from these definitions. Names and types never change; columns may be added. An
-absent value is None, never "" or -1 unless that was on the wire; a list can be empty but is never absent.
+docs/columns.md all derive from these definitions. Names and types are stable (docs/migration.md announces
+changes); columns may be added. An absent value is None, never "" or -1 unless that was on the wire; a list
+can be empty but is never absent.
 """
 
 from __future__ import annotations

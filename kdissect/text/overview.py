@@ -241,5 +241,5 @@ def _more(summary: Summary, *, is_recorded: bool) -> _ScreenBlock | None:
         commands.append(f"{_COMMAND}check FILE")
     if not commands:
         return None
-    before = "" if is_recorded else "save it with -w FILE, then: "
+    before = "" if is_recorded else "save the packets with -w FILE, then: "
     return _ScreenBlock(_MORE, [*items, (before + "; ".join(commands), _FAINT)])

@@ -65,9 +65,9 @@ _MAX_UNOPENED = 50  # encrypted records of a handshake whose secrets the key log
 _HEADER = Struct(">BHH")
 _ANY_HEADER = re.compile(rb"[\x14-\x17](?=\x03[\x00-\x04])")
 _NO_SECRET = "the key log has no secret for this client random"
-_NOT_OPENED = "no record was captured that a secret decrypts"
+_NOT_OPENED = "no captured TLS record could be decrypted"
 _NO_HANDSHAKE = "the handshake was not captured, and no TLS 1.3 secret in the key log decrypts a record"
-_WRONG_SECRET = "the secrets that the key log has for this session do not decrypt its records"
+_WRONG_SECRET = "the secrets that the key log has for this session do not decrypt its TLS records"
 _TYPES = frozenset((CHANGE_CIPHER_SPEC, ALERT, HANDSHAKE, APPLICATION_DATA))
 _GUESSED = {32: (0x1301, 0x1303), 48: (0x1302,)}  # cipher suites by the length of a TLS 1.3 secret
 

@@ -289,7 +289,7 @@ def test_a_damaged_record_is_a_gap() -> None:
         (b"", "the key log has no secret for this client random"),
         (
             b"CLIENT_TRAFFIC_SECRET_0 %b " + b"00" * 48 + b"\n",
-            "the secrets that the key log has for this session do not decrypt its records",
+            "the secrets that the key log has for this session do not decrypt its TLS records",
         ),
     ],
 )

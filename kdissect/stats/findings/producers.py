@@ -152,8 +152,8 @@ class HotPartitions(Rule):
     severity = WARNING
     title = "One partition gets far more data than the others of its topic."
     when = (
-        f"{_TIMES} times its fair share and {_SHARE:.0%} of the topic's bytes. Topics with fewer than "
-        f"{_PARTITIONS} partitions or {_BATCHES} batches are not reported."
+        f"A partition has {_TIMES} times its fair share, and {_SHARE:.0%} or more of the topic's bytes. "
+        f"Topics with fewer than {_PARTITIONS} partitions or {_BATCHES} batches are not reported."
     )
     advice = (
         "Check which keys are most frequent: a single hot key can be spread over partitions only by salting "
