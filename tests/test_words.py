@@ -147,6 +147,28 @@ def test_no_identifier_in_java_is_of_the_old_dialect() -> None:
     assert not faults, "\n".join(faults)
 
 
+RUST_DEFINITION = re.compile(
+    r"\b(?:fn|struct|enum|union|trait|type|const|static|mod)\s+(\w+)|\blet\s+(?:mut\s+)?(\w+)"
+)
+RUST_ALLOWED = (
+    r"\w*(most|told|said)\w* core/src/(offload|stage|counts|usage)\.rs|"  # as the Python that they work with
+    r"\w*(found|at_most)\w* .*"
+)
+
+
+def test_no_identifier_in_rust_is_of_the_old_dialect() -> None:
+    faults = [
+        f"{path.relative_to(ROOT)}:{number}: {name}"
+        for path in sorted((ROOT / "core" / "src").glob("*.rs"))
+        for number, line in enumerate(path.read_text().split("\n"), 1)
+        for groups in RUST_DEFINITION.findall(line.partition("//")[0])
+        for name in groups
+        if IDENTIFIER.search(name.lower())
+        and not re.fullmatch(RUST_ALLOWED, f"{name.lower()} {path.relative_to(ROOT)}")
+    ]
+    assert not faults, "\n".join(faults)
+
+
 def test_modules_that_tests_import_exist() -> None:
     """A renamed helper breaks tests that the quick checks do not collect."""
     faults = [

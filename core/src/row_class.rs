@@ -10,7 +10,7 @@ use crate::touched;
 #[pyclass(frozen, module = "kdissect._core")]
 pub struct Row {
     pub row: row::Row,
-    /// The fields of request and response from which the parts of a latency are found. None: none are needed.
+    /// The fields of request and response that determine the parts of the latency. None: not needed.
     pub projection: Option<(Kept, Kept)>,
 }
 
