@@ -38,7 +38,7 @@ Rewind = tuple[int, int]
 """How many of the last bytes to read again, and how many bytes are needed at least, including those."""
 
 MAX_SECRETS_BYTES = 256 * 1024 * 1024
-"""Of one Decryption Secrets Block, and of those of a pipe that nobody has taken yet."""
+"""Of one Decryption Secrets Block, and of those of a pipe that have not been taken yet."""
 
 BYTE_ORDERS = {"<": "little", ">": "big"}
 
@@ -173,7 +173,7 @@ class Source:
             self.interfaces[interface] = min(ticks_per_second, MAX_COUNT)
 
     def keeps_secrets(self, more_bytes: int) -> bool:
-        """Whether to add so many bytes to ``secrets``."""
+        """Whether ``secrets`` has room for this many more bytes."""
         return self.size is None and sum(map(len, self.secrets)) + more_bytes <= MAX_SECRETS_BYTES
 
     @property

@@ -227,7 +227,7 @@ class _StoreFile:
         return b"".join(pieces)
 
     def _fetch(self, place: int, size: int) -> bytes:
-        """Up to so many bytes from a place. If the file is shorter now, pyarrow returns other bytes."""
+        """Up to this many bytes from a position. If the file is shorter now, pyarrow returns other bytes."""
         with _one_line_errors():
             data: bytes = self._file.read_at(size, place)
         before, self._status = self._status, status(self.name)

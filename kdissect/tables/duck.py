@@ -69,7 +69,7 @@ class DuckFrame:
         return [(name, _type(kind)) for name, kind in zip(self.columns, self._relation.types, strict=True)]
 
     def rows(self, max_rows: int | None = None) -> Iterator[list[Any]]:
-        """The values of each row, as JSON has them; at most so many rows."""
+        """The values of each row, as JSON has them; at most ``max_rows``."""
         if self._relation is None:  # the result of a statement such as CREATE VIEW
             return
         relation = self._relation if max_rows is None else self._relation.limit(max_rows)

@@ -98,7 +98,7 @@ def _section(blocks: Sequence[_ScreenBlock], width: int | None) -> PageSection:
 
 
 def _pieces(text: str, room: int | None, max_lines: int) -> list[str]:
-    """A text on at most so many lines of ``room`` columns; what does not fit is cut."""
+    """A text on at most ``max_lines`` lines of ``room`` columns; the rest is truncated."""
     if room is None or columns_of(text) <= room:
         return [text]
     if max_lines == 1:
