@@ -85,7 +85,7 @@ DROPPED = re.compile(
 LISTENS = re.compile(r"listening on|Capturing on", re.IGNORECASE)
 SETTLE_S = 3  # tshark starts later than it announces; a program that reads a pipe announces nothing
 QUIET_S = 1.5  # without further output the program is done
-MOST_S = 60
+MAX_S = 60
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 NEW_NETWORK = 0x40000000  # CLONE_NEWNET, of linux/sched.h
 
@@ -281,7 +281,7 @@ def measure(
                 before = processes[-1].stdout if processes else None
                 target = out if is_last else subprocess.PIPE
                 processes.append(subprocess.Popen(filled, stdin=before, stdout=target, stderr=error_file))
-            until = time.monotonic() + MOST_S
+            until = time.monotonic() + MAX_S
             while not LISTENS.search(log.read_text(errors="replace")) and time.monotonic() < until:
                 time.sleep(0.05)
             time.sleep(SETTLE_S * len(commands))
@@ -292,7 +292,7 @@ def measure(
             if (
                 commands[0][0] != sys.executable
             ):  # these lose what they have not taken yet when they are ended
-                while time.monotonic() - grown < QUIET_S and time.monotonic() - ended < MOST_S:
+                while time.monotonic() - grown < QUIET_S and time.monotonic() - ended < MAX_S:
                     time.sleep(0.05)
                     if shown.stat().st_size != size:
                         size, grown = shown.stat().st_size, time.monotonic()

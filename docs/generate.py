@@ -54,7 +54,7 @@ COLUMNS_HEAD = """\
 # Columns of an exchange
 
 One row, or one JSON object per line, for each request, and for each response whose request was not captured.
-Names and types never change; columns may be added.
+Names and types are stable ([migration](migration.md) announces changes); columns may be added.
 
 An absent value is null (CSV: nothing between two commas), never "" or -1 unless that was on the wire; in this
 table, an array can be empty but is never null. Times are UTC with microseconds, ISO 8601 ending in Z. In

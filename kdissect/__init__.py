@@ -41,7 +41,7 @@ __all__ = [
     "__version__",
 ]
 
-_HOMES = {
+_MODULES = {
     "open_capture": "kdissect.capture.reader",
     "Capture": "kdissect.capture.reader",
     "dissect": "kdissect.pipeline",
@@ -60,11 +60,11 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     """Import a public name from the module that defines it (PEP 562)."""
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'kdissect' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

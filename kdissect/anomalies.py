@@ -94,3 +94,6 @@ CATALOGUE: dict[str, AnomalyKind] = {
         NOTE, "Too many rows were waiting for a topic name; this one was written without it."
     ),
 }
+
+SPELLINGS = {"resynchronized": "resynchronised", "unexpected_response": "unasked_response"}
+"""Names that filters also accept -> the kinds that rows have (docs/migration.md)."""

@@ -16,7 +16,7 @@ MILLISECOND_NS = 1_000_000
 SECOND_NS = 1000 * MILLISECOND_NS
 MINUTE_NS = 60 * SECOND_NS
 
-MOST_COUNT = (1 << 63) - 1
+MAX_COUNT = (1 << 63) - 1
 """Largest integer in a column of a table; counters in pcapng files, and their sums, can be larger."""
 
 

@@ -134,7 +134,7 @@ def listed(names: Sequence[Any], noun: str = "") -> str:
 
 ELLIPSIS = "…"
 
-_ESCAPED_TOGETHER = 64 * 1024  # characters: each of them may become a separate string in memory
+_ESCAPE_CHUNK = 64 * 1024  # characters: each of them may become a separate string in memory
 
 
 def printable(text: str, escape: Callable[[str], str] | None = None) -> str:
@@ -146,9 +146,9 @@ def printable(text: str, escape: Callable[[str], str] | None = None) -> str:
     """
     if text.isprintable():
         return text
-    if len(text) > _ESCAPED_TOGETHER:
-        pieces = range(0, len(text), _ESCAPED_TOGETHER)
-        return "".join(printable(text[at : at + _ESCAPED_TOGETHER], escape) for at in pieces)
+    if len(text) > _ESCAPE_CHUNK:
+        pieces = range(0, len(text), _ESCAPE_CHUNK)
+        return "".join(printable(text[at : at + _ESCAPE_CHUNK], escape) for at in pieces)
     escape = escape or _backslash
     return "".join(character if character.isprintable() else escape(character) for character in text)
 

@@ -32,7 +32,7 @@ from tests.usual_traffic import usual_traffic
 
 SUMMARY = "summary --json --groups --lag --versions --transactions --connections --findings"
 COMMANDS = ("read", "read --json", "read --csv", "records", "records --json", "check --json", SUMMARY)
-MOST_PACKETS = 1000
+MAX_PACKETS = 1000
 HEADERS = 54  # of most packets; what follows is Kafka
 
 
@@ -78,8 +78,8 @@ def packets_of(random: Random) -> Timed:
         packets = mixed(random.choices(BUSY, k=random.randint(2, 4)), random)
     else:
         packets = timed(random.choice(list(SAMPLES.values())))
-    begin = random.randrange(max(1, len(packets) - MOST_PACKETS + 1))
-    packets = damaged(packets[begin : begin + MOST_PACKETS], random)
+    begin = random.randrange(max(1, len(packets) - MAX_PACKETS + 1))
+    packets = damaged(packets[begin : begin + MAX_PACKETS], random)
     for _ in range(random.choice((0, 1, 5))):
         place = random.randrange(len(packets))
         time_ns, data = packets[place]

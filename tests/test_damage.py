@@ -35,11 +35,11 @@ IS_DEEP = os.environ.get("KDISSECT_HYPOTHESIS") == "deep"
 SEEDS = 20 if IS_DEEP else 1
 SOME = SAMPLES if IS_DEEP else SAMPLES[::3]
 SEGMENTS = (None, 1448, 300, 40) if IS_DEEP else (300,)  # bytes at most, None: as they were captured
-LEAST_MATCHED = 0.95
-LEAST_OF_SEVERAL = LEAST_MESSAGES = 0.9
-LEAST_MESSAGES_OF_SEVERAL = 0.8
+MIN_MATCHED = 0.95
+MIN_OF_SEVERAL = MIN_MESSAGES = 0.9
+MIN_MESSAGES_OF_SEVERAL = 0.8
 # Responses alone are shown if three in a row have consecutive correlation IDs.
-LEAST_RESPONSES = 0.4
+MIN_RESPONSES = 0.4
 SNAPLENS = ("snaplen 68", "snaplen 96", "snaplen 200")
 HARMLESS = ("shuffled", "shuffled far", "duplicated", "duplicated, shuffled")
 
@@ -109,11 +109,11 @@ def rows(reported: Rows, connections: set[frozenset[Endpoint]], damage: str) -> 
 def check_shares(results: list[Matched], report: Callable[[str], None]) -> None:
     for name in DAMAGES:
         counts = sum((each[name] for each in results if name in each), Counter[str]())
-        least = 1.0 if name in HARMLESS else LEAST_OF_SEVERAL if "," in name else LEAST_MATCHED
-        least_messages = LEAST_MESSAGES_OF_SEVERAL if "," in name else LEAST_MESSAGES
+        least = 1.0 if name in HARMLESS else MIN_OF_SEVERAL if "," in name else MIN_MATCHED
+        min_messages = MIN_MESSAGES_OF_SEVERAL if "," in name else MIN_MESSAGES
         if name == "responses only":
-            least_messages = LEAST_RESPONSES
-        for what, shard in (("exchanges", least), ("messages", least_messages)):
+            min_messages = MIN_RESPONSES
+        for what, shard in (("exchanges", least), ("messages", min_messages)):
             there, decoded = counts[what], counts[f"{what} decoded"]
             if there:
                 report(f"{name}: {decoded} of {there} whole {what}, {decoded / there:.2%}")
@@ -179,8 +179,8 @@ def check_headers(paths: list[Path], name: str, report_line: Callable[[str], Non
     counts = sum((headers(path, 1448, name) for path in paths), Counter[str]())
     requests = f"{counts['decoded']} of {counts['there']} requests whose headers are there"
     report_line(f"{name}: {requests}, {counts['paired']} of {counts['answered']} answers with their latency")
-    assert counts["decoded"] >= LEAST_MATCHED * counts["there"] > 150
-    assert counts["paired"] >= LEAST_MATCHED * counts["answered"]
+    assert counts["decoded"] >= MIN_MATCHED * counts["there"] > 150
+    assert counts["paired"] >= MIN_MATCHED * counts["answered"]
 
 
 # --- where nothing was lost ---------------------------------------------------------------------------------
@@ -240,7 +240,7 @@ def check_truncated(path: Path, directory: Path, random: Random) -> int:
         hurt = frozenset(packet.number for packet in packets[len(read) :])
         undamaged = truth.undamaged(hurt)
         decoded = Counter((request_of(one), response_of(one)) for one in exchanges)
-        assert (undamaged & decoded).total() >= LEAST_MATCHED * undamaged.total(), name
+        assert (undamaged & decoded).total() >= MIN_MATCHED * undamaged.total(), name
         total += undamaged.total()
     return total
 

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 OFFSET_FETCH, JOIN_GROUP, HEARTBEAT, DESCRIBE_GROUPS = 9, 11, 12, 15
 SIZE = 3 << 20
-MOST_KIB = 150 * 1024  # a process that dissects nothing takes 45 MB
-MOST_WHOLE_KIB = 300_000_000 // 1024
+MAX_KIB = 150 * 1024  # a process that dissects nothing takes 45 MB
+MAX_WHOLE_KIB = 300_000_000 // 1024
 LIMITS = "decoded_bytes=8MiB,naming_bytes=8MiB"
 
 
@@ -146,7 +146,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 def test_millions_of_tiny_structs(hostile: Path, command: str) -> None:
     peak, shown = run(*command.split(), str(hostile))
-    assert peak < MOST_KIB
+    assert peak < MAX_KIB
     if command.startswith("read"):
         assert "OffsetFetch" in shown
         assert "oversized" in shown
@@ -154,7 +154,7 @@ def test_millions_of_tiny_structs(hostile: Path, command: str) -> None:
 
 @pytest.mark.parametrize("form", ["jsonl", "parquet"])
 def test_exported(hostile: Path, tmp_path: Path, form: str) -> None:
-    assert run("export", "--format", form, "-o", str(tmp_path / "out"), str(hostile))[0] < MOST_KIB
+    assert run("export", "--format", form, "-o", str(tmp_path / "out"), str(hostile))[0] < MAX_KIB
 
 
 SHAPES = {each.__name__: each for each in (nested, tagged_structs, tags, strings, escapes)}
@@ -184,7 +184,7 @@ def test_exchanges_that_wait_for_a_name_count_decoded(tmp_path: Path) -> None:
         answer = response_payload(OFFSET_FETCH, 8, {}, correlation_id=number)
         waiting.append((structs(number, 300_000), answer))
     peak, shown = run("read", str(captured(tmp_path / "a.pcap", *waiting)))
-    assert peak < MOST_KIB
+    assert peak < MAX_KIB
     assert "name_not_waited_for" in shown
 
 
@@ -267,12 +267,12 @@ def test_200_000_partitions_of_metadata_decode_whole(tmp_path: Path) -> None:
     peak, shown = run("read", str(capture))
     assert "20,000 topics, 200,000 partitions" in shown
     assert "!" not in shown
-    assert peak < MOST_WHOLE_KIB
+    assert peak < MAX_WHOLE_KIB
     peak, shown = run("read", "--csv", str(capture))
     assert shown.count('""partition_index""') == 200_000
-    assert peak < MOST_WHOLE_KIB
+    assert peak < MAX_WHOLE_KIB
     peak, _ = run("export", "--format", "parquet", "-o", str(tmp_path / "out"), str(capture))
-    assert peak < MOST_WHOLE_KIB + pyarrow_kib() - 6 * 1024
+    assert peak < MAX_WHOLE_KIB + pyarrow_kib() - 6 * 1024
     (row,) = pq.read_table(tmp_path / "out" / "exchanges" / "part-00000.parquet").to_pylist()
     assert row["response"].count('"partition_index"') == 200_000
 
@@ -309,7 +309,7 @@ def test_compiler_and_walker_stop_at_the_same_budget(shape: Callable[..., bytes]
 # --- records ------------------------------------------------------------------------------------------------
 
 RECORDS = 40_000
-MOST_RECORDS_KIB = 100 * 1024  # beside 40 MB of records
+MAX_RECORDS_KIB = 100 * 1024  # beside 40 MB of records
 
 
 def fetched(path: Path, records: bytes) -> Path:
@@ -349,7 +349,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 )
 def test_a_large_batch_is_shown_whole(large: dict[str, Path], name: str, command: str) -> None:
     peak, shown = run(*command.split(), str(large[name]))
-    assert peak < MOST_RECORDS_KIB
+    assert peak < MAX_RECORDS_KIB
     assert "oversized" not in shown
     if command.startswith("records"):
         assert shown.count("\n") == RECORDS + ("csv" in command)
@@ -361,14 +361,14 @@ def test_a_large_batch_is_shown_whole(large: dict[str, Path], name: str, command
 def test_a_large_batch_is_exported_whole(large: dict[str, Path], tmp_path: Path) -> None:
     out = tmp_path / "out"
     command = ("export", "--tables", "records", "--format", "parquet", "-o", str(out), str(large["batch"]))
-    assert run(*command)[0] < MOST_RECORDS_KIB + pyarrow_kib() + 4 * 1024
+    assert run(*command)[0] < MAX_RECORDS_KIB + pyarrow_kib() + 4 * 1024
     assert pq.read_metadata(out / "records" / "part-00000.parquet").num_rows == RECORDS
 
 
 def test_records_in_a_body_have_a_bound(large: dict[str, Path]) -> None:
     limits = ("--limits", "decoded_bytes=32MiB")
     peak, shown = run("read", "--json", "--records", *limits, str(large["batch"]))
-    assert peak < MOST_RECORDS_KIB
+    assert peak < MAX_RECORDS_KIB
     (result,) = json.loads(shown)["response"]["responses"][0]["partitions"][0]["records"]
     assert 5000 < len(result["records"]) < RECORDS
     (anomaly,) = result["anomalies"]
@@ -391,7 +391,7 @@ def test_batches_behind_that_bound_are_counted(entry: bytes) -> None:
 
 def test_a_long_value_that_is_escaped(tmp_path: Path) -> None:
     peak, shown = run("records", str(fetched(tmp_path / "a.pcap", batch([Item(value=b"\1" * 3_000_000)]))))
-    assert peak < MOST_RECORDS_KIB
+    assert peak < MAX_RECORDS_KIB
     assert shown.count(r"\x01") == 3_000_000
 
 
@@ -401,7 +401,7 @@ def test_a_long_value_that_is_escaped(tmp_path: Path) -> None:
 def test_a_record_longer_than_any(tmp_path: Path, value: bytes, command: str) -> None:
     payload = streamed_zstd(record(Item(value=NOISE + NOISE), 0) + record(Item(value=value), 1))
     capture = fetched(tmp_path / "a.pcap", batch(codec=ZSTD, payload=payload, count=2))
-    assert run(*command.split(), str(capture))[0] < MOST_WHOLE_KIB
+    assert run(*command.split(), str(capture))[0] < MAX_WHOLE_KIB
 
 
 def test_workers_and_their_parent_write_a_large_batch_in_parts(large: dict[str, Path]) -> None:
@@ -412,7 +412,7 @@ def test_workers_and_their_parent_write_a_large_batch_in_parts(large: dict[str, 
         command = [sys.executable, "-c", code, "records", "--json", "-j", jobs, *most, str(large["batch"])]
         done = subprocess.run(command, capture_output=True, check=True)
         outputs.append(done.stdout)
-        assert max(map(int, done.stderr.splitlines()[-2:])) < MOST_RECORDS_KIB
+        assert max(map(int, done.stderr.splitlines()[-2:])) < MAX_RECORDS_KIB
     assert outputs[0] == outputs[1]
     assert outputs[2] == outputs[3]
     assert (outputs[0].count(b"\n"), outputs[2].count(b"\n")) == (RECORDS, 30_000)

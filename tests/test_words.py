@@ -88,7 +88,8 @@ PACKAGE_PROSE = (
 
 WORDS = (
     r"told|tells?|ask(s|ed)?|taught|teach(es)?|made|found|meant|want(s|ed)?|lesson|whoever|heard|begun|said|"
-    r"folders?|sentences?|withh(old|olds|eld)|apprais(e|es|ed|al)|mistrust|objections?"
+    r"folders?|sentences?|withh(old|olds|eld)|apprais(e|es|ed|al)|mistrust|objections?|"
+    r"most|least|takers?|hunts?|badness|nap|homes|lasting|news"
 )
 IDENTIFIER = re.compile(rf"(^|_)({WORDS})(_|$)")
 ALLOWED = (
@@ -97,7 +98,11 @@ ALLOWED = (
     r"want_read_error |"  # pyOpenSSL's
     r"\w*_not_found kdissect/|"  # exceptions of Spark
     r"\w*sentences?\w* (tests/|kdissect/cli/help\.py)|"
-    r"found (kdissect/(cli/spark/doctor|spark/session)\.py|tests/spark/)"  # a JSON key of doctor
+    r"found (kdissect/(cli/spark/doctor|spark/session)\.py|tests/spark/)|"  # a JSON key of doctor
+    r"test_\w*(news|takers?)\w* |"
+    r"_?(at_(most|least)|most_(common|first|frequent))\w* |"  # but a limit is max_ or min_
+    r"\w*(most|least)\w* (tests|benchmarks)/|"
+    r"\w*(most|least)\w* kdissect/(spark/|exchanges/(offload|ordering)\.py|stats/usual\.py)"
 )
 """Patterns of ``IDENTIFIER PLACE`` where it is right."""
 
@@ -138,6 +143,28 @@ def test_no_identifier_in_java_is_of_the_old_dialect() -> None:
         for path in sorted((ROOT / "samples" / "java").rglob("*.java"))
         for number, line in enumerate(path.read_text().split("\n"), 1)
         if re.search(r"\b([Tt]old|[Tt]ells?|[Aa]sk(s|ed)?|[Tt]aught|[Tt]each(es)?|[Ll]esson|whoever)\b", line)
+    ]
+    assert not faults, "\n".join(faults)
+
+
+RUST_DEFINITION = re.compile(
+    r"\b(?:fn|struct|enum|union|trait|type|const|static|mod)\s+(\w+)|\blet\s+(?:mut\s+)?(\w+)"
+)
+RUST_ALLOWED = (
+    r"\w*(most|told|said)\w* core/src/(offload|stage|counts|usage)\.rs|"  # as the Python that they work with
+    r"\w*(found|at_most)\w* .*"
+)
+
+
+def test_no_identifier_in_rust_is_of_the_old_dialect() -> None:
+    faults = [
+        f"{path.relative_to(ROOT)}:{number}: {name}"
+        for path in sorted((ROOT / "core" / "src").glob("*.rs"))
+        for number, line in enumerate(path.read_text().split("\n"), 1)
+        for groups in RUST_DEFINITION.findall(line.partition("//")[0])
+        for name in groups
+        if IDENTIFIER.search(name.lower())
+        and not re.fullmatch(RUST_ALLOWED, f"{name.lower()} {path.relative_to(ROOT)}")
     ]
     assert not faults, "\n".join(faults)
 

@@ -1,10 +1,10 @@
-//! Every segment of a connection -> its TCP analysis, as in kdissect/net/analysis.py, where all of this is
-//! explained: the names here are those there.
+//! Segments of a connection -> its TCP analysis, as in kdissect/net/analysis.py, which explains it. The names
+//! are the same.
 
 use crate::packet::{Segment, ACK, FIN, RST, SYN};
 
 const BUCKETS: usize = 24;
-/// What a counter of round trips can hold: 12 bits.
+/// Maximum of a round-trip counter, which has 12 bits.
 const FULL: u16 = (1 << 12) - 1;
 const ENDED_BY_FIN: i64 = 2;
 const ENDED_BY_RST: i64 = 4;
@@ -13,7 +13,7 @@ const UNKNOWN: i64 = -1;
 const REORDERED_NS: i64 = 3_000_000;
 const COPY_NS: i64 = 1_000_000;
 
-/// How many numbers there are of a connection, and then of each side.
+/// How many of the numbers are about the connection, and how many about each side.
 const SHARED: usize = 5;
 const OF_SIDE: usize = 8;
 const NUMBERS: usize = SHARED + 2 * OF_SIDE;
@@ -42,7 +42,7 @@ pub struct Analysis {
     end_ns: i64,
     sides: [Side; 2],
     round_trips: [[u16; BUCKETS]; 2],
-    /// The side here that is the client.
+    /// Which side is the client.
     client: usize,
 }
 
@@ -51,7 +51,7 @@ fn distance(start: i64, end: u32) -> i64 {
 }
 
 impl Default for Analysis {
-    /// Of a connection that its client, side 0, opens.
+    /// For a connection opened by its client, side 0.
     fn default() -> Self {
         let side = || Side {
             top: UNKNOWN,
@@ -72,7 +72,7 @@ impl Default for Analysis {
 }
 
 impl Analysis {
-    /// The analysis with this `state`; `client`: which of its sides is the client. None: it has another form.
+    /// The analysis with this `state`; `client`: which side is the client. None if the state has another form.
     pub fn of(state: &[u8], client: usize) -> Option<Self> {
         let (numbers, histograms) = state.split_at_checked(NUMBERS * NUMBER_BYTES)?;
         let mut numbers = numbers.chunks_exact(NUMBER_BYTES);
@@ -116,7 +116,7 @@ impl Analysis {
         })
     }
 
-    /// `TcpAnalysis.state`: the numbers, then the counters of round trips in 12 bits each.
+    /// `TcpAnalysis.state`: the numbers, then the round-trip counters of 12 bits each.
     pub fn state(&self) -> Vec<u8> {
         let mut numbers = vec![self.syn_ns, self.connect_ns, self.syns, self.end, self.end_ns];
         for side in &self.sides {
@@ -247,7 +247,7 @@ impl Analysis {
         own.top = i64::from(after);
     }
 
-    /// Payload without a new byte: a retransmission, unless it is out of order or was captured twice.
+    /// Payload without new bytes: a retransmission, unless it is out of order or was captured twice.
     fn repeated(&mut self, side: usize, time_ns: i64, is_last: bool) {
         let own = &mut self.sides[side];
         if own.unacked_ns != 0 {

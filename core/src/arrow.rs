@@ -1,5 +1,5 @@
 //! Columns -> the structs of the Arrow C data interface (arrow.apache.org/docs/format/CDataInterface.html), in
-//! capsules: the only module with unsafe code. The reader releases what it has taken over, a capsule the rest.
+//! capsules. The only module with unsafe code. The reader releases what it took over; the capsule releases the rest.
 
 #![allow(unsafe_code)]
 
@@ -37,7 +37,7 @@ pub struct ArrowArray {
     private_data: *mut c_void,
 }
 
-// SAFETY: all that they point to belongs to them alone, and has no tie to a thread.
+// SAFETY: they own everything they point to, and none of it is tied to a thread.
 unsafe impl Send for ArrowSchema {}
 // SAFETY: as above.
 unsafe impl Send for ArrowArray {}
@@ -57,7 +57,7 @@ struct ArrayParts {
     children: Children<ArrowArray>,
 }
 
-/// Structs of which others have the addresses.
+/// Structs whose addresses other structs hold.
 struct Children<T>(Vec<*mut T>);
 
 impl<T> Children<T> {
@@ -69,8 +69,8 @@ impl<T> Children<T> {
 impl<T> Drop for Children<T> {
     fn drop(&mut self) {
         for child in self.0.drain(..) {
-            // SAFETY: `new` made it from a box, and nothing else frees it: who moves a child out of its parent, as
-            // the interface allows, copies the struct and clears `release` in this one.
+            // SAFETY: `new` made it from a box, and nothing else frees it: a reader that moves a child out of its
+            // parent, as the interface allows, copies the struct and clears `release` in this one.
             drop(unsafe { Box::from_raw(child) });
         }
     }
@@ -152,7 +152,7 @@ impl ArrowArray {
 impl Drop for ArrowSchema {
     fn drop(&mut self) {
         if let Some(release) = self.release {
-            // SAFETY: it was not released yet, or this would be `None`.
+            // SAFETY: it has not been released yet, or this would be `None`.
             unsafe { release(self) };
         }
     }
@@ -168,7 +168,7 @@ impl Drop for ArrowArray {
 }
 
 /// # Safety
-/// `schema` points to a struct that `ArrowSchema::new` made, perhaps moved, and that was not released.
+/// `schema` points to a struct made by `ArrowSchema::new`, perhaps moved since, and not released yet.
 unsafe extern "C" fn release_schema(schema: *mut ArrowSchema) {
     // SAFETY: the caller's promise; `new` made `private_data` from a box of this type, and only this frees it.
     unsafe {

@@ -1,15 +1,15 @@
-//! Values -> columns, laid out as Arrow does it, row by row.
+//! Values -> columns in Arrow's layout, row by row.
 
 use crate::Odd;
 
-/// Of a value, besides its text: as in kdissect/tables/arrow.py.
+/// Cost of a value besides its text, as in kdissect/tables/arrow.py.
 const VALUE_COST: usize = 8;
 
-/// What a column has, and the format string of the Arrow C data interface.
+/// The type of a column, and its format string in the Arrow C data interface.
 #[derive(Clone, Debug)]
 pub struct Kind {
     pub format: String,
-    /// Of a list: its element; of a struct: its fields, with their names.
+    /// A list: its element; a struct: its named fields.
     pub inner: Vec<(String, Kind)>,
 }
 
@@ -57,7 +57,7 @@ impl Offsets {
         Ok(())
     }
 
-    /// Returns how much is left of the values.
+    /// Returns the remaining length of the values.
     fn truncate(&mut self, rows: usize) -> usize {
         self.0.truncate(rows + 1);
         self.0.last().map_or(0, |end| *end as usize)
@@ -74,7 +74,7 @@ pub enum Values {
     Struct(Vec<(String, Column)>),
 }
 
-/// A column. What appends a value returns its cost; if it is odd, `truncate` repairs the column.
+/// A column. Methods that append a value return its cost; if it is odd, `truncate` repairs the column.
 pub struct Column {
     pub format: String,
     pub rows: usize,
@@ -83,7 +83,7 @@ pub struct Column {
 }
 
 impl Column {
-    /// None: there is no such format.
+    /// None if there is no such format.
     pub fn new(kind: &Kind) -> Option<Self> {
         let offsets = || Offsets(vec![0]);
         let values = match kind.format.split(':').next()? {
@@ -109,7 +109,7 @@ impl Column {
         })
     }
 
-    /// Without rows, in place of one that is taken.
+    /// An empty column, to replace one that was handed over.
     pub fn empty() -> Self {
         Column {
             format: String::new(),
@@ -182,7 +182,7 @@ impl Column {
         Ok(VALUE_COST + value.len())
     }
 
-    /// `add` appends the elements, and returns what they cost.
+    /// `add` appends the elements and returns their cost.
     pub fn list<E: From<Odd>>(
         &mut self,
         add: impl FnOnce(&mut Column) -> Result<usize, E>,
@@ -196,7 +196,7 @@ impl Column {
         Ok(VALUE_COST + cost)
     }
 
-    /// `add` appends a value to each field, and returns what they cost.
+    /// `add` appends a value to each field and returns their cost.
     pub fn structure<E: From<Odd>>(
         &mut self,
         add: impl FnOnce(&mut [(String, Column)]) -> Result<usize, E>,
@@ -209,7 +209,7 @@ impl Column {
         Ok(VALUE_COST + cost)
     }
 
-    /// Drops all but the first rows, and what was begun of the next one.
+    /// Drops all but the first rows, including an incomplete one.
     pub fn truncate(&mut self, rows: usize) {
         self.rows = self.rows.min(rows);
         self.present.truncate(rows);
@@ -230,12 +230,12 @@ pub struct Columns {
     kind: Kind,
     pub columns: Vec<Column>,
     pub rows: usize,
-    /// About how many bytes they have.
+    /// Their approximate size in bytes.
     pub held: usize,
 }
 
 impl Columns {
-    /// None: there is no such format. `kind` is a struct.
+    /// None if there is no such format. `kind` is a struct.
     pub fn new(kind: Kind) -> Option<Self> {
         Some(Columns {
             columns: kind
@@ -249,7 +249,7 @@ impl Columns {
         })
     }
 
-    /// `add` appends one value to each column and returns what they cost, or is odd: then it has no effect.
+    /// `add` appends one value to each column and returns their cost. If it is odd, it has no effect.
     pub fn row<E: From<Odd>>(
         &mut self,
         add: impl FnOnce(&mut [Column]) -> Result<usize, E>,
@@ -269,13 +269,13 @@ impl Columns {
         }
     }
 
-    /// Drops all but the first rows, which have so many bytes.
+    /// Drops all but the first rows, which have this size in bytes.
     pub fn truncate(&mut self, rows: usize, held: usize) {
         self.columns.iter_mut().for_each(|column| column.truncate(rows));
         (self.rows, self.held) = (rows, held);
     }
 
-    /// All rows, as a struct; the next batch begins.
+    /// All rows, as a struct, and starts the next batch.
     pub fn take(&mut self) -> Option<(Kind, Column)> {
         let empty = Columns::new(self.kind.clone())?;
         let Columns {

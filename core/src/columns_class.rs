@@ -12,11 +12,11 @@ use crate::Odd;
 #[pyclass(module = "kdissect._core")]
 pub struct Columns(pub columns::Columns);
 
-/// Rows, for any reader of the Arrow C data interface; only the first one gets them.
+/// Rows, for one reader of the Arrow C data interface: the first to request them.
 #[pyclass(module = "kdissect._core")]
 pub struct Batch(Option<(Kind, Column)>);
 
-/// A format string, and what is inside; see [`Kind`].
+/// A format string and inner types; see [`Kind`].
 #[derive(FromPyObject)]
 struct KindForm(String, Vec<(String, KindForm)>);
 
@@ -70,7 +70,7 @@ impl Columns {
         })
     }
 
-    /// Adds the rows from `start` to `stop`, of this size: the values are those of more rows, or one for all.
+    /// Adds the rows from `start` to `stop`, of this size. The values cover more rows, or are one for all rows.
     fn feed_some(
         &mut self,
         values: Vec<Bound<'_, PyList>>,
@@ -90,7 +90,7 @@ impl Columns {
         Ok(())
     }
 
-    /// The rows; the next batch begins.
+    /// Returns the rows, and starts the next batch.
     fn take(&mut self) -> Batch {
         Batch(self.0.take())
     }
@@ -104,7 +104,7 @@ impl Batch {
         py: Python<'py>,
         requested_schema: Option<Bound<'py, PyAny>>,
     ) -> PyResult<(Bound<'py, PyCapsule>, Bound<'py, PyCapsule>)> {
-        _ = requested_schema; // as the interface allows, it gets what there is
+        _ = requested_schema; // the interface allows to ignore it
         let (kind, column) = self
             .0
             .take()

@@ -1,12 +1,12 @@
-//! One connection, as long as everything on it is usual: its segments -> frames -> paired exchanges.
+//! One connection, as long as it is on the fast path: its segments -> frames -> paired exchanges.
 //!
-//! This is the usual path through kdissect/net/connection.py, kafka/framing.py and exchanges/pairing.py. A
-//! segment is checked as a whole before it has any effect: its place in the stream, the header of each
-//! request that it completes, and that each response answers the oldest request. If anything is odd, the
-//! connection is as it was before, and goes back to Python, which takes that segment.
+//! The common case of kdissect/net/connection.py, kafka/framing.py and exchanges/pairing.py. A segment is checked
+//! completely before it has any effect: its place in the stream, the header of each request that it completes, and
+//! that each response answers the oldest request. If anything is odd, the connection stays as it was and goes back
+//! to Python, which processes that segment.
 //!
-//! A connection is lent by Python, or opened here by its SYN ([`Opening`]). The end of the latter is usual if
-//! nothing is outstanding; see also net/duplex.py.
+//! A connection is lent by Python, or opened here by its SYN ([`Opening`]). The latter may also end here if no
+//! request is outstanding; see also net/duplex.py.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -25,11 +25,11 @@ const PRODUCE: i16 = 0;
 const EXCHANGE_COST: usize = 1024;
 /// As in pairing.py.
 const UNACKNOWLEDGED_KEPT: usize = 16;
-/// As in pairing.py: bytes that are repeated this soon were captured twice.
+/// As in pairing.py: bytes repeated within this time were captured twice.
 const COPY_NS: i64 = 1_000_000;
-const FIRST_ALLOCATION: usize = 64 * 1024; // a size field is only a claim
+const FIRST_ALLOCATION: usize = 64 * 1024; // the size field may be wrong
 
-/// Those of kdissect/limits.py that matter here.
+/// The limits of kdissect/limits.py that apply here.
 #[derive(Debug, Clone)]
 pub struct Limits {
     pub frame_bytes: usize,
@@ -38,16 +38,16 @@ pub struct Limits {
     pub pending_age_ns: i64,
     pub connection_idle_ns: i64,
     pub reorder_window_ns: i64,
-    /// The farthest from the next byte that a RST may be.
+    /// Maximum distance of a RST from the next byte.
     pub reach: u32,
 }
 
-/// What must be known about the requests of an API in one version.
+/// What the core needs to know about requests of an API version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Usual {
     /// Whether the header ends with tagged fields.
     pub has_tags: bool,
-    /// Of Produce: the form of the field before `acks`.
+    /// For Produce: the type of the field before `acks`.
     pub before_acks: BeforeAcks,
 }
 
@@ -58,7 +58,7 @@ pub enum BeforeAcks {
     CompactText,
 }
 
-/// Says what is usual. None: requests of this API and version are left to Python.
+/// What is on the fast path. None: requests of this API version are left to Python.
 pub trait Apis {
     fn usual(&mut self, api_key: i16, api_version: i16) -> Option<Usual>;
 
@@ -69,13 +69,13 @@ pub trait Apis {
     fn may_open(&mut self, ends: &[u8]) -> bool;
 }
 
-/// What decides whether a frame is usual.
+/// What decides whether a frame is on the fast path.
 pub struct Rules<'a, A> {
     pub limits: &'a Limits,
     pub apis: &'a mut A,
     /// All segments up to this time have been delivered.
     pub ticked_ns: i64,
-    /// Whether exchanges can be queued that the end of a connection completes.
+    /// Whether exchanges completed by the end of a connection can be queued.
     pub is_queued: bool,
 }
 
@@ -84,7 +84,7 @@ pub struct Rules<'a, A> {
 pub struct Packet {
     pub number: u64,
     pub time_ns: i64,
-    /// Stands for an interface.
+    /// Identifies an interface.
     pub interface: usize,
 }
 
@@ -118,7 +118,7 @@ impl Header {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Message<X> {
     Frame(Header, Frame),
-    /// Python's object for a request that was outstanding when the connection came from there.
+    /// Python's object for a request that was outstanding when Python lent the connection.
     Object(X),
 }
 
@@ -133,20 +133,20 @@ pub struct Request<X> {
     pub retransmitted_ns: Option<i64>,
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Debug)]
 pub enum Outcome {
     Answered(Frame),
-    /// It is Produce with acks 0.
+    /// No response: Produce with acks=0.
     Unacknowledged,
-    /// The connection ended, at this time; the first FIN came at the other.
+    /// The connection ended at the first time; the first FIN came at the second.
     Unanswered(i64, i64),
 }
 
-/// A request, and what became of it.
+/// A request and its outcome.
 #[derive(Debug)]
 pub struct Finished<X> {
-    /// Stands for the connection.
+    /// Identifies the connection.
     pub slot: usize,
     /// Number within the connection.
     pub number: u64,
@@ -161,7 +161,7 @@ impl<X> Finished<X> {
     pub fn order(&self) -> Order {
         let sent = match &self.request.message {
             Message::Frame(_, frame) => frame.packet,
-            Message::Object(_) => 0, // it is answered
+            Message::Object(_) => 0, // answered
         };
         match &self.outcome {
             Outcome::Answered(response) => (response.end_ns, response.packet),
@@ -180,29 +180,29 @@ impl<X> Finished<X> {
     }
 }
 
-/// One direction: the stream, and the frame of which only a part has arrived.
+/// One direction: the stream and the incomplete frame.
 #[derive(Debug, Default)]
 pub struct Direction {
-    /// Sequence number of the first byte, if the connection may end here.
+    /// Sequence number of the first byte, if the connection may end in the core.
     pub first: u32,
     /// Sequence number of the next byte.
     pub next: u32,
-    /// Latest acknowledgment of it in a segment without payload.
+    /// The latest acknowledgment of it in a segment without payload.
     pub acknowledged: Option<u32>,
     /// The first bytes of a size field.
     pub prefix: Vec<u8>,
-    /// Bytes of a frame of `size` bytes; `size` is 0 between two frames.
+    /// Bytes so far of a frame of `size` bytes; `size` is 0 between frames.
     pub data: Vec<u8>,
     pub size: usize,
     /// Time of the first byte of the size field.
     pub start_ns: i64,
-    /// Time of the FIN, which is the byte before `next`.
+    /// Time of the FIN, whose sequence number precedes `next`.
     pub fin_ns: Option<i64>,
     /// As in kdissect/net/stream.py: whether the other side may report that a retransmission was spurious.
     pub doubted: bool,
-    /// Bytes that came again since it came from Python.
+    /// Bytes repeated since Python lent the connection.
     pub repeated_bytes: u64,
-    /// None: it is not encrypted.
+    /// None if not encrypted.
     pub records: Option<Records>,
 }
 
@@ -212,7 +212,7 @@ impl Direction {
     }
 }
 
-/// A segment without payload, for Python to take again.
+/// A segment without payload, for Python to process again.
 #[derive(Debug, Clone, Copy)]
 pub struct Bare {
     pub packet: Packet,
@@ -232,72 +232,72 @@ impl Bare {
     }
 }
 
-/// What is known of a connection of which the beginning was captured: it may end here.
+/// State of a connection whose beginning was captured, so that it may end in the core.
 #[derive(Debug)]
 pub struct Opening {
-    /// SYN, which the client has sent, and SYN-ACK. None: Python took them.
+    /// The client's SYN, and the SYN-ACK. None if Python processed them.
     pub handshake: Option<(Bare, Option<Bare>)>,
-    /// Correlation ID of the first request; None before it.
+    /// Correlation ID of the first request; None until then.
     pub first_id: Option<i32>,
     /// Whether the broker sent payload.
     pub is_answered: bool,
-    /// Time of the first RST, side and segment of the latest one.
+    /// Time of the first RST; side and segment of the latest one.
     pub reset: Option<(i64, usize, Bare)>,
-    /// Until when it waits: for a SYN-ACK, or after its end for segments that are late in the capture.
+    /// Deadline: for a SYN-ACK, or after the end for segments that are late in the capture.
     pub due_ns: Option<i64>,
-    /// When it becomes idle, at the earliest.
+    /// The earliest time at which it is idle.
     pub idle_ns: i64,
 }
 
-/// What a segment was.
+/// The kind of a segment.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// The next one, as most are.
+    /// The next in order, as most are.
     Next,
     /// The SYN-ACK.
     Opened,
-    /// The FIN that was missing.
+    /// The second FIN: now both sides have sent one.
     Finished,
-    /// After that.
+    /// Anything after both FINs.
     AfterClose,
     /// The first RST.
     Reset,
     /// Another one, or a FIN again.
     Repeated,
-    /// Only bytes that came before.
+    /// Only repeated bytes.
     Retransmitted,
 }
 
 #[derive(Debug)]
 pub struct Connection<X> {
-    /// None: it was lent by Python, and ends there.
+    /// None if it was lent by Python, and ends there.
     pub opening: Option<Opening>,
     pub directions: [Direction; 2],
-    /// Latest time of a segment, and of one with payload.
+    /// Time of the latest segment, and of the latest one with payload.
     pub now_ns: i64,
     pub last_ns: i64,
-    /// Exchanges so far.
+    /// Number of exchanges so far.
     pub completed: u64,
-    /// Correlation ID of the last request, and how many in a row were one more than the one before.
+    /// Correlation ID of the last request, and how many in a row increased by one.
     pub last_id: Option<i32>,
     pub steady: u64,
     pub waiting: VecDeque<Request<X>>,
-    /// The latest requests with acks 0: correlation ID, API key and version.
+    /// The latest requests with acks=0: correlation ID, API key and version.
     pub unacknowledged: VecDeque<(i32, i16, i16)>,
     /// Frame bytes of the outstanding requests.
     pub bytes: usize,
-    /// Segments since it came from Python.
+    /// Segments since Python lent the connection.
     pub taken: u64,
     /// Whether requests were retransmitted since the latest response.
     pub has_retransmissions: bool,
-    /// None: connections are not analyzed.
+    /// None if connections are not analyzed.
     pub analysis: Option<Box<Analysis>>,
 }
 
-/// A frame that a segment completes. Its bytes are `range` of the payload, or those held with the beginning
+/// A frame that a segment completes. Its bytes are `range` of the payload, or the buffered ones and the beginning
 /// of the payload.
 struct Complete {
-    /// Of a request, and whether a response to it is expected.
+    /// The header of a request, and whether a response is expected.
     header: Option<(Header, bool)>,
     range: Option<Range<usize>>,
     start_ns: i64,
@@ -307,13 +307,13 @@ struct Complete {
 #[derive(Clone, Copy)]
 enum Rest {
     Nothing,
-    /// The payload from here on is the beginning of a size field.
+    /// From here on, the payload is the beginning of a size field.
     Prefix(usize),
     /// From here on: a frame of this size, whose size field began at this time.
     Frame(usize, usize, i64),
 }
 
-/// What a segment does. Kept by the caller, to be used again.
+/// The effects of a segment. The caller keeps it, to reuse it.
 #[derive(Default)]
 pub struct Plan {
     frames: Vec<Complete>,
@@ -379,7 +379,7 @@ impl<X> Connection<X> {
             .is_some_and(|opening| matches!(opening.handshake, Some((_, None))))
     }
 
-    /// Since when it waits, as in duplex.py.
+    /// When it began to wait, as in duplex.py.
     pub fn waiting_since_ns(&self) -> Option<i64> {
         let opening = self.opening.as_ref()?;
         match &opening.handshake {
@@ -389,20 +389,20 @@ impl<X> Connection<X> {
         }
     }
 
-    /// Whether nothing is left to say of it if it ends here, except that requests are outstanding.
+    /// Whether nothing but outstanding requests would be left to report if it ends here.
     fn is_settled(&self) -> bool {
         let is_answered = |opening: &Opening| opening.is_answered || opening.first_id.is_none();
         self.directions.iter().all(Direction::is_at_boundary)
             && self.opening.as_ref().is_some_and(is_answered)
     }
 
-    /// Whether the outstanding requests can be left unanswered here, after all that was completed before.
+    /// Whether the outstanding requests can be completed as unanswered here, after everything completed before.
     fn can_abandon(&self, time_ns: i64) -> bool {
         let is_frame = |request: &Request<X>| matches!(request.message, Message::Frame(..));
         self.waiting.is_empty() || (time_ns > self.last_ns && self.waiting.iter().all(is_frame))
     }
 
-    /// Leaves the outstanding requests unanswered: the connection has ended, with a FIN.
+    /// Completes the outstanding requests as unanswered: the connection has ended with a FIN.
     pub fn abandon(&mut self, time_ns: i64, done: &mut impl FnMut(u64, Request<X>, Outcome)) {
         let first_ns = self.directions.iter().filter_map(|each| each.fin_ns).min();
         self.bytes = 0;
@@ -413,7 +413,7 @@ impl<X> Connection<X> {
         }
     }
 
-    /// Takes the next segment of a direction; `done` gets the exchanges that it completes.
+    /// Processes the next segment of a direction; `done` gets the exchanges that it completes.
     pub fn feed(
         &mut self,
         side: usize,
@@ -461,7 +461,7 @@ impl<X> Connection<X> {
         Ok(effect)
     }
 
-    /// Takes a segment whose bytes all came before: nothing but outstanding requests can have been retransmitted.
+    /// Processes a segment with only repeated bytes: nothing but outstanding requests can have been retransmitted.
     fn repeat(
         &mut self,
         side: usize,
@@ -513,7 +513,7 @@ impl<X> Connection<X> {
         Ok(())
     }
 
-    /// Takes a segment that opens or ends a connection, or comes after its end.
+    /// Processes a segment that opens or ends a connection, or follows its end.
     fn control(
         &mut self,
         side: usize,
@@ -613,7 +613,7 @@ impl<X> Connection<X> {
         }
     }
 
-    /// Takes payload and acknowledgment of the next segment of a direction.
+    /// Processes payload and acknowledgment of the next segment of a direction.
     fn feed_next(
         &mut self,
         side: usize,
@@ -652,7 +652,7 @@ impl<X> Connection<X> {
                 return Err(Odd);
             }
         };
-        self.carry_out(side, payload, packet, plan, rest, &mut done);
+        self.apply(side, payload, packet, plan, rest, &mut done);
         let direction = &mut self.directions[side];
         direction.next = direction.next.wrapping_add(segment.payload.len() as u32);
         if let Some(records) = &mut direction.records {
@@ -668,8 +668,8 @@ impl<X> Connection<X> {
         Ok(())
     }
 
-    /// Whether a connection that was opened here is known to be Kafka: from its first payload on, which is one
-    /// request. The broker's must not look like another protocol.
+    /// Whether a connection opened here is known to be Kafka: from its first payload on, which is one request. The
+    /// broker's payload must not look like another protocol.
     fn is_recognized(&self, side: usize, payload: &[u8], rules: &mut Rules<'_, impl Apis>) -> bool {
         let Some(opening) = self.opening.as_ref() else {
             return true;
@@ -684,8 +684,7 @@ impl<X> Connection<X> {
         }
     }
 
-    /// Checks the frames that a payload completes. Its only effect is that bytes of the frame that has begun
-    /// are added to it.
+    /// Checks the frames that a payload completes. Its only effect is to add bytes to the incomplete frame.
     fn plan(
         &mut self,
         side: usize,
@@ -748,7 +747,7 @@ impl<X> Connection<X> {
         Ok(Rest::Nothing)
     }
 
-    /// Checks one frame, after those that are planned: a request's header, or a response's correlation ID.
+    /// Checks one frame, after those already planned: a request's header, or a response's correlation ID.
     fn check(
         &self,
         side: usize,
@@ -768,7 +767,7 @@ impl<X> Connection<X> {
         let planned = plan.frames.last().and_then(|each| each.header.as_ref());
         let planned = planned.map(|each| each.0.correlation_id);
         let last_id = planned.or(self.last_id);
-        // Outstanding requests have rising IDs, so none has this one.
+        // Outstanding requests have rising IDs, so none has this ID.
         let newest = planned.or(self.waiting.back().map(|each| each.correlation_id));
         if last_id == Some(id) || newest.is_some_and(|newest| id <= newest) {
             return Err(Odd);
@@ -786,7 +785,7 @@ impl<X> Connection<X> {
         Ok(Some((header, expects_response)))
     }
 
-    fn carry_out(
+    fn apply(
         &mut self,
         side: usize,
         payload: &[u8],
@@ -888,7 +887,7 @@ impl<X> Connection<X> {
     }
 }
 
-/// Reads a usual request header. Returns also whether a response is expected: not of Produce with acks 0.
+/// Reads a fast-path request header. Also returns whether a response is expected: not for Produce with acks=0.
 pub fn request_header(data: &[u8], apis: &mut impl Apis) -> Result<(Header, bool), Odd> {
     let fixed: &[u8; 10] = data.first_chunk().ok_or(Odd)?;
     let api_key = i16::from_be_bytes([fixed[0], fixed[1]]);
@@ -922,7 +921,7 @@ pub fn request_header(data: &[u8], apis: &mut impl Apis) -> Result<(Header, bool
     Ok((header, expects_response))
 }
 
-/// The field `acks` of a Produce body, after text that is usual.
+/// The field `acks` of a Produce body.
 fn acks(body: &[u8], before: BeforeAcks) -> Result<i16, Odd> {
     let (begin, end) = match before {
         BeforeAcks::Nothing => (0, 0),
@@ -935,7 +934,7 @@ fn acks(body: &[u8], before: BeforeAcks) -> Result<i16, Odd> {
         }
         BeforeAcks::CompactText => match body.first().ok_or(Odd)? {
             0 => (1, 1),
-            size @ 1..=127 => (1, usize::from(*size)), // one more than its bytes, as is their position
+            size @ 1..=127 => (1, usize::from(*size)), // one more than its bytes, and so is their position
             _ => return Err(Odd),
         },
     };

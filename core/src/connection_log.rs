@@ -1,4 +1,4 @@
-//! Answered exchanges -> what kdissect/stats/connection_log.py counts of them, connection by connection.
+//! Answered exchanges -> the counts of kdissect/stats/connection_log.py, by connection.
 
 use std::collections::HashMap;
 
@@ -9,23 +9,23 @@ use crate::Odd;
 
 #[derive(FromPyObject)]
 pub struct LogForm {
-    /// Takes the counts.
+    /// Called with the counts.
     take: Object,
-    /// Keys of the APIs whose responses brokers delay.
+    /// Keys of APIs whose responses brokers may delay.
     waiting: Vec<i16>,
 }
 
-/// The exchanges since the caller took them.
+/// The counts since the caller last took them.
 pub struct Log {
     form: LogForm,
-    /// By the address of what their exchanges share.
+    /// By the address of the object that their exchanges share.
     connections: HashMap<usize, Counted>,
     exchanges: u64,
 }
 
 pub struct Counted {
     info: Object,
-    /// Of the first exchange.
+    /// Of the first exchange: interface, client ID and time.
     interface: Object,
     client_id: Option<String>,
     first_ns: i64,
@@ -37,7 +37,7 @@ pub struct Counted {
     pub place: u64,
     identity: [Object; 4],
     last_ns: i64,
-    /// When the last request was sent that does not wait by design, and when its response came.
+    /// When the last request that does not wait by design was sent, and when its response came.
     last_call: Option<(i64, i64)>,
 }
 
@@ -78,7 +78,7 @@ impl Log {
 }
 
 impl Counted {
-    /// Nothing yet, of the connection of an exchange, which will be added.
+    /// Empty counts for the connection of an exchange.
     pub fn new(py: Python<'_>, info: Object, exchange: &Answered<'_>) -> Self {
         Counted {
             info,

@@ -1,7 +1,7 @@
-//! The native core of kdissect. The Python is the specification, this is the speed.
+//! The native core of kdissect. The Python code is the specification; this makes the common case fast.
 //!
-//! Everything here either gives exactly what Python would give, or gives up ([`Odd`]) without any effect:
-//! then Python decodes the same bytes and says what is wrong with them.
+//! Everything here either returns exactly what Python would, or stops without side effects ([`Odd`]). Python then
+//! decodes the same bytes and reports what is wrong with them.
 
 #![deny(unsafe_code)]
 
@@ -61,11 +61,11 @@ mod fuzzing;
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
-/// The bytes are not what is usual, so Python takes them. Why is for Python to find out.
+/// Not on the fast path (docs/core.md): Python processes the same bytes, and finds out why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Odd;
 
-/// Runs `work`. A panic in it is odd too: a bug in the core costs speed, never a run.
+/// Runs `work`. A panic in it counts as odd: a bug in the core costs speed, not the run.
 pub fn guarded<T>(work: impl FnOnce() -> Result<T, Odd>) -> Result<T, Odd> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or(Err(Odd))
 }

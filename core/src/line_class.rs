@@ -7,24 +7,24 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyInt, PyString, PyTuple};
 
-use crate::line::{self, Enumerated, Expression, Fact, Noun, Path, Piece, Template, Test, TestKind, Word};
+use crate::line::{self, Clause, Enumerated, Expression, Noun, Path, Piece, Template, Test, TestKind, Word};
 use crate::python::structure;
 use crate::rows::projected;
 use crate::tree::{Bodies, Decoded, Label, Name, Naming, Read, TopicNames, KNOWN_NAMES};
 use crate::{guarded, Odd};
 
-/// What the templates of one version of an API write.
+/// The lines of one API version.
 #[pyclass(frozen, module = "kdissect._core")]
 pub struct Line {
     line: line::Line,
-    /// The fields of request and response that Python follows. None: it does not.
+    /// The fields of request and response that `follow` needs. None: it is not called.
     followed: Option<(Kept, Kept)>,
 }
 
 #[pymethods]
 impl Line {
-    /// Arguments: see [`BodiesForm`]; the templates of request and response, fitted to the version; and the
-    /// fields of both that `follow` needs.
+    /// Arguments: see [`BodiesForm`]; the templates of request and response, specialized for the version; and
+    /// the fields of both that `follow` needs.
     #[new]
     fn new(
         bodies: BodiesForm<'_>,
@@ -50,12 +50,11 @@ impl Line {
         Ok(Line { line, followed })
     }
 
-    /// The text about the exchange with these bodies, and the error codes in the response. None: it is left to
-    /// Python.
+    /// The text about an exchange, and the error codes in the response. None if it is left to Python.
     ///
     /// Arguments: frames and where their bodies begin, no response if there is none; the memory for both
-    /// bodies; a function from the ID of a topic to its name, or None; one that takes both; and one that takes
-    /// what it follows of both bodies, and returns whether this is usual.
+    /// bodies; a function from a topic ID to its name, or None; one to learn an ID and its name; and `follow`,
+    /// which gets its fields of both bodies and returns whether they are on the fast path.
     fn text(
         &self,
         request: (Bound<'_, PyBytes>, usize),
@@ -76,7 +75,7 @@ impl Line {
             let follow = |of_request, of_response| follow.call1((of_request, of_response));
             match self.write(follow, (request, response), budget, &topics, &mut text)? {
                 (errors, false) => Ok((text, errors)),
-                _ => Err(Odd), // Python also says what follows
+                _ => Err(Odd), // Python also describes the bytes that follow
             }
         })
         .ok()
@@ -110,8 +109,8 @@ impl<'py> Line {
     }
 }
 
-/// Two functions of Python: from the ID of a topic to its name, or None; and what takes both. The first one also
-/// gets when the exchange was completed, unless it knows.
+/// Two Python functions: from a topic ID to its name, or None; and one to learn an ID and its name. The first one
+/// also gets the time at which the exchange completed, unless it has it already.
 pub struct Topics<'a, 'py>(
     pub &'a Bound<'py, PyAny>,
     pub &'a Bound<'py, PyAny>,
@@ -132,7 +131,7 @@ impl TopicNames for Topics<'_, '_> {
     }
 }
 
-/// Names of fields that are kept of a body.
+/// Names of the fields kept from a body.
 pub type Kept = HashMap<Name, Py<PyString>>;
 
 /// Of request and response, the struct as for `Decoder` (but each field's name together with whether it is an
@@ -150,10 +149,10 @@ pub type BodiesForm<'py> = (
 /// Numbers for the names of fields, and templates in which they are used.
 pub struct Names {
     numbers: RefCell<HashMap<String, Name>>,
-    /// What is read of both bodies, as far as it is known.
+    /// The fields read from both bodies, as far as known.
     of_request: RefCell<Read>,
     of_response: RefCell<Read>,
-    /// Whether the next names are those of a request.
+    /// Whether the next names belong to a request.
     is_request: Cell<bool>,
 }
 
@@ -269,23 +268,27 @@ impl Names {
     }
 
     fn inner_template(&self, template: &Bound<'_, PyTuple>) -> PyResult<Template> {
-        let facts = |facts: Bound<'_, PyAny>| {
-            let facts = facts.cast_into::<PyTuple>()?;
-            facts.iter().map(|fact| self.fact(&fact)).collect()
+        let clauses = |clauses: Bound<'_, PyAny>| {
+            let clauses = clauses.cast_into::<PyTuple>()?;
+            clauses.iter().map(|clause| self.clause(&clause)).collect()
         };
-        template.iter().map(facts).collect()
+        template.iter().map(clauses).collect()
     }
 
-    fn fact(&self, fact: &Bound<'_, PyAny>) -> PyResult<Fact> {
-        let (pieces, test): (Bound<'_, PyTuple>, Option<Bound<'_, PyAny>>) = fact.extract()?;
+    fn clause(&self, clause: &Bound<'_, PyAny>) -> PyResult<Clause> {
+        let (pieces, test): (Bound<'_, PyTuple>, Option<Bound<'_, PyAny>>) = clause.extract()?;
         let mut words = vec![Word::Text(Vec::new())];
         for piece in pieces.iter() {
             let piece = match piece.cast::<PyTuple>() {
                 Err(_) => Piece::Text(piece.extract()?),
-                Ok(hole) if hole.len() == 2 && hole.get_item(1)?.is_instance_of::<PyBool>() => Piece::Hole {
-                    value: self.expression(&hole.get_item(0)?)?,
-                    raw: hole.get_item(1)?.extract()?,
-                },
+                Ok(placeholder)
+                    if placeholder.len() == 2 && placeholder.get_item(1)?.is_instance_of::<PyBool>() =>
+                {
+                    Piece::Placeholder {
+                        value: self.expression(&placeholder.get_item(0)?)?,
+                        raw: placeholder.get_item(1)?.extract()?,
+                    }
+                }
                 Ok(template) => {
                     words.push(Word::Template(self.inner_template(template)?));
                     words.push(Word::Text(Vec::new()));
@@ -299,7 +302,7 @@ impl Names {
         if words.len() > 1 {
             words.iter_mut().for_each(strip);
         }
-        Ok(Fact {
+        Ok(Clause {
             words,
             test: test.map(|test| self.test(&test)).transpose()?,
         })

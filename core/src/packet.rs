@@ -1,7 +1,7 @@
 //! A packet -> its TCP segment: the common headers of kdissect/net/link.py, ip.py and tcp.py.
 //!
-//! Everything else is odd: fragments, options of IPv4 and extension headers of IPv6, tunnels, bytes that were
-//! not captured, and whatever is not TCP.
+//! Everything else is odd: fragments, IPv4 options, IPv6 extension headers, tunnels, truncated packets, and
+//! anything but TCP.
 
 use crate::Odd;
 
@@ -96,7 +96,7 @@ pub fn segment(link_type: u32, packet: &[u8]) -> Result<Segment<'_>, Odd> {
         _ => return Err(Odd),
     };
     let header = packet.get(internet..).ok_or(Odd)?;
-    // Where the addresses begin, the TCP header and the end of the datagram.
+    // Positions of the addresses and the TCP header, and the end of the datagram.
     let (addresses, transport, end) = match ethertype {
         IPV4 => {
             let fixed: &[u8; 20] = header.first_chunk().ok_or(Odd)?;

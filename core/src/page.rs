@@ -1,5 +1,5 @@
-//! Exchanges -> their lines, as kdissect/text/table.py or kdissect/tables/lines.py writes them to a file: no Python
-//! object is made of what they contain.
+//! Exchanges -> their lines, as kdissect/text/table.py or kdissect/tables/lines.py writes them to a file, without
+//! Python objects for their contents.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -18,25 +18,25 @@ use crate::{guarded, Odd};
 
 pub type Object = Py<PyAny>;
 
-/// Text that is kept before it is taken.
+/// Text buffered until Python takes it.
 const PAGE_BYTES: usize = 64 * 1024;
 const SECOND_NS: i64 = 1_000_000_000;
 const CORRELATION_ID_BYTES: usize = 4;
 const API_VERSIONS: i16 = 18;
-/// First in an ApiVersions response of any version.
+/// The first bytes of an ApiVersions response of any version.
 const UNSUPPORTED_VERSION: [u8; 2] = 35i16.to_be_bytes();
 
 /// Where the correlation ID is in requests and responses.
 const REQUEST_ID: std::ops::Range<usize> = 4..8;
 const RESPONSE_ID: std::ops::Range<usize> = 0..4;
-/// Most rejections that are known, and the longest frame in one.
+/// Maximum number of cached rejections, and of bytes of a frame in one.
 const REJECTIONS: usize = 256;
 const REJECTION_BYTES: usize = 1024;
 
-/// Most client IDs whose cells are known.
+/// Maximum number of client IDs with cached cells.
 const CLIENTS: usize = 4096;
 
-/// What Python knows that writes such lines: kdissect/exchanges/offload.py.
+/// Built by kdissect/exchanges/offload.py.
 #[derive(FromPyObject)]
 pub enum Form {
     Lines(LineForm),
@@ -54,21 +54,21 @@ pub enum Constant {
 /// What all lines need.
 #[derive(FromPyObject)]
 pub struct Facts {
-    /// From what the exchanges of a connection share, and what is known of its client, to the texts that they
+    /// Function: the object shared by a connection's exchanges and what is known about its client -> the texts they
     /// share.
     shared: Object,
-    /// From API key and version to the class that knows their bodies, the bytes after the correlation ID of a
+    /// Function: API key and version -> the class for their bodies, the bytes after the correlation ID of a
     /// response, and the texts that such exchanges share. None if they are left to Python.
     api: Object,
-    /// From an error code to its name.
+    /// Function: error code -> name.
     error: Object,
-    /// From the ID of a topic, and when an exchange was completed, to its name, or None.
+    /// Function: topic ID, and completion time of an exchange -> topic name, or None.
     topic_name: Object,
-    /// Takes the ID of a topic and its name.
+    /// Function that learns a topic ID and its name.
     learn_name: Object,
-    /// From a second to the texts before and after the decimal point and its digits.
+    /// Function: second -> the texts before the decimal point and after the digits.
     around: Object,
-    /// Memory for the bodies of an exchange.
+    /// Memory limit for the bodies of an exchange.
     pub budget: i64,
     /// Whether exchanges with errors in the response are left to Python.
     leaves_flaws: bool,
@@ -77,32 +77,31 @@ pub struct Facts {
 #[derive(FromPyObject)]
 pub struct LineForm {
     facts: Facts,
-    /// After the decimal point.
+    /// Digits after the decimal point.
     digits: u32,
-    /// Between columns.
+    /// Text between columns.
     gap: String,
-    /// Of the latency.
+    /// Width of the latency.
     width: usize,
-    /// From a client ID, empty if there is none, to its cell.
+    /// Function: client ID, empty if there is none -> its cell.
     client: Object,
-    /// From a connection, an API key, and what it needs of both bodies to whether these are usual.
+    /// Function: connection, API key, and the fields it needs from both bodies -> whether they are on the fast path.
     follow: Object,
-    /// From the version of an ApiVersions request that is not supported, and both frames, to what stands after the
-    /// latency.
+    /// Function: the unsupported version of an ApiVersions request, and both frames -> the text after the latency.
     rejected: Object,
-    /// What stands for the latency of unacknowledged and of unanswered requests.
+    /// The text instead of the latency, for unacknowledged and for unanswered requests.
     without: (String, String),
-    /// What follows the errors if bytes follow a body.
+    /// The text after the errors if bytes follow a body.
     followed: String,
-    /// The width of both ends. None: Python writes them.
+    /// The width of both endpoints. None: Python writes them.
     ends: Option<usize>,
 }
 
 /// What is known of a connection.
 pub trait Known {
-    /// What its exchanges share.
+    /// The object that its exchanges share.
     fn info<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>>;
-    /// Its ends, the client's first, if its SYN was seen.
+    /// Its endpoints, the client's first, if its SYN was captured.
     fn ends(&self) -> Option<&[u8]>;
     /// Software name and version, principal, SASL mechanism.
     fn identity(&self) -> &[Object; 4];
@@ -158,10 +157,10 @@ impl<'a> Answered<'a> {
     }
 }
 
-/// The class that knows the bodies of an API in one version, and what else [`Facts`] say of it.
+/// The class for the bodies of an API version, and what else [`Facts`] has about it.
 pub type Api<T> = (Py<T>, Py<PyBytes>, Vec<Option<Constant>>);
 
-/// APIs by key and version: few, which a tree finds faster than a hash.
+/// APIs by key and version. There are few, so a tree is faster than a hash table.
 pub struct KnownApis<T>(BTreeMap<(i16, i16), Option<Api<T>>>);
 
 impl<T> Default for KnownApis<T> {
@@ -183,7 +182,7 @@ impl<T: pyo3::PyClass> KnownApis<T> {
 pub struct Clock(Option<(i64, String, String)>);
 
 impl Clock {
-    /// Writes a time, with so many digits after the decimal point.
+    /// Writes a time, with this many digits after the decimal point.
     pub fn write(
         &mut self,
         py: Python<'_>,
@@ -223,7 +222,7 @@ impl Errors {
 }
 
 impl Facts {
-    /// Whether an exchange is usual that has errors in its response or an anomaly, or neither.
+    /// Whether an exchange with or without errors or an anomaly is on the fast path.
     pub fn check_flaws(&self, has_flaws: bool) -> Result<(), Odd> {
         if self.leaves_flaws && has_flaws {
             return Err(Odd);
@@ -240,7 +239,7 @@ impl Facts {
     }
 }
 
-/// Lines that were not taken yet.
+/// Lines that Python has not taken yet.
 pub struct Page {
     writer: Writer,
     text: Vec<u8>,
@@ -266,7 +265,7 @@ impl Page {
         }
     }
 
-    /// The lines since the last call, and their number.
+    /// Returns the lines since the last call, and their number.
     pub fn take<'py>(&mut self, py: Python<'py>) -> PyResult<(Bound<'py, PyBytes>, usize)> {
         if let Writer::Rows(rows) = &mut self.writer {
             rows.flush(py)?;
@@ -277,7 +276,7 @@ impl Page {
         Ok((text, std::mem::take(&mut self.rows)))
     }
 
-    /// Of text.
+    /// Size of the text.
     pub fn bytes(&self) -> usize {
         self.text.len()
     }
@@ -287,7 +286,7 @@ impl Page {
         !matches!(self.writer, Writer::Lines(_))
     }
 
-    /// What its exchanges share of a connection of which Python takes the next exchange, or that is no longer here.
+    /// Called when Python takes the next exchange of a connection, or the connection leaves the core.
     pub fn leave(&mut self, info: &Bound<'_, PyAny>) {
         match &mut self.writer {
             Writer::Lines(_) => (),
@@ -296,7 +295,7 @@ impl Page {
         }
     }
 
-    /// Passes on what was counted: of connections that are no longer here, or of all.
+    /// Passes on the counts: of connections that left the core, or of all.
     pub fn pass_on(&mut self, py: Python<'_>, is_last: bool) -> PyResult<()> {
         match &mut self.writer {
             Writer::Lines(_) => Ok(()),
@@ -392,7 +391,7 @@ impl Lines {
         }
     }
 
-    /// The cells of both ends, if they are IPv4 addresses with ports, as most are.
+    /// The cells of both endpoints, if they are IPv4 addresses, as most are.
     fn ends(&self, known: &dyn Known) -> Option<String> {
         let width = self.form.ends?;
         let &[a, b, c, d, e, f, g, h, client, by, broker, at] = known.ends()? else {
@@ -421,14 +420,14 @@ impl Lines {
         let (_, _, api) = self.apis.get(py, facts, header)?;
 
         let client_id = header.raw_client_id(request);
-        let client_id = client_id.unwrap_or_default(); // none looks like an empty one
+        let client_id = client_id.unwrap_or_default(); // a missing one is shown like an empty one
         let client = match self.clients.get(client_id) {
             Some(cell) => cell,
             None => {
                 if self.clients.len() >= CLIENTS {
                     self.clients.clear();
                 }
-                let text = String::from_utf8_lossy(client_id); // it is known to be UTF-8
+                let text = String::from_utf8_lossy(client_id); // already checked to be UTF-8
                 let cell = client.bind(py).call1((text,)).map_err(|_| Odd)?;
                 let cell = cell.extract().map_err(|_| Odd)?;
                 self.clients.entry(client_id.into()).or_insert(cell)
@@ -449,7 +448,7 @@ impl Lines {
         Ok(())
     }
 
-    /// Ends the cell that began there, which has the latency or what stands for it.
+    /// Pads the cell that began at this position: the latency, or the text instead of it.
     fn end_cell(&mut self, cell: usize) {
         let text = &mut self.line;
         while text.len() < cell + self.form.width {
@@ -472,7 +471,7 @@ impl Lines {
             is_expected,
             completed_ns,
         } = exchange;
-        self.form.facts.check_flaws(true)?; // who counts flaws counts these too
+        self.form.facts.check_flaws(true)?; // they count as flaws too
         self.begin(py, header, request, shared)?;
         let cell = self.line.len();
         let (unacknowledged, unanswered) = &self.form.without;
@@ -562,7 +561,7 @@ fn finish_line(text: &str, out: &mut Vec<u8>) {
     out.push(b'\n');
 }
 
-/// What lines say of ApiVersions requests that are not supported, by version and frames without correlation IDs.
+/// Texts for unsupported ApiVersions requests, by version and by frames without their correlation IDs.
 #[derive(Default)]
 struct Rejections(HashMap<Rejection, String>);
 

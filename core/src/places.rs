@@ -10,7 +10,7 @@ use pyo3::types::{PyBytes, PyList, PySlice, PyType};
 
 use crate::guarded;
 
-/// Time, begin and end in the buffer, and length on the wire.
+/// Time, start and end in the buffer, and length on the wire.
 type Place = (i64, usize, usize, u32);
 
 /// A place in a pickle.
@@ -19,9 +19,9 @@ const NUMBER_BYTES: usize = 8;
 
 const SECOND_NS: i64 = 1_000_000_000;
 const ENHANCED_PACKET: u32 = 6;
-/// Of an enhanced packet block, without its packet and options: before and after the packet.
+/// Bytes of an enhanced packet block before and after its packet, without options.
 const ENHANCED_BYTES: (usize, usize) = (28, 4);
-/// Read at once by `pcapng_skip`: of large packets not everything.
+/// Read at a time by `pcapng_skip`; large packets are not read completely.
 const SKIP_BYTES: usize = 16 * 1024;
 
 /// `PacketBlock.places`, as a sequence of tuples.
@@ -77,7 +77,7 @@ impl Places {
         Ok(PyList::new(py, &self.0)?.try_iter()?.into_any())
     }
 
-    /// The earliest and the latest time. There is a packet.
+    /// The earliest and the latest time. There must be a packet.
     #[getter]
     fn times_ns(&self) -> PyResult<(i64, i64)> {
         let times = || self.0.iter().map(|place| place.0);
@@ -117,7 +117,7 @@ fn word(data: &[u8], pos: usize, is_little: bool) -> Option<u32> {
 }
 
 /// Steps over the packets of a pcap file, see `pcap.py`. Returns their places, where the next one begins, how
-/// many bytes from there on it needs, and how many of those it claims to have captured. None: Python does it.
+/// many bytes it needs, and how many captured bytes it declares. None if this is left to Python.
 #[pyfunction]
 pub fn pcap_places(
     data: &Bound<'_, PyBytes>,
@@ -167,7 +167,7 @@ fn pcap(
 type Pattern<'py> = (u32, u16, u32, Bound<'py, PyBytes>, u32, u32, u16);
 
 /// Payloads of the packets after the first one of a run, joined, and their number: see `connection.payloads`.
-/// None: Python does it.
+/// None if this is left to Python.
 #[pyfunction]
 pub fn payloads<'py>(
     data: &Bound<'py, PyBytes>,
@@ -275,12 +275,12 @@ pub fn pcapng_skip(path: PathBuf, pos: u64, is_little: bool) -> io::Result<u64> 
     let size = file.metadata()?.len();
     let mut file = BufReader::with_capacity(SKIP_BYTES, file);
     file.seek(SeekFrom::Start(pos))?;
-    let least = ENHANCED_BYTES.0 + ENHANCED_BYTES.1;
+    let min_bytes = ENHANCED_BYTES.0 + ENHANCED_BYTES.1;
     let (mut at, mut head) = (pos, [0; 8]);
-    while size.saturating_sub(at) >= least as u64 {
+    while size.saturating_sub(at) >= min_bytes as u64 {
         file.read_exact(&mut head)?;
         let total = word(&head, 4, is_little).unwrap_or_default();
-        let is_usual = word(&head, 0, is_little) == Some(ENHANCED_PACKET) && total as usize >= least;
+        let is_usual = word(&head, 0, is_little) == Some(ENHANCED_PACKET) && total as usize >= min_bytes;
         if !is_usual || u64::from(total) > size - at {
             break;
         }

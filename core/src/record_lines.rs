@@ -44,7 +44,7 @@ pub fn json_text(mut text: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// How many bytes up to the first that is not plain.
+/// Number of bytes before the first that is not plain.
 fn prefix(text: &[u8], is_plain: impl Fn(u8) -> bool) -> usize {
     let are_plain = |block: &&[u8]| block.iter().fold(true, |all, byte| all & is_plain(*byte)); // vectorized
     let blocks = BLOCK * text.chunks_exact(BLOCK).take_while(are_plain).count();
@@ -75,8 +75,8 @@ pub fn base64(data: &[u8], out: &mut Vec<u8>) {
 
 const NULL: &str = "NULL";
 
-/// The text of a key or value. None if it contains anything but printable ASCII, or if quotes would have to
-/// distinguish it from null and from nothing.
+/// The text of a key or value. None if it contains anything but printable ASCII, or needs quotes because it looks
+/// like a null or empty one.
 pub fn plain_text(payload: Option<&[u8]>) -> Option<&str> {
     let Some(payload) = payload else {
         return Some(NULL);

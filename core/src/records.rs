@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::wire::Reader;
 use crate::Odd;
 
-/// Where a value is. None is null.
+/// Position of a value. None: null.
 pub type Span = Option<Range<usize>>;
 
 pub struct Record {
@@ -18,12 +18,12 @@ pub struct Record {
     pub headers: Vec<(Range<usize>, Span)>,
 }
 
-/// The most of a batch that is read. More is odd.
+/// Limits of what is read of a batch. More is odd.
 pub struct Bounds {
     pub records: usize,
-    /// Of one record.
+    /// Headers of one record.
     pub headers: usize,
-    /// Of all records together.
+    /// Headers of all records together.
     pub all_headers: usize,
 }
 

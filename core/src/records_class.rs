@@ -12,7 +12,7 @@ use crate::record_lines::{json, plain_text};
 use crate::records::{read, Bounds, Record, Span};
 use crate::{guarded, Odd};
 
-/// A sequence like a list of `Record` that cannot be changed.
+/// An immutable sequence of `Record`.
 #[pyclass(frozen, module = "kdissect._core")]
 pub struct Records {
     data: Py<PyBytes>,
@@ -22,8 +22,8 @@ pub struct Records {
 
 /// Reads all records between two positions. None if anything is odd.
 ///
-/// Arguments: what is added to offsets and to timestamps; the most records, headers of one and headers of all;
-/// what makes a `Record` of a tuple.
+/// Arguments: what to add to offsets and to timestamps; limits on records, on headers of one record and of all;
+/// the function that makes a `Record` from a tuple.
 #[pyfunction]
 pub fn read_records(
     data: &Bound<'_, PyAny>,
@@ -54,7 +54,7 @@ impl Records {
         self.records.len()
     }
 
-    /// A record, or a list of those of a slice.
+    /// A record, or the list of records in a slice.
     fn __getitem__<'py>(&self, py: Python<'py>, index: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         if let Ok(slice) = index.cast::<PySlice>() {
             let indices = slice.indices(self.records.len() as isize)?;
@@ -85,7 +85,7 @@ impl Records {
         Ok(self.list(py, self.records.iter())?.repr()?.to_string())
     }
 
-    /// How many headers all records have.
+    /// Number of headers of all records.
     #[getter]
     fn headers(&self) -> usize {
         self.records.iter().map(|record| record.headers.len()).sum()
@@ -93,9 +93,9 @@ impl Records {
 
     /// Records as JSON lines, see `RecordLines` in kdissect/tables/lines.py.
     ///
-    /// Arguments: which; what stands before, between and after the columns that differ; whether the offsets are
-    /// known; the timestamp of all, if they have the same; functions from a second since 1970 to its text, and
-    /// from the index of a record to what follows its value's encoding, for records that have `OPTIONAL` columns.
+    /// Arguments: which records; the text before, between and after the columns that differ; whether the offsets
+    /// are known; the timestamp, if all have the same; functions from a second since 1970 to its text, and from the
+    /// index of a record to what follows its value's encoding, for records that have `OPTIONAL` columns.
     #[allow(clippy::too_many_arguments)]
     fn json_lines<'py>(
         &self,
@@ -186,10 +186,10 @@ impl Records {
     }
 }
 
-/// Of a line, besides key and value: offset, timestamp, encodings, a few escapes. If it takes more, that costs time.
+/// Buffer space per line besides key and value: offset, timestamp, encodings, a few escapes. More costs time.
 const VARYING_BYTES: usize = 128;
 
-/// None after a panic, and after an exception, which Python meets again.
+/// None after a panic, and after an exception, which Python will raise again.
 fn unless_odd<T>(work: impl FnOnce() -> PyResult<T>) -> Option<T> {
     guarded(|| work().map_err(|_| Odd)).ok()
 }
@@ -231,7 +231,7 @@ impl Records {
     }
 }
 
-/// The text of the last second, which many timestamps share.
+/// The text of the latest second, which many timestamps share.
 #[derive(Default)]
 struct Second(Option<(i64, String)>);
 

@@ -1,5 +1,5 @@
-//! Slots of a packet ring (packet_mmap(7), TPACKET_V2), copied by kdissect/capture/ring.py, and packets that did not fit
-//! theirs -> blocks of a pcapng file.
+//! Slots of a packet ring (packet_mmap(7), TPACKET_V2), copied by kdissect/capture/ring.py, and packets too large for
+//! a slot -> blocks of a pcapng file.
 
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
@@ -7,16 +7,16 @@ use pyo3::types::PyBytes;
 
 use crate::{guarded, Odd};
 
-/// Of a slot: it holds a packet, ...
+/// Status bits of a slot: it holds a packet, ...
 const OURS: u32 = 0x1;
-/// ... which did not fit, and was in the socket's buffer; ...
+/// ... which did not fit and is in the socket's buffer; ...
 const IN_BUFFER: u32 = 0x2;
 /// ... it had a VLAN tag, ...
 const VLAN: u32 = 0x10;
-/// ... and the kernel says which kind.
+/// ... whose ethertype is known.
 const VLAN_KIND: u32 = 0x40;
 const DEFAULT_VLAN_KIND: u16 = 0x8100;
-/// Of an Ethernet header, before the tag.
+/// Bytes of an Ethernet header before the tag.
 const ADDRESSES_BYTES: usize = 12;
 
 /// `sockaddr_ll`, which follows the header of the slot.
@@ -49,7 +49,7 @@ impl Slot<'_> {
         self.word(0).is_some_and(|status| status & IN_BUFFER != 0)
     }
 
-    /// Its packet, which is `received` if it did not fit. None: it is not whole.
+    /// Its packet, which is `received` if it did not fit. None if it is incomplete.
     fn data<'a>(&'a self, received: Option<&'a [u8]>, snaplen: u32) -> Option<&'a [u8]> {
         if self.is_in_buffer() {
             return received;
@@ -62,7 +62,7 @@ impl Slot<'_> {
         self.0.get(begin..)?.get(..size as usize)
     }
 
-    /// Appends its packet to `out`. None: it has none, or Python takes it.
+    /// Appends its packet to `out`. None if it has none, or it is left to Python.
     fn encode(&self, received: Option<&[u8]>, form: &SlotForm, out: &mut Vec<u8>) -> Option<()> {
         let (snaplen, is_cooked, may_be_tagged, number) = *form;
         let status = self.word(0)?;
@@ -127,17 +127,17 @@ impl Slot<'_> {
         out.extend(self.half(LINK_ADDRESS_AT + 8)?.to_be_bytes());
         out.extend(&address[10..12]);
         out.extend(&address[12..12 + size]);
-        out.extend(std::iter::repeat_n(0, LONGEST_ADDRESS - size)); // what is there is of an earlier packet
+        out.extend(std::iter::repeat_n(0, LONGEST_ADDRESS - size)); // the slot has bytes of an earlier packet here
         Some(())
     }
 }
 
-/// Most bytes kept of a packet; whether it gets a cooked header; whether the kernel may have removed a VLAN tag;
-/// and the number of the interface in the file.
+/// Snaplen; whether packets get a cooked header; whether the kernel may have removed a VLAN tag; and the number of
+/// the interface in the file.
 type SlotForm = (u32, bool, bool, u32);
 
-/// Encodes the packets in slots; `received` are those that did not fit. Returns their blocks, and their number: the slot
-/// after them is not usual.
+/// Encodes the packets in slots; `received` are those that did not fit. Returns their blocks and number. The
+/// next slot is odd.
 #[pyfunction]
 pub fn encode_slots<'py>(
     py: Python<'py>,

@@ -9,7 +9,7 @@ use crate::touched::Plan;
 use crate::tree::{batches, record_count, Batch, Bodies, Decoded, Name, TopicNames, Value, NO_ID};
 use crate::Odd;
 
-/// The fields of a struct that name topics, and those in which others do.
+/// The fields of a struct that name topics, and the structs in it that have such fields.
 pub struct Topics {
     pub name: Option<Name>,
     pub id: Option<Name>,
@@ -18,45 +18,45 @@ pub struct Topics {
     pub inner: Vec<(Name, Topics)>,
 }
 
-/// Where a name is: the first that is not empty.
+/// Paths to a name: the first that is not empty counts.
 pub struct First {
     pub paths: Vec<Vec<Name>>,
     /// Only if this field has this value, or is absent and it is the second.
     pub test: Option<(Name, i64, i64)>,
 }
 
-/// Which events in the life of a group an exchange is.
+/// The group events of an exchange.
 #[derive(Clone, Copy, PartialEq)]
 pub enum GroupEvents {
     /// None.
     Never,
     /// None without an error.
     Errors,
-    /// One, if it names the group.
+    /// One, if it names a group.
     Commit,
-    /// It depends, and is left to Python.
+    /// Depends on the content; left to Python.
     Others,
 }
 
 /// One version of an API.
 pub struct Row {
     pub bodies: Bodies,
-    /// As the keys of JSON, by the number of the name.
+    /// JSON keys, by the number of the name.
     pub keys: Vec<String>,
     pub request_topics: Option<Topics>,
     pub response_topics: Option<Topics>,
     pub group: First,
     pub transaction: First,
-    /// The ways to record data.
+    /// The paths to record data.
     pub request_records: Vec<Vec<Name>>,
     pub response_records: Vec<Vec<Name>>,
     pub throttle_time: Name,
-    /// The partitions in both bodies. None: they only describe a cluster, or the message has none.
+    /// The partitions in both bodies. None if they only describe a cluster, or there are none.
     pub partitions: Option<(Option<Plan>, Option<Plan>)>,
-    /// Fields from which other tables are made: the first that a message has counts.
+    /// Fields for other tables: the first that a message has counts.
     pub fields: Vec<Vec<Name>>,
     pub group_events: GroupEvents,
-    /// Of a Fetch: the struct in which the broker is that fetches, and the broker's ID.
+    /// For a Fetch: the struct with the replica that fetches, and its ID.
     pub replica: (Name, Name),
 }
 
@@ -111,7 +111,7 @@ impl Row {
         Ok(found)
     }
 
-    /// The number of records, and their size. None if no body can have any.
+    /// Number and size of the records. None if the API has none.
     pub fn records(&self, decoded: &Decoded<'_>) -> Result<Option<(u64, usize)>, Odd> {
         if self.request_records.is_empty() && self.response_records.is_empty() {
             return Ok(None);
@@ -135,14 +135,14 @@ impl Row {
         Ok(Some((number, size)))
     }
 
-    /// Whether a broker sent this Fetch.
+    /// Whether a replica sent this Fetch.
     pub fn is_replication(&self, decoded: &Decoded<'_>) -> bool {
         let (state, id) = self.replica;
         let state = decoded.request.get(state).filter(|state| state.is_true());
         matches!(state.unwrap_or(&decoded.request).get(id), Some(Value::Int(id)) if *id >= 0)
     }
 
-    /// None if there is none.
+    /// None if absent.
     pub fn throttle_time_ms(&self, decoded: &Decoded<'_>) -> Option<i64> {
         match decoded.response.get(self.throttle_time) {
             Some(Value::Int(number)) => Some(*number),
@@ -201,10 +201,10 @@ fn add<'a>(topic: Option<Cow<'a, str>>, found: &mut Vec<Cow<'a, str>>) {
 
 impl First {
     pub fn find<'a>(&self, body: &Value<'a>) -> Result<Option<&'a str>, Odd> {
-        if let Some((name, absent, wanted)) = self.test {
+        if let Some((name, absent, expected)) = self.test {
             match body.get(name) {
-                None if absent == wanted => (),
-                Some(Value::Int(number)) if *number == wanted => (),
+                None if absent == expected => (),
+                Some(Value::Int(number)) if *number == expected => (),
                 _ => return Ok(None),
             }
         }
@@ -263,7 +263,7 @@ fn listed<T>(
 }
 
 fn put(out: &mut Vec<u8>, value: impl std::fmt::Display) {
-    _ = write!(out, "{value}"); // a vector takes everything
+    _ = write!(out, "{value}"); // cannot fail: a vector
 }
 
 /// The header of a batch, with its attributes by name.

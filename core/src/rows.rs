@@ -21,31 +21,31 @@ use crate::Odd;
 
 const SIZE_BYTES: usize = 4;
 const DAY_NS: i64 = 86_400_000_000_000;
-/// Of times.
+/// Digits of times.
 const DIGITS: u32 = 6;
 const ANSWERED: &str = "answered";
 
 #[derive(FromPyObject)]
 pub struct RowForm {
     facts: Facts,
-    /// What stands before each column, and what it contains.
+    /// The text before each column, and its content.
     columns: Vec<(String, Content)>,
-    /// What ends a row.
+    /// The text after a row.
     end: String,
     is_csv: bool,
-    /// The rows go there instead.
+    /// Where rows go instead.
     tables: Vec<Table>,
     /// Where exchanges are counted.
     log: Option<LogForm>,
-    /// From the interface of a packet to the name of its capture.
+    /// Function: interface of a packet -> name of its capture.
     capture: Object,
-    /// From a connection, an API key, the time of a response, and the names of errors to those that are expected.
+    /// Function: connection, API key, time of a response, names of errors -> those that are expected.
     expected: Object,
     /// What splits latencies in Python.
     split: Option<SplitForm>,
 }
 
-/// Most names are those of columns.
+/// The content of a column; most have its name.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Content {
     Shared(usize),
@@ -88,7 +88,7 @@ impl<'py> FromPyObject<'_, 'py> for Content {
 }
 
 impl Content {
-    /// `which`: of several such.
+    /// `which`: if there are several.
     pub fn named(name: &str, which: usize) -> PyResult<Self> {
         Ok(match name {
             "shared" => Content::Shared(which),
@@ -131,10 +131,10 @@ pub struct Rows {
     capture: Option<(Object, String)>,
     clock: Clock,
     errors: Errors,
-    /// Of the exchange that is being written: both bodies as JSON, and its time.
+    /// The current exchange: both bodies as JSON, and its time.
     bodies: [Vec<u8>; 2],
     time: String,
-    /// Which bodies are written.
+    /// Which bodies to write.
     has_body: [bool; 2],
     /// None: no latency is split.
     splitters: Option<Splitters>,
@@ -199,7 +199,7 @@ impl Rows {
         splitters.map_or(Ok(()), |splitters| splitters.give_back(py))
     }
 
-    /// Passes on what was counted.
+    /// Passes on the counts.
     pub fn flush(&mut self, py: Python<'_>) -> PyResult<()> {
         self.log.as_mut().map_or(Ok(()), |log| log.flush(py))
     }
@@ -208,7 +208,7 @@ impl Rows {
         &self.form.facts
     }
 
-    /// Whether the rows must be taken from the columns before more are written, or `give_back` must be called.
+    /// Whether Python must take the rows before more are added, or `give_back` must be called.
     pub fn is_full(&self, py: Python<'_>) -> bool {
         let must_give_back = self.splitters.as_ref().is_some_and(Splitters::must_give_back);
         must_give_back || self.form.tables.iter().any(|table| table.is_full(py))
@@ -321,7 +321,7 @@ impl Rows {
                 return Err(odd);
             }
         }
-        // From here on nothing is odd.
+        // From here on nothing may be odd.
         if let Some((splitter, noted)) = splitter {
             splitter.note(all, &noted, response.end_ns);
         }
@@ -412,13 +412,13 @@ impl Cell<'_> {
     pub fn number(&mut self, number: Option<i64>) -> Result<(), Odd> {
         match (number, self) {
             (None, cell) => return cell.null(),
-            (Some(number), Cell::Json(out) | Cell::Csv(out)) => _ = write!(out, "{number}"), // takes everything
+            (Some(number), Cell::Json(out) | Cell::Csv(out)) => _ = write!(out, "{number}"), // cannot fail
             (Some(number), Cell::Column(column, cost)) => **cost += column.int(number)?,
         }
         Ok(())
     }
 
-    /// No text has any: only tables do.
+    /// Only for tables; text has none.
     pub fn bool(&mut self, value: bool) -> Result<(), Odd> {
         match self {
             Cell::Json(_) | Cell::Csv(_) => return Err(Odd),
@@ -473,7 +473,7 @@ impl Cell<'_> {
         Ok(())
     }
 
-    /// What Python has written already, or a value for a column.
+    /// Text written by Python, or a value for a column.
     fn constant(&mut self, constant: &Option<Constant>) -> Result<(), Odd> {
         match (constant, self) {
             (Some(Constant::Text(text)), Cell::Json(out) | Cell::Csv(out)) => {
@@ -502,7 +502,7 @@ fn quoted(text: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// A value as Python's decoder makes it, with no other fields of structs than these.
+/// A value as built by Python's decoder, with only these fields of structs.
 pub fn projected<'py>(py: Python<'py>, value: &Value<'_>, kept: &Kept) -> Result<Bound<'py, PyAny>, Odd> {
     Ok(match value {
         Value::Null => py.None().into_bound(py),

@@ -1,4 +1,4 @@
-//! Exchanges -> the rows of all tables that are made of them, as kdissect/tables/partitions.py and groups.py make them.
+//! Exchanges -> rows of all tables, as in kdissect/tables/partitions.py and groups.py.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -18,7 +18,7 @@ const COMMIT: &str = "commit";
 pub struct Table {
     contents: Contents,
     columns: Py<Columns>,
-    /// Then it is full.
+    /// Rows and bytes at which it is full.
     most: usize,
     most_bytes: usize,
 }
@@ -29,7 +29,7 @@ enum Contents {
     Groups(Vec<OfGroup>),
 }
 
-/// A column of `partitions`. Most names are those of columns.
+/// The content of a column of `partitions`; most have its name.
 enum OfPartition {
     Exchange(Content),
     GroupId,
@@ -53,13 +53,13 @@ enum OfPartition {
     MaxTimestamp,
     /// The first of these fields; see [`Row::fields`].
     Number(usize),
-    /// In the request.
+    /// A field of the request.
     Requested(usize),
-    /// From a field of the response and one of the request.
+    /// Computed from a field of the response and one of the request.
     Lag(usize),
 }
 
-/// A column of `groups`.
+/// The content of a column of `groups`.
 enum OfGroup {
     Exchange(Content),
     Completed,
@@ -72,8 +72,8 @@ enum OfGroup {
     Error,
 }
 
-/// Name of the table; its columns by what is in them, and which of several such; `Columns`; rows and bytes with
-/// which it is full.
+/// Name of the table; the content of its columns, each with an index if there are several; `Columns`; rows and
+/// bytes at which it is full.
 type TableForm<'py> = (String, Vec<(String, usize)>, Py<Columns>, (usize, usize));
 
 impl<'py> FromPyObject<'_, 'py> for Table {
@@ -179,8 +179,8 @@ impl Table {
         }
     }
 
-    /// Adds its rows to another table. If the table is full before the last one, the exchange is odd: Python takes
-    /// the rows from the table in between.
+    /// Adds its rows to another table. If the table is full before the last one, the exchange is odd: Python must
+    /// take the rows from the table first.
     pub fn add(
         &self,
         py: Python<'_>,

@@ -1,6 +1,6 @@
-//! TLS records of one direction -> their content, as long as each has application data and opens.
+//! TLS records of one direction -> their plaintext, as long as each has application data and can be decrypted.
 //!
-//! This is the usual path through kdissect/tls/connection.py. The ciphers are Python's.
+//! The common case of kdissect/tls/connection.py. The ciphers are Python's.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -8,18 +8,18 @@ use std::fmt::Debug;
 use crate::Odd;
 
 const HEADER_BYTES: usize = 5;
-const MOST_FRAGMENT: usize = 0x4000 + 2048; // RFC 5246 section 6.2.3
+const MAX_FRAGMENT: usize = 0x4000 + 2048; // RFC 5246 section 6.2.3
 const APPLICATION_DATA: u8 = 23;
 const VERSION: u8 = 3;
-/// Records to find retransmitted bytes in.
+/// Latest records in which retransmitted bytes are looked up.
 const RECENT: usize = 64;
 
-/// Opens one record after the other.
+/// Decrypts records in order.
 pub trait Opener: Debug + Send + Sync {
-    /// The application data in the next record. None, and no change, if it has none, or does not open.
+    /// The application data in the next record. None, without effect, if it has none or cannot be decrypted.
     fn open(&mut self, version: u16, fragment: &[u8]) -> Option<Vec<u8>>;
 
-    /// The latest records have not been opened.
+    /// Undo the decryption of the latest records.
     fn undo(&mut self, records: u64);
 }
 
@@ -28,9 +28,9 @@ pub struct Records {
     opener: Box<dyn Opener>,
     /// The beginning of the next record.
     pub buffer: Vec<u8>,
-    /// Lengths of the content of the latest records.
+    /// Plaintext lengths of the latest records.
     pub recent: VecDeque<usize>,
-    /// What the latest payload has done: the buffer before it, bytes that were records, and their content.
+    /// Effects of the latest payload: the buffer before it, bytes of its records, and their plaintext.
     before: usize,
     taken: usize,
     opened: Vec<usize>,
@@ -48,7 +48,7 @@ impl Records {
         }
     }
 
-    /// The content of the records that a payload completes. `keep` or `undo` must follow, unless it is odd.
+    /// The plaintext of the records that a payload completes. Call `keep` or `undo` next, unless it is odd.
     pub fn open(&mut self, payload: &[u8]) -> Result<Vec<u8>, Odd> {
         self.before = self.buffer.len();
         self.taken = 0;
@@ -63,7 +63,7 @@ impl Records {
         while let Some((header, rest)) = data[self.taken..].split_first_chunk::<HEADER_BYTES>() {
             let &[content_type, major, minor, high, low] = header;
             let length = usize::from(u16::from_be_bytes([high, low]));
-            let is_usual = content_type == APPLICATION_DATA && major == VERSION && length <= MOST_FRAGMENT;
+            let is_usual = content_type == APPLICATION_DATA && major == VERSION && length <= MAX_FRAGMENT;
             if is_usual && rest.len() < length {
                 break;
             }
@@ -84,7 +84,7 @@ impl Records {
         Ok(content)
     }
 
-    /// The payload has its effect.
+    /// Accept the effects of the payload.
     pub fn keep(&mut self, payload: &[u8]) {
         if self.before > 0 {
             self.buffer.drain(..self.taken);
@@ -95,7 +95,7 @@ impl Records {
         self.recent.drain(..self.recent.len().saturating_sub(RECENT));
     }
 
-    /// The payload has no effect.
+    /// Undo the effects of the payload.
     pub fn undo(&mut self) {
         self.buffer.truncate(self.before);
         if !self.opened.is_empty() {
@@ -112,7 +112,7 @@ pub mod python {
     use pyo3::prelude::*;
     use pyo3::types::PyBytes;
 
-    /// A `RecordOpener` of kdissect/tls/ciphers.py whose records can be opened again.
+    /// A `RecordOpener` of kdissect/tls/ciphers.py that can decrypt a record again.
     #[derive(Debug)]
     pub struct PythonOpener {
         object: Py<PyAny>,
@@ -145,14 +145,14 @@ pub mod python {
                         return Some(content.as_bytes().to_vec());
                     }
                     Err(error) if error.is_instance_of::<PyKeyboardInterrupt>(py) => {
-                        // Python takes the record, and must be interrupted there.
+                        // Python processes the record, and the interrupt must happen there.
                         let _ = py
                             .import("_thread")
                             .and_then(|thread| thread.call_method0("interrupt_main"));
                     }
                     _ => {}
                 }
-                self.undo(0); // what has opened is not application data
+                self.undo(0); // decrypted, but not application data
                 None
             })
         }

@@ -7,7 +7,7 @@ use crate::row::{elements, name_of};
 use crate::tree::{batches, Batch, Decoded, Name, TopicNames, Value};
 use crate::Odd;
 
-/// Which fields of a struct describe a partition, and which contain structs that do.
+/// The fields of a struct that describe a partition, and those with structs that do.
 pub struct Plan {
     pub topic: Option<Name>,
     pub topic_id: Option<Name>,
@@ -31,7 +31,7 @@ pub struct Touched<'b, 'a> {
     pub records: Option<RecordBatches>,
 }
 
-/// What the headers of batches say; all of them are whole.
+/// The sums of batch headers; all batches are complete.
 pub struct RecordBatches {
     pub bytes: usize,
     pub records: u64,
@@ -55,7 +55,7 @@ struct Found<'b, 'a> {
 }
 
 impl<'b, 'a> Touched<'b, 'a> {
-    /// The partitions in wire order, those of the request first. One that is twice in a message is odd.
+    /// The partitions in wire order, the request's first. A partition listed twice in a message is odd.
     pub fn of(
         (of_request, of_response): &(Option<Plan>, Option<Plan>),
         decoded: &'b Decoded<'a>,
@@ -120,7 +120,7 @@ impl<'b, 'a> Touched<'b, 'a> {
         Ok(touched)
     }
 
-    /// The first of these fields that the messages have, the response's before the request's.
+    /// The first of these fields that is present, the response's before the request's.
     pub fn number(&self, names: &[Name]) -> Result<Option<i64>, Odd> {
         for name in names {
             for body in [self.response, self.request] {
@@ -132,7 +132,7 @@ impl<'b, 'a> Touched<'b, 'a> {
         Ok(None)
     }
 
-    /// How far a Fetch was behind the high watermark.
+    /// Lag: the high watermark minus the fetch offset.
     pub fn lag(&self, high_watermark: Name, fetch_offset: Name) -> Result<Option<i64>, Odd> {
         let end = field(self.response, high_watermark)?;
         Ok(match (end, field(self.request, fetch_offset)?) {

@@ -1,5 +1,4 @@
-//! Bodies -> trees of values, whose text and bytes stay in the frame; and what trees say for themselves: names of
-//! topics, record batches.
+//! Bodies -> trees of values, whose text and bytes stay in the frame; and topic names and record batches in them.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -8,13 +7,13 @@ use crate::body::{Build, Decoding, Kind, Struct};
 use crate::wire::{uuid_text, Reader};
 use crate::Odd;
 
-/// Larger bodies are decoded in another way (compiler.py).
+/// Larger bodies are decoded differently (compiler.py).
 const LARGE_BYTES: usize = 1024 * 1024;
 
-/// Of a byte in a message inside another, with messages in it: more than it can take of the budget.
+/// Budget per byte of an embedded message, an upper bound.
 const PAYLOAD_COST: i64 = 2000;
 
-/// A field's name as a number: its place in this list, or behind it.
+/// A field's name as a number: its index in this list, or beyond it.
 pub type Name = usize;
 pub const KNOWN_NAMES: [&str; 10] = [
     "name",
@@ -35,13 +34,13 @@ pub struct Label {
     pub name: Name,
     /// Whether it is an error code.
     pub is_error: bool,
-    /// Of bytes that are a message themselves: which, in [`Bodies::payloads`].
+    /// For bytes that are an embedded message: its index in [`Bodies::payloads`].
     pub payload: Option<usize>,
-    /// Whether its value is needed. Otherwise it is only checked.
+    /// Whether its value is needed; if not, it is only checked.
     pub is_read: bool,
 }
 
-/// The fields of a body that are read: those with these names, and perhaps all arrays.
+/// The fields to read from a body: those with these names, and perhaps all arrays.
 #[derive(Default)]
 pub struct Read {
     pub names: HashSet<Name>,
@@ -49,7 +48,7 @@ pub struct Read {
 }
 
 impl Read {
-    /// Marks the fields of a struct, and of those in it.
+    /// Marks the fields of a struct and of the structs in it.
     fn mark(&self, shape: &mut Struct<Label>) {
         for field in shape.positional.iter_mut().chain(&mut shape.tagged) {
             let is_array = field.element_bytes.is_some();
@@ -66,7 +65,7 @@ impl Read {
     }
 }
 
-/// A decoded value: text and bytes are in the frame.
+/// A decoded value; text and bytes stay in the frame.
 pub enum Value<'a> {
     Null,
     Bool(bool),
@@ -78,14 +77,14 @@ pub enum Value<'a> {
     Records(&'a [u8]),
     List(Vec<Value<'a>>),
     Struct(Fields<'a>),
-    /// Bytes that are a message.
+    /// An embedded message.
     Embedded(Fields<'a>),
 }
 
 type Fields<'a> = Vec<(Name, Value<'a>)>;
 
 impl<'a> Value<'a> {
-    /// The field of a struct. None: this is no struct, or it is absent.
+    /// A field of a struct. None if this is not a struct, or the field is absent.
     pub fn get(&self, name: Name) -> Option<&Value<'a>> {
         match self {
             Value::Struct(fields) | Value::Embedded(fields) => {
@@ -116,7 +115,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// Makes these values.
+/// Builds these values.
 struct Tree<'a, 'b> {
     data: &'a [u8],
     payloads: &'b [Payload],
@@ -126,7 +125,7 @@ struct Tree<'a, 'b> {
 }
 
 impl<'a> Tree<'a, '_> {
-    /// A message that begins with its version.
+    /// An embedded message, which begins with its version.
     fn embedded(&self, payload: usize, data: &'a [u8]) -> Result<Value<'a>, Odd> {
         let mut reader = Reader::new(data, 0);
         let version = reader.i16()?;
@@ -212,11 +211,11 @@ impl<'a> Build<'a> for Tree<'a, '_> {
 /// Names of topics by their IDs.
 pub trait TopicNames {
     fn name(&self, id: &str) -> Option<String>;
-    /// A message has both.
+    /// Called when a message has both.
     fn learn(&self, id: &str, name: &str) -> Result<(), Odd>;
 }
 
-/// The structs of a message that have a topic's ID and its name: the way to them, and both fields.
+/// The structs of a message that have a topic's ID and its name: the path to them, and both fields.
 pub struct Naming {
     pub path: Vec<Name>,
     pub id: Name,
@@ -247,7 +246,7 @@ impl Naming {
     }
 }
 
-/// The versions of a message that other messages contain.
+/// The versions of an embedded message.
 pub type Payload = Vec<(i16, Struct<Label>)>;
 
 /// One version of an API.
@@ -257,27 +256,27 @@ pub struct Bodies {
     pub request_names: Vec<Naming>,
     pub response_names: Vec<Naming>,
     pub payloads: Vec<Payload>,
-    /// Whether they hold other messages, which take more of the budget than their bytes.
+    /// Whether they have embedded messages, which take more of the budget than their bytes.
     pub hold_messages: bool,
-    /// Whether bytes may follow them: there is no other layout that these could belong to.
+    /// Whether bytes may follow them, because no other layout could fit those.
     pub may_be_followed: bool,
 }
 
 /// Both bodies of an exchange.
 pub struct Decoded<'a> {
     pub request: Value<'a>,
-    /// Without fields if there is none.
+    /// Without fields if there is no response.
     pub response: Value<'a>,
     /// The distinct error codes in the response, in wire order, without 0.
     pub errors: Vec<i64>,
-    /// Whether there are tagged fields that the layouts do not have.
+    /// Whether there are unknown tagged fields.
     pub has_unknown: bool,
     /// Whether bytes follow a body.
     pub is_followed: bool,
 }
 
 impl Bodies {
-    /// Makes values of these fields only, of request and response.
+    /// Builds the values of these fields of request and response only.
     pub fn limit(&mut self, request: &Read, response: &Read) {
         request.mark(&mut self.request);
         response.mark(&mut self.response);
@@ -380,7 +379,7 @@ impl Batch {
     }
 }
 
-/// The headers of whole batches. Anything else is odd.
+/// The headers of complete batches. Anything else is odd.
 pub fn batches(data: &[u8]) -> impl Iterator<Item = Result<Batch, Odd>> + '_ {
     let mut reader = Reader::new(data, 0);
     std::iter::from_fn(move || (reader.left() > 0).then(|| batch(&mut reader)))
@@ -410,7 +409,7 @@ fn batch(reader: &mut Reader<'_>) -> Result<Batch, Odd> {
     })
 }
 
-/// The number of records in whole batches.
+/// The number of records in complete batches.
 pub fn record_count(data: &[u8]) -> Result<u64, Odd> {
     batches(data).try_fold(0, |sum, batch| {
         Ok(sum + u64::try_from(batch?.records).unwrap_or(0))

@@ -5,14 +5,14 @@ use crate::Odd;
 /// The longest varint, as in primitives.py. Its 35 bits fit in a u64.
 const UVARINT_BYTES: u32 = 5;
 
-/// The longest int32 and int64 in a record. Of the latter's 70 bits, 64 count.
+/// Maximum bytes of an int32 and an int64 in a record. Of the latter's 70 bits, 64 count.
 const VARINT_BYTES: u32 = 5;
 const VARLONG_BYTES: u32 = 10;
 
 /// The longest string that Kafka reads.
 pub const LONGEST_STRING: usize = 0x7FFF;
 
-/// Reads forward through a buffer. Whatever would end behind the buffer is odd.
+/// Reads a buffer from start to end. Anything that would end beyond the buffer is odd.
 pub struct Reader<'a> {
     data: &'a [u8],
     pos: usize,
@@ -70,7 +70,7 @@ impl<'a> Reader<'a> {
         self.groups(UVARINT_BYTES)
     }
 
-    /// Groups of seven bits, the lowest first, in so many bytes at most.
+    /// Groups of seven bits, the lowest first, in at most this many bytes.
     fn groups(&mut self, most: u32) -> Result<u64, Odd> {
         let mut value = 0;
         for index in 0..most {
@@ -93,7 +93,7 @@ impl<'a> Reader<'a> {
         self.groups(VARLONG_BYTES).map(zigzag)
     }
 
-    /// A compact length or count: one more than it says, 0 for null.
+    /// A compact length or count: stored plus one, 0 for null.
     pub fn compact(&mut self) -> Result<Option<usize>, Odd> {
         let value = usize::try_from(self.uvarint()?).map_err(|_| Odd)?;
         Ok(value.checked_sub(1))
@@ -129,7 +129,7 @@ pub fn uuid_text(raw: [u8; 16]) -> [u8; 22] {
     let mut text = [0; 22];
     for (index, character) in text.iter_mut().enumerate() {
         let bits = match index {
-            21 => (number & 0x3) << 4, // the last two bits, filled up with zeros
+            21 => (number & 0x3) << 4, // the last two bits, padded with zeros
             _ => (number >> (122 - 6 * index)) & 0x3F,
         };
         *character = UUID_CHARACTERS[bits as usize];

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _POLL_S = IDLE_TICK_NS / 1_000_000_000
 _RESCAN_EVERY = 4  # polls; a directory may have many files
-_FOR_EVER = 1 << 63
+_FOREVER = 1 << 63
 _COMPRESSED = (".gz", ".zst", ".lz4")  # files that tcpdump -z makes from one that was already read
 
 _State = tuple[int, int]
@@ -143,7 +143,7 @@ class FollowedFile(WaitingSource):
         with self._file.open("rb", buffering=0) as file:
             is_last_read, until = False, None
             polls = 0
-            self.state = os.fstat(file.fileno()).st_ino, _FOR_EVER  # a damaged file is not read again
+            self.state = os.fstat(file.fileno()).st_ino, _FOREVER  # a damaged file is not read again
             while True:
                 if self.stopped and until is None:
                     until = os.fstat(file.fileno()).st_size  # its writer may continue after this

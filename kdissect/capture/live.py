@@ -60,7 +60,7 @@ class CaptureSettings(NamedTuple):
         snaplen: most bytes kept of each packet.
         buffer_bytes: size of the kernel's buffer for each interface.
         promiscuous: whether to capture packets addressed to other machines.
-        user: whom to become once the interfaces are open; None: the one who ran sudo.
+        user: to switch to once the interfaces are open; None: the user who ran sudo.
     """
 
     names: tuple[str, ...]

@@ -143,7 +143,7 @@ class InterfaceSource(PipeSource):
         user: User | None = None,
     ) -> None:
         check_names(settings.names)
-        arguments = json.dumps({**settings._asdict(), "most_bytes": limits.live_bytes, "user": user})
+        arguments = json.dumps({**settings._asdict(), "max_bytes": limits.live_bytes, "user": user})
         # In its own process group: Ctrl-C reaches only this process, which then ends the relay.
         try:
             self._relay = subprocess.Popen(

@@ -20,14 +20,14 @@ from kdissect import native
 from kdissect.capture import stores
 from kdissect.capture.source import (
     BYTE_ORDERS,
-    MOST_SECRETS_BYTES,
+    MAX_SECRETS_BYTES,
     FileFormat,
     InterfaceStatistics,
     Source,
     one_by_one,
 )
 from kdissect.errors import CaptureError
-from kdissect.limits import MIB, MOST_COUNT
+from kdissect.limits import MAX_COUNT, MIB
 from kdissect.model import IdleTick, Interface, PacketBlock
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ BYTE_ORDER_MAGIC = 0x1A2B3C4D
 
 # Smallest size of each block: type and both lengths, and the fixed part of the body.
 HEAD_BYTES = 12
-LEAST_BYTES = {
+MIN_BYTES = {
     SECTION: 28,
     INTERFACE: 20,
     OBSOLETE_PACKET: 32,
@@ -150,7 +150,7 @@ class Section:
             if window.data[pos : pos + 4] == SECTION.to_bytes(4, "big"):
                 self._begin(pos)
             kind, total = self._head(window.data, pos)
-            if total < LEAST_BYTES.get(kind, HEAD_BYTES):
+            if total < MIN_BYTES.get(kind, HEAD_BYTES):
                 raise self._fault(f"a block of type {kind} has an impossible length of {total} bytes", pos)
             if kind == SECRETS and self._source.keeps_secrets(total):
                 if not window.more(pos, total):
@@ -159,7 +159,7 @@ class Section:
                 self._source.secrets += key_log_of(window.data[:total], self._order)
                 pos = total
                 continue
-            if kind not in LEAST_BYTES:
+            if kind not in MIN_BYTES:
                 if not self._skip(pos, total):
                     return None
                 skipped += kind in _NUMBERED
@@ -265,7 +265,7 @@ class Section:
             unpack = struct.Struct(self._order + "Q").unpack
             statistics[interface] = InterfaceStatistics(
                 *(
-                    min(unpack(counter)[0], MOST_COUNT) if counter is not None and len(counter) == 8 else None
+                    min(unpack(counter)[0], MAX_COUNT) if counter is not None and len(counter) == 8 else None
                     for counter in counters
                 )
             )
@@ -309,11 +309,11 @@ class Section:
     def packet_error(self, pos: int, captured: int) -> CaptureError:
         """The error for an enhanced packet block at ``pos`` whose lengths contradict each other."""
         _, total = self._head(self._window.data, pos)
-        if total < LEAST_BYTES[ENHANCED_PACKET]:
+        if total < MIN_BYTES[ENHANCED_PACKET]:
             return self._fault(
                 f"a block of type {ENHANCED_PACKET} has an impossible length of {total} bytes", pos
             )
-        if captured > min(total - LEAST_BYTES[ENHANCED_PACKET], self._source.limits.packet_bytes):
+        if captured > min(total - MIN_BYTES[ENHANCED_PACKET], self._source.limits.packet_bytes):
             return self._fault(f"a packet claims {captured} captured bytes in a block of {total}", pos)
         (trailing,) = self.word(self._window.data, pos + total - 4)
         return self._fault(f"a block begins with length {total} and ends with length {trailing}", pos)
@@ -326,14 +326,14 @@ class Section:
         data = self._window.data
         _, total, length = struct.unpack_from(self._order + "3I", data, pos)
         interface = self.clock(0, pos).interface
-        captured = min(length, total - LEAST_BYTES[SIMPLE_PACKET], interface.snaplen or length)
+        captured = min(length, total - MIN_BYTES[SIMPLE_PACKET], interface.snaplen or length)
         return interface, self._bytes(pos, pos + 12, captured), length, pos + total
 
     def obsolete(self, pos: int) -> tuple[Clock, int, bytes, int, int]:
         """An obsolete packet block: clock, tick count, bytes, length on the wire, end of the block."""
         data = self._window.data
         total, index, high, low, captured, length = struct.unpack_from(self._order + "4xIH2x4I", data, pos)
-        if captured > total - LEAST_BYTES[OBSOLETE_PACKET]:
+        if captured > total - MIN_BYTES[OBSOLETE_PACKET]:
             raise self._fault(f"a packet claims {captured} captured bytes in a block of {total}", pos)
         return (
             self.clock(index, pos),
@@ -420,7 +420,7 @@ def packet_blocks(
             # Nearly all blocks: stay in this loop as long as they follow each other in the window.
             unpack, word, clock = section.enhanced, section.word, NO_CLOCK
             size = len(data)
-            last = size - LEAST_BYTES[ENHANCED_PACKET]
+            last = size - MIN_BYTES[ENHANCED_PACKET]
             while pos <= last:
                 kind, total, index, high, low, captured, length = unpack(data, pos)
                 end = pos + total
@@ -480,7 +480,7 @@ def secrets_in_stream(window: Window) -> Iterator[bytes]:
         kind, total = struct.unpack_from(order + "2I", data, pos)
         if total < HEAD_BYTES:
             return
-        if kind == SECRETS and total <= MOST_SECRETS_BYTES:
+        if kind == SECRETS and total <= MAX_SECRETS_BYTES:
             if not window.more(pos, total):
                 return
             pos = 0
@@ -506,7 +506,7 @@ def secrets_in_file(path: str) -> Iterator[bytes]:
             kind, total = struct.unpack_from(order + "2I", head)
             if total < HEAD_BYTES:
                 return
-            if kind == SECRETS and total <= MOST_SECRETS_BYTES:
+            if kind == SECRETS and total <= MAX_SECRETS_BYTES:
                 yield from key_log_of(head + file.read(total - HEAD_BYTES), order)
             pos += total
             if kind == ENHANCED_PACKET and native.core is not None and stores.normalized(path) is None:

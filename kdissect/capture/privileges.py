@@ -122,9 +122,9 @@ def _user(text: str) -> User | None:
 def _unreadable(user: User) -> str | None:
     """A directory that Python imports from, and this user cannot read."""
     entries = [entry for entry in sys.path if Path(entry).is_dir()]
-    homes = [str(Path(__file__).parent), str(Path(os.__file__).parent), *entries]
+    directories = [str(Path(__file__).parent), str(Path(os.__file__).parent), *entries]
     with _acting_as(user):
-        for each in homes:
+        for each in directories:
             if not os.access(each, os.R_OK | os.X_OK, effective_ids=True):
                 return each
     return None

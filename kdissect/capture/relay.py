@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 REFUSAL = "refused: "  # prefix of the message that says why nothing can be captured
 
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
-_TAKEN_AT_ONCE = 1024  # packets of one interface before the next interface's turn
+_PACKETS_PER_TURN = 1024  # packets of one interface before the next interface's turn
 _BUSY_ROUNDS, _BUSY_S = 10, 0.02  # more rounds than this are busy: then each waits for more packets
-_NAP_S = 0.001
+_SLEEP_S = 0.001
 _PIECES_PER_WRITE = 1024  # IOV_MAX
 _PIPE_BYTES = 1 * MIB  # default of /proc/sys/fs/pipe-max-size
 _COUNT_EVERY_S = 0.5
@@ -142,7 +142,7 @@ class InterfaceReader:
     def take(self) -> list[Packet]:
         """Some of the packets that have arrived."""
         try:
-            packets = list(self.listener.take(_TAKEN_AT_ONCE))
+            packets = list(self.listener.take(_PACKETS_PER_TURN))
         except InterfaceDown:
             return self._go_down()
         self._taken += len(packets)
@@ -151,7 +151,7 @@ class InterfaceReader:
     def take_encoded(self, number: int) -> tuple[bytes, int]:
         """The same, as blocks of a pcapng file in which the interface has this number; and how many."""
         try:
-            blocks, count = self.listener.take_encoded(_TAKEN_AT_ONCE, number)
+            blocks, count = self.listener.take_encoded(_PACKETS_PER_TURN, number)
         except InterfaceDown:
             return b"", len(self._go_down())
         self._taken += count
@@ -180,11 +180,11 @@ class InterfaceReader:
 class Relay:
     """The interfaces, and the pipe to which their packets are written."""
 
-    def __init__(self, settings: CaptureSettings, most_bytes: int, to: int) -> None:
+    def __init__(self, settings: CaptureSettings, max_bytes: int, to: int) -> None:
         self._readers = [
             InterfaceReader(name, number, settings) for number, name in enumerate(settings.names)
         ]
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
         self._to = to
         self._queue = Queue()
         self._writer = PcapngWriter(self._queue, "kdissect")  # type: ignore[arg-type]  # it only writes
@@ -213,7 +213,7 @@ class Relay:
             if rounds == _BUSY_ROUNDS:
                 is_busy, busy_since, rounds = now - busy_since < _BUSY_S, now, 0
             if taken and is_busy:
-                time.sleep(_NAP_S)
+                time.sleep(_SLEEP_S)
             if now >= next_count:
                 next_count = now + _COUNT_EVERY_S
                 self._count(only_drops=True)
@@ -240,7 +240,7 @@ class Relay:
             packets.sort(key=lambda packet: packet.time_ns)
             blocks = b"".join(packet_block(number_of(packet.interface), packet) for packet in packets)
             numbers = Counter(packet.interface.index for packet in packets)
-        if self._queue.bytes + len(blocks) > self._most_bytes:
+        if self._queue.bytes + len(blocks) > self._max_bytes:
             for index, count in numbers.items():
                 self._readers[index].dropped += count
         elif blocks:
@@ -291,14 +291,14 @@ def _enlarge(pipe: int) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Capture as specified by the one argument, as JSON: ``CaptureSettings``, ``most_bytes`` and ``user``."""
+    """Capture as specified by the one argument, as JSON: ``CaptureSettings``, ``max_bytes`` and ``user``."""
     request = json.loads(arguments[0])
-    most_bytes, user = request.pop("most_bytes"), request.pop("user")
+    max_bytes, user = request.pop("max_bytes"), request.pop("user")
     settings = CaptureSettings(**{**request, "names": tuple(request["names"])})
     try:
         _enlarge(_STDOUT)
         os.set_blocking(_STDOUT, False)
-        with closing(Relay(settings, most_bytes, _STDOUT)) as relay:
+        with closing(Relay(settings, max_bytes, _STDOUT)) as relay:
             if user is None and os.geteuid() == 0:
                 _report(
                     "warning: still running as root, but without capabilities; use -Z USER to switch users"

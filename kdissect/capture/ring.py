@@ -31,7 +31,7 @@ OURS, IN_BUFFER, VLAN_VALID, VLAN_TPID_VALID = 0x1, 0x2, 0x10, 0x40
 LINK_ADDRESS_AT = 32
 
 _DEFAULT_TPID = 0x8100
-_MOST_BYTES = 1 * MIB  # encoded at a time, plus what Python takes
+_MAX_BYTES = 1 * MIB  # encoded at a time, plus what Python takes
 _USUAL = 128  # packets that the core takes at a time
 _SLOT_WORDS = SLOT_BYTES // 4
 _NO_STATUS = memoryview(bytes(4 * _USUAL)).cast("I")
@@ -115,9 +115,9 @@ class PacketRing:
         """
         pieces: list[bytes] = []
         taken = size = 0
-        while taken < limit and size < _MOST_BYTES:
-            most = min(_USUAL, limit - taken)
-            blocks, count, is_odd = self._take_usual(most, number)
+        while taken < limit and size < _MAX_BYTES:
+            max_count = min(_USUAL, limit - taken)
+            blocks, count, is_odd = self._take_usual(max_count, number)
             pieces.append(blocks)
             taken += count
             if is_odd:
@@ -126,7 +126,7 @@ class PacketRing:
                 taken += len(odd)
                 if not odd:
                     break
-            elif not count or (count < most and self._next):  # at 0, the ring begins again
+            elif not count or (count < max_count and self._next):  # at 0, the ring begins again
                 break
             size = sum(map(len, pieces))
         return b"".join(pieces), taken
@@ -156,12 +156,12 @@ class PacketRing:
 
     def _receive_until(self, statuses: list[int]) -> int:
         """Receive the packets in the socket's buffer that belong to these slots. Returns how many slots that
-        covers: not all if the packets exceed ``_MOST_BYTES``.
+        covers: not all if the packets exceed ``_MAX_BYTES``.
         """
         in_buffer = [place for place, status in enumerate(statuses) if status & IN_BUFFER]
         size = sum(map(len, self._received))
         for place in in_buffer[len(self._received) :]:
-            if size >= _MOST_BYTES:
+            if size >= _MAX_BYTES:
                 return place
             self._received.append(self._receive())
             size += len(self._received[-1])

@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, NamedTuple, overload
 
 from kdissect.capture import stores
 from kdissect.errors import CaptureError
-from kdissect.limits import MOST_COUNT
+from kdissect.limits import MAX_COUNT
 from kdissect.model import PacketBlock
 
 if TYPE_CHECKING:
@@ -34,17 +34,17 @@ FILE_BLOCK_BYTES = (
 # makes glibc keep twice as much (mallopt(3), M_MMAP_THRESHOLD). No page of this allocation is touched.
 bytes(8 * 1024 * 1024)
 
-Again = tuple[int, int]
+Rewind = tuple[int, int]
 """How many of the last bytes to read again, and how many bytes are needed at least, including those."""
 
-MOST_SECRETS_BYTES = 256 * 1024 * 1024
-"""Of one Decryption Secrets Block, and of those of a pipe that nobody has taken yet."""
+MAX_SECRETS_BYTES = 256 * 1024 * 1024
+"""Of one Decryption Secrets Block, and of those of a pipe that have not been taken yet."""
 
 BYTE_ORDERS = {"<": "little", ">": "big"}
 
 
 class InterfaceStatistics(NamedTuple):
-    """Counters of the capturing program for an interface, at most ``MOST_COUNT``; None if not recorded.
+    """Counters of the capturing program for an interface, at most ``MAX_COUNT``; None if not recorded.
 
     Attributes:
         received: packets that the interface received (isb_ifrecv).
@@ -111,7 +111,7 @@ class Source:
         secrets: TLS key logs in it that nobody has taken yet; of pipes and streams only.
         form: the file format; None until it is known.
         compression: gzip, zstd or lz4; None if not compressed.
-        interfaces: those described so far, each with its clock ticks per second (``MOST_COUNT`` for a finer
+        interfaces: those described so far, each with its clock ticks per second (``MAX_COUNT`` for a finer
             clock); at most ``limits.interfaces``.
         reopened: whether the file is closed between blocks.
         failed: whether an I/O error or a bug in kdissect ended the reading of it.
@@ -170,11 +170,11 @@ class Source:
     def describe(self, interface: Interface, ticks_per_second: int) -> None:
         """Note an interface and the resolution of its clock."""
         if len(self.interfaces) < self.limits.interfaces:
-            self.interfaces[interface] = min(ticks_per_second, MOST_COUNT)
+            self.interfaces[interface] = min(ticks_per_second, MAX_COUNT)
 
     def keeps_secrets(self, more_bytes: int) -> bool:
-        """Whether to add so many bytes to ``secrets``."""
-        return self.size is None and sum(map(len, self.secrets)) + more_bytes <= MOST_SECRETS_BYTES
+        """Whether ``secrets`` has room for this many more bytes."""
+        return self.size is None and sum(map(len, self.secrets)) + more_bytes <= MAX_SECRETS_BYTES
 
     @property
     def rereads(self) -> bool:
@@ -183,7 +183,7 @@ class Source:
 
     def blocks(self) -> Iterator[bytes]:
         """Blocks from beginning to end, once. Closing the iterator closes the file. If ``rereads``, an
-        ``Again`` may be sent to the generator: the next block then starts that many bytes earlier.
+        ``Rewind`` may be sent to the generator: the next block then starts that many bytes earlier.
         """
         if self._is_file:
             yield from self._file_blocks()
@@ -215,7 +215,7 @@ class Source:
             self.bytes_read += len(block)
             yield block
 
-    def _open_blocks(self, file: IO[bytes]) -> Generator[bytes, Again | None, None]:
+    def _open_blocks(self, file: IO[bytes]) -> Generator[bytes, Rewind | None, None]:
         size = self._block_bytes
         while block := file.read(size):
             self.bytes_read = file.tell()

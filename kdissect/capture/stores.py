@@ -10,7 +10,7 @@ none. The libraries retry requests that fail. Their exceptions become an ``OSErr
 
 Files are also written (``StorePath``): first on this machine, then sent as a whole.
 
-Holds a client for each bucket, and up to ``_MOST_AHEAD`` bytes of each open file.
+Holds a client for each bucket, and up to ``_MAX_AHEAD`` bytes of each open file.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ _ONE_SLASH = re.compile(rf"^({'|'.join(_SCHEMES)}):/+", re.IGNORECASE)
 _PARAMETERS = re.compile(r"\?[\w-]+=.*", re.DOTALL)
 """The end of a signed URL."""
 _AWS_ERROR = re.compile(r"AWS Error (?P<code>[A-Z_]+) during \w+ operation: *(?P<detail>[^;\n]*)")
-_MOST_REASON = 200
+_MAX_REASON = 200
 
 WILDCARDS = frozenset("*?[{")
 
 # A request takes tens of milliseconds, so a file that is read further is read in larger pieces.
-_LEAST_AHEAD = 64 * 1024
-_MOST_AHEAD = 8 * 1024 * 1024
+_MIN_AHEAD = 64 * 1024
+_MAX_AHEAD = 8 * 1024 * 1024
 _CONNECT_S, _REQUEST_S = 10, 30
 _HDFS_RETRIES = {"dfs.client.failover.max.attempts": "3"}  # the usual 15 take minutes
 _ONE_REQUEST_BYTES = 5 * 1024 * 1024
@@ -188,7 +188,7 @@ class _StoreFile:
             self._size = self._file.size()
         self._position = self._start = 0
         self._data = b""  # from _start on
-        self._ahead = _LEAST_AHEAD
+        self._ahead = _MIN_AHEAD
 
     def __enter__(self) -> Self:
         return self
@@ -220,14 +220,14 @@ class _StoreFile:
         place = self._position + len(pieces[0])
         while place < end:
             self._data = self._fetch(place, max(end - place, self._ahead))
-            self._start, self._ahead = place, min(2 * self._ahead, _MOST_AHEAD)
+            self._start, self._ahead = place, min(2 * self._ahead, _MAX_AHEAD)
             pieces.append(self._data[: end - place])
             place += len(pieces[-1])
         self._position = place
         return b"".join(pieces)
 
     def _fetch(self, place: int, size: int) -> bytes:
-        """Up to so many bytes from a place. If the file is shorter now, pyarrow returns other bytes."""
+        """Up to this many bytes from a position. If the file is shorter now, pyarrow returns other bytes."""
         with _one_line_errors():
             data: bytes = self._file.read_at(size, place)
         before, self._status = self._status, status(self.name)
@@ -316,7 +316,7 @@ class StorePath(PurePosixPath):
                 _one_line_errors(),
                 address.client.open_output_stream(address.path, compression=None) as stream,
             ):
-                copyfileobj(file, stream, _MOST_AHEAD)
+                copyfileobj(file, stream, _MAX_AHEAD)
             is_there = status(str(self)).size == size
         except OSError:
             if size > _ONE_REQUEST_BYTES:  # the client may have sent the beginning
@@ -424,4 +424,4 @@ def _reason(text: str) -> str:
     if (error := _AWS_ERROR.search(text)) is not None:
         detail = error["detail"].strip(" .")
         text = error["code"].replace("_", " ").lower() + (f": {detail}" if detail else "")
-    return _PARAMETERS.sub("", text.partition("\n")[0])[:_MOST_REASON]
+    return _PARAMETERS.sub("", text.partition("\n")[0])[:_MAX_REASON]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-    from kdissect.capture.source import Again
+    from kdissect.capture.source import Rewind
 
 
 class Window:
@@ -53,7 +53,7 @@ class Window:
         left = len(self.data) - pos
         if self._again and self.data and left < need:
             try:
-                self.data = cast("Generator[bytes, Again, None]", self._blocks).send((left, need))
+                self.data = cast("Generator[bytes, Rewind, None]", self._blocks).send((left, need))
             except StopIteration:
                 self.data = self.data[pos:]
             return len(self.data) >= need

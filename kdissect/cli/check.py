@@ -81,7 +81,7 @@ def check(as_json: bool, max_rows: int, fail: bool, color: str, **options: Any) 
         findings.connect(row)
 
     observer = ConnectionFeed(query.limits, connect, filtered=False)
-    observer.name_takers.append(findings.resolved)
+    observer.on_name.append(findings.resolved)
     with open_run(query, bar=lambda _: True, observer=observer) as run:
 
         def feed(exchange: Exchange) -> None:

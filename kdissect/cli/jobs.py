@@ -44,7 +44,7 @@ SMALL_BYTES = 600
 time of one at 90 bytes per packet, and longer than one at 1,400 (docs/performance.md).
 """
 
-_MOST_OF_ONE = 0.7
+_MAX_BUSIEST_SHARE = 0.7
 """Share of the packets that the busiest connection may have. One worker dissects all of these."""
 
 _SAMPLED_PACKETS = 8_000  # more than the handshakes of a thousand clients
@@ -131,5 +131,5 @@ def _are_worth_workers(paths: Sequence[str], worth: int) -> bool:
         return False  # the reader will report the error
     mean = sum(sizes) / len(sizes) if sizes else math.inf
     busiest = max(connections.values(), default=0)
-    are_shared = busiest <= _MOST_OF_ONE * len(sizes)
+    are_shared = busiest <= _MAX_BUSIEST_SHARE * len(sizes)
     return mean <= SMALL_BYTES and total / mean >= worth and are_shared

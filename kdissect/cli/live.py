@@ -459,13 +459,13 @@ def _log(
     query: Query, export: LiveExport | None, live_summary: LiveSummary | None, monitor: Monitor | None
 ) -> ConnectionLog | None:
     """An observer of connections that passes them to all of these; None: there are none."""
-    takers = [each.connect for each in (live_summary, monitor) if each is not None]
-    if export is None and not takers:
+    callbacks = [each.connect for each in (live_summary, monitor) if each is not None]
+    if export is None and not callbacks:
         return None
     filtered = not query.filter.is_empty
     log = ConnectionFeed(query.limits, filtered=filtered) if export is None else export.log
-    log.takers += takers
-    log.name_takers += [live_summary.resolved] if live_summary is not None else []
+    log.on_row += callbacks
+    log.on_name += [live_summary.resolved] if live_summary is not None else []
     return log
 
 

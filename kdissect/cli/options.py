@@ -112,12 +112,12 @@ def table(limits: Limits = DEFAULT, max_width: int = _WIDTH) -> str:
 # some releases of click and not in others.
 
 
-def at_least(least: int) -> Callable[[str], int]:
-    """The converter to a whole number of at least ``least``."""
+def at_least(minimum: int) -> Callable[[str], int]:
+    """The converter to a whole number of at least ``minimum``."""
 
     def to_number(text: str) -> int:
-        if not str(text).isdecimal() or int(text) < least:
-            raise click.BadParameter(f'invalid number "{text}": use {least} or more')
+        if not str(text).isdecimal() or int(text) < minimum:
+            raise click.BadParameter(f'invalid number "{text}": use {minimum} or more')
         return int(text)
 
     return to_number

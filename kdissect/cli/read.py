@@ -71,9 +71,9 @@ request was not captured). On a narrow terminal some columns are omitted; files 
     callback=to_local,
     metavar="FILE",
     help="Write the packets of connections that have a matching exchange to a pcapng file. An existing file "
-    "is replaced; - is stdout. Input from a pipe is buffered in a temporary file. Connections whose "
-    "packets show, or may show, credentials are omitted unless --show-secrets is given; inside TLS, only if "
-    "--with-keys or --decrypted exposes them.",
+    "is replaced; - is stdout. Input from a pipe is buffered in a temporary file. Connections "
+    "that carry, or may carry, credentials are omitted without --show-secrets; inside TLS, they are omitted "
+    "only with --with-keys or --decrypted.",
 )
 @click.option(
     "--with-keys",
@@ -98,7 +98,7 @@ request was not captured). On a narrow terminal some columns are omitted; files 
     "--order",
     type=click.Choice([COMPLETION, TIME]),
     help="completion: as responses arrive; time: as requests were sent. A row waits at most 1 s for "
-    "earlier requests; one that comes too late is marked late. "
+    "earlier requests; a row that comes too late for its place is marked late. "
     f"[default: {TIME} when printing lines from files to a terminal; otherwise {COMPLETION}]",
 )
 @jobs_option(
@@ -152,10 +152,10 @@ def read(
         )
     can_run_in_parallel = order != TIME and output.can_run_in_parallel(sys.stdout)
     is_fast = query.options.key_logs and native.core is not None  # and several would read the files twice
-    is_alone = bool(count or flush or is_fast)
+    is_single = bool(count or flush or is_fast)
     has_bodies = output.tree or output.show_bytes or check_crcs or not query.shows_all
     jobs = processes(
-        query, jobs, by_default=not is_alone, allowed=can_run_in_parallel, is_native=not has_bodies
+        query, jobs, by_default=not is_single, allowed=can_run_in_parallel, is_native=not has_bodies
     )
     if jobs > 1:
         from kdissect.cli.parallel_run import open_parallel_run

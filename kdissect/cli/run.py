@@ -125,7 +125,7 @@ class Query:
         query = cls(paths, own, filter_, no_progress)
         if not query.are_files:
             if chosen == WHOLE:
-                raise click.UsageError("--names whole reads the input twice, and needs files for this")
+                raise click.UsageError("--names whole reads the input twice, so it needs files")
             names = WINDOW
         elif filter_.is_about_topics:
             names = WHOLE

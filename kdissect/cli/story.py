@@ -112,7 +112,7 @@ def story(
             _write_lines(rows, run.out, form(), color)
     run.report(collected.exchanges + collected.hidden)
     if collected.hidden and not collected.exchanges:
-        warn(f"the filters match none of its {many(collected.hidden, 'exchange')}")
+        warn(f"the filters exclude all {many(collected.hidden, 'exchange')} of {subject.kind} {subject.name}")
     run.end("exchange")
 
 

@@ -32,7 +32,7 @@ USAGE = 2  # usage error, or nothing could be read
 FAILED = 3  # output is missing because of an I/O error or a bug in kdissect
 INTERRUPTED = 130  # after Ctrl-C: 128 + SIGINT, as in shells
 
-LEAST_WIDTH = 60
+MIN_WIDTH = 60
 BAR_FROM_BYTES = 4_000_000  # a smaller capture is read too fast for a progress bar
 _BAR_BYTES = 1_000_000
 _NO_TIME = 1e-3  # seconds, against division by zero
@@ -44,7 +44,7 @@ def width(stream: TextIO) -> int | None:
         return None
     from shutil import get_terminal_size  # not needed for pipes, --help and --version
 
-    return max(get_terminal_size().columns, LEAST_WIDTH)
+    return max(get_terminal_size().columns, MIN_WIDTH)
 
 
 def use_color(stream: TextIO, choice: str) -> bool:
@@ -134,9 +134,9 @@ def output() -> Iterator[TextIO]:
 def _abandon(out: TextIO) -> None:
     """Discard what is still buffered, so that the flush at interpreter exit does not fail again."""
     with suppress(OSError):  # a stream without a file descriptor cannot fail
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, out.fileno())
-        os.close(nowhere)
+        devnull = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(devnull, out.fileno())
+        os.close(devnull)
 
 
 def reading(capture: Capture, *, enabled: bool) -> AbstractContextManager[Iterable[PacketBlock | Packet]]:

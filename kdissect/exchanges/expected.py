@@ -25,7 +25,7 @@ AT_FIRST_NS = 5 * SECOND_NS
 100 ms to 1 s (retry.backoff.ms, retry.backoff.max.ms).
 """
 
-_ANEW_NS = 60 * SECOND_NS
+_EXPIRY_NS = 60 * SECOND_NS
 """After this long without the error, its next occurrence counts as a first one again."""
 
 _ANY_API = "*"
@@ -51,7 +51,7 @@ def _is_expected(info: ConnectionInfo, api: str | None, now_ns: int, error: str)
         return only_at_first is not None
     since = info.errors_since
     first_ns, last_ns = since.get(error, (now_ns, now_ns))
-    if now_ns - last_ns > _ANEW_NS:
+    if now_ns - last_ns > _EXPIRY_NS:
         first_ns = now_ns
     since[error] = first_ns, now_ns
     return now_ns - first_ns <= AT_FIRST_NS

@@ -262,13 +262,13 @@ def _with_event(event: GroupEvent, request: Body, response: Body) -> GroupEvent:
     """Set the event of a heartbeat from the member epochs in it."""
     sent, assigned = request.get("member_epoch"), response.get("member_epoch")
     error = _error(response)
-    is_news = (
+    has_changed = (
         error is not None
         or event.assignment is not None
         or event.subscribed is not None
         or (assigned is not None and assigned != sent)
     )
-    event_name = HEARTBEAT if is_news else ALIVE
+    event_name = HEARTBEAT if has_changed else ALIVE
     if sent == _JOINING:
         event_name = JOIN
     elif sent is not None and sent <= _LEAVING:

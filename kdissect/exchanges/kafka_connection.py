@@ -300,7 +300,7 @@ class GapLosses:
         waited = self._waited
         return [each for each in outstanding if each not in waited] if waited else outstanding
 
-    def judge(self, exchange: Exchange) -> None:
+    def finish(self, exchange: Exchange) -> None:
         """Add to a complete exchange an anomaly for what it lost, and count it."""
         if exchange in self._waited:
             self._waited.discard(exchange)
@@ -329,14 +329,14 @@ def _is_complete(frame: Frame | None) -> bool:
 #
 # A limit per connection does not bound the memory of twenty thousand connections. So the sum of what they
 # hold (``KafkaConnection.held``) is kept as well, and above ``Limits.total_held_bytes`` the connection that
-# has been idle longest frees what it holds. The sum is updated every ``_EVERY`` items. Little changes in
-# between.
+# has been idle longest frees what it holds. The sum is updated every ``_ITEMS_PER_UPDATE`` items. Little
+# changes in between.
 #
 # Holds a number for each connection that holds anything.
 # ------------------------------------------------------------------------------------------------------------
 
 
-_EVERY = 64
+_ITEMS_PER_UPDATE = 64
 
 
 class MemoryBudget:
@@ -352,7 +352,7 @@ class MemoryBudget:
         self._limit = limits.total_held_bytes
         self._changed: dict[KafkaConnection, None] = {}
         self._held_by: dict[KafkaConnection, int] = {}  # idle the longest first
-        self._due = _EVERY
+        self._due = _ITEMS_PER_UPDATE
         self.held = 0
 
     def note(self, kafka: KafkaConnection) -> bool:
@@ -367,7 +367,7 @@ class MemoryBudget:
 
     def excess(self) -> Iterator[KafkaConnection]:
         """The connections that must free memory, one after another, until the sum is within the limit."""
-        changed, self._changed, self._due = self._changed, {}, _EVERY
+        changed, self._changed, self._due = self._changed, {}, _ITEMS_PER_UPDATE
         for kafka in changed:
             self._account(kafka)
         for _ in range(len(self._held_by)):
@@ -852,7 +852,7 @@ class KafkaConnection:
         for exchange in exchanges:
             self._identity.learn(exchange)
             if self._losses is not None:
-                self._losses.judge(exchange)
+                self._losses.finish(exchange)
             if exchange.kind == UNANSWERED:
                 self._note_unanswered(exchange)
             elif exchange.kind == ORPHAN:
@@ -875,7 +875,7 @@ class KafkaConnection:
     def _note_orphan(self, exchange: Exchange) -> None:
         late_ns = self._item_ns - exchange.completed_ns
         if late_ns > self._limits.reorder_window_ns:
-            detail = f"recognized {duration(late_ns)} later, from what followed"
+            detail = f"recognized {duration(late_ns)} later, with the help of later packets"
             exchange.anomalies.append(Anomaly("late", "response", detail))
 
     def _note_lost(self, side: int, lost: Lost, refused: int = 0) -> None:

@@ -52,7 +52,7 @@ FETCHES = frozenset({FETCH, SHARE_FETCH})
 
 UNKNOWN = LatencyParts(None, None, None, None, None)
 _REBALANCING = frozenset({JOIN_GROUP, SYNC_GROUP})
-_HIDING = frozenset({"gap", "resynchronised", "partial_frame", "not_a_frame"})
+_MAY_HIDE_RESPONSE = frozenset({"gap", "resynchronised", "partial_frame", "not_a_frame"})
 _METADATA_TOPIC = frozenset({"__cluster_metadata", "AAAAAAAAAAAAAAAAAAAAAQ"})
 _READ_COMMITTED = 1
 _NEW_SESSION, _CLOSE_SESSION = 0, -1
@@ -252,7 +252,7 @@ class _Splitter:
 def _may_hide_response(exchange: Exchange) -> bool:
     """Whether a response may be missing between the previous one and this exchange."""
     return any(
-        each.kind in _HIDING
+        each.kind in _MAY_HIDE_RESPONSE
         and (each.where == "connection" or (each.where == "response" and exchange.kind == UNANSWERED))
         for each in exchange.anomalies
     )

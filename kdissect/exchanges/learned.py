@@ -32,11 +32,11 @@ class Listeners:
     ``Limits.listeners``.
     """
 
-    __slots__ = ("_known", "_most")
+    __slots__ = ("_known", "_max_listeners")
 
     def __init__(self, limits: Limits = DEFAULT) -> None:
         self._known: set[Endpoint] = set()
-        self._most = limits.listeners
+        self._max_listeners = limits.listeners
 
     def __contains__(self, end: Endpoint) -> bool:
         return end in self._known
@@ -53,7 +53,7 @@ class Listeners:
 
     def add(self, listener: Endpoint) -> None:
         """Note a listener."""
-        if len(self._known) < self._most:
+        if len(self._known) < self._max_listeners:
             self._known.add(listener)
 
     def merge(self, other: Listeners) -> None:

@@ -58,7 +58,7 @@ class CompletedQueue(Protocol[Item_co]):
         ...
 
     def taken(self, before: tuple[int, int], most: int = ...) -> Iterator[Item_co]:
-        """Take at most so many of those whose order is before this one."""
+        """Take at most ``most`` items whose order is before this one."""
         ...
 
 

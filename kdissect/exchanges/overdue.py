@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kdissect.exchanges.kafka_connection import KafkaConnection
     from kdissect.model import Exchange
 
-_LEAST_NS = SECOND_NS  # between two looks at a connection, however many requests are outstanding
+_MIN_INTERVAL_NS = SECOND_NS  # between two looks at a connection, however many requests are outstanding
 _STALE = 64  # entries of connections that have ended, besides four for each other one
 
 
@@ -72,7 +72,7 @@ class Overdue:
                 if next_ns is None:
                     del self._passed_on[kafka]
                 else:
-                    self._push(max(next_ns, time_ns + _LEAST_NS), kafka)
+                    self._push(max(next_ns, time_ns + _MIN_INTERVAL_NS), kafka)
 
     def _push(self, time_ns: int, kafka: KafkaConnection) -> None:
         self._number += 1

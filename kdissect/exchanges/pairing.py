@@ -39,8 +39,8 @@ _RETRANSMISSIONS_KEPT = 15
 _UNACKNOWLEDGED_KEPT = 16  # a broker that responds to acks=0 at all does so immediately
 _COPY_NS = 1_000_000  # bytes repeated this soon were captured twice: no sender retransmits earlier
 _STEADY = 2
-_TELLING_BYTES = 64  # shorter responses of different APIs can look the same
-_MOST_COMPARED = 16  # outstanding requests
+_DISTINCTIVE_BYTES = 64  # shorter responses of different APIs can look the same
+_MAX_COMPARED = 16  # outstanding requests
 _EXCHANGE_COST = 1024  # approximate overhead in bytes of an outstanding request
 
 
@@ -377,7 +377,7 @@ class Pairing:
             if request_id == correlation_id:  # librdkafka's mock cluster responds to acks=0
                 exchange.api_key, exchange.api_version = api_key, api_version
                 exchange.api = _name(api_key)
-                detail = f"correlation ID {correlation_id} was a request with acks 0"
+                detail = f"correlation ID {correlation_id} belongs to a request with acks=0"
                 exchange.anomalies.append(Anomaly("unasked_response", "response", detail))
                 break
         else:
@@ -388,9 +388,9 @@ class Pairing:
         """Set the API of a response whose request was not captured, if its content shows it: of the requests
         outstanding now, it fits the response of only one API, and no other API has that layout.
         """
-        if frame.size < _TELLING_BYTES or not frame.complete:
+        if frame.size < _DISTINCTIVE_BYTES or not frame.complete:
             return
-        used = {(each.api_key, each.api_version) for each in self._waiting[:_MOST_COMPARED]}
+        used = {(each.api_key, each.api_version) for each in self._waiting[:_MAX_COMPARED]}
         fitting = [
             (api_key, version)
             for api_key, version in used

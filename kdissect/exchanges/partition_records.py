@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 REQUEST, RESPONSE = "request", "response"
 FETCH_SNAPSHOT = 59
 
-TOGETHER = 256
+MAX_ALIKE = 256
 """Number of records read together, column by column. Their values are held until the next ones are read."""
 
 _BASE_OFFSET = "base_offset"
@@ -244,9 +244,9 @@ class DecodedBatch:
         yield from map(self.plain, range(len(self)))
 
     def pieces(self) -> Iterator[DecodedBatch]:
-        """Batches of at most ``TOGETHER`` records with the same content. Only for plain records."""
-        for start in range(0, len(self), TOGETHER):
-            batch = self.batch._replace(records=self.batch.records[start : start + TOGETHER])
+        """Batches of at most ``MAX_ALIKE`` records with the same content. Only for plain records."""
+        for start in range(0, len(self), MAX_ALIKE):
+            batch = self.batch._replace(records=self.batch.records[start : start + MAX_ALIKE])
             yield DecodedBatch(self.source, batch, self._first + start, show_secrets=self._show_secrets)
 
     def plain(self, index: int) -> CarriedRecord:

@@ -61,7 +61,7 @@ def undecoded(api_key: int, version: int, *, shows_values: bool = True) -> Undec
     follows = api_key in (JOIN_GROUP, SYNC_GROUP)
     forwards = api_key == ENVELOPE and not shows_values
     if not forwards:
-        if any(carries_secrets(message, besides_configs=not shows_values) for message in both):
+        if any(carries_secrets(message, ignore_configs=not shows_values) for message in both):
             return None
         if any(map(carries_payloads, both)) and not follows:
             return None

@@ -200,12 +200,12 @@ class _Blocks:
 
     def __init__(self, codec: str, data: bytes) -> None:
         self._codec = codec
-        self._left = self._most = _ALWAYS_BLOCKS + len(data) // _BYTES_PER_BLOCK
+        self._left = self._max_blocks = _ALWAYS_BLOCKS + len(data) // _BYTES_PER_BLOCK
 
     def add(self, pos: int) -> None:
         self._left -= 1
         if self._left < 0:
-            raise Malformed(f"{self._codec}: more than {self._most} blocks", pos=pos)
+            raise Malformed(f"{self._codec}: more than {self._max_blocks} blocks", pos=pos)
 
 
 # --- at once ------------------------------------------------------------------------------------------------

@@ -145,7 +145,8 @@ def tag_head(data: bytes, pos: int) -> tuple[int, int, int]:
 def wrong_size(tag: int, pos: int, stop: int) -> Malformed:
     """The error for a tagged value whose end does not match its size: the sender used another layout."""
     return Malformed(
-        f"tag {tag} ends {abs(stop - pos)} bytes {'after' if pos > stop else 'before'} its size", pos=pos
+        f"tag {tag} ends {abs(stop - pos)} bytes {'after' if pos > stop else 'before'} its declared end",
+        pos=pos,
     )
 
 

@@ -65,8 +65,8 @@ _LONGEST_HEADER = 600  # bytes of a header with a client ID of ordinary length
 _LENGTH_BYTES = 2  # of a client ID
 _PRODUCE_0 = bytes(4)  # API key and version, or a response's correlation ID
 _ACKS_AND_TIMEOUT = 6  # bytes before the topics in the body of Produce 0
-_MOST_CANDIDATES = 64  # requests that may have a response
-_MOST_LEFT_OVER = 16  # bytes
+_MAX_CANDIDATES = 64  # requests that may have a response
+_MAX_LEFT_OVER = 16  # bytes
 _ALL = range(MAX_API_KEY)
 _FREQUENT = (0, 1, 2, 3, 8, 9, 10, 11, 12, 18, 63, 68, 76, 78, 88)
 """APIs whose requests clients send several times in a row, or once on each connection: Produce, Fetch,
@@ -183,8 +183,8 @@ def _is_first_of_cut_requests(
 
 def locate_request(search: Search) -> int | None:
     """Find a request in mid-stream."""
-    hunt = search.hunt("request")
-    return hunt.first(search, hunt.matches(search, _REQUEST, _REQUEST_BYTES), _is_request)
+    scan = search.scan("request")
+    return scan.first(search, scan.matches(search, _REQUEST, _REQUEST_BYTES), _is_request)
 
 
 def locate_response(search: Search, api_of: ApiOf, ids: tuple[int | None, int | None]) -> int | None:
@@ -196,10 +196,10 @@ def locate_response(search: Search, api_of: ApiOf, ids: tuple[int | None, int | 
             request.
         ids: the first and the last outstanding correlation ID (None: of a SASL token).
     """
-    hunt = search.hunt("response")
+    scan = search.scan("response")
     pattern = _response_pattern(*_prefix_and_range(*ids))
-    fresh = hunt.matches(search, pattern, _SIZE_AND_CORRELATION.size)
-    return hunt.first(search, fresh, partial(_is_response, api_of))
+    fresh = scan.matches(search, pattern, _SIZE_AND_CORRELATION.size)
+    return scan.first(search, fresh, partial(_is_response, api_of))
 
 
 def locate_response_chain(search: Search) -> int | None:
@@ -207,8 +207,8 @@ def locate_response_chain(search: Search) -> int | None:
     a packet, with consecutive correlation IDs, which decode as responses, one of them to a frequent request;
     or whole responses that lead to those.
     """
-    hunt = search.hunt("chain")
-    pos = hunt.first(search, hunt.item_starts(search), _is_chain)
+    scan = search.scan("chain")
+    pos = scan.first(search, scan.item_starts(search), _is_chain)
     return None if pos is None else first_response_before(search, pos)
 
 
@@ -220,8 +220,8 @@ def locate_frames(search: Search, is_head: Callable[[bytes], bool]) -> int | Non
         search: where to search.
         is_head: whether a frame can begin like this.
     """
-    hunt = search.hunt("frames")
-    return hunt.first(search, hunt.item_starts(search), partial(_are_frames, is_head))
+    scan = search.scan("frames")
+    return scan.first(search, scan.item_starts(search), partial(_are_frames, is_head))
 
 
 def _are_frames(is_head: Callable[[bytes], bool], search: Search, pos: int) -> bool | int:
@@ -258,7 +258,7 @@ class AnsweredRequest:
     response. Both are whole frames that begin and end with a packet, both bodies decode, and the response to
     its last byte.
 
-    Holds the positions of at most ``_MOST_CANDIDATES`` requests.
+    Holds the positions of at most ``_MAX_CANDIDATES`` requests.
     """
 
     __slots__ = ("_candidates", "_located")
@@ -269,16 +269,16 @@ class AnsweredRequest:
 
     def locate(self, requests: Search, responses: Search) -> int | None:
         """Position of the request. None if there is no request with a response."""
-        hunt = requests.hunt("answered request")
-        hunt.first(requests, hunt.item_starts(requests), self._note)
+        scan = requests.scan("answered request")
+        scan.first(requests, scan.item_starts(requests), self._note)
         if self._candidates:
-            hunt = responses.hunt("answer")
-            hunt.first(responses, hunt.item_starts(responses), self._is_answer)
+            scan = responses.scan("answer")
+            scan.first(responses, scan.item_starts(responses), self._is_answer)
         return self._located
 
     def _note(self, search: Search, pos: int) -> bool | int:
         head = search.peek(pos, _SIZE.size + HEADER_BEGINS_BYTES)
-        if head is None or len(self._candidates) >= _MOST_CANDIDATES:
+        if head is None or len(self._candidates) >= _MAX_CANDIDATES:
             return False
         (size,) = _SIZE.unpack_from(head)
         end = pos + _SIZE.size + size
@@ -291,7 +291,7 @@ class AnsweredRequest:
         if header is None or len(frame) < size or not _ends_with_packet(search, end):
             return False
         rest = left_over(frame)
-        if rest == 0 or (rest is not None and rest <= _MOST_LEFT_OVER and _names_client(header)):
+        if rest == 0 or (rest is not None and rest <= _MAX_LEFT_OVER and _names_client(header)):
             self._candidates.setdefault(header.correlation_id, (pos, header))
         return False
 
@@ -435,9 +435,9 @@ def _prefix_and_range(oldest: int | None, newest: int | None) -> tuple[bytes, in
 
 
 @lru_cache(maxsize=64)
-def _response_pattern(prefix: bytes, least: int, greatest: int) -> re.Pattern[bytes]:
+def _response_pattern(prefix: bytes, low: int, high: int) -> re.Pattern[bytes]:
     """A size of 4 to 1 GiB, then a correlation ID with this prefix."""
-    byte = b"[" + re.escape(bytes((least,))) + b"-" + re.escape(bytes((greatest,))) + b"]"
+    byte = b"[" + re.escape(bytes((low,))) + b"-" + re.escape(bytes((high,))) + b"]"
     return re.compile(
         rb"(?!\x00\x00\x00[\x00-\x03])[\x00-\x3f][\s\S]{3}(?=" + re.escape(prefix) + byte + rb")"
     )

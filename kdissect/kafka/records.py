@@ -209,10 +209,10 @@ def read_headers(data: bytes, start: int, end: int) -> Generator[Body, None, tup
     pos = start
     while end - pos >= _MIN_ENTRY:
         _, size, _, magic, attributes = _ENTRY.unpack_from(data, pos)
-        least = _MIN_BATCH_LENGTH if magic == 2 else _MIN_MESSAGE_SIZE
+        min_size = _MIN_BATCH_LENGTH if magic == 2 else _MIN_MESSAGE_SIZE
         if not 0 <= magic <= 2:
             fault = f"magic {magic}"
-        elif size < least:
+        elif size < min_size:
             fault = f"an entry of {size} bytes"
         if fault or size > end - pos - _LOG_OVERHEAD:
             break

@@ -5,7 +5,7 @@ packet, it drops the older half. A ``Locate`` function searches it for a boundar
 responses to outstanding requests (recognition.py). A position is accepted only after confirmation: a frame
 that decodes to its last byte, or lengths that chain.
 
-``Hunt`` makes sure that a ``Locate`` checks each byte once, and a position again only after the bytes that it
+``Scan`` makes sure that a ``Locate`` checks each byte once, and a position again only after the bytes that it
 needs have arrived. So a stream without a boundary takes a constant amount of work per byte, however long it
 is.
 """
@@ -83,7 +83,7 @@ class Search:
     """
 
     __slots__ = (
-        "_at_start", "_fed", "_hunts", "_items", "_limits", "_lost_missing", "_lost_skipped",
+        "_at_start", "_fed", "_items", "_limits", "_lost_missing", "_lost_skipped", "_scans",
         "effort", "end", "held", "runs",
     )  # fmt: skip
 
@@ -92,7 +92,7 @@ class Search:
         self._at_start = at_start
         self._items: list[tuple[int, Data | Gap]] = []
         self._fed = 0
-        self._hunts: dict[str, Hunt] = {}
+        self._scans: dict[str, Scan] = {}
         self._lost_missing = 0
         self._lost_skipped = skipped
         self.runs: list[ByteRun] = []
@@ -128,17 +128,17 @@ class Search:
         fed, limits = self._fed, self._limits
         return fed > limits.search_bytes or self.effort > _MAX_EFFORT * fed + limits.resync_bytes
 
-    def hunt(self, target: str) -> Hunt:
+    def scan(self, target: str) -> Scan:
         """The state of the search for ``target``."""
-        hunt = self._hunts.get(target)
-        if hunt is None:
-            hunt = self._hunts[target] = Hunt()
-        return hunt
+        scan = self._scans.get(target)
+        if scan is None:
+            scan = self._scans[target] = Scan()
+        return scan
 
     def rescan(self) -> None:
         """More is known about what to search for: search the last bytes again."""
-        for hunt in self._hunts.values():
-            hunt.scanned = min(hunt.scanned, max(0, self.end - _RESCAN_BYTES))
+        for scan in self._scans.values():
+            scan.scanned = min(scan.scanned, max(0, self.end - _RESCAN_BYTES))
 
     def is_item_start(self, pos: int) -> bool:
         """Whether a packet's bytes begin at ``pos``: where most writers begin their frames."""
@@ -231,7 +231,7 @@ class Search:
         self.held += ITEM_COST
 
 
-class Hunt:
+class Scan:
     """The progress of a ``Locate``, and the positions that wait for more bytes.
 
     Attributes:

@@ -39,11 +39,11 @@ _CARRIES_RECORDS = frozenset({FETCH, FETCH_SNAPSHOT})
 
 
 @cache
-def carries_secrets(message: Message, *, besides_configs: bool = False) -> bool:
+def carries_secrets(message: Message, *, ignore_configs: bool = False) -> bool:
     """Whether any field of any version of the message, or of a message inside it, can be a credential.
-    ``besides_configs``: values of configs do not count.
+    ``ignore_configs``: values of configs do not count.
     """
-    roles = (SECRET, *ENVELOPE) if besides_configs else _ROLES
+    roles = (SECRET, *ENVELOPE) if ignore_configs else _ROLES
     return any(_leads_to(field, roles) for field in message.fields)
 
 

@@ -70,7 +70,7 @@ __all__ = ["Connection", "Connections", "Event"]
 _GATHERING_STREAMS = 64
 """Streams that may gather payload at the same time, up to 64 KiB each."""
 
-_MOST_REFUSED = 256
+_MAX_REFUSED = 256
 """After this many failures to gather for lack of room, all gathered payload is passed on to make room."""
 
 _FOREIGN_ENDS = 65_536
@@ -99,7 +99,7 @@ _USUAL_CONTROL = 0x5000  # no TCP header is shorter than five words
 _SHIFTS = {ETHERNET: 0, COOKED: 2}
 """Link layers whose header ends with an ethertype, and by how much it is longer than Ethernet's."""
 
-_MOST_NS = (1 << 63) - 1
+_MAX_NS = (1 << 63) - 1
 """The native core's times have 64 bits."""
 
 _WINDOW, _OPTIONS = 14, 20  # where they begin in a TCP header
@@ -302,7 +302,7 @@ class Connections:
         """
         number, interface, data, places = block
         shift = _SHIFTS.get(interface.link_type, len(data))  # other link types: too long for any packet
-        least, internet, transport = shift + _USUAL_BYTES, shift + _INTERNET, shift + _TRANSPORT
+        min_bytes, internet, transport = shift + _USUAL_BYTES, shift + _INTERNET, shift + _TRANSPORT
         flows, foreign, idle_ns = self._flows, self._foreign, self._limits.connection_idle_ns
         analyzes = self.analyzes
         last_used: Duplex | None = None
@@ -311,7 +311,7 @@ class Connections:
         packets = enumerate(places, number)
         for packet, (time_ns, begin, stop, on_wire) in packets:
             is_usual = False
-            if stop - begin >= least:
+            if stop - begin >= min_bytes:
                 kind, total, carries, ends, sequence, acknowledgment, control = _unpack(data, begin + shift)
                 start, end = begin + transport + (control >> 10 & 0x3C), begin + internet + total
                 is_usual = (
@@ -528,7 +528,7 @@ class Connections:
                 stream.expected = 0
                 out: list[Event] = [(connection, side, item)]
                 self._refused += not too_large
-                if self._refused >= _MOST_REFUSED:
+                if self._refused >= _MAX_REFUSED:
                     self._refused = 0
                     for each in list(self._gathering.values()):  # some may have stalled: make room for others
                         self._flush_gathered(each, out)
@@ -803,7 +803,7 @@ def _native_payloads(
 ) -> tuple[bytes, int] | None:
     """As ``payloads``, by the native core if it has found the packets. None: it has not."""
     core = native.core
-    if core is None or not isinstance(places, core.Places) or run[-1] > _MOST_NS:
+    if core is None or not isinstance(places, core.Places) or run[-1] > _MAX_NS:
         return None
     joined: tuple[bytes, int] | None = core.payloads(data, places, *run)
     return joined
@@ -817,13 +817,13 @@ def _native_payloads(
 # connection, or payload within its sequence numbers, does not open a connection. Otherwise connections would
 # be counted twice, or the last seconds of one would become another.
 #
-# Memory: the first and last sequence numbers of the streams of up to ``_MOST`` connections, for each of
+# Memory: the first and last sequence numbers of the streams of up to ``_MAX_ENDED`` connections, for each of
 # ``Limits.ended_connections`` pairs of ends, until ``ended_age_ns`` has passed.
 # ------------------------------------------------------------------------------------------------------------
 
 
 _LONG = 1 << 30
-_MOST = 4
+_MAX_ENDED = 4
 """Most connections remembered for one pair of ends: a minute of TIME_WAIT keeps most from having more."""
 
 
@@ -851,7 +851,7 @@ class EndedConnections:
     def add(self, ended: Ended) -> bool:
         """Remember a connection; return whether the limit forced another one to be forgotten early."""
         key = connection_key(ended.ends)
-        self._ended[key] = (*self._ended.pop(key, ())[1 - _MOST :], ended)
+        self._ended[key] = (*self._ended.pop(key, ())[1 - _MAX_ENDED :], ended)
         is_full = len(self._ended) > self._limits.ended_connections
         if is_full:
             self._ended.popitem(last=False)

@@ -24,7 +24,7 @@ _NO_ERROR, _NO_SUCH_NAME = 0, 3
 _INTERNET = 1
 _ADDRESS_BYTES = {1: 4, 28: 16}  # A, AAAA
 _POINTER = 0xC0  # to a name before
-_MOST_ADDRESSES = 64
+_MAX_ADDRESSES = 64
 
 
 class Resolved(NamedTuple):
@@ -61,7 +61,7 @@ def _resolved(data: bytes, begin: int) -> Resolved | None:
         return Resolved(name, None)
     pos += 4
     addresses = []
-    for _ in range(min(answers, _MOST_ADDRESSES)):
+    for _ in range(min(answers, _MAX_ADDRESSES)):
         _, pos = _labels(data, pos)
         if len(data) < pos + _ANSWER.size:
             break  # truncated

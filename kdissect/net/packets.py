@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kdissect.net.connection import Connection
 
 _PSH = 0x08
-_MOST_PAYLOAD = 32 * 1024
+_MAX_PAYLOAD = 32 * 1024
 _SNAPLEN = 262_144
 _ETHERNET = Struct(">6s6sH")
 _IPV4 = Struct(">BBHHHBBH4s4s")
@@ -65,8 +65,8 @@ class PacketBuilder:
         if isinstance(item, Gap):
             numbers[side] = numbers[side] + item.length & SEQUENCE_MASK
             return
-        for start in range(0, len(item.payload), _MOST_PAYLOAD):
-            payload = item.payload[start : start + _MOST_PAYLOAD]
+        for start in range(0, len(item.payload), _MAX_PAYLOAD):
+            payload = item.payload[start : start + _MAX_PAYLOAD]
             yield self._packet(
                 connection, side, numbers, item.packet, item.time_ns, item.interface, ACK | _PSH, payload
             )

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _NOT_CAPTURED, _MALFORMED, _NO_IP = "header not captured", "malformed header", "no IP"
 _UDP_HEADER = 8
-_MOST_HEADERS = 16
+_MAX_HEADERS = 16
 """Most headers of one packet that scapy parses: MPLS labels, tags and the like."""
 
 
@@ -119,7 +119,7 @@ def _by_scapy(name: str, data: bytes, pos: int) -> Place | str:
     try:
         kind, native = _layer(name), _native_headers()
         layer = None
-        for _ in range(_MOST_HEADERS):
+        for _ in range(_MAX_HEADERS):
             if ethertype := native.get(kind):
                 # Some of scapy's headers also take bytes from the end, so the position is searched for.
                 begin = data.find(rest, pos)

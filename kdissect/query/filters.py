@@ -412,17 +412,17 @@ def _connection(texts: Sequence[str]) -> Test:
     return lambda exchange: is_connection(exchange.connection.id)
 
 
-def _slower_than(least_ns: int) -> Test:
+def _slower_than(min_ns: int) -> Test:
     def is_slower(exchange: Exchange) -> bool:
         latency_ns = exchange.latency_ns
-        return latency_ns is not None and latency_ns > least_ns
+        return latency_ns is not None and latency_ns > min_ns
 
     return is_slower
 
 
-def _bigger_than(least: int) -> Test:
+def _bigger_than(min_bytes: int) -> Test:
     def is_bigger(frame: Frame | None) -> bool:
-        return frame is not None and frame.size + _FRAME_SIZE_BYTES > least
+        return frame is not None and frame.size + _FRAME_SIZE_BYTES > min_bytes
 
     return lambda exchange: is_bigger(exchange.request_frame) or is_bigger(exchange.response_frame)
 
@@ -694,5 +694,5 @@ def parse_port_rule(text: str) -> frozenset[int]:
     if match is None:
         raise UsageError(f'invalid rule "{text}": use tcp.port==9093,kafka')
     if (match["protocol"] or "kafka").lower() != "kafka":
-        raise UsageError(f'a port can be decoded as kafka only, not as "{match["protocol"]}"')
+        raise UsageError(f'unsupported protocol "{match["protocol"]}": use tcp.port==9093,kafka')
     return parse_ports(match["ports"])

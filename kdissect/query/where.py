@@ -45,7 +45,7 @@ from kdissect.model import Embedded
 from kdissect.nearest import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
     from kdissect.kafka.schema import Field
@@ -79,12 +79,14 @@ class Reference(NamedTuple):
             meaningless; None if it is not.
         to_number: converts an amount such as ``100ms`` to a number in the unit of its values, or raises
             UsageError; None: it has no unit.
+        spellings: other spellings of its values -> the values.
     """
 
     get: Getter
     needs_bodies: bool
     why_invalid: Callable[[str, str | None], str | None] = _always_valid
     to_number: Callable[[str], float] | None = None
+    spellings: Mapping[str, str] = {}
 
 
 class Where(NamedTuple):
@@ -162,7 +164,7 @@ _TOKEN = re.compile(
 # Other backslashes stay, so "\d+" is the pattern \d+.
 _ESCAPE = re.compile(r"""\\([\\"'])""")
 
-_LOOK_AROUND = ("(?=", "(?!", "(?<=", "(?<!")
+_LOOKAROUND = ("(?=", "(?!", "(?<=", "(?<!")
 _BACKREFERENCE = re.compile(r"\\[1-9]\d*")
 
 # Other spellings: of C, of SQL, of tshark.
@@ -349,11 +351,18 @@ class _Parser:
         return lambda e: compare(value(e), other_value(e))
 
     def _converted(self, side: _Operand, other: _Operand) -> Getter:
-        """How to read one side: an amount in the unit of the other side."""
+        """How to read one side: an amount in the unit of the other side, a string in its spelling."""
         token = side.token
-        if token is None or token.kind != "amount":
-            return side.get
-        return _constant(self._amount(token, other))
+        if token is not None and token.kind == "amount":
+            return _constant(self._amount(token, other))
+        if token is not None and token.kind == "string":
+            return _constant(self._string(token, other))
+        return side.get
+
+    def _string(self, token: _Token, other: _Operand) -> str:
+        text = _unquoted(token.text)
+        reference = None if other.token is None else self._references.get(other.token)
+        return text if reference is None else reference.spellings.get(text, text)
 
     def _amount(self, token: _Token, other: _Operand) -> float:
         reference = None if other.token is None else self._references.get(other.token)
@@ -431,10 +440,10 @@ class _Parser:
             raise self._error(f"expected a constant, not {self._named()}")
         self._next += 1
         if token.kind == "amount":
-            value = self._amount(token, left)
+            value: Any = self._amount(token, left)
         else:
             self._check(left, "==", _Operand(left.get, token))
-            value = _literal(token)
+            value = self._string(token, left) if token.kind == "string" else _literal(token)
         return -value if minus else value
 
     def _check(self, column: _Operand, sign: str, constant: _Operand) -> None:
@@ -612,7 +621,7 @@ def _pattern_error(reason: str) -> PatternError:
     part = reason.partition(": ")[2]
     if part == "(?P":
         part = "(?P="  # (?P<name> is taken
-    if part.startswith(_LOOK_AROUND):
+    if part.startswith(_LOOKAROUND):
         reason = "look-around is not supported in regular expressions (RE2)"
     elif part == "(?P=" or _BACKREFERENCE.fullmatch(part):
         reason = "backreferences are not supported in regular expressions (RE2)"

@@ -247,7 +247,7 @@ _COVERED = frozenset(
 )
 
 
-_MISSING = 20  # one exchange in so many that was not fully captured makes a capture incomplete
+_MISSING = 20  # more than one in this many exchanges not fully captured: incomplete
 
 
 def completeness(exchanges: quality.ExchangesPart) -> str:

@@ -271,14 +271,14 @@ class ConnectionLog(Survey):
     """A survey that also keeps a row for each connection.
 
     Attributes:
-        takers: called with each row once it is complete, and with those of all connections that never opened.
-        name_takers: called with each DNS response.
+        on_row: called with each row once it is complete, and with those of all connections that never opened.
+        on_name: called with each DNS response.
     """
 
     def __init__(self, limits: Limits) -> None:
         super().__init__(limits)
-        self.takers: list[Callable[[ConnectionLogRow], object]] = []
-        self.name_takers: list[Callable[[Resolved], object]] = []
+        self.on_row: list[Callable[[ConnectionLogRow], object]] = []
+        self.on_name: list[Callable[[Resolved], object]] = []
         self._rows: dict[str, ConnectionLogRow] = {}
         self._finished: list[ConnectionLogRow] = []
         self._unopened: OrderedDict[ConnectionLogRow, None] = OrderedDict()
@@ -317,8 +317,8 @@ class ConnectionLog(Survey):
 
     def resolved(self, response: Resolved) -> None:
         """Pass on a DNS response."""
-        for take in self.name_takers:
-            take(response)
+        for callback in self.on_name:
+            callback(response)
 
     def _keep_unopened(self, row: ConnectionLogRow) -> None:
         self._pass_on(row)
@@ -388,8 +388,8 @@ class ConnectionLog(Survey):
             self._finished.append(self._rows.pop(row.id))
 
     def _pass_on(self, row: ConnectionLogRow) -> None:
-        for take in self.takers:
-            take(row)
+        for callback in self.on_row:
+            callback(row)
 
 
 class ConnectionFeed(ConnectionLog):
@@ -397,13 +397,13 @@ class ConnectionFeed(ConnectionLog):
 
     Args:
         limits: of the survey.
-        takers: get the rows.
+        on_row: called with each row.
         filtered: whether only connections with an exchange that matches the filters are passed on.
     """
 
-    def __init__(self, limits: Limits, *takers: Callable[[ConnectionLogRow], object], filtered: bool) -> None:
+    def __init__(self, limits: Limits, *on_row: Callable[[ConnectionLogRow], object], filtered: bool) -> None:
         super().__init__(limits)
-        self.takers += takers
+        self.on_row += on_row
         self._filtered = filtered
 
     def close(self) -> list[ConnectionLogRow]:

@@ -446,7 +446,7 @@ def _committed(topic: str, partition: int, each: Committed) -> CommittedRow:
 # ------------------------------------------------------------------------------------------------------------
 
 
-_AWAY = -2  # member epoch of a static member that leaves temporarily
+_STATIC_LEAVE_EPOCH = -2  # member epoch of a static member that leaves temporarily
 _FENCED = frozenset({"UNKNOWN_MEMBER_ID", "FENCED_MEMBER_EPOCH"})
 
 
@@ -506,7 +506,7 @@ class _Epochs:
         if event.error is None and member in self.members:
             self.members.discard(member)
             self.subscribed.pop(member, None)
-            if event.generation == _AWAY:
+            if event.generation == _STATIC_LEAVE_EPOCH:
                 self.away.add(event.group_instance_id)
                 return
             self._add_cause(LEFT, event)

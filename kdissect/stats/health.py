@@ -20,7 +20,7 @@ FAILING, DEGRADED, UNKNOWN, GOOD = "failing", "degraded", "unknown", "good"
 
 NO_VERDICT = Verdict(verdict=UNKNOWN, message="no requests", reason=None)
 
-_FAILING, _DEGRADED = 2, 20  # one request in so many without answer, or with errors
+_FAILING, _DEGRADED = 2, 20  # one in this many requests unanswered or with errors
 _VERDICTS = {ERROR: FAILING, WARNING: DEGRADED}
 
 

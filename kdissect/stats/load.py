@@ -174,16 +174,16 @@ class Aggregator:
 
     Args:
         limits: to respect.
-        takers: get the counts.
+        callbacks: called with the counts.
         by_group: whether those of different groups differ.
     """
 
     def __init__(
-        self, limits: Limits, takers: Iterable[Callable[[Aggregate], object]], *, by_group: bool = False
+        self, limits: Limits, callbacks: Iterable[Callable[[Aggregate], object]], *, by_group: bool = False
     ) -> None:
-        self._takers = list(takers)
+        self._callbacks = list(callbacks)
         self._by_group = by_group
-        self._most = limits.summary_buckets
+        self._max_buckets = limits.summary_buckets
         self._counts: dict[str, dict[tuple[Any, ...], Aggregate]] = {}  # by connection
         self._held = 0
 
@@ -205,7 +205,7 @@ class Aggregator:
             facts.service_us is not None,
         )
         self._aggregate(key, exchange.connection, facts).add(facts)
-        if self._held > self._most:
+        if self._held > self._max_buckets:
             self.settle()
 
     def feed_usual(self, usual: Usual) -> None:
@@ -226,7 +226,7 @@ class Aggregator:
             usual.is_measured,
         )
         self._aggregate(key, usual.connection, usual).add_usual(usual)
-        if self._held > self._most:
+        if self._held > self._max_buckets:
             self.settle()
 
     def _aggregate(self, key: tuple[Any, ...], connection: ConnectionInfo, ends: Facts | Usual) -> Aggregate:
@@ -246,5 +246,5 @@ class Aggregator:
         for each in list(self._counts) if connection is None else (connection,):
             for aggregate in self._counts.pop(each, {}).values():
                 self._held -= 1
-                for take in self._takers:
-                    take(aggregate)
+                for callback in self._callbacks:
+                    callback(aggregate)

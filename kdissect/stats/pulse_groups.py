@@ -29,9 +29,9 @@ _SETTLED_NS = (
     3 * _SECOND_NS
 )  # a heartbeat answered without error this long after a join means the group is stable
 _SILENT_NS = 60 * _SECOND_NS  # longer than usual session timeouts and heartbeat intervals
-_FORGOTTEN_NS = 600 * _SECOND_NS
+_FORGET_AFTER_NS = 600 * _SECOND_NS
 _MAX_REBALANCES = 50  # rebalances, of all groups together
-_AGAIN = "REBALANCE_IN_PROGRESS"
+_REBALANCING_ERROR = "REBALANCE_IN_PROGRESS"
 
 Key = TypeVar("Key", bound="Hashable")
 Value = TypeVar("Value")
@@ -74,7 +74,7 @@ class _Group:
         "changed_ns",
         "events",
         "generation",
-        "has_news",
+        "has_changed",
         "kind",
         "last_seen_ns",
         "rebalances",
@@ -88,7 +88,7 @@ class _Group:
         self.rebalances = 0
         self.changed_ns = self.last_seen_ns = 0
         self.events: deque[GroupEvent] = deque(maxlen=events)
-        self.has_news = False
+        self.has_changed = False
 
     def take(self, event: GroupEvent, now_ns: int) -> None:
         """Add an event."""
@@ -104,7 +104,7 @@ class _Group:
             self.generation, self.changed_ns = event.generation, now_ns
         if event.event != ALIVE:
             self.events.append(event)
-            self.has_news = True
+            self.has_changed = True
 
     def _is_newer(self, event: GroupEvent) -> bool:
         """Whether it has a new generation; members receive it one after the other."""
@@ -113,13 +113,13 @@ class _Group:
         if event.generation is None or self.generation is None:
             return event.generation is not None
         # A coordinator that has forgotten a group starts again from 1.
-        is_again = event.event == JOIN and event.kind == CLASSIC and event.generation < self.generation
-        return is_again or event.generation > self.generation
+        is_rejoin = event.event == JOIN and event.kind == CLASSIC and event.generation < self.generation
+        return is_rejoin or event.generation > self.generation
 
     def _next_state(self, event: GroupEvent, now_ns: int) -> str | None:
         """The group's state after an event; None: unchanged."""
         if event.error is not None:
-            return REBALANCING if event.error == _AGAIN else None
+            return REBALANCING if event.error == _REBALANCING_ERROR else None
         if event.completed_ns is None:
             return None
         if event.event == ALIVE:
@@ -158,7 +158,7 @@ class PulseGroups:
         self._groups = OrderedDict(
             (name, group)
             for name, group in self._groups.items()
-            if now_ns - group.last_seen_ns < _FORGOTTEN_NS
+            if now_ns - group.last_seen_ns < _FORGET_AFTER_NS
         )
         members: dict[str, int] = {}
         for (group, _), last_seen_ns in self._members.items():
@@ -177,13 +177,13 @@ class PulseGroups:
 
     def rebalances(self) -> list[RebalanceSnapshot]:
         """The last rebalances, the latest first."""
-        news = {name: group for name, group in self._groups.items() if group.has_news}
-        alive_ns: dict[str, dict[str, int]] = {name: {} for name in news}
+        changed = {name: group for name, group in self._groups.items() if group.has_changed}
+        alive_ns: dict[str, dict[str, int]] = {name: {} for name in changed}
         for (name, member), last_seen_ns in self._members.items():
             if name in alive_ns:
                 alive_ns[name][member] = last_seen_ns
-        for name, group in news.items():
-            group.has_news = False
+        for name, group in changed.items():
+            group.has_changed = False
             rebalances = timeline(group.events, alive_ns[name])
             if len(group.events) == group.events.maxlen:
                 rebalances = rebalances[1:] or rebalances  # the oldest may lack its first events
@@ -235,8 +235,8 @@ def _lag(worst_partition: tuple[str, int, int]) -> int:
     return worst_partition[2]
 
 
-def _keep(table: OrderedDict[Key, Value], key: Key, value: Value, most: int) -> None:
+def _keep(table: OrderedDict[Key, Value], key: Key, value: Value, limit: int) -> None:
     table[key] = value
     table.move_to_end(key)
-    if len(table) > most:
+    if len(table) > limit:
         table.popitem(last=False)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime  # noqa: TC003  (the JSON Schema is made from the annotations)
 
-from kdissect.limits import MOST_COUNT
+from kdissect.limits import MAX_COUNT
 from kdissect.stats.document import Verdict, described
 
 # Verdicts, the worst first: the first that applies is reported.
@@ -20,9 +20,9 @@ VERDICTS = (EMPTY, NO_KAFKA, LOSSY, TRUNCATED, ONE_SIDED, DAMAGED, PARTLY_DECODE
 
 
 def total(*counts: int | None) -> int | None:
-    """The sum of the known counts, at most ``MOST_COUNT``; None if none is known."""
+    """The sum of the known counts, at most ``MAX_COUNT``; None if none is known."""
     known = [count for count in counts if count is not None]
-    return min(sum(known), MOST_COUNT) if known else None
+    return min(sum(known), MAX_COUNT) if known else None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -146,7 +146,7 @@ class ExchangesPart:
     """Exchanges by kind and completeness."""
 
     total: int = described("Number of exchanges.")
-    complete: int = described("Complete exchanges: whole, fully decoded, without errors.")
+    complete: int = described("Exchanges with a response (or acks=0) and no anomalies apart from notes.")
     answered: int = described("Exchanges with request and response.")
     unacknowledged: int = described("Requests that expect no response: acks=0.")
     whole: int = described("Exchanges of which nothing is missing from the capture, answered or not.")

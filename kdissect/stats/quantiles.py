@@ -27,16 +27,16 @@ class Quantiles:
     """A distribution.
 
     Attributes:
-        count, total, least, most: exact; least and most are None while empty.
+        count, total, min, max: exact; min and max are None while empty.
     """
 
-    __slots__ = ("_buffer", "_sketch", "count", "least", "most", "total")
+    __slots__ = ("_buffer", "_sketch", "count", "max", "min", "total")
 
     def __init__(self) -> None:
         self.count = 0
         self.total = 0
-        self.least: int | None = None
-        self.most: int | None = None
+        self.min: int | None = None
+        self.max: int | None = None
         self._buffer: list[int] = []
         self._sketch: Any = None
 
@@ -44,10 +44,10 @@ class Quantiles:
         """Add a number."""
         self.count += 1
         self.total += value
-        if self.least is None or value < self.least:
-            self.least = value
-        if self.most is None or value > self.most:
-            self.most = value
+        if self.min is None or value < self.min:
+            self.min = value
+        if self.max is None or value > self.max:
+            self.max = value
         buffer = self._buffer
         buffer.append(value)
         if len(buffer) > _EXACT:
@@ -59,9 +59,9 @@ class Quantiles:
             return
         self.count += len(values)
         self.total += sum(values)
-        least, most = min(values), max(values)
-        self.least = least if self.least is None else min(self.least, least)
-        self.most = most if self.most is None else max(self.most, most)
+        low, high = min(values), max(values)
+        self.min = low if self.min is None else min(self.min, low)
+        self.max = high if self.max is None else max(self.max, high)
         self._buffer += values
         if len(self._buffer) > _EXACT:
             self._flush()
@@ -72,9 +72,9 @@ class Quantiles:
             return
         self.count += other.count
         self.total += other.total
-        if other.least is not None and other.most is not None:
-            self.least = other.least if self.least is None else min(self.least, other.least)
-            self.most = other.most if self.most is None else max(self.most, other.most)
+        if other.min is not None and other.max is not None:
+            self.min = other.min if self.min is None else min(self.min, other.min)
+            self.max = other.max if self.max is None else max(self.max, other.max)
         self._buffer += other._buffer
         if other._sketch is not None:
             self._ensure_sketch().merge(other._sketch)
@@ -114,15 +114,15 @@ class Quantiles:
         kll = quantiles._sketch = library().kll_doubles_sketch.deserialize(sketch)
         quantiles.count, quantiles.total = kll.n, total
         if kll.n:
-            quantiles.least, quantiles.most = round(kll.get_min_value()), round(kll.get_max_value())
+            quantiles.min, quantiles.max = round(kll.get_min_value()), round(kll.get_max_value())
         return quantiles
 
     def __getstate__(self) -> tuple[Any, ...]:
         sketch = None if self._sketch is None else bytes(self._sketch.serialize())
-        return self.count, self.total, self.least, self.most, self._buffer, sketch
+        return self.count, self.total, self.min, self.max, self._buffer, sketch
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self.count, self.total, self.least, self.most, self._buffer, sketch = state
+        self.count, self.total, self.min, self.max, self._buffer, sketch = state
         self._sketch = None if sketch is None else library().kll_doubles_sketch.deserialize(sketch)
 
     def _ensure_sketch(self) -> Any:
@@ -147,28 +147,28 @@ def library() -> Any:
 
 
 class Largest:
-    """The items with the largest numbers. Holds ``most`` of them."""
+    """The items with the largest numbers. Holds ``count`` of them."""
 
-    __slots__ = ("_kept", "_most")
+    __slots__ = ("_count", "_kept")
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, count: int) -> None:
+        self._count = count
         self._kept: list[tuple[int, int, Any]] = []
 
     @property
-    def least(self) -> int:
+    def smallest(self) -> int:
         """Only items with larger numbers are kept."""
-        return self._kept[0][0] if len(self._kept) >= self._most else -1
+        return self._kept[0][0] if len(self._kept) >= self._count else -1
 
     def add(self, number: int, time_ns: int, item: Any) -> None:
         """Keep an item if its number is large enough; of equal numbers, the earlier one."""
         insort(self._kept, (number, -time_ns, item), key=_rank)
-        if len(self._kept) > self._most:
+        if len(self._kept) > self._count:
             del self._kept[0]
 
     def merge(self, other: Largest) -> None:
         """Keep the largest of both."""
-        self._kept = sorted(self._kept + other._kept, key=_rank)[-self._most :]
+        self._kept = sorted(self._kept + other._kept, key=_rank)[-self._count :]
 
     def all(self) -> list[Any]:
         """The kept items, largest first."""
@@ -223,9 +223,9 @@ class Distinct:
                 self._begin_sketch()
             self._sketch = _union(self._sketch, other._sketch)
 
-    def first(self, most: int) -> list[str]:
+    def first(self, count: int) -> list[str]:
         """The first of the kept names, in alphabetical order."""
-        return sorted(self._names)[:most]
+        return sorted(self._names)[:count]
 
     def __getstate__(self) -> tuple[Any, ...]:
         return self._names, None if self._sketch is None else bytes(self._sketch.serialize_compact())
@@ -263,21 +263,21 @@ class Bounded(dict[Key, Value]):
     """A dict that creates missing values, until it is full.
 
     Args:
-        most: number of keys that get their own value.
+        max_keys: number of keys that get their own value.
         make: creates a value.
 
     Attributes:
         other: the value of all further keys; None while there are none.
     """
 
-    def __init__(self, most: int, make: Callable[[], Value]) -> None:
+    def __init__(self, max_keys: int, make: Callable[[], Value]) -> None:
         super().__init__()
         self.other: Value | None = None
-        self._most = most
+        self._max_keys = max_keys
         self._make = make
 
     def __missing__(self, key: Key) -> Value:
-        if len(self) < self._most:
+        if len(self) < self._max_keys:
             value = self[key] = self._make()
             return value
         if self.other is None:
@@ -285,7 +285,7 @@ class Bounded(dict[Key, Value]):
         return self.other
 
     def __reduce__(self) -> Any:  # for pickling between processes: that of dict would lose the limit
-        return Bounded, (self._most, self._make), {"other": self.other}, None, iter(self.items())
+        return Bounded, (self._max_keys, self._make), {"other": self.other}, None, iter(self.items())
 
     def merge(self, other: Bounded[Key, Value]) -> None:
         """Add another table's values to those of the same keys."""

@@ -37,7 +37,7 @@ _COUNTED = {
 _HANDSHAKE = "MEMBER_ID_REQUIRED"  # KIP-394: a new member gets its ID, and joins again with it
 _REJECTED = "REBALANCE_IN_PROGRESS"
 _SILENT = 0.9  # of the session timeout: the broker starts its timer before the response is captured
-_NEAR = 3  # a late response may belong to one of this many latest rebalances
+_LATEST_ROUNDS = 3  # a late response may belong to one of this many latest rebalances
 
 
 class Cause(NamedTuple):
@@ -177,7 +177,9 @@ def _rounds(events: Sequence[GroupEvent]) -> list[_Round]:
     joins = [event for event in events if event.event == JOIN]
     rounds: list[_Round] = []
     for join in sorted(filter(_is_accepted, joins), key=lambda join: (join.completed_ns or 0, join.key)):
-        same = next((each for each in reversed(rounds[-_NEAR:]) if each.generation == join.generation), None)
+        same = next(
+            (each for each in reversed(rounds[-_LATEST_ROUNDS:]) if each.generation == join.generation), None
+        )
         if same is not None and join.time_ns <= same.joined_ns:
             same.add(join)
         elif same is None or same is not rounds[-1] or not same.knows(join):

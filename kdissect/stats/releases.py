@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _API_VERSIONS = 18
-_TOLERATED = 0.1  # of the APIs: a patch release or a setting may differ in some
+_MAX_MISMATCHES = 0.1  # of the APIs: a patch release or a setting may differ in some
 
 
 def order(release: str) -> tuple[int, ...]:
@@ -48,10 +48,10 @@ def guess(offered: Mapping[int, tuple[int, int]]) -> str | None:
         for release, latest in _latest().items()
         if _API_VERSIONS in latest  # earlier ones have no ApiVersions
     }
-    least = min(mismatches.values())
-    if least > _TOLERATED * len(offered):
+    fewest = min(mismatches.values())
+    if fewest > _MAX_MISMATCHES * len(offered):
         return None
-    nearest = [release for release, count in mismatches.items() if count == least]
+    nearest = [release for release, count in mismatches.items() if count == fewest]
     return nearest[0] if len(nearest) == 1 else f"{nearest[0]} to {nearest[-1]}"
 
 

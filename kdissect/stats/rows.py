@@ -73,12 +73,12 @@ def spread(quantiles: Quantiles) -> document.Spread:
     count = quantiles.count
     return document.Spread(
         count=count,
-        min=quantiles.least,
+        min=quantiles.min,
         mean=round(quantiles.total / count, 1) if count else None,
         p50=p50,
         p95=p95,
         p99=p99,
-        max=quantiles.most,
+        max=quantiles.max,
     )
 
 

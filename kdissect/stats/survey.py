@@ -174,8 +174,8 @@ class Survey(Summed):
         self.whole += exchanges
 
 
-def _count(counter: Counter[Key], key: Key, most: int) -> None:
-    if key in counter or len(counter) < most:
+def _count(counter: Counter[Key], key: Key, limit: int) -> None:
+    if key in counter or len(counter) < limit:
         counter[key] += 1
 
 

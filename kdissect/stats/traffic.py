@@ -340,7 +340,7 @@ class Traffic(Summed):
         for failure in failures_of(facts):
             is_expected = failure.error in exchange.expected_errors
             self.failures[failure].add(exchange.time_ns, facts.id, is_expected=is_expected)
-        if facts.service_us is not None and facts.service_us > self.slowest.least:
+        if facts.service_us is not None and facts.service_us > self.slowest.smallest:
             self._keep(facts, facts.service_us)
         if facts.parts is not None:
             self._count_waits(facts, facts.parts)
@@ -410,7 +410,7 @@ class Traffic(Summed):
     def _keep_unanswered(self, facts: Facts) -> None:
         time_ns = facts.exchange.time_ns
         age_us = max(0, outstanding_ns(facts.exchange)) // 1000
-        if age_us > self.unanswered.least:
+        if age_us > self.unanswered.smallest:
             ends = facts.api, facts.client, facts.broker
             self.unanswered.add(
                 age_us, time_ns, Unanswered(facts.id, time_ns, age_us, *ends, _some_topics(facts))

@@ -533,7 +533,7 @@ class TransactionHistory(Summed):
     outcomes: Counter[str] = total(Counter)
     unlisted: int = total()
     fenced: Bounded[Fence, Fenced] = merged(partial(Bounded, _MAX_FENCED, Fenced))
-    _holder: Event | None = either(None)  # the last InitProducerId that succeeded
+    _owner: Event | None = either(None)  # the last InitProducerId that succeeded
     _last: Transaction | None = own(lambda: None)
     _is_known: bool = either(False)  # whether the ID had no open transaction before the next event
 
@@ -547,13 +547,13 @@ class TransactionHistory(Summed):
             return
         elif event.kind == INIT:
             self._close(SUPERSEDED, event.time_ns)
-            self._holder, self._is_known = event, True
+            self._owner, self._is_known = event, True
         elif event.kind == END:
             if self.open is None and not self._is_known:
                 self._begin(event)
             self._close(COMMITTED if event.commits else ABORTED, event.done_ns)
         else:
-            self._go_on(event)
+            self._advance(event)
 
     def merge(self, other: TransactionHistory) -> None:
         """Add the history of other connections: approximate, because their events are no longer kept."""
@@ -565,7 +565,7 @@ class TransactionHistory(Summed):
             event.producer_id, event.epoch, event.time_ns, event.exchange, start_captured=self._is_known
         )
 
-    def _go_on(self, event: Event) -> None:
+    def _advance(self, event: Event) -> None:
         if self.open is None:
             self._begin(event)
         transaction = self.open
@@ -590,7 +590,7 @@ class TransactionHistory(Summed):
 
     def _mark(self, event: Event) -> None:
         """Markers belong to the last transaction that ended, unless the open one has timed out."""
-        timeout_ms = self._holder.timeout_ms if self._holder is not None else _TIMEOUT_MS
+        timeout_ms = self._owner.timeout_ms if self._owner is not None else _TIMEOUT_MS
         if (
             self.open is not None
             and not event.commits
@@ -602,14 +602,14 @@ class TransactionHistory(Summed):
             last.first_marker_ns = event.time_ns
 
     def _fence(self, event: Event, error: str) -> None:
-        holder = self._holder
-        is_other = holder is not None and (
-            (holder.client, holder.address) != (event.client, event.address) or holder.epoch > event.epoch
+        owner = self._owner
+        is_other = owner is not None and (
+            (owner.client, owner.address) != (event.client, event.address) or owner.epoch > event.epoch
         )
         fence = Fence(event.producer_id, event.epoch, error, event.api, event.client, event.address)
         fenced = self.fenced[fence]
         fenced.add(event.time_ns, event.exchange)
-        fenced.by = fenced.by or (holder if is_other else None)
+        fenced.by = fenced.by or (owner if is_other else None)
 
     def _trim(self) -> None:
         self.ended.sort(key=lambda each: (OUTCOMES.index(each.outcome), -each.open_ns(0), each.start_ns))
@@ -657,9 +657,9 @@ class Producer(Summed):
     last_ns: int | None = latest()
     _max: int = own()
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, limit: int) -> None:
         Summed.__init__(self)
-        self._max = most
+        self._max = limit
 
     def see(self, facts: Facts) -> None:
         """Note client, address and time."""

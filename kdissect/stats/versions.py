@@ -60,13 +60,13 @@ class VersionUse(Summed):
     _uses: Bounded[Usage, Uses] = merged()
     _by_broker: Bounded[str, UsedVersions] = merged()
     _cluster: Cluster = merged()
-    _most: int = own()
+    _max_rows: int = own()
 
     def __init__(self, limits: Limits) -> None:
         self._uses = Bounded(limits.summary_rows, Uses)
         self._by_broker = Bounded(limits.summary_rows, UsedVersions)
         self._cluster = Cluster(limits)
-        self._most = limits.summary_rows
+        self._max_rows = limits.summary_rows
 
     def feed(self, facts: Facts) -> None:
         """Take the versions that a broker supports."""
@@ -85,7 +85,7 @@ class VersionUse(Summed):
         uses.add_aggregate(aggregate)
         uses.addresses.add(aggregate.connection.client.ip)
         used = self._by_broker[aggregate.broker].versions
-        if len(used) < self._most:
+        if len(used) < self._max_rows:
             used.add((keys.api_key, keys.api_version))
 
     def rows(self) -> VersionsPart:

@@ -1,8 +1,9 @@
 """Exchanges and records -> columns: the contract with every reader of our output. Stateless.
 
 Each column is defined once: name, type, meaning, how to read it. JSON lines, CSV, ``--where``, exports and
-docs/columns.md all derive from these definitions. Names and types never change; columns may be added. An
-absent value is None, never "" or -1 unless that was on the wire; a list can be empty but is never absent.
+docs/columns.md all derive from these definitions. Names and types are stable (docs/migration.md announces
+changes); columns may be added. An absent value is None, never "" or -1 unless that was on the wire; a list
+can be empty but is never absent.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from kdissect.anomalies import CATALOGUE, SPELLINGS
 from kdissect.errors import UsageError
 from kdissect.exchanges import content
 from kdissect.exchanges.outcomes import outcome
@@ -134,7 +136,7 @@ FIELD = replace(OBJECT, name="field")
 if TYPE_CHECKING:
     Getter = Callable[[Any], Any]
 
-ANOMALY = Struct((("kind", STRING), ("where", STRING), ("detail", STRING)))
+ANOMALIES = Array(Struct((("kind", STRING), ("where", STRING), ("detail", STRING))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,7 +409,7 @@ EXCHANGE: tuple[Column, ...] = (
     Column("response", OBJECT, attrgetter("response"), "Decoded body of the response.", needs_bodies=True),
     Column(
         "anomalies",
-        Array(ANOMALY),
+        ANOMALIES,
         _anomalies,
         "Anomalies: kind, where (message and field path), detail.",
         needs_bodies=True,
@@ -472,8 +474,10 @@ def _reference(name: str, known: Mapping[str, Column]) -> Reference:
     if not path:
         get = text_getter(column)
         return Reference(get, column.needs_bodies, partial(_why_invalid, column), _converter(column.unit))
-    unit = path[-1].rpartition("_")[2]
-    return Reference(_path_getter(column, path), column.needs_bodies, to_number=_converter(unit))
+    get = _path_getter(column, path)
+    if column.type == ANOMALIES and path == ["kind"]:
+        return Reference(get, column.needs_bodies, _why_no_anomaly, spellings=SPELLINGS)
+    return Reference(get, column.needs_bodies, to_number=_converter(path[-1].rpartition("_")[2]))
 
 
 def _path_getter(column: Column, path: Sequence[str]) -> Getter:
@@ -532,6 +536,8 @@ def _why_invalid(column: Column, sign: str, text: str | None) -> str | None:
         return 'a client has several names: use not client == "..."'
     if column.name.endswith("_ip") and text is not None and "/" in text:
         return f"remove the quotes to match a network: {text}"
+    if kind == ANOMALIES:
+        return f"{column.name} have several parts: use {column.name}.kind"
     if isinstance(kind, Array):
         kind, signs = kind.element, (*_EQUAL, "in", "not in")
     if kind in (INT16, INT32, INT64) and text is not None:
@@ -544,6 +550,14 @@ def _why_invalid(column: Column, sign: str, text: str | None) -> str | None:
     if text in known or text.startswith(_NAMELESS_ERROR):
         return None
     return f'no {column.name.removesuffix("s")} "{text}"{did_you_mean(text, known)}'
+
+
+def _why_no_anomaly(sign: str, text: str | None) -> str | None:
+    """Why no anomaly is of this kind."""
+    known = (*CATALOGUE, *SPELLINGS)
+    if text is None or text in known or sign not in (*_EQUAL, "in", "not in"):
+        return None
+    return f'no anomaly "{text}"{did_you_mean(text, known)}'
 
 
 _UNITS = ("us", "ms", "ns", "bytes")  # in names of fields
@@ -851,7 +865,7 @@ RECORD: tuple[Column, ...] = (
     ),
     Column(
         "anomalies",
-        Array(ANOMALY),
+        ANOMALIES,
         _record_anomalies,
         "Anomalies of its batch: kind, where (message), detail.",
     ),

@@ -68,11 +68,11 @@ class DuckFrame:
         """Columns, and their types as Spark names them."""
         return [(name, _type(kind)) for name, kind in zip(self.columns, self._relation.types, strict=True)]
 
-    def rows(self, most: int | None = None) -> Iterator[list[Any]]:
-        """The values of each row, as JSON has them; at most so many rows."""
+    def rows(self, max_rows: int | None = None) -> Iterator[list[Any]]:
+        """The values of each row, as JSON has them; at most ``max_rows``."""
         if self._relation is None:  # the result of a statement such as CREATE VIEW
             return
-        relation = self._relation if most is None else self._relation.limit(most)
+        relation = self._relation if max_rows is None else self._relation.limit(max_rows)
         with _one_line_errors():
             for batch in relation.to_arrow_reader(_BATCH_ROWS):
                 for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):

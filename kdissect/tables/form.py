@@ -95,9 +95,9 @@ def nanoseconds(get: Callable[[Any], int]) -> Column:
 
 def of_exchange(*names: str) -> tuple[Column, ...]:
     """Columns of a row's ``exchange``."""
-    return tuple(_lifted(with_valid_time(BY_NAME[name])) for name in names)
+    return tuple(_of_row(with_valid_time(BY_NAME[name])) for name in names)
 
 
-def _lifted(column: Column) -> Column:
+def _of_row(column: Column) -> Column:
     get = column.get
     return replace(column, get=lambda row: get(row.exchange), description=SEE_EXCHANGES)

@@ -60,7 +60,7 @@ _UNFINISHED_MANIFEST = f".{MANIFEST}{UNFINISHED}"
 _MAX_RUNS = 100
 _NO_FIELDS: Mapping[str, Any] = {}
 _OLDER = ("files", "rows", "bytes")
-_ELSEWHERE = "use a new directory"
+_HINT = "use a new directory"
 _NOT_IN_JOB = ("limits", "end_to_end", "pcapng_files")  # the latter two follow from the rest
 _RUN_FIELDS = ("complete", "first_part", "clock", "packets", "warnings", "job", "versions", "written")
 
@@ -138,13 +138,13 @@ def missing(directory: Path, tables: Iterable[str], job: Job, *, overwrite: bool
             if manifest["job"] != job or any(each["bytes"] is None for each in job["captures"]):
                 raise OutputError(
                     f"{directory / name} has {_describe(manifest)} made from other captures or with other "
-                    f"options; {_ELSEWHERE}, or --overwrite to remove it"
+                    f"options; {_HINT}, or --overwrite to remove it"
                 )
     done = {name for name, manifest in manifests.items() if manifest["complete"] and not overwrite}
     try:
         for name in requested:
             if name not in manifests and _has_files(directory / name):
-                raise OutputError(f"{directory / name} is not empty and has no export; {_ELSEWHERE}")
+                raise OutputError(f"{directory / name} is not empty and has no export; {_HINT}")
         for name in manifests.keys() - done:
             if overwrite or name in requested:
                 _remove(directory / name)
@@ -169,7 +169,7 @@ def resume(directory: Path, tables: Mapping[str, TableFiles], form: Format, limi
     for name, manifest in manifests.items():
         if "runs" not in manifest:
             raise OutputError(
-                f"{directory / name} has {_describe(manifest)}, which is not from a live run; {_ELSEWHERE}"
+                f"{directory / name} has {_describe(manifest)}, which is not from a live run; {_HINT}"
             )
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in tables}
     removed = 0
@@ -179,7 +179,7 @@ def resume(directory: Path, tables: Mapping[str, TableFiles], form: Format, limi
             if name in manifests:
                 _check_compatible(path, manifests[name], files, form)
             elif _has_files(path):
-                raise OutputError(f"{path} is not empty and has no export; {_ELSEWHERE}")
+                raise OutputError(f"{path} is not empty and has no export; {_HINT}")
         except OSError as error:
             raise cannot_write(path, error) from None
     for name in tables.keys() & manifests.keys():
@@ -281,7 +281,7 @@ def read(directory: Path) -> dict[str, Any]:
         raise cannot_write(directory, error) from None
     except (ValueError, AttributeError):
         pass
-    raise OutputError(f"{path} is not the manifest of an export; {_ELSEWHERE}")
+    raise OutputError(f"{path} is not the manifest of an export; {_HINT}")
 
 
 def _describe(manifest: Mapping[str, Any]) -> str:
@@ -302,12 +302,10 @@ def _check_compatible(directory: Path, manifest: Mapping[str, Any], files: Table
     now = {"format": form.name, "partition_by": list(files.partition_by)}
     if was != now:
         partitions = f", by {','.join(was['partition_by'])}" if was["partition_by"] else ""
-        raise OutputError(
-            f"{directory} has {was['format']}{partitions}; {_ELSEWHERE}, or use the same options"
-        )
+        raise OutputError(f"{directory} has {was['format']}{partitions}; {_HINT}, or use the same options")
     if (directory / DIRECTORY / DDL).read_text(encoding="utf-8") != _ddl(files, form):
         by = manifest["versions"]["kdissect"]
-        raise OutputError(f"{directory} has different columns (written by kdissect {by}); {_ELSEWHERE}")
+        raise OutputError(f"{directory} has different columns (written by kdissect {by}); {_HINT}")
 
 
 def _resume_table(directory: Path, manifest: Mapping[str, Any], files: TableFiles, limits: Limits) -> int:

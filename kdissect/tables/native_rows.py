@@ -129,7 +129,7 @@ class NativeTable(NamedTuple):
 
     columns: Sequence[Column]
     batch: Any
-    most: tuple[int, int]
+    capacity: tuple[int, int]
 
 
 def table_form(
@@ -164,8 +164,8 @@ def table_form(
     form = _form(context, [known[name] for name in (*_SHARED, *_OF_API)], cell, [])
     contents = {"exchanges": _exchange_content, "partitions": _partition_content, "groups": _group_content}
     filled = [
-        (table, [contents[table](column) for column in columns], batch, most)
-        for table, (columns, batch, most) in tables.items()
+        (table, [contents[table](column) for column in columns], batch, capacity)
+        for table, (columns, batch, capacity) in tables.items()
     ]
     facts = form.facts._replace(topic_name=name, learn_name=learn)
     if log is None:

@@ -256,8 +256,8 @@ class TableFiles:
         from kdissect.tables.arrow import RowBatch
 
         self._shared = RowBatch(self._columns)
-        most = self._limits.export_rows, self._limits.export_bytes + 1
-        return NativeTable(self._columns, self._shared.columns, most)
+        capacity = self._limits.export_rows, self._limits.export_bytes + 1
+        return NativeTable(self._columns, self._shared.columns, capacity)
 
     def settle(self) -> None:
         """Count, and if necessary write, rows that others have added to the batch.

@@ -1,18 +1,18 @@
 """The templates of about.txt -> functions that describe an exchange. Caches the parsed templates, and the
 core's form of them for each version.
 
-A template looks like the line that it makes. Facts are separated by commas; a fact without a value vanishes::
+A template looks like the line that it makes. Clauses are separated by commas; one without a value vanishes::
 
     Heartbeat: group {group_id}, generation {generation_id}, <member>
     Name, Name: request -> response       lines that continue it are indented
     <name>: template                      a part of templates, empty where all its values are
 
-    a, b                  facts
+    a, b                  clauses
     a | b                 the first that is not empty; binds less than the comma
-    [a]                   a template inside a fact: empty, it vanishes with the blank before it
-    text {value}          a fact; vanishes if the value is null, absent, empty, negative, or a UUID of zeros
+    [a]                   a template inside a clause: empty, it vanishes with the blank before it
+    text {value}          a clause; vanishes if the value is null, absent, empty, negative, or a UUID of zeros
     {value!}              vanishes only if it is null or absent
-    fact if TEST          FIELD, one FIELD, several FIELD (elements), decoded FIELD (an embedded message),
+    clause if TEST        FIELD, one FIELD, several FIELD (elements), decoded FIELD (an embedded message),
                           FIELD is null, FIELD is empty (an array), FIELD = 1, FIELD < 0, FIELD > 0
 
 A value is a field of the message (``a.b`` in a struct, of every element in an array; ``request.a`` in the
@@ -83,7 +83,7 @@ Value = Path | Call | int
 _API_VERSION = Path("exchange", ("api_version",))
 
 
-class Hole(NamedTuple):
+class Placeholder(NamedTuple):
     """A value in a text; ``raw``: shown unless null."""
 
     value: Value
@@ -98,15 +98,15 @@ class Test(NamedTuple):
     number: int
 
 
-class Fact(NamedTuple):
-    """Texts, holes, and templates, which have blanks around them."""
+class Clause(NamedTuple):
+    """Texts, placeholders, and templates, which have blanks around them."""
 
-    pieces: tuple[str | Hole | Template, ...]
+    pieces: tuple[str | Placeholder | Template, ...]
     test: Test | None
 
 
-Template = tuple[tuple[Fact, ...], ...]
-"""Alternatives, which consist of facts. Empty: there is never a text."""
+Template = tuple[tuple[Clause, ...], ...]
+"""Alternatives, which consist of clauses. Empty: there is never a text."""
 
 
 # Text -> templates
@@ -177,38 +177,38 @@ class _TemplateParser:
         return text
 
     def template(self) -> Template:
-        alternatives = [self.facts()]
+        alternatives = [self.clauses()]
         while self.match(r" *\|"):
-            alternatives.append(self.facts())
+            alternatives.append(self.clauses())
         return tuple(alternatives)
 
-    def facts(self) -> tuple[Fact, ...]:
-        facts = list(self.fact())
+    def clauses(self) -> tuple[Clause, ...]:
+        clauses = list(self.clause())
         while self.match(" *,"):
-            facts += self.fact()
-        return tuple(facts)
+            clauses += self.clause()
+        return tuple(clauses)
 
-    def fact(self) -> Sequence[Fact]:
-        """One fact; a template alone, without alternatives, is replaced by its facts."""
+    def clause(self) -> Sequence[Clause]:
+        """One clause; a template alone, without alternatives, is replaced by its clauses."""
         self.match(" *")
-        pieces: list[str | Hole | Template] = []
+        pieces: list[str | Placeholder | Template] = []
         while (piece := self.piece()) is not None:
             pieces.append(piece)
         test = self.test() if self.match(" if ") else None
         only = pieces[0] if len(pieces) == 1 and test is None else ""
-        if not isinstance(only, (str, Hole)) and len(only) == 1:
+        if not isinstance(only, (str, Placeholder)) and len(only) == 1:
             return only[0]
-        return [Fact(tuple(pieces), test)]
+        return [Clause(tuple(pieces), test)]
 
-    def piece(self) -> str | Hole | Template | None:
+    def piece(self) -> str | Placeholder | Template | None:
         if self.match("{each "):
             array = self.value()
             self.expect(": *")
-            piece: Hole | Template = Hole(Call("each", (array, self.template())), raw=False)
+            piece: Placeholder | Template = Placeholder(Call("each", (array, self.template())), raw=False)
             self.expect("}")
         elif self.match("{"):
             value = self.value()
-            piece = Hole(value, self.match("!") is not None)
+            piece = Placeholder(value, self.match("!") is not None)
             self.expect("}")
         elif self.match(r"\["):
             piece = self.template()
@@ -286,29 +286,31 @@ class Scope(NamedTuple):
         return self._replace(variable=variable, fields=fields, path=(*self.path, *path.names))
 
 
-def fitted(template: Template, scope: Scope) -> Template:
-    """The template without facts and alternatives that are never shown, because a field is absent."""
-    alternatives = (tuple(fit for fact in facts if (fit := _fact(fact, scope))) for facts in template)
-    return tuple(facts for facts in alternatives if facts)
+def specialized(template: Template, scope: Scope) -> Template:
+    """The template without clauses and alternatives that are never shown, because a field is absent."""
+    alternatives = (
+        tuple(fit for clause in clauses if (fit := _clause(clause, scope))) for clauses in template
+    )
+    return tuple(clauses for clauses in alternatives if clauses)
 
 
-def _fact(fact: Fact, scope: Scope) -> Fact | None:
-    pieces: list[str | Hole | Template] = []
-    for piece in fact.pieces:
+def _clause(clause: Clause, scope: Scope) -> Clause | None:
+    pieces: list[str | Placeholder | Template] = []
+    for piece in clause.pieces:
         if isinstance(piece, str):
             pieces.append(piece)
-        elif not isinstance(piece, Hole):
-            pieces.append(fitted(piece, scope))
+        elif not isinstance(piece, Placeholder):
+            pieces.append(specialized(piece, scope))
         elif (value := _value(piece.value, scope)) is not None:
-            pieces.append(Hole(value, piece.raw))
+            pieces.append(Placeholder(value, piece.raw))
         else:
             return None
-    test = fact.test
+    test = clause.test
     if test is not None:
         if (value := _value(test.value, scope)) is None:
             return None
         test = test._replace(value=value)
-    return Fact(tuple(pieces), test) if any(piece for piece in pieces if piece != " ") else None
+    return Clause(tuple(pieces), test) if any(piece for piece in pieces if piece != " ") else None
 
 
 def _value(value: Any, scope: Scope) -> Any:
@@ -328,7 +330,7 @@ def _value(value: Any, scope: Scope) -> Any:
     if (fit := _value(first, scope)) is None:
         return None
     if function == "each":
-        others = [fitted(others[0], scope.element(fit))]
+        others = [specialized(others[0], scope.element(fit))]
     elif function in ("enum", "offset_time"):
         others = [_names(first, scope)]
     else:
@@ -362,8 +364,8 @@ def native_line(api_key: int, version: int) -> Any:
     try:
         return native.core.Line(
             known.core,
-            fitted(both[0], scope),
-            fitted(both[1], of_response),
+            specialized(both[0], scope),
+            specialized(both[1], of_response),
             FOLLOWED if known.follows else None,
         )
     except ValueError:
@@ -473,7 +475,7 @@ class _AboutWriter:
     # Templates
 
     def text(self, template: Template, scope: Scope) -> str:
-        template = fitted(template, scope)
+        template = specialized(template, scope)
         return self.template(template, scope) if template else '""'
 
     def template(self, template: Template, scope: Scope) -> str:
@@ -481,52 +483,54 @@ class _AboutWriter:
         line, text = self.source.line, self.source.name("text")
         line(f'{text} = ""')
         with ExitStack() as stack:
-            for number, facts in enumerate(template):
+            for number, clauses in enumerate(template):
                 if number:
                     stack.enter_context(self.branch(f"if not {text}:"))
-                if len(facts) == 1:
-                    self.fact(facts[0], scope, f"{text} = {{}}")
+                if len(clauses) == 1:
+                    self.clause(clauses[0], scope, f"{text} = {{}}")
                     continue
                 texts = self.source.name("texts")
                 line(f"{texts} = []")
-                for fact in facts:
-                    self.fact(fact, scope, f"{texts}.append({{}})")
+                for clause in clauses:
+                    self.clause(clause, scope, f"{texts}.append({{}})")
                 line(f'{text} = ", ".join({texts})')
         return text
 
-    def fact(self, fact: Fact, scope: Scope, use: str) -> None:
-        """Write the line that uses the text of a fact, and before it what must be true for it."""
+    def clause(self, clause: Clause, scope: Scope, use: str) -> None:
+        """Write the line that uses the text of a clause, and before it what must be true for it."""
         with ExitStack() as stack:
-            if fact.test is not None:
-                stack.enter_context(self.branch(f"if {self.test(fact.test, scope)}:"))
-            holes: dict[Hole, str] = {}
+            if clause.test is not None:
+                stack.enter_context(self.branch(f"if {self.test(clause.test, scope)}:"))
+            placeholders: dict[Placeholder, str] = {}
             conditions: dict[str, bool] = {}
-            for piece in fact.pieces:
-                if isinstance(piece, Hole):
+            for piece in clause.pieces:
+                if isinstance(piece, Placeholder):
                     code = self.value(piece.value, scope)
-                    holes[piece] = code.expression
+                    placeholders[piece] = code.expression
                     shown = _SHOWN["raw" if piece.raw else "int8" if code.is_number else code.type]
                     conditions[shown.format(code.expression)] = True
             if conditions:
                 stack.enter_context(self.branch(f"if {' and '.join(conditions)}:"))
-            text, is_certain = self.joined(fact, holes, scope)
+            text, is_certain = self.joined(clause, placeholders, scope)
             if not is_certain:
                 stack.enter_context(self.branch(f"if {text}:"))
             self.source.line(use.format(text))
 
-    def joined(self, fact: Fact, holes: Mapping[Hole, str], scope: Scope) -> tuple[str, bool]:
-        """The words of a fact, of which templates can be empty. Whether there is certainly one."""
+    def joined(
+        self, clause: Clause, placeholders: Mapping[Placeholder, str], scope: Scope
+    ) -> tuple[str, bool]:
+        """The words of a clause, of which templates can be empty. Whether there is certainly one."""
         words = [""]
-        for piece in fact.pieces:
+        for piece in clause.pieces:
             if isinstance(piece, str):
                 words[-1] += piece
-            elif isinstance(piece, Hole):
-                words[-1] += f"{{{holes[piece]}}}"
+            elif isinstance(piece, Placeholder):
+                words[-1] += f"{{{placeholders[piece]}}}"
             else:
                 words += [self.template(piece, scope) if piece else "", ""]
         if len(words) == 1:
             (word,) = words
-            is_hole = word in {f"{{{text}}}" for text in holes.values()}
+            is_hole = word in {f"{{{text}}}" for text in placeholders.values()}
             return word[1:-1] if is_hole else _literal(word), True
         parts = [word if number % 2 else _literal(word.strip()) for number, word in enumerate(words)]
         parts = [part for part in parts if part.strip('"')]

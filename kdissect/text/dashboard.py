@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.phrases import columns_of, many, printable, size, truncate, wrapped
 from kdissect.stats.pulse_groups import REBALANCING
-from kdissect.text.dashboard_panes import ALARM, FAINT, NEWS, PANES, WARNING, amount, clock, latency, rate
+from kdissect.text.dashboard_panes import ALARM, EVENTS, FAINT, PANES, WARNING, amount, clock, latency, rate
 from kdissect.text.style import PLAIN
 
 if TYPE_CHECKING:
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     Line = list[tuple[str, str]]
     """Pieces of text, each with words of rich's styles or names of ``Style.looks``."""
 
-BESIDE = 160  # terminal columns from which panes are side by side
+TWO_COLUMNS = 160  # terminal columns from which panes are side by side
 MIN_NAME = 22  # terminal columns kept for names: other columns are dropped first
 _MIN_ROWS = 9  # of a pane, including title and headings
-_NEWS_ROWS, _MORE_NEWS_ROWS = 6, 11
+_EVENT_ROWS, _MORE_EVENT_ROWS = 6, 11
 _TALL = 40
 _FIXED = 5  # title, headline, tabs, counters, keys
 _GAP = "  "
@@ -113,7 +113,7 @@ def _headline(now: PulseSnapshot, width: int) -> Line:
         (failed, ALARM) if every.failed_per_second else ("no errors", "green"),
         (f"{now.not_opened:,} not opened", ALARM) if now.not_opened else None,
         (f"{now.cut_off:,} cut off", ALARM) if now.cut_off else None,
-        (f"{100 * now.lost / now.segments:.1f}% of segments lost", WARNING) if _loses(now) else None,
+        (f"{100 * now.lost / now.segments:.1f}% of segments lost", WARNING) if _is_dropping(now) else None,
         (f"{rebalancing:,} rebalancing", WARNING) if rebalancing else None,
         (latencies, "bold"),
         (f"{rate(every.throttled)} throttled/s", WARNING) if every.throttled else None,
@@ -121,7 +121,7 @@ def _headline(now: PulseSnapshot, width: int) -> Line:
     )
 
 
-def _loses(now: PulseSnapshot) -> bool:
+def _is_dropping(now: PulseSnapshot) -> bool:
     """Whether more is lost than usual."""
     return now.lost >= _LOST and now.lost >= _LOST_SHARE * now.segments
 
@@ -135,19 +135,19 @@ def _tabs(state: UiState) -> Line:
 
 def _body(now: PulseSnapshot, state: UiState, width: int, room: int, style: Style) -> list[Line]:
     """The panes that fit, and the news below them."""
-    columns = 2 if width >= BESIDE else 1
-    news = 0
-    if room >= 2 * _NEWS_ROWS:
-        news = _MORE_NEWS_ROWS if room >= _TALL - _FIXED else _NEWS_ROWS
-    rows = min(max(1, (room - news) // _MIN_ROWS), NEWS // columns)
-    if state.pane == NEWS and rows * columns < NEWS:
-        return _pane(NEWS, now, state, width, room, style, is_titled=False)
-    first = 0 if rows * columns == NEWS else state.pane
-    shown = [(first + place) % NEWS for place in range(rows * columns)]
+    columns = 2 if width >= TWO_COLUMNS else 1
+    events = 0
+    if room >= 2 * _EVENT_ROWS:
+        events = _MORE_EVENT_ROWS if room >= _TALL - _FIXED else _EVENT_ROWS
+    rows = min(max(1, (room - events) // _MIN_ROWS), EVENTS // columns)
+    if state.pane == EVENTS and rows * columns < EVENTS:
+        return _pane(EVENTS, now, state, width, room, style, is_titled=False)
+    first = 0 if rows * columns == EVENTS else state.pane
+    shown = [(first + place) % EVENTS for place in range(rows * columns)]
     lines: list[Line] = []
     each = (width - len(_GAP) * (columns - 1)) // columns
     for row in range(rows):
-        high = (room - news) * (row + 1) // rows - (room - news) * row // rows
+        high = (room - events) * (row + 1) // rows - (room - events) * row // rows
         is_titled = len(shown) > 1
         beside = [
             _pane(number, now, state, each, high, style, is_titled=is_titled)
@@ -158,7 +158,7 @@ def _body(now: PulseSnapshot, state: UiState, width: int, room: int, style: Styl
             if columns == 1
             else [_joined(left, right, each) for left, right in zip(*beside, strict=True)]
         )
-    return lines + (_pane(NEWS, now, state, width, news, style, is_titled=True) if news else [])
+    return lines + (_pane(EVENTS, now, state, width, events, style, is_titled=True) if events else [])
 
 
 def _pane(
@@ -271,7 +271,7 @@ def _keys(status: StatusBar) -> Line:
 
 def _help(width: int, room: int) -> list[Line]:
     lines: list[Line] = [[], *([(f"  {keys:28}", "bold"), (meaning, "")] for keys, meaning in KEYS), []]
-    lines += [[(line, "")] for line in wrapped(_EXPLANATION, min(width, BESIDE // 2), "  ")]
+    lines += [[(line, "")] for line in wrapped(_EXPLANATION, min(width, TWO_COLUMNS // 2), "  ")]
     lines += [[] for _ in range(room - len(lines))]
     return lines[:room]
 

@@ -232,11 +232,11 @@ def _alarm(row: FailureSnapshot | RebalanceSnapshot) -> str:
     return WARNING
 
 
-def _news(now: PulseSnapshot) -> list[FailureSnapshot | RebalanceSnapshot]:
+def _events(now: PulseSnapshot) -> list[FailureSnapshot | RebalanceSnapshot]:
     return [*now.failures, *now.rebalances]
 
 
-_NEWS = (
+_EVENTS = (
     PaneView("TIME", lambda row: clock(_time_ns(row)), value=_time_ns, width=8, right=True, keep=True),
     PaneView("EVENT", _what, value=_what, width=27, keep=True, style=_alarm),
     PaneView("COUNT", lambda row: absent(_times(row)), value=_times, width=6, right=True, keep=True),
@@ -265,8 +265,8 @@ PANES = (
     Pane("Topics", _TOPICS, lambda now: now.topics, _is_still, 2, "no records yet"),
     Pane("Clients", _CLIENTS, lambda now: now.clients, _is_idle, 2, "no clients yet"),
     Pane("Groups", _GROUPS, lambda now: now.groups, _is_done, 3, "no groups yet"),
-    Pane("Errors and rebalances", _NEWS, _news, _is_past, 0, "no errors or rebalances yet"),
+    Pane("Errors and rebalances", _EVENTS, _events, _is_past, 0, "no errors or rebalances yet"),
 )
 """All panes, in order of their keys."""
 
-NEWS = len(PANES) - 1
+EVENTS = len(PANES) - 1

@@ -45,7 +45,7 @@ LINES = 24
 """Of a terminal without options: 80 columns, 24 lines."""
 
 _LABEL = 12  # columns
-_MOST_LINES = 3  # of an item
+_MAX_LINES = 3  # of an item
 _RED, _YELLOW, _FAINT = "error", "warning", "faint"
 _STYLES = {ERROR: _RED, WARNING: _YELLOW, FAILING: _RED, DEGRADED: _YELLOW, INCOMPLETE: _YELLOW}
 
@@ -82,32 +82,34 @@ def _section(blocks: Sequence[_ScreenBlock], width: int | None) -> PageSection:
     for label, items, left_out in blocks:
         rows += ((label, printable(text), style) for text, style in items)
         rows += [(label, f"{left_out:,} more", _FAINT)] if left_out else []
-    most = [1] * len(rows)
+    max_lines = [1] * len(rows)
     spare = LINES - len(rows)
     for number in sorted(range(len(rows)), key=lambda number: rows[number][0] != _MORE):
-        extra = min(len(_pieces(rows[number][1], room, _MOST_LINES)) - 1, max(0, spare))
-        most[number] += extra
+        extra = min(len(_pieces(rows[number][1], room, _MAX_LINES)) - 1, max(0, spare))
+        max_lines[number] += extra
         spare -= extra
     lines: list[tuple[str, str]] = []
     heading = ""
-    for (label, text, style), pieces in zip(rows, most, strict=True):
+    for (label, text, style), pieces in zip(rows, max_lines, strict=True):
         for piece in _pieces(text, room, pieces):
             lines.append((f"{'' if label == heading else label:<{_LABEL}}{piece}", style))
             heading = label
     return PageSection("", notes=tuple(text for text, _ in lines), styles=tuple(style for _, style in lines))
 
 
-def _pieces(text: str, room: int | None, most: int) -> list[str]:
-    """A text on at most so many lines of ``room`` columns; what does not fit is cut."""
+def _pieces(text: str, room: int | None, max_lines: int) -> list[str]:
+    """A text on at most ``max_lines`` lines of ``room`` columns; the rest is truncated."""
     if room is None or columns_of(text) <= room:
         return [text]
-    if most == 1:
+    if max_lines == 1:
         return [truncate(text, room)]
     lines = wrapped(text, room, "  ")
     rest = (
-        " ".join([lines[most - 1], *(line.lstrip() for line in lines[most:])]) if len(lines) >= most else ""
+        " ".join([lines[max_lines - 1], *(line.lstrip() for line in lines[max_lines:])])
+        if len(lines) >= max_lines
+        else ""
     )
-    return [truncate(line, room) for line in (*lines[: most - 1], *([rest] if rest else []))]
+    return [truncate(line, room) for line in (*lines[: max_lines - 1], *([rest] if rest else []))]
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -147,7 +149,7 @@ def _groups(summary: Summary) -> _ScreenBlock | None:
         if row.kind == "group":
             lags.setdefault(row.name, []).append(row)
 
-    def badness(group: GroupHistory) -> tuple[int, ...]:
+    def worst_last(group: GroupHistory) -> tuple[int, ...]:
         return (
             -len(group.storms),
             -(group.state == "rebalancing"),
@@ -155,7 +157,7 @@ def _groups(summary: Summary) -> _ScreenBlock | None:
             -len(group.rebalances),
         )
 
-    rows = sorted(summary.group_history or (), key=badness)
+    rows = sorted(summary.group_history or (), key=worst_last)
     items = [(_group(row, lags.get(row.group, [])), _YELLOW if row.storms else "") for row in rows[:_GROUPS]]
     return _ScreenBlock("groups", items, len(rows) - len(items)) if items else None
 
@@ -239,5 +241,5 @@ def _more(summary: Summary, *, is_recorded: bool) -> _ScreenBlock | None:
         commands.append(f"{_COMMAND}check FILE")
     if not commands:
         return None
-    before = "" if is_recorded else "save it with -w FILE, then: "
+    before = "" if is_recorded else "save the packets with -w FILE, then: "
     return _ScreenBlock(_MORE, [*items, (before + "; ".join(commands), _FAINT)])

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kdissect.text.story import Participant
     from kdissect.text.style import Style, Times
 
-_MAX_SPACING, _GOOD_SPACING, _MIN_SPACING = 26, 12, 8  # terminal columns from one participant to the next
+_MAX_SPACING, _DEFAULT_SPACING, _MIN_SPACING = 26, 12, 8  # terminal columns from one participant to the next
 _MIN_TEXT = len("123.4ms")  # shorter texts are omitted
 _GAP = "  "
 _UNBOUNDED = 1_000_000  # columns of a pipe or file, where nothing is truncated
@@ -86,10 +86,10 @@ def text_diagram(
     room = (width or _UNBOUNDED) - margin - len(_GAP)
     spaces = max(1, len(names) - 1)
     preferred = max((len(arrow.label) + 5 for arrow in arrows if isinstance(arrow, _Arrow)), default=0)
-    spacing = min(_MAX_SPACING, max(_GOOD_SPACING, preferred))
+    spacing = min(_MAX_SPACING, max(_DEFAULT_SPACING, preferred))
     if room - spaces * spacing - 3 < _MIN_TEXT:
         spacing = (room - 3 - _MIN_TEXT) // spaces
-    if spacing < _GOOD_SPACING:
+    if spacing < _DEFAULT_SPACING:
         spacing = (room - _MIN_SPACING) // spaces
     if spacing < _MIN_SPACING:
         return None

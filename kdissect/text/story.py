@@ -134,7 +134,7 @@ class Story:
         self._first: list[Entry] = []
         self._latest: deque[Entry] = deque()
         self._folds: dict[tuple[Participant, Participant, str, bool], Entry] = {}
-        self._left_out = _LeftOut()
+        self._omitted = _Omitted()
         self._is_name = NameTest((subject.name,))
         self._prefix = f"group {subject.name}" if subject.kind == GROUP else ""
         self._groups = Groups(limits) if subject.kind == GROUP else None
@@ -175,7 +175,7 @@ class Story:
     def close(self) -> list[Entry | Note]:
         """The entries and the notes between them, in order of time."""
         self._end_folds()
-        events, left_out = [*self._rebalances(), *self._transactions_seen()], self._left_out
+        events, left_out = [*self._rebalances(), *self._transactions_seen()], self._omitted
         if self.hidden:
             events = [event for event in events if self._is_among_entries(event)]
         notes = [note for event in events for note in event]
@@ -221,7 +221,7 @@ class Story:
             return
         self._latest.append(entry)
         if len(self._latest) > self._half:
-            self._left_out.add(self._latest.popleft())
+            self._omitted.add(self._latest.popleft())
 
     def _rebalances(self) -> Iterator[list[Note]]:
         for name, rebalances in () if self._groups is None else timelines(self._groups):
@@ -234,7 +234,7 @@ class Story:
                 yield _transaction(row)
 
 
-class _LeftOut:
+class _Omitted:
     """Counts entries that are not kept."""
 
     def __init__(self) -> None:

@@ -639,7 +639,7 @@ class ExchangeTally(Tally["Exchange"]):
         self._expected += len(exchange.expected_errors)
 
     def add_answered(self, count: int) -> None:
-        """Count so many that were answered, without errors or anomalies."""
+        """Count this many answered exchanges without errors or anomalies."""
         self._rows += count
         self._kinds[ANSWERED] += count
 

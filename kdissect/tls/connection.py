@@ -13,8 +13,8 @@ record's last byte.
 A record that is missing, or does not open, becomes a gap. After a gap that hides where records begin, the
 next record is found by its header and by opening it with one of the sequence numbers that follow.
 
-Holds the items before the first opened record and one incomplete record per direction: at most ``_MOST_HELD``
-bytes and ``_MOST_BUFFERED`` bytes.
+Holds the items before the first opened record and one incomplete record per direction: at most ``_MAX_HELD``
+bytes and ``_MAX_BUFFERED`` bytes.
 """
 
 from __future__ import annotations
@@ -51,23 +51,23 @@ if TYPE_CHECKING:
     from kdissect.tls.suites import Suite
 
 _HEADER_BYTES = 5
-_MOST_FRAGMENT = 0x4000 + 2048  # RFC 5246 section 6.2.3
-_MOST_HELD = 512 * 1024
-_MOST_PASSED = 256 * 1024  # bytes of a connection in mid-stream without a sign of TLS
-_MOST_BUFFERED = 128 * 1024
-_MOST_HANDSHAKE = 256 * 1024  # bytes of one handshake message, and of a transcript
-_MOST_MISSING = 3000  # records lost in one gap
-_MOST_RECENT = 64  # records to find retransmitted bytes in
-_MOST_OPENED = 16  # sessions of a connection to note
-_MOST_TRIES = 40_000  # per connection: with no handshake, secrets and sequence numbers can only be tried
-_MOST_UNGUESSED = 8  # encrypted records for which there is no secret to try
-_MOST_UNOPENED = 50  # encrypted records of a handshake whose secrets the key log does not have
+_MAX_FRAGMENT = 0x4000 + 2048  # RFC 5246 section 6.2.3
+_MAX_HELD = 512 * 1024
+_MAX_PASSED = 256 * 1024  # bytes of a connection in mid-stream without a sign of TLS
+_MAX_BUFFERED = 128 * 1024
+_MAX_HANDSHAKE = 256 * 1024  # bytes of one handshake message, and of a transcript
+_MAX_MISSING = 3000  # records lost in one gap
+_MAX_RECENT = 64  # records to find retransmitted bytes in
+_MAX_OPENED = 16  # sessions of a connection to note
+_MAX_TRIES = 40_000  # per connection: with no handshake, secrets and sequence numbers can only be tried
+_MAX_UNGUESSED = 8  # encrypted records for which there is no secret to try
+_MAX_UNOPENED = 50  # encrypted records of a handshake whose secrets the key log does not have
 _HEADER = Struct(">BHH")
 _ANY_HEADER = re.compile(rb"[\x14-\x17](?=\x03[\x00-\x04])")
 _NO_SECRET = "the key log has no secret for this client random"
-_NOT_OPENED = "no record was captured that a secret decrypts"
+_NOT_OPENED = "no captured TLS record could be decrypted"
 _NO_HANDSHAKE = "the handshake was not captured, and no TLS 1.3 secret in the key log decrypts a record"
-_WRONG_SECRET = "the secrets that the key log has for this session do not decrypt its records"
+_WRONG_SECRET = "the secrets that the key log has for this session do not decrypt its TLS records"
 _TYPES = frozenset((CHANGE_CIPHER_SPEC, ALERT, HANDSHAKE, APPLICATION_DATA))
 _GUESSED = {32: (0x1301, 0x1303), 48: (0x1302,)}  # cipher suites by the length of a TLS 1.3 secret
 
@@ -113,7 +113,7 @@ class _Direction:
         self.candidates: list[_Candidate] = []
         self.is_encrypted = self.carries_data = False
         self.messages = bytearray()
-        self.recent: deque[int] = deque(maxlen=_MOST_RECENT)
+        self.recent: deque[int] = deque(maxlen=_MAX_RECENT)
 
 
 class _Candidate(NamedTuple):
@@ -143,7 +143,7 @@ class TlsConnection:
     Attributes:
         is_open: whether a record was opened with the keys for application data.
         held_bytes: bytes of the items that are held.
-        is_passing: whether items are passed on unchanged: it is not TLS, or cannot be decrypted.
+        is_bypassed: whether items are passed on unchanged: it is not TLS, or cannot be decrypted.
         reason: why it cannot be decrypted; None if it can, or if it is not TLS.
         version, cipher, server_name, principal: of the session, see ``TlsSession``; None while unknown.
         content_expected: by side, how many of the next bytes of content its reader cannot use in part.
@@ -159,13 +159,13 @@ class TlsConnection:
     ) -> None:
         self._log = log
         self._sessions = {} if sessions is None else sessions
-        self._most_sessions = limits.tls_sessions
+        self._max_sessions = limits.tls_sessions
         self._initiator = initiator
         self._from_start = from_start
         self._held: list[tuple[int, Data | Gap]] = []
         self.held_bytes = self._passed_bytes = 0
-        self._tries = _MOST_TRIES
-        self.is_open = self.is_passing = self._opened_handshake = False
+        self._tries = _MAX_TRIES
+        self.is_open = self.is_bypassed = self._opened_handshake = False
         self.server_name: str | None = None
         self.principal: str | None = None
         self._opened: dict[bytes, None] = {}
@@ -187,7 +187,7 @@ class TlsConnection:
 
     def feed(self, side: int, item: Data | Gap) -> Items:
         """Process the next bytes of a side. Returns plaintext, or items as they came."""
-        if self.is_passing:
+        if self.is_bypassed:
             return [(side, item)]
         if not self.is_open:
             return self._hold(side, item)
@@ -262,9 +262,9 @@ class TlsConnection:
 
     def close(self) -> Items:
         """Nothing more will come: pass on what is held."""
-        if self.is_open or self.is_passing:
+        if self.is_open or self.is_bypassed:
             return []
-        if self._held and (not self._opened_handshake or self._tries < _MOST_TRIES):
+        if self._held and (not self._opened_handshake or self._tries < _MAX_TRIES):
             self.reason = self.reason or _NOT_OPENED
         return self.give_up()
 
@@ -274,8 +274,8 @@ class TlsConnection:
         if isinstance(item, Data):
             if is_first and not self._is_tls(side, item.payload):
                 self._passed_bytes += len(item.payload)
-                if self._from_start[side] or self._passed_bytes > _MOST_PASSED:
-                    self.is_passing = True
+                if self._from_start[side] or self._passed_bytes > _MAX_PASSED:
+                    self.is_bypassed = True
                 passed: Items = [*self._held]
                 self._held = []
                 return passed
@@ -293,7 +293,7 @@ class TlsConnection:
     @property
     def waits(self) -> bool:
         """Whether a secret is missing that the key log may still get."""
-        return self.reason is not None and not self.is_open and not self.is_passing
+        return self.reason is not None and not self.is_open and not self.is_bypassed
 
     def try_again(self) -> Items:
         """The key log has new secrets: try them on what is held."""
@@ -310,7 +310,7 @@ class TlsConnection:
         held: Items = [*self._held]
         self._held = []
         self.held_bytes = 0
-        self.is_passing = True
+        self.is_bypassed = True
         return held
 
     def _settled(self, out: Items) -> Items:
@@ -318,7 +318,7 @@ class TlsConnection:
             self._held = []
             self.held_bytes = 0
             out.insert(0, (0, Decrypted(self.session or TlsSession())))
-        elif self.held_bytes > _MOST_HELD or (self.reason is not None and not self._log.can_grow):
+        elif self.held_bytes > _MAX_HELD or (self.reason is not None and not self._log.can_grow):
             self.reason = self.reason or _NOT_OPENED
             return self.give_up()
         return out
@@ -447,7 +447,7 @@ class TlsConnection:
             if not length or not _is_header(content_type, version, length) or not _can_begin(data, end):
                 continue
             if end > len(data):
-                if end - len(data) > _MOST_FRAGMENT:
+                if end - len(data) > _MAX_FRAGMENT:
                     continue
                 break
             fragment = data[pos + _HEADER_BYTES : end]
@@ -469,7 +469,7 @@ class TlsConnection:
         else:
             pos = max(direction.searched, len(data) - _HEADER_BYTES + 1)
         direction.searched = pos
-        if len(data) > _MOST_BUFFERED:
+        if len(data) > _MAX_BUFFERED:
             direction.hidden += direction.searched
             data, direction.searched = data[direction.searched :], 0
         direction.buffer += data
@@ -493,19 +493,19 @@ class TlsConnection:
         if direction.opener is not None:
             before = direction.opener.sequence
             shown = direction.opener.sequence_of(fragment)
-            numbers = range(before, before + _MOST_MISSING) if shown is None else range(shown, shown + 1)
+            numbers = range(before, before + _MAX_MISSING) if shown is None else range(shown, shown + 1)
             opened = self._try(direction.opener, numbers, content_type, version, fragment)
             if opened is None and isinstance(direction.opener, Opener13) and direction.carries_data:
                 updated = direction.opener.updated()
-                opened = self._try(updated, range(_MOST_MISSING), content_type, version, fragment)
+                opened = self._try(updated, range(_MAX_MISSING), content_type, version, fragment)
                 if opened is not None:
                     direction.opener, before = updated, 0
             if opened is not None:
                 return direction.opener.sequence - 1 - before, opened
         candidates = direction.candidates or list(self._guesses(side, content_type))
         if not candidates and not self.is_open:
-            self._tries -= _MOST_TRIES // _MOST_UNGUESSED
-        depth = max(1, min(_MOST_MISSING, self._tries // max(1, len(candidates))))
+            self._tries -= _MAX_TRIES // _MAX_UNGUESSED
+        depth = max(1, min(_MAX_MISSING, self._tries // max(1, len(candidates))))
         for candidate in candidates:
             opened = self._try(candidate.opener, range(depth), content_type, version, fragment)
             if opened is not None:
@@ -607,7 +607,7 @@ class TlsConnection:
         elif not any(each.candidates for each in self._directions):
             self.reason = self.reason or _NO_SECRET  # at most those of the handshake
         else:
-            self._tries -= _MOST_TRIES // _MOST_UNOPENED
+            self._tries -= _MAX_TRIES // _MAX_UNOPENED
             if self._tries <= 0:
                 self.reason = self.reason or _WRONG_SECRET
 
@@ -638,7 +638,7 @@ class TlsConnection:
             return
         self.is_open, self.reason = True, None
         client_random = candidate.client_random or (self._client_hello and self._client_hello.random)
-        if client_random and len(self._opened) < _MOST_OPENED:
+        if client_random and len(self._opened) < _MAX_OPENED:
             self._opened[client_random] = None
         if candidate.master and self._session is not None and self._client_hello is not None:
             if candidate.master not in self._log.labelled(self._client_hello.random, MASTER):
@@ -649,7 +649,7 @@ class TlsConnection:
             self._opened_without_hello(side, candidate.client_random, candidate.opener.suite)
 
     def _remember(self, name: bytes, origin: bytes) -> None:
-        if len(self._sessions) < self._most_sessions:
+        if len(self._sessions) < self._max_sessions:
             self._sessions.setdefault(_hash(name), (origin, self.principal))
 
     def _opened_without_hello(self, side: int, client_random: bytes, suite: Suite) -> None:
@@ -689,13 +689,13 @@ class TlsConnection:
         messages += content
         while len(messages) >= handshake.HEADER_BYTES:
             end = handshake.HEADER_BYTES + int.from_bytes(messages[1:4], "big")
-            if end > _MOST_HANDSHAKE:
+            if end > _MAX_HANDSHAKE:
                 messages.clear()
             if len(messages) < end:
                 return
             message = bytes(messages[:end])
             del messages[:end]
-            if len(self._transcript) + end <= _MOST_HANDSHAKE:
+            if len(self._transcript) + end <= _MAX_HANDSHAKE:
                 self._transcript += message
             self._message(direction, side, message[0], message)
 
@@ -830,7 +830,7 @@ def _hide(direction: _Direction, length: int) -> None:
 
 
 def _is_header(content_type: int, version: int, length: int) -> bool:
-    return content_type in _TYPES and version >> 8 == 3 and length <= _MOST_FRAGMENT
+    return content_type in _TYPES and version >> 8 == 3 and length <= _MAX_FRAGMENT
 
 
 def _can_begin(data: bytes, pos: int) -> bool:

@@ -2,7 +2,7 @@
 
 Holds a ``TlsConnection`` for each connection that is TLS, or not known not to be, and at most
 ``Limits.total_tls_bytes`` of bytes of those that are not decrypted yet. If secrets may come behind the last
-packet, up to ``_MOST_CLOSED`` closed connections wait for them.
+packet, up to ``_MAX_CLOSED`` closed connections wait for them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kdissect.tls.keylog import KeyLog
 
 _BYTES = Data, Gap
-_MOST_CLOSED = 1000
+_MAX_CLOSED = 1000
 
 DECRYPTED, NOT_DECRYPTED = "TLS decrypted", "TLS not decrypted: "
 
@@ -102,7 +102,7 @@ class Decryption:
             if isinstance(item, _BYTES):
                 if tls is None:
                     tls = self._open(connection)
-                elif tls.is_passing:
+                elif tls.is_bypassed:
                     out.append(event)
                     continue
                 elif tls.is_open:
@@ -120,7 +120,7 @@ class Decryption:
                     if tls.waits and self._log.can_grow:  # secrets may have come behind the last packet
                         self._log.poll()
                         out += [(connection, *opened) for opened in tls.try_again()]
-                    if tls.waits and self._log.may_come_last and len(self._closed) < _MOST_CLOSED:
+                    if tls.waits and self._log.may_come_last and len(self._closed) < _MAX_CLOSED:
                         self._closed[connection] = item
                     else:
                         out += self._close(connection, tls, item)

@@ -1,6 +1,6 @@
 """Handshake messages -> what decryption needs of them (RFC 8446 section 4, RFC 5246 section 7.4).
 
-``Hellos`` holds the beginning of both directions, at most ``_MOST_HELLO`` bytes each. The rest is stateless.
+``Hellos`` holds the beginning of both directions, at most ``_MAX_HELLO`` bytes each. The rest is stateless.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _RETRY_RANDOM = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e0
 
 _RECORD_HEADER_BYTES = 5
 _HANDSHAKE_RECORD = 22
-_MOST_HELLO = 0x5000  # bytes of the records with a hello, which few fill
+_MAX_HELLO = 0x5000  # bytes of the records with a hello, which few fill
 
 
 class _EndOfMessage(Exception):
@@ -240,7 +240,7 @@ class Hellos:
             return
         records += payload
         message = _first_message(records)
-        if message is not None or len(records) > _MOST_HELLO:
+        if message is not None or len(records) > _MAX_HELLO:
             self._records[side] = None
         if message is not None:
             self._hello(message[0], message[HEADER_BYTES:])

@@ -11,7 +11,7 @@ Each line has a label, what identifies the session, and a secret, both in hexade
     CLIENT_TRAFFIC_SECRET_0 random secret                    TLS 1.3; also SERVER_..., and 1, 2, ...
 
 Other lines are ignored. A session can have several secrets of a kind, of which one is right: try them all.
-Secrets are in no ``repr``. Holds them all, of at most ``_MOST_SESSIONS`` sessions.
+Secrets are in no ``repr``. Holds them all, of at most ``_MAX_SESSIONS`` sessions.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 
 _Result = TypeVar("_Result")
 
-_MOST_SESSIONS = 1_000_000
-_MOST_SECRETS = 32  # of one session
-_MOST_LABELS = 1000
+_MAX_SESSIONS = 1_000_000
+_MAX_SECRETS = 32  # of one session
+_MAX_LABELS = 1000
 _LONGEST_LINE = 4096
 _PIECE_BYTES = 1 << 20
-_MOST_PIECES = 4096  # of a file: the end of a device like /dev/zero never comes
+_MAX_PIECES = 4096  # of a file: the end of a device like /dev/zero never comes
 
 _LINE = re.compile(
     rb"\n(?:(CLIENT_RANDOM|PMS_CLIENT_RANDOM|(?:CLIENT|SERVER)_(?:HANDSHAKE_)?TRAFFIC_SECRET(?:_\d+)?)"
@@ -94,7 +94,7 @@ class KeyLog:
         labels, lines = self._labels, _LINE.findall(b"\n" + text)
         for label, client_random, secret, session_id, master, encrypted, premaster in lines:
             if label:
-                if label not in labels and len(labels) < _MOST_LABELS:
+                if label not in labels and len(labels) < _MAX_LABELS:
                     labels[label] = label
                 if not len(secret) % 2:
                     entry = labels.get(label, label), unhexlify(secret)
@@ -116,7 +116,7 @@ class KeyLog:
         length = len(entry)
         if entry[-1] in before and entry in zip(*[iter(before)] * length, strict=True):
             return
-        if len(before) >= 2 * _MOST_SECRETS or (not before and len(self) >= _MOST_SESSIONS):
+        if len(before) >= 2 * _MAX_SECRETS or (not before and len(self) >= _MAX_SESSIONS):
             self.dropped += 1
             return
         known[key] = before + entry
@@ -321,7 +321,7 @@ def _pieces(path: str) -> Iterator[bytes]:
     """The lines of a file, many at a time; of a longer line only a part."""
     with open(path, "rb") as file:  # noqa: PTH123 - names of captures are strings
         rest = b""
-        for _ in range(_MOST_PIECES):
+        for _ in range(_MAX_PIECES):
             if not (piece := file.read(_PIECE_BYTES)):
                 break
             lines, newline, rest = (rest[-_LONGEST_LINE:] + piece).rpartition(b"\n")

@@ -28,7 +28,7 @@ SAMPLES = {
 }
 HEADER_BYTES = 5
 HANDSHAKE, HELLOS = 22, (1, 2)
-MOST_RECORDS = 60  # of a connection; its first ones matter most
+MAX_RECORDS = 60  # of a connection; its first ones matter most
 
 Records = list[tuple[int, bytes]]
 """Side and bytes of each record of a connection, with its header."""
@@ -47,7 +47,7 @@ def connections(sample: str) -> list[Records]:
                     buffers, records = streams.setdefault(connection, ([bytearray(), bytearray()], []))
                     buffers[side] += item.payload
                     records += ((side, record) for record in complete(buffers[side]))
-    return [records[:MOST_RECORDS] for _, records in streams.values() if records]
+    return [records[:MAX_RECORDS] for _, records in streams.values() if records]
 
 
 def complete(buffer: bytearray) -> Iterator[bytes]:

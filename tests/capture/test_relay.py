@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from kdissect.model import Packet
 
 
-def relayed(most_bytes: int, beats: int) -> tuple[list[Packet], int]:
+def relayed(max_bytes: int, beats: int) -> tuple[list[Packet], int]:
     """Output of a relay whose pipe is read only at its end, and the number of packets it dropped."""
     out, into = os.pipe()
     until, end = os.pipe()
     os.set_blocking(into, False)
     with broker() as port:
-        relay = Relay(CaptureSettings(("lo",), f"tcp port {port}"), most_bytes, into)
+        relay = Relay(CaptureSettings(("lo",), f"tcp port {port}"), max_bytes, into)
         thread = threading.Thread(target=relay.run, args=(until,))
         thread.start()
         with Client(port) as client:

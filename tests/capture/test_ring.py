@@ -103,7 +103,7 @@ def test_what_fits_neither_slot_nor_buffer_is_counted() -> None:
 
 @pytest.mark.skipif(native.core is None, reason="Python receives them one by one")
 def test_a_bounded_number_of_bytes_is_received_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kdissect.capture.ring._MOST_BYTES", 1000)
+    monkeypatch.setattr("kdissect.capture.ring._MAX_BYTES", 1000)
     kernel = Kernel()
     ring = kernel.ring()
     sent = [bytes([number]) * 600 for number in range(5)]

@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from kdissect.capture.source import FileFormat, InterfaceStatistics
-from kdissect.limits import MOST_COUNT, Limits
+from kdissect.limits import MAX_COUNT, Limits
 from tests.capture.reading import read
 from tests.captures import SECOND_NS, block, counters, enhanced, interface, option, section
 
@@ -113,5 +113,5 @@ def test_numbers_beyond_64_bits_are_clamped() -> None:
     """Tables and JSON have no more."""
     data = section() + interface(resolution=0x7F)  # 10**127 ticks a second
     seen = read(data + counters(received=(1 << 64) - 1, dropped=1 << 63) + enhanced(1, b""))
-    assert list(seen.source.statistics.values()) == [InterfaceStatistics(MOST_COUNT, MOST_COUNT, 0)]
-    assert list(seen.source.interfaces.values()) == [MOST_COUNT]
+    assert list(seen.source.statistics.values()) == [InterfaceStatistics(MAX_COUNT, MAX_COUNT, 0)]
+    assert list(seen.source.interfaces.values()) == [MAX_COUNT]

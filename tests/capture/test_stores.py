@@ -309,8 +309,8 @@ def test_without_the_package_one_line_says_what_to_install(
 
 
 def test_reading_and_seeking_as_in_any_file(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stores, "_LEAST_AHEAD", 100)
-    monkeypatch.setattr(stores, "_MOST_AHEAD", 1000)
+    monkeypatch.setattr(stores, "_MIN_AHEAD", 100)
+    monkeypatch.setattr(stores, "_MAX_AHEAD", 1000)
     random = Random(1)
     data = random.randbytes(10_000)
     expected = io.BytesIO(data)
@@ -406,8 +406,8 @@ def test_what_was_read_before_a_store_broke_off_is_kept(
     tmp_path: Path,
 ) -> None:
     """Either the file is removed while it is read, or replaced by a shorter one."""
-    monkeypatch.setattr(stores, "_LEAST_AHEAD", 1)
-    monkeypatch.setattr(stores, "_MOST_AHEAD", 1)
+    monkeypatch.setattr(stores, "_MIN_AHEAD", 1)
+    monkeypatch.setattr(stores, "_MAX_AHEAD", 1)
     monkeypatch.setattr("kdissect.capture.source.FILE_BLOCK_BYTES", 4096)
     data = SAMPLE.read_bytes()
     url, most, delivered = bucket.put("x.pcap", data), 5 * 4096, 0

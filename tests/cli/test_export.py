@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     Exporting = Callable[..., Run]
 
-MOST_WAIT_S = 60
+MAX_WAIT_S = 60
 KILLED = """
 import os, signal
 from kdissect.cli.main import main
@@ -309,11 +309,11 @@ def test_ctrl_c_completes_the_files(tmp_path: Path, out: Path) -> None:
     assert process.stdin is not None
     process.stdin.write(long_capture(300))
     process.stdin.flush()
-    deadline = time.monotonic() + MOST_WAIT_S
+    deadline = time.monotonic() + MAX_WAIT_S
     while not list(out.glob("exchanges/.part-*")) and time.monotonic() < deadline:
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=MOST_WAIT_S)
+    _, err = process.communicate(timeout=MAX_WAIT_S)
     assert process.returncode == INTERRUPTED, err
     assert b"the export is incomplete; use --overwrite to redo it" in err
     written_manifest = manifest(out / "exchanges")

@@ -138,7 +138,7 @@ def test_stdin_cannot_be_read_twice(capture: Path) -> None:
         CliRunner().invoke(kdissect, ["records", "-i", "lo", "--names", WHOLE]),
     ):
         assert (result.stdout, result.exit_code) == ("", 2)
-        assert "Error: --names whole reads the input twice, and needs files for this" in result.stderr
+        assert "Error: --names whole reads the input twice, so it needs files" in result.stderr
 
 
 @pytest.mark.parametrize("names", [WHOLE, WINDOW])

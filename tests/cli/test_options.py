@@ -55,7 +55,7 @@ def test_decode_as_takes_ranges() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("tcp.port==9093,mqtt", 'as kafka only, not as "mqtt"'),
+        ("tcp.port==9093,mqtt", 'unsupported protocol "mqtt"'),
         ("udp.port==9093,kafka", 'invalid rule "udp.port==9093,kafka": use '),
         ("tcp.port==kafka", 'invalid rule "tcp.port==kafka": use '),
         ("tcp.port==99999,kafka", 'invalid port "99999": use '),

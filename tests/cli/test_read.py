@@ -163,7 +163,7 @@ def test_one_exchange_by_its_key(read: Reader) -> None:
         (["-t", "x"], "'x' is not one of"),
         (["-c", "0"], '--count: invalid number "0": use 1 or more'),
         (["-c", "x"], '--count: invalid number "x": use '),
-        (["-d", "tcp.port==9093,mqtt"], 'as kafka only, not as "mqtt"'),
+        (["-d", "tcp.port==9093,mqtt"], 'unsupported protocol "mqtt"'),
         (["--port", "http"], 'invalid port "http": use '),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

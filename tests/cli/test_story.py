@@ -134,4 +134,4 @@ def test_filters_select_what_is_shown(capsys: pytest.CaptureFixture[str]) -> Non
     assert 0 < len(later.lines) < len(rows)
     nothing = run(capsys, "story", "group:restless", "--since", "2027-01-01T00:00:00Z", STORM)
     assert (nothing.status, nothing.out) == (0, "")
-    assert re.fullmatch(r"kdissect: the filters match none of its \d+ exchanges\n", nothing.err)
+    assert re.fullmatch(r"kdissect: the filters exclude all \d+ exchanges of group restless\n", nothing.err)

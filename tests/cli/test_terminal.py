@@ -55,7 +55,7 @@ def test_width(monkeypatch: pytest.MonkeyPatch) -> None:
     assert terminal.width(Tty()) == 93
     assert terminal.width(io.StringIO()) is None
     monkeypatch.setenv("COLUMNS", "7")
-    assert terminal.width(Tty()) == terminal.LEAST_WIDTH
+    assert terminal.width(Tty()) == terminal.MIN_WIDTH
 
 
 def test_warnings_are_safe_for_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:

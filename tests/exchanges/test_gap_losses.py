@@ -40,7 +40,7 @@ class Line:
 
     def _judge(self, exchanges: list[Exchange]) -> None:
         for exchange in exchanges:
-            self.losses.judge(exchange)
+            self.losses.finish(exchange)
             self.completed.append(exchange)
 
     @property
@@ -140,7 +140,7 @@ def test_what_is_not_whole_is_counted() -> None:
     line.sends(1)
     payload = response_payload(HEARTBEAT, 4, correlation_id=1)
     (exchange,) = line.pairing.response(frame(payload[:6], size=len(payload)))
-    line.losses.judge(exchange)
+    line.losses.finish(exchange)
     assert (line.counts[INCOMPLETE], line.damaged) == (1, [])
 
 

@@ -163,7 +163,9 @@ def test_an_orphan_that_is_recognized_late_says_so() -> None:
     ]
     (orphan, _), _ = play(*steps, initiator=None)
     assert orphan.completed_ns == second
-    assert orphan.anomalies == [Anomaly("late", "response", "recognized 2.00s later, from what followed")]
+    assert orphan.anomalies == [
+        Anomaly("late", "response", "recognized 2.00s later, with the help of later packets")
+    ]
 
 
 def test_responses_alone() -> None:

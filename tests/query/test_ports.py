@@ -18,7 +18,7 @@ def test_ports_one_by_one_and_as_ranges() -> None:
         (parse_ports, "9095-9092", 'invalid port "9095-9092": use '),
         (parse_ports, "65536", 'invalid port "65536": use '),
         (parse_port_rule, "udp.port==53", 'invalid rule "udp.port==53": use '),
-        (parse_port_rule, "9093,http", 'as kafka only, not as "http"'),
+        (parse_port_rule, "9093,http", 'unsupported protocol "http": use '),
     ],
 )
 def test_invalid_values_are_reported(parse: object, text: str, message: str) -> None:

@@ -28,7 +28,7 @@ def test_what_is_counted() -> None:
     assert result.exchanges == 2
     assert dict(result.kinds) == {"answered": 2}
     assert (result.request_bytes, result.response_bytes) == (200, 400)
-    assert (result.service_us.least, result.service_us.most) == (5000, 7000)
+    assert (result.service_us.min, result.service_us.max) == (5000, 7000)
     assert (result.failed, result.throttled, result.throttle_ms) == (1, 1, 40)
     assert (result.first_ns, result.last_ns) == (START_NS, START_NS + 9)
 

@@ -32,14 +32,14 @@ def assert_ranks(result: Quantiles, numbers: list[int], error: float) -> None:
 
 def test_nothing_has_no_quantiles() -> None:
     result = Quantiles()
-    assert (result.count, result.total, result.least, result.most) == (0, 0, None, None)
+    assert (result.count, result.total, result.min, result.max) == (0, 0, None, None)
     assert result.at((0.5, 0.99)) == [None, None]
 
 
 def test_few_are_exact() -> None:
     result = of([5, 1, 4, 2, 3])
     assert result.at((0.0, 0.5, 0.95, 1.0)) == [1, 3, 5, 5]
-    assert (result.count, result.total, result.least, result.most) == (5, 15, 1, 5)
+    assert (result.count, result.total, result.min, result.max) == (5, 15, 1, 5)
 
 
 @pytest.mark.parametrize("count", [256, 257, 5000, 100_000])
@@ -63,7 +63,7 @@ def test_merged_they_count_all(parts: list[list[int]]) -> None:
     numbers = [number for part in parts for number in part]
     assert (result.count, result.total) == (len(numbers), sum(numbers))
     if numbers:
-        assert (result.least, result.most) == (min(numbers), max(numbers))
+        assert (result.min, result.max) == (min(numbers), max(numbers))
         assert_ranks(result, numbers, 3 * RANK_ERROR)
 
 
@@ -87,7 +87,7 @@ def test_a_histogram_has_all_numbers(count: int) -> None:
 def test_the_largest_are_kept_and_of_equals_the_earlier() -> None:
     result = Largest(3)
     for time, number in enumerate([5, 9, 5, 1, 7, 5]):
-        if number > result.least:
+        if number > result.smallest:
             result.add(number, time, (number, time))
     assert result.all() == [(9, 1), (7, 4), (5, 0)]
 
@@ -105,7 +105,7 @@ def test_the_largest_of_two() -> None:
 def test_what_was_serialized_is_read_again(count: int) -> None:
     result = of(list(range(count)))
     again = Quantiles.deserialize(result.serialize(), result.total)
-    assert (again.count, again.total, again.least, again.most) == (
-        result.count, result.total, result.least, result.most,
+    assert (again.count, again.total, again.min, again.max) == (
+        result.count, result.total, result.min, result.max,
     )  # fmt: skip
     assert again.at(FRACTIONS) == result.at(FRACTIONS)

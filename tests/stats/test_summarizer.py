@@ -130,7 +130,7 @@ def state(value: Any) -> Any:
             counted["producers"] = value._merged_by_name()
         return state(counted)
     if isinstance(value, Quantiles):
-        return value.count, value.total, value.least, value.most
+        return value.count, value.total, value.min, value.max
     if isinstance(value, Distinct):
         return len(value), value.first(100)
     if isinstance(value, Largest):

@@ -77,7 +77,7 @@ def test_waits_are_none_of_the_slowest() -> None:
     assert [slow.latency_us for slow in result.slowest.all()] == [2000]
     row = result.tables.apis["Fetch"]
     assert (row.wait_us.count, row.service_us.count, row.undetermined) == (3, 1, 1)
-    assert {kind: (each.us.most, each.undetermined) for kind, each in result.waits.items()} == {
+    assert {kind: (each.us.max, each.undetermined) for kind, each in result.waits.items()} == {
         "Fetch": (499_000, 1),
         "Fetch (replica)": (100_000, 0),
     }

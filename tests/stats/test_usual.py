@@ -117,11 +117,11 @@ def test_numbers_that_come_together(before: int, numbers: int) -> None:
     together.add_all(list(range(numbers)))
     for number in range(numbers):
         single.add(number)
-    assert [together.count, together.total, together.least, together.most] == [
+    assert [together.count, together.total, together.min, together.max] == [
         single.count,
         single.total,
-        single.least,
-        single.most,
+        single.min,
+        single.max,
     ]
     if before + numbers <= 256:
         assert together.at((0.1, 0.5, 0.99)) == single.at((0.1, 0.5, 0.99))

@@ -147,6 +147,8 @@ def test_resolve_names_the_nearest(name: str, message: str) -> None:
         ('"NOT_LEADER" in errors', 'no error "NOT_LEADER"; did you mean "NOT_LEADER_OR_FOLLOWER"?'),
         ("api == 1", "api is a string; put it in quotes"),
         ("5 in topics", "topics is a string; put it in quotes"),
+        ('"gap" in anomalies', "anomalies have several parts: use anomalies.kind"),
+        ('anomalies.kind == "gaps"', 'no anomaly "gaps"; did you mean "gap"?'),
         ("time > 2026", "time is a string; put it in quotes"),
         ('client_port == "58808"', "client_port is a number; remove the quotes"),
         ('1 < 2 and latency_us > "50"', "latency_us is a number; remove the quotes"),
@@ -159,6 +161,22 @@ def test_impossible_comparisons_are_errors(text: str, why_invalid: str) -> None:
     assert reason == f"--where: {why_invalid}"
     assert shown.strip() == text
     assert "^" in carets
+
+
+@pytest.mark.parametrize("spelling", ["unasked_response", "unexpected_response"])
+@pytest.mark.parametrize(
+    ("text", "matches"),
+    [
+        ('anomalies.kind == "{}"', True),
+        ('anomalies.kind != "{}"', False),
+        ('"{}" in anomalies.kind', True),
+        ('anomalies.kind in {{"gap", "{}"}}', True),
+        ('anomalies.kind not in {{"gap", "{}"}}', False),
+    ],
+)
+def test_both_spellings_of_an_anomaly_are_accepted(text: str, matches: bool, spelling: str) -> None:
+    example = exchange(anomalies=[Anomaly("unasked_response", "response", "acks=0")])
+    assert compile_where(text.format(spelling), columns.resolve).matches(example) is matches
 
 
 @pytest.mark.parametrize(

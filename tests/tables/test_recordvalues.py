@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kdissect.capture.reader import open_capture
-from kdissect.exchanges.partition_records import TOGETHER
+from kdissect.exchanges.partition_records import MAX_ALIKE
 from kdissect.pipeline import dissect
 from kdissect.tables.lines import RecordValues
 from kdissect.tables.rows import RECORDS, TABLES
@@ -50,12 +50,12 @@ def test_times_that_are_none_and_those_that_no_calendar_has() -> None:
         check(each)
 
 
-@pytest.mark.parametrize("count", [1, 2, TOGETHER, TOGETHER + 1])
+@pytest.mark.parametrize("count", [1, 2, MAX_ALIKE, MAX_ALIKE + 1])
 def test_any_number_of_records(count: int) -> None:
     (records,) = batches_of(fetch(long_batch((count - 1,), count)))
     check(records)
     pieces = list(records.pieces())
-    assert [len(piece) for piece in pieces] == [min(count, TOGETHER)] + [1] * (count > TOGETHER)
+    assert [len(piece) for piece in pieces] == [min(count, MAX_ALIKE)] + [1] * (count > MAX_ALIKE)
     assert [record for piece in pieces for record in piece][-1].ordinal == count - 1
 
 

@@ -11,7 +11,7 @@ from kdissect.kafka.records import RecordData
 from kdissect.kafka.walker import walk
 from kdissect.model import Body, Redacted
 from kdissect.text.about import about
-from kdissect.text.about_template import Call, Path, Scope, described_apis, fitted, parse, templates
+from kdissect.text.about_template import Call, Path, Scope, described_apis, parse, specialized, templates
 from tests.exchange_factory import connection, exchange, frame
 from tests.kafka.encoder import encoder
 from tests.kafka.random_bodies import Case, random_body
@@ -387,7 +387,7 @@ def test_every_field_in_a_template_exists_in_an_api_that_has_the_template() -> N
             assert message is not None
             scope = Scope("", message, message.fields, request=request)
             written |= set(_paths(template))
-            existing |= set(_paths(fitted(template, scope)))
+            existing |= set(_paths(specialized(template, scope)))
     assert existing == written
 
 

@@ -46,8 +46,8 @@ def test_80x24() -> None:
         "JoinGroup",
         "OffsetCommit",
     ]
-    news = lines.index(next(line for line in lines if line.startswith("5 Errors and rebalances")))
-    assert "NOT_LEADER_OR_FOLLOWER" in lines[news + 2]
+    events = lines.index(next(line for line in lines if line.startswith("5 Errors and rebalances")))
+    assert "NOT_LEADER_OR_FOLLOWER" in lines[events + 2]
     assert lines[-2].startswith("1,234 packets  0 dropped  memory 61.0 MB  5 connections")
     assert "q quit" in lines[-1]
 

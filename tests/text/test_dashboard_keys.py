@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from kdissect.text.dashboard import UiState
-from kdissect.text.dashboard_panes import NEWS, PANES
+from kdissect.text.dashboard_panes import EVENTS, PANES
 
 
 def pressed(*keys: str) -> UiState:
@@ -19,7 +19,7 @@ def pressed(*keys: str) -> UiState:
         ((), 0),
         ("3", 2),
         (("tab", "tab"), 2),
-        (("backtab",), NEWS),
+        (("backtab",), EVENTS),
         (("backtab", "tab"), 0),
         ("9", 0),
         ("0", 0),

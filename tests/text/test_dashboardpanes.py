@@ -4,7 +4,7 @@ import pytest
 
 from kdissect.stats.pulse import FailureSnapshot, LoadSnapshot
 from kdissect.stats.traffic import Failure
-from kdissect.text.dashboard_panes import NEWS, PANES, amount, clock, latency, rate
+from kdissect.text.dashboard_panes import EVENTS, PANES, amount, clock, latency, rate
 from tests.exchange_factory import START_NS
 from tests.pulses import busy
 
@@ -83,8 +83,8 @@ def test_every_cell_of_every_pane_is_text() -> None:
 def test_news_are_errors_and_rebalances_the_latest_first() -> None:
     now = busy().now()
     cells = [
-        [column.cell(row) for column in PANES[NEWS].columns]
-        for row in PANES[NEWS].ordered(now, 0, is_reversed=False)
+        [column.cell(row) for column in PANES[EVENTS].columns]
+        for row in PANES[EVENTS].ordered(now, 0, is_reversed=False)
     ]
     assert [row[1:] for row in cells] == [
         ["NOT_LEADER_OR_FOLLOWER", "1", "Produce from shop, topic refunds"],
@@ -95,7 +95,7 @@ def test_news_are_errors_and_rebalances_the_latest_first() -> None:
 def test_idle_rows_are_dimmed() -> None:
     now = busy().now()
     old = FailureSnapshot(Failure("X", "Fetch", None, "c"), 1, (now.now_ns or 0) - 61_000_000_000)
-    assert PANES[NEWS].is_idle(old, now)
+    assert PANES[EVENTS].is_idle(old, now)
     idle = LoadSnapshot("c", 0, None, None, None, 0, 0, 0, 0, 0, 0, 0, 0, 0)
     assert PANES[2].is_idle(idle, now)
     assert not PANES[2].is_idle(idle._replace(overdue=1), now)

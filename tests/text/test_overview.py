@@ -69,7 +69,7 @@ def test_every_way_of_running_shows_the_same() -> None:
     *others, commands = first_screen(["summary", str(STORM)], 200)
     *shown, live_commands = first_screen(["live", "-q", "--summary", "-"], 200)
     assert shown == others
-    assert live_commands.replace("save it with -w FILE, then: ", "") == commands
+    assert live_commands.replace("save the packets with -w FILE, then: ", "") == commands
 
 
 def test_causes_of_rebalances() -> None:

@@ -56,7 +56,7 @@ def test_lines_of_two_captures_merge() -> None:
     for summarizer in (summarized(*range(1, 300)), summarized(*range(300, 601))):
         row = json.loads(next(iter(lines(summarizer, None))))
         merged.merge(Quantiles.deserialize(b64decode(row["sketch"]), row["total"]))
-    assert (merged.count, merged.total, merged.least, merged.most) == (600, 600 * 601 // 2, 1, 600)
+    assert (merged.count, merged.total, merged.min, merged.max) == (600, 600 * 601 // 2, 1, 600)
     (median,) = merged.at((0.5,))
     assert median is not None
     assert abs(median - 300) <= 600 * 3 * 0.0068

@@ -33,7 +33,7 @@ _NO_EXTENDED_MASTER_SECRET = 1 << 0  # SSL_OP_NO_EXTENDED_MASTER_SECRET
 _NO_TICKET = 1 << 14  # SSL_OP_NO_TICKET
 _ALLOW_CLIENT_RENEGOTIATION = 1 << 8  # SSL_OP_ALLOW_CLIENT_RENEGOTIATION
 _READ_BYTES = 1 << 20
-_MOST_FLIGHTS = 20
+_MAX_FLIGHTS = 20
 
 
 @cache
@@ -133,7 +133,7 @@ class TlsTalk(Talk):
 
     def negotiates(self) -> TlsTalk:
         """The TLS handshake, also of a renegotiation."""
-        for _ in range(_MOST_FLIGHTS):
+        for _ in range(_MAX_FLIGHTS):
             for side in (0, 1):
                 with suppress(SSL.WantReadError):
                     self.ends_of_tls[side].do_handshake()

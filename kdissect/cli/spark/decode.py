@@ -110,7 +110,7 @@ def _report(result: DecodeResult, directory: Path, query: Query) -> None:
     )
     report_unnamed(query)
     if unresolved := result.counts["unresolved topic IDs"]:
-        warn(f"{many(unresolved, 'topic ID')} whose name is in none of the captures")
+        warn(f"no capture has the name of {many(unresolved, 'topic ID')}")
     rows = facts(*(f"{name} {count:,}" for name, count in result.rows.items()))
     by = many(result.tasks, "task")
     warn(f"{many(result.files, 'file')} ({size(result.bytes)}) written to {directory} by {by}; rows: {rows}")

@@ -43,7 +43,7 @@ every machine, or in an environment shipped with --archives.
 def package(path: Path) -> None:
     """Package kdissect as a zip for --py-files.
 
-    The zip is reproducible: byte-for-byte identical for each release. Python imports from it directly,
+    The zip is reproducible: one release always gives the same bytes. Python imports from it directly,
     without unpacking.
     """
     if path.suffix != ".zip":

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 ALL = "all"
 VERSIONS = "versions"
-MOST_DUCKDB_BYTES = 1_000_000_000
+MAX_DUCKDB_BYTES = 1_000_000_000
 
 EXAMPLES = """\b
 Examples:
@@ -104,7 +104,7 @@ def _to_reports(text: str) -> tuple[str, ...]:
     "--json",
     "as_json",
     is_flag=True,
-    help='Write JSON lines, all rows; the key "job" has the name of the report.',
+    help='Write JSON lines, all rows; the "job" key is the name of the report.',
 )
 @click.option(
     "-o", "--output", "target", metavar="DIR", help="Write Parquet, all rows, one directory per report."
@@ -126,7 +126,7 @@ def report(directory: str, **options: Any) -> None:
     """Analyze tables: latency, throughput, errors, lag, rebalances and more.
 
     DIR is a directory written by kdissect export or kdissect spark decode. Computes the same numbers as
-    kdissect summary, also for captures too large for one machine. Reports on stderr which engine ran.
+    kdissect summary, even for captures too large for one machine. Reports on stderr which engine ran.
     """
     spark_target, log = target_options.take(options)
     target, as_json = options["target"], options["as_json"]
@@ -180,7 +180,7 @@ def _usual_engine(where: str) -> str:
     if _is_url(where) or duck.why_not() is not None:
         return SPARK
     total = sum(path.stat().st_size for path in Path(where).rglob("part-*"))
-    return DUCKDB if total <= MOST_DUCKDB_BYTES else SPARK
+    return DUCKDB if total <= MAX_DUCKDB_BYTES else SPARK
 
 
 def _is_url(name: str | None) -> bool:

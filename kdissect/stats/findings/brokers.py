@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kdissect.stats.load import Aggregate
 
 
-_MOST = 10  # connections
+_MIN_CONNECTIONS = 10
 _REQUESTS = 3  # of a connection that is too short
 _SHARE = 0.8
 
@@ -58,9 +58,9 @@ class ConnectionChurn(Rule):
     severity = WARNING
     title = "A client opens a new connection to the same broker for nearly every request."
     when = (
-        f"{_MOST} connections from one address to one broker in a minute, {_SHARE:.0%} of them with at "
-        f"most {_REQUESTS} requests besides ApiVersions and SASL; clients normally keep one or two per "
-        "broker. Connections that the broker ended are not counted."
+        f"{_MIN_CONNECTIONS} connections from one address to one broker in a minute, {_SHARE:.0%} of them "
+        f"with at most {_REQUESTS} requests besides ApiVersions and SASL; clients normally keep one or two "
+        "per broker. Connections that the broker ended are not counted."
     )
     advice = "Keep one producer, consumer or admin client for the lifetime of the process."
     counts = ShortConnection
@@ -92,7 +92,7 @@ class ConnectionChurn(Rule):
             for each in connected:
                 if each.requests <= _REQUESTS:
                     short.add_evidence(each)
-            if short.busiest >= _MOST and short.count >= _SHARE * len(connected):
+            if short.busiest >= _MIN_CONNECTIONS and short.count >= _SHARE * len(connected):
                 yield self.finding(
                     f"client {client_label(client)} at {ip}, broker {broker}",
                     f"{short.count:,} of {len(connected):,} connections carried at most {_REQUESTS} "
@@ -106,9 +106,9 @@ class ConnectionChurn(Rule):
 # ------------------------------------------------------------------------------------------------------------
 
 
-_OFTEN = 3
+_WARNING_THRESHOLD = 3
 _TERMS = 64
-_PLACES, _TURNS = 3, 5  # shown in a message
+_MAX_PARTITIONS, _MAX_LEADERS = 3, 5  # shown in a message
 
 
 class Leaders:
@@ -153,7 +153,7 @@ class LeadersMoving(Rule):
     title = "Partition leaders change."
     when = (
         "Any leader change (a note, because it explains errors around that time); "
-        f"{_OFTEN} changes of one partition make it a warning."
+        f"{_WARNING_THRESHOLD} changes of one partition make it a warning."
     )
     advice = (
         "Check whether a broker was restarted or disconnected at that time; if not, check its load and disks."
@@ -183,15 +183,19 @@ class LeadersMoving(Rule):
                 for _, time_ns, exchange in turns[1:]:
                     evidence.take(time_ns, exchange)
             named = ", ".join(
-                f"{partition} ({' -> '.join(str(turn[0]) for turn in partitions[partition][:_TURNS])})"
-                for partition in sorted(partitions)[:_PLACES]
+                f"{partition} ({' -> '.join(str(term[0]) for term in partitions[partition][:_MAX_LEADERS])})"
+                for partition in sorted(partitions)[:_MAX_PARTITIONS]
             )
-            more = f" and {len(partitions) - _PLACES:,} more" if len(partitions) > _PLACES else ""
+            more = (
+                f" and {len(partitions) - _MAX_PARTITIONS:,} more"
+                if len(partitions) > _MAX_PARTITIONS
+                else ""
+            )
             yield self.finding(
                 f"topic {topic_label(topic)}",
                 f"{many(evidence.count, 'leader change')}: partition {named}{more}",
                 evidence,
-                WARNING if max(map(len, partitions.values())) > _OFTEN else NOTE,
+                WARNING if max(map(len, partitions.values())) > _WARNING_THRESHOLD else NOTE,
             )
 
 
@@ -294,15 +298,15 @@ class Sasl(Rule):
 # ------------------------------------------------------------------------------------------------------------
 
 
-_MOST_THROTTLED = 10
-_MOST_MS = 1000
+_MIN_THROTTLED = 10
+_MIN_THROTTLE_MS = 1000
 
 
 @summed
 class Throttles(Evidence):
     """Responses with a throttle time."""
 
-    most_ms: int = largest()
+    max_ms: int = largest()
     sum_ms: int = total()
 
 
@@ -314,8 +318,8 @@ class Throttled(Rule):
     severity = WARNING
     title = "A quota throttles a client."
     when = (
-        f"{_MOST_THROTTLED} responses with a throttle time, or {_MOST_MS:,} ms in total; occasional short "
-        "throttling is normal under a quota."
+        f"{_MIN_THROTTLED} responses with a throttle time, or {_MIN_THROTTLE_MS:,} ms in total; occasional "
+        "short throttling is normal under a quota."
     )
     advice = (
         "Reduce or spread the load, or raise the quota of this client or user (kafka-configs --describe "
@@ -330,17 +334,17 @@ class Throttled(Rule):
             kept = self.kept[facts.client, facts.broker]
             kept.add(facts)
             kept.sum_ms += facts.throttle_ms
-            kept.most_ms = max(kept.most_ms, facts.throttle_ms)
+            kept.max_ms = max(kept.max_ms, facts.throttle_ms)
 
     def findings(self) -> Iterator[FindingRow]:
         """Clients that were throttled often or for long."""
         for (client, broker), each in self.kept.items():
-            if each.count >= _MOST_THROTTLED or each.sum_ms >= _MOST_MS:
+            if each.count >= _MIN_THROTTLED or each.sum_ms >= _MIN_THROTTLE_MS:
                 yield self.finding(
                     f"client {client_label(client)}, broker {broker}",
                     f"{many(each.count, 'response')} with a throttle time, "
                     f"{duration(each.sum_ms * MILLISECOND_NS)} in total, "
-                    f"longest {duration(each.most_ms * MILLISECOND_NS)}",
+                    f"longest {duration(each.max_ms * MILLISECOND_NS)}",
                     each,
                 )
 
@@ -352,7 +356,7 @@ class Throttled(Rule):
 
 _API_VERSIONS = "ApiVersions"
 _UNSUPPORTED = "UNSUPPORTED_VERSION"
-_MOST_UNSUPPORTED = 5
+_MIN_REJECTED = 5
 
 
 @summed
@@ -379,7 +383,7 @@ class UnsupportedVersions(Rule):
     severity = ERROR
     title = "A client keeps using a version that the broker rejects."
     when = (
-        f"{_MOST_UNSUPPORTED} rejected requests, or {_MOST_UNSUPPORTED} connections that end right after one "
+        f"{_MIN_REJECTED} rejected requests, or {_MIN_REJECTED} connections that end right after one "
         "of these: a rejected ApiVersions; a request in a version that newer Kafka releases removed, and "
         "that this broker never accepted."
     )
@@ -431,11 +435,11 @@ class UnsupportedVersions(Rule):
             connections = len(each.connections)
             if is_silent:
                 # If only one direction was captured, a connection can have any number of them.
-                is_loop = connections >= _MOST_UNSUPPORTED and each.count <= 2 * connections
+                is_loop = connections >= _MIN_REJECTED and each.count <= 2 * connections
                 if is_loop and (broker, api, version) not in self.accepted:
                     description = f"{connections:,} connections ended with such a request and no response"
                     yield self.finding(about, description, each)
-            elif each.count >= _MOST_UNSUPPORTED:
+            elif each.count >= _MIN_REJECTED:
                 yield self.finding(about, f"{each.count:,} requests were rejected", each)
         clients: dict[str, tuple[int, Evidence]] = {}
         for (client, _), rejected in self.rejected.items():
@@ -444,7 +448,7 @@ class UnsupportedVersions(Rule):
                 evidence.merge(rejected)
                 clients[client] = connections + 1, evidence
         for client, (connections, evidence) in clients.items():
-            if connections >= _MOST_UNSUPPORTED:
+            if connections >= _MIN_REJECTED:
                 description = (
                     f"ApiVersions was rejected on {connections:,} connections, and no other request followed"
                 )
@@ -554,13 +558,13 @@ class ClientIds(Rule):
 
 def _max_concurrent(active: list[Evidence]) -> int:
     """The maximum number active at the same time."""
-    lasting = [each for each in active if each.last_ns > each.first_ns]
-    changes = sorted([(each.first_ns, 1) for each in lasting] + [(each.last_ns, -1) for each in lasting])
-    now = most = 0
+    spans = [(each.first_ns, each.last_ns) for each in active if each.last_ns > each.first_ns]
+    changes = sorted([(first_ns, 1) for first_ns, _ in spans] + [(last_ns, -1) for _, last_ns in spans])
+    now = peak = 0
     for _, change in changes:
         now += change
-        most = max(most, now)
-    return most
+        peak = max(peak, now)
+    return peak
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -569,7 +573,7 @@ def _max_concurrent(active: list[Evidence]) -> int:
 
 
 _LARGE_BYTES = 10_000
-_MOST_LARGE, _MOST_POLLING = 30, 120
+_MIN_LARGE, _MIN_SMALL = 30, 120
 
 
 @summed
@@ -590,8 +594,8 @@ class MetadataPolling(Rule):
     severity = WARNING
     title = "A client requests metadata too often."
     when = (
-        f"{_MOST_LARGE} requests in a minute if responses average {_LARGE_BYTES:,} bytes or more, "
-        f"{_MOST_POLLING} if they are smaller; a client sends a few when it starts."
+        f"{_MIN_LARGE} requests in a minute if responses average {_LARGE_BYTES:,} bytes or more, "
+        f"{_MIN_SMALL} if they are smaller; a client sends a few when it starts."
     )
     advice = (
         "Request metadata only for the topics that are needed, and keep metadata.max.age.ms at "
@@ -615,7 +619,7 @@ class MetadataPolling(Rule):
         """Clients that send too many."""
         for client, each in self.kept.items():
             mean = each.bytes // max(1, each.count)
-            if each.busiest >= (_MOST_LARGE if mean >= _LARGE_BYTES else _MOST_POLLING):
+            if each.busiest >= (_MIN_LARGE if mean >= _LARGE_BYTES else _MIN_SMALL):
                 yield self.finding(
                     f"client {client_label(client)}",
                     f"{each.count:,} Metadata requests, {each.peak}, {each.for_all_topics:,} for all topics; "
@@ -692,10 +696,10 @@ class SlowBroker(Rule):
         self, api: str, slowest: tuple[int, str, Speed], peer: tuple[int, str, Speed]
     ) -> Iterator[FindingRow]:
         slow_us, broker, each = slowest
-        least_us, most_us = self._at_least_us(slowest), self._at_most_us(peer)
-        if least_us >= _TIMES_SLOWER * most_us and least_us - most_us >= _SLOWER_US:
+        min_us, max_us = self._at_least_us(slowest), self._at_most_us(peer)
+        if min_us >= _TIMES_SLOWER * max_us and min_us - max_us >= _SLOWER_US:
             round_trip = (
-                f", {duration((slow_us - least_us) * 1000)} of it round trip"
+                f", {duration((slow_us - min_us) * 1000)} of it round trip"
                 if broker in self.round_trips
                 else " (round trip not captured)"
             )
@@ -709,12 +713,12 @@ class SlowBroker(Rule):
     def _at_least_us(self, speed: tuple[int, str, Speed]) -> int:
         """A broker's median service time without the longest round trip of its connections."""
         median_us, broker, _ = speed
-        return max(0, median_us - (self._round_trips(broker).most or 0))
+        return max(0, median_us - (self._round_trips(broker).max or 0))
 
     def _at_most_us(self, speed: tuple[int, str, Speed]) -> int:
         """The same without the shortest."""
         median_us, broker, _ = speed
-        return max(0, median_us - (self._round_trips(broker).least or 0))
+        return max(0, median_us - (self._round_trips(broker).min or 0))
 
     def _round_trips(self, broker: str) -> Quantiles:
         return self.round_trips.get(broker, Quantiles())

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from kdissect.stats.facts import Facts
     from kdissect.stats.load import Aggregate
 
-_OFTEN = 3
+_ERROR_AT = 3
 """Connections from which a finding is an error: one or two may be a broker that restarts."""
 
 
@@ -52,9 +52,9 @@ class ConnectionRule(Rule):
         return kept
 
     def client_finding(self, key: tuple[str, str, str], message: str, evidence: Evidence) -> FindingRow:
-        """A finding about a client and a broker; an error from ``_OFTEN`` connections."""
+        """A finding about a client and a broker; an error from ``_ERROR_AT`` connections."""
         client, ip, broker = key
-        severity = ERROR if evidence.count >= _OFTEN else self.severity
+        severity = ERROR if evidence.count >= _ERROR_AT else self.severity
         return self.finding(
             f"client {client_label(client)} at {ip}, broker {broker}", message, evidence, severity
         )
@@ -91,7 +91,7 @@ class BrokerSilent(ConnectionRule):
         f"connection or the capture ended, {_SILENT_NS // SECOND_NS} s or more after it was sent "
         f"({_NEVER_NS // SECOND_NS} s if the connection never had a response). Requests that brokers hold "
         "(long polls, JoinGroup, SyncGroup) and connections that the broker ended are not counted. Error at "
-        f"{_OFTEN} connections."
+        f"{_ERROR_AT} connections."
     )
     advice = (
         "Check the broker process: garbage collection pauses, disk stalls, request handler idle ratio. "
@@ -143,8 +143,8 @@ class BrokerResets(ConnectionRule):
     severity = WARNING
     title = "A broker resets connections (RST) with requests outstanding."
     when = (
-        f"Any occurrence; error at {_OFTEN} connections. A broker that crashes or is killed can reset each "
-        "open connection once."
+        f"Any occurrence; error at {_ERROR_AT} connections. A broker that crashes or is killed can reset "
+        "each open connection once."
     )
     advice = (
         "Look for broker restarts, connection limits (max.connections, max.connections.per.ip), proxies, and "
@@ -185,7 +185,7 @@ class BrokerCloses(ConnectionRule):
     title = "A broker closes connections (FIN) right after a request, without a response."
     when = (
         f"Within {_RIGHT_AFTER_NS // SECOND_NS} s of a request, except those that brokers hold on purpose "
-        f"(long polls, JoinGroup, SyncGroup); error at {_OFTEN} connections."
+        f"(long polls, JoinGroup, SyncGroup); error at {_ERROR_AT} connections."
     )
     advice = (
         "See the broker's log for the reason: an unsupported version, a request larger than "
@@ -205,7 +205,7 @@ class BrokerCloses(ConnectionRule):
     def findings(self) -> Iterator[FindingRow]:
         """Clients whose connections were closed."""
         for key, each in self.kept.items():
-            apis = ", ".join(each.requests.first(_OFTEN))
+            apis = ", ".join(each.requests.first(_ERROR_AT))
             yield self.client_finding(
                 key, f"{many(each.count, 'connection')} closed right after {apis}", each
             )
@@ -284,7 +284,7 @@ class Unreachable(ConnectionRule):
         for ip, broker in self.kept:
             others[ip] = others.get(ip, 0) + (not self.is_known(broker) and broker not in self.named)
         for (ip, broker), each in self.kept.items():
-            is_client = Endpoint(ip, 0) in self.known or each.count >= _OFTEN
+            is_client = Endpoint(ip, 0) in self.known or each.count >= _ERROR_AT
             if (
                 self.is_known(broker) == known
                 and others[ip] < _SCANNED
@@ -314,8 +314,8 @@ class ConnectionRefused(Unreachable):
     title = "Connections to a Kafka listener are refused."
     when = (
         "Any refused attempt to connect to an endpoint that is selected with -d, or where a broker responded "
-        f"in the capture; error at {_OFTEN} attempts if no later one succeeds. Scans and floods are not "
-        "reported."
+        f"in the capture; error at {_ERROR_AT} attempts if no later one succeeds. Scans and floods are "
+        "not reported."
     )
     advice = (
         "Check that the broker is running and listening there: its log, its listeners setting, ss -ltn on "
@@ -327,12 +327,12 @@ class ConnectionRefused(Unreachable):
         """Clients that were refused."""
         for ip, broker, each in self.failed():
             reached = self.reached(ip, broker, each)
-            lasting = each.count >= _OFTEN and "later" not in reached
+            is_persistent = each.count >= _ERROR_AT and "later" not in reached
             yield self.finding(
                 f"client at {ip}, broker {broker}",
                 f"{many(each.count, 'connection')} refused{reached}",
                 each,
-                ERROR if lasting else WARNING,
+                ERROR if is_persistent else WARNING,
             )
 
 
@@ -345,7 +345,7 @@ class ConnectTimeout(Unreachable):
     title = "Attempts to connect to a Kafka listener get no answer."
     when = (
         "Any attempt whose SYN was retransmitted without an answer, to the same endpoints as for "
-        f"connection-refused; error at {_OFTEN} attempts if no later one succeeds."
+        f"connection-refused; error at {_ERROR_AT} attempts if no later one succeeds."
     )
     advice = (
         "Check firewalls, security groups and routes between client and broker, and that the broker's host "
@@ -358,18 +358,18 @@ class ConnectTimeout(Unreachable):
         for ip, broker, each in self.failed():
             if each.repeated:
                 reached = self.reached(ip, broker, each)
-                lasting = each.count >= _OFTEN and "later" not in reached
+                is_persistent = each.count >= _ERROR_AT and "later" not in reached
                 yield self.finding(
                     f"client at {ip}, broker {broker}",
                     f"{many(each.count, 'connection attempt')} without a SYN-ACK, "
                     f"{many(each.repeated, 'SYN retransmission')}{reached}",
                     each,
-                    ERROR if lasting else WARNING,
+                    ERROR if is_persistent else WARNING,
                 )
 
 
-_SOON_NS = 5 * SECOND_NS
-_MOST_ADDRESSES = 64  # of a name
+_ATTEMPT_NS = 5 * SECOND_NS
+_MAX_ADDRESSES = 64  # of a name
 
 
 class ResolvedNames:
@@ -377,11 +377,11 @@ class ResolvedNames:
     ``Limits.resolved_names``, those that were seen last.
     """
 
-    __slots__ = ("_most", "addresses")
+    __slots__ = ("_max_names", "addresses")
 
     def __init__(self, limits: Limits) -> None:
         self.addresses: dict[str, set[str]] = {}
-        self._most = limits.resolved_names
+        self._max_names = limits.resolved_names
 
     def add(self, response: Resolved) -> None:
         """Add a response."""
@@ -409,8 +409,8 @@ class ResolvedNames:
         if exists and not addresses:  # it has none of one family
             return
         before = self.addresses.pop(name, set())
-        self.addresses[name] = before | addresses if len(before) < _MOST_ADDRESSES else before
-        if len(self.addresses) > self._most:
+        self.addresses[name] = before | addresses if len(before) < _MAX_ADDRESSES else before
+        if len(self.addresses) > self._max_names:
             del self.addresses[next(iter(self.addresses))]
 
 
@@ -420,7 +420,7 @@ class Advertised(Evidence):
 
     def soon_before(self, attempts: Attempts) -> bool:
         """Whether one of the first attempts came soon after one of these responses."""
-        return any(0 <= later - time <= _SOON_NS for time in self.times for later in attempts.times)
+        return any(0 <= later - time <= _ATTEMPT_NS for time in self.times for later in attempts.times)
 
 
 @summed
@@ -435,8 +435,8 @@ class AdvertisedUnreachable(Unreachable):
     when = (
         "All attempts to connect to an advertised address failed, or DNS says that its host name does not "
         "exist. A warning if the capture has no DNS response for the host name and, within "
-        f"{_SOON_NS // SECOND_NS} s of the response that advertised it, a connection attempt to that port "
-        "failed, at an address not known to be a broker's."
+        f"{_ATTEMPT_NS // SECOND_NS} s of the response that advertised it, a connection attempt to that "
+        "port failed, at an address not known to be a broker's."
     )
     advice = (
         "Set the broker's advertised.listeners to an address that its clients can resolve and reach, with a "
@@ -606,7 +606,7 @@ class ClosedInHandshake(ConnectionRule):
     when = (
         "Any ClientHello after which the broker ends the connection without sending a byte, on a listener "
         "where no client uses plaintext and that is selected with -d or advertised in the capture; "
-        f"error at {_OFTEN} connections."
+        f"error at {_ERROR_AT} connections."
     )
     advice = (
         "Check that the listener uses TLS, and check its certificates. Behind a load balancer, check that it "
@@ -647,7 +647,7 @@ class ClosedInHandshake(ConnectionRule):
                     f"client at {ip}, broker {end}",
                     f"{many(each.count, 'TLS handshake')} ended by the broker without a response",
                     each,
-                    ERROR if each.count >= _OFTEN else WARNING,
+                    ERROR if each.count >= _ERROR_AT else WARNING,
                 )
 
 
@@ -740,7 +740,7 @@ class ReconnectLoop(ConnectionRule):
                     f"client {client_label(client)} at {ip}, broker {broker}",
                     f"{each.count:,} of {many(each.all, 'connection')} had no request answered, "
                     f"{each.peak}; ended by "
-                    f"{', '.join(each.ends.first(_OFTEN))}",
+                    f"{', '.join(each.ends.first(_ERROR_AT))}",
                     each,
                 )
 
@@ -752,7 +752,7 @@ class ReconnectLoop(ConnectionRule):
 
 _LOST = 10  # segments
 _LOST_SHARE = 0.01
-_LATE_OPENINGS = 3
+_REPEATED_SYNS = 3
 _DELAY_US = 100_000  # TCP waits at least 200 ms before it retransmits: shorter delays have other causes
 _DELAYED = 3  # requests
 _DELAYED_SHARE = 0.001
@@ -784,7 +784,7 @@ class Losses(Evidence):
     @property
     def is_unusual(self) -> bool:
         """Whether more was lost than usual."""
-        return self.lost >= max(_LOST, _LOST_SHARE * self.segments) or self.syns >= _LATE_OPENINGS
+        return self.lost >= max(_LOST, _LOST_SHARE * self.segments) or self.syns >= _REPEATED_SYNS
 
 
 @summed
@@ -796,7 +796,7 @@ class NetworkLoss(ConnectionRule):
     title = "Packets between a client and a broker are lost."
     when = (
         f"Any of these: {_LOST} retransmissions, making up {_LOST_SHARE:.0%} of the segments; "
-        f"{_LATE_OPENINGS} connections that opened only after a repeated SYN; {_DELAYED} requests, "
+        f"{_REPEATED_SYNS} connections that opened only after a repeated SYN; {_DELAYED} requests, "
         f"making up {_DELAYED_SHARE:.1%} of those answered, that spent {_DELAY_US // 1000} ms or more, and "
         "most of their latency, waiting for a retransmission. Unnecessary retransmissions "
         "(D-SACK) do not count."

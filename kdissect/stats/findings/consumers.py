@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kdissect.stats.usual import Usual
 
 
-_MOST = 100
+_MIN_EMPTY = 100
 _SHARE = 0.8
 
 
@@ -48,7 +48,7 @@ class EmptyPolls(Rule):
     severity = WARNING
     title = "A consumer polls many times a second and receives no records."
     when = (
-        f"{_MOST} empty responses on a connection in 10 seconds, making up at least {_SHARE:.0%} of its "
+        f"{_MIN_EMPTY} empty responses on a connection in 10 seconds, making up at least {_SHARE:.0%} of its "
         "responses; with the default wait of 500 ms there are at most 20."
     )
     advice = (
@@ -79,7 +79,7 @@ class EmptyPolls(Rule):
     def findings(self) -> Iterator[FindingRow]:
         """Connections with mostly empty responses."""
         for (client, connection), each in self.kept.items():
-            if each.busiest >= _MOST and each.count >= _SHARE * each.responses:
+            if each.busiest >= _MIN_EMPTY and each.count >= _SHARE * each.responses:
                 yield self.finding(
                     f"client {client_label(client)}, connection {connection}",
                     f"{each.count:,} of {each.responses:,} fetches returned nothing, {each.peak}; "

@@ -189,7 +189,7 @@ class StorageError(Rule):
             )
 
 
-_LASTING = 10
+_MIN_ERRORS = 10
 
 
 @summed
@@ -201,8 +201,9 @@ class CoordinatorUnavailable(Rule):
     severity = ERROR
     title = "A group or a transactional producer has no available coordinator."
     when = (
-        f"{_LASTING} such errors for one client within a minute: COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, "
-        "COORDINATOR_LOAD_IN_PROGRESS; a few are normal at startup and when a coordinator moves."
+        f"{_MIN_ERRORS} such errors for one client within a minute: COORDINATOR_NOT_AVAILABLE, "
+        "NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS; a few are normal at startup and when a coordinator "
+        "moves."
     )
     advice = (
         "Check the replicas of __consumer_offsets and __transaction_state. A new cluster cannot create them "
@@ -218,7 +219,7 @@ class CoordinatorUnavailable(Rule):
     def findings(self) -> Iterator[FindingRow]:
         """Clients without a coordinator."""
         for (client, error), each in self.kept.items():
-            if each.busiest >= _LASTING:
+            if each.busiest >= _MIN_ERRORS:
                 yield self.finding(
                     f"client {client_label(client)}",
                     f"{many(each.count, 'response')} with {error}, {each.peak}",

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _NAMES = 3  # clients shown in a message,
 _SORTED = 100  # the first of this many in order
-_MEANS = {
+_ACKS_MEANING = {
     0: ("records are not acknowledged, so they can be rejected or lost in transit without an error"),
     1: "only the leader acknowledges records, so acknowledged records can be lost if it fails",
 }
@@ -61,7 +61,7 @@ class Acks(Rule):
             self.topics.learn(facts)
             return
         acks = (facts.exchange.request or {}).get("acks")
-        if acks in _MEANS:
+        if acks in _ACKS_MEANING:
             for topic in dict.fromkeys(each.topic for each in facts.touched):
                 kept = self.kept[topic, acks]
                 kept.add(facts)
@@ -69,7 +69,7 @@ class Acks(Rule):
 
     def feed_usual(self, usual: Usual) -> None:
         """Note producers that do not wait for all replicas."""
-        if usual.writes is None or usual.writes.acks not in _MEANS:
+        if usual.writes is None or usual.writes.acks not in _ACKS_MEANING:
             return
         for written in usual.writes.topics:
             kept = self.kept[written.topic.name, usual.writes.acks]
@@ -88,7 +88,7 @@ class Acks(Rule):
                 yield self.finding(
                     f"topic {topic_label(topic)}",
                     f"{each.count:,} Produce request{'s' if each.count > 1 else ''} with acks={acks} by "
-                    f"{clients}, to {replicas} replicas: {_MEANS[acks]}",
+                    f"{clients}, to {replicas} replicas: {_ACKS_MEANING[acks]}",
                     each,
                     WARNING if acks == 0 else NOTE,
                 )
@@ -152,8 +152,8 @@ class HotPartitions(Rule):
     severity = WARNING
     title = "One partition gets far more data than the others of its topic."
     when = (
-        f"{_TIMES} times its fair share and {_SHARE:.0%} of the topic's bytes. Topics with fewer than "
-        f"{_PARTITIONS} partitions or {_BATCHES} batches are not reported."
+        f"A partition has {_TIMES} times its fair share, and {_SHARE:.0%} or more of the topic's bytes. "
+        f"Topics with fewer than {_PARTITIONS} partitions or {_BATCHES} batches are not reported."
     )
     advice = (
         "Check which keys are most frequent: a single hot key can be spread over partitions only by salting "
@@ -220,7 +220,7 @@ _LARGE_BYTES = 1_000_000  # max.request.size and message.max.bytes are 1 MiB by 
 class OversizedBatches(Evidence):
     """Large batches of a client."""
 
-    most_bytes: int = largest()
+    max_bytes: int = largest()
 
 
 @summed
@@ -247,17 +247,17 @@ class RequestsTooLarge(Rule):
             if refused or (len(each.produced) >= _LARGE_BYTES and each.produced.count() == 1):
                 kept = self.kept[facts.client, each.topic, refused]
                 kept.add(facts)
-                kept.most_bytes = max(kept.most_bytes, len(each.produced))
+                kept.max_bytes = max(kept.max_bytes, len(each.produced))
 
     def findings(self) -> Iterator[FindingRow]:
         """All such batches."""
         for (client, topic, refused), each in self.kept.items():
             plural = "es" if each.count > 1 else ""
             description = (
-                f"{each.count:,} batch{plural} rejected as too large, the largest with {each.most_bytes:,} "
+                f"{each.count:,} batch{plural} rejected as too large, the largest with {each.max_bytes:,} "
                 "bytes"
                 if refused
-                else f"{each.count:,} batch{plural} with a single record of up to {each.most_bytes:,} bytes"
+                else f"{each.count:,} batch{plural} with a single record of up to {each.max_bytes:,} bytes"
             )
             yield self.finding(
                 f"client {client_label(client)}, topic {topic_label(topic)}",
@@ -272,7 +272,7 @@ class RequestsTooLarge(Rule):
 # ------------------------------------------------------------------------------------------------------------
 
 
-_MOST = 200  # batches
+_MIN_BATCHES = 200
 _RECORDS = 2  # of a batch, on average
 _BYTES = 2000  # of a batch, on average: large records need no batching
 
@@ -293,7 +293,7 @@ class TinyBatches(Rule):
     severity = NOTE
     title = "A producer sends nearly every record in its own batch."
     when = (
-        f"{_MOST} batches to a topic in 10 seconds averaging fewer than {_RECORDS} records and "
+        f"{_MIN_BATCHES} batches to a topic in 10 seconds averaging fewer than {_RECORDS} records and "
         f"{_BYTES:,} bytes; low-traffic topics are not reported."
     )
     advice = (
@@ -326,7 +326,7 @@ class TinyBatches(Rule):
     def findings(self) -> Iterator[FindingRow]:
         """Clients with many small batches."""
         for (client, topic), each in self.kept.items():
-            if each.busiest < _MOST or each.records >= _RECORDS * each.count:
+            if each.busiest < _MIN_BATCHES or each.records >= _RECORDS * each.count:
                 continue
             if each.bytes < _BYTES * each.count:
                 yield self.finding(

@@ -73,7 +73,7 @@ def test_filters_and_forms(decode: Decoding, spark: object, capture: str, tmp_pa
 def test_unresolved_topic_ids_are_counted(decode: Decoding, spark: object, tmp_path: Path) -> None:
     done = decode(SAMPLES / "midstream.pcap", "-o", tmp_path / "tables", "--tables", "topic_ids")
     assert done.status == OK
-    assert "kdissect: 1 topic ID whose name is in none of the captures\n" in done.err
+    assert "kdissect: no capture has the name of 1 topic ID\n" in done.err
 
 
 def test_a_file_that_is_not_a_capture(decode: Decoding, spark: object, tmp_path: Path) -> None:

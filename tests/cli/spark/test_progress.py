@@ -12,7 +12,7 @@ from kdissect.cli.spark.decode import progress, progress_line
 if TYPE_CHECKING:
     import pytest
 
-MOST_WAIT_S = 60
+MAX_WAIT_S = 60
 
 
 class Screen(io.StringIO):
@@ -50,7 +50,7 @@ def screen(monkeypatch: pytest.MonkeyPatch) -> Screen:
 def test_it_is_written_over_and_away(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = screen(monkeypatch)
     with progress(session(stage(1, 1, 4)), "decoding", enabled=True):
-        deadline = time.monotonic() + MOST_WAIT_S
+        deadline = time.monotonic() + MAX_WAIT_S
         while seen.getvalue().count("\r") < 2 and time.monotonic() < deadline:
             time.sleep(0.001)
     lines = seen.getvalue().split("\r\x1b[K")
