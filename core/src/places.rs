@@ -11,7 +11,7 @@ use pyo3::types::{PyBytes, PyList, PySlice};
 use crate::guarded;
 
 /// Time, begin and end in the buffer, and length on the wire.
-type Place = (i64, usize, usize, u32);
+pub type Place = (i64, usize, usize, u32);
 
 const SECOND_NS: i64 = 1_000_000_000;
 const ENHANCED_PACKET: u32 = 6;
@@ -20,15 +20,23 @@ const ENHANCED_BYTES: (usize, usize) = (28, 4);
 /// Read at once by `pcapng_skip`: of large packets not everything.
 const SKIP_BYTES: usize = 16 * 1024;
 
-/// `PacketBlock.places`, as a sequence of tuples.
+/// `PacketBlock.places`, as a sequence of tuples; and the packets' numbers, if they are not consecutive.
 #[pyclass(frozen, sequence, module = "kdissect._core")]
-pub struct Places(pub Vec<Place>);
+pub struct Places(pub Vec<Place>, pub Option<Vec<u64>>);
+
+impl Places {
+    /// The number of a packet in a block, of which that of the first is known.
+    pub fn number(&self, first: u64, index: usize) -> u64 {
+        let own = self.1.as_ref().and_then(|numbers| numbers.get(index).copied());
+        own.unwrap_or(first + index as u64)
+    }
+}
 
 #[pymethods]
 impl Places {
     #[new]
     fn new(places: Vec<Place>) -> Self {
-        Places(places)
+        Places(places, None)
     }
 
     fn __len__(&self) -> usize {
@@ -43,8 +51,10 @@ impl Places {
                 return Err(PyTypeError::new_err("places are sliced without a step"));
             }
             let begin = range.start as usize;
-            let part = self.0[begin..begin + range.slicelength].to_vec();
-            return Ok(Places(part).into_pyobject(py)?.into_any());
+            let end = begin + range.slicelength;
+            let numbers = self.1.as_ref().map(|numbers| numbers[begin..end].to_vec());
+            let part = Places(self.0[begin..end].to_vec(), numbers);
+            return Ok(part.into_pyobject(py)?.into_any());
         }
         let index: isize = index.extract()?;
         let index = if index < 0 {
@@ -59,6 +69,12 @@ impl Places {
 
     fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         Ok(PyList::new(py, &self.0)?.try_iter()?.into_any())
+    }
+
+    /// The packets' numbers. None: they are consecutive.
+    #[getter]
+    fn numbers(&self) -> Option<Vec<u64>> {
+        self.1.clone()
     }
 
     /// The earliest and the latest time. There is a packet.
@@ -116,7 +132,7 @@ fn pcap(
         let begin = at + header;
         let end = begin + captured as usize;
         if end > data.len() || captured as usize > limit {
-            return (Places(places), at, end - at, captured as usize);
+            return (Places(places, None), at, end - at, captured as usize);
         }
         places.push((
             i64::from(seconds) * SECOND_NS + i64::from(ticks) * tick_ns,
@@ -126,7 +142,7 @@ fn pcap(
         ));
         at = end;
     }
-    (Places(places), at, header, 0)
+    (Places(places, None), at, header, 0)
 }
 
 /// The fields of `connection.USUAL`.
@@ -230,7 +246,7 @@ fn pcapng(
         places.push((time_ns, at + before, at + before + captured, field(6)));
         at += total;
     }
-    (Places(places), at)
+    (Places(places, None), at)
 }
 
 /// Steps over the enhanced packet blocks of a file, of which only the lengths are read. Returns where the first

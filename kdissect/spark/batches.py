@@ -88,6 +88,40 @@ class Batches:
         self._columns = columns
         self._full: deque[tuple[str, Any]] = deque()
 
+    def exchanges_of(
+        self, dissection: Dissection, tables: TableRows, *, selects_all: bool
+    ) -> Iterator[Exchange | None]:
+        """The exchanges of a dissection to be fed: those whose rows the native core does not add itself.
+        Before each of them, and with None, batches may be ``full``.
+
+        Args:
+            dissection: not started.
+            tables: makes the rows of these exchanges.
+            selects_all: whether all exchanges are selected.
+        """
+        if not selects_all or self._row_filter is not None or not are_native(self._batches):
+            return iter(dissection)
+
+        def form(context: LineContext) -> RowForm:
+            most = self._most_rows, self._most_bytes
+            native_tables = {
+                name: NativeTable(self._columns[name], batch.columns, most) for name, batch in batches.items()
+            }
+            topic_ids = tables.topic_ids if "topic_ids" in self._batches else None
+            return table_form(
+                context, native_tables, topic_ids, tables.log if needs_log(self._batches) else None
+            )
+
+        def settle(_: bytes, exchanges: int) -> None:  # noqa: ARG001
+            for name, batch in batches.items():
+                if batch.rows >= self._most_rows or batch.held >= self._most_bytes:
+                    self._full.append((name, batch.take()))
+            self._full += self.feed_rows(tables.finished())
+
+        batches = {name: batch for name, batch in self._batches.items() if name in NATIVE_TABLES}
+        dissection.write_lines(form, settle)
+        return dissection.in_order_with_pauses()
+
     def feed_rows(self, rows: Iterable[Row]) -> Iterator[tuple[str, Any]]:
         """Take rows; yield each full batch as table name and ``pyarrow.RecordBatch``."""
         for name, row in rows:
@@ -136,6 +170,7 @@ class TableBatches(Batches):
     Attributes:
         log: log of the connections. The tables ``connections`` and ``captures`` are complete if it is the
             dissection's observer and watches the packets.
+        tables: makes the rows.
     """
 
     def __init__(
@@ -150,47 +185,21 @@ class TableBatches(Batches):
         super().__init__(columns, **batching)
         self.log = ConnectionLog(limits)
         record_source = records or Records(RecordFilter(RecordCriteria(), limits), limits)
-        self._rows = TableRows(
+        self.tables = TableRows(
             tuple(columns), self.log, record_source, limits, every_connection=every_connection
         )
 
-    def exchanges_of(self, dissection: Dissection) -> Iterator[Exchange | None]:
-        """The exchanges of a dissection to be fed: those whose rows the native core does not add itself.
-        Before each of them, and with None, batches may be ``full``.
-        """
-        if self._row_filter is not None or not are_native(self._batches):
-            return iter(dissection)
-
-        def form(context: LineContext) -> RowForm:
-            most = self._most_rows, self._most_bytes
-            tables = {
-                name: NativeTable(self._columns[name], batch.columns, most) for name, batch in batches.items()
-            }
-            topic_ids = self._rows.topic_ids if "topic_ids" in self._batches else None
-            log = self.log if needs_log(self._batches) else None
-            return table_form(context, tables, topic_ids, log)
-
-        def settle(_: bytes, rows: int) -> None:  # noqa: ARG001
-            for name, batch in batches.items():
-                if batch.rows >= self._most_rows or batch.held >= self._most_bytes:
-                    self._full.append((name, batch.take()))
-            self._full += self.feed_rows(self._rows.finished())
-
-        batches = {name: batch for name, batch in self._batches.items() if name in NATIVE_TABLES}
-        dissection.write_lines(form, settle)
-        return dissection.in_order_with_pauses()
-
     def feed(self, exchange: Exchange) -> Iterator[tuple[str, Any]]:
         """Take an exchange; yield each full batch as table name and ``pyarrow.RecordBatch``."""
-        return self.feed_rows(self._rows.feed(exchange))
+        return self.feed_rows(self.tables.feed(exchange))
 
     def skip(self, exchange: Exchange) -> Iterator[tuple[str, Any]]:
         """Take an exchange that is not selected; yield as ``feed`` does."""
-        return self.feed_rows(self._rows.skip(exchange))
+        return self.feed_rows(self.tables.skip(exchange))
 
     def close(
         self, sources: Sequence[Source] = (), warnings: Sequence[str] = ()
     ) -> Iterator[tuple[str, Any]]:
         """Yield the last batches; rows of ``captures`` are made from sources and warnings."""
-        yield from self.feed_rows(self._rows.close(sources, warnings))
+        yield from self.feed_rows(self.tables.close(sources, warnings))
         yield from self.rest()

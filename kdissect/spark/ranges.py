@@ -17,7 +17,7 @@ from zlib import crc32
 
 from kdissect.capture import compression, pcap, pcapng, stores
 from kdissect.capture.pcapng import ENHANCED_PACKET, HEAD_BYTES, Section
-from kdissect.capture.reader import first_time_ns, packets_of
+from kdissect.capture.reader import first_time_ns, packet_blocks_of
 from kdissect.capture.source import BLOCK_BYTES, FILE_BLOCK_BYTES, Source
 from kdissect.capture.stores import Status
 from kdissect.capture.window import Window
@@ -26,9 +26,9 @@ from kdissect.limits import DEFAULT, KIB, MIB, Limits
 from kdissect.tls.keylog import searchable
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from kdissect.model import IdleTick, Packet, PacketBlock
+    from kdissect.model import PacketBlock
 
 RANGE_BYTES = 64 * MIB
 UNSHARED_CAPTURES = "captures must be on storage shared by the driver and all workers"
@@ -197,17 +197,24 @@ def in_order(files: Iterable[FileRanges]) -> CaptureRanges:
     )
 
 
-def open_range(range_: Range, limits: Limits = DEFAULT) -> tuple[Source, Iterator[Packet | IdleTick]]:
-    """The source and the packets from the start of a range to the end of the file.
+def open_range(range_: Range, limits: Limits = DEFAULT) -> tuple[Source, Iterator[PacketBlock]]:
+    """The source and the packets of a range.
 
     Together the sources of a file's ranges have the warnings of the file, if the last range was read to its
-    end. The iterator is that of ``packets_of``.
+    end. The iterator is that of ``packet_blocks_of``.
     """
-    if not range_.start:
-        source = Source(range_.path, limits)
-        return source, packets_of(source)
-    part = FileTail(range_, limits)
-    return part, part.read()
+    source = FileTail(range_, limits) if range_.start else Source(range_.path, limits)
+    blocks = cast("Iterator[PacketBlock]", packet_blocks_of(source))  # no idle ticks in files
+    return source, blocks if range_.last is None else _until(range_.last, blocks)
+
+
+def _until(last: int, blocks: Iterator[PacketBlock]) -> Iterator[PacketBlock]:
+    """The packets up to the number ``last``."""
+    for block in blocks:
+        count = last + 1 - block.number
+        yield block if count >= len(block.places) else block.part(0, count)
+        if count <= len(block.places):
+            return
 
 
 class FileTail(Source):
@@ -224,6 +231,7 @@ class FileTail(Source):
     def blocks(self) -> Iterator[bytes]:
         """The head, then the file's bytes, in aligned blocks of which the first is a small one."""
         yield self._range.head
+        self.warnings.clear()  # about the head; only the first range has them
         with stores.open_file(self.name) as file:
             file.seek(self.bytes_read)
             size = BLOCK_BYTES - self.bytes_read % BLOCK_BYTES
@@ -231,15 +239,6 @@ class FileTail(Source):
                 self.bytes_read += len(block)
                 yield block
                 size = FILE_BLOCK_BYTES
-
-    def read(self) -> Generator[Packet | IdleTick, None, None]:
-        """The packets."""
-        packets = packets_of(self)
-        for first in packets:
-            self.warnings.clear()  # about the head; only the first range has them
-            yield first
-            break
-        yield from packets
 
 
 class _Marking(Window):

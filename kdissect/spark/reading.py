@@ -117,7 +117,7 @@ def _of_capture(
     else:
         readable = Readable(capture.packet_blocks())
         dissection = Dissection(readable, options, **settings)
-        exchanges = iter(dissection) if options.is_filtered else batches.exchanges_of(dissection)
+        exchanges = batches.exchanges_of(dissection, batches.tables, selects_all=not options.is_filtered)
         yield from _selected(exchanges, capture.first_ns, options, batches)
     fault = [] if readable.fault is None else [readable.fault]
     yield from batches.close(capture.sources, [*capture.warnings, *fault])
