@@ -387,7 +387,7 @@ def _run_tasks(frame: DataFrame, work: Callable[[Iterator[Any]], Iterator[Any]])
 
 @contextmanager
 def arrow_limit(session: SparkSession) -> Iterator[None]:
-    """Limit the batches that workers get: a row can have 64 KiB."""
+    """Limit the batches that workers get: a row can have 400 KiB."""
     before = session.conf.get(_BATCH_LIMIT, None)
     session.conf.set(_BATCH_LIMIT, str(_BATCH_BYTES))
     try:

@@ -28,7 +28,7 @@ from kdissect.exchanges.learned import LearnedFacts
 from kdissect.model import IdleTick
 from kdissect.net.tcp import Shard
 from kdissect.pipeline import Dissection, learned_from
-from kdissect.spark.batches import Batches
+from kdissect.spark.batches import TableBatches
 from kdissect.spark.ranges import examine
 from kdissect.spark.shuffle import SortedPackets
 from kdissect.spark.values import known, to_json
@@ -227,17 +227,17 @@ def pack(job: ExportJob, opened: Opener, batches: Iterable[Any]) -> Iterator[Any
     """
     columns = {name: packed_columns(job, name) for name in job.export.tables if name != CAPTURES}
     for part in opened(batches):
-        rows, packing = PartRows(job, part.log, job.filter().matches), Batches(columns)
-        selects_all = not job.options.is_filtered
-        for exchange in packing.exchanges_of(part.dissection, rows.tables, selects_all=selects_all):
-            yield from _packed(packing.full())
+        rows = PartRows(job, part.log, job.filter().matches)
+        batched = TableBatches(columns, job.options, tables=rows.tables)
+        for exchange in batched.exchanges_of(part.dissection):
+            yield from _packed(batched.full())
             if exchange is not None:
-                yield from _packed(packing.feed_rows(rows.feed(exchange)))
-        yield from _packed(packing.feed_rows(rows.close()))
+                yield from _packed(batched.feed_rows(rows.feed(exchange)))
+        yield from _packed(batched.feed_rows(rows.close()))
         if TOPIC_IDS in columns:
             topics = ((TOPIC_IDS, [*rank, *values]) for rank, values in rows.topics.values())
-            yield from _packed(packing.feed_rows(topics))
-        yield from _packed(packing.rest())
+            yield from _packed(batched.feed_rows(topics))
+        yield from _packed(batched.rest())
         yield _packed_row(READ, to_json(part.read()))
 
 

@@ -22,9 +22,10 @@ Holds incomplete bundles, which have a common limit, payload bytes of ``_MOST_EN
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from heapq import heappop, heappush, heapreplace
 from itertools import count
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -61,15 +62,14 @@ _HEAD = Struct("<qQqIII")
 _NEVER_NS = -(1 << 63)
 _BUNDLE_BYTES = 128 * KIB
 """A bundle is longer by what the core takes at once: at most a block of a file."""
-_BUNDLES_BYTES = 32 * MIB
+_BUNDLES_BYTES = 16 * MIB
 """Limit of all incomplete bundles: with very many parts, bundles are smaller."""
-_BATCH_BYTES = 4 * MIB
 _MOST_ENDS = 100_000
 """Directions of connections whose payload is counted; about 200 bytes each."""
 _MOST_FRAGMENTS = 20_000
 """Limit of fragments of incomplete datagrams, in a range and in the driver for all; usually there are few."""
 
-_LEAST_UNEVEN_BYTES = 128 * MIB  # takes a task about a minute
+_LEAST_UNEVEN_BYTES = 128 * MIB  # takes a task up to ten seconds
 _LARGEST = 10  # connections of a range; one with half of all bytes is among them almost anywhere
 
 
@@ -138,10 +138,10 @@ def bundled(place: int, ranges: Sequence[Range], parts: int, limits: Limits) -> 
     try:
         for block in census.watch(blocks):
             bundles.feed(block)
-            yield from bundles.full()
+            yield from bundles.complete(_BUNDLES_BYTES)
     except CaptureError as error:
         fault = str(error)
-    yield from bundles.rest()
+    yield from bundles.complete(0)
     skipped, waiting = bundles.segments.skipped, bundles.waiting
     bundles.segments.close()
     fragments = list(waiting.values())[-max(1, _MOST_FRAGMENTS // len(ranges)) :]
@@ -149,7 +149,7 @@ def bundled(place: int, ranges: Sequence[Range], parts: int, limits: Limits) -> 
     if dropped := bundles.dropped + len(waiting) - len(fragments):
         source.warn(f"{dropped:,} IP fragments dropped: too many to match with other ranges")
     stats = RangeStats(place, range_, source, census, skipped, fault, fragments, *bundles.loads())
-    yield _batch([(parts, 0, 0, 0, 0, b"", to_json(stats))])
+    yield _batch([Bundle(parts, 0, 0, 0, 0, b"", to_json(stats))])
 
 
 def completed(stats: Iterable[RangeStats], parts: int, limits: Limits) -> tuple[list[Any], Counter[str]]:
@@ -158,14 +158,14 @@ def completed(stats: Iterable[RangeStats], parts: int, limits: Limits) -> tuple[
     Returns:
         Batches of rows, as ``bundled`` yields them; and the numbers of skipped fragments by reason.
     """
-    segments, rows = Segments(limits), []
+    segments, bundles = Segments(limits), list[Bundle]()
     waiting = (each for one in stats for each in one.fragments)
     for (clock_ns, rank, _), packet in sorted(waiting, key=itemgetter(0)):
         segment = segments.feed(packet)
         if segment is not None:
-            rows.append(_segment_row(parts, clock_ns, rank, segment))
+            bundles.append(_bundle_of(segment, parts, clock_ns, rank))
     segments.close()
-    return [_batch(rows)] if rows else [], segments.skipped
+    return [_batch(bundles)] if bundles else [], segments.skipped
 
 
 def uneven(stats: Iterable[RangeStats]) -> str | None:
@@ -198,10 +198,9 @@ class _Bundles:
         self._parts = parts
         self._rank = rank
         self._clock_ns = _NEVER_NS if clock_ns is None else clock_ns
-        self._bundles: dict[int, _Bundle] = {}
+        self._bundles: dict[int, Bundle] = {}  # by part
         self._bytes = 0
-        self._rows: list[tuple[Any, ...]] = []
-        self._rows_bytes = 0
+        self._complete: list[Bundle] = []
         self._payload_bytes: Counter[bytes] = Counter()  # by ``Segment.ends``
         self._payload_bytes_in_all = 0
 
@@ -220,21 +219,14 @@ class _Bundles:
         if len(self._payload_bytes) > _MOST_ENDS:
             self._payload_bytes = Counter(dict(self._payload_bytes.most_common(_MOST_ENDS // 2)))
 
-    def full(self) -> Iterator[Any]:
-        """A batch of the bundles that are complete, if that is due."""
-        if self._bytes >= _BUNDLES_BYTES:
-            yield from self.rest()
-        elif self._rows_bytes >= _BATCH_BYTES:
-            yield self._take_batch()
-
-    def rest(self) -> Iterator[Any]:
-        """Batches of all bundles."""
-        for part in list(self._bundles):
-            self._complete(part)
-            if self._rows_bytes >= _BATCH_BYTES:
-                yield self._take_batch()
-        if self._rows:
-            yield self._take_batch()
+    def complete(self, most_bytes: int) -> Iterator[Any]:
+        """A batch of the bundles that are complete: all, if they have so many bytes."""
+        if self._bytes >= most_bytes:
+            self._complete += self._bundles.values()
+            self._bundles, self._bytes = {}, 0
+        if self._complete:
+            yield _batch(self._complete)
+            self._complete = []
 
     def loads(self) -> tuple[int, dict[bytes, int]]:
         """``RangeStats.payload_bytes`` and ``largest``."""
@@ -275,84 +267,75 @@ class _Bundles:
             return
         for _, number in parts:
             self.waiting.pop(number, None)
-        self._complete(part)
-        row = _segment_row(self._parts, clock_ns, self._rank, segment)
-        self._rows.append(row)
-        self._rows_bytes += len(row[-1])
+        self._end(part)
+        self._complete.append(_bundle_of(segment, self._parts, clock_ns, self._rank))
 
     def _add(self, part: int, clock_ns: int, end_ns: int, number: int, heads: bytes, data: bytes) -> None:
         bundle = self._bundles.get(part)
         if bundle is None:
-            bundle = self._bundles[part] = _Bundle(clock_ns, number)
+            bundle = Bundle(part, clock_ns, end_ns, self._rank, number, bytearray(), bytearray())
+            self._bundles[part] = bundle
         bundle.end_ns = end_ns
-        bundle.heads.append(heads)
-        bundle.data.append(data)
-        size = len(heads) + len(data)
-        bundle.bytes += size
-        self._bytes += size
+        bundle.heads += heads
+        bundle.data += data
+        self._bytes += len(heads) + len(data)
         if bundle.bytes >= _BUNDLE_BYTES:
-            self._complete(part)
+            self._end(part)
+
+    def _end(self, part: int) -> None:
+        """The bundle of a part gets no more packets."""
+        if (bundle := self._bundles.pop(part, None)) is not None:
+            self._bytes -= bundle.bytes
+            self._complete.append(bundle)
 
     def _count(self, ends: bytes, payload_bytes: int) -> None:
         self._payload_bytes[ends] += payload_bytes
         self._payload_bytes_in_all += payload_bytes
 
-    def _complete(self, part: int) -> None:
-        bundle = self._bundles.pop(part, None)
-        if bundle is None:
-            return
-        self._bytes -= bundle.bytes
-        self._rows_bytes += bundle.bytes
-        where = part, bundle.clock_ns, bundle.end_ns, self._rank, bundle.number
-        self._rows.append((*where, b"".join(bundle.heads), b"".join(bundle.data)))
 
-    def _take_batch(self) -> Any:
-        batch, self._rows, self._rows_bytes = _batch(self._rows), [], 0
-        return batch
+@dataclass(slots=True)
+class Bundle:
+    """A row, see the module; as long as it grows, ``heads`` and ``data`` are bytearrays."""
+
+    part: int
+    clock_ns: int
+    end_ns: int
+    rank: int
+    number: int
+    heads: Any
+    data: Any
+
+    @property
+    def bytes(self) -> int:
+        """Its size."""
+        return len(self.heads) + len(self.data)
+
+    @property
+    def key(self) -> Key:
+        """The key of the first packet."""
+        return self.clock_ns, self.rank, self.number
+
+    @property
+    def end(self) -> Key:
+        """The key of the last packet."""
+        number = self.number
+        if self.heads:
+            _, number, *_ = _HEAD.unpack_from(self.heads, len(self.heads) - _HEAD.size)
+        return self.end_ns, self.rank, number
 
 
-class _Bundle:
-    """Packets of one part, to be packed into a row."""
-
-    __slots__ = ("bytes", "clock_ns", "data", "end_ns", "heads", "number")
-
-    def __init__(self, clock_ns: int, number: int) -> None:
-        self.clock_ns = self.end_ns = clock_ns
-        self.number = number
-        self.heads: list[bytes] = []
-        self.data: list[bytes] = []
-        self.bytes = 0
-
-
-def _segment_row(parts: int, clock_ns: int, rank: int, segment: Segment) -> tuple[Any, ...]:
+def _bundle_of(segment: Segment, parts: int, clock_ns: int, rank: int) -> Bundle:
     part = shard_of(segment.ends, parts)
-    return part, clock_ns, clock_ns, rank, segment.packet, b"", to_json(segment)
+    return Bundle(part, clock_ns, clock_ns, rank, segment.packet, b"", to_json(segment))
 
 
-def _batch(rows: Sequence[tuple[Any, ...]]) -> Any:
-    columns = zip(*rows, strict=True)
+def _batch(bundles: Iterable[Bundle]) -> Any:
+    columns = zip(*map(attrgetter(*SCHEMA.names), bundles), strict=True)
     arrays = [pa.array(values, field.type) for values, field in zip(columns, SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
 
 # --- back to packets ----------------------------------------------------------------------------------------
-
-
-class Bundle(NamedTuple):
-    """A row, see the module; ``key`` is that of the first packet."""
-
-    key: Key
-    end_ns: int
-    heads: bytes
-    data: bytes
-
-    @property
-    def end(self) -> Key:
-        """The key of the last packet."""
-        _, rank, number = self.key
-        if self.heads:
-            _, number, *_ = _HEAD.unpack_from(self.heads, len(self.heads) - _HEAD.size)
-        return self.end_ns, rank, number
 
 
 class SortedPackets:
@@ -368,9 +351,7 @@ class SortedPackets:
 
     def _bundles(self) -> Iterator[Bundle]:
         for batch in self._batches:
-            columns = (batch.column(name).to_pylist() for name in SCHEMA.names[1:])
-            for clock_ns, end_ns, rank, number, heads, data in zip(*columns, strict=True):
-                yield Bundle((clock_ns, rank, number), end_ns, heads, data)
+            yield from map(Bundle, *(batch.column(name).to_pylist() for name in SCHEMA.names))
 
     def _in_order(self, bundles: Iterator[Bundle]) -> Iterator[PacketBlock | Packet | Segment]:
         """``bundles`` come in the order of their first packets. Holds those that overlap in time."""
@@ -400,21 +381,18 @@ class SortedPackets:
             for _, packet in self._packets(bundle):
                 yield packet
             return
-        _, rank, _ = bundle.key
         for number, link_type, places in native.core.unbundle_packets(bundle.heads):
-            yield PacketBlock(number, self._interface(rank, link_type), bundle.data, places)
+            yield PacketBlock(number, self._interface(bundle.rank, link_type), bundle.data, places)
 
     def _packets(self, bundle: Bundle) -> Iterator[tuple[Key, Packet | Segment]]:
         """The packets, each with its key."""
-        (_, rank, _), _, heads, data = bundle
-        if not heads:
-            yield bundle.key, from_json(data)
+        if not bundle.heads:
+            yield bundle.key, from_json(bundle.data)
         begin = 0
-        for clock_ns, number, time_ns, length, captured, link_type in _HEAD.iter_unpack(heads):
-            end = begin + captured
-            interface = self._interface(rank, link_type)
-            yield (clock_ns, rank, number), Packet(number, time_ns, interface, data[begin:end], length)
-            begin = end
+        for clock_ns, number, time_ns, length, captured, link_type in _HEAD.iter_unpack(bundle.heads):
+            data, interface = bundle.data[begin : begin + captured], self._interface(bundle.rank, link_type)
+            yield (clock_ns, bundle.rank, number), Packet(number, time_ns, interface, data, length)
+            begin += captured
 
     def _interface(self, rank: int, link_type: int) -> Interface:
         """What is kept of an interface."""

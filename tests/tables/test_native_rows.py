@@ -126,9 +126,7 @@ def batches_of(
         dissection = Dissection(
             capture.packet_blocks(), Options(limits=DEFAULT), learned=learned, observer=observer
         )
-        for exchange in (
-            batches.exchanges_of(dissection, batches.tables, selects_all=True) if by_core else dissection
-        ):
+        for exchange in batches.exchanges_of(dissection) if by_core else dissection:
             taken += batches.full()
             if exchange is not None:
                 taken += batches.feed(exchange)
