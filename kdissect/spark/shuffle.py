@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from heapq import heappop, heappush, heapreplace
+from heapq import heappop, heappush, heapreplace, nlargest
 from itertools import count
 from operator import attrgetter, itemgetter
 from struct import Struct
@@ -233,7 +233,8 @@ class _Bundles:
         by_connection: Counter[bytes] = Counter()
         for ends, payload_bytes in self._payload_bytes.items():
             by_connection[connection_key(ends)] += payload_bytes
-        return self._payload_bytes_in_all, dict(by_connection.most_common(_LARGEST))
+        largest = nlargest(_LARGEST, by_connection.items(), key=itemgetter(1, 0))
+        return self._payload_bytes_in_all, dict(largest)
 
     def _odd(self, block: PacketBlock) -> Iterator[Packet]:
         """The packets that the native core does not take. It takes those before and after them."""

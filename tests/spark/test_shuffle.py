@@ -2,7 +2,9 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import chain
+from operator import itemgetter
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -17,8 +19,8 @@ from kdissect.limits import DEFAULT, MIB
 from kdissect.model import Interface, PacketBlock, Segment
 from kdissect.net.tcp import Segments, connection_key, shard_of
 from kdissect.spark import shuffle
-from kdissect.spark.shuffle import SCHEMA, Bundle, SortedPackets, bundled, read_ranges, uneven
-from kdissect.spark.values import from_json
+from kdissect.spark.shuffle import ORDER, SCHEMA, Bundle, SortedPackets, bundled, read_ranges, uneven
+from kdissect.spark.values import from_json, to_json
 from tests.disguises import NETWORKS, in_two_files
 from tests.segments import ETHERNET
 from tests.shuffling import cut_up, find_ranges, shuffled
@@ -187,11 +189,28 @@ def test_link_types_divide_a_bundle() -> None:
     assert first.interface is last.interface
 
 
-def test_rows_are_the_same_with_and_without_the_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = pa.Table.from_batches(batches_of([str(SAMPLE)]))
+@pytest.mark.parametrize("network", NETWORKS)
+def test_rows_are_the_same_with_and_without_the_core(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, network: str
+) -> None:
+    if native.core is None:
+        pytest.skip("compared with the core")
+    random, packets = Random(network), NETWORKS[network](sample())
+    for place in random.sample(range(len(packets)), len(packets) // 4):
+        data = bytearray(packets[place].data)
+        data[random.randrange(min(60, len(data)))] ^= 1 << random.randrange(8)
+        packets[place] = packets[place]._replace(data=bytes(data))
+    names = cut_up(packets, tmp_path, 3)
+
+    def rows() -> list[Any]:
+        all_rows = [row for batch in batches_of(names) for row in batch.to_pylist()]
+        stats = [from_json(row.pop("data")) for row in all_rows if row["part"] == PARTS]
+        counts = [(each.census.files, each.skipped, each.payload_bytes, each.largest) for each in stats]
+        return [*sorted(all_rows, key=itemgetter("part", *ORDER)), to_json(counts)]
+
+    by_core = rows()
     monkeypatch.setattr(native, "core", None)
-    pure = pa.Table.from_batches(batches_of([str(SAMPLE)]))
-    assert rows.filter(pc.less(rows["part"], PARTS)) == pure.filter(pc.less(pure["part"], PARTS))
+    assert rows() == by_core
 
 
 def test_what_was_counted_in_ranges_adds_up(tmp_path: Path) -> None:
