@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from zlib import crc32
 
 from kdissect.capture import compression, pcap, pcapng, stores
-from kdissect.capture.pcapng import ENHANCED_PACKET, HEAD_BYTES, Section
+from kdissect.capture.pcapng import Section
 from kdissect.capture.reader import first_time_ns, packet_blocks_of
 from kdissect.capture.source import BLOCK_BYTES, FILE_BLOCK_BYTES, Source
 from kdissect.capture.stores import Status
@@ -38,6 +38,7 @@ MOST_HEAD_BYTES = 64 * KIB
 """Most bytes of headers in each range: a file with more interfaces than fit is not divided further."""
 
 _MAGIC_BYTES = 4
+_ENHANCED_HEAD_BYTES = 28
 
 
 class Range(NamedTuple):
@@ -241,26 +242,6 @@ class FileTail(Source):
                 size = FILE_BLOCK_BYTES
 
 
-class _Marking(Window):
-    """A window that notes the position of the current packet header.
-
-    Attributes:
-        mark: the position; None if there may be something else.
-    """
-
-    __slots__ = ("mark",)
-
-    def __init__(self, blocks: Iterator[bytes]) -> None:
-        super().__init__(blocks)
-        self.mark: int | None = None
-
-    def more(self, pos: int, need: int) -> bool:
-        """As ``Window.more``, which readers call for each header with its position and size."""
-        is_there = super().more(pos, need)
-        self.mark = self.start if need >= HEAD_BYTES else None
-        return is_there
-
-
 def _divided(name: str, limits: Limits, size: int) -> Iterator[Range]:
     """The ranges of a file."""
     source = Source(name, limits, block_bytes=min(size, BLOCK_BYTES))
@@ -276,7 +257,7 @@ def _cuts(source: Source, size: int) -> Iterator[Range]:
     """The ranges after the first, each extending to the end of the file. Stops where the file is
     damaged; the task that reads the last range reports the damage.
     """
-    window = _Marking(source.blocks())
+    window = Window(source.blocks())
     window.wait_for(_MAGIC_BYTES)
     section: Section | None = None
     if compression.recognized(window.data):
@@ -297,16 +278,14 @@ def _cuts(source: Source, size: int) -> Iterator[Range]:
     due, clock_ns = size, None
     try:
         for block in cast("Iterator[PacketBlock]", packet_blocks):  # no idle ticks in files
-            if window.mark is not None and window.mark >= due:
+            # Only an enhanced packet at the start of the window: a simple one has no time.
+            if window.start >= due and (section is None or block.places[0][1] == _ENHANCED_HEAD_BYTES):
                 if section is not None and len(head) < len(described):
                     head = bytes(described)
                 if len(head) > MOST_HEAD_BYTES:
                     return
-                # A simple packet has no time, and blocks of other types have no packet number.
-                if section is None or section.word(window.data, 0)[0] == ENHANCED_PACKET:
-                    yield Range(0, source.name, window.mark, block.number - 1, None, clock_ns, head)
-                    due = window.mark + size
-            window.mark = None
+                yield Range(0, source.name, window.start, block.number - 1, None, clock_ns, head)
+                due = window.start + size
             latest_ns = max(place[0] for place in block.places)
             clock_ns = latest_ns if clock_ns is None else max(clock_ns, latest_ns)
     except (OSError, CaptureError):
