@@ -70,11 +70,11 @@ class PacketBlock(NamedTuple):
     """Consecutive packets of one interface, in the buffer they were read into: no packet's bytes are copied.
 
     Attributes:
-        number: of the first packet.
+        number: of the first packet, unless ``places`` have numbers.
         interface: where they were captured.
         data: the buffer.
         places: for each packet: time, start and end of its bytes in ``data``, length on the wire. A list, or
-            the native core's ``Places``.
+            the native core's ``Places``, which have numbers if these are not consecutive (spark/shuffle.py).
     """
 
     number: int
@@ -103,13 +103,24 @@ class PacketBlock(NamedTuple):
         return self.places[0][0]
 
     @property
+    def numbers(self) -> Sequence[int]:
+        """The numbers of the packets."""
+        own: list[int] | None = getattr(self.places, "numbers", None)
+        return range(self.number, self.number + len(self.places)) if own is None else own
+
+    @property
     def packets(self) -> list[Packet]:
         """The packets, with copies of their bytes."""
-        number, interface, data, places = self
+        _, interface, data, places = self
         return [
             Packet(packet, time_ns, interface, data[begin:end], length)
-            for packet, (time_ns, begin, end, length) in enumerate(places, number)
+            for packet, (time_ns, begin, end, length) in zip(self.numbers, places, strict=True)
         ]
+
+    def part(self, begin: int, end: int | None = None) -> PacketBlock:
+        """The packets from one index to another."""
+        number, interface, data, places = self
+        return PacketBlock(number + begin, interface, data, places[begin:end])
 
 
 class IdleTick(NamedTuple):

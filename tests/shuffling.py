@@ -70,8 +70,8 @@ def decoded(
     read = decode._read(job, stats, skipped)
     end_ns = read.census.span_ns[1] if read.census.span_ns else 0
     learned = [_only(parts.learn_shuffled(job, end_ns, part)) for part in divided]
-    facts = decode._merged(job, [each for each, _ in learned])
-    write = partial(parts.write, job, partial(parts.open_segments, job, end_ns, facts))
+    facts = decode._merged(job, learned)
+    write = partial(parts.write, job, partial(parts.open_shuffled, job, end_ns, facts))
     written = [_only(write(part)) for part in divided if part]
     assert not list(write([]))
     return finished(job, "shuffle", names, written, read, capture_ranges)

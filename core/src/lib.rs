@@ -26,6 +26,8 @@ pub mod usage;
 pub mod wire;
 
 #[cfg(feature = "python")]
+mod bundles;
+#[cfg(feature = "python")]
 mod columns_class;
 #[cfg(feature = "python")]
 mod connection_log;

@@ -828,8 +828,9 @@ impl Offload {
             if is_new && time_ns < self.newest_ns {
                 return TAKEN;
             }
+            let number = block.number(self.at);
             let packet = Packet {
-                number: block.number + self.at as u64,
+                number,
                 time_ns,
                 interface: block.interface,
             };
@@ -864,7 +865,7 @@ impl Offload {
                 for finished in all.drain(..) {
                     let order = match self.shift {
                         None => finished.order(),
-                        Some(_) => (0, block.number + self.at as u64 - 1),
+                        Some(_) => (0, number),
                     };
                     self.enqueue(py, finished, order);
                     is_new = true;
@@ -1401,6 +1402,13 @@ impl<'a> Block<'a, '_> {
         match self.places {
             At::Here(places) => places.0.len(),
             At::List(places) => places.len(),
+        }
+    }
+
+    fn number(&self, index: usize) -> u64 {
+        match self.places {
+            At::Here(places) => places.number(self.number, index),
+            At::List(_) => self.number + index as u64,
         }
     }
 

@@ -11,7 +11,7 @@ use pyo3::types::{PyBytes, PyList, PySlice, PyType};
 use crate::guarded;
 
 /// Time, start and end in the buffer, and length on the wire.
-type Place = (i64, usize, usize, u32);
+pub type Place = (i64, usize, usize, u32);
 
 /// A place in a pickle.
 const PACKED_BYTES: usize = 4 * NUMBER_BYTES;
@@ -24,9 +24,17 @@ const ENHANCED_BYTES: (usize, usize) = (28, 4);
 /// Read at a time by `pcapng_skip`; large packets are not read completely.
 const SKIP_BYTES: usize = 16 * 1024;
 
-/// `PacketBlock.places`, as a sequence of tuples.
+/// `PacketBlock.places`, as a sequence of tuples; and the packets' numbers, if they are not consecutive.
 #[pyclass(frozen, sequence, module = "kdissect._core")]
-pub struct Places(pub Vec<Place>);
+pub struct Places(pub Vec<Place>, pub Option<Vec<u64>>);
+
+impl Places {
+    /// The number of a packet in a block, of which that of the first is known.
+    pub fn number(&self, first: u64, index: usize) -> u64 {
+        let own = self.1.as_ref().and_then(|numbers| numbers.get(index).copied());
+        own.unwrap_or(first + index as u64)
+    }
+}
 
 #[pymethods]
 impl Places {
@@ -36,12 +44,15 @@ impl Places {
         if let Ok(packed) = places.cast::<PyBytes>() {
             let places = packed.as_bytes().chunks(PACKED_BYTES).map(unpacked);
             let places: Option<Vec<_>> = places.collect();
-            return Ok(Places(places.ok_or_else(|| PyTypeError::new_err("no places"))?));
+            return Ok(Places(
+                places.ok_or_else(|| PyTypeError::new_err("no places"))?,
+                None,
+            ));
         }
-        Ok(Places(places.extract()?))
+        Ok(Places(places.extract()?, None))
     }
 
-    /// For pickle.
+    /// For pickle, without numbers.
     fn __reduce__<'py>(&self, py: Python<'py>) -> (Bound<'py, PyType>, (Bound<'py, PyBytes>,)) {
         let packed: Vec<u8> = self.0.iter().flat_map(packed).collect();
         (py.get_type::<Places>(), (PyBytes::new(py, &packed),))
@@ -59,8 +70,10 @@ impl Places {
                 return Err(PyTypeError::new_err("places are sliced without a step"));
             }
             let begin = range.start as usize;
-            let part = self.0[begin..begin + range.slicelength].to_vec();
-            return Ok(Places(part).into_pyobject(py)?.into_any());
+            let end = begin + range.slicelength;
+            let numbers = self.1.as_ref().map(|numbers| numbers[begin..end].to_vec());
+            let part = Places(self.0[begin..end].to_vec(), numbers);
+            return Ok(part.into_pyobject(py)?.into_any());
         }
         let index: isize = index.extract()?;
         let index = if index < 0 {
@@ -75,6 +88,12 @@ impl Places {
 
     fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         Ok(PyList::new(py, &self.0)?.try_iter()?.into_any())
+    }
+
+    /// The packets' numbers. None: they are consecutive.
+    #[getter]
+    fn numbers(&self) -> Option<Vec<u64>> {
+        self.1.clone()
     }
 
     /// The earliest and the latest time. There must be a packet.
@@ -150,7 +169,7 @@ fn pcap(
         let begin = at + header;
         let end = begin + captured as usize;
         if end > data.len() || captured as usize > limit {
-            return (Places(places), at, end - at, captured as usize);
+            return (Places(places, None), at, end - at, captured as usize);
         }
         places.push((
             i64::from(seconds) * SECOND_NS + i64::from(ticks) * tick_ns,
@@ -160,7 +179,7 @@ fn pcap(
         ));
         at = end;
     }
-    (Places(places), at, header, 0)
+    (Places(places, None), at, header, 0)
 }
 
 /// The fields of `connection.USUAL`.
@@ -264,7 +283,7 @@ fn pcapng(
         places.push((time_ns, at + before, at + before + captured, field(6)));
         at += total;
     }
-    (Places(places), at)
+    (Places(places, None), at)
 }
 
 /// Steps over the enhanced packet blocks of a file, of which only the lengths are read. Returns where the first

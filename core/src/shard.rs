@@ -19,7 +19,7 @@ impl Shard {
 }
 
 /// Number of the shard that a connection belongs to: the same in both directions.
-fn shard_of(ends: &[u8], shards: u32) -> u32 {
+pub fn shard_of(ends: &[u8], shards: u32) -> u32 {
     let (addresses, ports) = ends.split_at(ends.len().saturating_sub(PORTS));
     let (source, destination) = addresses.split_at(addresses.len() / 2);
     let (from, to) = ports.split_at(ports.len() / 2);

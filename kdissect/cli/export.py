@@ -154,7 +154,7 @@ def _write(
                     records.add(each.records)
             else:
                 assert isinstance(run, SingleRun)
-                if query.shows_all and writer.is_native:
+                if writer.is_native:
                     run.write_lines(writer.form, defer(lambda _lines, _rows: writer.settle()))
                 with defer.installed():
                     run.show(run.selected(defer(writer.skip)), defer(writer.feed))

@@ -374,14 +374,7 @@ def write_shard(
         )
         with faults_named(query, readable):
             result = write_part(
-                job,
-                shard.number,
-                [dissection],
-                log,
-                Selection(query),
-                shard.number + 1,
-                shard.of,
-                is_native=query.shows_all,
+                job, shard.number, dissection, log, Selection(query), shard.number + 1, shard.of
             )
         census = None if shard.number else log.census
         send(_end(query, capture, readable, dissection, (result, census)))

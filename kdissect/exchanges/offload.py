@@ -341,7 +341,7 @@ class Offload:
         changes since when connections wait.
         """
         connections, core, lines = self._connections, self._core, self._lines
-        number, interface, data, places = block
+        number, interface, _, places = block
         at, end = 0, len(places)
         is_shard = lines is not None and lines.ordering is None
         if lines is not None and is_shard:
@@ -382,8 +382,8 @@ class Offload:
             if not reason:
                 continue
             if reason == _ODD:
-                time_ns, begin, stop, on_wire = places[at]
-                segment = segment_of(Packet(number + at, time_ns, interface, data[begin:stop], on_wire))
+                (packet,) = block.part(at, at + 1).packets
+                segment = segment_of(packet)
                 if segment is not None:
                     events = self.feed(segment)
                     connections.place = at + 1
@@ -391,8 +391,7 @@ class Offload:
                     candidates = [segment.ends]
             elif reason == _FOREIGN:
                 self._update()
-                run = PacketBlock(number + at, interface, data, places[at:following])
-                for events in connections.feed_block(run, segment_of):
+                for events in connections.feed_block(block.part(at, following), segment_of):
                     connections.place += at
                     yield events
             else:
@@ -409,9 +408,7 @@ class Offload:
         if self._is_broken:
             self._recall_all()
         if at < end:
-            for events in connections.feed_block(
-                PacketBlock(number + at, interface, data, places[at:]), segment_of
-            ):
+            for events in connections.feed_block(block.part(at), segment_of):
                 connections.place += at
                 yield events
 

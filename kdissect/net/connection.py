@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from heapq import heapify, heappop, heappush
-from itertools import islice
+from itertools import count, islice
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -300,7 +300,7 @@ class Connections:
         not truncated) and passes on the common segment (the next one of its direction, on a connection that
         is not waiting) without creating any object except ``Data``. ``segment_of`` parses all other packets.
         """
-        number, interface, data, places = block
+        _, interface, data, places = block
         shift = _SHIFTS.get(interface.link_type, len(data))  # other link types: too long for any packet
         min_bytes, internet, transport = shift + _USUAL_BYTES, shift + _INTERNET, shift + _TRANSPORT
         flows, foreign, idle_ns = self._flows, self._foreign, self._limits.connection_idle_ns
@@ -308,8 +308,8 @@ class Connections:
         last_used: Duplex | None = None
         last_ends = b""  # packets of one direction usually follow each other
         duplex, side, stream, other = _NO_FLOW
-        packets = enumerate(places, number)
-        for packet, (time_ns, begin, stop, on_wire) in packets:
+        packets = zip(count(1), block.numbers, places)
+        for place, packet, (time_ns, begin, stop, on_wire) in packets:
             is_usual = False
             if stop - begin >= min_bytes:
                 kind, total, carries, ends, sequence, acknowledgment, control = _unpack(data, begin + shift)
@@ -354,21 +354,20 @@ class Connections:
                 if is_usual:
                     payload = data[start:end]
                     if stream.expected > 2 * size and not analyzes:
-                        first = packet + 1 - number
-                        last = first + min((stream.expected - 1) // size, _GATHERED_SEGMENTS) - 1
+                        last = place + min((stream.expected - 1) // size, _GATHERED_SEGMENTS) - 1
                         pattern = kind, total, carries, ends, stream.next, acknowledgment, control
                         layout = shift, start - begin, end - begin
-                        run = data, places[first:last], layout, pattern, time_ns, time_ns + idle_ns
-                        more, count = _native_payloads(*run) or payloads(*run)
+                        run = data, places[place:last], layout, pattern, time_ns, time_ns + idle_ns
+                        more, joined = _native_payloads(*run) or payloads(*run)
                         if more:
-                            packet, (time_ns, *_) = next(islice(packets, count - 1, None))
+                            place, packet, (time_ns, *_) = next(islice(packets, joined - 1, None))
                             duplex.now_ns = time_ns
                             payload += more
                             stream.next = (sequence + len(payload)) & SEQUENCE_MASK
                 connection = duplex.connection
                 assert connection is not None
                 item = _new(Data, (packet, time_ns, interface, payload))
-                self.place = packet + 1 - number
+                self.place = place
                 if not stream.expected:
                     yield [(connection, side, item)]
                 elif events := self._gather(flows[ends], connection, item, size):
@@ -385,7 +384,7 @@ class Connections:
                 sent = ends, sequence, acknowledgment, control & FLAGS, data[start:end], size, window, d_sack
                 segment = _new(Segment, (packet, time_ns, interface, *sent))
             assert segment is not None
-            self.place = packet + 1 - number
+            self.place = place
             yield self._feed(segment)
             last_used = None
             last_ends = b""

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from kdissect.errors import UsageError
 from kdissect.exchanges.partition_records import DecodedBatch
-from kdissect.limits import DEFAULT, MIB, Limits
+from kdissect.limits import MIB
 from kdissect.nearest import did_you_mean
-from kdissect.query.record_filters import RecordCriteria, RecordFilter
-from kdissect.query.records import Records
+from kdissect.options import BOTH, Options
+from kdissect.query.records import records_of
 from kdissect.stats.connection_log import ConnectionLog
 from kdissect.tables.arrow import RowBatch
 from kdissect.tables.exchanges import BODIES, exchanges
@@ -35,7 +35,7 @@ ROWS = 5000
 """Rows per batch: Spark is fastest with 1,000 to 10,000."""
 BYTES = 16 * MIB
 """Bytes per batch. A worker holds them twice, as Python values and in Arrow."""
-BOTH = "both"
+_DEFAULT = Options()
 
 
 def columns_of(table: str, names: Sequence[str] | None = None, bodies: str = BOTH) -> tuple[Column, ...]:
@@ -63,24 +63,41 @@ def columns_of(table: str, names: Sequence[str] | None = None, bodies: str = BOT
     return tuple(known[name] for name in names)
 
 
-class Batches:
-    """Collects rows in batches.
+class TableBatches:
+    """Makes the rows of exchanges, in batches.
 
     Args:
         columns: of each table.
+        options: of the dissection.
+        tables: makes the rows; None: as the options say.
         rows: maximum rows per batch.
         bytes: size at which a batch is full.
         row_filter: whether a row is included; None: all rows are.
+
+    Attributes:
+        log: log of the connections. The tables ``connections`` and ``captures`` are complete if it is the
+            dissection's observer and watches the packets.
     """
 
     def __init__(
         self,
         columns: Mapping[str, Sequence[Column]],
+        options: Options = _DEFAULT,
         *,
+        tables: TableRows | None = None,
         rows: int = ROWS,
         bytes: int = BYTES,  # noqa: A002
         row_filter: Callable[[Any], bool] | None = None,
     ) -> None:
+        self._selects_all = not options.is_filtered
+        self._tables = tables or TableRows(
+            tuple(columns),
+            ConnectionLog(options.limits),
+            records_of(options),
+            options.limits,
+            every_connection=self._selects_all,
+        )
+        self.log = self._tables.log
         self._batches = {name: RowBatch(each) for name, each in columns.items()}
         self._most_rows = rows
         self._most_bytes = bytes
@@ -88,8 +105,42 @@ class Batches:
         self._columns = columns
         self._full: deque[tuple[str, Any]] = deque()
 
+    def exchanges_of(self, dissection: Dissection) -> Iterator[Exchange | None]:
+        """The exchanges of a dissection to be fed: those whose rows the native core does not add itself.
+        Before each of them, and with None, batches may be ``full``.
+        """
+        if not self._selects_all or self._row_filter is not None or not are_native(self._batches):
+            return iter(dissection)
+
+        def form(context: LineContext) -> RowForm:
+            most = self._most_rows, self._most_bytes
+            tables = {
+                name: NativeTable(self._columns[name], batch.columns, most) for name, batch in batches.items()
+            }
+            topic_ids = self._tables.topic_ids if "topic_ids" in self._batches else None
+            log = self.log if needs_log(self._batches) else None
+            return table_form(context, tables, topic_ids, log)
+
+        def settle(_: bytes, rows: int) -> None:  # noqa: ARG001
+            for name, batch in batches.items():
+                if batch.rows >= self._most_rows or batch.held >= self._most_bytes:
+                    self._full.append((name, batch.take()))
+            self._full += self.feed_rows(self._tables.finished())
+
+        batches = {name: batch for name, batch in self._batches.items() if name in NATIVE_TABLES}
+        dissection.write_lines(form, settle)
+        return dissection.in_order_with_pauses()
+
+    def feed(self, exchange: Exchange) -> Iterator[tuple[str, Any]]:
+        """Take an exchange; yield each full batch as table name and ``pyarrow.RecordBatch``."""
+        return self.feed_rows(self._tables.feed(exchange))
+
+    def skip(self, exchange: Exchange) -> Iterator[tuple[str, Any]]:
+        """Take an exchange that is not selected; yield as ``feed`` does."""
+        return self.feed_rows(self._tables.skip(exchange))
+
     def feed_rows(self, rows: Iterable[Row]) -> Iterator[tuple[str, Any]]:
-        """Take rows; yield each full batch as table name and ``pyarrow.RecordBatch``."""
+        """Take rows; yield as ``feed`` does."""
         for name, row in rows:
             batch = self._batches[name]
             for _ in self._feed_row(batch, row):
@@ -100,6 +151,13 @@ class Batches:
         """Yield the batches that became full as the native core added rows."""
         while self._full:
             yield self._full.popleft()
+
+    def close(
+        self, sources: Sequence[Source] = (), warnings: Sequence[str] = ()
+    ) -> Iterator[tuple[str, Any]]:
+        """Yield the last batches; rows of ``captures`` are made from sources and warnings."""
+        yield from self.feed_rows(self._tables.close(sources, warnings))
+        yield from self.rest()
 
     def rest(self) -> Iterator[tuple[str, Any]]:
         """Yield the last batches."""
@@ -121,76 +179,3 @@ class Batches:
             if self._row_filter is None or self._row_filter(each):
                 batch.feed(each)
                 yield
-
-
-class TableBatches(Batches):
-    """Makes the rows of exchanges, in batches.
-
-    Args:
-        columns: of each table.
-        limits: limits of the dissection.
-        records: selects the records of an exchange; None: all records.
-        every_connection: whether ``connections`` includes connections without a selected exchange.
-        batching: see ``Batches``.
-
-    Attributes:
-        log: log of the connections. The tables ``connections`` and ``captures`` are complete if it is the
-            dissection's observer and watches the packets.
-    """
-
-    def __init__(
-        self,
-        columns: Mapping[str, Sequence[Column]],
-        limits: Limits = DEFAULT,
-        *,
-        records: Records | None = None,
-        every_connection: bool = True,
-        **batching: Any,
-    ) -> None:
-        super().__init__(columns, **batching)
-        self.log = ConnectionLog(limits)
-        record_source = records or Records(RecordFilter(RecordCriteria(), limits), limits)
-        self._rows = TableRows(
-            tuple(columns), self.log, record_source, limits, every_connection=every_connection
-        )
-
-    def exchanges_of(self, dissection: Dissection) -> Iterator[Exchange | None]:
-        """The exchanges of a dissection to be fed: those whose rows the native core does not add itself.
-        Before each of them, and with None, batches may be ``full``.
-        """
-        if self._row_filter is not None or not are_native(self._batches):
-            return iter(dissection)
-
-        def form(context: LineContext) -> RowForm:
-            most = self._most_rows, self._most_bytes
-            tables = {
-                name: NativeTable(self._columns[name], batch.columns, most) for name, batch in batches.items()
-            }
-            topic_ids = self._rows.topic_ids if "topic_ids" in self._batches else None
-            log = self.log if needs_log(self._batches) else None
-            return table_form(context, tables, topic_ids, log)
-
-        def settle(_: bytes, rows: int) -> None:  # noqa: ARG001
-            for name, batch in batches.items():
-                if batch.rows >= self._most_rows or batch.held >= self._most_bytes:
-                    self._full.append((name, batch.take()))
-            self._full += self.feed_rows(self._rows.finished())
-
-        batches = {name: batch for name, batch in self._batches.items() if name in NATIVE_TABLES}
-        dissection.write_lines(form, settle)
-        return dissection.in_order_with_pauses()
-
-    def feed(self, exchange: Exchange) -> Iterator[tuple[str, Any]]:
-        """Take an exchange; yield each full batch as table name and ``pyarrow.RecordBatch``."""
-        return self.feed_rows(self._rows.feed(exchange))
-
-    def skip(self, exchange: Exchange) -> Iterator[tuple[str, Any]]:
-        """Take an exchange that is not selected; yield as ``feed`` does."""
-        return self.feed_rows(self._rows.skip(exchange))
-
-    def close(
-        self, sources: Sequence[Source] = (), warnings: Sequence[str] = ()
-    ) -> Iterator[tuple[str, Any]]:
-        """Yield the last batches; rows of ``captures`` are made from sources and warnings."""
-        yield from self.feed_rows(self._rows.close(sources, warnings))
-        yield from self.rest()

@@ -11,7 +11,6 @@ import json
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -23,19 +22,17 @@ from kdissect.capture.inputs import candidates
 from kdissect.errors import CaptureError, UsageError
 from kdissect.model import ANSWERED, ORPHAN, UNACKNOWLEDGED, UNANSWERED
 from kdissect.options import PARQUET, ExportOptions
-from kdissect.query.records import records_of
 from kdissect.spark import parts
-from kdissect.spark.batches import Batches, columns_of
+from kdissect.spark.batches import TableBatches, columns_of
 from kdissect.spark.decode import AUTO, STRATEGIES, arrow_limit, disk, divide, survey, with_unread
 from kdissect.spark.options import parse
 from kdissect.spark.planning import key_log_of, selected
 from kdissect.spark.ranges import RANGE_BYTES
 from kdissect.spark.values import from_json
-from kdissect.stats.connection_log import ConnectionLog
 from kdissect.tables import spark_schema
 from kdissect.tables.exchanges import BODIES
 from kdissect.tables.export import CAPTURES, TOPIC_IDS, ExportJob
-from kdissect.tables.rows import DEFAULT_TABLES, RECORDS, TableRows
+from kdissect.tables.rows import DEFAULT_TABLES, RECORDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -153,12 +150,9 @@ def _as_variant(field: StructField) -> Column:
 
 def _captures(job: ExportJob, read: ReadResult) -> pa.Table:
     """The rows of ``captures``, which no part has."""
-    log = ConnectionLog(job.options.limits)
-    log.census = read.census
-    rows = TableRows((CAPTURES,), log, records_of(job.options), job.options.limits, every_connection=True)
-    batches = Batches({CAPTURES: columns_of(CAPTURES)})
-    batched = chain(batches.feed_rows(rows.close(read.sources, read.warnings)), batches.rest())
-    return pa.Table.from_batches([batch for _, batch in batched])
+    batches = TableBatches({CAPTURES: columns_of(CAPTURES)}, job.options)
+    batches.log.census = read.census
+    return pa.Table.from_batches([batch for _, batch in batches.close(read.sources, read.warnings)])
 
 
 _SUMMED = ("request_bytes", "response_bytes")

@@ -5,8 +5,8 @@ There are two ways to divide the connections among tasks.
     shards        each task reads all captures and dissects its shard; small captures are a single shard
     shuffle       each capture is read once:
                   ranges.py     files     -> ranges that tasks can read
-                  shuffle.py    a range   -> bundles of segments, by connection
-                    Spark       sorts the rows of each part by connection and time, and keeps them on disk
+                  shuffle.py    a range   -> bundles of packets, by shard of the connections
+                    Spark       sorts the rows of each part by time, and keeps them on disk
 
 Then parts.py collects the learned facts of each part, and with those of all parts writes its tables. With few
 tasks shards are faster, because nothing is sorted or kept on disk; with many, each task would read too much.
@@ -130,8 +130,8 @@ def decode(
         export: how tables are written; ``rotate_ns`` is ignored.
         options: what to dissect.
         strategy: ``single``: one task; ``shards``: each task reads all captures and dissects some of the
-            connections; ``shuffle``: each task reads a range of them, and Spark sorts the segments by
-            connection; ``auto``: one task for small captures, shards if few tasks run concurrently.
+            connections; ``shuffle``: each task reads a range of them, and Spark sorts the packets by shard
+            and time; ``auto``: one task for small captures, shards if few tasks run concurrently.
         overwrite: whether to replace another export in the directory.
         range_bytes: approximate size of the ranges of a shuffle.
         tasks: number of tasks that write tables; None: depends on the size of the captures and the cores.
@@ -181,7 +181,7 @@ class Division(NamedTuple):
 
     Attributes:
         strategy: ``single``, ``shards`` or ``shuffle``.
-        rows: with a partition for each task: the number of its shard, or its segments.
+        rows: with a partition for each task: the number of its shard, or its packets.
         opened: opens the parts of a partition.
         learned: facts learned in all parts; None: a single task learns them while it reads.
         read: what was counted; None: the tasks report it.
@@ -230,7 +230,7 @@ def divide(
     if strategy == AUTO:
         strategy = SHARDS if count < SHUFFLE_TASKS else SHUFFLE
     if strategy == SHUFFLE:
-        return _in_segments(session, job, divided, tasks or part_count(divided, cores), stack)
+        return _shuffled(session, job, divided, tasks or part_count(divided, cores), stack)
     numbers = session.range(0, count, 1, count)
     learned = None
     if count > 1 or job.options.names == WHOLE:
@@ -239,10 +239,10 @@ def divide(
     return Division(strategy, numbers, opened, learned)
 
 
-def _in_segments(
+def _shuffled(
     session: SparkSession, job: ExportJob, divided: CaptureRanges, count: int, stack: ExitStack
 ) -> Division:
-    """Read the captures, and shuffle their segments into ``count`` parts, sorted by connection."""
+    """Read the captures, and shuffle their packets into ``count`` parts, sorted by time."""
     ranges = divided.ranges
     read_ranges = partial(shuffle.read_ranges, ranges, divided.files, count, job.options.limits)
     tasks = min(len(ranges), max(_LEAST_TASKS, divided.bytes // RANGE_BYTES))
@@ -256,11 +256,10 @@ def _in_segments(
     read = _read(job, stats, skipped)
     span_ns = read.census.span_ns
     end_ns = 0 if span_ns is None else span_ns[1]
-    learned_by_part = _run_tasks(rows, partial(parts.learn_shuffled, job, end_ns))
-    if (warning := shuffle.uneven([load for _, load in learned_by_part])) is not None:
+    if (warning := shuffle.uneven(stats)) is not None:
         read.warnings.append(warning)
-    learned = _merged(job, [facts for facts, _ in learned_by_part])
-    return Division(SHUFFLE, rows, partial(parts.open_segments, job, end_ns, learned), learned, read)
+    learned = _merged(job, _run_tasks(rows, partial(parts.learn_shuffled, job, end_ns)))
+    return Division(SHUFFLE, rows, partial(parts.open_shuffled, job, end_ns, learned), learned, read)
 
 
 def _sorted(rows: DataFrame, count: int, stack: ExitStack) -> DataFrame:
@@ -388,7 +387,7 @@ def _run_tasks(frame: DataFrame, work: Callable[[Iterator[Any]], Iterator[Any]])
 
 @contextmanager
 def arrow_limit(session: SparkSession) -> Iterator[None]:
-    """Limit the batches that workers get: a row can have 64 KiB."""
+    """Limit the batches that workers get: a row can have 400 KiB."""
     before = session.conf.get(_BATCH_LIMIT, None)
     session.conf.set(_BATCH_LIMIT, str(_BATCH_BYTES))
     try:

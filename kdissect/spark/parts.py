@@ -1,8 +1,8 @@
 """A part of the connections -> their learned facts, and the files or the rows of all tables: the work of one
 task.
 
-A part is a shard, whose task reads all captures, or some of the connections of a shuffle, each of which is
-dissected separately (shuffle.py).
+A part is a shard of the connections, whose task reads all captures, or gets its packets from a shuffle
+(shuffle.py).
 
 File numbers of a part start at a multiple of ``FILES_OF_PART``, those of an attempt at a multiple of
 ``FILES_OF_ATTEMPT`` from there. The driver removes files left behind by failed attempts.
@@ -28,9 +28,9 @@ from kdissect.exchanges.learned import LearnedFacts
 from kdissect.model import IdleTick
 from kdissect.net.tcp import Shard
 from kdissect.pipeline import Dissection, learned_from
-from kdissect.spark.batches import Batches
+from kdissect.spark.batches import TableBatches
 from kdissect.spark.ranges import examine
-from kdissect.spark.shuffle import SortedRows
+from kdissect.spark.shuffle import SortedPackets
 from kdissect.spark.values import known, to_json
 from kdissect.stats.connection_log import ConnectionLog
 from kdissect.tables.columns import INT64, Column
@@ -44,12 +44,10 @@ if TYPE_CHECKING:
     from kdissect.capture.reader import Capture
     from kdissect.capture.source import Source
     from kdissect.limits import Limits
-    from kdissect.model import Segment
     from kdissect.query.filters import FilterNotes
     from kdissect.spark.ranges import Fingerprint
     from kdissect.stats.survey import Census
     from kdissect.tables.export import ExportJob
-    from kdissect.tables.rows import Row
 
     Opener = Callable[[Iterable[Any]], Iterator["OpenPart"]]
 
@@ -125,14 +123,14 @@ class OpenPart(NamedTuple):
     Attributes:
         number: of the part.
         log: of its connections.
-        dissections: one of all its connections, or one of each.
-        read: what was counted when the dissections have ended: all of it by the first shard, and by others
-            only what they could not read; None: a part of a shuffle.
+        dissection: of its packets.
+        read: what was counted when the dissection has ended: all of it by the first shard, and by others only
+            what they could not read; None: a part of a shuffle.
     """
 
     number: int
     log: ConnectionLog
-    dissections: Iterable[Dissection]
+    dissection: Dissection
     read: Callable[[], ReadResult | None]
 
 
@@ -170,9 +168,7 @@ def open_shards(
                 shard=shard,
                 key_log=job.key_log,
             )
-            yield OpenPart(
-                number, log, [dissection], partial(_read, number, capture, packets, log, dissection)
-            )
+            yield OpenPart(number, log, dissection, partial(_read, number, capture, packets, log, dissection))
 
 
 def _read(
@@ -184,7 +180,7 @@ def _read(
     return ReadResult(capture.sources, log.census, warnings, Counter(dissection.skipped))
 
 
-def open_segments(
+def open_shuffled(
     job: ExportJob, end_ns: int, learned: LearnedFacts, batches: Iterable[Any]
 ) -> Iterator[OpenPart]:
     """Open a part of a shuffle, unless it is empty.
@@ -197,18 +193,22 @@ def open_segments(
     """
     rest = iter(batches)
     for first in rest:
-        log, rows = ConnectionLog(job.options.limits), SortedRows(chain((first,), rest), job.paths)
-        dissections = _alone(job, rows, end_ns, observer=log, learned=learned)
-        yield OpenPart(first.column("part")[0].as_py(), log, dissections, lambda: None)
+        log = ConnectionLog(job.options.limits)
+        dissection = _shuffled(job, end_ns, chain((first,), rest), observer=log, learned=learned)
+        yield OpenPart(first.column("part")[0].as_py(), log, dissection, lambda: None)
 
 
 def learn_shuffled(job: ExportJob, end_ns: int, batches: Iterable[Any]) -> Iterator[Any]:
-    """Yield the ``LearnedFacts`` of a part of a shuffle, and its sizes for ``uneven``."""
+    """Yield the ``LearnedFacts`` of a part of a shuffle."""
     facts = LearnedFacts(job.options.limits, job.options.names)
-    rows = SortedRows(batches, job.paths)
-    for dissection in _alone(job, rows, end_ns):
-        dissection.learn(facts)
-    yield _row((facts, (rows.total_bytes, rows.largest)))
+    _shuffled(job, end_ns, batches).learn(facts)
+    yield _row(facts)
+
+
+def _shuffled(job: ExportJob, end_ns: int, batches: Iterable[Any], **settings: Any) -> Dissection:
+    """A dissection of a part until the end of all captures."""
+    packets = chain(SortedPackets(batches, job.paths), (IdleTick(end_ns),))
+    return Dissection(packets, job.options, key_log=job.key_log, **settings)
 
 
 def write(job: ExportJob, opened: Opener, batches: Iterable[Any]) -> Iterator[Any]:
@@ -217,7 +217,7 @@ def write(job: ExportJob, opened: Opener, batches: Iterable[Any]) -> Iterator[An
     attempt = 0 if task is None else task.attemptNumber()
     for part in opened(batches):
         filter_, first = job.filter(), (part.number + 1) * FILES_OF_PART + attempt * FILES_OF_ATTEMPT
-        result = write_part(job, part.number, part.dissections, part.log, filter_.matches, first)
+        result = write_part(job, part.number, part.dissection, part.log, filter_.matches, first)
         yield _row(WorkerPart(gethostname(), result, filter_.notes, part.read()))
 
 
@@ -227,21 +227,27 @@ def pack(job: ExportJob, opened: Opener, batches: Iterable[Any]) -> Iterator[Any
     """
     columns = {name: packed_columns(job, name) for name in job.export.tables if name != CAPTURES}
     for part in opened(batches):
-        part_rows, packing = PartRows(job, part.log, job.filter().matches), Batches(columns)
-        rows = _with_topics(part_rows, part.dissections)
-        for name, batch in chain(packing.feed_rows(rows), packing.rest()):
-            yield _packed(name, _compressed(batch))
-        yield _packed(READ, to_json(part.read()))
+        rows = PartRows(job, part.log, job.filter().matches)
+        batched = TableBatches(columns, job.options, tables=rows.tables)
+        for exchange in batched.exchanges_of(part.dissection):
+            yield from _packed(batched.full())
+            if exchange is not None:
+                yield from _packed(batched.feed_rows(rows.feed(exchange)))
+        yield from _packed(batched.feed_rows(rows.close()))
+        if TOPIC_IDS in columns:
+            topics = ((TOPIC_IDS, [*rank, *values]) for rank, values in rows.topics.values())
+            yield from _packed(batched.feed_rows(topics))
+        yield from _packed(batched.rest())
+        yield _packed_row(READ, to_json(part.read()))
 
 
-def _packed(name: str, data: bytes) -> Any:
+def _packed(batches: Iterable[tuple[str, Any]]) -> Iterator[Any]:
+    for name, batch in batches:
+        yield _packed_row(name, _compressed(batch))
+
+
+def _packed_row(name: str, data: bytes) -> Any:
     return pa.RecordBatch.from_pydict({"name": [name], "data": [data]}, _PACKED_SCHEMA)
-
-
-def _with_topics(part_rows: PartRows, dissections: Iterable[Dissection]) -> Iterator[Row]:
-    yield from part_rows.of(dissections)
-    for rank, values in part_rows.topics.values():
-        yield TOPIC_IDS, [*rank, *values]
 
 
 def unpack(batches: Iterable[Any]) -> Iterator[Any]:
@@ -274,13 +280,6 @@ def _compressed(batch: Any) -> bytes:
 def _numbers(batches: Iterable[Any]) -> Iterator[int]:
     for batch in batches:
         yield from batch.column("id").to_pylist()
-
-
-def _alone(job: ExportJob, rows: SortedRows, end_ns: int, **parts: Any) -> Iterator[Dissection]:
-    """A dissection of each connection, until the end of all captures."""
-    for segments in rows.connections():
-        packets: Iterator[Segment | IdleTick] = chain(segments, [IdleTick(end_ns)])
-        yield Dissection(packets, job.options, key_log=job.key_log, **parts)
 
 
 def _row(value: Any) -> Any:

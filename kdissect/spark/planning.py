@@ -40,7 +40,7 @@ ALONE_BYTES = 256 * MIB
 """Total size of captures up to which one task reads them by default: tasks have a cost."""
 
 PART_BYTES = 128 * MIB
-"""Size of captures per part; takes about a minute to dissect."""
+"""Size of captures per part; takes up to ten seconds to dissect, without the native core a minute."""
 
 _MOST_PARTS = 64
 """Default maximum of tasks with ``connections``: each reads all captures."""

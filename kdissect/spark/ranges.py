@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from zlib import crc32
 
 from kdissect.capture import compression, pcap, pcapng, stores
-from kdissect.capture.pcapng import ENHANCED_PACKET, HEAD_BYTES, Section
-from kdissect.capture.reader import first_time_ns, packets_of
+from kdissect.capture.pcapng import Section
+from kdissect.capture.reader import first_time_ns, packet_blocks_of
 from kdissect.capture.source import BLOCK_BYTES, FILE_BLOCK_BYTES, Source
 from kdissect.capture.stores import Status
 from kdissect.capture.window import Window
@@ -26,9 +26,9 @@ from kdissect.limits import DEFAULT, KIB, MIB, Limits
 from kdissect.tls.keylog import searchable
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from kdissect.model import IdleTick, Packet, PacketBlock
+    from kdissect.model import PacketBlock
 
 RANGE_BYTES = 64 * MIB
 UNSHARED_CAPTURES = "captures must be on storage shared by the driver and all workers"
@@ -38,6 +38,7 @@ MOST_HEAD_BYTES = 64 * KIB
 """Most bytes of headers in each range: a file with more interfaces than fit is not divided further."""
 
 _MAGIC_BYTES = 4
+_ENHANCED_HEAD_BYTES = 28
 
 
 class Range(NamedTuple):
@@ -197,17 +198,24 @@ def in_order(files: Iterable[FileRanges]) -> CaptureRanges:
     )
 
 
-def open_range(range_: Range, limits: Limits = DEFAULT) -> tuple[Source, Iterator[Packet | IdleTick]]:
-    """The source and the packets from the start of a range to the end of the file.
+def open_range(range_: Range, limits: Limits = DEFAULT) -> tuple[Source, Iterator[PacketBlock]]:
+    """The source and the packets of a range.
 
     Together the sources of a file's ranges have the warnings of the file, if the last range was read to its
-    end. The iterator is that of ``packets_of``.
+    end. The iterator is that of ``packet_blocks_of``.
     """
-    if not range_.start:
-        source = Source(range_.path, limits)
-        return source, packets_of(source)
-    part = FileTail(range_, limits)
-    return part, part.read()
+    source = FileTail(range_, limits) if range_.start else Source(range_.path, limits)
+    blocks = cast("Iterator[PacketBlock]", packet_blocks_of(source))  # no idle ticks in files
+    return source, blocks if range_.last is None else _until(range_.last, blocks)
+
+
+def _until(last: int, blocks: Iterator[PacketBlock]) -> Iterator[PacketBlock]:
+    """The packets up to the number ``last``."""
+    for block in blocks:
+        count = last + 1 - block.number
+        yield block if count >= len(block.places) else block.part(0, count)
+        if count <= len(block.places):
+            return
 
 
 class FileTail(Source):
@@ -224,6 +232,7 @@ class FileTail(Source):
     def blocks(self) -> Iterator[bytes]:
         """The head, then the file's bytes, in aligned blocks of which the first is a small one."""
         yield self._range.head
+        self.warnings.clear()  # about the head; only the first range has them
         with stores.open_file(self.name) as file:
             file.seek(self.bytes_read)
             size = BLOCK_BYTES - self.bytes_read % BLOCK_BYTES
@@ -231,35 +240,6 @@ class FileTail(Source):
                 self.bytes_read += len(block)
                 yield block
                 size = FILE_BLOCK_BYTES
-
-    def read(self) -> Generator[Packet | IdleTick, None, None]:
-        """The packets."""
-        packets = packets_of(self)
-        for first in packets:
-            self.warnings.clear()  # about the head; only the first range has them
-            yield first
-            break
-        yield from packets
-
-
-class _Marking(Window):
-    """A window that notes the position of the current packet header.
-
-    Attributes:
-        mark: the position; None if there may be something else.
-    """
-
-    __slots__ = ("mark",)
-
-    def __init__(self, blocks: Iterator[bytes]) -> None:
-        super().__init__(blocks)
-        self.mark: int | None = None
-
-    def more(self, pos: int, need: int) -> bool:
-        """As ``Window.more``, which readers call for each header with its position and size."""
-        is_there = super().more(pos, need)
-        self.mark = self.start if need >= HEAD_BYTES else None
-        return is_there
 
 
 def _divided(name: str, limits: Limits, size: int) -> Iterator[Range]:
@@ -277,7 +257,7 @@ def _cuts(source: Source, size: int) -> Iterator[Range]:
     """The ranges after the first, each extending to the end of the file. Stops where the file is
     damaged; the task that reads the last range reports the damage.
     """
-    window = _Marking(source.blocks())
+    window = Window(source.blocks())
     window.wait_for(_MAGIC_BYTES)
     section: Section | None = None
     if compression.recognized(window.data):
@@ -298,16 +278,14 @@ def _cuts(source: Source, size: int) -> Iterator[Range]:
     due, clock_ns = size, None
     try:
         for block in cast("Iterator[PacketBlock]", packet_blocks):  # no idle ticks in files
-            if window.mark is not None and window.mark >= due:
+            # Only an enhanced packet at the start of the window: a simple one has no time.
+            if window.start >= due and (section is None or block.places[0][1] == _ENHANCED_HEAD_BYTES):
                 if section is not None and len(head) < len(described):
                     head = bytes(described)
                 if len(head) > MOST_HEAD_BYTES:
                     return
-                # A simple packet has no time, and blocks of other types have no packet number.
-                if section is None or section.word(window.data, 0)[0] == ENHANCED_PACKET:
-                    yield Range(0, source.name, window.mark, block.number - 1, None, clock_ns, head)
-                    due = window.mark + size
-            window.mark = None
+                yield Range(0, source.name, window.start, block.number - 1, None, clock_ns, head)
+                due = window.start + size
             latest_ns = max(place[0] for place in block.places)
             clock_ns = latest_ns if clock_ns is None else max(clock_ns, latest_ns)
     except (OSError, CaptureError):

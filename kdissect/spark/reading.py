@@ -15,7 +15,6 @@ from kdissect.errors import CaptureError
 from kdissect.exchanges.learned import LearnedFacts
 from kdissect.options import WHOLE
 from kdissect.pipeline import Dissection, learned_from
-from kdissect.query.records import records_of
 from kdissect.spark.batches import TableBatches, columns_of
 from kdissect.spark.owning import OwnExchanges
 from kdissect.tables.columns import filter_of
@@ -55,11 +54,9 @@ def read(
         learned = LearnedFacts(options.limits)
     batches = TableBatches(
         {options.table: columns_of(options.table, columns, options.bodies)},
-        options.limits,
+        options,
         rows=options.batch_rows,
         bytes=options.batch_bytes,
-        records=records_of(options),
-        every_connection=not options.is_filtered,
         row_filter=row_filter,
     )
     settings = {
@@ -117,8 +114,7 @@ def _of_capture(
     else:
         readable = Readable(capture.packet_blocks())
         dissection = Dissection(readable, options, **settings)
-        exchanges = iter(dissection) if options.is_filtered else batches.exchanges_of(dissection)
-        yield from _selected(exchanges, capture.first_ns, options, batches)
+        yield from _selected(batches.exchanges_of(dissection), capture.first_ns, options, batches)
     fault = [] if readable.fault is None else [readable.fault]
     yield from batches.close(capture.sources, [*capture.warnings, *fault])
 

@@ -1,83 +1,81 @@
-"""Ranges of captures -> bundles of TCP segments, which Spark sorts -> the segments of each connection.
+"""Ranges of captures -> bundles of packets, which Spark sorts -> the packets of a shard of the connections.
 
-A task reads a range and extracts the segments from link layer, IP, fragments and tunnels. Fragments of
-incomplete datagrams go to the driver, which completes them. Both directions of a connection go to the same
-part. Spark sorts the rows of a part by connection, and those of a connection by clock, rank and number: the
-order in which ``capture/reader.py`` merges files.
+A task reads a range and finds the connection of each packet. All packets of a connection go to the same part:
+its shard (``net.tcp.shard_of``). The native core takes the usual packets, and finds them in a bundle again.
+Fragments of incomplete datagrams go to the driver, which completes them. Spark sorts the rows of a part by
+clock, rank and number: the order in which ``capture/reader.py`` merges files.
 
-A row is a bundle of consecutive segments of one connection:
+A row is a bundle of packets:
 
     part                the part that gets it; one past the last part: for the driver
-    connection          both ends: the smaller of the two directions' ``Segment.ends``
-    clock_ns, end_ns    latest packet time in this file, up to the first segment and up to the last
+    clock_ns, end_ns    latest packet time in this file, up to the first packet and up to the last
     rank                index of the file
     number              number of the first packet
-    heads               ``_HEAD`` of each segment
-    data                the payloads; in a row for the driver, which has no heads, a ``RangeStats`` as JSON
+    heads               ``_HEAD`` of each packet
+    data                the packets; without heads, as JSON: a ``Segment`` that was in several packets, or for
+                        the driver a ``RangeStats``
 
-Holds incomplete bundles, which have a common limit, and at most ``_MOST_FRAGMENTS``.
+Holds incomplete bundles, which have a common limit, payload bytes of ``_MOST_ENDS``, and at most
+``_MOST_FRAGMENTS``.
 """
 
 from __future__ import annotations
 
-from heapq import heappop, heappush, heapreplace
-from itertools import count, groupby, takewhile
+from collections import Counter
+from dataclasses import dataclass
+from heapq import heappop, heappush, heapreplace, nlargest
+from itertools import count
 from operator import attrgetter, itemgetter
 from struct import Struct
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
-from zlib import crc32
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
+from kdissect import native
 from kdissect.errors import CaptureError
 from kdissect.limits import KIB, MIB, Limits
-from kdissect.model import Interface, Segment
+from kdissect.model import Interface, Packet, PacketBlock, Segment
 from kdissect.net.ip import INCOMPLETE
-from kdissect.net.link import ETHERNET
-from kdissect.net.tcp import Segments, connection_key, endpoints, reversed_ends
+from kdissect.net.tcp import Segments, connection_key, endpoints, shard_of
 from kdissect.spark.ranges import open_range
-from kdissect.spark.values import known, to_json
+from kdissect.spark.values import from_json, known, to_json
 from kdissect.stats.survey import Census, FileCount
 from kdissect.tables import arrow  # noqa: F401  (keeps pyarrow from loading pandas)
 
 if TYPE_CHECKING:
-    from collections import Counter
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from kdissect.capture.source import Source
-    from kdissect.model import Packet
     from kdissect.spark.ranges import Fingerprint, Range
 
 Key: TypeAlias = tuple[int, int, int]
 """Clock, rank and number of a packet."""
 
-COLUMNS = (
-    "part int, connection binary, clock_ns bigint, end_ns bigint, rank int, number bigint, heads binary, "
-    "data binary"
-)
-ORDER = ("connection", "clock_ns", "rank", "number")
+COLUMNS = "part int, clock_ns bigint, end_ns bigint, rank int, number bigint, heads binary, data binary"
+ORDER = ("clock_ns", "rank", "number")
 _TYPES = {"int": pa.int32(), "bigint": pa.int64(), "binary": pa.binary()}
 SCHEMA = pa.schema((name, _TYPES[kind]) for name, kind in map(str.split, COLUMNS.split(",")))
 
-# Clock, number and time of the packet; sequence and acknowledgment number; payload bytes on the wire and
-# captured; whether the segment's ends are the reverse of ``connection``; flags, window, D-SACK.
-_HEAD = Struct("<qqqIIII?BH?")
-_BUNDLE_BYTES = 256 * KIB
+_HEAD = Struct("<qQqIII")
+"""Clock, number and time of a packet; length on the wire and captured; link type. As in core/src/bundles.rs.
+"""
+_NEVER_NS = -(1 << 63)
+_BUNDLE_BYTES = 128 * KIB
+"""A bundle is longer by what the core takes at once: at most a block of a file."""
 _BUNDLES_BYTES = 16 * MIB
-"""Limit of all incomplete bundles: with very many connections, bundles are smaller."""
+"""Limit of all incomplete bundles: with very many parts, bundles are smaller."""
 _MOST_ENDS = 100_000
-"""Size of the cache from ends to connection key; about 200 bytes each."""
+"""Directions of connections whose payload is counted; about 200 bytes each."""
 _MOST_FRAGMENTS = 20_000
 """Limit of fragments of incomplete datagrams, in a range and in the driver for all; usually there are few."""
 
-_LEAST_UNEVEN_BYTES = 128 * MIB  # takes a task about a minute
-
-_new = tuple.__new__  # half the time of calling the class of a named tuple
+_LEAST_UNEVEN_BYTES = 128 * MIB  # takes a task up to ten seconds
+_LARGEST = 10  # connections of a range; one with half of all bytes is among them almost anywhere
 
 
 @known
 class RangeStats(NamedTuple):
-    """What a range contains apart from segments.
+    """What a range contains apart from bundles.
 
     Attributes:
         place: index of the range.
@@ -87,6 +85,8 @@ class RangeStats(NamedTuple):
         skipped: number of packets that were not dissected, by reason, without ``fragments``.
         fault: the error that ended the reading early; None if there was none.
         fragments: packets with fragments of datagrams that other ranges may complete.
+        payload_bytes: of all connections.
+        largest: the connections with most of them.
     """
 
     place: int
@@ -96,6 +96,8 @@ class RangeStats(NamedTuple):
     skipped: Counter[str]
     fault: str | None
     fragments: list[tuple[Key, Packet]]
+    payload_bytes: int
+    largest: dict[bytes, int]
 
 
 def read_ranges(
@@ -127,41 +129,27 @@ def bundled(place: int, ranges: Sequence[Range], parts: int, limits: Limits) -> 
         limits: limits of the dissection.
     """
     range_ = ranges[place]
-    bundles = _Bundles(parts)
-    source, packets = cast("tuple[Source, Iterator[Packet]]", open_range(range_, limits))  # no idle ticks
+    bundles = _Bundles(parts, limits, range_.rank, range_.clock_ns)
+    source, blocks = open_range(range_, limits)
     census = Census(limits)
     if range_.clock_ns is not None:
         census.files[range_.path] = FileCount(range_.clock_ns)
-    segments = Segments(limits)
-    waiting: dict[int, tuple[Key, Packet]] = {}  # by number of the packet
-    last, clock_ns, fault, dropped = range_.last, range_.clock_ns, None, 0
-    own = packets if last is None else takewhile(lambda packet: packet.number <= last, packets)
+    fault = None
     try:
-        for packet in census.watch(own):
-            if clock_ns is None or packet.time_ns > clock_ns:
-                clock_ns = packet.time_ns
-            segment = segments.feed(packet)
-            if segment is not None:
-                if waiting:
-                    for _, number in segments.take_parts():
-                        waiting.pop(number, None)
-                yield from bundles.feed(range_.rank, clock_ns, segment)
-            elif segments.is_incomplete:
-                waiting[packet.number] = (clock_ns, range_.rank, packet.number), packet
-                if len(waiting) > _MOST_FRAGMENTS:
-                    del waiting[next(iter(waiting))]
-                    dropped += 1
+        for block in census.watch(blocks):
+            bundles.feed(block)
+            yield from bundles.complete(_BUNDLES_BYTES)
     except CaptureError as error:
         fault = str(error)
-    yield from bundles.close()
-    segments.close()
+    yield from bundles.complete(0)
+    skipped, waiting = bundles.segments.skipped, bundles.waiting
+    bundles.segments.close()
     fragments = list(waiting.values())[-max(1, _MOST_FRAGMENTS // len(ranges)) :]
-    segments.skipped[INCOMPLETE] -= len(fragments)
-    dropped += len(waiting) - len(fragments)
-    if dropped:
+    skipped[INCOMPLETE] -= len(fragments)
+    if dropped := bundles.dropped + len(waiting) - len(fragments):
         source.warn(f"{dropped:,} IP fragments dropped: too many to match with other ranges")
-    stats = RangeStats(place, range_, source, census, segments.skipped, fault, fragments)
-    yield _batch([(parts, b"", 0, 0, 0, 0, b"", to_json(stats))])
+    stats = RangeStats(place, range_, source, census, skipped, fault, fragments, *bundles.loads())
+    yield _batch([Bundle(parts, 0, 0, 0, 0, b"", to_json(stats))])
 
 
 def completed(stats: Iterable[RangeStats], parts: int, limits: Limits) -> tuple[list[Any], Counter[str]]:
@@ -170,121 +158,23 @@ def completed(stats: Iterable[RangeStats], parts: int, limits: Limits) -> tuple[
     Returns:
         Batches of rows, as ``bundled`` yields them; and the numbers of skipped fragments by reason.
     """
-    segments, bundles, batches = Segments(limits), _Bundles(parts), list[Any]()
+    segments, bundles = Segments(limits), list[Bundle]()
     waiting = (each for one in stats for each in one.fragments)
     for (clock_ns, rank, _), packet in sorted(waiting, key=itemgetter(0)):
         segment = segments.feed(packet)
         if segment is not None:
-            batches += bundles.feed(rank, clock_ns, segment)
-            batches += bundles.close()
+            bundles.append(_bundle_of(segment, parts, clock_ns, rank))
     segments.close()
-    return batches, segments.skipped
+    return [_batch(bundles)] if bundles else [], segments.skipped
 
 
-class _Bundles:
-    """The incomplete bundle of each connection."""
-
-    def __init__(self, parts: int) -> None:
-        self._parts = parts
-        self._known: dict[bytes, tuple[bytes, bool]] = {}
-        self._bundles: dict[bytes, _Bundle] = {}
-        self._bytes = 0
-
-    def feed(self, rank: int, clock_ns: int, segment: Segment) -> Iterable[Any]:
-        """Take a segment; return a batch of the bundles that are complete."""
-        number, time_ns, _, ends, sequence, acknowledgment, flags, payload, length, window, d_sack = segment
-        known = self._known.get(ends)
-        if known is None:
-            if len(self._known) >= _MOST_ENDS:
-                self._known.clear()
-            connection = connection_key(ends)
-            known = self._known[ends] = connection, ends != connection
-        connection, is_reverse = known
-        bundle = self._bundles.get(connection)
-        if bundle is None:
-            bundle = self._bundles[connection] = _Bundle(clock_ns, rank, number)
-        captured = len(payload)
-        bundle.heads.append(
-            _HEAD.pack(
-                *(clock_ns, number, time_ns, sequence, acknowledgment, length, captured, is_reverse),
-                *(flags, window, d_sack),
-            )
-        )
-        bundle.payloads.append(payload)
-        bundle.end_ns = clock_ns
-        size = captured + _HEAD.size
-        bundle.bytes += size
-        self._bytes += size
-        if bundle.bytes >= _BUNDLE_BYTES:
-            return (_batch([self._take(connection)]),)
-        return self.close() if self._bytes >= _BUNDLES_BYTES else ()
-
-    def close(self) -> Iterator[Any]:
-        """A batch of all bundles."""
-        if self._bundles:
-            yield _batch([self._take(connection) for connection in list(self._bundles)])
-
-    def _take(self, connection: bytes) -> tuple[Any, ...]:
-        bundle = self._bundles.pop(connection)
-        self._bytes -= bundle.bytes
-        where = bundle.clock_ns, bundle.end_ns, bundle.rank, bundle.number
-        part = crc32(connection) % self._parts
-        return part, connection, *where, b"".join(bundle.heads), b"".join(bundle.payloads)
-
-
-class _Bundle:
-    """Segments of one connection, to be packed into a row."""
-
-    __slots__ = ("bytes", "clock_ns", "end_ns", "heads", "number", "payloads", "rank")
-
-    def __init__(self, clock_ns: int, rank: int, number: int) -> None:
-        self.clock_ns = self.end_ns = clock_ns
-        self.rank = rank
-        self.number = number
-        self.heads: list[bytes] = []
-        self.payloads: list[bytes] = []
-        self.bytes = 0
-
-
-def _batch(rows: Sequence[tuple[Any, ...]]) -> Any:
-    columns = zip(*rows, strict=True)
-    arrays = [pa.array(values, field.type) for values, field in zip(columns, SCHEMA, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
-
-
-# --- back to segments ---------------------------------------------------------------------------------------
-
-
-class Bundle(NamedTuple):
-    """A row, see the module; ``key`` is that of the first segment."""
-
-    connection: bytes
-    key: Key
-    end_ns: int
-    heads: bytes
-    data: bytes
-
-    def segments(self, interface: Interface) -> Iterator[tuple[Key, Segment]]:
-        """The segments with their keys."""
-        connection, (_, rank, _), _, heads, data = self
-        ends = connection, reversed_ends(connection)
-        begin = 0
-        for head in _HEAD.iter_unpack(heads):
-            clock_ns, number, time_ns, *numbers, length, captured, is_reverse, flags, window, d_sack = head
-            end = begin + captured
-            sent = ends[is_reverse], *numbers, flags, data[begin:end], length, window, d_sack
-            yield (clock_ns, rank, number), _new(Segment, (number, time_ns, interface, *sent))
-            begin = end
-
-
-def uneven(loads: Sequence[tuple[int, tuple[int, bytes]]]) -> str | None:
-    """A warning if one connection has more than half of the bytes of a large input.
-
-    Args:
-        loads: ``total_bytes`` and ``largest`` of the ``SortedRows`` of all parts.
-    """
-    total_bytes = sum(each for each, _ in loads)
-    most_bytes, connection = max((largest for _, largest in loads), default=(0, b""))
+def uneven(stats: Iterable[RangeStats]) -> str | None:
+    """A warning if one connection has more than half of the payload of a large input."""
+    total_bytes, largest = 0, Counter[bytes]()
+    for each in stats:
+        total_bytes += each.payload_bytes
+        largest.update(each.largest)
+    connection, most_bytes = next(iter(largest.most_common(1)), (b"", 0))
     if total_bytes < _LEAST_UNEVEN_BYTES or 2 * most_bytes <= total_bytes:
         return None
     first, second = endpoints(connection)
@@ -292,57 +182,222 @@ def uneven(loads: Sequence[tuple[int, tuple[int, bytes]]]) -> str | None:
     return f"{first} - {second} has {percent}% of all bytes; a single task dissects it"
 
 
-class SortedRows:
-    """The rows of a part, sorted by Spark.
+class _Bundles:
+    """The packets of a range, divided among parts.
 
     Attributes:
-        total_bytes: payload bytes that were read.
-        largest: those of the largest connection, and the connection.
+        segments: finds the connections of packets that the native core does not take.
+        waiting: packets with fragments of datagrams that are incomplete, by number.
+        dropped: how many of these were too many.
     """
+
+    def __init__(self, parts: int, limits: Limits, rank: int, clock_ns: int | None) -> None:
+        self.segments = Segments(limits)
+        self.waiting: dict[int, tuple[Key, Packet]] = {}
+        self.dropped = 0
+        self._parts = parts
+        self._rank = rank
+        self._clock_ns = _NEVER_NS if clock_ns is None else clock_ns
+        self._bundles: dict[int, Bundle] = {}  # by part
+        self._bytes = 0
+        self._complete: list[Bundle] = []
+        self._payload_bytes: Counter[bytes] = Counter()  # by ``Segment.ends``
+        self._payload_bytes_in_all = 0
+
+    def feed(self, block: PacketBlock) -> None:
+        """Take packets."""
+        for packet in self._odd(block):
+            self._clock_ns = max(self._clock_ns, packet.time_ns)
+            segment = self.segments.feed(packet)
+            if segment is not None:
+                self._feed_odd(packet, segment)
+            elif self.segments.is_incomplete:
+                self.waiting[packet.number] = (self._clock_ns, self._rank, packet.number), packet
+                if len(self.waiting) > _MOST_FRAGMENTS:
+                    del self.waiting[next(iter(self.waiting))]
+                    self.dropped += 1
+        if len(self._payload_bytes) > _MOST_ENDS:
+            self._payload_bytes = Counter(dict(self._payload_bytes.most_common(_MOST_ENDS // 2)))
+
+    def complete(self, most_bytes: int) -> Iterator[Any]:
+        """A batch of the bundles that are complete: all, if they have so many bytes."""
+        if self._bytes >= most_bytes:
+            self._complete += self._bundles.values()
+            self._bundles, self._bytes = {}, 0
+        if self._complete:
+            yield _batch(self._complete)
+            self._complete = []
+
+    def loads(self) -> tuple[int, dict[bytes, int]]:
+        """``RangeStats.payload_bytes`` and ``largest``."""
+        by_connection: Counter[bytes] = Counter()
+        for ends, payload_bytes in self._payload_bytes.items():
+            by_connection[connection_key(ends)] += payload_bytes
+        largest = nlargest(_LARGEST, by_connection.items(), key=itemgetter(1, 0))
+        return self._payload_bytes_in_all, dict(largest)
+
+    def _odd(self, block: PacketBlock) -> Iterator[Packet]:
+        """The packets that the native core does not take. It takes those before and after them."""
+        if native.core is None or not isinstance(block.places, native.core.Places):
+            yield from block.packets
+            return
+        link_type, at = block.interface.link_type, 0
+        while True:
+            divided = native.core.bundle_packets(block, link_type, at, self._clock_ns, self._parts)
+            if divided is None:
+                yield from block.part(at).packets
+                return
+            bundles, loads, at, self._clock_ns = divided
+            for part, clock_ns, end_ns, number, heads, data in bundles:
+                self._add(part, clock_ns, end_ns, number, heads, data)
+            for ends, payload_bytes in loads:
+                self._count(ends, payload_bytes)
+            if at == len(block.places):
+                return
+            yield from block.part(at, at + 1).packets
+            at += 1
+
+    def _feed_odd(self, packet: Packet, segment: Segment) -> None:
+        clock_ns, part = self._clock_ns, shard_of(segment.ends, self._parts)
+        self._count(segment.ends, len(segment.payload))
+        parts = self.segments.take_parts()
+        if not parts:
+            number, time_ns, interface, data, length = packet
+            head = _HEAD.pack(clock_ns, number, time_ns, length, len(data), interface.link_type)
+            self._add(part, clock_ns, clock_ns, number, head, data)
+            return
+        for _, number in parts:
+            self.waiting.pop(number, None)
+        self._end(part)
+        self._complete.append(_bundle_of(segment, self._parts, clock_ns, self._rank))
+
+    def _add(self, part: int, clock_ns: int, end_ns: int, number: int, heads: bytes, data: bytes) -> None:
+        bundle = self._bundles.get(part)
+        if bundle is None:
+            bundle = Bundle(part, clock_ns, end_ns, self._rank, number, bytearray(), bytearray())
+            self._bundles[part] = bundle
+        bundle.end_ns = end_ns
+        bundle.heads += heads
+        bundle.data += data
+        self._bytes += len(heads) + len(data)
+        if bundle.bytes >= _BUNDLE_BYTES:
+            self._end(part)
+
+    def _end(self, part: int) -> None:
+        """The bundle of a part gets no more packets."""
+        if (bundle := self._bundles.pop(part, None)) is not None:
+            self._bytes -= bundle.bytes
+            self._complete.append(bundle)
+
+    def _count(self, ends: bytes, payload_bytes: int) -> None:
+        self._payload_bytes[ends] += payload_bytes
+        self._payload_bytes_in_all += payload_bytes
+
+
+@dataclass(slots=True)
+class Bundle:
+    """A row, see the module; as long as it grows, ``heads`` and ``data`` are bytearrays."""
+
+    part: int
+    clock_ns: int
+    end_ns: int
+    rank: int
+    number: int
+    heads: Any
+    data: Any
+
+    @property
+    def bytes(self) -> int:
+        """Its size."""
+        return len(self.heads) + len(self.data)
+
+    @property
+    def key(self) -> Key:
+        """The key of the first packet."""
+        return self.clock_ns, self.rank, self.number
+
+    @property
+    def end(self) -> Key:
+        """The key of the last packet."""
+        number = self.number
+        if self.heads:
+            _, number, *_ = _HEAD.unpack_from(self.heads, len(self.heads) - _HEAD.size)
+        return self.end_ns, self.rank, number
+
+
+def _bundle_of(segment: Segment, parts: int, clock_ns: int, rank: int) -> Bundle:
+    part = shard_of(segment.ends, parts)
+    return Bundle(part, clock_ns, clock_ns, rank, segment.packet, b"", to_json(segment))
+
+
+def _batch(bundles: Iterable[Bundle]) -> Any:
+    columns = zip(*map(attrgetter(*SCHEMA.names), bundles), strict=True)
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+# --- back to packets ----------------------------------------------------------------------------------------
+
+
+class SortedPackets:
+    """The packets of a part, from its rows as Spark has sorted them. They can be read once."""
 
     def __init__(self, batches: Iterable[Any], paths: Sequence[str]) -> None:
         self._batches = batches
-        self._interfaces = [Interface(path, 0, ETHERNET) for path in paths]
-        self.total_bytes, self.largest = 0, (0, b"")
+        self._paths = paths
+        self._interfaces: dict[tuple[int, int], Interface] = {}
 
-    def connections(self) -> Iterator[Iterator[Segment]]:
-        """The segments of each pair of ends, which must be consumed before the next pair is requested."""
-        for _, bundles in groupby(self._bundles(), attrgetter("connection")):
-            yield self._in_order(bundles)
+    def __iter__(self) -> Iterator[PacketBlock | Packet | Segment]:
+        return self._in_order(self._bundles())
 
     def _bundles(self) -> Iterator[Bundle]:
-        current, current_bytes = b"", 0
         for batch in self._batches:
-            columns = (batch.column(name).to_pylist() for name in SCHEMA.names[1:])
-            for connection, clock_ns, end_ns, rank, number, heads, data in zip(*columns, strict=True):
-                current_bytes = len(data) + (current_bytes if connection == current else 0)
-                current = connection
-                self.total_bytes += len(data)
-                self.largest = max(self.largest, (current_bytes, connection))
-                yield Bundle(connection, (clock_ns, rank, number), end_ns, heads, data)
+            yield from map(Bundle, *(batch.column(name).to_pylist() for name in SCHEMA.names))
 
-    def _in_order(self, bundles: Iterator[Bundle]) -> Iterator[Segment]:
-        """The segments in order; ``bundles`` come in the order of their first segments. Holds the bundles
-        that overlap in time.
-        """
-        started: list[tuple[Key, int, Segment, Iterator[tuple[Key, Segment]]]] = []
+    def _in_order(self, bundles: Iterator[Bundle]) -> Iterator[PacketBlock | Packet | Segment]:
+        """``bundles`` come in the order of their first packets. Holds those that overlap in time."""
+        started: list[tuple[Key, int, Packet | Segment, Iterator[tuple[Key, Packet | Segment]]]] = []
         following = next(bundles, None)
         for place in count():
             bundle, following = following, next(bundles, None)
             if bundle is None:
                 return
-            segments = bundle.segments(self._interfaces[bundle.key[1]])
-            if not started and (following is None or bundle.end_ns < following.key[0]):
-                for _, segment in segments:  # nearly always: no overlap, no heap
-                    yield segment
+            if not started and (following is None or bundle.end < following.key):
+                yield from self._blocks(bundle)  # nearly always: no overlap, no heap
                 continue
-            key, segment = next(segments)
-            heappush(started, (key, place, segment, segments))
+            packets = self._packets(bundle)
+            key, packet = next(packets)
+            heappush(started, (key, place, packet, packets))
             while started and (following is None or started[0][0] < following.key):
-                _, own, segment, segments = started[0]
-                yield segment
-                after = next(segments, None)
+                _, own, packet, packets = started[0]
+                yield packet
+                after = next(packets, None)
                 if after is None:
                     heappop(started)
                 else:
-                    heapreplace(started, (after[0], own, after[1], segments))
+                    heapreplace(started, (after[0], own, after[1], packets))
+
+    def _blocks(self, bundle: Bundle) -> Iterator[PacketBlock | Packet | Segment]:
+        if native.core is None or not bundle.heads:
+            for _, packet in self._packets(bundle):
+                yield packet
+            return
+        for number, link_type, places in native.core.unbundle_packets(bundle.heads):
+            yield PacketBlock(number, self._interface(bundle.rank, link_type), bundle.data, places)
+
+    def _packets(self, bundle: Bundle) -> Iterator[tuple[Key, Packet | Segment]]:
+        """The packets, each with its key."""
+        if not bundle.heads:
+            yield bundle.key, from_json(bundle.data)
+        begin = 0
+        for clock_ns, number, time_ns, length, captured, link_type in _HEAD.iter_unpack(bundle.heads):
+            data, interface = bundle.data[begin : begin + captured], self._interface(bundle.rank, link_type)
+            yield (clock_ns, bundle.rank, number), Packet(number, time_ns, interface, data, length)
+            begin += captured
+
+    def _interface(self, rank: int, link_type: int) -> Interface:
+        """What is kept of an interface."""
+        interface = self._interfaces.get((rank, link_type))
+        if interface is None:
+            interface = self._interfaces[rank, link_type] = Interface(self._paths[rank], 0, link_type)
+        return interface

@@ -18,7 +18,7 @@ from kdissect.capture.source import FileFormat, InterfaceStatistics, Source
 from kdissect.capture.stores import Status
 from kdissect.exchanges.learned import LearnedFacts, Listeners
 from kdissect.limits import DEFAULT, Limits
-from kdissect.model import Endpoint, Interface, Packet
+from kdissect.model import Endpoint, Interface, Packet, Segment
 from kdissect.query.filters import FilterNotes
 from kdissect.query.records import RecordMatches
 from kdissect.spark.ranges import FileRanges, FileTail, Fingerprint, Range
@@ -34,7 +34,7 @@ _CLASSES: dict[str, type] = {
     for each in (
         Census, Endpoint, FileCount, FileFormat, FileRanges, FileTail, FilterNotes, Fingerprint,
         FinishedFile, Interface, InterfaceCount, InterfaceStatistics, LearnedFacts, Limits,
-        Listeners, Packet, PartResult, Range, RecordMatches, Source, Status,
+        Listeners, Packet, PartResult, Range, RecordMatches, Segment, Source, Status,
     )
 }  # fmt: skip
 _SEQUENCES: dict[str, Callable[[Any], Any]] = {"list": list, "tuple": tuple, "set": set}

@@ -9,7 +9,6 @@ captures.
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -40,6 +39,7 @@ from kdissect.tables.table_files import (
 from kdissect.tables.values import timestamp
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from kdissect.capture.source import Source
@@ -285,10 +285,11 @@ class ExportJob:
 
     @property
     def is_native(self) -> bool:
-        """Whether the native core can make the rows of usual exchanges."""
-        export = self.export
+        """Whether the native core can make the rows of usual exchanges, which are all selected."""
+        export, options = self.export, self.options
         is_plain = export.form == PARQUET and not export.partition_by and export.rotate_ns is None
-        return is_plain and are_native(export.tables)
+        selects_all = not (options.is_filtered or options.exchanges or options.end_to_end)
+        return is_plain and selects_all and are_native(export.tables)
 
     def files(self, *, in_parts: bool = False) -> dict[str, TableFiles]:
         """The files of each table. With ``in_parts``, rows of ``topic_ids`` are lists of values."""
@@ -362,58 +363,45 @@ class PartRows:
         selects: whether an exchange passes the filters.
 
     Attributes:
+        tables: makes the rows.
         topics: see ``PartResult``.
+        selected: how many exchanges passed the filters.
     """
 
     def __init__(self, job: ExportJob, log: ConnectionLog, selects: Callable[[Exchange], bool]) -> None:
-        self._job = job
-        self._log = log
+        options = job.options
+        self._limits = options.limits
         self._selects = selects
-        self._records = records_of(job.options)
+        self._records = records_of(options)
+        tables = {*job.export.tables, TOPIC_IDS}  # these are counted in any case
+        self.tables = TableRows(
+            tables, log, self._records, options.limits, every_connection=not options.is_filtered
+        )
         self._getters = [column.get for column in TABLES[TOPIC_IDS].columns]
         self._ranks = {path: rank for rank, path in enumerate(job.paths)}
         self.topics: dict[tuple[str, str], Any] = {}
-        self._counts: Counter[str] = Counter()
-        self._notices: list[str] = []
         self._ids: set[str] = set()
         self._named: set[str] = set()
-        self._selected = 0
+        self.selected = 0
 
-    def of(
-        self,
-        dissections: Iterable[Dissection],
-        begin: Callable[[Dissection, TableRows], None] = lambda *_: None,
-    ) -> Iterator[Row]:
-        """The rows of the connections: of one dissection for all, or one for each, which begins with
-        ``begin``.
-        """
-        options = self._job.options
-        for dissection in dissections:
-            # A new one for each: it keeps the first rows, but dissections are not in order of time.
-            tables, every = self._job.export.tables, not options.is_filtered
-            rows = TableRows(tables, self._log, self._records, options.limits, every_connection=every)
-            begin(dissection, rows)
-            for exchange in dissection:
-                if len(self._ids) < options.limits.topic_names:
-                    self._ids.update(topic_refs(exchange).keys)
-                    self._named.update(exchange.topic_names)
-                if self._selects(exchange):
-                    self._selected += 1
-                    yield from self._without_topics(rows.feed(exchange))
-                else:
-                    yield from self._without_topics(rows.skip(exchange))
-            yield from self._without_topics(rows.close((), ()))
-            self._counts.update(dissection.counts)
-            self._notices += dissection.notices[: options.limits.notices - len(self._notices)]
+    def feed(self, exchange: Exchange) -> Iterator[Row]:
+        """The rows that an exchange adds."""
+        if len(self._ids) < self._limits.topic_names:
+            self._ids.update(topic_refs(exchange).keys)
+            self._named.update(exchange.topic_names)
+        is_selected = self._selects(exchange)
+        self.selected += is_selected
+        return self._without_topics(self.tables.feed(exchange) if is_selected else self.tables.skip(exchange))
 
-    def count_selected(self, exchanges: int) -> None:
-        """Count exchanges whose rows the native core has made."""
-        self._selected += exchanges
+    def close(self) -> Iterator[Row]:
+        """The remaining rows."""
+        return self._without_topics(self.tables.close((), ()))
 
-    def result(self, part: int, files: dict[str, list[FinishedFile]]) -> PartResult:
+    def result(self, part: int, dissection: Dissection, files: dict[str, list[FinishedFile]]) -> PartResult:
         """What was counted, and the files written."""
         ids, records = (self._ids, self._named), self._records.result()
-        return PartResult(part, files, self.topics, self._counts, self._notices, ids, self._selected, records)
+        counts, notices = dissection.counts, dissection.notices
+        return PartResult(part, files, self.topics, counts, notices, ids, self.selected, records)
 
     def _without_topics(self, rows: Iterable[Row]) -> Iterator[Row]:
         for name, row in rows:
@@ -430,50 +418,50 @@ class PartRows:
 def write_part(
     job: ExportJob,
     part: int,
-    dissections: Iterable[Dissection],
+    dissection: Dissection,
     log: ConnectionLog,
     selects: Callable[[Exchange], bool],
     first: int,
     step: int = 1,
-    *,
-    is_native: bool = False,
 ) -> PartResult:
     """Write the tables of some connections.
 
     Args:
         job: what to write.
         part: number of the part.
-        dissections: see ``PartRows.of``.
+        dissection: of the connections.
         log: the connections.
         selects: whether an exchange passes the filters.
         first: number of the first file.
         step: difference between the numbers of consecutive files.
-        is_native: whether the native core may make rows: there is one dissection, and no filter.
     """
 
-    def begin(dissection: Dissection, tables: TableRows) -> None:
-        def settle(_: bytes, exchanges: int) -> None:
-            rows.count_selected(exchanges)
-            for each in files.values():
-                each.settle()
+    def settle(_: bytes, exchanges: int) -> None:
+        rows.selected += exchanges
+        for each in files.values():
+            each.settle()
+        write(rows.tables.finished())
 
-        if is_native and job.is_native:
-            # Exchanges with new pairs come to PartRows, also if it only counts their IDs.
-            dissection.write_lines(
-                partial(_native_form, files=files, tables=tables, has_topic_ids=True), settle
-            )
+    def write(all_rows: Iterable[Row]) -> None:
+        for name, row in all_rows:
+            files[name].feed(row)
 
     files = {name: each for name, each in job.files().items() if name not in NOT_IN_PARTS}
     for each in files.values():
         each.continue_from(first, Listing(sys.maxsize), step)
     rows = PartRows(job, log, selects)
+    if job.is_native:
+        # Exchanges with new pairs come to PartRows, also if it only counts their IDs.
+        form = partial(_native_form, files=files, tables=rows.tables, has_topic_ids=True)
+        dissection.write_lines(form, settle)
     try:
-        for name, row in rows.of(dissections, begin):
-            files[name].feed(row)
+        for exchange in dissection:
+            write(rows.feed(exchange))
+        write(rows.close())
         for each in files.values():
             each.close()
     except BaseException:
         for each in files.values():
             each.abandon()
         raise
-    return rows.result(part, {name: list(each.files) for name, each in files.items()})
+    return rows.result(part, dissection, {name: list(each.files) for name, each in files.items()})

@@ -108,7 +108,7 @@ SPOILT: dict[str, Callable[[bytes, int], bytes]] = {
 
 def some_of_each(directory: Path) -> None:
     """A few captures of every kind. No damage hits a time: the rest of that file would follow all others, too
-    late for its connections (``late_segments``), except in a shuffle.
+    late for its connections (``late_segments``); how late depends on what else a task reads.
     """
     ring(late_packets(), directory, "late")
     in_pieces(directory, ["quickstart", "kafka-4-transactions"])

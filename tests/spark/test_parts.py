@@ -10,14 +10,21 @@ from functools import partial
 from io import FileIO
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pyarrow.compute as pc
 import pytest
+from pyarrow.parquet import read_table
 
+from kdissect import native
 from kdissect.capture import stores
 from kdissect.capture.reader import open_capture
 from kdissect.errors import UsageError
+from kdissect.options import PARQUET
+from kdissect.pipeline import learned_from
 from kdissect.spark import parts
+from kdissect.tables.export import PartRows
+from kdissect.tables.rows import DEFAULT_TABLES
 from kdissect.tables.table_files import TableFiles
 from samples.golden import captures, name_of
 from tests.damage import DAMAGES, resegmented
@@ -26,13 +33,13 @@ from tests.exports import json_rows
 from tests.frames import heartbeats
 from tests.late import late
 from tests.segments import MILLISECOND, START_NS, Talk
-from tests.shuffling import alone, counted, cut_up, decoded, in_shards, job_of, numbers
+from tests.shuffling import alone, counted, cut_up, decoded, find_ranges, in_shards, job_of, numbers, shuffled
 from tests.sources import rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kdissect.model import Packet
+    from kdissect.model import Exchange, Packet
 
 SAMPLES = {name_of(path): path for path in captures()}
 IS_DEEP = os.environ.get("KDISSECT_HYPOTHESIS") == "deep"
@@ -173,6 +180,59 @@ def test_names_of_topics_come_from_other_parts(tmp_path: Path) -> None:
     assert result.counts["unresolved topic IDs"] == 0
     parts_that_write = {path.name for path in (tmp_path / "exchanges").glob("part-*")}
     assert len(parts_that_write) == 5
+
+
+@pytest.mark.parametrize("way", ["single", "shards", "shuffle"])
+def test_rows_of_the_core_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    if native.core is None:
+        pytest.skip("there is no native core")
+    fed: list[Exchange] = []
+    feed = PartRows.feed
+    monkeypatch.setattr(
+        PartRows, "feed", lambda rows, exchange: (fed.append(exchange), feed(rows, exchange))[1]
+    )
+    names = cut_up(packets_of("kafka-4-basics"), tmp_path / "ring", 3)
+    write = {"single": alone, "shards": partial(in_shards, count=3), "shuffle": decoded}[way]
+    changed = {"tables": DEFAULT_TABLES, "form": PARQUET}
+    by_core = write(names, tmp_path / "core", **changed)
+    assert len(fed) < by_core.rows["exchanges"] - 50
+    packed_by_core = packed(names, way)
+    monkeypatch.setattr(native, "core", None)
+    fed.clear()
+    pure = write(names, tmp_path / "pure", **changed)
+    assert len(fed) == pure.rows["exchanges"]
+    assert by_core.rows == pure.rows
+    assert (by_core.counts["exchanges"], by_core.skipped) == (pure.counts["exchanges"], pure.skipped)
+    for table in DEFAULT_TABLES:
+        tables = [read_table(tmp_path / each / table).to_pylist() for each in ("core", "pure")]
+        assert tables[0] == tables[1] != []
+    assert packed_by_core == packed(names, way)
+
+
+def packed(names: Sequence[str], way: str) -> dict[str, list[Any]]:
+    """The rows of each table that ``frames`` packs."""
+    capture_ranges = find_ranges(names, size=3000)
+    job = job_of(list(capture_ranges.files), Path(), first_ns=capture_ranges.first_ns, tables=DEFAULT_TABLES)
+    facts = learned_from(job.paths, job.options)
+    if way == "shuffle":
+        rows, stats, _ = shuffled(capture_ranges.ranges, 3)
+        end_ns = max(file.last_ns for each in stats for file in each.census.files.values())
+        opened = partial(parts.open_shuffled, job, end_ns, facts)
+        inputs = [rows.filter(pc.equal(rows["part"], part)).to_batches() for part in range(3)]
+    else:
+        count = 1 if way == "single" else 3
+        opened = partial(parts.open_shards, job, capture_ranges.files, count, facts)
+        inputs = [numbers(number) for number in range(count)]
+    found: dict[str, list[Any]] = {}
+    for of_part in inputs:
+        for batch in parts.pack(job, opened, of_part):
+            name = batch["name"][0].as_py()
+            if name != parts.READ:
+                found.setdefault(name, []).extend(
+                    row for each in parts.unpack([batch]) for row in each.to_pylist()
+                )
+    assert set(found) == {*DEFAULT_TABLES} - {"captures"}
+    return found
 
 
 def test_filters_are_those_of_export(tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kdissect.capture.reader import open_capture
+from kdissect.capture.source import one_by_one
 from kdissect.errors import CaptureError
 from kdissect.limits import DEFAULT
-from kdissect.model import Packet
 from kdissect.spark.ranges import MOST_HEAD_BYTES, CaptureRanges, Fingerprint, open_range
 from tests.captures import (
     MODIFIED,
@@ -30,6 +30,7 @@ from tests.shuffling import find_ranges
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from kdissect.model import Packet
     from kdissect.spark.ranges import Range
 
 SAMPLES = Path(__file__).parents[2] / "samples"
@@ -38,13 +39,9 @@ PACKETS = [(1_700_000_000_000_000_000 + number * 1_000_000, bytes([number]) * 60
 
 
 def own(range_: Range) -> Iterator[Packet]:
-    """The packets of a range, without those that follow it in the file."""
-    _, packets = open_range(range_)
-    for packet in packets:
-        assert isinstance(packet, Packet)
-        if range_.last is not None and packet.number > range_.last:
-            return
-        yield packet
+    """The packets of a range."""
+    _, blocks = open_range(range_)
+    return one_by_one(blocks)
 
 
 def packets_in(range_: Range) -> list[Packet]:

@@ -1,24 +1,32 @@
 from __future__ import annotations
 
+from collections import Counter
+from itertools import chain
+from operator import itemgetter
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
+from kdissect import native
 from kdissect.capture.reader import open_capture
+from kdissect.capture.source import one_by_one
 from kdissect.errors import CaptureError
 from kdissect.limits import DEFAULT, MIB
-from kdissect.model import Interface, Segment
-from kdissect.net.tcp import Segments, connection_key, endpoints, reversed_ends
+from kdissect.model import Interface, PacketBlock, Segment
+from kdissect.net.tcp import Segments, connection_key, shard_of
 from kdissect.spark import shuffle
-from kdissect.spark.shuffle import SCHEMA, Bundle, SortedRows, bundled, read_ranges, uneven
+from kdissect.spark.shuffle import ORDER, SCHEMA, Bundle, SortedPackets, bundled, read_ranges, uneven
+from kdissect.spark.values import from_json, to_json
 from tests.disguises import NETWORKS, in_two_files
 from tests.segments import ETHERNET
 from tests.shuffling import cut_up, find_ranges, shuffled
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from kdissect.model import Packet
     from kdissect.spark.shuffle import Key, RangeStats
@@ -32,6 +40,15 @@ def sample() -> list[Packet]:
         return list(capture)
 
 
+@pytest.fixture(params=["core", "pure"], autouse=True)
+def both(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the native core and without it."""
+    if request.param == "pure":
+        monkeypatch.setattr(native, "core", None)
+    elif native.core is None:
+        pytest.skip("there is no native core")
+
+
 def batches_of(names: Sequence[str], size: int = 5000, parts: int = PARTS) -> list[Any]:
     """The rows of all ranges."""
     ranges = find_ranges(names, size=size).ranges
@@ -39,30 +56,33 @@ def batches_of(names: Sequence[str], size: int = 5000, parts: int = PARTS) -> li
 
 
 def segments_of(names: Sequence[str], size: int = 5000) -> tuple[list[list[Segment]], list[RangeStats]]:
-    """The segments of each pair of ends, and the counts of the ranges."""
+    """The segments of each part, and the counts of the ranges."""
     capture_ranges = find_ranges(names, size=size)
     rows, stats, _ = shuffled(capture_ranges.ranges, PARTS)
     return [
-        list(segments) for segments in SortedRows(rows.to_batches(), list(capture_ranges.files)).connections()
+        list(parsed(SortedPackets(own.to_batches(), list(capture_ranges.files))))
+        for own in (rows.filter(pc.equal(rows["part"], part)) for part in range(PARTS))
     ], stats
 
 
-def essence(segment: Segment) -> Segment:
-    """A segment with only the file of its interface, which is all that is kept."""
-    return segment._replace(interface=Interface(segment.interface.capture, 0, ETHERNET))
-
-
-def expected(names: Sequence[str]) -> dict[bytes, list[Segment]]:
-    """The segments of each pair of ends, in the order of a single capture."""
+def parsed(packets: Iterable[PacketBlock | Packet | Segment]) -> Iterator[Segment]:
+    """The segments of packets, each with only the file of its interface, which is all that is kept."""
     segments = Segments()
-    by_ends: dict[bytes, list[Segment]] = {}
+    for each in packets:
+        for packet in each.packets if isinstance(each, PacketBlock) else (each,):
+            segment = packet if isinstance(packet, Segment) else segments.feed(packet)
+            if segment is not None:
+                yield segment._replace(interface=Interface(segment.interface.capture, 0, ETHERNET))
+
+
+def expected(names: Sequence[str]) -> list[list[Segment]]:
+    """The segments of each part, in the order of a single capture."""
+    by_part: list[list[Segment]] = [[] for _ in range(PARTS)]
     with open_capture(*names) as capture:
-        for packet in capture:
-            if (segment := segments.feed(packet)) is not None:
-                by_ends.setdefault(min(segment.ends, reversed_ends(segment.ends)), []).append(
-                    essence(segment)
-                )
-    return by_ends
+        for segment in parsed(capture):
+            by_part[shard_of(segment.ends, PARTS)].append(segment)
+    assert all(by_part)
+    return by_part
 
 
 def two_machines(directory: Path, packets: list[Packet] | None = None) -> list[str]:
@@ -76,27 +96,19 @@ def two_machines(directory: Path, packets: list[Packet] | None = None) -> list[s
 
 @pytest.mark.parametrize("size", [2000, 1 << 20])
 @pytest.mark.parametrize("kind", ["one", "ring", "two machines"])
-def test_the_segments_of_a_connection_come_in_the_order_of_a_capture(
-    tmp_path: Path, kind: str, size: int
-) -> None:
+def test_the_packets_of_a_part_come_in_the_order_of_a_capture(tmp_path: Path, kind: str, size: int) -> None:
     names = {
         "one": lambda: [str(SAMPLE)],
         "ring": lambda: cut_up(sample(), tmp_path / "ring", 7),
         "two machines": lambda: two_machines(tmp_path),
     }[kind]()
-    by_connection, _ = segments_of(names, size)
-    assert [list(map(essence, segments)) for segments in by_connection] == [
-        segments for _, segments in sorted(expected(names).items())
-    ]
+    assert segments_of(names, size)[0] == expected(names)
 
 
 @pytest.mark.parametrize("network", ["padded", "VXLAN", "IPv6 for IPv4", "fragments", "fragments backwards"])
 def test_every_segment_comes_once_whatever_carries_it(tmp_path: Path, network: str) -> None:
     names = cut_up(NETWORKS[network](sample()), tmp_path / "ring", 3)
-    by_connection, _ = segments_of(names)
-    assert [list(map(essence, segments)) for segments in by_connection] == [
-        segments for _, segments in sorted(expected(names).items())
-    ]
+    assert segments_of(names)[0] == expected(names)
 
 
 @pytest.mark.parametrize("size", [200, 3000])
@@ -107,11 +119,9 @@ def test_fragments_of_a_datagram_may_be_in_any_ranges(
 ) -> None:
     packets = NETWORKS[network](sample())
     names = cut_up(packets, tmp_path, 20) if kind == "ring" else two_machines(tmp_path, packets)
-    by_connection, stats = segments_of(names, size)
+    by_part, stats = segments_of(names, size)
     assert sum(len(each.fragments) for each in stats) > 4
-    assert [list(map(essence, segments)) for segments in by_connection] == [
-        segments for _, segments in sorted(expected(names).items())
-    ]
+    assert by_part == expected(names)
 
 
 def test_fragments_that_wait_for_other_ranges_are_bounded(
@@ -130,42 +140,77 @@ def test_fragments_that_wait_for_other_ranges_are_bounded(
 
 
 def bundle(*keys: Key) -> Bundle:
-    heads = [
-        shuffle._HEAD.pack(clock_ns, number, clock_ns, 0, 0, 1, 1, False, 0, 0, False)
-        for clock_ns, _, number in keys
-    ]
-    return Bundle(bytes(12), keys[0], keys[-1][0], b"".join(heads), bytes(len(keys)))
+    heads = [shuffle._HEAD.pack(clock_ns, number, clock_ns, 1, 1, ETHERNET) for clock_ns, _, number in keys]
+    clock_ns, rank, number = keys[0]
+    return Bundle(0, clock_ns, keys[-1][0], rank, number, b"".join(heads), bytes(len(keys)))
 
 
 def test_overlapping_bundles_are_merged() -> None:
-    bundles = [
-        bundle((1, 0, 1), (2, 0, 2), (9, 0, 3)),
-        bundle((2, 1, 1), (9, 1, 2)),
-        bundle((3, 2, 1)),
-        bundle((9, 0, 4)),
-        bundle((10, 0, 5), (11, 0, 6)),
-        bundle((11, 1, 1)),
-        bundle((11, 1, 1)),
+    keys = [
+        [(1, 0, 1), (2, 0, 2), (9, 0, 3)],
+        [(2, 1, 1), (9, 1, 2)],
+        [(3, 2, 1)],
+        [(9, 0, 4)],
+        [(10, 0, 5), (11, 0, 6)],
+        [(11, 1, 1)],
+        [(11, 1, 1)],
     ]
-    rows = SortedRows([], ["a", "b", "c"])
+    rows = SortedPackets([], ["a", "b", "c"])
     merged_keys = [
-        (segment.time_ns, "abc".index(segment.interface.capture), segment.packet)
-        for segment in rows._in_order(iter(bundles))
+        (packet.time_ns, "abc".index(packet.interface.capture), packet.number)
+        for packet in one_by_one(rows._in_order(bundle(*each) for each in keys))
     ]
-    interface = Interface("", 0, ETHERNET)
-    assert merged_keys == sorted(key for each in bundles for key, _ in each.segments(interface))
+    assert merged_keys == sorted(chain.from_iterable(keys))
     assert list(rows._in_order(iter([]))) == []
 
 
-def test_both_directions_of_a_connection_are_in_one_part() -> None:
-    rows = [row for batch in batches_of([str(SAMPLE)]) for row in batch.to_pylist()]
-    assert all((row["part"] == PARTS) == (not row["heads"]) for row in rows)
-    parts: dict[frozenset[Any], set[int]] = {}
-    for row in rows:
-        if row["heads"]:
-            parts.setdefault(frozenset(endpoints(row["connection"])), set()).add(row["part"])
-    assert all(len(parts_of_connection) == 1 for parts_of_connection in parts.values())
-    assert set().union(*parts.values()) > {0, 1}
+def test_bundles_that_follow_each_other_are_not_divided() -> None:
+    rows = SortedPackets([], ["a", "b"])
+    bundles = [bundle((1, 0, 1), (2, 0, 4)), bundle((2, 0, 5), (3, 0, 7)), bundle((3, 1, 1))]
+    blocks = list(rows._in_order(iter(bundles)))
+    assert [packet.number for packet in one_by_one(blocks)] == [1, 4, 5, 7, 1]
+    assert len(blocks) == (5 if native.core is None else 3)
+
+
+def test_link_types_divide_a_bundle() -> None:
+    heads = [
+        shuffle._HEAD.pack(1, number, 1, 9, 2, link_type)
+        for number, link_type in [(3, 1), (5, 1), (6, 101), (9, 1)]
+    ]
+    rows = SortedPackets([], ["a"])
+    packets = list(one_by_one(rows._in_order(iter([Bundle(0, 1, 1, 0, 3, b"".join(heads), b"aabbccdd")]))))
+    assert [(each.number, each.interface.link_type, each.data, each.length) for each in packets] == [
+        (3, 1, b"aa", 9),
+        (5, 1, b"bb", 9),
+        (6, 101, b"cc", 9),
+        (9, 1, b"dd", 9),
+    ]
+    first, *_, last = packets
+    assert first.interface is last.interface
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_rows_are_the_same_with_and_without_the_core(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, network: str
+) -> None:
+    if native.core is None:
+        pytest.skip("compared with the core")
+    random, packets = Random(network), NETWORKS[network](sample())
+    for place in random.sample(range(len(packets)), len(packets) // 4):
+        data = bytearray(packets[place].data)
+        data[random.randrange(min(60, len(data)))] ^= 1 << random.randrange(8)
+        packets[place] = packets[place]._replace(data=bytes(data))
+    names = cut_up(packets, tmp_path, 3)
+
+    def rows() -> list[Any]:
+        all_rows = [row for batch in batches_of(names) for row in batch.to_pylist()]
+        stats = [from_json(row.pop("data")) for row in all_rows if row["part"] == PARTS]
+        counts = [(each.census.files, each.skipped, each.payload_bytes, each.largest) for each in stats]
+        return [*sorted(all_rows, key=itemgetter("part", *ORDER)), to_json(counts)]
+
+    by_core = rows()
+    monkeypatch.setattr(native, "core", None)
+    assert rows() == by_core
 
 
 def test_what_was_counted_in_ranges_adds_up(tmp_path: Path) -> None:
@@ -185,15 +230,17 @@ def test_bundles_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         rows = (row for batch in batches_of([str(SAMPLE)], size=1 << 20) for row in batch.to_pylist())
         return [len(row["data"]) for row in rows if row["heads"]]
 
-    monkeypatch.setattr(shuffle, "_BUNDLE_BYTES", 2000)
-    default_sizes = sizes()
+    block_bytes = 4096  # the core takes what it can of a block at once
+    monkeypatch.setattr("kdissect.capture.source.BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr("kdissect.capture.source.FILE_BLOCK_BYTES", block_bytes)
     longest = max(len(each.data) for each in sample())
-    assert max(default_sizes) < 2000 + longest
-    monkeypatch.setattr(shuffle, "_BUNDLES_BYTES", 1000)
-    more = sizes()
-    assert len(more) > len(default_sizes)
-    monkeypatch.setattr(shuffle, "_MOST_ENDS", 1)
-    assert sizes() == more
+    unlimited = sizes()
+    assert max(unlimited) > 3000 + block_bytes + longest
+    monkeypatch.setattr(shuffle, "_BUNDLE_BYTES", 3000)
+    assert max(sizes()) < 3000 + block_bytes + longest
+    monkeypatch.setattr(shuffle, "_BUNDLE_BYTES", 1 << 20)
+    monkeypatch.setattr(shuffle, "_BUNDLES_BYTES", 5000)
+    assert max(sizes()) < 5000 + block_bytes + longest
 
 
 def test_a_range_of_another_file_is_not_read(tmp_path: Path) -> None:
@@ -219,28 +266,38 @@ def test_ranges_are_requested_by_index() -> None:
     ]
 
 
-def test_a_connection_with_most_of_the_bytes_is_reported() -> None:
+def test_a_connection_with_most_of_the_bytes_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = pa.Table.from_batches(batches_of([str(SAMPLE)]))
+    stats = [from_json(data) for data in rows.filter(pc.equal(rows["part"], PARTS))["data"].to_pylist()]
+    payload_bytes: Counter[bytes] = Counter()
+    for segments in expected([str(SAMPLE)]):
+        for segment in segments:
+            payload_bytes[connection_key(segment.ends)] += len(segment.payload)
+    assert sum(each.payload_bytes for each in stats) == payload_bytes.total()
+    largest: Counter[bytes] = Counter()
+    for each in stats:
+        largest.update(each.largest)
+    assert largest.most_common(1) == payload_bytes.most_common(1)
+
     one, other = (connection_key(bytes([10, 0, 0, host, 10, 0, 0, 9, 156, host, 35, 132])) for host in (1, 2))
-    rows = [
-        {
-            "part": 0,
-            "connection": key,
-            "clock_ns": 0,
-            "end_ns": 0,
-            "rank": 0,
-            "number": 0,
-            "heads": b"",
-            "data": data,
-        }
-        for key, data in ((one, bytes(3 * MIB)), (other, bytes(MIB)), (other, bytes(MIB)))
-    ]
-    sorted_rows = SortedRows(pa.Table.from_pylist(rows, SCHEMA).to_batches(), [""])
-    assert len(list(sorted_rows._bundles())) == 3
-    load = sorted_rows.total_bytes, sorted_rows.largest
-    assert load == (5 * MIB, (3 * MIB, one))
-    assert uneven([load]) is None  # too small to matter
-    assert uneven([load] * 100) is None  # 300 MB of 500, but of as many connections
-    assert uneven([(50 * MIB, (50 * MIB, other)), (150 * MIB, (120 * MIB, one))]) == (
+
+    def load(**loads: int) -> RangeStats:
+        by_connection = {one: loads["one"] * MIB, other: loads["other"] * MIB}
+        return stats[0]._replace(payload_bytes=sum(by_connection.values()), largest=by_connection)
+
+    assert uneven([load(one=3, other=2)]) is None  # too small to matter
+    assert uneven([load(one=300, other=300)]) is None
+    assert uneven([load(one=0, other=50), load(one=120, other=30)]) == (
         "10.0.0.1:39937 - 10.0.0.9:9092 has 60% of all bytes; a single task dissects it"
     )
     assert uneven([]) is None
+
+
+def test_connections_whose_bytes_are_counted_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shuffle, "_MOST_ENDS", 4)
+    bundles = shuffle._Bundles(PARTS, DEFAULT, 0, None)
+    for packet in sample():
+        bundles.feed(PacketBlock.of(packet))
+        assert len(bundles._payload_bytes) <= 4
+    payload_bytes, largest = bundles.loads()
+    assert 0 < sum(largest.values()) < payload_bytes

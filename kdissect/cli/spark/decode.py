@@ -60,7 +60,7 @@ itself is sent to the workers; the packages it depends on must be installed ther
     show_default=True,
     help="How to divide the work; single: one task reads everything; shards: each task reads everything "
     "and dissects its shard of the connections; shuffle: each task reads a part of the input, and "
-    "segments are shuffled by connection; auto: single up to 256 MiB, otherwise shards below 16 "
+    "Spark shuffles the packets by connection; auto: single up to 256 MiB, otherwise shards below 16 "
     "concurrent tasks, otherwise shuffle.",
 )
 @target_options.spark_options
