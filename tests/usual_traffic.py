@@ -54,6 +54,7 @@ class Client:
         }
         self._producer_id = random.choice((-1, 1000 + number))
         self._sequence = dict.fromkeys(range(9), 0)
+        self._session = random.choice((0, 77, 77))
         self._offset = 100
         self._generation = 1
         self._number = 0
@@ -118,31 +119,44 @@ class Client:
         return PRODUCE, {"acks": acks, "topic_data": requested}, {"responses": responded}
 
     def _fetch(self, error: int) -> tuple[int, dict[str, Any], dict[str, Any]]:
-        random, chosen = self._random, self._chosen()
+        random = self._random
         self._offset += 3
-        session = random.choice((0, 0, 77))
-        epoch = random.choice((-1, 0, 1)) if session else -1
-        requested = [
-            {
-                "topic": topic,
-                "partitions": [{"partition": each, "fetch_offset": self._offset - 9} for each in partitions],
-            }
-            for topic, partitions in chosen.items()
-        ]
-        responded = [
-            {"topic": topic, "partitions": [self._fetched(each, error) for each in partitions]}
-            for topic, partitions in chosen.items()
-        ]
+        requested, returned, forgotten = self._chosen(), self._chosen(), {}
+        session, epoch, assigned = 0, -1, 0
+        if self._session:
+            session, epoch = random.choice(((0, 0), *[(self._session, 5)] * 9, (self._session, 0), (79, 1)))
+            assigned = random.choice((*[self._session] * 9, 0, 78))
+            if epoch > 0:
+                requested, returned = (random.choice((each, {}, {})) for each in (requested, returned))
+                forgotten = self._chosen() if random.random() < 0.1 else {}
+            self._session = assigned or random.choice((0, 77))
+        if epoch <= 0:
+            returned = requested
         request_body = {
             "max_wait_ms": random.choice((0, 500)),
             "min_bytes": random.choice((1, 1, 100)),
             "isolation_level": random.randrange(2),
-            "session_id": session if epoch > 0 else 0,
+            "session_id": session,
             "session_epoch": epoch,
-            "topics": requested,
+            "topics": [
+                {
+                    "topic": topic,
+                    "partitions": [
+                        {"partition": each, "fetch_offset": self._offset - 9} for each in partitions
+                    ],
+                }
+                for topic, partitions in requested.items()
+            ],
+            "forgotten_topics_data": [
+                {"topic": topic, "partitions": partitions} for topic, partitions in forgotten.items()
+            ],
             "replica_id": random.choice((-1,) * 30 + (3,)),
         }
-        return FETCH, request_body, {"session_id": session, "responses": responded}
+        responded = [
+            {"topic": topic, "partitions": [self._fetched(each, error) for each in partitions]}
+            for topic, partitions in returned.items()
+        ]
+        return FETCH, request_body, {"session_id": assigned, "responses": responded}
 
     def _fetched(self, partition: int, error: int) -> dict[str, Any]:
         random = self._random

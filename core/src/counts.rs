@@ -14,11 +14,12 @@ use crate::page::{Answered, Facts, KnownApis, Object};
 use crate::row::Row;
 use crate::row_class;
 use crate::samples::Samples;
+use crate::sessions::{Session, Sessions, Step};
 use crate::touched::{field, Touched};
-use crate::tree::{Decoded, Name, Value, NO_ID};
+use crate::tree::{Decoded, TopicNames, Value, NO_ID};
 use crate::usage::{
-    add_run, tally, FetchNames, Lag, Noted, Pace, Parts, Position, Read, Rest, Run, Stamp, Watermarks, Write,
-    PIECE_NS,
+    add_run, tally, Fetched, Fields, Lag, Noted, Pace, Parts, Position, Read, Rest, Run, Stamp, Watermarks,
+    Write, PIECE_NS,
 };
 use crate::Odd;
 
@@ -28,9 +29,9 @@ const OFFSET_COMMIT: i16 = 8;
 const HEARTBEAT: i16 = 12;
 
 const SIZE_BYTES: u64 = 4;
-/// Exchanges, and groups and partitions, with which there are enough.
+/// Exchanges, and groups, partitions and positions in sessions, with which there are enough.
 const MOST_EXCHANGES: u64 = 1 << 16;
-const MOST_HELD: usize = 1024;
+const MOST_HELD: usize = 8192;
 /// Python keeps as many pieces of time apart before it forgets any. Later, no more than one is counted at a time.
 const PIECES: i64 = 60;
 
@@ -45,6 +46,10 @@ pub struct CountForm {
     pace: Object,
     /// From a connection to its watermarks: topic, partition, high watermark, last stable offset.
     watermarks: Object,
+    /// From a connection and the ID of a fetch session to the positions in it.
+    session: Object,
+    /// Takes the same, and these positions.
+    set_session: Object,
     /// Takes a connection, end of the previous response, and the watermarks, if they may have changed.
     set_pace: Object,
     /// Most watermarks of a connection.
@@ -77,6 +82,10 @@ struct Connection {
     info: Object,
     pace: Pace,
     watermarks: Option<Watermarks>,
+    /// Of which an exchange was counted, or that the next one needs.
+    sessions: Sessions,
+    /// Groups, partitions and positions.
+    held: usize,
     log: Counted,
     groups: Vec<Group>,
 }
@@ -103,8 +112,8 @@ struct Key {
     api_version: i16,
     client_id: Option<Box<[u8]>>,
     is_measured: bool,
-    /// Of a Produce: acks; of a Fetch: the session that the response begins.
-    which: i64,
+    /// Of a Produce.
+    acks: i64,
     /// Of a member: group, member, instance, and generation.
     member: Option<Member>,
 }
@@ -122,6 +131,7 @@ enum Detail {
 type Topics<T, P> = BTreeMap<String, Topic<T, P>>;
 
 struct Topic<T, P> {
+    /// None: there is none, or no exchange named the topic.
     id: Option<String>,
     /// When it was named first.
     named_ns: i64,
@@ -164,8 +174,6 @@ struct Reads {
     max_wait_ms: i64,
     empty: Noted,
     topics: Topics<(), ReadPartition>,
-    /// The partitions of the last exchange, and their positions.
-    last: Vec<(String, i64, Position)>,
 }
 
 #[derive(Default)]
@@ -198,74 +206,25 @@ struct Committed {
 
 /// What an exchange adds, once everything about it is known to be usual.
 enum Found<'b, 'a> {
-    Produce(Vec<(&'b Touched<'b, 'a>, Write, Option<i64>)>),
-    Fetch(i64, Vec<(&'b Touched<'b, 'a>, Read)>),
+    Produce(i64, Vec<(&'b Touched<'b, 'a>, Write, Option<i64>)>),
+    Fetch(Fetch<'b, 'a>),
     Heartbeat,
     Commit(Vec<(&'b Touched<'b, 'a>, i64)>),
 }
 
-/// The fields that are counted, in the order of `FIELDS` in kdissect/stats/usual.py.
-struct Fields<'a>(&'a Row);
+struct Fetch<'b, 'a> {
+    max_wait_ms: i64,
+    reads: Vec<(&'b Touched<'b, 'a>, Read)>,
+    session: Step,
+    /// The partitions of the response.
+    fetched: Vec<Fetched<'b, 'a>>,
+}
 
-impl Fields<'_> {
-    fn name(&self, place: usize) -> Result<Name, Odd> {
-        self.0
-            .fields
-            .get(place)
-            .and_then(|names| names.first())
-            .copied()
-            .ok_or(Odd)
-    }
-    fn acks(&self) -> Result<Name, Odd> {
-        self.name(0)
-    }
-    fn transactional_id(&self) -> Result<Name, Odd> {
-        self.name(1)
-    }
-    fn base_offset(&self) -> Result<Name, Odd> {
-        self.name(2)
-    }
-    fn records(&self) -> Result<Name, Odd> {
-        self.name(3)
-    }
-    fn session_id(&self) -> Result<Name, Odd> {
-        self.name(4)
-    }
-    fn fetch_offset(&self) -> Result<Name, Odd> {
-        self.name(5)
-    }
-    fn log_start_offset(&self) -> Result<Name, Odd> {
-        self.name(6)
-    }
-    fn member(&self) -> Result<[Name; 3], Odd> {
-        Ok([self.name(7)?, self.name(8)?, self.name(9)?])
-    }
-    fn generations(&self) -> Result<[Name; 2], Odd> {
-        Ok([self.name(10)?, self.name(11)?])
-    }
-    fn committed_offset(&self) -> Result<Name, Odd> {
-        self.name(12)
-    }
-    fn of_fetch(&self) -> Result<FetchNames, Odd> {
-        Ok(FetchNames {
-            max_wait_ms: self.name(13)?,
-            min_bytes: self.name(14)?,
-            max_bytes: self.name(15)?,
-            isolation_level: self.name(16)?,
-            session_epoch: self.name(17)?,
-            topics: self.name(18)?,
-            responses: self.name(19)?,
-            topic: self.name(20)?,
-            topic_id: self.name(21)?,
-            partitions: self.name(22)?,
-            partition_index: self.name(23)?,
-            high_watermark: self.name(24)?,
-            last_stable_offset: self.name(25)?,
-            diverging_epoch: self.name(26)?,
-            snapshot_id: self.name(27)?,
-            preferred_read_replica: self.name(28)?,
-            records: self.records()?,
-        })
+impl Fetch<'_, '_> {
+    /// What the messages say of positions.
+    fn positions(&self) -> impl Iterator<Item = (&str, i64, &Position)> {
+        let reads = self.reads.iter();
+        reads.map(|(each, read)| (&*each.topic, each.partition, &read.position))
     }
 }
 
@@ -310,8 +269,9 @@ impl Counts {
         if decoded.has_unknown || decoded.is_followed || throttle_time_ms != 0 || !decoded.errors.is_empty() {
             return Err(Odd);
         }
+        let names = form.facts.topics(py, response.end_ns);
         let touched = match &row.partitions {
-            Some(plans) => Touched::of(plans, &decoded, &form.facts.topics(py, response.end_ns))?,
+            Some(plans) => Touched::of(plans, &decoded, &names)?,
             None => Vec::new(),
         };
         if touched.iter().any(|each| is_nameless(each) || each.partition < 0) {
@@ -324,29 +284,18 @@ impl Counts {
             self.pieces = Some((first_piece, piece));
             return Err(Odd);
         }
-        let fields = Fields(row);
-        let (found, which) = found(exchange, &decoded, &fields, &touched)?;
-        if matches!(found, Found::Fetch(..)) && row.is_replication(&decoded) {
-            return Err(Odd);
-        }
+        let found = found(exchange, &decoded, row, &touched, &names)?;
         let info = exchange.known.info(py).map_err(|_| Odd)?;
         let place = info.as_ptr() as usize;
         let connection = match self.connections.entry(place) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(free) => free.insert(Connection::new(py, form, exchange, info.unbind())?),
         };
-        let mut fetched = None;
-        let mut waited = Some(false);
-        if let Found::Fetch(..) = found {
-            let names = fields.of_fetch()?;
-            let each = names.fetched(&decoded.response)?;
-            let watermarks = connection.watermarks(py, form)?;
-            if watermarks.count + each.len() > form.most_watermarks {
-                return Err(Odd);
-            }
-            waited = names.waited(&decoded.request, &each, watermarks)?;
-            fetched = Some((names, each));
-        }
+        let positions = connection.sessions.count;
+        let waited = match &found {
+            Found::Fetch(fetch) => connection.waited(py, form, row, &decoded, fetch)?,
+            _ => Some(false),
+        };
         let parts = connection.pace.parts(request.end_ns, response.start_ns, waited)?;
         let client_id = exchange.header.raw_client_id(request);
         let client_text = client_id.map(std::str::from_utf8).transpose().map_err(|_| Odd)?;
@@ -355,9 +304,12 @@ impl Counts {
             api_version: exchange.header.api_version,
             client_id: client_id.map(Box::from),
             is_measured: matches!(parts.rest, Rest::Service(_)),
-            which,
+            acks: match found {
+                Found::Produce(acks, _) => acks,
+                _ => 0,
+            },
             member: match found {
-                Found::Heartbeat | Found::Commit(_) => Some(member(&decoded, &fields)?),
+                Found::Heartbeat | Found::Commit(_) => Some(member(&decoded, &row.counted)?),
                 _ => None,
             },
         };
@@ -385,6 +337,7 @@ impl Counts {
                     .each_ref()
                     .map(|each| each.clone_ref(py));
                 connection.groups.push(Group::new(key, identity, &found));
+                connection.held += 1;
                 self.held += 1;
                 connection.groups.len() - 1
             }
@@ -394,8 +347,8 @@ impl Counts {
             return Err(Odd);
         }
         // From here on nothing is odd.
-        if let (Some((names, each)), Some(watermarks)) = (&fetched, &mut connection.watermarks) {
-            names.note(each, watermarks);
+        if let (Found::Fetch(fetch), Some(watermarks)) = (&found, &mut connection.watermarks) {
+            row.counted.note(&fetch.fetched, watermarks);
         }
         connection.pace = Pace {
             previous_ns: response.end_ns,
@@ -405,7 +358,10 @@ impl Counts {
         connection.log.add(py, exchange, client_text, bytes, &form.log);
         connection.log.place = self.added;
         self.added += 1;
-        self.held += group.add(exchange, &parts, bytes, &found);
+        let mut more = group.add(exchange, &parts, bytes, &found, &mut connection.sessions);
+        more += connection.sessions.count.saturating_sub(positions);
+        connection.held += more;
+        self.held += more;
         self.exchanges += 1;
         self.pieces = Some((first_piece.min(piece), last_piece.max(piece)));
         Ok(())
@@ -430,7 +386,7 @@ impl Counts {
             self.is_due = false;
         }
         for connection in std::mem::take(&mut self.left) {
-            self.held = self.held.saturating_sub(connection.groups.len());
+            self.held = self.held.saturating_sub(connection.held);
             connection.pass_on(py, &self.form)?;
         }
         Ok(())
@@ -444,108 +400,81 @@ fn is_nameless(touched: &Touched<'_, '_>) -> bool {
         .is_some_and(|id| id == touched.topic || id.as_bytes() == NO_ID)
 }
 
-/// What an exchange adds, and [`Key::which`].
+/// What an exchange adds.
 fn found<'b, 'a>(
     exchange: &Answered<'_>,
-    decoded: &Decoded<'a>,
-    fields: &Fields<'_>,
+    decoded: &'b Decoded<'a>,
+    row: &Row,
     touched: &'b [Touched<'b, 'a>],
-) -> Result<(Found<'b, 'a>, i64), Odd> {
-    let Decoded {
-        request, response, ..
-    } = decoded;
-    let number = |body, name| field(Some(body), name);
+    names: &dyn TopicNames,
+) -> Result<Found<'b, 'a>, Odd> {
+    let (request, fields) = (&decoded.request, &row.counted);
     Ok(match exchange.header.api_key {
         PRODUCE => {
-            let acks = number(request, fields.acks()?)?
+            let acks = field(Some(request), fields.acks)?
                 .filter(|acks| *acks != 0)
                 .ok_or(Odd)?;
-            if request
-                .get(fields.transactional_id()?)
-                .is_some_and(Value::is_true)
-            {
+            if request.get(fields.transactional_id).is_some_and(Value::is_true) {
                 return Err(Odd);
             }
             let writes = touched.iter().map(|each| {
                 let body = each.request.ok_or(Odd)?;
-                let (Some(Value::Records(data)), Some(0)) = (body.get(fields.records()?), each.error) else {
+                let (Some(Value::Records(data)), Some(0)) = (body.get(fields.records), each.error) else {
                     return Err(Odd);
                 };
                 let write = Write::of(data, exchange.number)?;
-                let base = field(each.response, fields.base_offset()?)?.filter(|offset| *offset >= 0);
+                let base = field(each.response, fields.base_offset)?.filter(|offset| *offset >= 0);
                 let records = i64::try_from(write.records).map_err(|_| Odd)?;
                 let end = base
                     .map(|base| base.checked_add(records).ok_or(Odd))
                     .transpose()?;
                 Ok((each, write, end))
             });
-            (Found::Produce(writes.collect::<Result<_, Odd>>()?), acks)
+            Found::Produce(acks, writes.collect::<Result<_, Odd>>()?)
         }
         FETCH => {
-            let session = |body| Ok(number(body, fields.session_id()?)?.unwrap_or(0));
-            if session(request)? != 0 {
+            if row.is_replication(decoded) {
                 return Err(Odd);
             }
-            let names = fields.of_fetch()?;
-            let time_ns = exchange.response.start_ns;
-            let reads = touched.iter().map(|each| {
-                let (Some(_), Some(body)) = (each.request, each.response) else {
-                    return Err(Odd);
-                };
-                let end = |name| Ok(field(each.response, name)?.filter(|offset| *offset >= 0));
-                let position = Position {
-                    fetch_offset: field(each.request, fields.fetch_offset()?)?.ok_or(Odd)?,
-                    high_watermark: end(names.high_watermark)?,
-                    last_stable: end(names.last_stable_offset)?,
-                    log_start: end(fields.log_start_offset()?)?,
-                    ..Position::default()
-                };
-                let data = match body.get(names.records) {
-                    Some(Value::Records(data)) => Some(*data),
-                    Some(Value::Null) | None => None,
-                    Some(_) => return Err(Odd),
-                };
-                let read = Read::of(data, position)?;
-                read.position.check(time_ns)?;
-                Ok((each, read))
-            });
-            let reads = reads.collect::<Result<_, Odd>>()?;
-            let max_wait_ms = number(request, names.max_wait_ms)?.unwrap_or(0).max(0);
-            (Found::Fetch(max_wait_ms, reads), session(response)?)
+            let reads = touched.iter().map(|each| Ok((each, fields.read(each)?)));
+            Found::Fetch(Fetch {
+                max_wait_ms: field(Some(request), fields.max_wait_ms)?.unwrap_or(0).max(0),
+                reads: reads.collect::<Result<_, Odd>>()?,
+                session: fields.session(decoded, names)?,
+                fetched: fields.fetched(&decoded.response)?,
+            })
         }
-        HEARTBEAT => (Found::Heartbeat, 0),
+        HEARTBEAT => Found::Heartbeat,
         OFFSET_COMMIT => {
             let commits = touched.iter().map(|each| {
-                let offset = field(each.request, fields.committed_offset()?)?;
+                let offset = field(each.request, fields.committed_offset)?;
                 match (offset, each.error, each.group) {
                     (Some(offset @ 0..), Some(0), None) => Ok((each, offset)),
                     _ => Err(Odd),
                 }
             });
-            (Found::Commit(commits.collect::<Result<_, Odd>>()?), 0)
+            Found::Commit(commits.collect::<Result<_, Odd>>()?)
         }
         _ => return Err(Odd),
     })
 }
 
 /// The member that a request names.
-fn member(decoded: &Decoded<'_>, fields: &Fields<'_>) -> Result<Member, Odd> {
+fn member(decoded: &Decoded<'_>, fields: &Fields) -> Result<Member, Odd> {
     let text = |name| match decoded.request.get(name) {
         Some(Value::Text(text)) if !text.is_empty() => Ok(Some((*text).to_owned())),
         Some(Value::Text(_) | Value::Null) | None => Ok(None),
         Some(_) => Err(Odd),
     };
-    let [group, member, instance] = fields.member()?;
-    let [generation, earlier] = fields.generations()?;
-    let named = match decoded.request.get(generation) {
-        Some(_) => generation,
-        None => earlier,
+    let named = match decoded.request.get(fields.generation_id_or_member_epoch) {
+        Some(_) => fields.generation_id_or_member_epoch,
+        None => fields.generation_id,
     };
     let generation = field(Some(&decoded.request), named)?.filter(|generation| *generation >= 0);
     Ok((
-        text(group)?.ok_or(Odd)?,
-        text(member)?,
-        text(instance)?,
+        text(fields.group_id)?.ok_or(Odd)?,
+        text(fields.member_id)?,
+        text(fields.group_instance_id)?,
         generation,
     ))
 }
@@ -562,21 +491,38 @@ impl Connection {
                 unmuted_ns,
             },
             watermarks: None,
+            sessions: Sessions::default(),
+            held: 0,
             groups: Vec::new(),
         })
     }
 
-    fn watermarks(&mut self, py: Python<'_>, form: &CountForm) -> Result<&Watermarks, Odd> {
-        if self.watermarks.is_none() {
-            let known = form.watermarks.bind(py).call1((&self.info,)).map_err(|_| Odd)?;
-            let known: Vec<(String, i64, i64, i64)> = known.extract().map_err(|_| Odd)?;
-            let mut watermarks = Watermarks::default();
-            for (topic, partition, high_watermark, last_stable) in known {
-                watermarks.set(&topic, partition, [high_watermark, last_stable]);
-            }
-            self.watermarks = Some(watermarks);
+    /// Whether the broker waited. What the connection has seen until then is taken over.
+    fn waited(
+        &mut self,
+        py: Python<'_>,
+        form: &CountForm,
+        row: &Row,
+        decoded: &Decoded<'_>,
+        fetch: &Fetch<'_, '_>,
+    ) -> Result<Option<bool>, Odd> {
+        let step = &fetch.session;
+        if step.is_incremental && !self.sessions.has(step.requested) {
+            let known = form.session.bind(py).call1((&self.info, step.requested));
+            let known = known.and_then(|known| known.extract()).map_err(|_| Odd)?;
+            self.sessions.set(step.requested, Session::of(known)?);
         }
-        self.watermarks.as_ref().ok_or(Odd)
+        if !self.sessions.has_room(step, fetch.reads.len()) {
+            return Err(Odd);
+        }
+        let watermarks = match &mut self.watermarks {
+            Some(known) => known,
+            unknown => unknown.insert(seen(py, form, &self.info)?),
+        };
+        if watermarks.count + fetch.fetched.len() > form.most_watermarks {
+            return Err(Odd);
+        }
+        row.counted.waited(&decoded.request, &fetch.fetched, watermarks)
     }
 
     /// Passes on its groups, in the order of their last exchanges, then what is counted of all.
@@ -589,11 +535,25 @@ impl Connection {
         form.set_pace
             .bind(py)
             .call1((&self.info, self.pace.previous_ns, watermarks))?;
+        for (id, positions) in self.sessions.into_python() {
+            form.set_session.bind(py).call1((&self.info, id, positions))?;
+        }
         for group in self.groups {
             group.pass_on(py, form, &self.info)?;
         }
         self.log.pass_on(py, &form.log)
     }
+}
+
+/// The watermarks that Python has seen on a connection.
+fn seen(py: Python<'_>, form: &CountForm, info: &Object) -> Result<Watermarks, Odd> {
+    let known = form.watermarks.bind(py).call1((info,)).map_err(|_| Odd)?;
+    let known: Vec<(String, i64, i64, i64)> = known.extract().map_err(|_| Odd)?;
+    let mut watermarks = Watermarks::default();
+    for (topic, partition, high_watermark, last_stable) in known {
+        watermarks.set(&topic, partition, [high_watermark, last_stable]);
+    }
+    Ok(watermarks)
 }
 
 impl Group {
@@ -610,8 +570,8 @@ impl Group {
             unknown: 0,
             queued_us: Vec::new(),
             detail: match found {
-                Found::Produce(_) => Detail::Writes(BTreeMap::new(), Vec::new()),
-                Found::Fetch(..) => Detail::Reads(Reads::default()),
+                Found::Produce(..) => Detail::Writes(BTreeMap::new(), Vec::new()),
+                Found::Fetch(_) => Detail::Reads(Reads::default()),
                 Found::Heartbeat => Detail::Alive(Alive::default()),
                 Found::Commit(_) => Detail::Commits(Alive::default(), BTreeMap::new()),
             },
@@ -625,19 +585,16 @@ impl Group {
 
     /// Whether no topic has another ID than before.
     fn fits(&self, found: &Found<'_, '_>) -> bool {
-        let fits = |known: Option<&Option<String>>, each: &Touched<'_, '_>| {
-            known.is_none_or(|id| id.as_deref() == each.topic_id)
-        };
         match (&self.detail, found) {
-            (Detail::Writes(topics, _), Found::Produce(writes)) => writes
-                .iter()
-                .all(|(each, ..)| fits(topics.get(&*each.topic).map(|topic| &topic.id), each)),
-            (Detail::Reads(reads), Found::Fetch(_, found)) => found
-                .iter()
-                .all(|(each, _)| fits(reads.topics.get(&*each.topic).map(|topic| &topic.id), each)),
-            (Detail::Commits(_, topics), Found::Commit(commits)) => commits
-                .iter()
-                .all(|(each, _)| fits(topics.get(&*each.topic).map(|topic| &topic.id), each)),
+            (Detail::Writes(topics, _), Found::Produce(_, writes)) => {
+                fit(topics, writes.iter().map(|(each, ..)| *each))
+            }
+            (Detail::Reads(reads), Found::Fetch(fetch)) => {
+                fit(&reads.topics, fetch.reads.iter().map(|(each, _)| *each))
+            }
+            (Detail::Commits(_, topics), Found::Commit(commits)) => {
+                fit(topics, commits.iter().map(|(each, _)| *each))
+            }
             (Detail::Alive(_), Found::Heartbeat) => true,
             _ => false,
         }
@@ -650,6 +607,7 @@ impl Group {
         parts: &Parts,
         bytes: [u64; 2],
         found: &Found<'_, '_>,
+        sessions: &mut Sessions,
     ) -> usize {
         let (request, response) = (exchange.request, exchange.response);
         let stamp = (request.end_ns, exchange.number);
@@ -668,7 +626,7 @@ impl Group {
         }
         let mut more = 0;
         match (&mut self.detail, found) {
-            (Detail::Writes(topics, producers), Found::Produce(writes)) => {
+            (Detail::Writes(topics, producers), Found::Produce(_, writes)) => {
                 let mut seen: Vec<&str> = Vec::new();
                 for (each, write, end) in writes {
                     let topic = topic_of(topics, each, completed_ns);
@@ -704,41 +662,32 @@ impl Group {
                     more += written.runs.len() - before;
                 }
             }
-            (Detail::Reads(reads), Found::Fetch(max_wait_ms, found)) => {
-                reads.max_wait_ms = reads.max_wait_ms.max(*max_wait_ms);
-                reads.last.clear();
-                if found.iter().all(|(_, read)| read.bytes == 0) {
+            (Detail::Reads(reads), Found::Fetch(fetch)) => {
+                reads.max_wait_ms = reads.max_wait_ms.max(fetch.max_wait_ms);
+                if fetch.reads.iter().all(|(_, read)| read.bytes == 0) {
                     reads.empty.add(stamp);
                 }
-                for (each, read) in found {
+                for (each, read) in &fetch.reads {
                     let topic = topic_of(&mut reads.topics, each, completed_ns);
-                    let known = topic.partitions.entry(each.partition).or_insert_with(|| {
-                        more += 1;
-                        ReadPartition::default()
-                    });
+                    let known = topic.read(each.partition, &mut more);
                     known.touches += u64::from(read.is_fetched);
                     known.bytes += read.bytes;
                     known.records += read.records;
                     known.batches += read.batches;
-                    let position = &read.position;
-                    for (samples, offset) in [
-                        (&mut known.high_watermark, position.high_watermark),
-                        (&mut known.last_stable, position.last_stable),
-                        (&mut known.log_start, position.log_start),
-                    ] {
-                        if let Some(offset) = offset {
-                            samples.add(time_ns, offset);
+                    if !fetch.session.has_session() {
+                        known.see(time_ns, stamp, &read.position.after(None));
+                    }
+                }
+                if fetch.session.has_session() {
+                    let session = sessions.advance(&fetch.session, fetch.positions());
+                    for (topic, partitions) in session.topics() {
+                        let topic = topic_named(&mut reads.topics, topic, completed_ns);
+                        for (partition, position) in partitions.iter().filter(|each| each.1.error == 0) {
+                            let known = topic.read(*partition, &mut more);
+                            known.see(time_ns, stamp, position);
                         }
                     }
-                    known.lag.add(time_ns, position);
-                    if position.lag().is_some_and(|lag| lag > 0) {
-                        known.behind.add(stamp);
-                    }
-                    if self.key.which != 0 {
-                        reads
-                            .last
-                            .push((each.topic.to_string(), each.partition, *position));
-                    }
+                    sessions.keep(&fetch.session, session);
                 }
             }
             (Detail::Alive(alive), Found::Heartbeat) => alive.see(stamp, completed_ns),
@@ -774,7 +723,7 @@ impl Group {
             api_version,
             client_id,
             is_measured,
-            which,
+            acks,
             member,
         } = self.key;
         let client_id = client_id.map(|id| String::from_utf8_lossy(&id).into_owned()); // it is known to be UTF-8
@@ -787,16 +736,12 @@ impl Group {
                 let topics: Vec<_> = topics.into_iter().map(written_topic).collect();
                 let each = producers.into_iter();
                 let each = each.map(|it| (it.id, it.epoch, it.batches, it.records, it.first_ns, it.last_ns));
-                take.call1((counted, (which, topics, each.collect::<Vec<_>>())))?;
+                take.call1((counted, (acks, topics, each.collect::<Vec<_>>())))?;
             }
             Detail::Reads(reads) => {
-                let each = reads.last.into_iter();
-                let last =
-                    each.map(|(topic, partition, position)| (topic, partition, python_position(&position)));
-                let last: Vec<_> = last.collect();
                 let topics: Vec<_> = reads.topics.into_iter().map(read_topic).collect();
                 let empty = python_noted(reads.empty);
-                take.call1((counted, (which, reads.max_wait_ms, empty, topics, last)))?;
+                take.call1((counted, (reads.max_wait_ms, empty, topics)))?;
             }
             Detail::Alive(alive) => {
                 take.call1((counted, (member, alive.last, alive.completed_ns)))?;
@@ -842,24 +787,71 @@ fn add_batch(producers: &mut Vec<Producer>, time_ns: i64, &(id, epoch, _, record
     producer.last_ns = producer.last_ns.max(time_ns);
 }
 
+/// Whether the topics have no other IDs than they are known to have.
+fn fit<'t, T, P>(topics: &Topics<T, P>, mut touched: impl Iterator<Item = &'t Touched<'t, 't>>) -> bool {
+    touched.all(|each| {
+        let known = topics.get(&*each.topic).and_then(|topic| topic.id.as_deref());
+        known.is_none() || known == each.topic_id
+    })
+}
+
+/// The topic of a partition, which an exchange names.
 fn topic_of<'t, T: Default, P>(
     topics: &'t mut Topics<T, P>,
     each: &Touched<'_, '_>,
     completed_ns: i64,
 ) -> &'t mut Topic<T, P> {
-    let topic = topics.entry(each.topic.to_string()).or_insert_with(|| Topic {
-        id: each.topic_id.map(str::to_owned),
+    let topic = topic_named(topics, &each.topic, completed_ns);
+    match topic.id {
+        Some(_) => topic.named_ns = topic.named_ns.min(completed_ns),
+        None => (topic.id, topic.named_ns) = (each.topic_id.map(str::to_owned), completed_ns),
+    }
+    topic
+}
+
+fn topic_named<'t, T: Default, P>(
+    topics: &'t mut Topics<T, P>,
+    name: &str,
+    completed_ns: i64,
+) -> &'t mut Topic<T, P> {
+    topics.entry(name.to_owned()).or_insert_with(|| Topic {
+        id: None,
         named_ns: completed_ns,
         all: T::default(),
         partitions: BTreeMap::new(),
-    });
-    topic.named_ns = topic.named_ns.min(completed_ns);
-    topic
+    })
+}
+
+impl Topic<(), ReadPartition> {
+    /// A partition; one that is new is one `more`.
+    fn read(&mut self, partition: i64, more: &mut usize) -> &mut ReadPartition {
+        self.partitions.entry(partition).or_insert_with(|| {
+            *more += 1;
+            ReadPartition::default()
+        })
+    }
+}
+
+impl ReadPartition {
+    fn see(&mut self, time_ns: i64, stamp: Stamp, position: &Position) {
+        for (samples, offset) in [
+            (&mut self.high_watermark, position.high_watermark),
+            (&mut self.last_stable, position.last_stable),
+            (&mut self.log_start, position.log_start),
+        ] {
+            if let Some(offset) = offset {
+                samples.add(time_ns, offset);
+            }
+        }
+        self.lag.add(time_ns, position);
+        if position.lag().is_some_and(|(_, lag)| lag > 0) {
+            self.behind.add(stamp);
+        }
+    }
 }
 
 type PythonNoted = (u64, i64, i64, Vec<Stamp>, Vec<(i64, u64)>);
 type PythonSamples = (u64, u32, Vec<(i64, i64)>);
-type PythonPosition = (i64, i64, Option<i64>, Option<i64>, Option<i64>, Option<i64>);
 type PythonRun = (i64, i16, i64, i64, u64, Stamp, (i64, i64));
 /// Name, ID, and when it was named.
 type PythonTopic = (String, Option<String>, i64);
@@ -911,17 +903,6 @@ fn python_noted(noted: Noted) -> PythonNoted {
 
 fn python_samples(samples: &Samples) -> PythonSamples {
     (samples.count, samples.bits, samples.all())
-}
-
-fn python_position(position: &Position) -> PythonPosition {
-    (
-        position.fetch_offset,
-        position.next_offset,
-        position.newest_ms,
-        position.high_watermark,
-        position.last_stable,
-        position.log_start,
-    )
 }
 
 fn written_topic((name, topic): (String, Topic<WrittenTopic, Written>)) -> PythonWrittenTopic {

@@ -7,6 +7,7 @@ use std::io::Write;
 use crate::record_lines::{base64, json_text};
 use crate::touched::Plan;
 use crate::tree::{batches, record_count, Batch, Bodies, Decoded, Name, TopicNames, Value, NO_ID};
+use crate::usage::Fields;
 use crate::Odd;
 
 /// The fields of a struct that name topics, and those in which others do.
@@ -55,6 +56,8 @@ pub struct Row {
     pub partitions: Option<(Option<Plan>, Option<Plan>)>,
     /// Fields from which other tables are made: the first that a message has counts.
     pub fields: Vec<Vec<Name>>,
+    /// Those that are counted.
+    pub counted: Fields,
     pub group_events: GroupEvents,
     /// Of a Fetch: the struct in which the broker is that fetches, and the broker's ID.
     pub replica: (Name, Name),

@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 use crate::line_class::{BodiesForm, Kept, Names};
 use crate::row::{self, First, GroupEvents, Topics};
 use crate::touched;
+use crate::usage::Fields;
 
 /// What the columns of an exchange need, for one version of an API.
 #[pyclass(frozen, module = "kdissect._core")]
@@ -59,6 +60,7 @@ impl Row {
                 (request.map(plan), response.map(plan))
             }),
             fields: paths(fields),
+            counted: Fields::of(|name| names.number(name)),
             group_events: match group_events.as_str() {
                 "never" => GroupEvents::Never,
                 "errors" => GroupEvents::Errors,

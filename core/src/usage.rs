@@ -2,8 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::touched::field;
-use crate::tree::{batches, Name, Value};
+use crate::row::name_of;
+use crate::sessions::Step;
+use crate::touched::{field, Touched};
+use crate::tree::{batches, Decoded, Name, TopicNames, Value, NO_ID};
 use crate::Odd;
 
 /// Exchanges that are named.
@@ -21,6 +23,9 @@ const CONTROL: i16 = 0x20;
 /// Compressed batches that Python decompresses: all in the first exchanges of a connection, and one in so many.
 const FIRST_EXCHANGES: u64 = 20;
 const ONE_IN: u32 = 16;
+const MS_NS: i64 = 1_000_000;
+/// Timestamps up to here, in both directions, have differences in nanoseconds.
+const MOST_MS: i64 = (1 << 61) / MS_NS;
 /// The last sequence number is followed by 0.
 const WRAP: i64 = 1 << 31;
 
@@ -220,20 +225,20 @@ pub struct Read {
 /// The position of a consumer, as in kdissect/exchanges/fetch_sessions.py.
 #[derive(Clone, Copy, Default)]
 pub struct Position {
-    pub fetch_offset: i64,
-    pub next_offset: i64,
+    pub fetch_offset: Option<i64>,
+    pub next_offset: Option<i64>,
     pub newest_ms: Option<i64>,
     pub high_watermark: Option<i64>,
     pub last_stable: Option<i64>,
     pub log_start: Option<i64>,
+    pub error: i64,
 }
 
 impl Read {
-    /// `data`: the records, if there is such a field.
+    /// `data`: the records, if there is such a field. `position`: what the messages say of it.
     pub fn of(data: Option<&[u8]>, mut position: Position) -> Result<Self, Odd> {
         let (mut records, mut number) = (0, 0);
         let mut newest_ms = None;
-        position.next_offset = position.fetch_offset;
         for batch in batches(data.unwrap_or_default()) {
             let batch = batch?;
             if batch.attributes & CONTROL != 0 {
@@ -242,10 +247,11 @@ impl Read {
             records += u64::try_from(batch.records).unwrap_or(0);
             number += 1;
             let last = batch.base_offset.checked_add(batch.last_offset_delta.into());
-            position.next_offset = last.and_then(|last| last.checked_add(1)).ok_or(Odd)?;
+            position.next_offset = Some(last.and_then(|last| last.checked_add(1)).ok_or(Odd)?);
             newest_ms = newest_ms.max(Some(batch.max_timestamp));
         }
         position.newest_ms = newest_ms.filter(|ms| *ms != -1);
+        position.check()?;
         Ok(Read {
             bytes: data.map_or(0, |data| data.len() as u64),
             records,
@@ -274,32 +280,56 @@ pub struct Lag {
 }
 
 impl Position {
-    pub fn lag(&self) -> Option<i64> {
-        Some(self.high_watermark?.saturating_sub(self.next_offset).max(0))
+    /// Whether its offsets and its timestamp have differences from others.
+    pub fn check(&self) -> Result<(), Odd> {
+        let is_far = |ms: i64| !(-MOST_MS..=MOST_MS).contains(&ms);
+        let is_negative = |offset: Option<i64>| offset.is_some_and(|offset| offset < 0);
+        match self.newest_ms.is_some_and(is_far)
+            || is_negative(self.fetch_offset)
+            || is_negative(self.next_offset)
+        {
+            true => Err(Odd),
+            false => Ok(()),
+        }
+    }
+
+    /// With what neither message says, which is as it was after the previous Fetch of the session.
+    pub fn after(&self, previous: Option<&Position>) -> Position {
+        let or_previous =
+            |value: Option<i64>, of: fn(&Position) -> Option<i64>| value.or(previous.and_then(of));
+        let fetch_offset = or_previous(self.fetch_offset, |previous| previous.next_offset);
+        Position {
+            fetch_offset,
+            next_offset: self.next_offset.or(fetch_offset),
+            high_watermark: or_previous(self.high_watermark, |previous| previous.high_watermark),
+            last_stable: or_previous(self.last_stable, |previous| previous.last_stable),
+            log_start: or_previous(self.log_start, |previous| previous.log_start),
+            ..*self
+        }
+    }
+
+    /// The next offset, and the records behind it.
+    pub fn lag(&self) -> Option<(i64, i64)> {
+        let next_offset = self.next_offset?;
+        let lag = self.high_watermark?.saturating_sub(next_offset).max(0);
+        Some((next_offset, lag))
     }
 
     /// Age of the newest record received, as long as there are more to read.
-    fn age_ns(&self, time_ns: i64, lag: i64) -> Result<Option<i64>, Odd> {
-        let Some(newest_ms) = self.newest_ms.filter(|_| lag > 0) else {
-            return Ok((lag == 0).then_some(0));
-        };
-        let newest_ns = newest_ms.checked_mul(1_000_000).ok_or(Odd)?;
-        Ok(Some(time_ns.checked_sub(newest_ns).ok_or(Odd)?.max(0)))
-    }
-
-    /// Whether it can be added.
-    pub fn check(&self, time_ns: i64) -> Result<(), Odd> {
-        self.lag().map_or(Ok(None), |lag| self.age_ns(time_ns, lag))?;
-        Ok(())
+    fn age_ns(&self, time_ns: i64, lag: i64) -> Option<i64> {
+        match lag {
+            0 => Some(0),
+            _ => Some(time_ns.saturating_sub(self.newest_ms? * MS_NS).max(0)),
+        }
     }
 }
 
 impl Lag {
     pub fn add(&mut self, time_ns: i64, position: &Position) {
-        let Some(lag) = position.lag() else {
+        let Some((next_offset, lag)) = position.lag() else {
             return;
         };
-        let (now, there) = ((time_ns, lag), (time_ns, position.next_offset));
+        let (now, there) = ((time_ns, lag), (time_ns, next_offset));
         if self.count == 0 {
             (self.first, self.last, self.worst) = (now, now, (lag, -time_ns));
             (self.start, self.position) = (there, there);
@@ -310,7 +340,7 @@ impl Lag {
         self.worst = self.worst.max((lag, -time_ns));
         self.start = self.start.min(there);
         self.position = self.position.max(there);
-        if let Ok(Some(age_ns)) = position.age_ns(time_ns, lag) {
+        if let Some(age_ns) = position.age_ns(time_ns, lag) {
             self.last_age = self.last_age.max(Some((time_ns, age_ns)));
             self.worst_age_ns = self.worst_age_ns.max(Some(age_ns));
         }
@@ -356,31 +386,81 @@ impl Watermarks {
     }
 }
 
-/// The fields of a Fetch on which it depends whether the broker waited.
-pub struct FetchNames {
-    pub max_wait_ms: Name,
-    pub min_bytes: Name,
-    pub max_bytes: Name,
-    pub isolation_level: Name,
-    pub session_epoch: Name,
-    pub topics: Name,
-    pub responses: Name,
-    pub topic: Name,
-    pub topic_id: Name,
-    pub partitions: Name,
-    pub partition_index: Name,
-    pub high_watermark: Name,
-    pub last_stable_offset: Name,
-    pub diverging_epoch: Name,
-    pub snapshot_id: Name,
-    pub preferred_read_replica: Name,
-    pub records: Name,
+macro_rules! names {
+    ($($name:ident)*) => {
+        /// The fields that are counted, by their names in messages.
+        pub struct Fields {
+            $(pub $name: Name,)*
+        }
+
+        impl Fields {
+            pub fn of(number: impl Fn(&str) -> Name) -> Self {
+                Fields { $($name: number(stringify!($name)),)* }
+            }
+        }
+    };
+}
+
+names! {
+    acks transactional_id base_offset records
+    session_id session_epoch topics responses forgotten_topics_data
+    topic topic_id partitions partition_index
+    fetch_offset high_watermark last_stable_offset log_start_offset
+    max_wait_ms min_bytes max_bytes isolation_level
+    diverging_epoch snapshot_id preferred_read_replica
+    group_id member_id group_instance_id generation_id_or_member_epoch generation_id
+    committed_offset
 }
 
 /// A partition in a response: topic as on the wire, number, and struct.
-type Fetched<'b, 'a> = (String, i64, &'b Value<'a>);
+pub type Fetched<'b, 'a> = (String, i64, &'b Value<'a>);
 
-impl FetchNames {
+impl Fields {
+    /// What a Fetch reads from a partition.
+    pub fn read(&self, each: &Touched<'_, '_>) -> Result<Read, Odd> {
+        let end = |name| Ok(field(each.response, name)?.filter(|offset| *offset >= 0));
+        let position = Position {
+            fetch_offset: field(each.request, self.fetch_offset)?,
+            high_watermark: end(self.high_watermark)?,
+            last_stable: end(self.last_stable_offset)?,
+            log_start: end(self.log_start_offset)?,
+            ..Position::default()
+        };
+        let data = match each.response.and_then(|body| body.get(self.records)) {
+            Some(Value::Records(data)) => Some(*data),
+            Some(Value::Null) | None => None,
+            Some(_) => return Err(Odd),
+        };
+        Read::of(data, position)
+    }
+
+    /// What a Fetch says of its session.
+    pub fn session(&self, decoded: &Decoded<'_>, names: &dyn TopicNames) -> Result<Step, Odd> {
+        let (request, response) = (&decoded.request, &decoded.response);
+        let requested = field(Some(request), self.session_id)?.unwrap_or(0);
+        let epoch = field(Some(request), self.session_epoch)?.unwrap_or(-1);
+        let mut forgotten = Vec::new();
+        for topic in list(request.get(self.forgotten_topics_data))? {
+            let name = match (topic.get(self.topic), topic.get(self.topic_id)) {
+                (Some(Value::Text(name)), _) if !name.is_empty() => (*name).to_owned(),
+                (_, Some(Value::Uuid(id))) if *id != NO_ID => name_of(id, names)?,
+                _ => return Err(Odd),
+            };
+            for partition in list(topic.get(self.partitions))? {
+                match partition {
+                    Value::Int(partition) => forgotten.push((name.clone(), *partition)),
+                    _ => return Err(Odd),
+                }
+            }
+        }
+        Ok(Step {
+            requested,
+            is_incremental: requested != 0 && epoch > 0,
+            forgotten,
+            assigned: field(Some(response), self.session_id)?.unwrap_or(0),
+        })
+    }
+
     /// The partitions of a response; one that is not usual is odd.
     pub fn fetched<'b, 'a>(&self, response: &'b Value<'a>) -> Result<Vec<Fetched<'b, 'a>>, Odd> {
         let mut all = Vec::new();

@@ -56,6 +56,7 @@ from kdissect.net.tcp import endpoints, reversed_ends
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from kdissect.exchanges.fetch_sessions import Position
     from kdissect.exchanges.kafka_connection import KafkaConnection, MemoryBudget
     from kdissect.exchanges.latency import Watermark
     from kdissect.exchanges.ordering import Ordering
@@ -240,6 +241,9 @@ class CountForm(NamedTuple):
         take: takes counts of exchanges that are alike, see ``stats.usual``.
         pace: ``latency.pace`` without limits.
         watermarks: ``latency.watermarks``.
+        session: from a connection and the ID of a fetch session to the positions before its next Fetch. An
+            exception: Python must take this Fetch.
+        set_session: takes the same, and these positions.
         set_pace: ``latency.set_pace``.
         most_watermarks: of a connection.
         slowest: of so many exchanges with the longest service times more is needed than their counts.
@@ -250,6 +254,8 @@ class CountForm(NamedTuple):
     take: Callable[[Any, Any], object]
     pace: Callable[[ConnectionInfo], tuple[int | None, int]]
     watermarks: Callable[[ConnectionInfo], list[Watermark]]
+    session: Callable[[ConnectionInfo, int], list[Position]]
+    set_session: Callable[[ConnectionInfo, int, list[Any]], None]
     set_pace: Callable[[ConnectionInfo, int, list[tuple[str, int, list[int]]] | None], None]
     most_watermarks: int
     slowest: int

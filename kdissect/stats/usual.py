@@ -22,11 +22,13 @@ from kdissect.exchanges.undecoded import undecoded
 from kdissect.kafka import apis
 from kdissect.kafka.bodies import BodyLayout
 from kdissect.kafka.codes import error_name
+from kdissect.phrases import TopicId
 from kdissect.stats.connection_log import WAITING_APIS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from kdissect.exchanges.fetch_sessions import FetchSessions
     from kdissect.exchanges.offload import LineContext
     from kdissect.model import ConnectionInfo
     from kdissect.stats.connection_log import ConnectionLog
@@ -39,16 +41,6 @@ Counted = tuple[int, int, "list[tuple[int, int]]"]
 
 PRODUCE, FETCH, OFFSET_COMMIT, HEARTBEAT = 0, 1, 8, 12
 _COUNTED = frozenset({PRODUCE, FETCH, OFFSET_COMMIT, HEARTBEAT})
-_FIELDS = (
-    "acks", "transactional_id", "base_offset", "records",
-    "session_id", "fetch_offset", "log_start_offset",
-    "group_id", "member_id", "group_instance_id", "generation_id_or_member_epoch", "generation_id",
-    "committed_offset",
-    "max_wait_ms", "min_bytes", "max_bytes", "isolation_level", "session_epoch", "topics", "responses",
-    "topic", "topic_id", "partitions", "partition_index", "high_watermark", "last_stable_offset",
-    "diverging_epoch", "snapshot_id", "preferred_read_replica",
-)  # fmt: skip
-"""Fields of messages, in the order of ``Fields`` in core/src/counts.rs."""
 
 
 class Noted(NamedTuple):
@@ -169,19 +161,11 @@ class ReadTopic(NamedTuple):
 
 
 class UsualReads(NamedTuple):
-    """Of Fetch exchanges without a session.
+    """Of Fetch exchanges. ``empty``: responses without records; ``topics``: all of their sessions."""
 
-    Attributes:
-        session_id: that the responses begin; 0: none.
-        empty: responses without records.
-        last: the positions after the last one, if it begins a session.
-    """
-
-    session_id: int
     max_wait_ms: int
     empty: Noted
     topics: list[ReadTopic]
-    last: list[Position]
 
 
 class CommittedPartition(NamedTuple):
@@ -338,7 +322,7 @@ def _writes(acks: int, topics: list[Any], producers: list[Any]) -> UsualWrites:
     return UsualWrites(acks, written, [UsualProducer(*each) for each in producers])
 
 
-def _reads(session_id: int, max_wait_ms: int, empty: Any, topics: list[Any], last: list[Any]) -> UsualReads:
+def _reads(max_wait_ms: int, empty: Any, topics: list[Any]) -> UsualReads:
     read = [
         ReadTopic(
             Topic(*topic),
@@ -349,8 +333,7 @@ def _reads(session_id: int, max_wait_ms: int, empty: Any, topics: list[Any], las
         )
         for topic, partitions in topics
     ]
-    positions = [Position._make((topic, partition, *values, 0)) for topic, partition, values in last]
-    return UsualReads(session_id, max_wait_ms, Noted(*empty), read, positions)
+    return UsualReads(max_wait_ms, Noted(*empty), read)
 
 
 def _beats(member: Any, last: Stamp, completed_ns: int, topics: Sequence[Any] = ()) -> UsualBeats:
@@ -362,7 +345,12 @@ def _beats(member: Any, last: Stamp, completed_ns: int, topics: Sequence[Any] = 
 
 
 def count_form(
-    context: LineContext, log: ConnectionLog, take: Callable[[Usual], object], *, slowest: int
+    context: LineContext,
+    log: ConnectionLog,
+    take: Callable[[Usual], object],
+    sessions: FetchSessions,
+    *,
+    slowest: int,
 ) -> CountForm:
     """What the core must know to count exchanges.
 
@@ -370,6 +358,7 @@ def count_form(
         context: names of topics, and limits.
         log: of the connections.
         take: takes the counts.
+        sessions: fed the other exchanges.
         slowest: so many exchanges with the longest service times are not counted but passed on.
     """
     names, limits, _ = context
@@ -388,12 +377,24 @@ def count_form(
         budget=limits.decoded_bytes,
         leaves_flaws=True,
     )
+
+    def session(info: ConnectionInfo, session_id: int) -> list[Position]:
+        positions = sessions.positions(info.id, session_id)
+        if any(isinstance(position.topic, TopicId) for position in positions):
+            raise ValueError("a topic without a name, which it may get")
+        return positions
+
+    def set_session(info: ConnectionInfo, session_id: int, positions: list[tuple[Any, ...]]) -> None:
+        sessions.resume(info.id, session_id, [Position._make(each) for each in positions])
+
     return CountForm(
         facts,
         LogForm(log.usual_exchanges, [apis.find(name).key for name in sorted(WAITING_APIS)]),
         take=lambda counted, detail: take(_usual(counted, detail)),
         pace=lambda info: latency.pace(info, limits),
         watermarks=latency.watermarks,
+        session=session,
+        set_session=set_session,
         set_pace=latency.set_pace,
         most_watermarks=limits.watermarks,
         slowest=slowest,
@@ -416,5 +417,5 @@ def _row(api_key: int, version: int) -> Any:
         (nothing, nothing),
         ([], []),
         None,
-        (plans(api.name, request, response), [(name,) for name in _FIELDS], usual_events(api.name)),
+        (plans(api.name, request, response), [], usual_events(api.name)),
     )

@@ -16,8 +16,10 @@ from kdissect.stats.findings.rules import Findings
 from kdissect.stats.quantiles import Quantiles
 from kdissect.stats.summarizer import PARTS, Summarizer
 from tests.captures import pcap
+from tests.frames import request, response
+from tests.segments import Talk
 from tests.test_offload import SAMPLES, SEEDS, damaged, timed
-from tests.usual_traffic import usual_traffic
+from tests.usual_traffic import FETCH, usual_traffic
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -87,6 +89,31 @@ def test_usual_traffic(compare: Any, tmp_path: Path, monkeypatch: pytest.MonkeyP
             path.write_bytes(pcap(damaged(packets, random) if random.random() < 0.3 else packets))
             counted += compare(path)
     assert counted > 400 * SEEDS
+
+
+@core
+def test_the_polls_of_a_session(compare: Any, tmp_path: Path) -> None:
+    """All but the first and the slowest ten are counted; every third names partitions."""
+    path, talk = tmp_path / "session.pcap", Talk(("10.0.0.1", 40_000)).handshake()
+    for epoch in range(60):
+        named = range(5) if epoch == 0 else [epoch % 5] if epoch % 3 == 0 else []
+        requested = [{"partition": each, "fetch_offset": 40 + epoch} for each in named]
+        ends = [{"partition_index": each, "high_watermark": 50 + epoch, "records": b""} for each in named]
+        request_body = {
+            "replica_id": -1,
+            "max_wait_ms": 500,
+            "min_bytes": 1,
+            "session_id": 77 if epoch else 0,
+            "session_epoch": epoch,
+            "topics": [{"topic": "orders", "partitions": requested}] if named else [],
+        }
+        responses = [{"topic": "orders", "partitions": ends}] if named else []
+        talk.client_sends(request(FETCH, 12, request_body, correlation_id=epoch))
+        talk.broker_sends(
+            response(FETCH, 12, {"session_id": 77, "responses": responses}, correlation_id=epoch)
+        )
+    path.write_bytes(pcap([(each.time_ns, each.data) for each in talk.packets]))
+    assert compare(path) >= 60 - 11
 
 
 @core
