@@ -117,6 +117,32 @@ def test_the_polls_of_a_session(compare: Any, tmp_path: Path) -> None:
 
 
 @core
+def test_several_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path, feed = tmp_path / "usual.pcap", Summarizer.feed
+    fed = {"1": tmp_path / "pure", "2": tmp_path / "core"}
+    for seed in range(3 * SEEDS):
+        path.write_bytes(pcap(usual_traffic(Random(seed), 60)))
+        outputs = []
+        for known, jobs in ((native.core, "2"), (None, "1")):
+
+            def noted(self: Summarizer, exchange: Any, note: Path = fed[jobs]) -> None:
+                with note.open("ab") as file:  # that all processes have
+                    file.write(b".")
+                feed(self, exchange)
+
+            with monkeypatch.context() as context:
+                context.setattr(native, "core", known)
+                context.setattr(Summarizer, "feed", noted)
+                assert main(["summary", "-j", jobs, "--json", *PARTS_SHOWN, str(path)]) == 0
+            out, err = capfd.readouterr()
+            outputs.append((_ESTIMATED.sub("", out), err))
+        assert outputs[0] == outputs[1]
+    assert 2 * fed["2"].stat().st_size < fed["1"].stat().st_size
+
+
+@core
 @pytest.mark.parametrize("options", [["--by", "topic"], ["--interval", "1s"], ["--api", "Fetch"]], ids=str)
 def test_what_needs_each_exchange_gets_it(options: list[str], tmp_path: Path, compare: Any) -> None:
     path = tmp_path / "usual.pcap"
