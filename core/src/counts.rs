@@ -25,8 +25,13 @@ use crate::Odd;
 
 const PRODUCE: i16 = 0;
 const FETCH: i16 = 1;
+const LIST_OFFSETS: i16 = 2;
 const OFFSET_COMMIT: i16 = 8;
+const OFFSET_FETCH: i16 = 9;
 const HEARTBEAT: i16 = 12;
+
+/// The timestamp with which ListOffsets asks for the end of a partition.
+const LATEST: i64 = -1;
 
 const SIZE_BYTES: u64 = 4;
 /// Exchanges, and groups, partitions and positions in sessions, with which there are enough.
@@ -125,7 +130,11 @@ enum Detail {
     Reads(Reads),
     Alive(Alive),
     Commits(Alive, Topics<(), Committed>),
+    Offsets(Topics<(), Reported>),
 }
+
+/// Offsets that a group has committed, or without a group, the end of the partition.
+type Reported = BTreeMap<Option<String>, Samples>;
 
 /// By name, with their partitions.
 type Topics<T, P> = BTreeMap<String, Topic<T, P>>;
@@ -210,7 +219,11 @@ enum Found<'b, 'a> {
     Fetch(Fetch<'b, 'a>),
     Heartbeat,
     Commit(Vec<(&'b Touched<'b, 'a>, i64)>),
+    Offsets(Vec<(&'b Touched<'b, 'a>, Option<Offset<'b>>)>),
 }
+
+/// An offset that is reported, and the group that has committed it; None: it is the end of the partition.
+type Offset<'b> = (Option<&'b str>, i64);
 
 struct Fetch<'b, 'a> {
     max_wait_ms: i64,
@@ -455,7 +468,27 @@ fn found<'b, 'a>(
             });
             Found::Commit(commits.collect::<Result<_, Odd>>()?)
         }
-        _ => return Err(Odd),
+        LIST_OFFSETS => {
+            let ends = touched.iter().map(|each| {
+                let is_end = field(each.request, fields.timestamp)? == Some(LATEST);
+                let offset = field(each.response, fields.offset)?.filter(|offset| is_end && *offset >= 0);
+                Ok((each, offset.map(|offset| (None, offset))))
+            });
+            Found::Offsets(ends.collect::<Result<_, Odd>>()?)
+        }
+        OFFSET_FETCH => {
+            let of_all = match request.get(fields.group_id) {
+                Some(Value::Text(group)) if !group.is_empty() => Some(*group),
+                _ => None,
+            };
+            let offsets = touched.iter().map(|each| {
+                let offset = field(each.response, fields.committed_offset)?.filter(|offset| *offset >= 0);
+                let group = each.group.or(of_all).ok_or(Odd)?;
+                Ok((each, offset.map(|offset| (Some(group), offset))))
+            });
+            Found::Offsets(offsets.collect::<Result<_, Odd>>()?)
+        }
+        _ => Found::Offsets(touched.iter().map(|each| (each, None)).collect()),
     })
 }
 
@@ -574,6 +607,7 @@ impl Group {
                 Found::Fetch(_) => Detail::Reads(Reads::default()),
                 Found::Heartbeat => Detail::Alive(Alive::default()),
                 Found::Commit(_) => Detail::Commits(Alive::default(), BTreeMap::new()),
+                Found::Offsets(_) => Detail::Offsets(BTreeMap::new()),
             },
         }
     }
@@ -594,6 +628,9 @@ impl Group {
             }
             (Detail::Commits(_, topics), Found::Commit(commits)) => {
                 fit(topics, commits.iter().map(|(each, _)| *each))
+            }
+            (Detail::Offsets(topics), Found::Offsets(offsets)) => {
+                fit(topics, offsets.iter().map(|(each, _)| *each))
             }
             (Detail::Alive(_), Found::Heartbeat) => true,
             _ => false,
@@ -711,6 +748,20 @@ impl Group {
                     known.offsets.add(time_ns, *offset);
                 }
             }
+            (Detail::Offsets(topics), Found::Offsets(offsets)) => {
+                for (each, reported) in offsets {
+                    let topic = topic_of(topics, each, completed_ns);
+                    let Some((group, offset)) = reported else {
+                        continue;
+                    };
+                    let known = topic.partitions.entry(each.partition).or_default();
+                    let samples = known.entry(group.map(str::to_owned)).or_insert_with(|| {
+                        more += 1;
+                        Samples::default()
+                    });
+                    samples.add(time_ns, *offset);
+                }
+            }
             _ => (),
         }
         more
@@ -749,6 +800,10 @@ impl Group {
             Detail::Commits(alive, topics) => {
                 let topics: Vec<_> = topics.into_iter().map(committed_topic).collect();
                 take.call1((counted, (member, alive.last, alive.completed_ns, topics)))?;
+            }
+            Detail::Offsets(topics) => {
+                let topics: Vec<_> = topics.into_iter().map(reported_topic).collect();
+                take.call1((counted, (topics,)))?;
             }
         }
         Ok(())
@@ -889,6 +944,7 @@ type PythonRead = (
     PythonLag,
     PythonNoted,
 );
+type PythonReported = (i64, Option<String>, PythonSamples);
 type PythonCommitted = (i64, u64, (Stamp, i64), (Stamp, i64), PythonSamples);
 
 fn python_noted(noted: Noted) -> PythonNoted {
@@ -971,6 +1027,14 @@ fn committed_topic((name, topic): (String, Topic<(), Committed>)) -> (PythonTopi
     let partitions = topic.partitions.into_iter().map(|(partition, known)| {
         let offsets = python_samples(&known.offsets);
         (partition, known.commits, known.first, known.last, offsets)
+    });
+    ((name, topic.id, topic.named_ns), partitions.collect())
+}
+
+fn reported_topic((name, topic): (String, Topic<(), Reported>)) -> (PythonTopic, Vec<PythonReported>) {
+    let partitions = topic.partitions.into_iter().flat_map(|(partition, groups)| {
+        let each = groups.into_iter();
+        each.map(move |(group, offsets)| (partition, group, python_samples(&offsets)))
     });
     ((name, topic.id, topic.named_ns), partitions.collect())
 }

@@ -409,7 +409,7 @@ names! {
     max_wait_ms min_bytes max_bytes isolation_level
     diverging_epoch snapshot_id preferred_read_replica
     group_id member_id group_instance_id generation_id_or_member_epoch generation_id
-    committed_offset
+    committed_offset timestamp offset
 }
 
 /// A partition in a response: topic as on the wire, number, and struct.

@@ -195,6 +195,13 @@ class Lag(Summed):
                     reader = beats.member[0], committed_topic.topic.name, commit.partition
                     self.commits[reader].add_counted(commit.offsets)
 
+        for reported in usual.offsets:
+            for partition, group, offsets in reported.partitions:
+                if group is None:
+                    self.ends[reported.topic.name, partition].high_watermark.add_counted(offsets)
+                else:
+                    self.commits[group, reported.topic.name, partition].add_counted(offsets)
+
     def rows(self) -> list[LagRow]:
         """The largest lag first."""
         rows = [self._client(*item) for item in self.clients.items() if item[1].count]

@@ -39,8 +39,15 @@ Stamp = tuple[int, int]
 Counted = tuple[int, int, "list[tuple[int, int]]"]
 """Number of samples, bits of a slot, and the samples kept: times and values; see ``lag.Samples``."""
 
-PRODUCE, FETCH, OFFSET_COMMIT, HEARTBEAT = 0, 1, 8, 12
-_COUNTED = frozenset({PRODUCE, FETCH, OFFSET_COMMIT, HEARTBEAT})
+PRODUCE, FETCH, LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH, HEARTBEAT = 0, 1, 2, 8, 9, 12
+OFFSET_FOR_LEADER_EPOCH, BROKER_HEARTBEAT = 23, 63
+COUNTED = frozenset(
+    {
+        *(PRODUCE, FETCH, LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH, HEARTBEAT),
+        *(OFFSET_FOR_LEADER_EPOCH, BROKER_HEARTBEAT),
+    }
+)
+"""Keys of the APIs whose exchanges the core counts; of the last two, only their number, sizes and times."""
 
 
 class Noted(NamedTuple):
@@ -200,6 +207,21 @@ class UsualBeats(NamedTuple):
     topics: list[CommittedTopic]
 
 
+class ReportedPartition(NamedTuple):
+    """Offsets that a ``group`` has committed, from OffsetFetch; None: the end, from ListOffsets."""
+
+    partition: int
+    group: str | None
+    offsets: Counted
+
+
+class ReportedTopic(NamedTuple):
+    """Offsets that brokers report of a topic."""
+
+    topic: Topic
+    partitions: list[ReportedPartition]
+
+
 class Usual(NamedTuple):
     """Exchanges that are alike.
 
@@ -211,6 +233,7 @@ class Usual(NamedTuple):
         undetermined: exchanges of which neither service time nor wait is known.
         queued_us: those that are not 0.
         writes, reads, beats: those of their API.
+        offsets: of other APIs.
     """
 
     connection: ConnectionInfo
@@ -232,12 +255,13 @@ class Usual(NamedTuple):
     writes: UsualWrites | None
     reads: UsualReads | None
     beats: UsualBeats | None
+    offsets: list[ReportedTopic]
 
     @property
     def topics(self) -> list[Topic]:
         """All topics."""
         detail: Any = self.writes or self.reads or self.beats
-        return [each.topic for each in detail.topics]
+        return [each.topic for each in (self.offsets if detail is None else detail.topics)]
 
     def id(self, number: int) -> str:
         """As ``Facts.id``, by the number of an exchange."""
@@ -299,6 +323,7 @@ def _usual(counted: tuple[Any, ...], detail: tuple[Any, ...]) -> Usual:
         _writes(*detail) if api_key == PRODUCE else None,
         _reads(*detail) if api_key == FETCH else None,
         _beats(*detail) if api_key in (HEARTBEAT, OFFSET_COMMIT) else None,
+        [] if api_key in (PRODUCE, FETCH, HEARTBEAT, OFFSET_COMMIT) else _offsets(*detail),
     )
 
 
@@ -342,6 +367,13 @@ def _beats(member: Any, last: Stamp, completed_ns: int, topics: Sequence[Any] = 
         for topic, partitions in topics
     ]
     return UsualBeats(member, last, completed_ns, committed)
+
+
+def _offsets(topics: list[Any]) -> list[ReportedTopic]:
+    return [
+        ReportedTopic(Topic(*topic), [ReportedPartition(*each) for each in partitions])
+        for topic, partitions in topics
+    ]
 
 
 def count_form(
@@ -405,7 +437,7 @@ def count_form(
 def _row(api_key: int, version: int) -> Any:
     """The core's ``Row`` of an API whose exchanges it counts."""
     known = undecoded(api_key, version)
-    if native.core is None or known is None or api_key not in _COUNTED:
+    if native.core is None or known is None or api_key not in COUNTED:
         return None
     api = apis.by_key(api_key)
     assert api is not None

@@ -10,11 +10,13 @@ import pytest
 
 from kdissect import native, pipeline
 from kdissect.cli.main import main
+from kdissect.kafka import apis
 from kdissect.limits import DEFAULT
 from kdissect.stats.findings.rule import Rule
 from kdissect.stats.findings.rules import Findings
 from kdissect.stats.quantiles import Quantiles
 from kdissect.stats.summarizer import PARTS, Summarizer
+from kdissect.stats.usual import COUNTED
 from tests.captures import pcap
 from tests.frames import request, response
 from tests.segments import Talk
@@ -154,8 +156,9 @@ def test_everything_that_takes_usual_exchanges_one_by_one_takes_their_counts() -
     summarizer, findings = Summarizer(parts=frozenset(PARTS)), Findings(DEFAULT)
     for part in (summarizer.traffic, summarizer.records, *summarizer.parts.values()):
         assert hasattr(part, "feed_usual")
-    for api in ("Produce", "Fetch", "Heartbeat", "OffsetCommit"):
-        for rule in findings.rules_for(api, has_flaw=False):
+    for api in map(apis.by_key, COUNTED):
+        assert api is not None
+        for rule in findings.rules_for(api.name, has_flaw=False):
             is_for_large = rule.name == "oversized-messages"  # the core counts none of those
             assert is_for_large or type(rule).feed_usual is not Rule.feed_usual, rule.name
 
