@@ -57,6 +57,7 @@ class Client:
         self._producer_id = random.choice((-1, 1000 + number))
         self._sequence = dict.fromkeys(range(9), 0)
         self._session = random.choice((0, 77, 77))
+        self._replica_id = random.choice((-1, -1, 3))
         self._offset = 100
         self._generation = 1
         self._number = 0
@@ -125,6 +126,8 @@ class Client:
         random = self._random
         self._offset += 3
         requested, returned, forgotten = self._chosen(), self._chosen(), {}
+        if self._replica_id >= 0 and random.random() < 0.2:
+            requested = {"__cluster_metadata": [0]}
         session, epoch, assigned = 0, -1, 0
         if self._session:
             session, epoch = random.choice(((0, 0), *[(self._session, 5)] * 9, (self._session, 0), (79, 1)))
@@ -153,7 +156,7 @@ class Client:
             "forgotten_topics_data": [
                 {"topic": topic, "partitions": partitions} for topic, partitions in forgotten.items()
             ],
-            "replica_id": random.choice((-1,) * 30 + (3,)),
+            "replica_id": random.choice((self._replica_id,) * 30 + (-1, 3)),
         }
         responded = [
             {"topic": topic, "partitions": [self._fetched(each, error) for each in partitions]}

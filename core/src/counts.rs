@@ -18,8 +18,8 @@ use crate::sessions::{Session, Sessions, Step};
 use crate::touched::{field, Touched};
 use crate::tree::{Decoded, TopicNames, Value, NO_ID};
 use crate::usage::{
-    add_run, tally, Fetched, Fields, Lag, Noted, Pace, Parts, Position, Read, Rest, Run, Stamp, Watermarks,
-    Write, PIECE_NS,
+    add_run, tally, Fetched, Fields, Lag, Noted, Pace, Parts, Position, Read, Reader, Rest, Run, Stamp,
+    Watermarks, Write, PIECE_NS,
 };
 use crate::Odd;
 
@@ -119,6 +119,8 @@ struct Key {
     is_measured: bool,
     /// Of a Produce.
     acks: i64,
+    /// Of a Fetch.
+    reader: Reader,
     /// Of a member: group, member, instance, and generation.
     member: Option<Member>,
 }
@@ -226,6 +228,7 @@ enum Found<'b, 'a> {
 type Offset<'b> = (Option<&'b str>, i64);
 
 struct Fetch<'b, 'a> {
+    reader: Reader,
     max_wait_ms: i64,
     reads: Vec<(&'b Touched<'b, 'a>, Read)>,
     session: Step,
@@ -320,6 +323,10 @@ impl Counts {
             acks: match found {
                 Found::Produce(acks, _) => acks,
                 _ => 0,
+            },
+            reader: match &found {
+                Found::Fetch(fetch) => fetch.reader,
+                _ => Reader::default(),
             },
             member: match found {
                 Found::Heartbeat | Found::Commit(_) => Some(member(&decoded, &row.counted)?),
@@ -446,11 +453,9 @@ fn found<'b, 'a>(
             Found::Produce(acks, writes.collect::<Result<_, Odd>>()?)
         }
         FETCH => {
-            if row.is_replication(decoded) {
-                return Err(Odd);
-            }
             let reads = touched.iter().map(|each| Ok((each, fields.read(each)?)));
             Found::Fetch(Fetch {
+                reader: fields.reader(request, row.is_replication(decoded))?,
                 max_wait_ms: field(Some(request), fields.max_wait_ms)?.unwrap_or(0).max(0),
                 reads: reads.collect::<Result<_, Odd>>()?,
                 session: fields.session(decoded, names)?,
@@ -555,7 +560,8 @@ impl Connection {
         if watermarks.count + fetch.fetched.len() > form.most_watermarks {
             return Err(Odd);
         }
-        row.counted.waited(&decoded.request, &fetch.fetched, watermarks)
+        row.counted
+            .waited(&decoded.request, fetch.reader, &fetch.fetched, watermarks)
     }
 
     /// Passes on its groups, in the order of their last exchanges, then what is counted of all.
@@ -775,6 +781,7 @@ impl Group {
             client_id,
             is_measured,
             acks,
+            reader,
             member,
         } = self.key;
         let client_id = client_id.map(|id| String::from_utf8_lossy(&id).into_owned()); // it is known to be UTF-8
@@ -792,7 +799,7 @@ impl Group {
             Detail::Reads(reads) => {
                 let topics: Vec<_> = reads.topics.into_iter().map(read_topic).collect();
                 let empty = python_noted(reads.empty);
-                take.call1((counted, (reads.max_wait_ms, empty, topics)))?;
+                take.call1((counted, (reader.kind(), reads.max_wait_ms, empty, topics)))?;
             }
             Detail::Alive(alive) => {
                 take.call1((counted, (member, alive.last, alive.completed_ns)))?;

@@ -23,6 +23,8 @@ const CONTROL: i16 = 0x20;
 /// Compressed batches that Python decompresses: all in the first exchanges of a connection, and one in so many.
 const FIRST_EXCHANGES: u64 = 20;
 const ONE_IN: u32 = 16;
+const METADATA: &str = "__cluster_metadata";
+const METADATA_ID: [u8; 22] = *b"AAAAAAAAAAAAAAAAAAAAAQ";
 const MS_NS: i64 = 1_000_000;
 /// Timestamps up to here, in both directions, have differences in nanoseconds.
 const MOST_MS: i64 = (1 << 61) / MS_NS;
@@ -211,6 +213,27 @@ pub fn add_run(
         first_ns: stamp.0,
         last_ns: stamp.0,
     });
+}
+
+/// Who fetches.
+#[derive(Clone, Copy, Default, PartialEq)]
+pub enum Reader {
+    #[default]
+    Consumer,
+    Replica,
+    /// A broker or controller reads the metadata of the cluster.
+    Voter,
+}
+
+impl Reader {
+    /// The kind of its requests, as `waiter` in kdissect/exchanges/latency.py has it.
+    pub fn kind(self) -> &'static str {
+        match self {
+            Reader::Consumer => "Fetch",
+            Reader::Replica => "Fetch (replica)",
+            Reader::Voter => "Fetch (KRaft)",
+        }
+    }
 }
 
 /// What a Fetch reads from a partition.
@@ -481,10 +504,29 @@ impl Fields {
         Ok(all)
     }
 
+    /// Who fetches; `is_replica`: a broker.
+    pub fn reader(&self, request: &Value<'_>, is_replica: bool) -> Result<Reader, Odd> {
+        if !is_replica {
+            return Ok(Reader::Consumer);
+        }
+        let is_metadata = |topic: &Value<'_>| match (topic.get(self.topic), topic.get(self.topic_id)) {
+            (Some(Value::Text(name)), _) if !name.is_empty() => {
+                *name == METADATA || name.as_bytes() == METADATA_ID
+            }
+            (_, Some(Value::Uuid(id))) => *id == METADATA_ID,
+            _ => false,
+        };
+        match list(request.get(self.topics))?.iter().any(is_metadata) {
+            true => Ok(Reader::Voter),
+            false => Ok(Reader::Replica),
+        }
+    }
+
     /// Whether the broker waited for something to return. None: unknown. See kdissect/exchanges/latency.py.
     pub fn waited(
         &self,
         request: &Value<'_>,
+        reader: Reader,
         fetched: &[Fetched<'_, '_>],
         watermarks: &Watermarks,
     ) -> Result<Option<bool>, Odd> {
@@ -493,7 +535,9 @@ impl Fields {
         let names_all = number(self.session_epoch, -1)? <= 0;
         let has_no_topics =
             matches!(request.get(self.topics), Some(Value::List(topics)) if topics.is_empty());
-        if number(self.max_wait_ms, 1)? <= 0 || min_bytes <= 0 || (names_all && has_no_topics) {
+        let is_consumer = reader == Reader::Consumer;
+        let has_no_wait = number(self.max_wait_ms, 1)? <= 0 || min_bytes <= 0;
+        if is_consumer && (has_no_wait || (names_all && has_no_topics)) {
             return Ok(Some(false));
         }
         for (.., each) in fetched {
@@ -516,7 +560,7 @@ impl Fields {
                 continue;
             }
             returned += i64::try_from(data.len()).map_err(|_| Odd)?;
-            let Some(ends) = watermarks.get(topic, *partition) else {
+            let Some(ends) = watermarks.get(topic, *partition).filter(|_| is_consumer) else {
                 is_unseen = true;
                 continue;
             };

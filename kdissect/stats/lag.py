@@ -188,7 +188,8 @@ class Lag(Summed):
                     known = end.high_watermark, end.last_stable, end.log_start
                     for samples, counted in zip(known, read.ends, strict=True):
                         samples.add_counted(counted)
-                    self.clients[usual.client, topic.name, read.partition].add_usual(read.lags)
+                    if not reads.are_replicated:
+                        self.clients[usual.client, topic.name, read.partition].add_usual(read.lags)
         if (beats := usual.beats) is not None:
             for committed_topic in beats.topics:
                 for commit in committed_topic.partitions:

@@ -168,11 +168,23 @@ class ReadTopic(NamedTuple):
 
 
 class UsualReads(NamedTuple):
-    """Of Fetch exchanges. ``empty``: responses without records; ``topics``: all of their sessions."""
+    """Of Fetch exchanges.
 
+    Attributes:
+        kind: see ``latency.waiter``.
+        empty: responses without records.
+        topics: all of their sessions.
+    """
+
+    kind: str
     max_wait_ms: int
     empty: Noted
     topics: list[ReadTopic]
+
+    @property
+    def are_replicated(self) -> bool:
+        """Whether a broker fetches."""
+        return self.kind != "Fetch"
 
 
 class CommittedPartition(NamedTuple):
@@ -347,7 +359,7 @@ def _writes(acks: int, topics: list[Any], producers: list[Any]) -> UsualWrites:
     return UsualWrites(acks, written, [UsualProducer(*each) for each in producers])
 
 
-def _reads(max_wait_ms: int, empty: Any, topics: list[Any]) -> UsualReads:
+def _reads(kind: str, max_wait_ms: int, empty: Any, topics: list[Any]) -> UsualReads:
     read = [
         ReadTopic(
             Topic(*topic),
@@ -358,7 +370,7 @@ def _reads(max_wait_ms: int, empty: Any, topics: list[Any]) -> UsualReads:
         )
         for topic, partitions in topics
     ]
-    return UsualReads(max_wait_ms, Noted(*empty), read)
+    return UsualReads(kind, max_wait_ms, Noted(*empty), read)
 
 
 def _beats(member: Any, last: Stamp, completed_ns: int, topics: Sequence[Any] = ()) -> UsualBeats:

@@ -69,7 +69,7 @@ class EmptyPolls(Rule):
 
     def feed_usual(self, usual: Usual) -> None:
         """Count responses, and empty ones."""
-        if (reads := usual.reads) is not None:
+        if (reads := usual.reads) is not None and not reads.are_replicated:
             kept = self.kept[usual.client, usual.connection.id]
             kept.responses += usual.exchanges
             kept.max_wait_ms = max(kept.max_wait_ms, reads.max_wait_ms)
@@ -145,7 +145,7 @@ class FallingBehind(Rule):
 
     def feed_usual(self, usual: Usual) -> None:
         """Add positions."""
-        if (reads := usual.reads) is None:
+        if (reads := usual.reads) is None or reads.are_replicated:
             return
         for topic, partitions in reads.topics:
             for each in partitions:
