@@ -8,14 +8,16 @@
     huge      Fetch responses of 5 MB, 1 MB of each of five partitions: a consumer that catches up
     chatty    exchanges of two small packets: Produce and Fetch of one record, Heartbeat, OffsetCommit
     short     the same, but each on a connection of its own
+    sessions  long polls of a Java consumer: a fetch session of 20 partitions, most responses without any
     mixed     samples of rebalances, transactions and admin calls, over and over, many at a time, each time
               from another address
 
-Produce is version 8 and Fetch version 11, the latest whose records tshark 4.0 reads. Frames are encoded once
-and reused with other correlation IDs, so a gigabyte is written in seconds; every record batch has a correct
-checksum. Connections take turns, one exchange at a time. Every eighth packet of a large frame is
-acknowledged. Mixed traffic has the packets of the samples as they were captured and at their pace, but with
-other addresses and sequence numbers, and port 9092 for all brokers. The same arguments give the same bytes.
+Produce is version 8 and Fetch version 11, the latest whose records tshark 4.0 reads; in sessions, it is 12.
+Frames are encoded once and reused with other correlation IDs, so a gigabyte is written in seconds; every
+record batch has a correct checksum. Connections take turns, one exchange at a time. Every eighth packet of
+a large frame is acknowledged. Mixed traffic has the packets of the samples as they were captured and at
+their pace, but with other addresses and sequence numbers, and port 9092 for all brokers. The same arguments
+give the same bytes.
 """
 
 from __future__ import annotations
@@ -63,6 +65,8 @@ _SAMPLES = (
 _AT_A_TIME = 32  # samples that are replayed
 _PAUSE_US = 1_000_000
 _VARIANTS = 8  # of each kind of exchange
+_SESSION_PARTITIONS = 20
+_POLLS = 100  # of a session
 _ACKNOWLEDGED_EVERY = 8  # packets
 _FIN, _SYN, _PSH, _ACK = 0x01, 0x02, 0x08, 0x10
 _FILE_HEADER = struct.pack("<IHHIIII", 0xA1B2C3D4, 2, 4, 0, 0, 262_144, 1)
@@ -174,6 +178,44 @@ def chatty(random: Random, codec: int) -> list[Template]:
     return templates
 
 
+def sessions(random: Random, codec: int) -> list[Template]:
+    templates = []
+    for _ in range(_VARIANTS):
+        everything = range(_SESSION_PARTITIONS)
+        templates.append(poll(0, dict.fromkeys(everything, 0), dict.fromkeys(everything, b"")))
+        named: dict[int, int] = {}
+        for number in range(1, _POLLS):
+            partition = number % _SESSION_PARTITIONS
+            returned = {} if number % 4 else {partition: records(random, 1, 60, codec)}
+            templates.append(poll(number, named, returned))
+            named = dict.fromkeys(returned, 1)
+    return templates
+
+
+def poll(epoch: int, named: dict[int, int], returned: dict[int, bytes]) -> Template:
+    """A Fetch of a session: the partitions that it names, with their offsets; and what it returns."""
+    partitions = [{"partition": each, "fetch_offset": offset} for each, offset in named.items()]
+    fetched = [
+        {"partition_index": each, "high_watermark": 1, "last_stable_offset": 1, "records": data}
+        for each, data in returned.items()
+    ]
+    request_body = {
+        "replica_id": -1,
+        "max_wait_ms": 500,
+        "min_bytes": 1,
+        "session_id": 77 if epoch else 0,
+        "session_epoch": epoch,
+        "topics": [{"topic": "payments", "partitions": partitions}] if partitions else [],
+    }
+    responses = [{"topic": "payments", "partitions": fetched}] if fetched else []
+    response_body = {"session_id": 77, "responses": responses}
+    return Template(
+        request(FETCH, 12, request_body, client_id="consumer-1"),
+        response(FETCH, 12, response_body),
+        sum(map(bool, returned.values())),
+    )
+
+
 WORKS = {
     "bulk": Work(ETHERNET_MSS, bulk),
     "loopback": Work(LOOPBACK_MSS, bulk),
@@ -181,6 +223,7 @@ WORKS = {
     "huge": Work(ETHERNET_MSS, huge),
     "chatty": Work(ETHERNET_MSS, chatty),
     "short": Work(ETHERNET_MSS, chatty, alone=True),
+    "sessions": Work(ETHERNET_MSS, sessions),
 }
 
 

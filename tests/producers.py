@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kdissect.exchanges.fetch_sessions import FetchSessions
 from kdissect.kafka.records import RecordData
+from kdissect.limits import DEFAULT
 from kdissect.stats.facts import Facts
 from tests.exchange_factory import START_NS, connection, exchange
 from tests.record_batches import CONTROL, TRANSACTIONAL, Item, batch
@@ -30,7 +32,8 @@ def facts_of(
     more.setdefault("connection", connection(f"{client}-{api}", f"10.0.0.{len(client)}"))
     more.setdefault("number", round(after_s * 1000))
     time_ns = START_NS + round(after_s * SECOND_NS)
-    return Facts(exchange(api, version, request, response, time_ns=time_ns, client_id=client, **more))
+    of = exchange(api, version, request, response, time_ns=time_ns, client_id=client, **more)
+    return Facts(of, FetchSessions(DEFAULT))
 
 
 def init(

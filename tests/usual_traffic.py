@@ -13,7 +13,7 @@ from tests.segments import MILLISECOND, START_NS, Talk
 if TYPE_CHECKING:
     from random import Random
 
-PRODUCE, FETCH, OFFSET_COMMIT, HEARTBEAT = 0, 1, 8, 12
+PRODUCE, FETCH, LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH, HEARTBEAT = 0, 1, 2, 8, 9, 12
 _TOPICS = ("orders", "payments", "refunds")
 _NOT_LEADER, _REBALANCING = 6, 27
 _CONTROL = 0x20
@@ -46,6 +46,8 @@ class Client:
             FETCH: random.choice((11, 12)),
             HEARTBEAT: random.choice((3, 4)),
             OFFSET_COMMIT: random.choice((7, 8)),
+            LIST_OFFSETS: random.choice((2, 7)),
+            OFFSET_FETCH: random.choice((3, 7, 8, 9)),
         }
         self._member = {
             "group_id": random.choice(("billing", "shipping")),
@@ -54,6 +56,8 @@ class Client:
         }
         self._producer_id = random.choice((-1, 1000 + number))
         self._sequence = dict.fromkeys(range(9), 0)
+        self._session = random.choice((0, 77, 77))
+        self._replica_id = random.choice((-1, -1, 3))
         self._offset = 100
         self._generation = 1
         self._number = 0
@@ -65,7 +69,8 @@ class Client:
             self.talk.waits(random.choice((0.01, 4.0, 11.0)))
         self._generation += random.random() < 0.02
         error = random.choice((_NOT_LEADER, _REBALANCING)) if random.random() < 0.03 else 0
-        work = random.choice((self._produce, self._fetch, self._heartbeat, self._commit))
+        most = self._produce, self._fetch, self._heartbeat, self._commit
+        work = random.choice((*most, *most, self._list_offsets, self._fetch_offsets))
         api_key, requested, responded = work(error)
         if random.random() < 0.02:
             responded["throttle_time_ms"] = random.choice((1, 30))
@@ -118,31 +123,46 @@ class Client:
         return PRODUCE, {"acks": acks, "topic_data": requested}, {"responses": responded}
 
     def _fetch(self, error: int) -> tuple[int, dict[str, Any], dict[str, Any]]:
-        random, chosen = self._random, self._chosen()
+        random = self._random
         self._offset += 3
-        session = random.choice((0, 0, 77))
-        epoch = random.choice((-1, 0, 1)) if session else -1
-        requested = [
-            {
-                "topic": topic,
-                "partitions": [{"partition": each, "fetch_offset": self._offset - 9} for each in partitions],
-            }
-            for topic, partitions in chosen.items()
-        ]
-        responded = [
-            {"topic": topic, "partitions": [self._fetched(each, error) for each in partitions]}
-            for topic, partitions in chosen.items()
-        ]
+        requested, returned, forgotten = self._chosen(), self._chosen(), {}
+        if self._replica_id >= 0 and random.random() < 0.2:
+            requested = {"__cluster_metadata": [0]}
+        session, epoch, assigned = 0, -1, 0
+        if self._session:
+            session, epoch = random.choice(((0, 0), *[(self._session, 5)] * 9, (self._session, 0), (79, 1)))
+            assigned = random.choice((*[self._session] * 9, 0, 78))
+            if epoch > 0:
+                requested, returned = (random.choice((each, {}, {})) for each in (requested, returned))
+                forgotten = self._chosen() if random.random() < 0.1 else {}
+            self._session = assigned or random.choice((0, 77))
+        if epoch <= 0:
+            returned = requested
         request_body = {
             "max_wait_ms": random.choice((0, 500)),
             "min_bytes": random.choice((1, 1, 100)),
             "isolation_level": random.randrange(2),
-            "session_id": session if epoch > 0 else 0,
+            "session_id": session,
             "session_epoch": epoch,
-            "topics": requested,
-            "replica_id": random.choice((-1,) * 30 + (3,)),
+            "topics": [
+                {
+                    "topic": topic,
+                    "partitions": [
+                        {"partition": each, "fetch_offset": self._offset - 9} for each in partitions
+                    ],
+                }
+                for topic, partitions in requested.items()
+            ],
+            "forgotten_topics_data": [
+                {"topic": topic, "partitions": partitions} for topic, partitions in forgotten.items()
+            ],
+            "replica_id": random.choice((self._replica_id,) * 30 + (-1, 3)),
         }
-        return FETCH, request_body, {"session_id": session, "responses": responded}
+        responded = [
+            {"topic": topic, "partitions": [self._fetched(each, error) for each in partitions]}
+            for topic, partitions in returned.items()
+        ]
+        return FETCH, request_body, {"session_id": assigned, "responses": responded}
 
     def _fetched(self, partition: int, error: int) -> dict[str, Any]:
         random = self._random
@@ -186,3 +206,51 @@ class Client:
         ]
         commit = {**self._member, "generation_id_or_member_epoch": self._generation, "topics": requested}
         return OFFSET_COMMIT, commit, {"topics": responded}
+
+    def _list_offsets(self, error: int) -> tuple[int, dict[str, Any], dict[str, Any]]:
+        chosen, timestamp = self._chosen(), self._random.choice((-1, -1, -2))
+        requested = [
+            {
+                "name": topic,
+                "partitions": [{"partition_index": each, "timestamp": timestamp} for each in partitions],
+            }
+            for topic, partitions in chosen.items()
+        ]
+        responded = [
+            {
+                "name": topic,
+                "partitions": [
+                    {"partition_index": each, "error_code": error, "offset": self._offset + each - 1}
+                    for each in partitions
+                ],
+            }
+            for topic, partitions in chosen.items()
+        ]
+        return LIST_OFFSETS, {"replica_id": -1, "topics": requested}, {"topics": responded}
+
+    def _fetch_offsets(self, error: int) -> tuple[int, dict[str, Any], dict[str, Any]]:
+        random, chosen, group = self._random, self._chosen(), self._member["group_id"]
+        requested = [{"name": topic, "partition_indexes": partitions} for topic, partitions in chosen.items()]
+        responded = [
+            {
+                "name": topic,
+                "partitions": [
+                    {
+                        "partition_index": each,
+                        "committed_offset": random.choice((-1, self._offset - 4, self._offset)),
+                        "error_code": error,
+                    }
+                    for each in partitions
+                ],
+            }
+            for topic, partitions in chosen.items()
+        ]
+        all_topics = None if random.random() < 0.3 else requested
+        if self._versions[OFFSET_FETCH] < 8:
+            return OFFSET_FETCH, {"group_id": group, "topics": all_topics}, {"topics": responded}
+        groups = [group, "another"] if random.random() < 0.3 else [group]
+        return (
+            OFFSET_FETCH,
+            {"groups": [{"group_id": each, "topics": all_topics} for each in groups]},
+            {"groups": [{"group_id": each, "topics": responded} for each in groups]},
+        )

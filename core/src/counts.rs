@@ -12,23 +12,28 @@ use pyo3::prelude::*;
 use crate::connection_log::{Counted, LogForm};
 use crate::latency::{Parts, Rest, SplitForm, Splitter};
 use crate::page::{Answered, Facts, KnownApis, Object};
-use crate::row::Row as Bodies;
 use crate::row_class::Row;
 use crate::samples::Samples;
+use crate::sessions::{Session, Sessions, Step};
 use crate::touched::{field, Touched};
-use crate::tree::{Decoded, Name, Value, NO_ID};
-use crate::usage::{add_run, tally, Lag, Noted, Position, Read, Run, Stamp, Write, PIECE_NS};
+use crate::tree::{Decoded, TopicNames, Value, NO_ID};
+use crate::usage::{add_run, tally, Fields, Lag, Noted, Position, Read, Reader, Run, Stamp, Write, PIECE_NS};
 use crate::Odd;
 
 const PRODUCE: i16 = 0;
 const FETCH: i16 = 1;
+const LIST_OFFSETS: i16 = 2;
 const OFFSET_COMMIT: i16 = 8;
+const OFFSET_FETCH: i16 = 9;
 const HEARTBEAT: i16 = 12;
 
+/// The timestamp with which ListOffsets asks for the end of a partition.
+const LATEST: i64 = -1;
+
 const SIZE_BYTES: u64 = 4;
-/// Exchanges, and groups and partitions, with which there are enough.
+/// Exchanges, and groups, partitions and positions in sessions, with which there are enough.
 const MOST_EXCHANGES: u64 = 1 << 16;
-const MOST_HELD: usize = 1024;
+const MOST_HELD: usize = 8192;
 /// Python keeps as many pieces of time apart before it forgets any. Later, no more than one is counted at a time.
 const PIECES: i64 = 60;
 
@@ -39,6 +44,10 @@ pub struct CountForm {
     /// Takes a group.
     take: Object,
     split: SplitForm,
+    /// From a connection and the ID of a fetch session to the positions in it.
+    session: Object,
+    /// Takes the same, and these positions.
+    set_session: Object,
     /// Of so many exchanges with the longest service times Python needs more.
     slowest: usize,
 }
@@ -65,6 +74,10 @@ pub struct Counts {
 
 struct Connection {
     splitter: Splitter,
+    /// Of which an exchange was counted, or that the next one needs.
+    sessions: Sessions,
+    /// Groups, partitions and positions.
+    held: usize,
     log: Counted,
     groups: Vec<Group>,
 }
@@ -91,8 +104,10 @@ struct Key {
     api_version: i16,
     client_id: Option<Box<[u8]>>,
     is_measured: bool,
-    /// Of a Produce: acks; of a Fetch: the session that the response begins.
-    which: i64,
+    /// Of a Produce.
+    acks: i64,
+    /// Of a Fetch.
+    reader: Reader,
     /// Of a member: group, member, instance, and generation.
     member: Option<Member>,
 }
@@ -104,12 +119,17 @@ enum Detail {
     Reads(Reads),
     Alive(Alive),
     Commits(Alive, Topics<(), Committed>),
+    Offsets(Topics<(), Reported>),
 }
+
+/// Offsets that a group has committed, or without a group, the end of the partition.
+type Reported = BTreeMap<Option<String>, Samples>;
 
 /// By name, with their partitions.
 type Topics<T, P> = BTreeMap<String, Topic<T, P>>;
 
 struct Topic<T, P> {
+    /// None: there is none, or no exchange named the topic.
     id: Option<String>,
     /// When it was named first.
     named_ns: i64,
@@ -152,8 +172,6 @@ struct Reads {
     max_wait_ms: i64,
     empty: Noted,
     topics: Topics<(), ReadPartition>,
-    /// The partitions of the last exchange, and their positions.
-    last: Vec<(String, i64, Position)>,
 }
 
 #[derive(Default)]
@@ -186,53 +204,28 @@ struct Committed {
 
 /// What an exchange adds, once everything about it is known to be usual.
 enum Found<'b, 'a> {
-    Produce(Vec<(&'b Touched<'b, 'a>, Write, Option<i64>)>),
-    Fetch(i64, Vec<(&'b Touched<'b, 'a>, Read)>),
+    Produce(i64, Vec<(&'b Touched<'b, 'a>, Write, Option<i64>)>),
+    Fetch(Fetch<'b, 'a>),
     Heartbeat,
     Commit(Vec<(&'b Touched<'b, 'a>, i64)>),
+    Offsets(Vec<(&'b Touched<'b, 'a>, Option<Offset<'b>>)>),
 }
 
-/// The fields that are counted, in the order of `FIELDS` in kdissect/stats/usual.py.
-struct Fields<'a>(&'a Bodies);
+/// An offset that is reported, and the group that has committed it; None: it is the end of the partition.
+type Offset<'b> = (Option<&'b str>, i64);
 
-impl Fields<'_> {
-    fn name(&self, place: usize) -> Result<Name, Odd> {
-        self.0
-            .fields
-            .get(place)
-            .and_then(|names| names.first())
-            .copied()
-            .ok_or(Odd)
-    }
-    fn acks(&self) -> Result<Name, Odd> {
-        self.name(0)
-    }
-    fn transactional_id(&self) -> Result<Name, Odd> {
-        self.name(1)
-    }
-    fn base_offset(&self) -> Result<Name, Odd> {
-        self.name(2)
-    }
-    fn records(&self) -> Result<Name, Odd> {
-        self.name(3)
-    }
-    fn session_id(&self) -> Result<Name, Odd> {
-        self.name(4)
-    }
-    fn fetch_offset(&self) -> Result<Name, Odd> {
-        self.name(5)
-    }
-    fn log_start_offset(&self) -> Result<Name, Odd> {
-        self.name(6)
-    }
-    fn member(&self) -> Result<[Name; 3], Odd> {
-        Ok([self.name(7)?, self.name(8)?, self.name(9)?])
-    }
-    fn generations(&self) -> Result<[Name; 2], Odd> {
-        Ok([self.name(10)?, self.name(11)?])
-    }
-    fn committed_offset(&self) -> Result<Name, Odd> {
-        self.name(12)
+struct Fetch<'b, 'a> {
+    reader: Reader,
+    max_wait_ms: i64,
+    reads: Vec<(&'b Touched<'b, 'a>, Read)>,
+    session: Step,
+}
+
+impl Fetch<'_, '_> {
+    /// What the messages say of positions.
+    fn positions(&self) -> impl Iterator<Item = (&str, i64, &Position)> {
+        let reads = self.reads.iter();
+        reads.map(|(each, read)| (&*each.topic, each.partition, &read.position))
     }
 }
 
@@ -278,8 +271,9 @@ impl Counts {
         if decoded.has_unknown || decoded.is_followed || throttle_time_ms != 0 || !decoded.errors.is_empty() {
             return Err(Odd);
         }
+        let names = form.facts.topics(py, response.end_ns);
         let touched = match &row.partitions {
-            Some(plans) => Touched::of(plans, &decoded, &form.facts.topics(py, response.end_ns))?,
+            Some(plans) => Touched::of(plans, &decoded, &names)?,
             None => Vec::new(),
         };
         if touched.iter().any(|each| is_nameless(each) || each.partition < 0) {
@@ -292,17 +286,17 @@ impl Counts {
             self.pieces = Some((first_piece, piece));
             return Err(Odd);
         }
-        let fields = Fields(row);
-        let (found, which) = found(exchange, &decoded, all, &touched)?;
-        if matches!(found, Found::Fetch(..)) && row.is_replication(&decoded) {
-            return Err(Odd);
-        }
+        let found = found(exchange, &decoded, all, &touched, &names)?;
         let info = exchange.known.info(py).map_err(|_| Odd)?;
         let place = info.as_ptr() as usize;
         let connection = match self.connections.entry(place) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(free) => free.insert(Connection::new(py, form, exchange, info.unbind())?),
         };
+        let positions = connection.sessions.count;
+        if let Found::Fetch(fetch) = &found {
+            connection.take_over(py, form, fetch)?;
+        }
         let (parts, noted) = connection
             .splitter
             .split(py, &form.split, exchange, all, &decoded)?;
@@ -313,9 +307,16 @@ impl Counts {
             api_version: exchange.header.api_version,
             client_id: client_id.map(Box::from),
             is_measured: matches!(parts.rest, Rest::Service(_)),
-            which,
+            acks: match found {
+                Found::Produce(acks, _) => acks,
+                _ => 0,
+            },
+            reader: match &found {
+                Found::Fetch(fetch) => fetch.reader,
+                _ => Reader::default(),
+            },
             member: match found {
-                Found::Heartbeat | Found::Commit(_) => Some(member(&decoded, &fields)?),
+                Found::Heartbeat | Found::Commit(_) => Some(member(&decoded, &row.counted)?),
                 _ => None,
             },
         };
@@ -343,6 +344,7 @@ impl Counts {
                     .each_ref()
                     .map(|each| each.clone_ref(py));
                 connection.groups.push(Group::new(key, identity, &found));
+                connection.held += 1;
                 self.held += 1;
                 connection.groups.len() - 1
             }
@@ -357,7 +359,10 @@ impl Counts {
         connection.log.add(py, exchange, client_text, bytes, &form.log);
         connection.log.place = self.added;
         self.added += 1;
-        self.held += group.add(exchange, &parts, bytes, &found);
+        let mut more = group.add(exchange, &parts, bytes, &found, &mut connection.sessions);
+        more += connection.sessions.count.saturating_sub(positions);
+        connection.held += more;
+        self.held += more;
         self.exchanges += 1;
         self.pieces = Some((first_piece.min(piece), last_piece.max(piece)));
         Ok(())
@@ -382,7 +387,7 @@ impl Counts {
             self.is_due = false;
         }
         for connection in std::mem::take(&mut self.left) {
-            self.held = self.held.saturating_sub(connection.groups.len());
+            self.held = self.held.saturating_sub(connection.held);
             connection.pass_on(py, &self.form)?;
         }
         Ok(())
@@ -396,109 +401,98 @@ fn is_nameless(touched: &Touched<'_, '_>) -> bool {
         .is_some_and(|id| id == touched.topic || id.as_bytes() == NO_ID)
 }
 
-/// What an exchange adds, and [`Key::which`].
+/// What an exchange adds.
 fn found<'b, 'a>(
     exchange: &Answered<'_>,
-    decoded: &Decoded<'a>,
+    decoded: &'b Decoded<'a>,
     row: &Row,
     touched: &'b [Touched<'b, 'a>],
-) -> Result<(Found<'b, 'a>, i64), Odd> {
-    let Decoded {
-        request, response, ..
-    } = decoded;
-    let number = |body, name| field(Some(body), name);
-    let fields = Fields(&row.row);
+    names: &dyn TopicNames,
+) -> Result<Found<'b, 'a>, Odd> {
+    let (request, fields) = (&decoded.request, &row.row.counted);
     Ok(match exchange.header.api_key {
         PRODUCE => {
-            let acks = number(request, fields.acks()?)?
+            let acks = field(Some(request), fields.acks)?
                 .filter(|acks| *acks != 0)
                 .ok_or(Odd)?;
-            if request
-                .get(fields.transactional_id()?)
-                .is_some_and(Value::is_true)
-            {
+            if request.get(fields.transactional_id).is_some_and(Value::is_true) {
                 return Err(Odd);
             }
             let writes = touched.iter().map(|each| {
                 let body = each.request.ok_or(Odd)?;
-                let (Some(Value::Records(data)), Some(0)) = (body.get(fields.records()?), each.error) else {
+                let (Some(Value::Records(data)), Some(0)) = (body.get(fields.records), each.error) else {
                     return Err(Odd);
                 };
                 let write = Write::of(data, exchange.number)?;
-                let base = field(each.response, fields.base_offset()?)?.filter(|offset| *offset >= 0);
+                let base = field(each.response, fields.base_offset)?.filter(|offset| *offset >= 0);
                 let records = i64::try_from(write.records).map_err(|_| Odd)?;
                 let end = base
                     .map(|base| base.checked_add(records).ok_or(Odd))
                     .transpose()?;
                 Ok((each, write, end))
             });
-            (Found::Produce(writes.collect::<Result<_, Odd>>()?), acks)
+            Found::Produce(acks, writes.collect::<Result<_, Odd>>()?)
         }
         FETCH => {
-            let session = |body| Ok(number(body, fields.session_id()?)?.unwrap_or(0));
-            if session(request)? != 0 {
-                return Err(Odd);
-            }
-            let names = row.fetch.as_ref().ok_or(Odd)?;
-            let time_ns = exchange.response.start_ns;
-            let reads = touched.iter().map(|each| {
-                let (Some(_), Some(body)) = (each.request, each.response) else {
-                    return Err(Odd);
-                };
-                let end = |name| Ok(field(each.response, name)?.filter(|offset| *offset >= 0));
-                let position = Position {
-                    fetch_offset: field(each.request, fields.fetch_offset()?)?.ok_or(Odd)?,
-                    high_watermark: end(names.high_watermark)?,
-                    last_stable: end(names.last_stable_offset)?,
-                    log_start: end(fields.log_start_offset()?)?,
-                    ..Position::default()
-                };
-                let data = match body.get(names.records) {
-                    Some(Value::Records(data)) => Some(*data),
-                    Some(Value::Null) | None => None,
-                    Some(_) => return Err(Odd),
-                };
-                let read = Read::of(data, position)?;
-                read.position.check(time_ns)?;
-                Ok((each, read))
-            });
-            let reads = reads.collect::<Result<_, Odd>>()?;
-            let max_wait_ms = number(request, names.max_wait_ms)?.unwrap_or(0).max(0);
-            (Found::Fetch(max_wait_ms, reads), session(response)?)
+            let reads = touched.iter().map(|each| Ok((each, fields.read(each)?)));
+            Found::Fetch(Fetch {
+                reader: fields.reader(request, row.row.is_replication(decoded))?,
+                max_wait_ms: field(Some(request), fields.max_wait_ms)?.unwrap_or(0).max(0),
+                reads: reads.collect::<Result<_, Odd>>()?,
+                session: fields.session(decoded, names)?,
+            })
         }
-        HEARTBEAT => (Found::Heartbeat, 0),
+        HEARTBEAT => Found::Heartbeat,
         OFFSET_COMMIT => {
             let commits = touched.iter().map(|each| {
-                let offset = field(each.request, fields.committed_offset()?)?;
+                let offset = field(each.request, fields.committed_offset)?;
                 match (offset, each.error, each.group) {
                     (Some(offset @ 0..), Some(0), None) => Ok((each, offset)),
                     _ => Err(Odd),
                 }
             });
-            (Found::Commit(commits.collect::<Result<_, Odd>>()?), 0)
+            Found::Commit(commits.collect::<Result<_, Odd>>()?)
         }
-        _ => return Err(Odd),
+        LIST_OFFSETS => {
+            let ends = touched.iter().map(|each| {
+                let is_end = field(each.request, fields.timestamp)? == Some(LATEST);
+                let offset = field(each.response, fields.offset)?.filter(|offset| is_end && *offset >= 0);
+                Ok((each, offset.map(|offset| (None, offset))))
+            });
+            Found::Offsets(ends.collect::<Result<_, Odd>>()?)
+        }
+        OFFSET_FETCH => {
+            let of_all = match request.get(fields.group_id) {
+                Some(Value::Text(group)) if !group.is_empty() => Some(*group),
+                _ => None,
+            };
+            let offsets = touched.iter().map(|each| {
+                let offset = field(each.response, fields.committed_offset)?.filter(|offset| *offset >= 0);
+                let group = each.group.or(of_all).ok_or(Odd)?;
+                Ok((each, offset.map(|offset| (Some(group), offset))))
+            });
+            Found::Offsets(offsets.collect::<Result<_, Odd>>()?)
+        }
+        _ => Found::Offsets(touched.iter().map(|each| (each, None)).collect()),
     })
 }
 
 /// The member that a request names.
-fn member(decoded: &Decoded<'_>, fields: &Fields<'_>) -> Result<Member, Odd> {
+fn member(decoded: &Decoded<'_>, fields: &Fields) -> Result<Member, Odd> {
     let text = |name| match decoded.request.get(name) {
         Some(Value::Text(text)) if !text.is_empty() => Ok(Some((*text).to_owned())),
         Some(Value::Text(_) | Value::Null) | None => Ok(None),
         Some(_) => Err(Odd),
     };
-    let [group, member, instance] = fields.member()?;
-    let [generation, earlier] = fields.generations()?;
-    let named = match decoded.request.get(generation) {
-        Some(_) => generation,
-        None => earlier,
+    let named = match decoded.request.get(fields.generation_id_or_member_epoch) {
+        Some(_) => fields.generation_id_or_member_epoch,
+        None => fields.generation_id,
     };
     let generation = field(Some(&decoded.request), named)?.filter(|generation| *generation >= 0);
     Ok((
-        text(group)?.ok_or(Odd)?,
-        text(member)?,
-        text(instance)?,
+        text(fields.group_id)?.ok_or(Odd)?,
+        text(fields.member_id)?,
+        text(fields.group_instance_id)?,
         generation,
     ))
 }
@@ -508,8 +502,27 @@ impl Connection {
         Ok(Connection {
             log: Counted::new(py, info.clone_ref(py), exchange),
             splitter: Splitter::new(py, &form.split, info)?,
+            sessions: Sessions::default(),
+            held: 0,
             groups: Vec::new(),
         })
+    }
+
+    /// Takes over the session of a Fetch from Python.
+    fn take_over(&mut self, py: Python<'_>, form: &CountForm, fetch: &Fetch<'_, '_>) -> Result<(), Odd> {
+        let step = &fetch.session;
+        if step.is_incremental && !self.sessions.has(step.requested) {
+            let known = form
+                .session
+                .bind(py)
+                .call1((self.splitter.info(), step.requested));
+            let known = known.and_then(|known| known.extract()).map_err(|_| Odd)?;
+            self.sessions.set(step.requested, Session::of(known)?);
+        }
+        match self.sessions.has_room(step, fetch.reads.len()) {
+            true => Ok(()),
+            false => Err(Odd),
+        }
     }
 
     /// Passes on its groups, in the order of their last exchanges, then what is counted of all.
@@ -519,6 +532,11 @@ impl Connection {
             return Ok(());
         }
         self.splitter.give_back(py, &form.split)?;
+        for (id, positions) in self.sessions.into_python() {
+            form.set_session
+                .bind(py)
+                .call1((self.splitter.info(), id, positions))?;
+        }
         for group in self.groups {
             group.pass_on(py, form, self.splitter.info())?;
         }
@@ -540,10 +558,11 @@ impl Group {
             unknown: 0,
             queued_us: Vec::new(),
             detail: match found {
-                Found::Produce(_) => Detail::Writes(BTreeMap::new(), Vec::new()),
-                Found::Fetch(..) => Detail::Reads(Reads::default()),
+                Found::Produce(..) => Detail::Writes(BTreeMap::new(), Vec::new()),
+                Found::Fetch(_) => Detail::Reads(Reads::default()),
                 Found::Heartbeat => Detail::Alive(Alive::default()),
                 Found::Commit(_) => Detail::Commits(Alive::default(), BTreeMap::new()),
+                Found::Offsets(_) => Detail::Offsets(BTreeMap::new()),
             },
         }
     }
@@ -555,19 +574,19 @@ impl Group {
 
     /// Whether no topic has another ID than before.
     fn fits(&self, found: &Found<'_, '_>) -> bool {
-        let fits = |known: Option<&Option<String>>, each: &Touched<'_, '_>| {
-            known.is_none_or(|id| id.as_deref() == each.topic_id)
-        };
         match (&self.detail, found) {
-            (Detail::Writes(topics, _), Found::Produce(writes)) => writes
-                .iter()
-                .all(|(each, ..)| fits(topics.get(&*each.topic).map(|topic| &topic.id), each)),
-            (Detail::Reads(reads), Found::Fetch(_, found)) => found
-                .iter()
-                .all(|(each, _)| fits(reads.topics.get(&*each.topic).map(|topic| &topic.id), each)),
-            (Detail::Commits(_, topics), Found::Commit(commits)) => commits
-                .iter()
-                .all(|(each, _)| fits(topics.get(&*each.topic).map(|topic| &topic.id), each)),
+            (Detail::Writes(topics, _), Found::Produce(_, writes)) => {
+                fit(topics, writes.iter().map(|(each, ..)| *each))
+            }
+            (Detail::Reads(reads), Found::Fetch(fetch)) => {
+                fit(&reads.topics, fetch.reads.iter().map(|(each, _)| *each))
+            }
+            (Detail::Commits(_, topics), Found::Commit(commits)) => {
+                fit(topics, commits.iter().map(|(each, _)| *each))
+            }
+            (Detail::Offsets(topics), Found::Offsets(offsets)) => {
+                fit(topics, offsets.iter().map(|(each, _)| *each))
+            }
             (Detail::Alive(_), Found::Heartbeat) => true,
             _ => false,
         }
@@ -580,6 +599,7 @@ impl Group {
         parts: &Parts,
         bytes: [u64; 2],
         found: &Found<'_, '_>,
+        sessions: &mut Sessions,
     ) -> usize {
         let (request, response) = (exchange.request, exchange.response);
         let stamp = (request.end_ns, exchange.number);
@@ -598,7 +618,7 @@ impl Group {
         }
         let mut more = 0;
         match (&mut self.detail, found) {
-            (Detail::Writes(topics, producers), Found::Produce(writes)) => {
+            (Detail::Writes(topics, producers), Found::Produce(_, writes)) => {
                 let mut seen: Vec<&str> = Vec::new();
                 for (each, write, end) in writes {
                     let topic = topic_of(topics, each, completed_ns);
@@ -634,41 +654,32 @@ impl Group {
                     more += written.runs.len() - before;
                 }
             }
-            (Detail::Reads(reads), Found::Fetch(max_wait_ms, found)) => {
-                reads.max_wait_ms = reads.max_wait_ms.max(*max_wait_ms);
-                reads.last.clear();
-                if found.iter().all(|(_, read)| read.bytes == 0) {
+            (Detail::Reads(reads), Found::Fetch(fetch)) => {
+                reads.max_wait_ms = reads.max_wait_ms.max(fetch.max_wait_ms);
+                if fetch.reads.iter().all(|(_, read)| read.bytes == 0) {
                     reads.empty.add(stamp);
                 }
-                for (each, read) in found {
+                for (each, read) in &fetch.reads {
                     let topic = topic_of(&mut reads.topics, each, completed_ns);
-                    let known = topic.partitions.entry(each.partition).or_insert_with(|| {
-                        more += 1;
-                        ReadPartition::default()
-                    });
+                    let known = topic.read(each.partition, &mut more);
                     known.touches += u64::from(read.is_fetched);
                     known.bytes += read.bytes;
                     known.records += read.records;
                     known.batches += read.batches;
-                    let position = &read.position;
-                    for (samples, offset) in [
-                        (&mut known.high_watermark, position.high_watermark),
-                        (&mut known.last_stable, position.last_stable),
-                        (&mut known.log_start, position.log_start),
-                    ] {
-                        if let Some(offset) = offset {
-                            samples.add(time_ns, offset);
+                    if !fetch.session.has_session() {
+                        known.see(time_ns, stamp, &read.position.after(None));
+                    }
+                }
+                if fetch.session.has_session() {
+                    let session = sessions.advance(&fetch.session, fetch.positions());
+                    for (topic, partitions) in session.topics() {
+                        let topic = topic_named(&mut reads.topics, topic, completed_ns);
+                        for (partition, position) in partitions.iter().filter(|each| each.1.error == 0) {
+                            let known = topic.read(*partition, &mut more);
+                            known.see(time_ns, stamp, position);
                         }
                     }
-                    known.lag.add(time_ns, position);
-                    if position.lag().is_some_and(|lag| lag > 0) {
-                        known.behind.add(stamp);
-                    }
-                    if self.key.which != 0 {
-                        reads
-                            .last
-                            .push((each.topic.to_string(), each.partition, *position));
-                    }
+                    sessions.keep(&fetch.session, session);
                 }
             }
             (Detail::Alive(alive), Found::Heartbeat) => alive.see(stamp, completed_ns),
@@ -692,6 +703,20 @@ impl Group {
                     known.offsets.add(time_ns, *offset);
                 }
             }
+            (Detail::Offsets(topics), Found::Offsets(offsets)) => {
+                for (each, reported) in offsets {
+                    let topic = topic_of(topics, each, completed_ns);
+                    let Some((group, offset)) = reported else {
+                        continue;
+                    };
+                    let known = topic.partitions.entry(each.partition).or_default();
+                    let samples = known.entry(group.map(str::to_owned)).or_insert_with(|| {
+                        more += 1;
+                        Samples::default()
+                    });
+                    samples.add(time_ns, *offset);
+                }
+            }
             _ => (),
         }
         more
@@ -704,7 +729,8 @@ impl Group {
             api_version,
             client_id,
             is_measured,
-            which,
+            acks,
+            reader,
             member,
         } = self.key;
         let client_id = client_id.map(|id| String::from_utf8_lossy(&id).into_owned()); // it is known to be UTF-8
@@ -717,16 +743,12 @@ impl Group {
                 let topics: Vec<_> = topics.into_iter().map(written_topic).collect();
                 let each = producers.into_iter();
                 let each = each.map(|it| (it.id, it.epoch, it.batches, it.records, it.first_ns, it.last_ns));
-                take.call1((counted, (which, topics, each.collect::<Vec<_>>())))?;
+                take.call1((counted, (acks, topics, each.collect::<Vec<_>>())))?;
             }
             Detail::Reads(reads) => {
-                let each = reads.last.into_iter();
-                let last =
-                    each.map(|(topic, partition, position)| (topic, partition, python_position(&position)));
-                let last: Vec<_> = last.collect();
                 let topics: Vec<_> = reads.topics.into_iter().map(read_topic).collect();
                 let empty = python_noted(reads.empty);
-                take.call1((counted, (which, reads.max_wait_ms, empty, topics, last)))?;
+                take.call1((counted, (reader.kind(), reads.max_wait_ms, empty, topics)))?;
             }
             Detail::Alive(alive) => {
                 take.call1((counted, (member, alive.last, alive.completed_ns)))?;
@@ -734,6 +756,10 @@ impl Group {
             Detail::Commits(alive, topics) => {
                 let topics: Vec<_> = topics.into_iter().map(committed_topic).collect();
                 take.call1((counted, (member, alive.last, alive.completed_ns, topics)))?;
+            }
+            Detail::Offsets(topics) => {
+                let topics: Vec<_> = topics.into_iter().map(reported_topic).collect();
+                take.call1((counted, (topics,)))?;
             }
         }
         Ok(())
@@ -772,24 +798,71 @@ fn add_batch(producers: &mut Vec<Producer>, time_ns: i64, &(id, epoch, _, record
     producer.last_ns = producer.last_ns.max(time_ns);
 }
 
+/// Whether the topics have no other IDs than they are known to have.
+fn fit<'t, T, P>(topics: &Topics<T, P>, mut touched: impl Iterator<Item = &'t Touched<'t, 't>>) -> bool {
+    touched.all(|each| {
+        let known = topics.get(&*each.topic).and_then(|topic| topic.id.as_deref());
+        known.is_none() || known == each.topic_id
+    })
+}
+
+/// The topic of a partition, which an exchange names.
 fn topic_of<'t, T: Default, P>(
     topics: &'t mut Topics<T, P>,
     each: &Touched<'_, '_>,
     completed_ns: i64,
 ) -> &'t mut Topic<T, P> {
-    let topic = topics.entry(each.topic.to_string()).or_insert_with(|| Topic {
-        id: each.topic_id.map(str::to_owned),
+    let topic = topic_named(topics, &each.topic, completed_ns);
+    match topic.id {
+        Some(_) => topic.named_ns = topic.named_ns.min(completed_ns),
+        None => (topic.id, topic.named_ns) = (each.topic_id.map(str::to_owned), completed_ns),
+    }
+    topic
+}
+
+fn topic_named<'t, T: Default, P>(
+    topics: &'t mut Topics<T, P>,
+    name: &str,
+    completed_ns: i64,
+) -> &'t mut Topic<T, P> {
+    topics.entry(name.to_owned()).or_insert_with(|| Topic {
+        id: None,
         named_ns: completed_ns,
         all: T::default(),
         partitions: BTreeMap::new(),
-    });
-    topic.named_ns = topic.named_ns.min(completed_ns);
-    topic
+    })
+}
+
+impl Topic<(), ReadPartition> {
+    /// A partition; one that is new is one `more`.
+    fn read(&mut self, partition: i64, more: &mut usize) -> &mut ReadPartition {
+        self.partitions.entry(partition).or_insert_with(|| {
+            *more += 1;
+            ReadPartition::default()
+        })
+    }
+}
+
+impl ReadPartition {
+    fn see(&mut self, time_ns: i64, stamp: Stamp, position: &Position) {
+        for (samples, offset) in [
+            (&mut self.high_watermark, position.high_watermark),
+            (&mut self.last_stable, position.last_stable),
+            (&mut self.log_start, position.log_start),
+        ] {
+            if let Some(offset) = offset {
+                samples.add(time_ns, offset);
+            }
+        }
+        self.lag.add(time_ns, position);
+        if position.lag().is_some_and(|(_, lag)| lag > 0) {
+            self.behind.add(stamp);
+        }
+    }
 }
 
 type PythonNoted = (u64, i64, i64, Vec<Stamp>, Vec<(i64, u64)>);
 type PythonSamples = (u64, u32, Vec<(i64, i64)>);
-type PythonPosition = (i64, i64, Option<i64>, Option<i64>, Option<i64>, Option<i64>);
 type PythonRun = (i64, i16, i64, i64, u64, Stamp, (i64, i64));
 /// Name, ID, and when it was named.
 type PythonTopic = (String, Option<String>, i64);
@@ -827,6 +900,7 @@ type PythonRead = (
     PythonLag,
     PythonNoted,
 );
+type PythonReported = (i64, Option<String>, PythonSamples);
 type PythonCommitted = (i64, u64, (Stamp, i64), (Stamp, i64), PythonSamples);
 
 fn python_noted(noted: Noted) -> PythonNoted {
@@ -841,17 +915,6 @@ fn python_noted(noted: Noted) -> PythonNoted {
 
 fn python_samples(samples: &Samples) -> PythonSamples {
     (samples.count, samples.bits, samples.all())
-}
-
-fn python_position(position: &Position) -> PythonPosition {
-    (
-        position.fetch_offset,
-        position.next_offset,
-        position.newest_ms,
-        position.high_watermark,
-        position.last_stable,
-        position.log_start,
-    )
 }
 
 fn written_topic((name, topic): (String, Topic<WrittenTopic, Written>)) -> PythonWrittenTopic {
@@ -920,6 +983,14 @@ fn committed_topic((name, topic): (String, Topic<(), Committed>)) -> (PythonTopi
     let partitions = topic.partitions.into_iter().map(|(partition, known)| {
         let offsets = python_samples(&known.offsets);
         (partition, known.commits, known.first, known.last, offsets)
+    });
+    ((name, topic.id, topic.named_ns), partitions.collect())
+}
+
+fn reported_topic((name, topic): (String, Topic<(), Reported>)) -> (PythonTopic, Vec<PythonReported>) {
+    let partitions = topic.partitions.into_iter().flat_map(|(partition, groups)| {
+        let each = groups.into_iter();
+        each.map(move |(group, offsets)| (partition, group, python_samples(&offsets)))
     });
     ((name, topic.id, topic.named_ns), partitions.collect())
 }

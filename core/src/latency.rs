@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, HashMap};
 
 use pyo3::prelude::*;
 
-use crate::line_class::Names;
 use crate::page::{Answered, Object};
 use crate::row_class::Row;
 use crate::touched::field;
 use crate::tree::{batches, Decoded, Name, Value};
+use crate::usage::{list, Fields};
 use crate::Odd;
 
 const FETCH: i16 = 1;
@@ -79,9 +79,10 @@ impl Splitter {
         decoded: &'b Decoded<'a>,
     ) -> Result<(Parts, Noted<'b, 'a>), Odd> {
         let mut fetched = None;
-        let waited = match (exchange.header.api_key, &row.fetch) {
+        let waited = match (exchange.header.api_key, row.is_fetch) {
             (JOIN_GROUP | SYNC_GROUP, _) => Some(true),
-            (api_key, Some(names)) => {
+            (api_key, true) => {
+                let names = &row.row.counted;
                 let each = names.fetched(&decoded.response)?;
                 let is_replica = row.row.is_replication(decoded);
                 let watermarks = self.watermarks(py, form)?;
@@ -102,10 +103,8 @@ impl Splitter {
 
     /// The exchange that was split is not left to Python.
     pub fn note(&mut self, row: &Row, noted: &Noted<'_, '_>, end_ns: i64) {
-        if let (Some(names), Noted(Some(fetched)), Some(watermarks)) =
-            (&row.fetch, noted, &mut self.watermarks)
-        {
-            names.note(fetched, watermarks);
+        if let (Noted(Some(fetched)), Some(watermarks)) = (noted, &mut self.watermarks) {
+            row.row.counted.note(fetched, watermarks);
         }
         self.pace = Pace {
             previous_ns: end_ns,
@@ -286,58 +285,10 @@ impl Watermarks {
     }
 }
 
-/// The fields of a Fetch on which it depends whether the broker waited.
-pub struct FetchNames {
-    error_code: Name,
-    share_session_epoch: Name,
-    pub max_wait_ms: Name,
-    min_bytes: Name,
-    max_bytes: Name,
-    isolation_level: Name,
-    session_epoch: Name,
-    topics: Name,
-    responses: Name,
-    topic: Name,
-    topic_id: Name,
-    partitions: Name,
-    partition_index: Name,
-    pub high_watermark: Name,
-    pub last_stable_offset: Name,
-    diverging_epoch: Name,
-    snapshot_id: Name,
-    preferred_read_replica: Name,
-    pub records: Name,
-}
-
 /// A partition in a response: topic as on the wire, number, and struct.
 type Fetched<'b, 'a> = (String, i64, &'b Value<'a>);
 
-impl FetchNames {
-    pub fn new(names: &Names) -> Self {
-        let number = |name| names.number(name);
-        FetchNames {
-            error_code: number("error_code"),
-            share_session_epoch: number("share_session_epoch"),
-            max_wait_ms: number("max_wait_ms"),
-            min_bytes: number("min_bytes"),
-            max_bytes: number("max_bytes"),
-            isolation_level: number("isolation_level"),
-            session_epoch: number("session_epoch"),
-            topics: number("topics"),
-            responses: number("responses"),
-            topic: number("topic"),
-            topic_id: number("topic_id"),
-            partitions: number("partitions"),
-            partition_index: number("partition_index"),
-            high_watermark: number("high_watermark"),
-            last_stable_offset: number("last_stable_offset"),
-            diverging_epoch: number("diverging_epoch"),
-            snapshot_id: number("snapshot_id"),
-            preferred_read_replica: number("preferred_read_replica"),
-            records: number("records"),
-        }
-    }
-
+impl Fields {
     /// The partitions of a response; one that is not usual is odd.
     fn fetched<'b, 'a>(&self, response: &'b Value<'a>) -> Result<Vec<Fetched<'b, 'a>>, Odd> {
         let mut all = Vec::new();
@@ -445,14 +396,5 @@ impl FetchNames {
             };
             watermarks.set(topic, *partition, [high_watermark, last_stable]);
         }
-    }
-}
-
-/// The elements of an array that is not null.
-fn list<'b, 'a>(value: Option<&'b Value<'a>>) -> Result<&'b [Value<'a>], Odd> {
-    match value {
-        Some(Value::List(values)) => Ok(values),
-        Some(Value::Null) | None => Ok(&[]),
-        Some(_) => Err(Odd),
     }
 }

@@ -17,6 +17,7 @@ pub mod record_lines;
 pub mod records;
 pub mod row;
 pub mod samples;
+pub mod sessions;
 mod shard;
 pub mod stage;
 pub mod tls;

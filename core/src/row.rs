@@ -7,6 +7,7 @@ use std::io::Write;
 use crate::record_lines::{base64, json_text};
 use crate::touched::Plan;
 use crate::tree::{batches, record_count, Batch, Bodies, Decoded, Name, TopicNames, Value, NO_ID};
+use crate::usage::Fields;
 use crate::Odd;
 
 /// The fields of a struct that name topics, and the structs in it that have such fields.
@@ -55,6 +56,8 @@ pub struct Row {
     pub partitions: Option<(Option<Plan>, Option<Plan>)>,
     /// Fields for other tables: the first that a message has counts.
     pub fields: Vec<Vec<Name>>,
+    /// Those that are counted.
+    pub counted: Fields,
     pub group_events: GroupEvents,
     /// For a Fetch: the struct with the replica that fetches, and its ID.
     pub replica: (Name, Name),

@@ -2,17 +2,17 @@
 
 use pyo3::prelude::*;
 
-use crate::latency::FetchNames;
 use crate::line_class::{BodiesForm, Names};
 use crate::row::{self, First, GroupEvents, Topics};
 use crate::touched;
+use crate::usage::Fields;
 
 /// What the columns of an exchange need, for one version of an API.
 #[pyclass(frozen, module = "kdissect._core")]
 pub struct Row {
     pub row: row::Row,
-    /// What its latency depends on, if it is a Fetch of any kind.
-    pub fetch: Option<FetchNames>,
+    /// Whether it is a Fetch of any kind.
+    pub is_fetch: bool,
 }
 
 /// See [`First`].
@@ -59,6 +59,7 @@ impl Row {
                 (request.map(plan), response.map(plan))
             }),
             fields: paths(fields),
+            counted: Fields::of(|name| names.number(name)),
             group_events: match group_events.as_str() {
                 "never" => GroupEvents::Never,
                 "errors" => GroupEvents::Errors,
@@ -69,13 +70,12 @@ impl Row {
             replica: (names.number("replica_state"), names.number("replica_id")),
             keys: Vec::new(),
         };
-        let fetch = is_fetch.then(|| FetchNames::new(&names));
         Ok(Row {
             row: row::Row {
                 keys: names.keys(),
                 ..row
             },
-            fetch,
+            is_fetch,
         })
     }
 }

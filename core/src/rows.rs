@@ -224,7 +224,7 @@ impl Rows {
         let form = &self.form;
         let facts = &form.facts;
         let (row, tags, of_api) = self.apis.get(py, facts, exchange.header)?;
-        let all @ Row { row, fetch } = row.get();
+        let all @ Row { row, is_fetch } = row.get();
         let (request, response) = (exchange.request, exchange.response);
         let decoded = row.bodies.decoded(
             exchange.request_body()?,
@@ -236,7 +236,7 @@ impl Rows {
             return Err(Odd);
         }
         facts.check_flaws(!decoded.errors.is_empty())?;
-        if !form.tables.is_empty() && fetch.is_some() && row.is_replication(&decoded) {
+        if !form.tables.is_empty() && *is_fetch && row.is_replication(&decoded) {
             return Err(Odd);
         }
         let topics = &facts.topics(py, response.end_ns);
@@ -279,7 +279,7 @@ impl Rows {
             time: &self.time,
             latency_us: exchange.latency_ns()?.div_euclid(1000),
             parts: [None; 5],
-            is_fetch: fetch.is_some(),
+            is_fetch: *is_fetch,
             client_id: client_id.transpose().map_err(|_| Odd)?,
             topics: row.topics(&decoded, topics)?,
             group_id: row.group.find(&decoded.request)?,

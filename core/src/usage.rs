@@ -1,6 +1,9 @@
 //! What the counts of usual exchanges (counts.rs) consist of.
 
-use crate::tree::batches;
+use crate::row::name_of;
+use crate::sessions::Step;
+use crate::touched::{field, Touched};
+use crate::tree::{batches, Decoded, Name, TopicNames, Value, NO_ID};
 use crate::Odd;
 
 /// Exchanges that are named.
@@ -18,6 +21,11 @@ const CONTROL: i16 = 0x20;
 /// Compressed batches that Python decompresses: all in the first exchanges of a connection, and one in so many.
 const FIRST_EXCHANGES: u64 = 20;
 const ONE_IN: u32 = 16;
+const METADATA: &str = "__cluster_metadata";
+const METADATA_ID: [u8; 22] = *b"AAAAAAAAAAAAAAAAAAAAAQ";
+const MS_NS: i64 = 1_000_000;
+/// Timestamps up to here, in both directions, have differences in nanoseconds.
+const MOST_MS: i64 = (1 << 61) / MS_NS;
 /// The last sequence number is followed by 0.
 const WRAP: i64 = 1 << 31;
 
@@ -160,6 +168,27 @@ pub fn add_run(
     });
 }
 
+/// Who fetches.
+#[derive(Clone, Copy, Default, PartialEq)]
+pub enum Reader {
+    #[default]
+    Consumer,
+    Replica,
+    /// A broker or controller reads the metadata of the cluster.
+    Voter,
+}
+
+impl Reader {
+    /// The kind of its requests, as `waiter` in kdissect/exchanges/latency.py has it.
+    pub fn kind(self) -> &'static str {
+        match self {
+            Reader::Consumer => "Fetch",
+            Reader::Replica => "Fetch (replica)",
+            Reader::Voter => "Fetch (KRaft)",
+        }
+    }
+}
+
 /// What a Fetch reads from a partition.
 pub struct Read {
     pub bytes: u64,
@@ -172,20 +201,20 @@ pub struct Read {
 /// The position of a consumer, as in kdissect/exchanges/fetch_sessions.py.
 #[derive(Clone, Copy, Default)]
 pub struct Position {
-    pub fetch_offset: i64,
-    pub next_offset: i64,
+    pub fetch_offset: Option<i64>,
+    pub next_offset: Option<i64>,
     pub newest_ms: Option<i64>,
     pub high_watermark: Option<i64>,
     pub last_stable: Option<i64>,
     pub log_start: Option<i64>,
+    pub error: i64,
 }
 
 impl Read {
-    /// `data`: the records, if there is such a field.
+    /// `data`: the records, if there is such a field. `position`: what the messages say of it.
     pub fn of(data: Option<&[u8]>, mut position: Position) -> Result<Self, Odd> {
         let (mut records, mut number) = (0, 0);
         let mut newest_ms = None;
-        position.next_offset = position.fetch_offset;
         for batch in batches(data.unwrap_or_default()) {
             let batch = batch?;
             if batch.attributes & CONTROL != 0 {
@@ -194,10 +223,11 @@ impl Read {
             records += u64::try_from(batch.records).unwrap_or(0);
             number += 1;
             let last = batch.base_offset.checked_add(batch.last_offset_delta.into());
-            position.next_offset = last.and_then(|last| last.checked_add(1)).ok_or(Odd)?;
+            position.next_offset = Some(last.and_then(|last| last.checked_add(1)).ok_or(Odd)?);
             newest_ms = newest_ms.max(Some(batch.max_timestamp));
         }
         position.newest_ms = newest_ms.filter(|ms| *ms != -1);
+        position.check()?;
         Ok(Read {
             bytes: data.map_or(0, |data| data.len() as u64),
             records,
@@ -226,32 +256,56 @@ pub struct Lag {
 }
 
 impl Position {
-    pub fn lag(&self) -> Option<i64> {
-        Some(self.high_watermark?.saturating_sub(self.next_offset).max(0))
+    /// Whether its offsets and its timestamp have differences from others.
+    pub fn check(&self) -> Result<(), Odd> {
+        let is_far = |ms: i64| !(-MOST_MS..=MOST_MS).contains(&ms);
+        let is_negative = |offset: Option<i64>| offset.is_some_and(|offset| offset < 0);
+        match self.newest_ms.is_some_and(is_far)
+            || is_negative(self.fetch_offset)
+            || is_negative(self.next_offset)
+        {
+            true => Err(Odd),
+            false => Ok(()),
+        }
+    }
+
+    /// With what neither message says, which is as it was after the previous Fetch of the session.
+    pub fn after(&self, previous: Option<&Position>) -> Position {
+        let or_previous =
+            |value: Option<i64>, of: fn(&Position) -> Option<i64>| value.or(previous.and_then(of));
+        let fetch_offset = or_previous(self.fetch_offset, |previous| previous.next_offset);
+        Position {
+            fetch_offset,
+            next_offset: self.next_offset.or(fetch_offset),
+            high_watermark: or_previous(self.high_watermark, |previous| previous.high_watermark),
+            last_stable: or_previous(self.last_stable, |previous| previous.last_stable),
+            log_start: or_previous(self.log_start, |previous| previous.log_start),
+            ..*self
+        }
+    }
+
+    /// The next offset, and the records behind it.
+    pub fn lag(&self) -> Option<(i64, i64)> {
+        let next_offset = self.next_offset?;
+        let lag = self.high_watermark?.saturating_sub(next_offset).max(0);
+        Some((next_offset, lag))
     }
 
     /// Age of the newest record received, as long as there are more to read.
-    fn age_ns(&self, time_ns: i64, lag: i64) -> Result<Option<i64>, Odd> {
-        let Some(newest_ms) = self.newest_ms.filter(|_| lag > 0) else {
-            return Ok((lag == 0).then_some(0));
-        };
-        let newest_ns = newest_ms.checked_mul(1_000_000).ok_or(Odd)?;
-        Ok(Some(time_ns.checked_sub(newest_ns).ok_or(Odd)?.max(0)))
-    }
-
-    /// Whether it can be added.
-    pub fn check(&self, time_ns: i64) -> Result<(), Odd> {
-        self.lag().map_or(Ok(None), |lag| self.age_ns(time_ns, lag))?;
-        Ok(())
+    fn age_ns(&self, time_ns: i64, lag: i64) -> Option<i64> {
+        match lag {
+            0 => Some(0),
+            _ => Some(time_ns.saturating_sub(self.newest_ms? * MS_NS).max(0)),
+        }
     }
 }
 
 impl Lag {
     pub fn add(&mut self, time_ns: i64, position: &Position) {
-        let Some(lag) = position.lag() else {
+        let Some((next_offset, lag)) = position.lag() else {
             return;
         };
-        let (now, there) = ((time_ns, lag), (time_ns, position.next_offset));
+        let (now, there) = ((time_ns, lag), (time_ns, next_offset));
         if self.count == 0 {
             (self.first, self.last, self.worst) = (now, now, (lag, -time_ns));
             (self.start, self.position) = (there, there);
@@ -262,9 +316,110 @@ impl Lag {
         self.worst = self.worst.max((lag, -time_ns));
         self.start = self.start.min(there);
         self.position = self.position.max(there);
-        if let Ok(Some(age_ns)) = position.age_ns(time_ns, lag) {
+        if let Some(age_ns) = position.age_ns(time_ns, lag) {
             self.last_age = self.last_age.max(Some((time_ns, age_ns)));
             self.worst_age_ns = self.worst_age_ns.max(Some(age_ns));
         }
+    }
+}
+
+macro_rules! names {
+    ($($name:ident)*) => {
+        /// The fields that are counted, by their names in messages.
+        pub struct Fields {
+            $(pub $name: Name,)*
+        }
+
+        impl Fields {
+            pub fn of(number: impl Fn(&str) -> Name) -> Self {
+                Fields { $($name: number(stringify!($name)),)* }
+            }
+        }
+    };
+}
+
+names! {
+    acks transactional_id base_offset records
+    session_id session_epoch topics responses forgotten_topics_data
+    topic topic_id partitions partition_index
+    fetch_offset high_watermark last_stable_offset log_start_offset
+    max_wait_ms min_bytes max_bytes isolation_level
+    diverging_epoch snapshot_id preferred_read_replica
+    error_code share_session_epoch
+    group_id member_id group_instance_id generation_id_or_member_epoch generation_id
+    committed_offset timestamp offset
+}
+
+impl Fields {
+    /// What a Fetch reads from a partition.
+    pub fn read(&self, each: &Touched<'_, '_>) -> Result<Read, Odd> {
+        let end = |name| Ok(field(each.response, name)?.filter(|offset| *offset >= 0));
+        let position = Position {
+            fetch_offset: field(each.request, self.fetch_offset)?,
+            high_watermark: end(self.high_watermark)?,
+            last_stable: end(self.last_stable_offset)?,
+            log_start: end(self.log_start_offset)?,
+            ..Position::default()
+        };
+        let data = match each.response.and_then(|body| body.get(self.records)) {
+            Some(Value::Records(data)) => Some(*data),
+            Some(Value::Null) | None => None,
+            Some(_) => return Err(Odd),
+        };
+        Read::of(data, position)
+    }
+
+    /// What a Fetch says of its session.
+    pub fn session(&self, decoded: &Decoded<'_>, names: &dyn TopicNames) -> Result<Step, Odd> {
+        let (request, response) = (&decoded.request, &decoded.response);
+        let requested = field(Some(request), self.session_id)?.unwrap_or(0);
+        let epoch = field(Some(request), self.session_epoch)?.unwrap_or(-1);
+        let mut forgotten = Vec::new();
+        for topic in list(request.get(self.forgotten_topics_data))? {
+            let name = match (topic.get(self.topic), topic.get(self.topic_id)) {
+                (Some(Value::Text(name)), _) if !name.is_empty() => (*name).to_owned(),
+                (_, Some(Value::Uuid(id))) if *id != NO_ID => name_of(id, names)?,
+                _ => return Err(Odd),
+            };
+            for partition in list(topic.get(self.partitions))? {
+                match partition {
+                    Value::Int(partition) => forgotten.push((name.clone(), *partition)),
+                    _ => return Err(Odd),
+                }
+            }
+        }
+        Ok(Step {
+            requested,
+            is_incremental: requested != 0 && epoch > 0,
+            forgotten,
+            assigned: field(Some(response), self.session_id)?.unwrap_or(0),
+        })
+    }
+
+    /// Who fetches; `is_replica`: a broker.
+    pub fn reader(&self, request: &Value<'_>, is_replica: bool) -> Result<Reader, Odd> {
+        if !is_replica {
+            return Ok(Reader::Consumer);
+        }
+        let is_metadata = |topic: &Value<'_>| match (topic.get(self.topic), topic.get(self.topic_id)) {
+            (Some(Value::Text(name)), _) if !name.is_empty() => {
+                *name == METADATA || name.as_bytes() == METADATA_ID
+            }
+            (_, Some(Value::Uuid(id))) => *id == METADATA_ID,
+            _ => false,
+        };
+        match list(request.get(self.topics))?.iter().any(is_metadata) {
+            true => Ok(Reader::Voter),
+            false => Ok(Reader::Replica),
+        }
+    }
+}
+
+/// The elements of an array that is not null.
+pub fn list<'b, 'a>(value: Option<&'b Value<'a>>) -> Result<&'b [Value<'a>], Odd> {
+    match value {
+        Some(Value::List(values)) => Ok(values),
+        Some(Value::Null) | None => Ok(&[]),
+        Some(_) => Err(Odd),
     }
 }

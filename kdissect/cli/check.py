@@ -65,6 +65,7 @@ def check(as_json: bool, max_rows: int, fail: bool, color: str, **options: Any) 
     interfaces and drops, skipped packets, gaps, connections that are not Kafka, and messages that could not
     be decoded, each with an example.
     """
+    from kdissect.exchanges.fetch_sessions import FetchSessions
     from kdissect.stats.connection_log import ConnectionFeed, ConnectionLogRow
     from kdissect.stats.facts import Facts
     from kdissect.stats.findings.rules import Findings
@@ -73,7 +74,7 @@ def check(as_json: bool, max_rows: int, fail: bool, color: str, **options: Any) 
     from kdissect.stats.usual import count_form
 
     query = Query.take(options)
-    findings, load = Findings(query.limits), Load()
+    findings, load, sessions = Findings(query.limits), Load(), FetchSessions(query.limits)
     aggregator = Aggregator(query.limits, [findings.feed_aggregate, load.merge])
 
     def connect(row: ConnectionLogRow) -> None:
@@ -85,7 +86,7 @@ def check(as_json: bool, max_rows: int, fail: bool, color: str, **options: Any) 
     with open_run(query, bar=lambda _: True, observer=observer) as run:
 
         def feed(exchange: Exchange) -> None:
-            facts = Facts(exchange)
+            facts = Facts(exchange, sessions)
             findings.feed(facts)
             aggregator.feed(facts)
             observer.exchange(exchange)
@@ -95,7 +96,7 @@ def check(as_json: bool, max_rows: int, fail: bool, color: str, **options: Any) 
             aggregator.feed_usual(usual)
 
         if query.takes_all:
-            run.count(partial(count_form, log=observer, take=feed_usual, slowest=0))
+            run.count(partial(count_form, log=observer, take=feed_usual, sessions=sessions, slowest=0))
         run.show(run.selected(), feed)
         observer.close()
         aggregator.settle()

@@ -34,11 +34,6 @@ saves.
 WORTH_PACKETS_NATIVE = 10 * WORTH_PACKETS
 """The same if the native core writes the rows: it takes 1 us per packet for text, and 3 us for JSON."""
 
-WORTH_CORES = 6
-"""The native core counts exchanges in one process only. So many workers without it take as long: 20 us of CPU
-per packet instead of 4 (docs/performance.md).
-"""
-
 SMALL_BYTES = 600
 """Mean packet size up to which dissecting costs more than reading. Measured: two processes take 0.65 of the
 time of one at 90 bytes per packet, and longer than one at 1,400 (docs/performance.md).
@@ -87,7 +82,6 @@ def processes(
     by_default: bool = True,
     allowed: bool = True,
     is_native: bool = False,
-    is_counted: bool = False,
 ) -> int:
     """Return the number of processes: 1 if the input can be read only once, or is too small for more.
 
@@ -97,7 +91,6 @@ def processes(
         by_default: whether to use several processes without ``-j``.
         allowed: whether the command can use several processes at all.
         is_native: whether the native core writes the rows, if it is there.
-        is_counted: whether it counts exchanges in one process, if it is there.
     """
     paths = [path for path in query.paths if path != STDIN]
     are_files = len(paths) == len(query.paths) and all(stores.size(path) is not None for path in paths)
@@ -105,8 +98,6 @@ def processes(
         return 1
     if jobs is not None:
         return jobs
-    if is_counted and native.core is not None and cores() <= WORTH_CORES:
-        return 1
     worth = WORTH_PACKETS_NATIVE if is_native and native.core is not None else WORTH_PACKETS
     if not (by_default and _are_worth_workers(paths, worth)):
         return 1

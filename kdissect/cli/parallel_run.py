@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from kdissect.cli.output_options import ExchangeOutput
     from kdissect.cli.run import Query
     from kdissect.model import Exchange, IdleTick, Packet, PacketBlock
-    from kdissect.parallel.worker import Page, Text, Work
+    from kdissect.parallel.worker import Page, Sums, Text, Work
     from kdissect.stats.connection_log import ConnectionLog
     from kdissect.tables.export import ExportJob, PartResult
 
@@ -149,6 +149,24 @@ class ParallelRun(Run):
             self.shown += result.selected
             log.census = census or log.census
         return sorted(parts, key=attrgetter("part"))
+
+    def count(self, jobs: int, sums: Sums, *, is_native: bool) -> None:
+        """Count the exchanges in workers, and add the counts up.
+
+        Args:
+            jobs: number of workers.
+            sums: counts them.
+            is_native: whether the native core can.
+        """
+
+        def count(index: int, send: Callable[[Any], object], inbox: Inbox) -> None:
+            count_shard(self._query, sums, Shard(index, jobs), send, inbox, is_native=is_native)
+
+        self._bytes_total = self._bytes_total and 2 * self._bytes_total
+        self._run(jobs, count, lambda pool: self._messages(pool, jobs), self._run_to_end)
+        for shown, counted in self.results:
+            self.shown += shown
+            sums.merge(counted)
 
     def _run(
         self,
@@ -331,14 +349,10 @@ def work(query: Query, shard: Shard, task: Work, send: Callable[[Any], object], 
             learned,
             end_to_end=query.options.end_to_end,
         )
-        packets = worker.watch(readable)
-        if task.observer is not None and not shard.number:  # every worker reads all of them
-            packets = task.observer.watch(packets)
         dissection = Dissection(
-            packets,
+            worker.watch(readable),
             query.options,
             shard=shard,
-            observer=task.observer,
             learned=learned,
             split_latency=query.split_latency,
         )
@@ -378,6 +392,39 @@ def write_shard(
             )
         census = None if shard.number else log.census
         send(_end(query, capture, readable, dissection, (result, census)))
+
+
+def count_shard(
+    query: Query,
+    sums: Sums,
+    shard: Shard,
+    send: Callable[[Any], object],
+    inbox: Inbox,
+    *,
+    is_native: bool,
+) -> None:
+    """Count the exchanges of a shard: the main function of a worker of ``summary``."""
+    reader = ShardReader(send, inbox)
+    learned = _learned(query, shard, reader)
+    with open_capture(*query.paths, limits=query.limits) as capture:
+        readable = Readable(capture.packet_blocks())
+        packets = reader.watch(readable, capture)
+        dissection = StoppableDissection(
+            packets if shard.number else sums.observer.watch(packets),  # every worker reads all of them
+            query.options,
+            observer=sums.observer,
+            learned=learned,
+            shard=shard,
+            split_latency=query.split_latency,
+        )
+        if is_native:
+            dissection.write_lines(sums.form, lambda _lines, _exchanges: None)
+        with faults_named(query, readable):
+            shown = sum(map(sums.feed, dissection))
+            dissection.settle()
+        if is_native:
+            shown = dissection.counts["exchanges"]  # all are selected
+        send(_end(query, capture, readable, dissection, (shown, sums.end())))
 
 
 def _learned(query: Query, shard: Shard, reader: ShardReader) -> LearnedFacts:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from kdissect.cli.help import command
-from kdissect.cli.jobs import WORTH_CORES, jobs_option, processes
+from kdissect.cli.jobs import jobs_option, processes
 from kdissect.cli.options import (
     at_least,
     color_option,
@@ -133,8 +132,7 @@ def _to_interval(text: str) -> int:
     "those of other captures.",
 )
 @jobs_option(
-    f"Always 1 for stdin. Also 1 by default on up to {WORTH_CORES} cores if the native core does the "
-    "counting (no filters, --by or --interval).",
+    "Always 1 for stdin.",
     "Percentiles, and which rows a full table keeps, may differ slightly; otherwise the output is the same.",
 )
 @color_option
@@ -180,7 +178,7 @@ def summary(
         parts=frozenset(PARTS) if shows_overview else parts | {FINDINGS},
         interval_ns=interval_ns or 0,
     )
-    jobs = processes(query, jobs, is_counted=_is_countable(query, counted))
+    jobs = processes(query, jobs)
     with _counted_run(query, counted, jobs) as run:
         totals = run.totals
         check = totals.check_document(counted.observer)
@@ -231,10 +229,11 @@ def _is_countable(query: Query, counted: Sums) -> bool:
 @contextmanager
 def _counted_run(query: Query, counted: Sums, jobs: int) -> Iterator[Run]:
     """Count all exchanges, and return the finished run."""
+    is_native = _is_countable(query, counted)
     if jobs == 1:
         with open_run(query, bar=lambda _: True, observer=counted.observer) as run:
-            if _is_countable(query, counted):
-                run.count(partial(counted.summarizer.form, log=counted.observer))
+            if is_native:
+                run.count(counted.form)
             run.show(filter(counted.feed, run.dissection), lambda _: None)
             counted.end()
             yield run
@@ -242,9 +241,7 @@ def _counted_run(query: Query, counted: Sums, jobs: int) -> Iterator[Run]:
     from kdissect.cli.parallel_run import open_parallel_run
 
     with open_parallel_run(query, bar=lambda _: True) as shared:
-        shared.gather(jobs, lambda _: counted, lambda _: None)
-        for result in shared.results:
-            counted.merge(result)
+        shared.count(jobs, counted, is_native=is_native)
         yield shared
 
 

@@ -103,13 +103,15 @@ class FetchSessions:
             self._keep((connection, assigned_id), session)
         return list(session.values())
 
-    def begin(self, connection: str, session_id: int, positions: list[Position]) -> None:
-        """Remember the positions after a Fetch that began a session of a connection; 0: it did not. They are
-        taken from the list, as only one of several ``FetchSessions`` is fed an exchange.
-        """
-        if session_id != _NO_SESSION and positions:
+    def positions(self, connection: str, session_id: int) -> list[Position]:
+        """The positions before the next Fetch of a session, which the native core then counts."""
+        return list(self._sessions.get((connection, session_id), {}).values())
+
+    def resume(self, connection: str, session_id: int, positions: list[Position]) -> None:
+        """Go on with the positions after the last Fetch that the core has seen; none: the session is over."""
+        self._take(connection, session_id)
+        if positions:
             session = {(position.topic, position.partition): position for position in positions}
-            positions.clear()
             self._keep((connection, session_id), session)
 
     def _take(self, connection: str, session_id: int) -> _Session:
@@ -120,7 +122,10 @@ class FetchSessions:
     def _keep(self, key: tuple[str, int], session: _Session) -> None:
         """Remember the positions of a session, without what the last response returned."""
         kept = {
-            each: position._replace(fetch_offset=position.next_offset) for each, position in session.items()
+            each: position
+            if position.fetch_offset == position.next_offset
+            else position._replace(fetch_offset=position.next_offset)
+            for each, position in session.items()
         }
         self._take(*key)
         self._sessions[key] = kept

@@ -56,6 +56,7 @@ from kdissect.net.tcp import endpoints, reversed_ends
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from kdissect.exchanges.fetch_sessions import Position
     from kdissect.exchanges.kafka_connection import KafkaConnection, MemoryBudget
     from kdissect.exchanges.latency import SplitForm
     from kdissect.exchanges.ordering import Ordering
@@ -236,6 +237,9 @@ class CountForm(NamedTuple):
         log: how they are counted by connection.
         take: takes counts of exchanges that are alike, see ``stats.usual``.
         split: how to split latencies.
+        session: from a connection and the ID of a fetch session to the positions before its next Fetch. An
+            exception: Python must take this Fetch.
+        set_session: takes the same, and these positions.
         slowest: of so many exchanges with the longest service times more is needed than their counts.
     """
 
@@ -243,6 +247,8 @@ class CountForm(NamedTuple):
     log: LogForm
     take: Callable[[Any, Any], object]
     split: SplitForm
+    session: Callable[[ConnectionInfo, int], list[Position]]
+    set_session: Callable[[ConnectionInfo, int, list[Any]], None]
     slowest: int
 
 

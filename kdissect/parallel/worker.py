@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from kdissect.exchanges.learned import LearnedFacts
-    from kdissect.exchanges.offload import LineContext, LineForm, RowForm
+    from kdissect.exchanges.offload import CountForm, LineContext, LineForm, RowForm
     from kdissect.exchanges.topic_names import TopicRefs
     from kdissect.limits import Limits
     from kdissect.model import Exchange, IdleTick, Packet, PacketBlock
@@ -58,10 +58,6 @@ _PLACES = 100_000  # per batch: without rows too, or the other workers would wai
 
 class Work(Protocol):
     """A worker's processing of exchanges; those of each connection come in order, with topic names."""
-
-    @property
-    def observer(self) -> ConnectionFeed | None:
-        """Of the connections; None: there is none."""
 
     @property
     def form(self) -> Form | None:
@@ -426,11 +422,9 @@ class Selected:
         selects: whether an exchange is selected; called for every exchange.
 
     Attributes:
-        observer: of the connections; None: there is none.
         form: see ``Work``.
     """
 
-    observer: ConnectionFeed | None = None
     form: Form | None = None
 
     def __init__(self, selects: Callable[[Exchange], bool]) -> None:
@@ -523,11 +517,8 @@ class Text(Selected):
 # ------------------------------------------------------------------------------------------------------------
 
 
-_COUNTED = (1, b"")
-
-
-class Sums(Selected):
-    """Counts exchanges in the worker; sends the summary and the survey at the end, and no rows.
+class Sums:
+    """Counts exchanges.
 
     Args:
         selects: whether an exchange is selected; called for every exchange.
@@ -535,28 +526,27 @@ class Sums(Selected):
         observer: counts all of them, and passes the connections on to the summarizer.
     """
 
-    observer: ConnectionFeed
-
     def __init__(
         self,
         selects: Callable[[Exchange], bool],
         summarizer: Summarizer,
         observer: ConnectionFeed,
     ) -> None:
-        super().__init__(selects)
+        self._selects = selects
         self.summarizer = summarizer
         self.observer = observer
 
-    def feed(self, exchange: Exchange) -> Any:
-        """Count an exchange if it is selected."""
-        output = super().feed(exchange)
-        self.observer.exchange(exchange, is_selected=output is not None)
-        return output
+    def feed(self, exchange: Exchange) -> bool:
+        """Count an exchange if it is selected. Returns whether it is."""
+        is_selected = self._selects(exchange)
+        if is_selected:
+            self.summarizer.feed(exchange)
+        self.observer.exchange(exchange, is_selected=is_selected)
+        return is_selected
 
-    def make(self, exchange: Exchange) -> tuple[int, bytes]:
-        """Count an exchange."""
-        self.summarizer.feed(exchange)
-        return _COUNTED
+    def form(self, context: LineContext) -> CountForm:
+        """How the native core can count usual exchanges, if all are selected, and none ``needs_each``."""
+        return self.summarizer.form(context, self.observer)
 
     def end(self) -> tuple[Summarizer, ConnectionFeed]:
         """The summary and the survey."""

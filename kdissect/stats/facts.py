@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from kdissect.exchanges import content
+from kdissect.exchanges.fetch_sessions import FETCH
 from kdissect.exchanges.group_events import group_events
 from kdissect.exchanges.latency import UNKNOWN
 from kdissect.exchanges.outcomes import outcome
@@ -14,6 +15,8 @@ from kdissect.kafka.compression import Budget
 from kdissect.model import ANSWERED, ORPHAN
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kdissect.exchanges.fetch_sessions import FetchSessions, Position
     from kdissect.exchanges.group_events import GroupEvent
     from kdissect.model import Endpoint, Exchange
@@ -23,6 +26,11 @@ _MAX_CACHED = 4096  # endpoints whose text is cached
 
 class Facts:
     """An exchange, and facts from its bodies.
+
+    Args:
+        exchange: the exchange.
+        sessions: the open fetch sessions, for ``positions``; None: these are not needed. The exchanges of a
+            session must come in order.
 
     Attributes:
         api: API name; ``api 99`` for an unknown key, ``SASL token`` for a token outside Kafka's framing,
@@ -39,6 +47,7 @@ class Facts:
         service_us: None if it is unknown, or if the broker waited.
         wait_us: None unless all of the latency is known, and the broker waited.
         touched: its partitions, see exchanges/touched.py.
+        positions: after a Fetch, in all partitions of its session.
         inflation: the limit on the records of its request that are decompressed.
         has_flaw: whether there is more to it than that the broker answered, without an error, an anomaly, a
             throttle time or a retransmission.
@@ -47,10 +56,10 @@ class Facts:
     __slots__ = (
         *("api", "broker", "client", "errors", "exchange", "has_flaw", "inflation", "latency_us", "outcome"),
         *("parts", "request_bytes", "response_bytes", "serious", "service_us", "throttle_ms", "time_ns"),
-        *("touched", "wait_us", "_group_events", "_id", "_positions"),
+        *("touched", "wait_us", "positions", "_group_events", "_id"),
     )
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: Exchange, sessions: FetchSessions | None = None) -> None:
         self.exchange = exchange
         self.api = exchange.api or _unnamed(exchange)
         self.client = exchange.client_id or exchange.connection.client.ip
@@ -65,6 +74,9 @@ class Facts:
         self.throttle_ms = content.throttle_time_ms(exchange) or 0
         self.latency_us = None if latency_ns is None else max(0, latency_ns) // 1000
         self.touched: list[Touched] = touched(exchange)
+        self.positions: Sequence[Position] = ()
+        if sessions is not None and exchange.api_key == FETCH:
+            self.positions = sessions.feed(exchange, self.touched)
         self.inflation = Budget(exchange.number)
         self.parts = parts = None if latency_ns is None else exchange.parts or UNKNOWN
         self.service_us = None if parts is None else parts.service_us
@@ -80,7 +92,6 @@ class Facts:
         )
         self._id: str | None = None
         self._group_events: list[GroupEvent] | None = None
-        self._positions: list[Position] | None = None
 
     @property
     def group(self) -> str | None:
@@ -93,12 +104,6 @@ class Facts:
         if self._group_events is None:
             self._group_events = group_events(self.exchange, include_alive=True)
         return self._group_events
-
-    def positions(self, sessions: FetchSessions) -> list[Position]:
-        """What ``sessions.feed`` returns for it. It is fed once: later calls return the same."""
-        if self._positions is None:
-            self._positions = sessions.feed(self.exchange, self.touched)
-        return self._positions
 
     @property
     def replica(self) -> bool:

@@ -10,14 +10,15 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Any
 
-from kdissect.exchanges.fetch_sessions import FETCH, FetchSessions, Position
+from kdissect.exchanges.fetch_sessions import FETCH
 from kdissect.net.duplex import NEVER_NS
 from kdissect.stats.document import LagRow
 from kdissect.stats.quantiles import Bounded, other_counts
 from kdissect.stats.rows import moment
-from kdissect.stats.sums import Summed, earliest, largest, later, latest, merged, own, summed, total
+from kdissect.stats.sums import Summed, earliest, largest, later, latest, merged, summed, total
 
 if TYPE_CHECKING:
+    from kdissect.exchanges.fetch_sessions import Position
     from kdissect.exchanges.touched import Touched
     from kdissect.limits import Limits
     from kdissect.stats.facts import Facts
@@ -152,14 +153,12 @@ class Lag(Summed):
     ends: Bounded[tuple[str, int], PartitionEnd] = merged()
     clients: Bounded[Reader, ClientLag] = merged()
     commits: Bounded[Reader, Samples] = merged()
-    _sessions: FetchSessions = own()
 
     def __init__(self, limits: Limits) -> None:
         rows = limits.summary_rows
         self.ends = Bounded(rows, PartitionEnd)
         self.clients = Bounded(rows, ClientLag)
         self.commits = Bounded(rows, Samples)
-        self._sessions = FetchSessions(limits)
 
     def feed(self, facts: Facts) -> None:
         """Add an exchange."""
@@ -177,25 +176,32 @@ class Lag(Summed):
                 self.ends[each.topic, each.partition].high_watermark.add(time_ns, end)
 
     def feed_usual(self, usual: Usual) -> None:
-        """Add exchanges that the core has counted. Of a session that they begin, the last one counts."""
+        """Add exchanges that the core has counted."""
         for written in usual.writes.topics if usual.writes is not None else ():
             for each in written.partitions:
                 if each.ends[0]:
                     self.ends[written.topic.name, each.partition].high_watermark.add_counted(each.ends)
         if (reads := usual.reads) is not None:
-            self._sessions.begin(usual.connection.id, reads.session_id, reads.last)
             for topic, partitions in reads.topics:
                 for read in partitions:
                     end = self.ends[topic.name, read.partition]
                     known = end.high_watermark, end.last_stable, end.log_start
                     for samples, counted in zip(known, read.ends, strict=True):
                         samples.add_counted(counted)
-                    self.clients[usual.client, topic.name, read.partition].add_usual(read.lags)
+                    if not reads.are_replicated:
+                        self.clients[usual.client, topic.name, read.partition].add_usual(read.lags)
         if (beats := usual.beats) is not None:
             for committed_topic in beats.topics:
                 for commit in committed_topic.partitions:
                     reader = beats.member[0], committed_topic.topic.name, commit.partition
                     self.commits[reader].add_counted(commit.offsets)
+
+        for reported in usual.offsets:
+            for partition, group, offsets in reported.partitions:
+                if group is None:
+                    self.ends[reported.topic.name, partition].high_watermark.add_counted(offsets)
+                else:
+                    self.commits[group, reported.topic.name, partition].add_counted(offsets)
 
     def rows(self) -> list[LagRow]:
         """The largest lag first."""
@@ -209,7 +215,7 @@ class Lag(Summed):
         return other_counts(lag_clients=(self.clients, "count"), lag_groups=(self.commits, "count"))
 
     def _fetched(self, facts: Facts, time_ns: int) -> None:
-        for position in facts.positions(self._sessions):
+        for position in facts.positions:
             if position.error:
                 continue
             end = self.ends[position.topic, position.partition]

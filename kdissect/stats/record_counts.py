@@ -133,13 +133,14 @@ class Volume(Summed):
         self.produced.records += records
         self.produced.batches += batches.total()
 
-    def add_read(self, read: ReadPartition) -> None:
+    def add_read(self, read: ReadPartition, *, is_replicated: bool) -> None:
         """Count what the core has counted."""
         size, records, batches = read.size
+        totals = self.replicated if is_replicated else self.fetched
         self.touches += read.touches
-        self.fetched.bytes += size
-        self.fetched.records += records
-        self.fetched.batches += batches
+        totals.bytes += size
+        totals.records += records
+        totals.batches += batches
 
 
 @summed
@@ -195,9 +196,12 @@ class RecordCounts(Summed):
                 topic.partitions.add(str(each.partition))
             topic.producers.add(usual.client)
             topic.produce_service_us.add_all(written.service_us)
-        for read in usual.reads.topics if usual.reads is not None else ():
+        if (reads := usual.reads) is None:
+            return
+        for read in reads.topics:
             for fetched in (each for each in read.partitions if each.touches):
                 topic = self.topics[read.topic.name]
-                topic.add_read(fetched)
+                topic.add_read(fetched, is_replicated=reads.are_replicated)
                 topic.partitions.add(str(fetched.partition))
-                topic.consumers.add(usual.client)
+                if not reads.are_replicated:
+                    topic.consumers.add(usual.client)

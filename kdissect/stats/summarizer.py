@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+from kdissect.exchanges.fetch_sessions import FetchSessions
 from kdissect.exchanges.learned import LearnedFacts
 from kdissect.limits import DEFAULT, Limits
 from kdissect.stats import rows
@@ -106,6 +107,7 @@ class Summarizer(Summed):
     parts: dict[str, Any] = merged_by_name()
     learned: LearnedFacts = merged()
     _by: frozenset[str] = own()
+    _sessions: FetchSessions = own()
     _aggregator: Aggregator = own()
     _slowest: int = own()
     _waiting: list[Facts] = own(list)
@@ -127,13 +129,14 @@ class Summarizer(Summed):
         self.parts = {name: PARTS[name](limits) for name in sorted(parts)}
         self.learned = LearnedFacts(limits)
         self._by, self._slowest = by, slowest
+        self._sessions = FetchSessions(limits)
         feeds = [part.feed_aggregate for part in self.parts.values() if hasattr(part, "feed_aggregate")]
         self._aggregator = Aggregator(limits, [self.traffic.feed_aggregate, *feeds], by_group="group" in by)
         self._waiting, self._waiting_bytes = [], 0
 
     def feed(self, exchange: Exchange) -> None:
         """Count an exchange. Some counts wait for ``settle``."""
-        self._waiting.append(Facts(exchange))
+        self._waiting.append(Facts(exchange, self._sessions))
         self._waiting_bytes += exchange.held_bytes
         if len(self._waiting) >= _CHUNK or self._waiting_bytes >= _WAITING_BYTES:
             self._count()
@@ -150,12 +153,10 @@ class Summarizer(Summed):
             context: see ``count_form``.
             log: counts the connections.
         """
-        return count_form(context, log, self.feed_usual, slowest=self._slowest)
+        return count_form(context, log, self.feed_usual, self._sessions, slowest=self._slowest)
 
     def feed_usual(self, usual: Usual) -> None:
         """Count exchanges that the core has counted."""
-        if usual.reads is not None and usual.reads.session_id:
-            self._count()  # earlier exchanges of the session may wait
         for part in (self._aggregator, self.traffic, self.records, *self.parts.values()):
             part.feed_usual(usual)
         for topic in usual.topics:

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from kdissect.exchanges.latency import FETCH, waiter
+from kdissect.exchanges.latency import waiter
 from kdissect.exchanges.outcomes import outstanding_ns
 from kdissect.kafka.codes import error_name
 from kdissect.model import UNANSWERED
 from kdissect.net.duplex import NEVER_NS
 from kdissect.stats.load import Load
 from kdissect.stats.quantiles import Bounded, Distinct, Largest, Quantiles
-from kdissect.stats.sums import Summed, either, join, joined, latest, merged, own, summed, total
+from kdissect.stats.sums import Summed, earliest, either, join, latest, merged, own, summed, total
 
 if TYPE_CHECKING:
     from kdissect.limits import Limits
@@ -171,10 +171,6 @@ def failures_of(facts: Facts) -> list[Failure]:
     return [Failure(error, facts.api, topic, facts.client) for error, topic in (*placed, *unplaced)]
 
 
-def _first(one: tuple[int, str], other: tuple[int, str]) -> tuple[int, str]:
-    return other if other[0] < one[0] else one
-
-
 @summed
 class Failures(Summed):
     """How often a failure occurred.
@@ -186,7 +182,7 @@ class Failures(Summed):
 
     count: int = total()
     expected: int = total()
-    first: tuple[int, str] = joined(_first, lambda: (NEVER_NS, ""))
+    first: tuple[int, str] = earliest((NEVER_NS, ""))
     last_ns: int = latest(0)
 
     @property
@@ -203,7 +199,7 @@ class Failures(Summed):
         """Count an occurrence."""
         self.count += 1
         self.expected += is_expected
-        self.first = _first(self.first, (time_ns, example))
+        self.first = min(self.first, (time_ns, example))
         self.last_ns = max(self.last_ns, time_ns)
 
 
@@ -351,8 +347,8 @@ class Traffic(Summed):
 
     def feed_usual(self, usual: Usual) -> None:
         """Count exchanges that the core has counted, none of them among the slowest."""
-        if usual.api_key == FETCH and not usual.is_measured:
-            wait = self.waits[usual.api]
+        if usual.reads is not None and not usual.is_measured:
+            wait = self.waits[usual.reads.kind]
             wait.us.add_all(usual.wait_us)
             wait.undetermined += usual.undetermined
         if usual.queued_us:

@@ -22,11 +22,13 @@ from kdissect.exchanges.undecoded import undecoded
 from kdissect.kafka import apis
 from kdissect.kafka.bodies import BodyLayout
 from kdissect.kafka.codes import error_name
+from kdissect.phrases import TopicId
 from kdissect.stats.connection_log import WAITING_APIS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from kdissect.exchanges.fetch_sessions import FetchSessions
     from kdissect.exchanges.offload import LineContext
     from kdissect.model import ConnectionInfo
     from kdissect.stats.connection_log import ConnectionLog
@@ -37,15 +39,15 @@ Stamp = tuple[int, int]
 Counted = tuple[int, int, "list[tuple[int, int]]"]
 """Number of samples, bits of a slot, and the samples kept: times and values; see ``lag.Samples``."""
 
-PRODUCE, FETCH, OFFSET_COMMIT, HEARTBEAT = 0, 1, 8, 12
-_COUNTED = frozenset({PRODUCE, FETCH, OFFSET_COMMIT, HEARTBEAT})
-_FIELDS = (
-    "acks", "transactional_id", "base_offset", "records",
-    "session_id", "fetch_offset", "log_start_offset",
-    "group_id", "member_id", "group_instance_id", "generation_id_or_member_epoch", "generation_id",
-    "committed_offset",
-)  # fmt: skip
-"""Fields of messages, in the order of ``Fields`` in core/src/counts.rs."""
+PRODUCE, FETCH, LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH, HEARTBEAT = 0, 1, 2, 8, 9, 12
+OFFSET_FOR_LEADER_EPOCH, BROKER_HEARTBEAT = 23, 63
+COUNTED = frozenset(
+    {
+        *(PRODUCE, FETCH, LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH, HEARTBEAT),
+        *(OFFSET_FOR_LEADER_EPOCH, BROKER_HEARTBEAT),
+    }
+)
+"""Keys of the APIs whose exchanges the core counts; of the last two, only their number, sizes and times."""
 
 
 class Noted(NamedTuple):
@@ -166,19 +168,23 @@ class ReadTopic(NamedTuple):
 
 
 class UsualReads(NamedTuple):
-    """Of Fetch exchanges without a session.
+    """Of Fetch exchanges.
 
     Attributes:
-        session_id: that the responses begin; 0: none.
+        kind: see ``latency.waiter``.
         empty: responses without records.
-        last: the positions after the last one, if it begins a session.
+        topics: all of their sessions.
     """
 
-    session_id: int
+    kind: str
     max_wait_ms: int
     empty: Noted
     topics: list[ReadTopic]
-    last: list[Position]
+
+    @property
+    def are_replicated(self) -> bool:
+        """Whether a broker fetches."""
+        return self.kind != "Fetch"
 
 
 class CommittedPartition(NamedTuple):
@@ -213,6 +219,21 @@ class UsualBeats(NamedTuple):
     topics: list[CommittedTopic]
 
 
+class ReportedPartition(NamedTuple):
+    """Offsets that a ``group`` has committed, from OffsetFetch; None: the end, from ListOffsets."""
+
+    partition: int
+    group: str | None
+    offsets: Counted
+
+
+class ReportedTopic(NamedTuple):
+    """Offsets that brokers report of a topic."""
+
+    topic: Topic
+    partitions: list[ReportedPartition]
+
+
 class Usual(NamedTuple):
     """Exchanges that are alike.
 
@@ -224,6 +245,7 @@ class Usual(NamedTuple):
         undetermined: exchanges of which neither service time nor wait is known.
         queued_us: those that are not 0.
         writes, reads, beats: those of their API.
+        offsets: of other APIs.
     """
 
     connection: ConnectionInfo
@@ -245,12 +267,13 @@ class Usual(NamedTuple):
     writes: UsualWrites | None
     reads: UsualReads | None
     beats: UsualBeats | None
+    offsets: list[ReportedTopic]
 
     @property
     def topics(self) -> list[Topic]:
         """All topics."""
         detail: Any = self.writes or self.reads or self.beats
-        return [each.topic for each in detail.topics]
+        return [each.topic for each in (self.offsets if detail is None else detail.topics)]
 
     def id(self, number: int) -> str:
         """As ``Facts.id``, by the number of an exchange."""
@@ -312,6 +335,7 @@ def _usual(counted: tuple[Any, ...], detail: tuple[Any, ...]) -> Usual:
         _writes(*detail) if api_key == PRODUCE else None,
         _reads(*detail) if api_key == FETCH else None,
         _beats(*detail) if api_key in (HEARTBEAT, OFFSET_COMMIT) else None,
+        [] if api_key in (PRODUCE, FETCH, HEARTBEAT, OFFSET_COMMIT) else _offsets(*detail),
     )
 
 
@@ -335,7 +359,7 @@ def _writes(acks: int, topics: list[Any], producers: list[Any]) -> UsualWrites:
     return UsualWrites(acks, written, [UsualProducer(*each) for each in producers])
 
 
-def _reads(session_id: int, max_wait_ms: int, empty: Any, topics: list[Any], last: list[Any]) -> UsualReads:
+def _reads(kind: str, max_wait_ms: int, empty: Any, topics: list[Any]) -> UsualReads:
     read = [
         ReadTopic(
             Topic(*topic),
@@ -346,8 +370,7 @@ def _reads(session_id: int, max_wait_ms: int, empty: Any, topics: list[Any], las
         )
         for topic, partitions in topics
     ]
-    positions = [Position._make((topic, partition, *values, 0)) for topic, partition, values in last]
-    return UsualReads(session_id, max_wait_ms, Noted(*empty), read, positions)
+    return UsualReads(kind, max_wait_ms, Noted(*empty), read)
 
 
 def _beats(member: Any, last: Stamp, completed_ns: int, topics: Sequence[Any] = ()) -> UsualBeats:
@@ -358,8 +381,20 @@ def _beats(member: Any, last: Stamp, completed_ns: int, topics: Sequence[Any] = 
     return UsualBeats(member, last, completed_ns, committed)
 
 
+def _offsets(topics: list[Any]) -> list[ReportedTopic]:
+    return [
+        ReportedTopic(Topic(*topic), [ReportedPartition(*each) for each in partitions])
+        for topic, partitions in topics
+    ]
+
+
 def count_form(
-    context: LineContext, log: ConnectionLog, take: Callable[[Usual], object], *, slowest: int
+    context: LineContext,
+    log: ConnectionLog,
+    take: Callable[[Usual], object],
+    sessions: FetchSessions,
+    *,
+    slowest: int,
 ) -> CountForm:
     """What the core must know to count exchanges.
 
@@ -367,6 +402,7 @@ def count_form(
         context: names of topics, and limits.
         log: of the connections.
         take: takes the counts.
+        sessions: fed the other exchanges.
         slowest: so many exchanges with the longest service times are not counted but passed on.
     """
     names, limits, _ = context
@@ -385,11 +421,23 @@ def count_form(
         budget=limits.decoded_bytes,
         leaves_flaws=True,
     )
+
+    def session(info: ConnectionInfo, session_id: int) -> list[Position]:
+        positions = sessions.positions(info.id, session_id)
+        if any(isinstance(position.topic, TopicId) for position in positions):
+            raise ValueError("a topic without a name, which it may get")
+        return positions
+
+    def set_session(info: ConnectionInfo, session_id: int, positions: list[tuple[Any, ...]]) -> None:
+        sessions.resume(info.id, session_id, [Position._make(each) for each in positions])
+
     return CountForm(
         facts,
         LogForm(log.usual_exchanges, [apis.find(name).key for name in sorted(WAITING_APIS)]),
         take=lambda counted, detail: take(_usual(counted, detail)),
         split=split_form(limits),
+        session=session,
+        set_session=set_session,
         slowest=slowest,
     )
 
@@ -398,7 +446,7 @@ def count_form(
 def _row(api_key: int, version: int) -> Any:
     """The core's ``Row`` of an API whose exchanges it counts."""
     known = undecoded(api_key, version)
-    if native.core is None or known is None or api_key not in _COUNTED:
+    if native.core is None or known is None or api_key not in COUNTED:
         return None
     api = apis.by_key(api_key)
     assert api is not None
@@ -410,5 +458,5 @@ def _row(api_key: int, version: int) -> Any:
         (nothing, nothing),
         ([], []),
         api_key == FETCH,
-        (plans(api.name, request, response), [(name,) for name in _FIELDS], usual_events(api.name)),
+        (plans(api.name, request, response), [], usual_events(api.name)),
     )

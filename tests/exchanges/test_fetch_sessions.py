@@ -135,6 +135,18 @@ def test_a_topic_that_is_named_during_the_session() -> None:
     assert positions(1, {topic_id: "orders"}, p0=7) == [("orders", 0, 0), ("orders", 1, 0)]
 
 
+def test_another_goes_on_with_a_session() -> None:
+    one, two = FetchSessions(DEFAULT), FetchSessions(DEFAULT)
+    fetch(one, requested(p0=5, p1=7), returned(p0=9, p1=7))
+    two.resume("c0ffee", SESSION, one.positions("c0ffee", SESSION))
+    for sessions in (one, two):
+        positions = fetch(sessions, [], returned(p1=12), session=(SESSION, 1))
+        assert {partition: each.lag for partition, each in positions.items()} == {0: 4, 1: 5}
+    two.resume("c0ffee", SESSION, [])
+    assert two.positions("c0ffee", SESSION) == []
+    assert fetch(two, [], [], session=(SESSION, 2)) == {}
+
+
 def test_bodies_that_end_early() -> None:
     sessions = FetchSessions(DEFAULT)
     cut = exchange("Fetch", 11, {"session_id": 5}, {"session_id": 5})

@@ -29,7 +29,7 @@ CAPTURE = ROOT / "samples" / "kafka-4-basics.pcap"
 class Names:
     """The output of an exchange is its ID."""
 
-    observer = form = None
+    form = None
 
     def feed(self, exchange: Any) -> tuple[str, int]:
         return exchange.connection.id, exchange.number

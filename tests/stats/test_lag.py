@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kdissect import dissect, open_capture
+from kdissect.exchanges.fetch_sessions import FetchSessions
 from kdissect.kafka.records import RecordData
 from kdissect.limits import DEFAULT
 from kdissect.stats.facts import Facts
@@ -49,7 +50,9 @@ def fetch(position: int, end: int, after_s: int = 0, *, replica_id: int = -1) ->
     }
     response = {"session_id": 0, "error_code": 0, "responses": [{"topic": "orders", "partitions": [answer]}]}
     time_ns = START_NS + after_s * SECOND
-    return Facts(exchange("Fetch", 7, request, response, time_ns=time_ns, client_id="reader"))
+    return Facts(
+        exchange("Fetch", 7, request, response, time_ns=time_ns, client_id="reader"), FetchSessions(DEFAULT)
+    )
 
 
 def commit(offset: int, after_s: int, error: int = 0) -> Facts:

@@ -10,14 +10,18 @@ import pytest
 
 from kdissect import native, pipeline
 from kdissect.cli.main import main
+from kdissect.kafka import apis
 from kdissect.limits import DEFAULT
 from kdissect.stats.findings.rule import Rule
 from kdissect.stats.findings.rules import Findings
 from kdissect.stats.quantiles import Quantiles
 from kdissect.stats.summarizer import PARTS, Summarizer
+from kdissect.stats.usual import COUNTED
 from tests.captures import pcap
+from tests.frames import request, response
+from tests.segments import Talk
 from tests.test_offload import SAMPLES, SEEDS, damaged, timed
-from tests.usual_traffic import usual_traffic
+from tests.usual_traffic import FETCH, usual_traffic
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -90,6 +94,57 @@ def test_usual_traffic(compare: Any, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @core
+def test_the_polls_of_a_session(compare: Any, tmp_path: Path) -> None:
+    """All but the first and the slowest ten are counted; every third names partitions."""
+    path, talk = tmp_path / "session.pcap", Talk(("10.0.0.1", 40_000)).handshake()
+    for epoch in range(60):
+        named = range(5) if epoch == 0 else [epoch % 5] if epoch % 3 == 0 else []
+        requested = [{"partition": each, "fetch_offset": 40 + epoch} for each in named]
+        ends = [{"partition_index": each, "high_watermark": 50 + epoch, "records": b""} for each in named]
+        request_body = {
+            "replica_id": -1,
+            "max_wait_ms": 500,
+            "min_bytes": 1,
+            "session_id": 77 if epoch else 0,
+            "session_epoch": epoch,
+            "topics": [{"topic": "orders", "partitions": requested}] if named else [],
+        }
+        responses = [{"topic": "orders", "partitions": ends}] if named else []
+        talk.client_sends(request(FETCH, 12, request_body, correlation_id=epoch))
+        talk.broker_sends(
+            response(FETCH, 12, {"session_id": 77, "responses": responses}, correlation_id=epoch)
+        )
+    path.write_bytes(pcap([(each.time_ns, each.data) for each in talk.packets]))
+    assert compare(path) >= 60 - 11
+
+
+@core
+def test_several_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path, feed = tmp_path / "usual.pcap", Summarizer.feed
+    fed = {"1": tmp_path / "pure", "2": tmp_path / "core"}
+    for seed in range(3 * SEEDS):
+        path.write_bytes(pcap(usual_traffic(Random(seed), 60)))
+        outputs = []
+        for known, jobs in ((native.core, "2"), (None, "1")):
+
+            def noted(self: Summarizer, exchange: Any, note: Path = fed[jobs]) -> None:
+                with note.open("ab") as file:  # that all processes have
+                    file.write(b".")
+                feed(self, exchange)
+
+            with monkeypatch.context() as context:
+                context.setattr(native, "core", known)
+                context.setattr(Summarizer, "feed", noted)
+                assert main(["summary", "-j", jobs, "--json", *PARTS_SHOWN, str(path)]) == 0
+            out, err = capfd.readouterr()
+            outputs.append((_ESTIMATED.sub("", out), err))
+        assert outputs[0] == outputs[1]
+    assert 2 * fed["2"].stat().st_size < fed["1"].stat().st_size
+
+
+@core
 @pytest.mark.parametrize("options", [["--by", "topic"], ["--interval", "1s"], ["--api", "Fetch"]], ids=str)
 def test_what_needs_each_exchange_gets_it(options: list[str], tmp_path: Path, compare: Any) -> None:
     path = tmp_path / "usual.pcap"
@@ -101,8 +156,9 @@ def test_everything_that_takes_usual_exchanges_one_by_one_takes_their_counts() -
     summarizer, findings = Summarizer(parts=frozenset(PARTS)), Findings(DEFAULT)
     for part in (summarizer.traffic, summarizer.records, *summarizer.parts.values()):
         assert hasattr(part, "feed_usual")
-    for api in ("Produce", "Fetch", "Heartbeat", "OffsetCommit"):
-        for rule in findings.rules_for(api, has_flaw=False):
+    for api in map(apis.by_key, COUNTED):
+        assert api is not None
+        for rule in findings.rules_for(api.name, has_flaw=False):
             is_for_large = rule.name == "oversized-messages"  # the core counts none of those
             assert is_for_large or type(rule).feed_usual is not Rule.feed_usual, rule.name
 

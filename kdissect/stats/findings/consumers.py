@@ -6,14 +6,13 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from kdissect.anomalies import ERROR, WARNING
-from kdissect.exchanges.fetch_sessions import FetchSessions
 from kdissect.kafka.codes import error_code
 from kdissect.phrases import client_label, many, topic_label
 from kdissect.stats.findings.rule import SECOND_NS, Bursts, Evidence, Rule
 from kdissect.stats.groups import STORM, STORM_NS, Groups, causes, storms, timelines
 from kdissect.stats.lag import ClientLag
 from kdissect.stats.rebalances import counted
-from kdissect.stats.sums import earlier, earliest, largest, merged, own, summed, total
+from kdissect.stats.sums import earlier, earliest, largest, merged, summed, total
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -70,7 +69,7 @@ class EmptyPolls(Rule):
 
     def feed_usual(self, usual: Usual) -> None:
         """Count responses, and empty ones."""
-        if (reads := usual.reads) is not None:
+        if (reads := usual.reads) is not None and not reads.are_replicated:
             kept = self.kept[usual.client, usual.connection.id]
             kept.responses += usual.exchanges
             kept.max_wait_ms = max(kept.max_wait_ms, reads.max_wait_ms)
@@ -131,19 +130,13 @@ class FallingBehind(Rule):
     apis = frozenset({"Fetch"})
     counts = Reading
 
-    _sessions: FetchSessions = own()
-
-    def __init__(self, limits: Limits) -> None:
-        Rule.__init__(self, limits)
-        self._sessions = FetchSessions(limits)
-
     def feed(self, facts: Facts) -> None:
         """Add positions; replicas are not consumers."""
         if facts.replica:
             return
         response = facts.exchange.response_frame
         time_ns = facts.exchange.time_ns if response is None else response.start_ns
-        for position in facts.positions(self._sessions):
+        for position in facts.positions:
             if not position.error:
                 kept = self.kept[facts.client, position.topic, position.partition]
                 kept.add_position(time_ns, position)
@@ -151,10 +144,9 @@ class FallingBehind(Rule):
                     kept.add(facts)
 
     def feed_usual(self, usual: Usual) -> None:
-        """Add positions. Of a session that the exchanges begin, the last one counts."""
-        if (reads := usual.reads) is None:
+        """Add positions."""
+        if (reads := usual.reads) is None or reads.are_replicated:
             return
-        self._sessions.begin(usual.connection.id, reads.session_id, reads.last)
         for topic, partitions in reads.topics:
             for each in partitions:
                 kept = self.kept[usual.client, topic.name, each.partition]

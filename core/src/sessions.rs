@@ -1,0 +1,271 @@
+//! The fetch sessions of a connection, as kdissect/exchanges/fetch_sessions.py keeps them.
+
+use std::collections::BTreeMap;
+
+use crate::usage::Position;
+use crate::Odd;
+
+/// Most partitions of a session. A larger one would be passed to Python, and back, all the time.
+const MOST_PARTITIONS: usize = 4096;
+
+/// A position as Python has it: topic, partition, and the fields of [`Position`].
+pub type PythonPosition = (
+    String,
+    i64,
+    Option<i64>,
+    Option<i64>,
+    Option<i64>,
+    Option<i64>,
+    Option<i64>,
+    Option<i64>,
+    i64,
+);
+
+/// The positions in the partitions of a session.
+#[derive(Default)]
+pub struct Session {
+    topics: BTreeMap<String, BTreeMap<i64, Position>>,
+    count: usize,
+}
+
+/// Those of a connection.
+#[derive(Default)]
+pub struct Sessions {
+    /// By ID. One that is over is empty.
+    by_id: BTreeMap<i64, Session>,
+    /// Positions in all of them.
+    pub count: usize,
+}
+
+/// What a Fetch says of its session.
+pub struct Step {
+    /// The one that the request belongs to; 0: none.
+    pub requested: i64,
+    /// Whether the request only has what changed.
+    pub is_incremental: bool,
+    pub forgotten: Vec<(String, i64)>,
+    /// The one that the response belongs to; 0: none.
+    pub assigned: i64,
+}
+
+impl Step {
+    /// Whether there is a session, before or after it.
+    pub fn has_session(&self) -> bool {
+        self.requested != 0 || self.assigned != 0
+    }
+}
+
+impl Session {
+    pub fn of(positions: Vec<PythonPosition>) -> Result<Self, Odd> {
+        let mut session = Session::default();
+        for (topic, partition, fetch, next, newest_ms, high_watermark, last_stable, log_start, error) in
+            positions
+        {
+            let position = Position {
+                fetch_offset: fetch,
+                next_offset: next,
+                newest_ms,
+                high_watermark,
+                last_stable,
+                log_start,
+                error,
+            };
+            position.check()?;
+            session.set(&topic, partition, position);
+        }
+        match session.count {
+            ..=MOST_PARTITIONS => Ok(session),
+            _ => Err(Odd),
+        }
+    }
+
+    pub fn topics(&self) -> impl Iterator<Item = (&str, &BTreeMap<i64, Position>)> {
+        self.topics
+            .iter()
+            .map(|(topic, partitions)| (topic.as_str(), partitions))
+    }
+
+    fn set(&mut self, topic: &str, partition: i64, position: Position) {
+        if !self.topics.contains_key(topic) {
+            self.topics.insert(topic.to_owned(), BTreeMap::new());
+        }
+        if let Some(partitions) = self.topics.get_mut(topic) {
+            self.count += usize::from(partitions.insert(partition, position).is_none());
+        }
+    }
+
+    fn forget(&mut self, topic: &str, partition: i64) {
+        let Some(partitions) = self.topics.get_mut(topic) else {
+            return;
+        };
+        self.count -= usize::from(partitions.remove(&partition).is_some());
+        if partitions.is_empty() {
+            self.topics.remove(topic);
+        }
+    }
+
+    fn change<'p>(&mut self, step: &Step, positions: impl Iterator<Item = (&'p str, i64, &'p Position)>) {
+        for (topic, partition) in &step.forgotten {
+            self.forget(topic, *partition);
+        }
+        for (topic, partition, position) in positions {
+            let previous = self.topics.get(topic).and_then(|known| known.get(&partition));
+            let position = position.after(previous);
+            self.set(topic, partition, position);
+        }
+    }
+
+    fn into_python(self) -> Vec<PythonPosition> {
+        let mut all = Vec::with_capacity(self.count);
+        for (topic, partitions) in self.topics {
+            for (partition, each) in partitions {
+                all.push((
+                    topic.clone(),
+                    partition,
+                    each.fetch_offset,
+                    each.next_offset,
+                    each.newest_ms,
+                    each.high_watermark,
+                    each.last_stable,
+                    each.log_start,
+                    each.error,
+                ));
+            }
+        }
+        all
+    }
+}
+
+impl Sessions {
+    pub fn has(&self, id: i64) -> bool {
+        self.by_id.contains_key(&id)
+    }
+
+    pub fn set(&mut self, id: i64, session: Session) {
+        self.count += session.count;
+        if let Some(before) = self.by_id.insert(id, session) {
+            self.count -= before.count;
+        }
+    }
+
+    /// Whether a Fetch with so many partitions may be added to its session.
+    pub fn has_room(&self, step: &Step, partitions: usize) -> bool {
+        let session = self.by_id.get(&step.requested).filter(|_| step.is_incremental);
+        session.map_or(0, |session| session.count) + partitions <= MOST_PARTITIONS
+    }
+
+    /// Takes out the session of a Fetch, with the positions after it.
+    pub fn advance<'p>(
+        &mut self,
+        step: &Step,
+        positions: impl Iterator<Item = (&'p str, i64, &'p Position)>,
+    ) -> Session {
+        let mut session = Session::default();
+        if step.requested != 0 {
+            let known = std::mem::take(self.by_id.entry(step.requested).or_default());
+            self.count -= known.count;
+            if step.is_incremental {
+                session = known;
+            }
+        }
+        session.change(step, positions);
+        session
+    }
+
+    /// Keeps the positions until the next Fetch of the session.
+    pub fn keep(&mut self, step: &Step, mut session: Session) {
+        if step.assigned == 0 || session.count == 0 {
+            return;
+        }
+        for position in session.topics.values_mut().flat_map(BTreeMap::values_mut) {
+            position.fetch_offset = position.next_offset;
+        }
+        self.set(step.assigned, session);
+    }
+
+    /// All of them, as Python keeps them.
+    pub fn into_python(self) -> impl Iterator<Item = (i64, Vec<PythonPosition>)> {
+        let sessions = self.by_id.into_iter();
+        sessions.map(|(id, session)| (id, session.into_python()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(requested: i64, is_incremental: bool, assigned: i64) -> Step {
+        Step {
+            requested,
+            is_incremental,
+            forgotten: Vec::new(),
+            assigned,
+        }
+    }
+
+    fn at(fetch_offset: Option<i64>, high_watermark: Option<i64>) -> Position {
+        Position {
+            fetch_offset,
+            high_watermark,
+            ..Position::default()
+        }
+    }
+
+    /// A Fetch: partitions of a topic, and what the messages say of positions.
+    fn fetch(
+        sessions: &mut Sessions,
+        step: &Step,
+        positions: &[(i64, Position)],
+    ) -> Vec<(i64, Option<(i64, i64)>)> {
+        let named = positions
+            .iter()
+            .map(|(partition, position)| ("orders", *partition, position));
+        let session = sessions.advance(step, named);
+        let all = session.topics().flat_map(|(_, partitions)| partitions);
+        let lags = all
+            .map(|(partition, position)| (*partition, position.lag()))
+            .collect();
+        sessions.keep(step, session);
+        lags
+    }
+
+    #[test]
+    fn an_incremental_fetch_has_all_partitions_of_its_session() {
+        let mut sessions = Sessions::default();
+        let first = [(0, at(Some(5), Some(9))), (1, at(Some(7), Some(7)))];
+        fetch(&mut sessions, &step(0, false, 77), &first);
+        let lags = fetch(&mut sessions, &step(77, true, 77), &[(1, at(None, Some(12)))]);
+        assert_eq!(lags, [(0, Some((5, 4))), (1, Some((7, 5)))]);
+        assert_eq!(sessions.count, 2);
+    }
+
+    #[test]
+    fn forgotten_partitions_and_sessions_that_are_over() {
+        let mut sessions = Sessions::default();
+        let both = [(0, at(Some(5), Some(9))), (1, at(Some(7), Some(7)))];
+        fetch(&mut sessions, &step(0, false, 77), &both);
+        let forgetting = Step {
+            forgotten: vec![("orders".into(), 0), ("others".into(), 1)],
+            ..step(77, true, 77)
+        };
+        assert_eq!(fetch(&mut sessions, &forgetting, &[]), [(1, Some((7, 0)))]);
+        assert_eq!(fetch(&mut sessions, &step(77, false, 0), &[]), []);
+        assert_eq!(sessions.count, 0);
+        assert!(sessions
+            .into_python()
+            .all(|(id, positions)| id == 77 && positions.is_empty()));
+    }
+
+    #[test]
+    fn a_session_has_a_limit() {
+        let known = |count| {
+            (0..count).map(|each| ("orders".into(), each, Some(0), Some(0), None, None, None, None, 0))
+        };
+        let mut sessions = Sessions::default();
+        sessions.set(77, Session::of(known(4000).collect()).unwrap());
+        assert!(sessions.has_room(&step(77, true, 77), 96));
+        assert!(!sessions.has_room(&step(77, true, 77), 97));
+        assert!(sessions.has_room(&step(77, false, 78), 4096));
+        assert!(Session::of(known(4097).collect()).is_err());
+    }
+}
