@@ -182,6 +182,7 @@ class Dissection:
             self.observe(observer)
         self._kafka_connections: dict[Connection, KafkaConnection | None] = {}
         self._connection_type: type[KafkaConnection] = KafkaConnection
+        self._is_needed: Callable[[int, int], bool] | None = None
         self._memory = MemoryBudget(limits)
         self._watcher: Overdue | ByRequest | None = None
         self._describe: Describe | None = None
@@ -250,19 +251,21 @@ class Dissection:
         """
         learners = [learn]
         self._numbers = None
-        self._connection_type = SkimmedConnection
+        connection_type = SkimmedConnection
         self._learning = facts
         if self._end_to_end is not None:
             facts.gathered_batches()
             learners.append(learn_produced)
-            self._connection_type = SkimmedForProduces
-        needed_apis = self._connection_type.needed_apis
+            connection_type = SkimmedForProduces
+        self._connection_type, self._is_needed = connection_type, connection_type.needs
         if self._decryption is not None:
             self._decryption.sessions = facts.tls_sessions
         else:  # the packets of short connections show their requests
-            self._connections = SkimmedConnections(self._limits, self._shard, facts.listeners, needed_apis)
+            self._connections = SkimmedConnections(
+                self._limits, self._shard, facts.listeners, connection_type.needs
+            )
         skimmed = cast("dict[Connection, SkimmedConnection | None]", self._kafka_connections)
-        for events in self.streams():
+        for events in self._streams(self._stage()):
             for connection, side, item in events:
                 kafka = skimmed.get(connection)
                 if kafka is not None and kafka.skims(side, item):
@@ -273,7 +276,10 @@ class Dissection:
 
     def streams(self) -> Iterator[list[Event]]:
         """The bytes of connections in order, with TLS decrypted, instead of the exchanges in them."""
-        return iter(self._plaintext(chain(self._events(self._connections), self._last_events())))
+        return self._streams(self._connections)
+
+    def _streams(self, stage: Connections | Offload) -> Iterator[list[Event]]:
+        return iter(self._plaintext(chain(self._events(stage), self._last_events())))
 
     def key_log(self, client_randoms: Iterable[bytes]) -> bytes:
         """Lines of a key log for these TLS sessions."""
@@ -465,6 +471,7 @@ class Dissection:
             may_open=self._may_open if self._ports or self._kafka_ports else connections.is_new,
             lines=self._lines,
             decryption=lambda: self._decryption,
+            is_needed=self._is_needed,
         )
         if self._lines is not None and self._lines.ordering is not None:
             self._queue = offload

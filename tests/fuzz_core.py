@@ -26,12 +26,17 @@ from kdissect import native
 from kdissect.cli.main import main
 from tests.attack.mutation import mutated
 from tests.captures import pcap
+from tests.learned_facts import facts_of
 from tests.lifetimes import lifetimes
 from tests.test_offload import BUSY, SAMPLES, Timed, damaged, mixed, timed
 from tests.usual_traffic import usual_traffic
 
 SUMMARY = "summary --json --groups --lag --versions --transactions --connections --findings"
-COMMANDS = ("read", "read --json", "read --csv", "records", "records --json", "check --json", SUMMARY)
+LEARN, END_TO_END = "learn", "--end-to-end"
+COMMANDS = (
+    "read", "read --json", "read --csv", "records", "records --json", "check --json", SUMMARY, LEARN,
+    f"{LEARN} {END_TO_END}",
+)  # fmt: skip
 MAX_PACKETS = 1000
 HEADERS = 54  # of most packets; what follows is Kafka
 
@@ -58,14 +63,23 @@ class Worker:
 
 
 def work() -> None:
-    """Run the commands that come in on stdin."""
+    """Run the commands that come in on stdin. ``LEARN`` is the first pass of others."""
     for line in sys.stdin:
         out, err = io.TextIOWrapper(io.BytesIO()), io.StringIO()
+        command, *words = json.loads(line)
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            status = main(json.loads(line))
+            status = learn(words) if command == LEARN else main([command, *words])
             out.flush()
         text = out.buffer.getvalue().decode("utf-8", "backslashreplace")
         print(json.dumps([str(status), text, err.getvalue()]), flush=True)
+
+
+def learn(words: list[str]) -> int:
+    """Print the facts of a capture, learned in one process and in several."""
+    *flags, path = words
+    for shards in (1, 3):
+        print(facts_of(Path(path), end_to_end=END_TO_END in flags, shards=shards))
+    return 0
 
 
 def packets_of(random: Random) -> Timed:
@@ -96,7 +110,7 @@ def check(seed: int, workers: list[Worker], directory: Path) -> None:
     path = directory / f"{seed}.pcap"
     path.write_bytes(pcap(packets_of(Random(seed))))
     for command in COMMANDS:
-        jobs = [] if command.startswith("check") else ["-j", "1"]
+        jobs = [] if command.startswith(("check", LEARN)) else ["-j", "1"]
         with_core, without = (worker.run([*command.split(), *jobs, str(path)]) for worker in workers)
         if command == SUMMARY:
             with_core, without = map(without_quantiles, (with_core, without))

@@ -28,6 +28,8 @@ const UNACKNOWLEDGED_KEPT: usize = 16;
 /// As in pairing.py: bytes repeated within this time were captured twice.
 const COPY_NS: i64 = 1_000_000;
 const FIRST_ALLOCATION: usize = 64 * 1024; // the size field may be wrong
+/// Bytes kept of a frame that is not needed: `SHED_BYTES` of framing.py.
+const KEPT_BYTES: usize = 512;
 
 /// The limits of kdissect/limits.py that apply here.
 #[derive(Debug, Clone)]
@@ -49,6 +51,8 @@ pub struct Usual {
     pub has_tags: bool,
     /// For Produce: the type of the field before `acks`.
     pub before_acks: BeforeAcks,
+    /// Whether more is needed of its exchanges than that they were completed.
+    pub is_needed: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,6 +81,8 @@ pub struct Rules<'a, A> {
     pub ticked_ns: i64,
     /// Whether exchanges completed by the end of a connection can be queued.
     pub is_queued: bool,
+    /// Whether some exchanges are not needed.
+    pub skims: bool,
 }
 
 /// The packet that carries a segment.
@@ -88,10 +94,11 @@ pub struct Packet {
     pub interface: usize,
 }
 
-/// A complete frame, as in kdissect/model.py.
+/// A complete frame, as in kdissect/model.py. One that is not needed may have its first bytes only.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Frame {
     pub data: Vec<u8>,
+    pub size: usize,
     pub packet: u64,
     pub interface: usize,
     pub start_ns: i64,
@@ -106,6 +113,8 @@ pub struct Header {
     pub correlation_id: i32,
     pub client_id: Option<Range<usize>>,
     pub body_pos: usize,
+    /// See [`Usual`].
+    pub is_needed: bool,
 }
 
 impl Header {
@@ -127,10 +136,27 @@ pub enum Message<X> {
 pub struct Request<X> {
     pub correlation_id: i32,
     pub time_ns: i64,
+    /// Kept of its frame.
     pub bytes: usize,
     pub message: Message<X>,
     /// When it was retransmitted.
     pub retransmitted_ns: Option<i64>,
+}
+
+impl<X> Request<X> {
+    /// See [`Usual`].
+    fn is_needed(&self) -> bool {
+        !matches!(self.message, Message::Frame(Header { is_needed: false, .. }, _))
+    }
+
+    /// Bytes of its frame in the stream.
+    fn wire_bytes(&self) -> usize {
+        SIZE_BYTES
+            + match &self.message {
+                Message::Frame(_, frame) => frame.size,
+                Message::Object(_) => self.bytes,
+            }
+    }
 }
 
 /// The outcome of a request.
@@ -194,6 +220,8 @@ pub struct Direction {
     /// Bytes so far of a frame of `size` bytes; `size` is 0 between frames.
     pub data: Vec<u8>,
     pub size: usize,
+    /// Bytes after those, which are not needed.
+    pub skipped: usize,
     /// Time of the first byte of the size field.
     pub start_ns: i64,
     /// Time of the FIN, whose sequence number precedes `next`.
@@ -209,6 +237,11 @@ pub struct Direction {
 impl Direction {
     fn is_at_boundary(&self) -> bool {
         self.size == 0 && self.prefix.is_empty()
+    }
+
+    /// Bytes of the frame that are still to come.
+    fn missing(&self) -> usize {
+        self.size - self.data.len() - self.skipped
     }
 }
 
@@ -408,8 +441,10 @@ impl<X> Connection<X> {
         self.bytes = 0;
         for request in std::mem::take(&mut self.waiting) {
             self.completed += 1;
-            let outcome = Outcome::Unanswered(time_ns, first_ns.unwrap_or(time_ns));
-            done(self.completed, request, outcome);
+            if request.is_needed() {
+                let outcome = Outcome::Unanswered(time_ns, first_ns.unwrap_or(time_ns));
+                done(self.completed, request, outcome);
+            }
         }
     }
 
@@ -507,7 +542,7 @@ impl<X> Connection<X> {
                 if packet.time_ns - request.time_ns > COPY_NS {
                     request.retransmitted_ns = Some(packet.time_ns);
                 }
-                back -= (SIZE_BYTES + request.bytes) as i64;
+                back -= request.wire_bytes() as i64;
             }
         }
         Ok(())
@@ -639,7 +674,7 @@ impl<X> Connection<X> {
         if self.directions[side].fin_ns.is_some() || !self.is_recognized(side, segment.payload, rules) {
             return Err(Odd);
         }
-        let before = self.directions[side].data.len();
+        let before = (self.directions[side].data.len(), self.directions[side].skipped);
         let records = self.directions[side].records.as_mut();
         let opened = records.map(|records| records.open(segment.payload)).transpose()?;
         let payload = opened.as_deref().unwrap_or(segment.payload);
@@ -647,12 +682,13 @@ impl<X> Connection<X> {
             Ok(rest) => rest,
             Err(Odd) => {
                 let direction = &mut self.directions[side];
-                direction.data.truncate(before);
+                direction.data.truncate(before.0);
+                direction.skipped = before.1;
                 direction.records.as_mut().map(Records::undo);
                 return Err(Odd);
             }
         };
-        self.apply(side, payload, packet, plan, rest, &mut done);
+        self.apply(side, payload, packet, rules, plan, rest, &mut done);
         let direction = &mut self.directions[side];
         direction.next = direction.next.wrapping_add(segment.payload.len() as u32);
         if let Some(records) = &mut direction.records {
@@ -698,21 +734,21 @@ impl<X> Connection<X> {
         let mut pos = 0;
         let mut prefix: Vec<u8> = Vec::new();
         let mut start_ns = time_ns;
-        let direction = &mut self.directions[side];
+        let direction = &self.directions[side];
         if direction.size > 0 {
-            pos = payload.len().min(direction.size - direction.data.len());
-            direction.data.extend_from_slice(&payload[..pos]);
-            if direction.data.len() < direction.size {
+            pos = payload.len().min(direction.missing());
+            self.extend(side, &payload[..pos], rules);
+            let direction = &self.directions[side];
+            if direction.missing() > 0 {
                 return Ok(Rest::Nothing);
             }
-            let start_ns = direction.start_ns;
-            let header = self.check(side, &self.directions[side].data, time_ns, rules, plan)?;
+            let header = self.check(side, &direction.data, time_ns, rules, plan)?;
             plan.frames.push(Complete {
                 header,
                 range: None,
-                start_ns,
+                start_ns: direction.start_ns,
             });
-            plan.bytes += self.directions[side].size;
+            plan.bytes += direction.data.len();
         } else if !direction.prefix.is_empty() {
             prefix.clone_from(&direction.prefix);
             start_ns = direction.start_ns;
@@ -745,6 +781,40 @@ impl<X> Connection<X> {
             start_ns = time_ns;
         }
         Ok(Rest::Nothing)
+    }
+
+    /// Adds bytes to the frame that has begun. Of one that is not needed, only the first are kept.
+    fn extend(&mut self, side: usize, piece: &[u8], rules: &mut Rules<'_, impl Apis>) {
+        let direction = &mut self.directions[side];
+        let mut rest = piece;
+        if rules.skims && direction.skipped == 0 && direction.data.len() <= KEPT_BYTES {
+            let (first, more) = piece.split_at(piece.len().min(KEPT_BYTES - direction.data.len()));
+            direction.data.extend_from_slice(first);
+            rest = more;
+            if !rest.is_empty() && !self.is_needed(side, rules) {
+                self.directions[side].skipped = rest.len();
+                return;
+            }
+        }
+        let direction = &mut self.directions[side];
+        if direction.skipped > 0 {
+            direction.skipped += rest.len();
+        } else {
+            direction.data.extend_from_slice(rest);
+        }
+    }
+
+    /// Whether the frame that has begun is needed, or may be: see [`Usual`]. Those before it are complete.
+    fn is_needed(&self, side: usize, rules: &mut Rules<'_, impl Apis>) -> bool {
+        let data = &self.directions[side].data;
+        if side == CLIENT {
+            return request_header(data, rules.apis).map_or(true, |(header, _)| header.is_needed);
+        }
+        let answers = |request: &&Request<X>| data.starts_with(&request.correlation_id.to_be_bytes());
+        self.waiting
+            .front()
+            .filter(answers)
+            .is_none_or(Request::is_needed)
     }
 
     /// Checks one frame, after those already planned: a request's header, or a response's correlation ID.
@@ -785,11 +855,13 @@ impl<X> Connection<X> {
         Ok(Some((header, expects_response)))
     }
 
+    #[allow(clippy::too_many_arguments)]
     fn apply(
         &mut self,
         side: usize,
         payload: &[u8],
         packet: Packet,
+        rules: &mut Rules<'_, impl Apis>,
         plan: &mut Plan,
         rest: Rest,
         done: &mut impl FnMut(u64, Request<X>, Outcome),
@@ -800,12 +872,28 @@ impl<X> Connection<X> {
             start_ns,
         } in plan.frames.drain(..)
         {
+            let answered = if header.is_none() {
+                self.waiting.pop_front()
+            } else {
+                None
+            };
+            let most = match (&header, &answered) {
+                (Some((header, _)), _) if !header.is_needed => KEPT_BYTES,
+                (_, Some(request)) if !request.is_needed() => 0,
+                _ => usize::MAX,
+            };
             let direction = &mut self.directions[side];
-            let data = match range {
-                Some(range) => payload[range].to_vec(),
+            let (data, size) = match range {
+                Some(range) => {
+                    let size = range.len();
+                    (payload[range][..size.min(most)].to_vec(), size)
+                }
                 None => {
-                    direction.size = 0;
-                    std::mem::take(&mut direction.data)
+                    direction.skipped = 0;
+                    (
+                        std::mem::take(&mut direction.data),
+                        std::mem::take(&mut direction.size),
+                    )
                 }
             };
             direction.prefix.clear();
@@ -816,6 +904,7 @@ impl<X> Connection<X> {
             } = packet;
             let frame = Frame {
                 data,
+                size,
                 packet: number,
                 interface,
                 start_ns,
@@ -823,11 +912,13 @@ impl<X> Connection<X> {
             };
             if let Some((header, expects_response)) = header {
                 self.send(header, frame, expects_response, done);
-            } else if let Some(request) = self.waiting.pop_front() {
+            } else if let Some(request) = answered {
                 self.bytes -= request.bytes;
                 self.has_retransmissions = false;
                 self.completed += 1;
-                done(self.completed, request, Outcome::Answered(frame));
+                if request.is_needed() {
+                    done(self.completed, request, Outcome::Answered(frame));
+                }
             }
         }
         let direction = &mut self.directions[side];
@@ -843,8 +934,9 @@ impl<X> Connection<X> {
                 direction.prefix.clear();
                 direction.size = size;
                 direction.start_ns = start_ns;
-                direction.data.reserve(size.min(FIRST_ALLOCATION));
-                direction.data.extend_from_slice(&payload[from..]);
+                let kept = if rules.skims { KEPT_BYTES } else { FIRST_ALLOCATION };
+                direction.data.reserve(size.min(kept));
+                self.extend(side, &payload[from..], rules);
             }
         }
     }
@@ -883,7 +975,9 @@ impl<X> Connection<X> {
         }
         self.unacknowledged.push_back(api);
         self.completed += 1;
-        done(self.completed, request, Outcome::Unacknowledged);
+        if request.is_needed() {
+            done(self.completed, request, Outcome::Unacknowledged);
+        }
     }
 }
 
@@ -917,6 +1011,7 @@ pub fn request_header(data: &[u8], apis: &mut impl Apis) -> Result<(Header, bool
         correlation_id,
         client_id,
         body_pos: end,
+        is_needed: usual.is_needed,
     };
     Ok((header, expects_response))
 }

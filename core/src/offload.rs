@@ -1,6 +1,6 @@
 //! The class `kdissect._core.Offload`: a [`Stage`] for kdissect/offload.py.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
 use pyo3::prelude::*;
@@ -63,7 +63,7 @@ type KnownApis = BTreeMap<(i16, i16), Option<Api>>;
 /// version of the client's software.
 type Introduction = (bool, Object, Object);
 
-/// What Python says of ApiVersions requests, by their bytes without correlation ID.
+/// What Python says of requests, by their bytes without correlation ID.
 #[derive(Default)]
 struct Introductions {
     known: HashMap<Box<[u8]>, Introduction>,
@@ -126,8 +126,8 @@ impl Queue {
     }
 }
 
-/// Prefix of a size field, bytes and size of a frame, time of its first byte.
-type Partial<'py> = (Vec<u8>, Bound<'py, PyBytes>, usize, i64);
+/// Prefix of a size field, bytes and size of a frame, time of its first byte, bytes that were skipped.
+type Partial<'py> = (Vec<u8>, Bound<'py, PyBytes>, usize, i64, usize);
 
 /// See `run`.
 type Ran<'py> = (Vec<Step<'py>>, usize, u8, usize, Vec<Bound<'py, PyBytes>>);
@@ -140,11 +140,11 @@ type Written<'py> = (
     Option<(Bound<'py, PyTuple>, u64)>,
 );
 
-/// A packet that completed exchanges, or ended a connection that is analyzed, or after which connections wait since
-/// another time: its index; since when; the exchanges; the connection.
+/// A packet that completed exchanges, or ended a connection of which that is to be told, or after which connections
+/// wait since another time: its index; since when; the exchanges; the connection.
 type Step<'py> = (usize, Option<i64>, Bound<'py, PyList>, Option<Closed<'py>>);
 
-/// An analyzed Kafka connection that has ended here, with nothing left to say but this.
+/// A Kafka connection that has ended here, with nothing left to say but this.
 #[derive(IntoPyObject)]
 struct Closed<'py> {
     /// The object of a connection that was lent.
@@ -272,6 +272,8 @@ struct Callbacks {
     may_open: Object,
     /// Number of the shard of connections to take, and of shards. None: there is only one.
     shard: Option<(u32, u32)>,
+    /// From API key and version to whether exchanges are passed on. None: all are.
+    is_needed: Option<Object>,
     /// From ends and time of a SYN, and the connection's number, to what its exchanges share.
     info: Object,
     exchange: Object,
@@ -294,7 +296,7 @@ impl Introductions {
         let cloned =
             |(is_first, name, version): &Introduction| (*is_first, name.clone_ref(py), version.clone_ref(py));
         let mut key = frame.as_bytes().to_vec();
-        let is_kept = key.len() <= INTRODUCTION_BYTES && key.starts_with(&API_VERSIONS.to_be_bytes());
+        let is_kept = key.len() <= INTRODUCTION_BYTES;
         if let Some(id) = key.get_mut(CORRELATION_ID).filter(|_| is_kept) {
             id.fill(0);
             if let Some(known) = self.known.get(&key[..]) {
@@ -322,6 +324,13 @@ impl Apis for Asking<'_, '_> {
                 .call1((api_key, api_version))
                 .ok()?;
             let (name, has_tags, before): (Object, bool, u8) = said.extract().ok()?;
+            let is_needed = match &self.python.is_needed {
+                Some(is_needed) => {
+                    let said = is_needed.bind(self.py).call1((api_key, api_version)).ok()?;
+                    said.extract().ok()?
+                }
+                None => true,
+            };
             let before_acks = match before {
                 0 => BeforeAcks::Nothing,
                 1 => BeforeAcks::Text,
@@ -332,6 +341,7 @@ impl Apis for Asking<'_, '_> {
                 usual: Usual {
                     has_tags,
                     before_acks,
+                    is_needed,
                 },
             })
         });
@@ -382,6 +392,7 @@ impl Offload {
             reach,
         });
         stage.shard = python.shard.map(|(number, of)| Shard { number, of });
+        stage.brokers = python.is_needed.as_ref().map(|_| HashSet::new());
         Offload {
             stage,
             links: Vec::new(),
@@ -612,16 +623,16 @@ impl Offload {
     /// Connections whose end here has become final before this deadline and number: see `stage::Ended`.
     fn ended<'py>(&mut self, py: Python<'py>, before: (i64, u64)) -> PyResult<Vec<PythonEnded<'py>>> {
         let mut ended = Vec::new();
-        while let Some((slot, (ordinal, ends, time_ns, numbers), connection)) = self.stage.end_next(before) {
+        while let Some((slot, ended_here, connection, is_told)) = self.stage.end_next(before) {
+            let (ordinal, ends, time_ns, numbers) = ended_here;
             for finished in std::mem::take(&mut self.stage.finished) {
                 let order = finished.order();
                 self.enqueue(py, finished, order);
             }
-            let is_told = connection.is_finished(); // by `run`
             let closed = if is_told {
-                None
-            } else {
                 self.closed(py, slot, &connection)?
+            } else {
+                None // not at all, or by `run`
             };
             let mut duplex = None;
             if let Some(link) = self.links.get_mut(slot).and_then(Option::as_mut) {
@@ -688,7 +699,7 @@ impl Offload {
             let waiting: VecDeque<_> = waiting.into_iter().map(|each| self.request(py, each)).collect();
             let mut records = records.into_iter();
             let directions = streams.map(|(next, acknowledged, part, _)| {
-                let (prefix, data, size, start_ns) = part;
+                let (prefix, data, size, start_ns, skipped) = part;
                 Direction {
                     records: records.next().flatten(),
                     first: first.next().unwrap_or_default(),
@@ -697,6 +708,7 @@ impl Offload {
                     prefix,
                     data: data.as_bytes().to_vec(),
                     size,
+                    skipped,
                     start_ns,
                     fin_ns: None,
                     doubted: false,
@@ -800,6 +812,7 @@ impl Offload {
             };
             let frame = Frame {
                 data: data.as_bytes().to_vec(),
+                size: data.as_bytes().len(),
                 packet,
                 interface,
                 start_ns,
@@ -883,7 +896,8 @@ impl Offload {
             } else {
                 let until = self.stage.finished.len();
                 let before = self.steps.last().map_or(0, |step| step.2);
-                if waits != waited || until > before || closed.is_some() {
+                let is_waited_for = waits != waited && self.python.is_needed.is_none(); // the order matters
+                if is_waited_for || until > before || closed.is_some() {
                     self.steps.push((self.at - 1, waits, until, closed));
                 }
             }
@@ -1099,6 +1113,7 @@ impl Offload {
                         PyBytes::new(py, &each.data),
                         each.size,
                         each.start_ns,
+                        each.skipped,
                     )
                 })
                 .collect(),
@@ -1110,7 +1125,7 @@ impl Offload {
         })
     }
 
-    /// What is to be told of a connection that has ended; None: it is not analyzed, or was not recognized.
+    /// What is to be told of a connection that has ended; None: it was not recognized.
     fn closed<'py>(
         &self,
         py: Python<'py>,
@@ -1123,7 +1138,7 @@ impl Offload {
         let Some(link) = self.links.get(slot).and_then(Option::as_ref) else {
             return Ok(None);
         };
-        if opening.first_id.is_none() || connection.analysis.is_none() {
+        if opening.first_id.is_none() {
             return Ok(None);
         }
         let reset_ns = || opening.due_ns.unwrap_or_default().max(connection.now_ns);
@@ -1331,20 +1346,14 @@ impl Offload {
     fn frame<'py>(&self, py: Python<'py>, frame: Frame) -> PyResult<Bound<'py, PyAny>> {
         let Frame {
             data,
+            size,
             packet,
             interface,
             start_ns,
             end_ns,
         } = frame;
         let bytes = PyBytes::new(py, &data);
-        let values = (
-            bytes,
-            data.len(),
-            packet,
-            &self.interfaces[interface],
-            start_ns,
-            end_ns,
-        );
+        let values = (bytes, size, packet, &self.interfaces[interface], start_ns, end_ns);
         self.python.new.bind(py).call1((&self.python.frame, values))
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use crate::analysis::Analysis;
-use crate::connection::{Apis, Connection, Effect, Finished, Limits, Packet, Plan, Rules, CLIENT};
+use crate::connection::{Apis, Connection, Effect, Finished, Limits, Opening, Packet, Plan, Rules, CLIENT};
 use crate::packet::{segment, Segment, CONTROL, SYN};
 use crate::shard::Shard;
 
@@ -81,7 +81,10 @@ pub struct Stage<X> {
     pub is_queued: bool,
     /// Whether connections are analyzed: then the caller is told of the end of each.
     pub analyzes: bool,
-    /// The slot of the Kafka connection that the latest packet has ended, if they are analyzed.
+    /// Address and port of each broker of which the caller was told, if some exchanges are not needed: then it is
+    /// told of the end of one connection to each.
+    pub brokers: Option<HashSet<Box<[u8]>>>,
+    /// The slot of the Kafka connection that the latest packet has ended, if the caller is told of that.
     pub closed: Option<usize>,
 }
 
@@ -117,6 +120,7 @@ impl<X> Stage<X> {
             counts: Counts::default(),
             is_queued: false,
             analyzes: false,
+            brokers: None,
             closed: None,
         }
     }
@@ -238,9 +242,10 @@ impl<X> Stage<X> {
         overdue
     }
 
-    /// The next connection here whose end has become final before this deadline and number, with its slot. That
-    /// stays empty until `reuse`. The outstanding requests are added to `finished`.
-    pub fn end_next(&mut self, before: (i64, u64)) -> Option<(usize, Ended, Connection<X>)> {
+    /// The next connection here whose end has become final before this deadline and number, with its slot, and
+    /// whether the caller is told of its end now. The slot stays empty until `reuse`. The outstanding requests are
+    /// added to `finished`.
+    pub fn end_next(&mut self, before: (i64, u64)) -> Option<(usize, Ended, Connection<X>, bool)> {
         let &(due_ns, ordinal, slot) = self.deadlines.first()?;
         if (due_ns, ordinal) >= before || self.slots[slot].as_ref()?.connection.is_half_open() {
             return None;
@@ -258,9 +263,10 @@ impl<X> Stage<X> {
             });
         });
         let opening = connection.opening.as_ref()?;
+        let is_told = opening.reset.is_some() && opening.first_id.is_some() && self.tells_end(&ends);
         if opening.reset.is_some() {
             self.counts.closed_reset += 1;
-            self.counts.kafka += u64::from(opening.first_id.is_some() && !self.analyzes);
+            self.counts.kafka += u64::from(opening.first_id.is_some() && !is_told);
         }
         let [one, two] = connection.directions.each_ref().map(|each| {
             let is_long = (each.next.wrapping_sub(each.first) as i32) < 0;
@@ -274,7 +280,22 @@ impl<X> Stage<X> {
             )
         });
         let numbers = (one, two);
-        Some((slot, (ordinal, ends, time_ns, numbers), connection))
+        Some((slot, (ordinal, ends, time_ns, numbers), connection, is_told))
+    }
+
+    /// Whether the caller is told of the end of a Kafka connection, whose client has these ends.
+    fn tells_end(&mut self, ends: &[u8]) -> bool {
+        let Some(brokers) = &mut self.brokers else {
+            return self.analyzes;
+        };
+        let broker = broker_of(ends);
+        if brokers.contains(&broker[..]) {
+            return false;
+        }
+        if brokers.len() >= FOREIGN_ENDS {
+            brokers.clear();
+        }
+        brokers.insert(broker.into())
     }
 
     /// Another connection may get this slot, which is empty.
@@ -422,6 +443,7 @@ impl<X> Stage<X> {
             apis,
             ticked_ns: self.ticked_ns,
             is_queued: self.is_queued,
+            skims: self.brokers.is_some(),
         };
         let plan = &mut self.plan;
         let Ok(effect) = entry
@@ -445,6 +467,9 @@ impl<X> Stage<X> {
 
     /// Notes what has changed on a connection that was opened here.
     fn note(&mut self, slot: usize, effect: Effect, waited: Option<i64>) {
+        if effect == Effect::Finished {
+            self.note_finished(slot);
+        }
         let Some(entry) = self.slots[slot].as_ref() else {
             return;
         };
@@ -463,22 +488,31 @@ impl<X> Stage<X> {
                 let due_ns = syn.packet.time_ns.saturating_add(self.limits.reorder_window_ns);
                 self.deadlines.remove(&key(due_ns));
             }
-            Effect::Finished => {
-                self.counts.closed_fin += 1;
-                if opening.first_id.is_some() && self.analyzes {
-                    self.closed = Some(slot);
-                } else {
-                    self.counts.kafka += u64::from(opening.first_id.is_some());
-                }
-                self.deadlines.extend(opening.due_ns.map(key));
-            }
-            Effect::Reset => self.deadlines.extend(opening.due_ns.map(key)),
+            Effect::Finished | Effect::Reset => self.deadlines.extend(opening.due_ns.map(key)),
         }
         let waits = entry.connection.waiting_since_ns();
         if let Some(time_ns) = waited {
             self.waits.remove(&(time_ns, slot));
         }
         self.waits.extend(waits.map(|time_ns| (time_ns, slot)));
+    }
+
+    /// Notes the FIN that was missing.
+    fn note_finished(&mut self, slot: usize) {
+        self.counts.closed_fin += 1;
+        let Some(entry) = self.slots[slot].as_ref() else {
+            return;
+        };
+        let is_kafka = |opening: &Opening| opening.first_id.is_some();
+        if !entry.connection.opening.as_ref().is_some_and(is_kafka) {
+            return;
+        }
+        let ends = entry.ends[CLIENT].clone();
+        if self.tells_end(&ends) {
+            self.closed = Some(slot);
+        } else {
+            self.counts.kafka += 1;
+        }
     }
 }
 
@@ -493,6 +527,12 @@ pub fn reversed(ends: &[u8]) -> Vec<u8> {
         &ports[..2],
     ]
     .concat()
+}
+
+/// Address and port of the second of two ends.
+fn broker_of(ends: &[u8]) -> Vec<u8> {
+    let address = ends.len().saturating_sub(4) / 2;
+    [&ends[address..2 * address], &ends[2 * address + 2..]].concat()
 }
 
 #[cfg(test)]
@@ -512,6 +552,7 @@ mod tests {
             (api_key < 99).then_some(Usual {
                 has_tags: false,
                 before_acks: BeforeAcks::Text,
+                is_needed: api_key != 4,
             })
         }
 
@@ -636,6 +677,53 @@ mod tests {
     }
 
     #[test]
+    fn what_is_not_needed_is_skipped() {
+        let large = [9; 600];
+        let requests = [request(4, 7, &large), request(3, 8, b""), request(4, 9, b"")].concat();
+        let answer = [&[0, 0, 0, 7][..], &large].concat();
+        let responses = [frame(&answer), response(8), response(9)].concat();
+        for size in [1, 500, 512, 513, 2000] {
+            let mut talk = Talk::new();
+            talk.stage.brokers = Some(HashSet::new());
+            for (side, bytes) in [(CLIENT, &requests), (BROKER, &responses)] {
+                for piece in bytes.chunks(size) {
+                    assert!(talk.send(side, piece), "{size}");
+                    let connection = talk.stage.connection(0).unwrap();
+                    let kept = connection.directions.each_ref().map(|each| each.data.len());
+                    assert!(kept[0].max(kept[1]) <= 512, "{size}");
+                    assert!(connection.bytes <= 512 + 2 * 11, "{size}");
+                }
+            }
+            let done = &talk.stage.finished;
+            assert_eq!(done.iter().map(|each| each.number).collect::<Vec<_>>(), [7]);
+            assert_eq!((done[0].request.correlation_id, talk.stage.held), (8, 0));
+        }
+    }
+
+    #[test]
+    fn what_is_odd_in_a_skipped_frame_has_no_effect() {
+        let sent = request(4, 7, &[9; 600]);
+        let mut talk = Talk::new();
+        talk.stage.brokers = Some(HashSet::new());
+        assert!(talk.send(CLIENT, &sent[..560]));
+        let before = talk.state();
+        assert!(!talk.send(CLIENT, &[&sent[560..], &request(99, 9, b"")].concat()));
+        assert_eq!(talk.state(), before);
+        assert!(talk.send(CLIENT, &sent[560..]));
+    }
+
+    #[test]
+    fn the_end_of_one_connection_to_each_broker_is_told() {
+        let mut stage = empty_stage();
+        let one = [[10, 0, 0, 1], [10, 0, 0, 2]].concat();
+        assert!(!stage.tells_end(&[&one[..], &[1, 2, 3, 4]].concat()));
+        stage.brokers = Some(HashSet::new());
+        for (ports, is_told) in [([1, 2, 3, 4], true), ([5, 6, 3, 4], false), ([1, 2, 3, 5], true)] {
+            assert_eq!(stage.tells_end(&[&one[..], &ports].concat()), is_told);
+        }
+    }
+
+    #[test]
     fn what_is_odd_has_no_effect() {
         for odd in [
             request(3, 6, b""),                                   // the ID of the one before
@@ -749,7 +837,7 @@ mod tests {
         };
         assert_eq!(stage.counts, counts);
         assert!(stage.end_next((27, 42)).is_none());
-        let (slot, (ordinal, _, time_ns, numbers), _) = stage.end_next((27, 43)).unwrap();
+        let (slot, (ordinal, _, time_ns, numbers), ..) = stage.end_next((27, 43)).unwrap();
         assert_eq!((slot, ordinal, time_ns), (0, 42, 27));
         assert_eq!(numbers.0, (701, 702 + request.len() as u32));
         assert_eq!((stage.all(), stage.waiting_since_ns()), (vec![], None));

@@ -261,6 +261,7 @@ class _Callbacks(NamedTuple):
             it is ApiVersions, name and version of the client's software.
         may_open: whether a SYN between these ends certainly opens a connection.
         shard: number of the shard of connections to take, and of shards; None: there is only one.
+        is_needed: see ``Offload``.
         info: from ends and time of a SYN, and the connection's number, to what its exchanges share.
         new: ``tuple.__new__``.
     """
@@ -269,6 +270,7 @@ class _Callbacks(NamedTuple):
     introduction: Callable[[bytes], tuple[bool, str | None, str | None]]
     may_open: Callable[[bytes], bool]
     shard: tuple[int, int] | None
+    is_needed: Callable[[int, int], bool] | None
     info: Callable[[bytes, int, int], ConnectionInfo]
     exchange: type[Exchange] = Exchange
     frame: type[Frame] = Frame
@@ -288,6 +290,8 @@ class Offload:
         may_open: whether the core may open a connection by a SYN between these ends.
         lines: if given, the core also writes lines of exchanges, each in its turn.
         decryption: returns what decrypts TLS; None if nothing does.
+        is_needed: if given, exchanges of APIs and versions for which it is false are skipped, and of
+            connections that end in the core, only the first to each broker is closed.
 
     Attributes:
         waiting_since_ns: see ``net.connection.Lender``.
@@ -304,6 +308,7 @@ class Offload:
         may_open: Callable[[bytes], bool],
         lines: Lines | None = None,
         decryption: Callable[[], Decryption | None] = lambda: None,
+        is_needed: Callable[[int, int], bool] | None = None,
     ) -> None:
         assert native.core is not None
         self._connections = connections
@@ -325,11 +330,12 @@ class Offload:
             is_first = begins_with_request(frame, limits)
             return is_first, *(client_software(frame) if frame.startswith(_API_VERSIONS) else (None, None))
 
-        callbacks = _Callbacks(_usual, introduction, may_open, connections.shard, _info)
+        callbacks = _Callbacks(_usual, introduction, may_open, connections.shard, is_needed, _info)
         self._core: Any = native.core.Offload(numbers, callbacks, (ANSWERED, UNACKNOWLEDGED, UNANSWERED))
         self._missing: dict[Duplex, tuple[int, int]] = {}  # chances to be lent that each misses: all, left
         self._entered = 0  # connections that the core has opened and ``Connections`` does not know
         self._is_broken = False
+        self._has_taken = False  # otherwise the core has nothing
         self._decryption = decryption
         self.waiting_since_ns: int | None = None
         connections.lender = self
@@ -347,6 +353,7 @@ class Offload:
         changes since when connections wait.
         """
         connections, core, lines = self._connections, self._core, self._lines
+        self._has_taken = True
         number, interface, _, places = block
         at, end = 0, len(places)
         is_shard = lines is not None and lines.ordering is None
@@ -470,9 +477,10 @@ class Offload:
 
     def feed(self, segment: Segment) -> list[Event]:
         """As ``Connections.feed``."""
-        self._update()
-        if (ordinal := self._core.ordinal(segment.ends)) is not None:
-            self.recall(ordinal)
+        if self._has_taken:
+            self._update()
+            if (ordinal := self._core.ordinal(segment.ends)) is not None:
+                self.recall(ordinal)
         return self._connections.feed(segment)
 
     def closing(self, duplex: Duplex) -> None:
@@ -507,7 +515,7 @@ class Offload:
         ]
 
     def _closed(self, closed: dict[str, Any]) -> Event:
-        """The end of an analyzed connection in the core; its objects get the state that it has reached."""
+        """The end of a connection in the core; its objects get the state that it has reached."""
         info, connection = closed["info"], closed["connection"]
         if connection is None:
             packet, time_ns, interface, *_ = closed["syn"]
@@ -521,7 +529,8 @@ class Offload:
                 interface,
                 info.ordinal,
             )
-            connection = Connection(*known, streams=(Stream(), Stream()), tcp=TcpAnalysis())
+            tcp = None if closed["analysis"] is None else TcpAnalysis()
+            connection = Connection(*known, streams=(Stream(), Stream()), tcp=tcp)
             for stream in connection.streams:
                 stream.seen = True
             kafka = self._kafka[connection] = self._open_kafka(connection)
@@ -535,7 +544,8 @@ class Offload:
         kafka.restore((closed["completed"], None, 0, [], [], False), (_NO_FRAME, _NO_FRAME))
         for sender, repeated_bytes in enumerate(closed["repeated_bytes"]):
             connection.streams[sender ^ kafka.client].repeated_bytes += repeated_bytes
-        connection.tcp.restore(closed["analysis"])
+        if connection.tcp is not None:
+            connection.tcp.restore(closed["analysis"])
         return connection, 0, Closed("reset" if closed["is_reset"] else "fin", closed["closed_ns"])
 
     def _update(self) -> None:

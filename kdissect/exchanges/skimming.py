@@ -3,7 +3,8 @@
 The first pass over captures needs no other exchanges. While a connection is plain, a request whose API and
 version cannot name topic IDs is held back, and forgotten together with its response: only the first bytes of
 the two are read, and the rest is skipped by its length. Anything else, and everything held back before it, is
-processed as usual. So the remaining exchanges are the same as without skimming, whatever happens.
+processed as usual. So the remaining exchanges are the same as without skimming, whatever happens. The native
+core skims the connections that it has in the same way (``is_needed`` in offload.py).
 
 A connection that is short enough is not even opened: ``SkimmedConnections`` holds its segments, and forgets
 them together if none of its requests can name anything.
@@ -20,12 +21,11 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kdissect.exchanges.content import PRODUCE
-from kdissect.exchanges.kafka_connection import IDENTIFYING_APIS, KafkaConnection
+from kdissect.exchanges.kafka_connection import SASL_AUTHENTICATE, SASL_HANDSHAKE, KafkaConnection
 from kdissect.exchanges.learned import ADVERTISING
 from kdissect.exchanges.topic_names import may_name_topic_ids
 from kdissect.kafka import schema
 from kdissect.kafka.framing import SHED_BYTES, SIZE_BYTES
-from kdissect.kafka.headers import API_VERSIONS
 from kdissect.model import Closed, Data, Gap
 from kdissect.net.connection import Connections
 from kdissect.net.stream import SEQUENCE_MASK
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kdissect.exchanges.learned import Listeners
+    from kdissect.exchanges.pairing import LentPairing
+    from kdissect.kafka.framing import PartialFrame
     from kdissect.limits import Limits
     from kdissect.model import Decrypted, Exchange, Retransmitted, Segment
     from kdissect.net.connection import Event
@@ -48,6 +50,7 @@ _SHORT_SEGMENTS = 24
 _SHORT_BYTES = 16 << 10  # payload in one direction or both
 _SHORT_BYTES_IN_ALL = 8 << 20
 _SEGMENT_COST = 200  # bytes of memory, besides the payload
+_AUTHENTICATING = frozenset({SASL_HANDSHAKE, SASL_AUTHENTICATE})
 
 
 class _SkimmedFrame:
@@ -101,6 +104,17 @@ class SkimmedConnection(KafkaConnection):
         self._response: _SkimmedFrame | None = None  # of the first of them, as long as it is incomplete
         self._last_id: int | None = None  # correlation ID of the last request that was forgotten
 
+    @classmethod
+    @cache
+    def needs(cls, api_key: int, api_version: int) -> bool:
+        """Whether exchanges of this API and version are needed: they can name topic IDs or brokers, or
+        determine how later frames are read, or nothing is known about them.
+        """
+        message = schema.request(api_key)
+        is_known = message is not None and api_version in message.versions
+        needs_all = api_key in cls.needed_apis or api_key in ADVERTISING or api_key in _AUTHENTICATING
+        return not is_known or needs_all or may_name_topic_ids(api_key, api_version)
+
     def skims(self, side: int, item: Data | Gap | Retransmitted | Decrypted | Closed) -> bool:
         """Whether the next item from ``side`` is skipped, or held back for now. If not, pass it to
         ``feed``.
@@ -118,8 +132,7 @@ class SkimmedConnection(KafkaConnection):
             left = size + SIZE_BYTES - len(payload)
             if (
                 correlation_id == (self._last_id if last is None else last.correlation_id)
-                or api_key in self.needed_apis
-                or not _is_known_not_to_name(api_key, api_version)
+                or self.needs(api_key, api_version)
                 or not 0 <= left <= self._limits.frame_max_bytes
             ):
                 return False
@@ -165,6 +178,11 @@ class SkimmedConnection(KafkaConnection):
     def shed(self, now_ns: int) -> list[Exchange]:
         """See ``KafkaConnection``."""
         return self._take_back() + super().shed(now_ns)
+
+    def lend(self, now_ns: int) -> tuple[LentPairing, list[PartialFrame]] | None:
+        """See ``KafkaConnection``."""
+        self._take_back()  # an exchange that this completes is not needed
+        return super().lend(now_ns)
 
     @property
     def held(self) -> int:
@@ -217,9 +235,8 @@ class SkimmedConnection(KafkaConnection):
             self._last_id = pairing.last_id
         elif side != self._client and self._framings[side].bytes_expected > _LARGE_BYTES:
             first = pairing.waiting[0]
-            if first.api_key is None or first.api_key in self.needed_apis:
-                return
-            if _is_known_not_to_name(first.api_key, first.api_version):
+            is_request = first.api_key is not None and first.api_version is not None  # otherwise a SASL token
+            if is_request and not self.needs(first.api_key, first.api_version):
                 self._framings[side].shed()
 
 
@@ -229,17 +246,6 @@ class SkimmedForProduces(SkimmedConnection):
     needed_apis = frozenset({PRODUCE})
 
     __slots__ = ()
-
-
-@cache
-def _is_known_not_to_name(api_key: int, version: int) -> bool:
-    """Whether request and response of this version are known, and neither can name topic IDs or determine how
-    later frames are read.
-    """
-    message = schema.request(api_key)
-    is_known = message is not None and version in message.versions
-    needs_all = api_key in IDENTIFYING_APIS or api_key in ADVERTISING
-    return is_known and not needs_all and not may_name_topic_ids(api_key, version)
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -316,15 +322,15 @@ class SkimmedConnections(Connections):
     Args:
         limits, shard: see ``Connections``.
         listeners: those known so far. Connections to others are opened, to be recognized.
-        needed_apis: see ``SkimmedConnection``.
+        needs: see ``SkimmedConnection``.
     """
 
     def __init__(
-        self, limits: Limits, shard: Shard | None, listeners: Listeners, needed_apis: frozenset[int]
+        self, limits: Limits, shard: Shard | None, listeners: Listeners, needs: Callable[[int, int], bool]
     ) -> None:
         super().__init__(limits, shard)
         self._listeners = listeners
-        self._needed_apis = needed_apis
+        self._needs = needs
         self._short: dict[bytes, _ShortConnection] = {}  # by the ends of either direction
         self._short_held = 0
 
@@ -334,6 +340,10 @@ class SkimmedConnections(Connections):
         while self._short:
             out += self._open_short(next(iter(self._short.values())))
         return out + super().close(time_ns)
+
+    def is_new(self, ends: bytes) -> bool:
+        """See ``Connections``."""
+        return ends not in self._short and super().is_new(ends)
 
     def _feed(self, segment: Segment) -> list[Event]:
         ends = segment.ends
@@ -347,7 +357,7 @@ class SkimmedConnections(Connections):
             self._short_held += short.held
         else:
             before = short.held
-            can_be_forgotten = short.add(segment, self._is_needed)
+            can_be_forgotten = short.add(segment, self._needs)
             self._short_held += short.held - before
             if not can_be_forgotten:
                 return self._open_short(short)
@@ -369,8 +379,3 @@ class SkimmedConnections(Connections):
         del self._short[short.ends]
         self._short.pop(reversed_ends(short.ends), None)
         self._short_held -= short.held
-
-    def _is_needed(self, api_key: int, api_version: int) -> bool:
-        if api_key in self._needed_apis:
-            return True
-        return api_key != API_VERSIONS and not _is_known_not_to_name(api_key, api_version)

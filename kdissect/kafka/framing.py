@@ -44,12 +44,14 @@ class PartialFrame(NamedTuple):
         data: the first bytes of a frame.
         size: of that frame; 0 if none has begun.
         start_ns: time of the first byte of its size field.
+        skipped: bytes after ``data`` that were captured but not kept.
     """
 
     prefix: bytes
     data: bytes
     size: int
     start_ns: int
+    skipped: int = 0
 
 
 class Framing:
@@ -172,10 +174,11 @@ class Framing:
     def restore(self, partial: PartialFrame) -> None:
         """Continue from a partial frame."""
         self._search = None
-        self._prefix, data, self._size, self._start_ns = partial
+        self._prefix, data, self._size, self._start_ns, skipped = partial
         self._pieces = [data] if data else []
         self._kept = len(data)
-        self._need = self._size - len(data)
+        self._need = self._size - len(data) - skipped
+        self._has_gap = skipped > 0
 
     def _search_and_read(
         self, todo: deque[Data | Gap], out: list[Frame | Lost], *, final: bool = False
