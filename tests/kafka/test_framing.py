@@ -107,6 +107,18 @@ def test_a_size_that_cannot_be_loses_the_boundary(size: int) -> None:
     assert stage.close() == [Lost(0, 8, end=True)]
 
 
+def test_a_boundary_that_cannot_be_read_is_found_only_once() -> None:
+    """Whatever ``locate`` says: the search behind it is a new one."""
+
+    def locate(search: Search, final: bool) -> int | None:
+        return 0 if search.end else None
+
+    stage = Framing(LIMITS, locate)
+    out = stage.feed(data((10_001).to_bytes(4, "big") + b"\xff\xff" + sized(b"next")))
+    assert [each for each in out if isinstance(each, Frame)][-1].data == b"next"
+    assert sum(each.skipped for each in out if isinstance(each, Lost)) == 6
+
+
 def test_of_a_frame_beyond_the_bound_the_beginning_is_kept() -> None:
     frames = run([data((9_999).to_bytes(4, "big") + b"a" * 60), data(b"b" * 9_939), data(sized(b"next"))])
     assert [(f.data, f.size) for f in frames if isinstance(f, Frame)] == [
