@@ -101,8 +101,7 @@ ALLOWED = (
     r"found (kdissect/(cli/spark/doctor|spark/session)\.py|tests/spark/)|"  # a JSON key of doctor
     r"test_\w*(news|takers?)\w* |"
     r"_?(at_(most|least)|most_(common|first|frequent))\w* |"  # but a limit is max_ or min_
-    r"\w*(most|least)\w* (tests|benchmarks)/|"
-    r"\w*(most|least)\w* kdissect/(spark/|exchanges/(offload|ordering)\.py|stats/usual\.py)"
+    r"\w*(most|least)\w* (tests|benchmarks)/"
 )
 """Patterns of ``IDENTIFIER PLACE`` where it is right."""
 
@@ -150,10 +149,7 @@ def test_no_identifier_in_java_is_of_the_old_dialect() -> None:
 RUST_DEFINITION = re.compile(
     r"\b(?:fn|struct|enum|union|trait|type|const|static|mod)\s+(\w+)|\blet\s+(?:mut\s+)?(\w+)"
 )
-RUST_ALLOWED = (
-    r"\w*(most|told|said)\w* core/src/(offload|stage|counts|usage)\.rs|"  # as the Python that they work with
-    r"\w*(found|at_most)\w* .*"
-)
+RUST_ALLOWED = r"\w*(found|at_most)\w* .*"
 
 
 def test_no_identifier_in_rust_is_of_the_old_dialect() -> None:

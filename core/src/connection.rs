@@ -877,7 +877,7 @@ impl<X> Connection<X> {
             } else {
                 None
             };
-            let most = match (&header, &answered) {
+            let max = match (&header, &answered) {
                 (Some((header, _)), _) if !header.is_needed => KEPT_BYTES,
                 (_, Some(request)) if !request.is_needed() => 0,
                 _ => usize::MAX,
@@ -886,7 +886,7 @@ impl<X> Connection<X> {
             let (data, size) = match range {
                 Some(range) => {
                     let size = range.len();
-                    (payload[range][..size.min(most)].to_vec(), size)
+                    (payload[range][..size.min(max)].to_vec(), size)
                 }
                 None => {
                     direction.skipped = 0;

@@ -32,8 +32,8 @@ const LATEST: i64 = -1;
 
 const SIZE_BYTES: u64 = 4;
 /// Exchanges, and groups, partitions and positions in sessions, with which there are enough.
-const MOST_EXCHANGES: u64 = 1 << 16;
-const MOST_HELD: usize = 8192;
+const MAX_EXCHANGES: u64 = 1 << 16;
+const MAX_HELD: usize = 8192;
 /// Python keeps as many pieces of time apart before it forgets any. Later, no more than one is counted at a time.
 const PIECES: i64 = 60;
 
@@ -252,7 +252,7 @@ impl Counts {
 
     /// The same for those of all connections.
     fn is_full(&self) -> bool {
-        self.is_due || self.exchanges >= MOST_EXCHANGES || self.held >= MOST_HELD
+        self.is_due || self.exchanges >= MAX_EXCHANGES || self.held >= MAX_HELD
     }
 
     /// Counts an exchange. If anything is odd, that has no effect.
@@ -322,7 +322,7 @@ impl Counts {
         };
         if let (Rest::Service(us), 1..) = (parts.rest, form.slowest) {
             let is_slow =
-                self.slowest.len() < form.slowest || self.slowest.peek().is_none_or(|least| us > least.0);
+                self.slowest.len() < form.slowest || self.slowest.peek().is_none_or(|fastest| us > fastest.0);
             if is_slow {
                 self.slowest.push(Reverse(us));
                 if self.slowest.len() > form.slowest {

@@ -266,9 +266,9 @@ impl Watermarks {
         }
     }
 
-    fn has_room(&self, fetched: &[Fetched<'_, '_>], most: usize) -> bool {
+    fn has_room(&self, fetched: &[Fetched<'_, '_>], max: usize) -> bool {
         let new = || fetched.iter().filter(|each| self.get(&each.0, each.1).is_none());
-        self.count + fetched.len() <= most || self.count + new().count() <= most
+        self.count + fetched.len() <= max || self.count + new().count() <= max
     }
 
     /// The least recently reported first.

@@ -551,10 +551,10 @@ pub fn put(out: &mut String, number: i64) {
 }
 
 /// Writes a number with at least this many digits (20 or fewer), in a third of the time of `write!`.
-pub fn digits(out: &mut String, mut number: u64, least: usize) {
+pub fn digits(out: &mut String, mut number: u64, min: usize) {
     let mut text = [b'0'; 20];
     let mut start = text.len();
-    while number > 0 || text.len() - start < least {
+    while number > 0 || text.len() - start < min {
         start -= 1;
         text[start] += (number % 10) as u8;
         number /= 10;

@@ -212,8 +212,8 @@ impl Part {
 
 pub struct Merge {
     parts: Vec<Part>,
-    most_rows: usize,
-    most_bytes: i64,
+    max_rows: usize,
+    max_bytes: i64,
     held: BTreeMap<(Order, i64, u64), Row>, // by order, connection and arrival
     latest: HashMap<i64, Order>,            // by connection: order of the last one held
     bytes: i64,
@@ -223,12 +223,12 @@ pub struct Merge {
 }
 
 impl Merge {
-    /// `most_rows`, `most_bytes`: how many rows are held until their order is settled.
-    pub fn new(workers: usize, most_rows: usize, most_bytes: i64) -> Self {
+    /// `max_rows`, `max_bytes`: how many rows are held until their order is settled.
+    pub fn new(workers: usize, max_rows: usize, max_bytes: i64) -> Self {
         Merge {
             parts: (0..workers).map(|_| Part::new()).collect(),
-            most_rows,
-            most_bytes,
+            max_rows,
+            max_bytes,
             held: BTreeMap::new(),
             latest: HashMap::new(),
             bytes: 0,
@@ -326,7 +326,7 @@ impl Merge {
             let is_settled = waiting_since_ns.is_none_or(|time_ns| first.key().0 .0 < time_ns);
             let row = if is_settled {
                 first.remove()
-            } else if self.held.len() > self.most_rows || self.bytes > self.most_bytes {
+            } else if self.held.len() > self.max_rows || self.bytes > self.max_bytes {
                 match self.held.pop_first() {
                     Some((_, row)) => row,
                     None => break,

@@ -20,8 +20,8 @@ type Taken<'py> = (usize, u64, usize, Bound<'py, PyBytes>, i64, i64);
 impl Merge {
     /// Arguments: number of processes; `order_rows` and `order_bytes` of the limits.
     #[new]
-    fn new(workers: usize, most_rows: usize, most_bytes: i64) -> Self {
-        Merge(merge::Merge::new(workers, most_rows, most_bytes))
+    fn new(workers: usize, max_rows: usize, max_bytes: i64) -> Self {
+        Merge(merge::Merge::new(workers, max_rows, max_bytes))
     }
 
     /// Adds the next rows of a process: `WorkerBatch.lines`, which are copied, and `Columns.waits`.

@@ -317,17 +317,17 @@ impl Introductions {
 impl Apis for Asking<'_, '_> {
     fn usual(&mut self, api_key: i16, api_version: i16) -> Option<Usual> {
         let api = self.apis.entry((api_key, api_version)).or_insert_with(|| {
-            let said = self
+            let answer = self
                 .python
                 .usual
                 .bind(self.py)
                 .call1((api_key, api_version))
                 .ok()?;
-            let (name, has_tags, before): (Object, bool, u8) = said.extract().ok()?;
+            let (name, has_tags, before): (Object, bool, u8) = answer.extract().ok()?;
             let is_needed = match &self.python.is_needed {
                 Some(is_needed) => {
-                    let said = is_needed.bind(self.py).call1((api_key, api_version)).ok()?;
-                    said.extract().ok()?
+                    let answer = is_needed.bind(self.py).call1((api_key, api_version)).ok()?;
+                    answer.extract().ok()?
                 }
                 None => true,
             };
@@ -357,8 +357,8 @@ impl Apis for Asking<'_, '_> {
 
     fn may_open(&mut self, ends: &[u8]) -> bool {
         let ends = PyBytes::new(self.py, ends);
-        let said = self.python.may_open.bind(self.py).call1((ends,));
-        said.and_then(|said| said.extract()).unwrap_or(false)
+        let answer = self.python.may_open.bind(self.py).call1((ends,));
+        answer.and_then(|answer| answer.extract()).unwrap_or(false)
     }
 }
 
@@ -457,12 +457,12 @@ impl Offload {
         &mut self,
         py: Python<'py>,
         before: Order,
-        most: usize,
+        max_exchanges: usize,
         writes: bool,
     ) -> PyResult<Written<'py>> {
         let (mut odd, mut keys, shift) = (None, Vec::new(), self.shift);
         self.pass_on(py, false)?;
-        for _ in 0..most {
+        for _ in 0..max_exchanges {
             if self.page.as_ref().is_none_or(|page| page.is_full(py)) {
                 break;
             }
@@ -528,8 +528,8 @@ impl Offload {
         opening: (usize, u64),
     ) -> PyResult<Ran<'py>> {
         let (number, interface, data, places) = block;
-        let (most_held, most_queued, most_bytes, newest_ns) = room;
-        let room = (most_held, most_queued, most_bytes);
+        let (max_held, max_queued, max_bytes, newest_ns) = room;
+        let room = (max_held, max_queued, max_bytes);
         self.at = at;
         self.newest_ns = self.newest_ns.max(newest_ns);
         (self.stage.room, self.stage.latest) = opening;
@@ -623,13 +623,13 @@ impl Offload {
     /// Connections whose end here has become final before this deadline and number: see `stage::Ended`.
     fn ended<'py>(&mut self, py: Python<'py>, before: (i64, u64)) -> PyResult<Vec<PythonEnded<'py>>> {
         let mut ended = Vec::new();
-        while let Some((slot, ended_here, connection, is_told)) = self.stage.end_next(before) {
+        while let Some((slot, ended_here, connection, is_reported)) = self.stage.end_next(before) {
             let (ordinal, ends, time_ns, numbers) = ended_here;
             for finished in std::mem::take(&mut self.stage.finished) {
                 let order = finished.order();
                 self.enqueue(py, finished, order);
             }
-            let closed = if is_told {
+            let closed = if is_reported {
                 self.closed(py, slot, &connection)?
             } else {
                 None // not at all, or by `run`
@@ -749,13 +749,13 @@ impl Offload {
         }
     }
 
-    /// No connection between these ends will come here, until `heed`.
+    /// No connection between these ends will come here, until `readmit`.
     fn ignore(&mut self, ends: Vec<u8>) {
         self.stage.ignore(ends.into());
     }
 
-    fn heed(&mut self, ends: &[u8]) {
-        self.stage.heed(ends);
+    fn readmit(&mut self, ends: &[u8]) {
+        self.stage.readmit(ends);
     }
 
     /// The connections with segments since the last call: their numbers; the objects of those that are lent, with
@@ -831,9 +831,9 @@ impl Offload {
 
     /// Takes packets from `self.at` on; says why it stops there.
     fn take(&mut self, py: Python<'_>, block: &Block<'_, '_>, room: (usize, usize, usize)) -> u8 {
-        let (most_held, most_queued, most_bytes) = room;
+        let (max_held, max_queued, max_bytes) = room;
         let mut is_new = false; // whether anything may have to come before what follows
-        let most_queued = most_queued.min(self.queue.exchanges.len() + PAGE);
+        let max_queued = max_queued.min(self.queue.exchanges.len() + PAGE);
         while self.at < block.len() {
             let Some((time_ns, bytes)) = block.packet(self.at) else {
                 return ODD;
@@ -890,7 +890,7 @@ impl Offload {
                 if closed.is_some() && self.shift.is_none() {
                     return TAKEN; // what was completed before comes first
                 }
-                if self.queue.exchanges.len() > most_queued || self.queue.bytes > most_bytes {
+                if self.queue.exchanges.len() > max_queued || self.queue.bytes > max_bytes {
                     return TAKEN;
                 }
             } else {
@@ -901,7 +901,7 @@ impl Offload {
                     self.steps.push((self.at - 1, waits, until, closed));
                 }
             }
-            if self.stage.held > most_held {
+            if self.stage.held > max_held {
                 return FULL;
             }
             if self.stage.finished.len() >= BATCH || self.steps.len() >= BATCH {

@@ -6,7 +6,7 @@ use crate::usage::Position;
 use crate::Odd;
 
 /// Most partitions of a session. A larger one would be passed to Python, and back, all the time.
-const MOST_PARTITIONS: usize = 4096;
+const MAX_PARTITIONS: usize = 4096;
 
 /// A position as Python has it: topic, partition, and the fields of [`Position`].
 pub type PythonPosition = (
@@ -74,7 +74,7 @@ impl Session {
             session.set(&topic, partition, position);
         }
         match session.count {
-            ..=MOST_PARTITIONS => Ok(session),
+            ..=MAX_PARTITIONS => Ok(session),
             _ => Err(Odd),
         }
     }
@@ -151,7 +151,7 @@ impl Sessions {
     /// Whether a Fetch with so many partitions may be added to its session.
     pub fn has_room(&self, step: &Step, partitions: usize) -> bool {
         let session = self.by_id.get(&step.requested).filter(|_| step.is_incremental);
-        session.map_or(0, |session| session.count) + partitions <= MOST_PARTITIONS
+        session.map_or(0, |session| session.count) + partitions <= MAX_PARTITIONS
     }
 
     /// Takes out the session of a Fetch, with the positions after it.

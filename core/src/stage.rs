@@ -11,7 +11,7 @@ use crate::packet::{segment, Segment, CONTROL, SYN};
 use crate::shard::Shard;
 
 /// Times that are farther from 1970 are left to Python, as in kdissect/exchanges/offload.py.
-const MOST_NS: u64 = 1 << 62;
+const MAX_NS: u64 = 1 << 62;
 /// Most ends that are known to be no business of this stage.
 const FOREIGN_ENDS: usize = 65_536;
 /// As in net/connection.py: sequence numbers more than 2 GiB back look as if they were ahead.
@@ -263,10 +263,10 @@ impl<X> Stage<X> {
             });
         });
         let opening = connection.opening.as_ref()?;
-        let is_told = opening.reset.is_some() && opening.first_id.is_some() && self.tells_end(&ends);
+        let is_reported = opening.reset.is_some() && opening.first_id.is_some() && self.reports_end(&ends);
         if opening.reset.is_some() {
             self.counts.closed_reset += 1;
-            self.counts.kafka += u64::from(opening.first_id.is_some() && !is_told);
+            self.counts.kafka += u64::from(opening.first_id.is_some() && !is_reported);
         }
         let [one, two] = connection.directions.each_ref().map(|each| {
             let is_long = (each.next.wrapping_sub(each.first) as i32) < 0;
@@ -280,11 +280,11 @@ impl<X> Stage<X> {
             )
         });
         let numbers = (one, two);
-        Some((slot, (ordinal, ends, time_ns, numbers), connection, is_told))
+        Some((slot, (ordinal, ends, time_ns, numbers), connection, is_reported))
     }
 
     /// Whether the caller is told of the end of a Kafka connection, whose client has these ends.
-    fn tells_end(&mut self, ends: &[u8]) -> bool {
+    fn reports_end(&mut self, ends: &[u8]) -> bool {
         let Some(brokers) = &mut self.brokers else {
             return self.analyzes;
         };
@@ -312,7 +312,7 @@ impl<X> Stage<X> {
     }
 
     /// The next connection between these ends may come here.
-    pub fn heed(&mut self, ends: &[u8]) {
+    pub fn readmit(&mut self, ends: &[u8]) {
         self.foreign.remove(ends);
     }
 
@@ -412,7 +412,7 @@ impl<X> Stage<X> {
         let Ok(segment) = segment(link_type, bytes) else {
             return Verdict::Odd;
         };
-        if packet.time_ns.unsigned_abs() >= MOST_NS {
+        if packet.time_ns.unsigned_abs() >= MAX_NS {
             return Verdict::Odd;
         }
         if self.is_elsewhere(segment.ends) {
@@ -508,7 +508,7 @@ impl<X> Stage<X> {
             return;
         }
         let ends = entry.ends[CLIENT].clone();
-        if self.tells_end(&ends) {
+        if self.reports_end(&ends) {
             self.closed = Some(slot);
         } else {
             self.counts.kafka += 1;
@@ -713,13 +713,13 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_one_connection_to_each_broker_is_told() {
+    fn the_end_of_one_connection_to_each_broker_is_reported() {
         let mut stage = empty_stage();
         let one = [[10, 0, 0, 1], [10, 0, 0, 2]].concat();
-        assert!(!stage.tells_end(&[&one[..], &[1, 2, 3, 4]].concat()));
+        assert!(!stage.reports_end(&[&one[..], &[1, 2, 3, 4]].concat()));
         stage.brokers = Some(HashSet::new());
-        for (ports, is_told) in [([1, 2, 3, 4], true), ([5, 6, 3, 4], false), ([1, 2, 3, 5], true)] {
-            assert_eq!(stage.tells_end(&[&one[..], &ports].concat()), is_told);
+        for (ports, is_reported) in [([1, 2, 3, 4], true), ([5, 6, 3, 4], false), ([1, 2, 3, 5], true)] {
+            assert_eq!(stage.reports_end(&[&one[..], &ports].concat()), is_reported);
         }
     }
 
@@ -986,7 +986,7 @@ mod tests {
         assert_eq!(talk.stage.is_foreign(RAW, &bytes), Verdict::Foreign(Some(ends)));
         talk.stage.ignore(ends.into());
         assert_eq!(talk.stage.is_foreign(RAW, &bytes), Verdict::Foreign(None));
-        talk.stage.heed(ends);
+        talk.stage.readmit(ends);
         assert_eq!(talk.stage.is_foreign(RAW, &bytes), Verdict::Foreign(Some(ends)));
     }
 }

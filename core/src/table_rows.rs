@@ -19,8 +19,8 @@ pub struct Table {
     contents: Contents,
     columns: Py<Columns>,
     /// Rows and bytes at which it is full.
-    most: usize,
-    most_bytes: usize,
+    max_rows: usize,
+    max_bytes: usize,
 }
 
 enum Contents {
@@ -80,7 +80,7 @@ impl<'py> FromPyObject<'_, 'py> for Table {
     type Error = PyErr;
 
     fn extract(form: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        let (name, contents, columns, (most, most_bytes)): TableForm<'py> = form.extract()?;
+        let (name, contents, columns, (max_rows, max_bytes)): TableForm<'py> = form.extract()?;
         let each = contents.iter();
         let contents = match name.as_str() {
             "exchanges" => Contents::Exchanges(each.map(of_exchange).collect::<PyResult<_>>()?),
@@ -91,8 +91,8 @@ impl<'py> FromPyObject<'_, 'py> for Table {
         Ok(Table {
             contents,
             columns,
-            most,
-            most_bytes,
+            max_rows,
+            max_bytes,
         })
     }
 }
@@ -156,7 +156,7 @@ impl Table {
 
     pub fn is_full(&self, py: Python<'_>) -> bool {
         let columns = &self.columns.borrow(py).0;
-        columns.rows >= self.most || columns.held >= self.most_bytes
+        columns.rows >= self.max_rows || columns.held >= self.max_bytes
     }
 
     /// For `restore`.

@@ -25,7 +25,7 @@ const METADATA: &str = "__cluster_metadata";
 const METADATA_ID: [u8; 22] = *b"AAAAAAAAAAAAAAAAAAAAAQ";
 const MS_NS: i64 = 1_000_000;
 /// Timestamps up to here, in both directions, have differences in nanoseconds.
-const MOST_MS: i64 = (1 << 61) / MS_NS;
+const MAX_MS: i64 = (1 << 61) / MS_NS;
 /// The last sequence number is followed by 0.
 const WRAP: i64 = 1 << 31;
 
@@ -258,7 +258,7 @@ pub struct Lag {
 impl Position {
     /// Whether its offsets and its timestamp have differences from others.
     pub fn check(&self) -> Result<(), Odd> {
-        let is_far = |ms: i64| !(-MOST_MS..=MOST_MS).contains(&ms);
+        let is_far = |ms: i64| !(-MAX_MS..=MAX_MS).contains(&ms);
         let is_negative = |offset: Option<i64>| offset.is_some_and(|offset| offset < 0);
         match self.newest_ms.is_some_and(is_far)
             || is_negative(self.fetch_offset)

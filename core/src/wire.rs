@@ -71,9 +71,9 @@ impl<'a> Reader<'a> {
     }
 
     /// Groups of seven bits, the lowest first, in at most this many bytes.
-    fn groups(&mut self, most: u32) -> Result<u64, Odd> {
+    fn groups(&mut self, max: u32) -> Result<u64, Odd> {
         let mut value = 0;
-        for index in 0..most {
+        for index in 0..max {
             let byte = self.byte()?;
             value |= u64::from(byte & 0x7F) << (7 * index);
             if byte < 0x80 {

@@ -72,17 +72,17 @@ if TYPE_CHECKING:
 _FOREIGN, _ODD, _FULL, _BROKEN = range(1, 5)
 """Why the core stopped. 0: it has taken as much as it may at a time."""
 
-MOST_NS = 1 << 62
+MAX_NS = 1 << 62
 """The core's times have 64 bits."""
 
 _ALL = 1 << 32
 _NO_FRAME = PartialFrame(b"", b"", 0, 0)
-_MOST_REACH = (1 << 31) - 1
+_MAX_REACH = (1 << 31) - 1
 _API_VERSIONS = API_VERSIONS.to_bytes(2, "big")
 _BRIEF = 32
-_MOST_MISSED = 64
+_MAX_MISSED = 64
 """A connection that is recalled after fewer than ``_BRIEF`` packets misses twice as many chances to be lent
-again as before, up to ``_MOST_MISSED``."""
+again as before, up to ``_MAX_MISSED``."""
 
 
 class Lines(NamedTuple):
@@ -315,7 +315,7 @@ class Offload:
         self._kafka = kafka
         self._open_kafka = open_kafka
         self._memory = memory
-        self._most_held = limits.total_held_bytes
+        self._max_held = limits.total_held_bytes
         numbers = (
             min(limits.frame_max_bytes, limits.frame_bytes),
             limits.pending_requests,
@@ -323,7 +323,7 @@ class Offload:
             limits.pending_age_ns,
             limits.connection_idle_ns,
             limits.reorder_window_ns,
-            min(2 * limits.stream_bytes, _MOST_REACH),
+            min(2 * limits.stream_bytes, _MAX_REACH),
         )
 
         def introduction(frame: bytes) -> tuple[bool, str | None, str | None]:
@@ -360,11 +360,11 @@ class Offload:
         if lines is not None and is_shard:
             core.number_places(lines.arrived() - end + 1 - number)
         while at < end and not self._is_broken:
-            room = max(0, self._most_held - self._memory.held)
+            room = max(0, self._max_held - self._memory.held)
             order_room, newest_ns = (_ALL, _ALL), 0
             if lines is not None and lines.ordering is not None:
                 order_room = lines.ordering.room
-                newest_ns = max(-MOST_NS, min(lines.ordering.newest_ns, MOST_NS))
+                newest_ns = max(-MAX_NS, min(lines.ordering.newest_ns, MAX_NS))
             opens = max(0, connections.room - self._entered) if self._has_room else 0
             start = at
             steps, at, reason, following, candidates = core.run(
@@ -448,23 +448,23 @@ class Offload:
         time_ns, packet = self._core.first or (NEVER_NS, 0)
         return time_ns, packet
 
-    def taken(self, before: tuple[int, int], most: int = _ALL) -> Iterator[Exchange]:
+    def taken(self, before: tuple[int, int], max_exchanges: int = _ALL) -> Iterator[Exchange]:
         """See ``ordering.CompletedQueue``: those of which no line can be written."""
-        for (*_, exchange), _ in self._taken(before, most):
+        for (*_, exchange), _ in self._taken(before, max_exchanges):
             yield exchange
 
-    def _taken(self, before: tuple[int, int], most: int = _ALL) -> Iterator[Any]:
+    def _taken(self, before: tuple[int, int], max_exchanges: int = _ALL) -> Iterator[Any]:
         """As ``taken``, as events, each with the packet of its place."""
         assert self._lines is not None
         time_ns, packet = before
-        before = min(time_ns, MOST_NS), packet
-        while most > 0:
-            lines, rows, keys, odd = self._core.written(before, most, self._lines.can_be_next())
+        before = min(time_ns, MAX_NS), packet
+        while max_exchanges > 0:
+            lines, rows, keys, odd = self._core.written(before, max_exchanges, self._lines.can_be_next())
             if rows:
                 self._lines.write(lines, rows, keys)
-            most -= rows
+            max_exchanges -= rows
             if odd is not None:
-                most -= 1
+                max_exchanges -= 1
                 (_, ended_ns, exchange), _ = odd
                 _learn(exchange, ended_ns)
                 yield odd
@@ -487,8 +487,8 @@ class Offload:
         """See ``net.connection.Lender``."""
         self.recall(duplex.ordinal)
         self._missing.pop(duplex, None)
-        self._core.heed(duplex.ends)
-        self._core.heed(reversed_ends(duplex.ends))
+        self._core.readmit(duplex.ends)
+        self._core.readmit(reversed_ends(duplex.ends))
 
     def tick(self, time_ns: int) -> None:
         """See ``net.connection.Lender``."""
@@ -565,7 +565,7 @@ class Offload:
     @property
     def _has_room(self) -> bool:
         """Whether the limit on the memory of all connections is far away."""
-        return 2 * (self._memory.held + int(self._core.held)) < self._most_held
+        return 2 * (self._memory.held + int(self._core.held)) < self._max_held
 
     def _lend(self, ends: bytes) -> None:
         """Lend the connection between these ends to the core, if it is plain."""
@@ -595,7 +595,7 @@ class Offload:
             self._missing[duplex] = missed, left - 1
             if left > 0:
                 return
-        if kafka.client is None or self._core.has(duplex.ordinal) or not -MOST_NS < duplex.now_ns < MOST_NS:
+        if kafka.client is None or self._core.has(duplex.ordinal) or not -MAX_NS < duplex.now_ns < MAX_NS:
             return
         if self._lines is not None and self._lines.ordering is not None:
             latest = self._lines.ordering.latest(connection.id)
@@ -712,7 +712,7 @@ class Offload:
         kafka.restore(pairing, partial)
         self._memory.restored(kafka)
         if released["taken"] < _BRIEF:
-            missed = min(_MOST_MISSED, 2 * self._missing.get(duplex, (0, 0))[0] + 1)
+            missed = min(_MAX_MISSED, 2 * self._missing.get(duplex, (0, 0))[0] + 1)
             self._missing[duplex] = missed, missed
         else:
             self._missing.pop(duplex, None)
@@ -720,7 +720,7 @@ class Offload:
 
 
 def _clamped(time_ns: int) -> int:
-    return max(-MOST_NS, min(time_ns, MOST_NS))
+    return max(-MAX_NS, min(time_ns, MAX_NS))
 
 
 def _info(ends: bytes, first_ns: int, ordinal: int) -> ConnectionInfo:

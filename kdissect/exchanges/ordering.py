@@ -57,7 +57,7 @@ class CompletedQueue(Protocol[Item_co]):
         """Order of the first."""
         ...
 
-    def taken(self, before: tuple[int, int], most: int = ...) -> Iterator[Item_co]:
+    def taken(self, before: tuple[int, int], max_exchanges: int = ...) -> Iterator[Item_co]:
         """Take at most ``most`` items whose order is before this one."""
         ...
 

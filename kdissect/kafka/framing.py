@@ -186,18 +186,18 @@ class Framing:
         """Alternate between searching and reading frames after a boundary that was found: it can be lost
         again.
         """
-        is_found = False
+        after_search = False
         while todo or self._search is not None:
             if self._search is None:
                 item = todo.popleft()
                 rest = self._read(item, out)
-                if rest is not None and is_found and rest == item and isinstance(rest, Data):
+                if rest is not None and after_search and rest == item and isinstance(rest, Data):
                     # The frame is too large. Its boundary would be found again: search behind it.
                     self.lose(skipped=1)
                     rest = rest._replace(payload=rest.payload[1:])
                 elif rest is not None:
                     self.lose()
-                is_found = False
+                after_search = False
                 if rest is not None:
                     todo.appendleft(rest)
                 continue
@@ -206,7 +206,7 @@ class Framing:
             boundary = self._locate(self._search, final and not todo)
             if boundary is not None:
                 lost, items = self._search.cut(boundary)
-                self._search, is_found = None, True
+                self._search, after_search = None, True
                 if lost.missing or lost.skipped:
                     out.append(lost)
                 todo.extendleft(reversed(items))

@@ -99,8 +99,8 @@ class TableBatches:
         )
         self.log = self._tables.log
         self._batches = {name: RowBatch(each) for name, each in columns.items()}
-        self._most_rows = rows
-        self._most_bytes = bytes
+        self._max_rows = rows
+        self._max_bytes = bytes
         self._row_filter = row_filter
         self._columns = columns
         self._full: deque[tuple[str, Any]] = deque()
@@ -113,9 +113,10 @@ class TableBatches:
             return iter(dissection)
 
         def form(context: LineContext) -> RowForm:
-            most = self._most_rows, self._most_bytes
+            limits = self._max_rows, self._max_bytes
             tables = {
-                name: NativeTable(self._columns[name], batch.columns, most) for name, batch in batches.items()
+                name: NativeTable(self._columns[name], batch.columns, limits)
+                for name, batch in batches.items()
             }
             topic_ids = self._tables.topic_ids if "topic_ids" in self._batches else None
             log = self.log if needs_log(self._batches) else None
@@ -123,7 +124,7 @@ class TableBatches:
 
         def settle(_: bytes, rows: int) -> None:  # noqa: ARG001
             for name, batch in batches.items():
-                if batch.rows >= self._most_rows or batch.held >= self._most_bytes:
+                if batch.rows >= self._max_rows or batch.held >= self._max_bytes:
                     self._full.append((name, batch.take()))
             self._full += self.feed_rows(self._tables.finished())
 
@@ -144,7 +145,7 @@ class TableBatches:
         for name, row in rows:
             batch = self._batches[name]
             for _ in self._feed_row(batch, row):
-                if batch.rows >= self._most_rows or batch.held >= self._most_bytes:
+                if batch.rows >= self._max_rows or batch.held >= self._max_bytes:
                     yield name, batch.take()
 
     def full(self) -> Iterator[tuple[str, Any]]:
@@ -171,8 +172,8 @@ class TableBatches:
         if isinstance(row, DecodedBatch) and self._row_filter is None:
             prepared, start = batch.prepare(row), 0
             while start < len(row):
-                room = self._most_bytes - batch.held - 1
-                start = batch.feed_some(prepared, start, self._most_rows - batch.rows, room)
+                room = self._max_bytes - batch.held - 1
+                start = batch.feed_some(prepared, start, self._max_rows - batch.rows, room)
                 yield
             return
         for each in row if isinstance(row, DecodedBatch) else (row,):

@@ -71,7 +71,7 @@ SHUFFLE_TASKS = 16
 (docs/decisions/shards-or-a-shuffle.md)."""
 _DEFAULT = Options()
 _SHARED_STORAGE = "DIR must be on storage shared by the driver and all workers"
-_LEAST_TASKS = 1000  # that read ranges; files may be small and many
+_MIN_TASKS = 1000  # that read ranges; files may be small and many
 _SPREAD = 10_000  # rows that Spark divides among all cores
 _BATCH_BYTES = 8 * MIB
 _BATCH_LIMIT = "spark.sql.execution.arrow.maxBytesPerBatch"
@@ -245,7 +245,7 @@ def _shuffled(
     """Read the captures, and shuffle their packets into ``count`` parts, sorted by time."""
     ranges = divided.ranges
     read_ranges = partial(shuffle.read_ranges, ranges, divided.files, count, job.options.limits)
-    tasks = min(len(ranges), max(_LEAST_TASKS, divided.bytes // RANGE_BYTES))
+    tasks = min(len(ranges), max(_MIN_TASKS, divided.bytes // RANGE_BYTES))
     rows = session.range(0, len(ranges), 1, tasks).mapInArrow(read_ranges, shuffle.COLUMNS)
     rows = _sorted(rows, count, stack)
     stats = [from_json(row.data) for row in rows.where(rows.part == count).select("data").collect()]

@@ -252,14 +252,14 @@ def _absolute(text: str) -> str:
 
 def _flag(text: str) -> bool:
     if text.lower() not in ("true", "false"):
-        raise UsageError(f'"{text}" is neither true nor false')
+        raise UsageError(f'invalid value "{text}": use true or false')
     return text.lower() == "true"
 
 
-def _count(least: int) -> Callable[[str], int]:
+def _count(minimum: int) -> Callable[[str], int]:
     def read(text: str) -> int:
-        if not text.strip().isdecimal() or int(text) < least:
-            raise UsageError(f'"{text}" is not a count of {least} or more')
+        if not text.strip().isdecimal() or int(text) < minimum:
+            raise UsageError(f'invalid count "{text}": use {minimum} or more')
         return int(text)
 
     return read

@@ -42,10 +42,10 @@ ALONE_BYTES = 256 * MIB
 PART_BYTES = 128 * MIB
 """Size of captures per part; takes up to ten seconds to dissect, without the native core a minute."""
 
-_MOST_PARTS = 64
+_MAX_PARTS = 64
 """Default maximum of tasks with ``connections``: each reads all captures."""
 
-_MOST_TASKS = 1000
+_MAX_TASKS = 1000
 """Of the ``captures`` table: files may be small and many."""
 _OPEN_FILES = 16
 _BY_FILE = frozenset({"exchanges", "records", "partitions", "groups", "topic_ids", "anomalies", "captures"})
@@ -145,12 +145,12 @@ def plan(options: SourceOptions, captures: Captures) -> list[Part]:
         CaptureError: none of the captures can be read.
     """
     # All tasks share the driver's cores on a single machine; on a cluster that number is meaningless.
-    count = options.parts or max(cores(), min(-(-captures.bytes // PART_BYTES), _MOST_PARTS))
+    count = options.parts or max(cores(), min(-(-captures.bytes // PART_BYTES), _MAX_PARTS))
     split = _split(options, captures.bytes, count)
     if split == NONE:
         return [Part()]
     if options.table == "captures":
-        paths, size = tuple(captures.files), -(-len(captures.files) // _MOST_TASKS)
+        paths, size = tuple(captures.files), -(-len(captures.files) // _MAX_TASKS)
         return [Part(paths[place : place + size]) for place in range(0, len(paths), size)]
     if split == CONNECTIONS:
         return [Part(shard=Shard(number, count)) for number in range(count)]

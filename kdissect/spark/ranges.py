@@ -34,7 +34,7 @@ RANGE_BYTES = 64 * MIB
 UNSHARED_CAPTURES = "captures must be on storage shared by the driver and all workers"
 FIRST_BYTES = 4 * KIB
 """Start of a file that identifies it: long enough for the headers and the first packet."""
-MOST_HEAD_BYTES = 64 * KIB
+MAX_HEAD_BYTES = 64 * KIB
 """Most bytes of headers in each range: a file with more interfaces than fit is not divided further."""
 
 _MAGIC_BYTES = 4
@@ -270,7 +270,7 @@ def _cuts(source: Source, size: int) -> Iterator[Range]:
         head, described = b"", bytearray()
 
         def describe(block: bytes) -> None:
-            if len(described) <= MOST_HEAD_BYTES:
+            if len(described) <= MAX_HEAD_BYTES:
                 described.extend(block)
 
         section = Section(window, source, describe)
@@ -282,7 +282,7 @@ def _cuts(source: Source, size: int) -> Iterator[Range]:
             if window.start >= due and (section is None or block.places[0][1] == _ENHANCED_HEAD_BYTES):
                 if section is not None and len(head) < len(described):
                     head = bytes(described)
-                if len(head) > MOST_HEAD_BYTES:
+                if len(head) > MAX_HEAD_BYTES:
                     return
                 yield Range(0, source.name, window.start, block.number - 1, None, clock_ns, head)
                 due = window.start + size

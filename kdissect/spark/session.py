@@ -325,17 +325,17 @@ def _streams_to(log: Path | None) -> Iterator[None]:
 # ------------------------------------------------------------------------------------------------------------
 
 
-LEAST_JAVA = 17
+MIN_JAVA = 17
 PACKAGES = {"pyspark": ((4, 2), (5,)), "pyarrow": ((18,), None), "pandas": ((2, 2), (3,))}
 """Supported versions: the first, and the first that is not. Newer pandas works, but warns on every query."""
 CONNECT_PACKAGES = ("grpc", "grpc_status", "google.rpc")
 DEFAULT_PORTS = {"sc": 15002, "spark": 7077}
-LEAST_FREE_BYTES = 1_000_000_000  # shuffled packets go to disk
+MIN_FREE_BYTES = 1_000_000_000  # shuffled packets go to disk
 
 _INSTALL = "pip install 'kdissect[spark]'"
 _JAVA_VERSION = re.compile(r'version "(?P<first>\d+)(?:\.(?P<second>\d+))?[^"]*"')
-_MOST_JAVA_S = 30
-_MOST_CONNECT_S = 5
+_MAX_JAVA_S = 30
+_MAX_CONNECT_S = 5
 
 
 class Requirement(NamedTuple):
@@ -386,15 +386,15 @@ def python() -> Requirement:
 
 def packages() -> Iterator[Requirement]:
     """The packages of the extra ``spark``."""
-    for name, (least, beyond) in PACKAGES.items():
+    for name, (oldest, beyond) in PACKAGES.items():
         try:
             version = metadata.version(name)
         except metadata.PackageNotFoundError:
             yield Requirement(name, "not installed", _INSTALL)
             continue
         numbers = tuple(map(int, re.findall(r"\d+", version)[:2]))
-        fits = least <= numbers and (beyond is None or numbers < beyond)
-        required = f"{_dotted(least)} or newer" + (f", older than {_dotted(beyond)}" if beyond else "")
+        fits = oldest <= numbers and (beyond is None or numbers < beyond)
+        required = f"{_dotted(oldest)} or newer" + (f", older than {_dotted(beyond)}" if beyond else "")
         yield Requirement(name, version if fits else f"{version}, not {required}", None if fits else _INSTALL)
 
 
@@ -402,12 +402,12 @@ def java() -> Requirement:
     """The Java that Spark's launcher uses: that of JAVA_HOME, otherwise the first on the PATH."""
     home = os.environ.get("JAVA_HOME")
     path = shutil.which("java", path=str(Path(home, "bin")) if home else None)
-    name, install = f"Java {LEAST_JAVA} or newer", "install one, or set JAVA_HOME to it"
+    name, install = f"Java {MIN_JAVA} or newer", "install one, or set JAVA_HOME to it"
     if path is None:
         return Requirement(name, f"no java in JAVA_HOME, {home}" if home else "no java on the PATH", install)
     try:
         done = subprocess.run(  # all releases write it to stderr
-            [path, "-version"], capture_output=True, text=True, check=False, timeout=_MOST_JAVA_S
+            [path, "-version"], capture_output=True, text=True, check=False, timeout=_MAX_JAVA_S
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return Requirement(name, f"{path} does not run ({error})", install)
@@ -417,7 +417,7 @@ def java() -> Requirement:
     # Java 8 called itself 1.8
     number = int(match["second"] or 0) if match["first"] == "1" else int(match["first"])
     release = f"{match[0].split()[1].strip(chr(34))} ({path})"
-    return Requirement(name, release, None if number >= LEAST_JAVA else install)
+    return Requirement(name, release, None if number >= MIN_JAVA else install)
 
 
 def connect() -> Requirement:
@@ -440,7 +440,7 @@ def directory() -> Requirement:
     except OSError as error:
         return Requirement(name, f"{path}: {error.strerror or error}", remedy)
     space = f"{path}, {size(free)} free"
-    return Requirement(name, space, None if free >= LEAST_FREE_BYTES else remedy)
+    return Requirement(name, space, None if free >= MIN_FREE_BYTES else remedy)
 
 
 def address(place: SparkTarget) -> Iterator[Requirement]:
@@ -452,7 +452,7 @@ def address(place: SparkTarget) -> Iterator[Requirement]:
             continue
         name = f"a server at {option} {url}"
         try:
-            with socket.create_connection((parts.hostname or "", parts.port or default), _MOST_CONNECT_S):
+            with socket.create_connection((parts.hostname or "", parts.port or default), _MAX_CONNECT_S):
                 yield Requirement(name, "listens")
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)

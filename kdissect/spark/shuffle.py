@@ -15,8 +15,8 @@ A row is a bundle of packets:
     data                the packets; without heads, as JSON: a ``Segment`` that was in several packets, or for
                         the driver a ``RangeStats``
 
-Holds incomplete bundles, which have a common limit, payload bytes of ``_MOST_ENDS``, and at most
-``_MOST_FRAGMENTS``.
+Holds incomplete bundles, which have a common limit, payload bytes of ``_MAX_ENDS``, and at most
+``_MAX_FRAGMENTS``.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ _BUNDLE_BYTES = 128 * KIB
 """A bundle is longer by what the core takes at once: at most a block of a file."""
 _BUNDLES_BYTES = 16 * MIB
 """Limit of all incomplete bundles: with very many parts, bundles are smaller."""
-_MOST_ENDS = 100_000
+_MAX_ENDS = 100_000
 """Directions of connections whose payload is counted; about 200 bytes each."""
-_MOST_FRAGMENTS = 20_000
+_MAX_FRAGMENTS = 20_000
 """Limit of fragments of incomplete datagrams, in a range and in the driver for all; usually there are few."""
 
-_LEAST_UNEVEN_BYTES = 128 * MIB  # takes a task up to ten seconds
+_MIN_UNEVEN_BYTES = 128 * MIB  # takes a task up to ten seconds
 _LARGEST = 10  # connections of a range; one with half of all bytes is among them almost anywhere
 
 
@@ -144,7 +144,7 @@ def bundled(place: int, ranges: Sequence[Range], parts: int, limits: Limits) -> 
     yield from bundles.complete(0)
     skipped, waiting = bundles.segments.skipped, bundles.waiting
     bundles.segments.close()
-    fragments = list(waiting.values())[-max(1, _MOST_FRAGMENTS // len(ranges)) :]
+    fragments = list(waiting.values())[-max(1, _MAX_FRAGMENTS // len(ranges)) :]
     skipped[INCOMPLETE] -= len(fragments)
     if dropped := bundles.dropped + len(waiting) - len(fragments):
         source.warn(f"{dropped:,} IP fragments dropped: too many to match with other ranges")
@@ -174,11 +174,11 @@ def uneven(stats: Iterable[RangeStats]) -> str | None:
     for each in stats:
         total_bytes += each.payload_bytes
         largest.update(each.largest)
-    connection, most_bytes = next(iter(largest.most_common(1)), (b"", 0))
-    if total_bytes < _LEAST_UNEVEN_BYTES or 2 * most_bytes <= total_bytes:
+    connection, max_bytes = next(iter(largest.most_common(1)), (b"", 0))
+    if total_bytes < _MIN_UNEVEN_BYTES or 2 * max_bytes <= total_bytes:
         return None
     first, second = endpoints(connection)
-    percent = 100 * most_bytes // total_bytes
+    percent = 100 * max_bytes // total_bytes
     return f"{first} - {second} has {percent}% of all bytes; a single task dissects it"
 
 
@@ -213,15 +213,15 @@ class _Bundles:
                 self._feed_odd(packet, segment)
             elif self.segments.is_incomplete:
                 self.waiting[packet.number] = (self._clock_ns, self._rank, packet.number), packet
-                if len(self.waiting) > _MOST_FRAGMENTS:
+                if len(self.waiting) > _MAX_FRAGMENTS:
                     del self.waiting[next(iter(self.waiting))]
                     self.dropped += 1
-        if len(self._payload_bytes) > _MOST_ENDS:
-            self._payload_bytes = Counter(dict(self._payload_bytes.most_common(_MOST_ENDS // 2)))
+        if len(self._payload_bytes) > _MAX_ENDS:
+            self._payload_bytes = Counter(dict(self._payload_bytes.most_common(_MAX_ENDS // 2)))
 
-    def complete(self, most_bytes: int) -> Iterator[Any]:
+    def complete(self, max_bytes: int) -> Iterator[Any]:
         """A batch of the bundles that are complete: all, if they have so many bytes."""
-        if self._bytes >= most_bytes:
+        if self._bytes >= max_bytes:
             self._complete += self._bundles.values()
             self._bundles, self._bytes = {}, 0
         if self._complete:

@@ -93,8 +93,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """As many files as the options allow."""
-        most = self._options.max_files
-        return ReadAllAvailable() if most is None else ReadMaxFiles(most)
+        max_files = self._options.max_files
+        return ReadAllAvailable() if max_files is None else ReadMaxFiles(max_files)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         """The offset after the next micro-batch; ``start`` if there are no new files.
@@ -111,8 +111,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         new = self._complete(pending, files)
         if self._target is not None:
             new = [file for file in new if file.id in self._target]
-        most = self._options.limits.seen_files
-        new = new[: min(most, limit.max_files) if isinstance(limit, ReadMaxFiles) else most]
+        max_files = self._options.limits.seen_files
+        new = new[: min(max_files, limit.max_files) if isinstance(limit, ReadMaxFiles) else max_files]
         if not new:
             if len(by_ring(files)) == len(files) > _MAX_LONE_RINGS:
                 message = f"{len(files)} captures are waiting, each alone in its ring"
@@ -218,7 +218,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _next_offset(self, new: Sequence[RingFile], known: Offset, files: Sequence[RingFile]) -> Offset:
         """The offset after a micro-batch of new files."""
-        options, most = self._options, self._options.limits.seen_files
+        options, max_files = self._options, self._options.limits.seen_files
         own, present = {file.id for file in new}, {file.id for file in files}
         seen = {**known["seen"], **{file.id: file.first_ns for file in new}}
         # The newest file of a ring with little traffic may wait for a long time, and must not become too
@@ -227,7 +227,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         since = max(known["since"], min([max(seen.values()) - options.max_file_age_ns, *waiting]))
         seen = {each: first_ns for each, first_ns in seen.items() if first_ns >= since or each in present}
         surplus = sorted((first_ns, each) for each, first_ns in seen.items() if each not in own)
-        surplus = surplus[: max(0, len(seen) - most)]
+        surplus = surplus[: max(0, len(seen) - max_files)]
         for first_ns, each in surplus:
             del seen[each]
             since = max(since, first_ns + 1)
@@ -236,7 +236,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             last = {file.ring: file for file in files}
             ended = {ring: ended_ns for ring, ended_ns in ended.items() if ring in last}
             ended |= {ring: file.first_ns for ring, file in last.items() if file.id in own}
-            ended = dict(sorted(ended.items(), key=itemgetter(1))[-most:])
+            ended = dict(sorted(ended.items(), key=itemgetter(1))[-max_files:])
         return {
             "files": known["files"] + len(new),
             "name": new[-1].name,

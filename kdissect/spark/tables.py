@@ -126,15 +126,15 @@ NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal")
 """Prefixes of the names of types that are aligned right."""
 
 
-def rows(frame: Any, most: int | None = None) -> Iterator[list[Any]]:
+def rows(frame: Any, max_rows: int | None = None) -> Iterator[list[Any]]:
     """Yield the values of each row, in the order of the columns.
 
     Args:
         frame: data frame; may have several columns of the same name.
-        most: maximum number of rows, fetched at once; None: all rows, fetched partition by partition.
+        max_rows: maximum number of rows, fetched at once; None: all rows, fetched partition by partition.
     """
     if not is_spark(frame):
-        yield from frame.rows(most)
+        yield from frame.rows(max_rows)
         return
     if not frame.columns:  # the result of a statement such as CREATE VIEW
         return
@@ -142,7 +142,7 @@ def rows(frame: Any, most: int | None = None) -> Iterator[list[Any]]:
     from pyspark.sql import functions as F  # noqa: N812
 
     texts = frame.toDF(*names).select(F.to_json(F.struct("*"), _JSON))
-    results = texts.toLocalIterator() if most is None else iter(texts.limit(most).collect())
+    results = texts.toLocalIterator() if max_rows is None else iter(texts.limit(max_rows).collect())
     for row in results:
         values = orjson.loads(row[0])
         yield [values[name] for name in names]

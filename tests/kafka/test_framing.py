@@ -107,7 +107,7 @@ def test_a_size_that_cannot_be_loses_the_boundary(size: int) -> None:
     assert stage.close() == [Lost(0, 8, end=True)]
 
 
-def test_a_boundary_that_cannot_be_read_is_found_only_once() -> None:
+def test_a_search_does_not_return_to_a_boundary_that_cannot_be_read() -> None:
     """Whatever ``locate`` says: the search behind it is a new one."""
 
     def locate(search: Search, final: bool) -> int | None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-MOST_WAIT_S = 300
+MAX_WAIT_S = 300
 _OTHER_MOUNT = 'mount -t tmpfs none "$0" && exec "$@"'
 
 
@@ -96,7 +96,7 @@ def connect_server(directory: Path, environment: Mapping[str, str]) -> Iterator[
             command, env=environment, cwd=directory, stdout=out, stderr=out, start_new_session=True
         )
     try:
-        deadline = time.monotonic() + MOST_WAIT_S
+        deadline = time.monotonic() + MAX_WAIT_S
         while not _listens(port):
             assert process.poll() is None, log.read_text()
             assert time.monotonic() < deadline
@@ -143,7 +143,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def _wait_for(process: subprocess.Popen[bytes], log: Path, text: str) -> None:
-    deadline = time.monotonic() + MOST_WAIT_S
+    deadline = time.monotonic() + MAX_WAIT_S
     while text not in log.read_text(errors="replace"):
         assert process.poll() is None, log.read_text(errors="replace")
         assert time.monotonic() < deadline, log.read_text(errors="replace")

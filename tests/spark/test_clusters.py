@@ -19,7 +19,7 @@ from kdissect.tables.rows import TABLES
 from tests.exports import parquet_rows
 from tests.spark.conftest import QUICK_JAVA, why_not
 from tests.spark.installed import without
-from tests.spark.standalone import MOST_WAIT_S, connect_server
+from tests.spark.standalone import MAX_WAIT_S, connect_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,7 +86,7 @@ def run(directory: Path, place: dict[str, Any], environment: dict[str, str]) -> 
         capture_output=True,
         text=True,
         check=False,
-        timeout=MOST_WAIT_S,
+        timeout=MAX_WAIT_S,
     )
     assert done.returncode == 0, done.stderr
     assert [line for line in done.stderr.splitlines() if not line.startswith("kdissect: ")] == []

@@ -10,7 +10,7 @@ from kdissect.capture.reader import open_capture
 from kdissect.capture.source import one_by_one
 from kdissect.errors import CaptureError
 from kdissect.limits import DEFAULT
-from kdissect.spark.ranges import MOST_HEAD_BYTES, CaptureRanges, Fingerprint, open_range
+from kdissect.spark.ranges import MAX_HEAD_BYTES, CaptureRanges, Fingerprint, open_range
 from tests.captures import (
     MODIFIED,
     NANOSECONDS,
@@ -94,7 +94,7 @@ def test_later_sections_and_interfaces_go_along(tmp_path: Path) -> None:
 
 
 def test_a_file_with_very_many_interfaces_is_one_range(tmp_path: Path) -> None:
-    described = [interface(name="x" * 1000)] * (MOST_HEAD_BYTES // 1000 + 1)
+    described = [interface(name="x" * 1000)] * (MAX_HEAD_BYTES // 1000 + 1)
     blocks = [section(), *described, *(enhanced(*packet) for packet in PACKETS)]
     assert len(check(written(tmp_path, b"".join(blocks))).ranges) == 1
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[2]
-MOST_WAIT_S = 120
+MAX_WAIT_S = 120
 SLEEPING = """
 import sys, time
 from kdissect.cli import main as command_line
@@ -86,7 +86,7 @@ def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
         capture_output=True,
         text=True,
         check=False,
-        timeout=MOST_WAIT_S,
+        timeout=MAX_WAIT_S,
     )
 
 
@@ -121,7 +121,7 @@ def test_without_a_package(package: str, tables: str, tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=MOST_WAIT_S,
+        timeout=MAX_WAIT_S,
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (f"kdissect: Spark needs {package}: not installed; pip install 'kdissect[spark]'\n")
@@ -163,7 +163,7 @@ def test_stdout_is_data_and_stderr_silent(spark: SparkSession, tables: str, tmp_
         capture_output=True,
         text=True,
         check=False,
-        timeout=MOST_WAIT_S,
+        timeout=MAX_WAIT_S,
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert sys.executable in done.stdout
@@ -203,10 +203,10 @@ def test_ctrl_c_leaves_no_java_behind(spark: SparkSession) -> None:
     assert started
     time.sleep(1)  # until the query runs
     process.send_signal(signal.SIGINT)
-    _, stderr_text = process.communicate(timeout=MOST_WAIT_S)
+    _, stderr_text = process.communicate(timeout=MAX_WAIT_S)
     assert process.returncode == 130
     assert re.fullmatch(r"kdissect: engine: Spark [\d.]+", stderr_text.strip())
-    deadline = time.monotonic() + MOST_WAIT_S
+    deadline = time.monotonic() + MAX_WAIT_S
     while java_processes() & started and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not java_processes() & started

@@ -133,7 +133,7 @@ def test_fragments_that_wait_for_other_ranges_are_bounded(
     waiting = [len(each.fragments) for each in stats]
     assert max(waiting) > 0
     assert not any(each.source.warnings for each in stats)
-    monkeypatch.setattr(shuffle, "_MOST_FRAGMENTS", 0)
+    monkeypatch.setattr(shuffle, "_MAX_FRAGMENTS", 0)
     _, stats, _ = shuffled(ranges, PARTS)
     assert all(len(each.fragments) <= 1 for each in stats)
     assert all(each.source.warnings for each, number in zip(stats, waiting, strict=True) if number > 1)
@@ -294,7 +294,7 @@ def test_a_connection_with_most_of_the_bytes_is_reported(monkeypatch: pytest.Mon
 
 
 def test_connections_whose_bytes_are_counted_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shuffle, "_MOST_ENDS", 4)
+    monkeypatch.setattr(shuffle, "_MAX_ENDS", 4)
     bundles = shuffle._Bundles(PARTS, DEFAULT, 0, None)
     for packet in sample():
         bundles.feed(PacketBlock.of(packet))

@@ -18,7 +18,7 @@ from kdissect.cli.main import main
 from kdissect.tables.rows import TABLES
 from tests.exports import parquet_rows
 from tests.spark.conftest import QUICK_JAVA, why_not
-from tests.spark.standalone import MOST_WAIT_S, standalone
+from tests.spark.standalone import MAX_WAIT_S, standalone
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = [str(ROOT / "samples" / name) for name in ("quickstart.pcap", "kafka-4-basics.pcap")]
@@ -51,13 +51,13 @@ def test_a_worker_is_killed(tmp_path: Path, environment: dict[str, str]) -> None
     tables = tmp_path / "tables"
     with standalone(tmp_path, environment) as cluster:
         process = decode(tables, cluster.url, environment)
-        deadline = time.monotonic() + MOST_WAIT_S
+        deadline = time.monotonic() + MAX_WAIT_S
         while not list(tables.glob("*/*part-*")) and not list(tables.glob("*/.*")):
             assert process.poll() is None, process.communicate()[1]
             assert time.monotonic() < deadline
             time.sleep(0.02)
         cluster.kill_worker()
-        error = process.communicate(timeout=MOST_WAIT_S)[1]
+        error = process.communicate(timeout=MAX_WAIT_S)[1]
         assert process.returncode == 0, error
     assert main(["export", *SAMPLES, "-o", str(tmp_path / "here"), "--format", "parquet"]) == 0
     for name in ("exchanges", "partitions", "connections", "groups", "topic_ids", "anomalies"):
@@ -77,7 +77,7 @@ def test_the_output_is_another_mount_on_one_worker(tmp_path: Path, environment: 
     tables.parent.mkdir()
     with standalone(tmp_path, environment, other_mount=tables.parent) as cluster:
         process = decode(tables, cluster.url, environment)
-        error = process.communicate(timeout=MOST_WAIT_S)[1]
+        error = process.communicate(timeout=MAX_WAIT_S)[1]
     assert process.returncode not in (0, None)
     assert "not shared with" in error
     for path in tables.glob("*/_kdissect/manifest.json"):
@@ -89,7 +89,7 @@ def test_the_driver_is_killed(tmp_path: Path, environment: dict[str, str]) -> No
     tables = tmp_path / "tables"
     with standalone(tmp_path, environment) as cluster:
         process = decode(tables, cluster.url, environment)
-        deadline = time.monotonic() + MOST_WAIT_S
+        deadline = time.monotonic() + MAX_WAIT_S
         while not list(tables.glob("*/_kdissect/manifest.json")):
             assert process.poll() is None, process.communicate()[1]
             assert time.monotonic() < deadline
@@ -99,7 +99,7 @@ def test_the_driver_is_killed(tmp_path: Path, environment: dict[str, str]) -> No
         manifests = [json.loads(path.read_text()) for path in tables.glob("*/_kdissect/manifest.json")]
         assert not all(manifest["complete"] for manifest in manifests)
         again = decode(tables, cluster.url, environment)
-        error = again.communicate(timeout=MOST_WAIT_S)[1]
+        error = again.communicate(timeout=MAX_WAIT_S)[1]
         assert again.returncode == 0, error
     assert main(["export", *SAMPLES, "-o", str(tmp_path / "here"), "--format", "parquet"]) == 0
     rows = [
