@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 _REPORT_LINE = "report_line"
 _NEVER_SKIPPED_IN_CI = ("tools", "tshark", "core", *(["live", "spark"] if os.geteuid() == 0 else []))
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 os.environ[CONFIG_VARIABLE] = os.devnull
 os.environ.pop(PROFILE_VARIABLE, None)
 
