@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\b
 Examples:
-  kdissect apis                   every API: its versions, and the Kafka releases with them
+  kdissect apis                   every API: its versions, and the releases that have them
   kdissect apis Fetch             every version of one API
   kdissect apis fetch 13          the layout of one version, as the protocol guide prints it
   kdissect apis --source 1 13     the Python function that decodes it

@@ -28,7 +28,7 @@ _OPTIONS = {
         CONFIG_VARIABLE,
         f"Configuration file; same as {CONFIG_VARIABLE}=FILE. See docs/config.md.",
     ),
-    "profile": ("NAME", PROFILE_VARIABLE, f"Profile of that file; same as {PROFILE_VARIABLE}=NAME."),
+    "profile": ("NAME", PROFILE_VARIABLE, f"Profile in that file; same as {PROFILE_VARIABLE}=NAME."),
 }
 _LOADED = f"{__name__}.loaded"  # in the context: the file
 

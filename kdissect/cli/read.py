@@ -70,8 +70,8 @@ request was not captured). On a narrow terminal some columns are omitted; files 
     "target",
     callback=to_local,
     metavar="FILE",
-    help="Write the packets of connections that have a matching exchange to a pcapng file. An existing file "
-    "is replaced; - is stdout. Input from a pipe is buffered in a temporary file. Connections "
+    help="Write a pcapng file with the packets of connections that have a matching exchange. An existing "
+    "file is replaced; - is stdout. Input from a pipe is buffered in a temporary file. Connections "
     "that carry, or may carry, credentials are omitted without --show-secrets; inside TLS, they are omitted "
     "only with --with-keys or --decrypted.",
 )

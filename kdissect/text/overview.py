@@ -84,7 +84,7 @@ def _section(blocks: Sequence[_ScreenBlock], width: int | None) -> PageSection:
         rows += [(label, f"{left_out:,} more", _FAINT)] if left_out else []
     max_lines = [1] * len(rows)
     spare = LINES - len(rows)
-    for number in sorted(range(len(rows)), key=lambda number: rows[number][0] != _MORE):
+    for number in sorted(range(len(rows)), key=lambda number: rows[number][0] != _DETAILS):
         extra = min(len(_pieces(rows[number][1], room, _MAX_LINES)) - 1, max(0, spare))
         max_lines[number] += extra
         spare -= extra
@@ -117,7 +117,7 @@ def _pieces(text: str, room: int | None, max_lines: int) -> list[str]:
 # ------------------------------------------------------------------------------------------------------------
 
 
-_MORE, _COMMAND = "more", "kdissect "
+_DETAILS, _COMMAND = "details", "kdissect "
 _FINDINGS, _GROUPS, _ERRORS, _UNANSWERED = 5, 3, 3, 2  # items at most; one line each, they fit with the rest
 
 
@@ -242,4 +242,4 @@ def _more(summary: Summary, *, is_recorded: bool) -> _ScreenBlock | None:
     if not commands:
         return None
     before = "" if is_recorded else "save the packets with -w FILE, then: "
-    return _ScreenBlock(_MORE, [*items, (before + "; ".join(commands), _FAINT)])
+    return _ScreenBlock(_DETAILS, [*items, (before + "; ".join(commands), _FAINT)])

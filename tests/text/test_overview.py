@@ -36,7 +36,7 @@ def test_it_fits_on_a_terminal_and_the_options_are_not_cut(path: Path) -> None:
     lines = first_screen(["summary", str(path)])
     assert len(lines) <= LINES
     assert all(columns_of(line) <= 80 for line in lines)
-    first = next(number for number, line in enumerate(lines) if line.startswith("more "))
+    first = next(number for number, line in enumerate(lines) if line.startswith("details "))
     assert "…" not in "".join(lines[first:])
 
 
@@ -84,7 +84,7 @@ def test_what_cannot_be_read() -> None:
     assert first_screen(["summary", "samples/tls.pcap"]) == [
         "capture     No Kafka traffic (connections: 6 TLS).",
         "traffic     unknown: no requests",
-        "more        kdissect check FILE",
+        "details     kdissect check FILE",
     ]
 
 

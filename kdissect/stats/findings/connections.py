@@ -669,7 +669,7 @@ class ResponseMismatch(ConnectionRule):
         "Any occurrence on a connection that was captured from its start, has no gaps, and has requests "
         "without a response."
     )
-    advice = "Look for a proxy between client and broker, and for known bugs of the client library."
+    advice = "Look for a proxy between client and broker, and for known bugs in the client library."
     counts = Waits
 
     def connect(self, row: ConnectionLogRow) -> None:
