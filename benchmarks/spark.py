@@ -244,7 +244,7 @@ def costs(arguments: argparse.Namespace, directory: Path) -> None:
     whose = f"{exchanges:,} exchanges of {CONNECTIONS} connections"
     where = f"{CORES} cores, Python {platform.python_version()}, {core}"
     print(f"{what}: {whose}; {where}; warm: median of {arguments.runs}\n")
-    print("| | tasks | start | seconds | CPU seconds | MB/s a core | exchanges/s a core | 1 TB, core-hours |")
+    print("| | tasks | start | seconds | CPU seconds | MB/s per core | exchanges/s per core | 1 TB, core-hours |")
     print("|---|--:|---|--:|--:|--:|--:|--:|")
     chosen = [way for way in (EXPORT, *SPARK) if any(word in way for word in arguments.ways.split(","))]
     for way in chosen:
