@@ -244,7 +244,8 @@ def costs(arguments: argparse.Namespace, directory: Path) -> None:
     whose = f"{exchanges:,} exchanges of {CONNECTIONS} connections"
     where = f"{CORES} cores, Python {platform.python_version()}, {core}"
     print(f"{what}: {whose}; {where}; warm: median of {arguments.runs}\n")
-    print("| | tasks | start | seconds | CPU seconds | MB/s per core | exchanges/s per core | 1 TB, core-hours |")
+    rates = "MB/s per core | exchanges/s per core | 1 TB, core-hours"
+    print(f"| | tasks | start | seconds | CPU seconds | {rates} |")
     print("|---|--:|---|--:|--:|--:|--:|--:|")
     chosen = [way for way in (EXPORT, *SPARK) if any(word in way for word in arguments.ways.split(","))]
     for way in chosen:
