@@ -13,10 +13,9 @@ from itertools import chain
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
-from kdissect.cli.live_run import LiveInput, StopSignals
+from kdissect.cli.live_run import open_live_input
 from kdissect.cli.parallel_run import ParallelRun
 from kdissect.cli.run import faults_named
-from kdissect.cli.terminal import output
 from kdissect.net.tcp import Shard
 from kdissect.parallel.assembling import Assembly, WorkerBatch, WorkerEnd
 from kdissect.parallel.broadcast import Broadcast, PacketInbox
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from kdissect.capture.ongoing import LiveSources
-    from kdissect.cli.live_run import LiveOptions
+    from kdissect.cli.live_run import LiveInput, LiveOptions, StopSignals
     from kdissect.cli.run import Query, Totals
     from kdissect.parallel.worker import Work
     from kdissect.parallel.worker_pool import Inbox
@@ -143,12 +142,7 @@ def open_parallel_live_run(
     query: Query, options: LiveOptions, ongoing: LiveSources
 ) -> Iterator[ParallelLiveRun]:
     """Wait for the first packet of a capture; see ``open_live_run``."""
-    with output() as out:
-        stop_signals = StopSignals(ongoing)
-        with stop_signals.installed(options.stop.duration_ns):
-            live_input = LiveInput(options, ongoing)
-            try:
-                with faults_named(query):
-                    yield ParallelLiveRun(query, live_input, stop_signals, out)
-            finally:
-                live_input.close()
+    with open_live_input(options, ongoing) as (live_input, stop_signals, out):
+        run = ParallelLiveRun(query, live_input, stop_signals, out)
+        with faults_named(query, run.readable):
+            yield run

@@ -404,15 +404,27 @@ def open_live_run(
         observer: sees each connection at its end.
         defer: functions wrapped by it are not interrupted by a second Ctrl-C.
     """
+    with open_live_input(options, ongoing, defer) as (live_input, stop_signals, out):
+        run = LiveRun(query, live_input, stop_signals, out, observer)
+        with faults_named(query, run.readable):
+            yield run
+
+
+@contextmanager
+def open_live_input(
+    options: LiveOptions, ongoing: LiveSources, defer: DeferInterrupt | None = None
+) -> Iterator[tuple[LiveInput, StopSignals, TextIO]]:
+    """Return the packets of a capture, which is finished after the block; what stops it; and stdout. The
+    arguments are those of ``open_live_run``.
+    """
     with output() as out:
         stop_signals = StopSignals(ongoing) if defer is None else StopSignals(ongoing, defer.press)
         with stop_signals.installed(options.stop.duration_ns):
-            run = LiveRun(query, LiveInput(options, ongoing), stop_signals, out, observer)
+            live_input = LiveInput(options, ongoing)
             try:
-                with faults_named(query, run.readable):
-                    yield run
+                yield live_input, stop_signals, out
             finally:
-                run.close()
+                live_input.close()
 
 
 # ------------------------------------------------------------------------------------------------------------

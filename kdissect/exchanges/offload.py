@@ -335,7 +335,6 @@ class Offload:
         self._missing: dict[Duplex, tuple[int, int]] = {}  # chances to be lent that each misses: all, left
         self._entered = 0  # connections that the core has opened and ``Connections`` does not know
         self._is_broken = False
-        self._has_taken = False  # otherwise the core has nothing
         self._decryption = decryption
         self.waiting_since_ns: int | None = None
         connections.lender = self
@@ -353,7 +352,6 @@ class Offload:
         changes since when connections wait.
         """
         connections, core, lines = self._connections, self._core, self._lines
-        self._has_taken = True
         number, interface, _, places = block
         at, end = 0, len(places)
         is_shard = lines is not None and lines.ordering is None
@@ -477,10 +475,9 @@ class Offload:
 
     def feed(self, segment: Segment) -> list[Event]:
         """As ``Connections.feed``."""
-        if self._has_taken:
-            self._update()
-            if (ordinal := self._core.ordinal(segment.ends)) is not None:
-                self.recall(ordinal)
+        self._update()
+        if (ordinal := self._core.ordinal(segment.ends)) is not None:
+            self.recall(ordinal)
         return self._connections.feed(segment)
 
     def closing(self, duplex: Duplex) -> None:
