@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import suppress
 from itertools import chain
-from typing import TYPE_CHECKING, Protocol, TypeAlias, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast, runtime_checkable
 
 from kdissect import native
 from kdissect.capture.reader import Readable, open_capture
@@ -319,13 +319,14 @@ class Dissection:
                 counted, no lines.
         """
 
-        def counted(lines: bytes, exchanges: int, _: bytes) -> None:
+        def counted(lines: bytes, exchanges: int) -> None:
             self.counts["exchanges"] += exchanges
             write(lines, exchanges)
 
         self._lines = Lines(
             form(self._context),
             self._ordering,
+            None,
             lambda: self._resolver.is_idle,
             counted,
             lambda: self._arrived,
@@ -340,7 +341,8 @@ class Dissection:
         self,
         form: Callable[[LineContext], LineForm | RowForm],
         names: TopicIdNames,
-        write: Callable[[bytes, int, bytes], None],
+        batch: Any,
+        count: Callable[[int], object],
     ) -> None:
         """Let the native core write the lines of usual exchanges in a shard, which are then not among those
         of ``steps``. To be called before the first packet is read.
@@ -348,10 +350,13 @@ class Dissection:
         Args:
             form: makes the form.
             names: of topics.
-            write: takes lines, their number, and their keys.
+            batch: the core's ``RowBatch``, which gets the lines.
+            count: takes the number of lines that were added.
         """
         context = self._context._replace(names=names)
-        self._lines = Lines(form(context), None, lambda: True, write, lambda: self._arrived)
+        self._lines = Lines(
+            form(context), None, batch, lambda: True, lambda _, lines: count(lines), lambda: self._arrived
+        )
 
     def steps(self) -> Iterator[Step]:
         """Dissect packets up to undecoded exchanges, not yet in order across connections. There is no step

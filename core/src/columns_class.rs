@@ -4,8 +4,8 @@ use pyo3::exceptions::{PyOverflowError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyDict, PyList, PyString};
 
-use crate::arrow::{ArrowArray, ArrowSchema};
 use crate::columns::{self, Column, Kind, Values};
+use crate::raw::{ArrowArray, ArrowSchema};
 use crate::Odd;
 
 /// The rows of the next batch.

@@ -6,7 +6,6 @@
 #![deny(unsafe_code)]
 
 pub mod analysis;
-pub mod arrow;
 pub mod body;
 pub mod columns;
 pub mod connection;
@@ -48,6 +47,8 @@ mod page;
 mod places;
 #[cfg(feature = "python")]
 mod python;
+#[cfg(feature = "python")]
+mod raw;
 #[cfg(feature = "python")]
 mod records_class;
 #[cfg(feature = "python")]

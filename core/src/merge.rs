@@ -13,7 +13,7 @@ const NUMBER: usize = 8;
 const NUMBERS: usize = 6;
 pub const KEY: usize = NUMBERS * NUMBER;
 /// Instead of the bytes of the text: Python has the row.
-const OBJECT: i64 = -1;
+pub const OBJECT: i64 = -1;
 /// After all places.
 const NEVER: i64 = i64::MAX;
 
@@ -28,37 +28,52 @@ pub fn key(numbers: [i64; NUMBERS]) -> [u8; KEY] {
 
 type Order = (i64, i64);
 
-/// Keys and texts of rows, in the order in which a process completed them.
-#[derive(Debug, PartialEq, Eq)]
+/// Where a batch is: memory of another process, or that of a test.
+pub type Memory = Box<dyn AsRef<[u8]> + Send + Sync>;
+
+/// Keys of rows, in the order in which a process completed them, and then their texts.
 struct Batch {
-    keys: Vec<u8>,
-    text: Vec<u8>,
+    memory: Memory,
+    /// Where the keys end.
+    keys: usize,
 }
 
 impl Batch {
-    /// A number in the key that begins there. Keys are checked when they come.
-    fn number(&self, key: usize, index: usize) -> i64 {
-        let begin = key + index * NUMBER;
-        let bytes = self.keys.get(begin..begin + NUMBER).and_then(<[u8]>::first_chunk);
+    fn bytes(&self) -> &[u8] {
+        (*self.memory).as_ref()
+    }
+
+    /// The key that begins there.
+    fn key(&self, at: usize) -> Key<'_> {
+        Key(self.bytes().get(at..at + KEY).unwrap_or_default())
+    }
+}
+
+/// A key of a row. Keys are checked when they come.
+#[derive(Clone, Copy)]
+struct Key<'a>(&'a [u8]);
+
+impl Key<'_> {
+    fn number(self, index: usize) -> i64 {
+        let bytes = self.0.get(index * NUMBER..).and_then(<[u8]>::first_chunk);
         bytes.map_or(0, |bytes| i64::from_le_bytes(*bytes))
     }
 
-    fn place(&self, key: usize) -> i64 {
-        self.number(key, 0)
+    fn place(self) -> i64 {
+        self.number(0)
     }
 
-    fn connection(&self, key: usize) -> i64 {
-        self.number(key, 4)
+    fn connection(self) -> i64 {
+        self.number(4)
     }
 
     /// Bytes of the text. None: Python has the row.
-    fn size(&self, key: usize) -> Option<usize> {
-        usize::try_from(self.number(key, 5)).ok()
+    fn size(self) -> Option<usize> {
+        usize::try_from(self.number(5)).ok()
     }
 }
 
 /// Consecutive rows of a batch that have texts: where their keys begin and end, and their texts.
-#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
     batch: Arc<Batch>,
     keys: Range<usize>,
@@ -66,23 +81,37 @@ pub struct Run {
 }
 
 impl Run {
+    /// A row that may be held for long, which its batch is not meant to be.
+    fn copied(batch: &Batch, key: Range<usize>, text: Range<usize>) -> Run {
+        let bytes = |range| batch.bytes().get(range).unwrap_or_default();
+        let memory = [bytes(key), bytes(text)].concat();
+        Run {
+            text: KEY..memory.len(),
+            batch: Arc::new(Batch {
+                memory: Box::new(memory),
+                keys: KEY,
+            }),
+            keys: 0..KEY,
+        }
+    }
+
     pub fn rows(&self) -> usize {
         self.keys.len() / KEY
     }
 
     pub fn text(&self) -> &[u8] {
-        self.batch.text.get(self.text.clone()).unwrap_or_default()
+        self.batch.bytes().get(self.text.clone()).unwrap_or_default()
     }
 
     /// Time of completion and bytes of the frames, of the last row.
     pub fn last(&self) -> (i64, i64) {
-        let key = self.keys.end - KEY;
-        (self.batch.number(key, 1), self.batch.number(key, 3))
+        let key = self.batch.key(self.keys.end - KEY);
+        (key.number(1), key.number(3))
     }
 
     /// Removes and returns the first row; there are more.
     pub fn split(&mut self) -> Run {
-        let size = self.batch.size(self.keys.start).unwrap_or_default();
+        let size = self.batch.key(self.keys.start).size().unwrap_or_default();
         let first = Run {
             batch: self.batch.clone(),
             keys: self.keys.start..self.keys.start + KEY,
@@ -94,7 +123,6 @@ impl Run {
 }
 
 /// What comes next.
-#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content {
     Text(Run),
     /// A row that Python has: its process, and its number among those of that process.
@@ -111,7 +139,7 @@ struct Row {
 /// The rows of a process that are not merged yet, and since when its connections wait, from which place on.
 struct Part {
     batches: VecDeque<Arc<Batch>>,
-    /// In the first batch: where the next key and the next text begin.
+    /// In the first batch, if there is one: where the next key and the next text begin.
     key: usize,
     text: usize,
     /// Place of the next row; `NEVER`: there is none.
@@ -142,33 +170,35 @@ impl Part {
     /// Goes to a key of the first batch, and to its text.
     fn go_to(&mut self, key: usize, text: usize) {
         (self.key, self.text) = (key, text);
-        while self
+        while self.batches.front().is_some_and(|batch| self.key >= batch.keys) {
+            self.batches.pop_front();
+            self.key = 0;
+            self.text = self.batches.front().map_or(0, |batch| batch.keys);
+        }
+        self.place = self
             .batches
             .front()
-            .is_some_and(|batch| self.key >= batch.keys.len())
-        {
-            self.batches.pop_front();
-            (self.key, self.text) = (0, 0);
-        }
-        self.place = self.batches.front().map_or(NEVER, |batch| batch.place(self.key));
+            .map_or(NEVER, |batch| batch.key(self.key).place());
     }
 
     /// Takes rows before this place that have texts. Stops before a place with rows of several connections.
     fn run(&mut self, before: i64) -> Option<Run> {
         let batch = self.batches.front()?.clone();
+        let keys = batch.bytes().get(..batch.keys).unwrap_or_default();
+        let at = |key: usize| Key(keys.get(key..).unwrap_or_default());
         let (mut key, mut text) = (self.key, self.text);
         let mut first = (key, text); // of the same place
-        while key < batch.keys.len() {
-            let place = batch.place(key);
+        while key < keys.len() {
+            let place = at(key).place();
             if place >= before {
                 break;
             }
-            let Some(size) = batch.size(key) else {
+            let Some(size) = at(key).size() else {
                 break;
             };
-            if place != batch.place(first.0) {
+            if place != at(first.0).place() {
                 first = (key, text);
-            } else if batch.connection(key) != batch.connection(first.0) {
+            } else if at(key).connection() != at(first.0).connection() {
                 (key, text) = first;
                 break;
             }
@@ -187,10 +217,10 @@ impl Part {
     fn row(&mut self, worker: usize) -> Option<Row> {
         let batch = self.batches.front()?.clone();
         let (key, text) = (self.key, self.text);
-        let size = batch.size(key);
+        let size = batch.key(key).size();
         let end = text + size.unwrap_or_default();
         self.go_to(key + KEY, end);
-        let number = |index| batch.number(key, index);
+        let number = |index| batch.key(key).number(index);
         Some(Row {
             order: (number(1), number(2)),
             held: number(3),
@@ -200,11 +230,7 @@ impl Part {
                     self.objects += 1;
                     Content::Object(worker, self.objects - 1)
                 }
-                Some(_) => Content::Text(Run {
-                    batch,
-                    keys: key..key + KEY,
-                    text: text..end,
-                }),
+                Some(_) => Content::Text(Run::copied(&batch, key..key + KEY, text..end)),
             },
         })
     }
@@ -243,25 +269,28 @@ impl Merge {
         Ok(())
     }
 
-    /// Adds the next rows of a process: their keys and texts.
-    pub fn add(&mut self, worker: usize, keys: Vec<u8>, text: Vec<u8>) -> Result<(), Odd> {
+    /// Adds the next rows of a process; `keys`: how many bytes of the memory these are.
+    pub fn add(&mut self, worker: usize, memory: Memory, keys: usize) -> Result<(), Odd> {
         let part = self.parts.get_mut(worker).ok_or(Odd)?;
-        let batch = Batch { keys, text };
-        if batch.keys.len() % KEY != 0 {
+        let batch = Batch { memory, keys };
+        if keys % KEY != 0 {
             return Err(Odd);
         }
-        let mut bytes: usize = 0;
-        for key in (0..batch.keys.len()).step_by(KEY) {
-            match batch.number(key, NUMBERS - 1) {
+        let mut end = keys;
+        for key in batch.bytes().get(..keys).ok_or(Odd)?.chunks(KEY) {
+            match Key(key).number(NUMBERS - 1) {
                 OBJECT => {}
                 size => {
                     let size = usize::try_from(size).map_err(|_| Odd)?;
-                    bytes = bytes.checked_add(size).ok_or(Odd)?;
+                    end = end.checked_add(size).ok_or(Odd)?;
                 }
             }
         }
-        if bytes > batch.text.len() {
+        if end > batch.bytes().len() {
             return Err(Odd);
+        }
+        if part.batches.is_empty() {
+            (part.key, part.text) = (0, keys);
         }
         part.batches.push_back(Arc::new(batch));
         part.go_to(part.key, part.text);
@@ -351,6 +380,16 @@ mod tests {
         key([place, completed_ns, place, 10, connection, size])
     }
 
+    fn add(merge: &mut Merge, worker: usize, keys: impl Into<Vec<u8>>, text: &str) -> Result<(), Odd> {
+        let keys = keys.into();
+        let size = keys.len();
+        merge.add(
+            worker,
+            Box::new([keys.as_slice(), text.as_bytes()].concat()),
+            size,
+        )
+    }
+
     fn ready(merge: &mut Merge) -> String {
         let text = |content: Content| match content {
             Content::Text(run) => String::from_utf8_lossy(run.text()).into_owned(),
@@ -363,8 +402,8 @@ mod tests {
     fn rows_come_in_order_of_their_places() {
         let mut merge = Merge::new(2, 8, 1000);
         let keys = [row(2, 20, 1, 1), row(6, 60, 1, OBJECT), row(8, 80, 1, 2)].concat();
-        merge.add(0, keys, b"aDD".into()).unwrap();
-        merge.add(1, row(4, 40, 2, 1).into(), b"b".into()).unwrap();
+        add(&mut merge, 0, keys, "aDD").unwrap();
+        add(&mut merge, 1, row(4, 40, 2, 1), "b").unwrap();
         merge.advance(6);
         assert_eq!(ready(&mut merge), "ab<0.0>");
         merge.advance(8);
@@ -374,9 +413,9 @@ mod tests {
     #[test]
     fn rows_wait_for_what_may_come_before_them() {
         let mut merge = Merge::new(2, 8, 1000);
-        merge.add(0, row(4, 40, 1, 1).into(), b"b".into()).unwrap();
+        add(&mut merge, 0, row(4, 40, 1, 1), "b").unwrap();
         merge.wait(1, vec![(2, Some(20)), (6, None)]).unwrap();
-        merge.add(1, row(6, 20, 2, 1).into(), b"a".into()).unwrap();
+        add(&mut merge, 1, row(6, 20, 2, 1), "a").unwrap();
         merge.advance(4);
         assert_eq!(ready(&mut merge), "");
         merge.advance(6);
@@ -389,7 +428,7 @@ mod tests {
             let mut merge = Merge::new(1, rows, bytes);
             let keys = [row(4, 40, 1, 1), row(6, 60, 1, 1)].concat();
             merge.wait(0, vec![(2, Some(20))]).unwrap();
-            merge.add(0, keys, b"ab".into()).unwrap();
+            add(&mut merge, 0, keys, "ab").unwrap();
             merge.advance(6);
             assert_eq!(ready(&mut merge), "a");
         }
@@ -398,9 +437,9 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_odd() {
         let mut merge = Merge::new(1, 8, 1000);
-        assert_eq!(merge.add(1, Vec::new(), Vec::new()), Err(Odd));
-        assert_eq!(merge.add(0, b"short".into(), Vec::new()), Err(Odd));
-        assert_eq!(merge.add(0, row(2, 20, 1, 3).into(), b"ab".into()), Err(Odd));
-        assert_eq!(merge.add(0, row(2, 20, 1, -7).into(), b"ab".into()), Err(Odd));
+        assert_eq!(add(&mut merge, 1, [], ""), Err(Odd));
+        assert_eq!(add(&mut merge, 0, *b"short", ""), Err(Odd));
+        assert_eq!(add(&mut merge, 0, row(2, 20, 1, 3), "ab"), Err(Odd));
+        assert_eq!(add(&mut merge, 0, row(2, 20, 1, -7), "ab"), Err(Odd));
     }
 }

@@ -1,14 +1,53 @@
-//! The class `kdissect._core.Merge`: a [`Merge`] for kdissect/parallel/assembling.py.
+//! The classes `kdissect._core.RowBatch` and `Merge`: rows of a worker for kdissect/parallel/worker.py, and those of
+//! all workers for kdissect/parallel/assembling.py.
 
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::merge::{self, Content};
+use crate::merge::{self, Content, OBJECT};
+use crate::raw::Bytes;
 
 /// Text that is taken at a time.
 const TEXT_BYTES: usize = 256 * 1024;
+
+/// The next rows of a worker.
+#[pyclass(module = "kdissect._core")]
+#[derive(Default)]
+pub struct RowBatch {
+    pub keys: Vec<u8>,
+    pub text: Vec<u8>,
+}
+
+#[pymethods]
+impl RowBatch {
+    #[new]
+    fn new() -> Self {
+        RowBatch::default()
+    }
+
+    /// Bytes of the keys, and of the texts.
+    #[getter]
+    fn sizes(&self) -> (usize, usize) {
+        (self.keys.len(), self.text.len())
+    }
+
+    /// Adds a row that Python has: its place, completion time and packet, bytes of frames, and connection.
+    fn add(&mut self, place: i64, completed_ns: i64, packet: i64, held: i64, connection: i64) {
+        let key = merge::key([place, completed_ns, packet, held, connection, OBJECT]);
+        self.keys.extend_from_slice(&key);
+    }
+
+    /// Moves keys and texts to memory of these sizes.
+    fn move_to(&mut self, py: Python<'_>, keys: PyBuffer<u8>, text: PyBuffer<u8>) -> PyResult<()> {
+        keys.copy_from_slice(py, &self.keys)?;
+        text.copy_from_slice(py, &self.text)?;
+        self.keys.clear();
+        self.text.clear();
+        Ok(())
+    }
+}
 
 #[pyclass(module = "kdissect._core")]
 pub struct Merge(merge::Merge);
@@ -24,21 +63,18 @@ impl Merge {
         Merge(merge::Merge::new(workers, max_rows, max_bytes))
     }
 
-    /// Adds the next rows of a process: `WorkerBatch.lines`, which are copied, and `Columns.waits`.
+    /// Adds the next rows of a process: `WorkerBatch.lines`, whose memory must not change before they have been taken,
+    /// and `Columns.waits`.
     fn add(
         &mut self,
-        py: Python<'_>,
         worker: usize,
-        lines: Vec<(PyBuffer<u8>, PyBuffer<u8>)>,
+        lines: (usize, PyBuffer<u8>),
         waits: Vec<(i64, Option<i64>)>,
     ) -> PyResult<()> {
-        let refused = |_| PyValueError::new_err("rows that do not fit their texts");
-        self.0.wait(worker, waits).map_err(refused)?;
-        for (keys, text) in lines {
-            let added = self.0.add(worker, keys.to_vec(py)?, text.to_vec(py)?);
-            added.map_err(refused)?;
-        }
-        Ok(())
+        let (keys, memory) = lines;
+        let waited = self.0.wait(worker, waits);
+        let added = waited.and_then(|()| self.0.add(worker, Box::new(Bytes(memory)), keys));
+        added.map_err(|_| PyValueError::new_err("rows that do not fit their texts"))
     }
 
     /// Merges the rows of all processes up to and including a place.
@@ -51,7 +87,7 @@ impl Merge {
     /// there is no more.
     fn take<'py>(&mut self, py: Python<'py>, single: bool) -> PyResult<Option<Taken<'py>>> {
         let ready = &mut self.0.ready;
-        let (mut runs, mut rows, mut bytes, mut last) = (Vec::new(), 0, 0, (0, 0));
+        let (mut runs, mut rows, mut bytes) = (Vec::new(), 0, 0);
         while rows == 0 || (!single && bytes < TEXT_BYTES) {
             let run = match ready.front_mut() {
                 Some(Content::Object(worker, number)) if rows == 0 => {
@@ -66,20 +102,20 @@ impl Merge {
                 },
                 _ => break,
             };
-            (rows, bytes, last) = (rows + run.rows(), bytes + run.text().len(), run.last());
+            (rows, bytes) = (rows + run.rows(), bytes + run.text().len());
             runs.push(run);
         }
-        if rows == 0 {
+        let Some((completed_ns, held)) = runs.last().map(merge::Run::last) else {
             return Ok(None);
-        }
+        };
         let text = PyBytes::new_with(py, bytes, |mut out| {
-            for run in &runs {
-                let (place, rest) = out.split_at_mut(run.text().len());
-                place.copy_from_slice(run.text());
+            for text in runs.iter().map(merge::Run::text) {
+                let (place, rest) = out.split_at_mut(text.len());
+                place.copy_from_slice(text);
                 out = rest;
             }
             Ok(())
         })?;
-        Ok(Some((0, 0, rows, text, last.0, last.1)))
+        Ok(Some((0, 0, rows, text, completed_ns, held)))
     }
 }

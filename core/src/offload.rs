@@ -14,6 +14,7 @@ use crate::connection::{
     Opening, Order, Outcome, Packet, Request, Usual, CLIENT,
 };
 use crate::merge::{self, KEY};
+use crate::merge_class::RowBatch;
 use crate::packet::segment;
 use crate::page::{Answered, Constant, Form, Known, Page, Unanswered};
 use crate::places::Places;
@@ -133,12 +134,7 @@ type Partial<'py> = (Vec<u8>, Bound<'py, PyBytes>, usize, i64, usize);
 type Ran<'py> = (Vec<Step<'py>>, usize, u8, usize, Vec<Bound<'py, PyBytes>>);
 
 /// See `written`.
-type Written<'py> = (
-    Bound<'py, PyBytes>,
-    usize,
-    Bound<'py, PyBytes>,
-    Option<(Bound<'py, PyTuple>, u64)>,
-);
+type Written<'py> = (Bound<'py, PyBytes>, usize, Option<(Bound<'py, PyTuple>, u64)>);
 
 /// A packet that completed exchanges, or ended a connection of which that is to be told, or after which connections
 /// wait since another time: its index; since when; the exchanges; the connection.
@@ -250,6 +246,7 @@ pub struct Offload {
     /// Those of exchanges: answered, unacknowledged and unanswered.
     kinds: (Object, Object, Object),
     page: Option<Page>,
+    batch: Option<Py<RowBatch>>,
     /// In a process that dissects a shard: what to add to the number of a packet to get half its place.
     shift: Option<i64>,
     queue: Queue,
@@ -402,6 +399,7 @@ impl Offload {
             python,
             kinds,
             page: None,
+            batch: None,
             shift: None,
             queue: Queue::default(),
             newest_ns: i64::MIN,
@@ -428,12 +426,21 @@ impl Offload {
         self.stage.is_queued = true;
     }
 
-    /// The exchanges are those of a shard, and another process puts them in order: from now on they are queued in
-    /// the order of their packets, and `run` returns a step wherever connections wait since another time.
-    /// `shift`: what to add to the number of a packet to get half its place.
-    fn number_places(&mut self, shift: i64) {
+    /// As `write_lines`, but the exchanges are those of a shard, and another process puts them in order: they are
+    /// queued in the order of their packets, `run` returns a step wherever connections wait since another time, and
+    /// `written` adds the lines to `batch`.
+    fn write_shard_lines(&mut self, form: Form, batch: Py<RowBatch>) {
+        let mut page = Page::new(form);
+        page.max_bytes = usize::MAX; // all lines of a block come at once
+        self.page = Some(page);
+        self.batch = Some(batch);
+        self.shift = Some(0);
+    }
+
+    /// What to add to the number of a packet to get half its place.
+    #[setter]
+    fn set_shift(&mut self, shift: i64) {
         self.shift = Some(shift);
-        self.stage.is_queued = false; // a place is that of a packet
     }
 
     /// Number of exchanges in the queue, and bytes of their frames.
@@ -450,9 +457,9 @@ impl Offload {
     }
 
     /// Takes at most so many exchanges from the queue, whose place is before this one. Returns the lines that it
-    /// has written of them, their number, and after `number_places` their keys (merge.rs); and the next exchange,
-    /// after its connection, and the packet of its order, if it is not usual, or not to be written at all (without
-    /// `writes`). There may be more, unless both are missing.
+    /// has written of them, if they are not those of a shard, and their number; and the next exchange, after its
+    /// connection, and the packet of its order, if it is not usual, or not to be written at all (without `writes`).
+    /// There may be more, unless both are missing.
     fn written<'py>(
         &mut self,
         py: Python<'py>,
@@ -460,43 +467,16 @@ impl Offload {
         max_exchanges: usize,
         writes: bool,
     ) -> PyResult<Written<'py>> {
-        let (mut odd, mut keys, shift) = (None, Vec::new(), self.shift);
-        self.pass_on(py, false)?;
-        for _ in 0..max_exchanges {
-            if self.page.as_ref().is_none_or(|page| page.is_full(py)) {
-                break;
-            }
-            let Some((order, finished)) = self.queue.pop(before) else {
-                break;
-            };
-            let slot = finished.slot;
-            let mut is_written = false;
-            if writes {
-                self.learn(py, &finished, false)?;
-                let start = self.page.as_ref().map_or(0, Page::bytes);
-                is_written = self.write(py, &finished).is_ok();
-                if let (true, Some(shift)) = (is_written, shift) {
-                    let size = self.page.as_ref().map_or(0, Page::bytes) - start;
-                    keys.extend_from_slice(&key(&finished, shift, self.id(py, slot)?, size));
-                }
-            }
-            if !is_written {
-                self.leave(py, slot);
-                odd = Some((self.finish(py, *finished)?, order.1));
-            }
-            if let Some(link) = self.links.get_mut(slot).and_then(Option::as_mut) {
-                link.queued -= 1;
-            }
-            self.forget(py, slot);
-            if !is_written {
-                break;
-            }
-        }
+        let batch = self.batch.as_ref().map(|batch| batch.clone_ref(py));
+        let mut batch = batch.as_ref().map(|batch| batch.borrow_mut(py));
+        self.swap_text(&mut batch);
+        let odd = self.write_queued(py, before, max_exchanges, writes, &mut batch);
+        self.swap_text(&mut batch);
         let (text, rows) = match self.page.as_mut() {
             Some(page) => page.take(py)?,
             None => (PyBytes::new(py, b""), 0),
         };
-        Ok((text, rows, PyBytes::new(py, &keys), odd))
+        Ok((text, rows, odd?))
     }
 
     /// Passes on what was counted of connections that are no longer here, or of all.
@@ -956,6 +936,58 @@ impl Offload {
             link.id = Some(i64::from_str_radix(&id, 16)?);
         }
         Ok(link.id.unwrap_or_default())
+    }
+
+    /// Lends the text of a batch to the page, or takes it back.
+    fn swap_text(&mut self, batch: &mut Option<PyRefMut<'_, RowBatch>>) {
+        if let (Some(page), Some(batch)) = (&mut self.page, batch) {
+            std::mem::swap(&mut page.text, &mut batch.text);
+        }
+    }
+
+    /// See `written`.
+    fn write_queued<'py>(
+        &mut self,
+        py: Python<'py>,
+        before: Order,
+        max_exchanges: usize,
+        writes: bool,
+        batch: &mut Option<PyRefMut<'_, RowBatch>>,
+    ) -> PyResult<Option<(Bound<'py, PyTuple>, u64)>> {
+        self.pass_on(py, false)?;
+        for _ in 0..max_exchanges {
+            if self.page.as_ref().is_none_or(|page| page.is_full(py)) {
+                break;
+            }
+            let Some((order, finished)) = self.queue.pop(before) else {
+                break;
+            };
+            let slot = finished.slot;
+            let mut is_written = false;
+            if writes {
+                self.learn(py, &finished, false)?;
+                let start = self.page.as_ref().map_or(0, |page| page.text.len());
+                is_written = self.write(py, &finished).is_ok();
+                if let (true, Some(shift), Some(batch)) = (is_written, self.shift, &mut *batch) {
+                    let size = self.page.as_ref().map_or(0, |page| page.text.len()) - start;
+                    let key = key(&finished, shift, self.id(py, slot)?, size);
+                    batch.keys.extend_from_slice(&key);
+                }
+            }
+            let mut odd = None;
+            if !is_written {
+                self.leave(py, slot);
+                odd = Some((self.finish(py, *finished)?, order.1));
+            }
+            if let Some(link) = self.links.get_mut(slot).and_then(Option::as_mut) {
+                link.queued -= 1;
+            }
+            self.forget(py, slot);
+            if odd.is_some() {
+                return Ok(odd);
+            }
+        }
+        Ok(None)
     }
 
     /// Writes the line of an exchange.
@@ -1422,6 +1454,7 @@ impl<'a> Block<'a, '_> {
     }
 
     /// Time and bytes of a packet.
+    #[inline(always)]
     fn packet(&self, index: usize) -> Option<(i64, &'a [u8])> {
         let (time_ns, begin, end) = match self.places {
             At::Here(places) => {

@@ -242,8 +242,10 @@ impl Facts {
 /// Lines that Python has not taken yet.
 pub struct Page {
     writer: Writer,
-    text: Vec<u8>,
+    pub text: Vec<u8>,
     rows: usize,
+    /// Size of the text with which it is full.
+    pub max_bytes: usize,
 }
 
 enum Writer {
@@ -262,6 +264,7 @@ impl Page {
             },
             text: Vec::new(),
             rows: 0,
+            max_bytes: PAGE_BYTES,
         }
     }
 
@@ -274,11 +277,6 @@ impl Page {
         let text = PyBytes::new(py, &self.text);
         self.text.clear();
         Ok((text, std::mem::take(&mut self.rows)))
-    }
-
-    /// Size of the text.
-    pub fn bytes(&self) -> usize {
-        self.text.len()
     }
 
     /// Whether it consists of rows or counts, not text.
@@ -308,7 +306,7 @@ impl Page {
         match &self.writer {
             Writer::Rows(rows) if rows.is_full(py) => true,
             Writer::Counts(counts) => counts.must_pass_on(),
-            _ => self.text.len() >= PAGE_BYTES,
+            _ => self.text.len() >= self.max_bytes,
         }
     }
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kdissect.cli.live_run import LiveInput, LiveOptions, StopSignals
     from kdissect.cli.run import Query, Totals
     from kdissect.parallel.worker import Work
-    from kdissect.parallel.worker_pool import Inbox
+    from kdissect.parallel.worker_pool import Inbox, Outbox
 
 
 class ParallelLiveRun(ParallelRun):
@@ -51,9 +51,9 @@ class ParallelLiveRun(ParallelRun):
     ) -> None:
         """See ``ParallelRun``."""
 
-        def job(index: int, send: Callable[[Any], object], inbox: Inbox) -> None:
+        def job(index: int, outbox: Outbox, inbox: Inbox) -> None:
             self._input.ongoing.leave()
-            _work(self._query, Shard(index, jobs), make_work(index), send, inbox)
+            _work(self._query, Shard(index, jobs), make_work(index), outbox, inbox)
 
         def consume_now(rows: list[Any]) -> None:
             consume(rows)
@@ -116,17 +116,18 @@ class ParallelLiveRun(ParallelRun):
             yield index, message
 
 
-def _work(query: Query, shard: Shard, task: Work, send: Callable[[Any], object], inbox: Inbox) -> None:
+def _work(query: Query, shard: Shard, task: Work, outbox: Outbox, inbox: Inbox) -> None:
     """Compute the rows of a shard of live packets: the main function of a worker."""
     messages = PacketInbox(inbox)
     worker = Worker(
         task,
         query.limits,
-        send,
+        outbox.send,
         messages.receive,
         messages.has_message,
         int,
         is_prompt=lambda: not messages.has_packets(),
+        memory=outbox.memory,
     )
     packets = worker.watch(messages.packets(worker.take_update))
     dissection = Dissection(packets, query.options, shard=shard, split_latency=query.split_latency)
@@ -134,7 +135,7 @@ def _work(query: Query, shard: Shard, task: Work, send: Callable[[Any], object],
         worker.run(dissection)
     dissection.counts["exchanges"] += worker.exchanges
     counts, skipped, noticed = dissection.counts, dissection.skipped, dissection.noticed
-    send(WorkerEnd(counts, skipped, noticed, [], (), None, query.filter.notes, task.end()))
+    outbox.send(WorkerEnd(counts, skipped, noticed, [], (), None, query.filter.notes, task.end()))
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from kdissect.options import WHOLE
 from kdissect.parallel.assembling import Assembly, LateRows, WorkerBatch, WorkerEnd
 from kdissect.parallel.tables import Progress, ShardReader, StoppableDissection
 from kdissect.parallel.worker import Stopped, Texts, Worker, remove_large_texts
-from kdissect.parallel.worker_pool import Inbox, WorkerPool
+from kdissect.parallel.worker_pool import Inbox, Outbox, WorkerPool
 from kdissect.pipeline import Dissection, learned_from
 
 if TYPE_CHECKING:
@@ -118,8 +118,8 @@ class ParallelRun(Run):
         if _reads_twice(self._query):
             self._bytes_total = self._bytes_total and 2 * self._bytes_total
 
-        def job(index: int, send: Callable[[Any], object], inbox: Inbox) -> None:
-            work(self._query, Shard(index, jobs), make_work(index), send, inbox)
+        def job(index: int, outbox: Outbox, inbox: Inbox) -> None:
+            work(self._query, Shard(index, jobs), make_work(index), outbox, inbox)
 
         self._run(
             jobs,
@@ -138,8 +138,8 @@ class ParallelRun(Run):
             log: observes the connections of each worker, and gets the packet census of the capture.
         """
 
-        def write(index: int, send: Callable[[Any], object], inbox: Inbox) -> None:
-            write_shard(self._query, job, Shard(index, jobs), send, inbox, log)
+        def write(index: int, outbox: Outbox, inbox: Inbox) -> None:
+            write_shard(self._query, job, Shard(index, jobs), outbox, inbox, log)
 
         self._bytes_total = self._bytes_total and 2 * self._bytes_total
         self._run(jobs, write, lambda pool: self._messages(pool, jobs), self._run_to_end)
@@ -159,8 +159,8 @@ class ParallelRun(Run):
             is_native: whether the native core can.
         """
 
-        def count(index: int, send: Callable[[Any], object], inbox: Inbox) -> None:
-            count_shard(self._query, sums, Shard(index, jobs), send, inbox, is_native=is_native)
+        def count(index: int, outbox: Outbox, inbox: Inbox) -> None:
+            count_shard(self._query, sums, Shard(index, jobs), outbox, inbox, is_native=is_native)
 
         self._bytes_total = self._bytes_total and 2 * self._bytes_total
         self._run(jobs, count, lambda pool: self._messages(pool, jobs), self._run_to_end)
@@ -171,7 +171,7 @@ class ParallelRun(Run):
     def _run(
         self,
         jobs: int,
-        job: Callable[[int, Callable[[Any], object], Inbox], None],
+        job: Callable[[int, Outbox, Inbox], None],
         rows: Callable[[WorkerPool], Iterator[Any]],
         consume: Callable[[Iterator[Any]], object],
     ) -> None:
@@ -328,9 +328,9 @@ def _reads_twice(query: Query) -> bool:
     return query.options.names == WHOLE or bool(query.options.key_logs)
 
 
-def work(query: Query, shard: Shard, task: Work, send: Callable[[Any], object], inbox: Inbox) -> None:
+def work(query: Query, shard: Shard, task: Work, outbox: Outbox, inbox: Inbox) -> None:
     """Compute the rows of a shard: the main function of a worker."""
-    reader = ShardReader(send, inbox)
+    reader = ShardReader(outbox.send, inbox)
     names_only = replace(query, options=replace(query.options, end_to_end=False))  # the parent joins batches
     learned = _learned(names_only, shard, reader) if _reads_twice(query) else None
     with open_capture(*query.paths, limits=query.limits) as capture:
@@ -342,12 +342,13 @@ def work(query: Query, shard: Shard, task: Work, send: Callable[[Any], object], 
         worker = Worker(
             task,
             query.limits,
-            send,
+            outbox.send,
             inbox.receive,
             inbox.has_message,
             bytes_read,
             learned,
             end_to_end=query.options.end_to_end,
+            memory=outbox.memory,
         )
         dissection = Dissection(
             worker.watch(readable),
@@ -360,21 +361,21 @@ def work(query: Query, shard: Shard, task: Work, send: Callable[[Any], object], 
             if not reader.is_stopped:
                 worker.run(dissection)
         dissection.counts["exchanges"] += worker.exchanges
-        send(_end(query, capture, readable, dissection, task.end()))
+        outbox.send(_end(query, capture, readable, dissection, task.end()))
 
 
 def write_shard(
     query: Query,
     job: ExportJob,
     shard: Shard,
-    send: Callable[[Any], object],
+    outbox: Outbox,
     inbox: Inbox,
     log: ConnectionLog,
 ) -> None:
     """Write the tables of a shard: the main function of a worker of ``export``."""
     from kdissect.tables.export import write_part  # imports every codec
 
-    reader, options = ShardReader(send, inbox), query.options
+    reader, options = ShardReader(outbox.send, inbox), query.options
     learned = _learned(query, shard, reader)
     with open_capture(*query.paths, limits=query.limits) as capture:
         readable = Readable(capture.packet_blocks())
@@ -391,20 +392,20 @@ def write_shard(
                 job, shard.number, dissection, log, Selection(query), shard.number + 1, shard.of
             )
         census = None if shard.number else log.census
-        send(_end(query, capture, readable, dissection, (result, census)))
+        outbox.send(_end(query, capture, readable, dissection, (result, census)))
 
 
 def count_shard(
     query: Query,
     sums: Sums,
     shard: Shard,
-    send: Callable[[Any], object],
+    outbox: Outbox,
     inbox: Inbox,
     *,
     is_native: bool,
 ) -> None:
     """Count the exchanges of a shard: the main function of a worker of ``summary``."""
-    reader = ShardReader(send, inbox)
+    reader = ShardReader(outbox.send, inbox)
     learned = _learned(query, shard, reader)
     with open_capture(*query.paths, limits=query.limits) as capture:
         readable = Readable(capture.packet_blocks())
@@ -424,7 +425,7 @@ def count_shard(
             dissection.settle()
         if is_native:
             shown = dissection.counts["exchanges"]  # all are selected
-        send(_end(query, capture, readable, dissection, (shown, sums.end())))
+        outbox.send(_end(query, capture, readable, dissection, (shown, sums.end())))
 
 
 def _learned(query: Query, shard: Shard, reader: ShardReader) -> LearnedFacts:

@@ -92,15 +92,17 @@ class Lines(NamedTuple):
         form: what the core must know of them (core/src/page.rs).
         ordering: of the other exchanges. None: these are lines of a shard, to be put in order by another
             process; each is written as soon as its exchange is complete.
+        batch: the core's ``RowBatch`` that gets the lines of a shard, with their keys (core/src/merge.rs).
         can_be_next: whether nothing that has left the ordering waits for anything.
-        write: takes lines, their number, and their keys (core/src/merge.rs) if they are those of a shard.
+        write: takes lines and their number; if they are those of a shard, no lines.
         arrived: number of packets and idle ticks so far, including the block being processed.
     """
 
     form: LineForm | RowForm | CountForm
     ordering: Ordering[Exchange] | None
+    batch: Any
     can_be_next: Callable[[], bool]
-    write: Callable[[bytes, int, bytes], None]
+    write: Callable[[bytes, int], object]
     arrived: Callable[[], int]
 
 
@@ -341,7 +343,11 @@ class Offload:
         if connections.analyzes:
             self._core.analyze()
         self._lines = lines
-        if lines is not None:
+        if lines is None:
+            return
+        if lines.ordering is None:
+            self._core.write_shard_lines(lines.form, lines.batch)
+        else:
             self._core.write_lines(lines.form)
 
     def feed_block(
@@ -356,7 +362,7 @@ class Offload:
         at, end = 0, len(places)
         is_shard = lines is not None and lines.ordering is None
         if lines is not None and is_shard:
-            core.number_places(lines.arrived() - end + 1 - number)
+            core.shift = lines.arrived() - end + 1 - number
         while at < end and not self._is_broken:
             room = max(0, self._max_held - self._memory.held)
             order_room, newest_ns = (_ALL, _ALL), 0
@@ -457,9 +463,9 @@ class Offload:
         time_ns, packet = before
         before = min(time_ns, MAX_NS), packet
         while max_exchanges > 0:
-            lines, rows, keys, odd = self._core.written(before, max_exchanges, self._lines.can_be_next())
+            lines, rows, odd = self._core.written(before, max_exchanges, self._lines.can_be_next())
             if rows:
-                self._lines.write(lines, rows, keys)
+                self._lines.write(lines, rows)
             max_exchanges -= rows
             if odd is not None:
                 max_exchanges -= 1

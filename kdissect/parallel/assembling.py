@@ -9,7 +9,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass, field
-from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect import native
@@ -219,7 +218,7 @@ class Assembly:
         self._names = {}
         return out
 
-    def _add(self, worker: int, rows: Columns, lines: Sequence[tuple[PickleBuffer, PickleBuffer]]) -> None:
+    def _add(self, worker: int, rows: Columns, lines: tuple[int, PickleBuffer]) -> None:
         """Add a batch with lines."""
         if self._merge is None:
             assert native.core is not None
@@ -329,12 +328,6 @@ class Assembly:
 # ------------------------------------------------------------------------------------------------------------
 
 
-ROW_KEY = Struct("<6q")
-"""``key`` of core/src/merge.rs."""
-
-NO_TEXT = -1
-"""In a key, instead of the size of a text."""
-
 AHEAD = 24
 """Batches that a worker may send beyond the merged place, while the slowest worker catches up. A batch
 usually holds 100 KB of frames, and half a megabyte at most."""
@@ -390,8 +383,8 @@ class WorkerBatch(NamedTuple):
         until: the place.
         packets, bytes_read: how much of the files the worker has read.
         is_last: whether no batch follows.
-        lines: keys of rows and their texts, if the native core writes lines (core/src/merge.rs). All rows
-            have keys, those in ``rows`` with ``NO_TEXT``.
+        lines: if the native core writes lines: bytes of the keys of all rows; and these, followed by the
+            texts of the rows that are not in ``rows`` (core/src/merge.rs).
         is_far_ahead: whether the worker waits for a ``ParentUpdate``.
     """
 
@@ -400,7 +393,7 @@ class WorkerBatch(NamedTuple):
     packets: int
     bytes_read: int
     is_last: bool = False
-    lines: list[tuple[PickleBuffer, PickleBuffer]] | None = None
+    lines: tuple[int, PickleBuffer] | None = None
     is_far_ahead: bool = False
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from pickle import PickleBuffer
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from kdissect import native
 from kdissect.errors import OutputError
 from kdissect.exchanges.end_to_end import produce_refs
 from kdissect.exchanges.resolver import NO_REFS
@@ -22,8 +23,6 @@ from kdissect.exchanges.topic_names import RESERVED, TopicNameResolver, topic_re
 from kdissect.files import temporary_file_error
 from kdissect.parallel.assembling import (
     AHEAD,
-    NO_TEXT,
-    ROW_KEY,
     Columns,
     LateRows,
     OpenRow,
@@ -49,8 +48,8 @@ if TYPE_CHECKING:
     Form = Callable[[LineContext], LineForm | RowForm]
 
 _ROWS = 400  # per batch; a few milliseconds of work
-_TEXT_BYTES = 1 << 19  # of lines that the native core has written, per batch
-_TEXT_BYTES_AHEAD = 12 * _TEXT_BYTES
+_LINE_BYTES = 1 << 19  # of lines that the native core has written, and their keys, per batch
+_LINE_BYTES_AHEAD = 12 * _LINE_BYTES
 _BYTES = 1 << 19  # of frames per batch
 _DECODED = 1 << 25  # decoded bytes per batch; one with more is merged before the next one is filled
 _PLACES = 100_000  # per batch: without rows too, or the other workers would wait
@@ -93,6 +92,11 @@ class Stopped(Exception):
     """The parent has sent ``Stop``."""
 
 
+def own_memory(size: int) -> memoryview:
+    """Memory of this size that no other process has."""
+    return memoryview(bytearray(size))
+
+
 def columns() -> Columns:
     """Empty ``Columns``."""
     return Columns(array("q"), array("q"), array("q"), array("q"), array("q"))
@@ -112,6 +116,7 @@ class Worker:
             are learned as the files are read, by the parent.
         end_to_end: see ``Options``. Rows with produced or fetched batches are then open.
         is_prompt: whether rows are sent now, even if there are few.
+        memory: returns memory of a size, for a part of the next message.
 
     Attributes:
         exchanges: number of exchanges so far.
@@ -129,9 +134,11 @@ class Worker:
         *,
         end_to_end: bool = False,
         is_prompt: Callable[[], bool] = bool,
+        memory: Callable[[int], memoryview] = own_memory,
     ) -> None:
         self._work = work
         self._is_prompt = is_prompt
+        self._memory = memory
         self._end_to_end = end_to_end
         self._resolver = None if learned is None else TopicNameResolver(limits, topic_refs, learned)
         self._limits = limits
@@ -143,11 +150,9 @@ class Worker:
         self._rows = columns()
         self._bytes = self._decoded = 0
         self._until = 0
-        self._ahead: deque[tuple[int, int, int]] = deque()  # place, decoded bytes, bytes of text of each
+        self._ahead: deque[tuple[int, int, int]] = deque()  # place, decoded bytes, bytes of lines of each
         self._names: dict[str, str] = dict(RESERVED)
-        self._lines: list[tuple[PickleBuffer, PickleBuffer]] = []  # see ``WorkerBatch``
-        self._text_bytes = 0
-        self._writes_lines = False
+        self._lines: Any = None  # the core's ``RowBatch``, if it writes lines
         self._open: dict[int, Exchange] = {}
         self._open_on: Counter[str] = Counter()
         self._numbers = 0
@@ -161,9 +166,10 @@ class Worker:
         """
         self._dissection = dissection
         if (form := self._work.form) is not None:
-            self._writes_lines = True
+            assert native.core is not None
+            self._lines = native.core.RowBatch()
             names = _KnownNames(self._names) if self._resolver is None else self._resolver
-            dissection.write_shard_lines(form, names, self._add_lines)
+            dissection.write_shard_lines(form, names, self._lines, self._count_lines)
         last_waiting_ns: int | None = None
         for _, items, waiting_since_ns in dissection.steps():
             place = dissection.place
@@ -186,14 +192,17 @@ class Worker:
             while self._has_message():
                 self.take_update()
             place, rows = self._dissection.place, len(self._rows.places)
-            is_full = rows >= _ROWS or self._bytes >= _BYTES or self._text_bytes >= _TEXT_BYTES
+            is_full = rows >= _ROWS or self._bytes >= _BYTES or sum(self._line_bytes) >= _LINE_BYTES
             if is_full or place - self._until > _PLACES or self._is_prompt():
                 self._flush(place)
 
-    def _add_lines(self, lines: bytes, exchanges: int, keys: bytes) -> None:
-        self.exchanges += exchanges
-        self._lines.append((PickleBuffer(keys), PickleBuffer(lines)))
-        self._text_bytes += len(lines)
+    def _count_lines(self, lines: int) -> None:
+        self.exchanges += lines
+
+    @property
+    def _line_bytes(self) -> tuple[int, int]:
+        """Bytes of keys and texts that the core has written."""
+        return (0, 0) if self._lines is None else self._lines.sizes
 
     def _add(self, place: int, item: Exchange) -> None:
         connection = item.connection_id
@@ -225,30 +234,31 @@ class Worker:
         rows.held.append(held)
         rows.decoded.append(item.decoded_bytes)
         rows.connections.append(connection)
-        if self._writes_lines:
-            key = ROW_KEY.pack(place, completed_ns, packet, held, int(connection, 16), NO_TEXT)
-            self._lines.append((PickleBuffer(key), PickleBuffer(b"")))
+        if self._lines is not None:
+            self._lines.add(place, completed_ns, packet, held, int(connection, 16))
         self._bytes += held
         self._decoded += item.decoded_bytes
 
     def _flush(self, until: int, *, is_last: bool = False) -> None:
         """Send the rows up to a place; wait until the other workers are not too far behind."""
         packets = self._dissection.counts["packets"]
+        keys, texts = self._line_bytes
         lines = None
-        if self._writes_lines:
-            lines, self._lines = self._lines, []
-        self._ahead.append((until, self._decoded, self._text_bytes))
+        if self._lines is not None:
+            memory = self._memory(keys + texts)
+            self._lines.move_to(memory[:keys], memory[keys:])
+            lines = keys, PickleBuffer(memory)
+        self._ahead.append((until, self._decoded, keys + texts))
         is_far = self._is_far_ahead()
         self._send(WorkerBatch(until, self._rows, packets, self._bytes_read(), is_last, lines, is_far))
         self._rows, self._bytes, self._decoded, self._until = columns(), 0, 0, until
-        self._text_bytes = 0
         while self._has_message() or self._is_far_ahead():
             self.take_update()
 
     def _is_far_ahead(self) -> bool:
         decoded = sum(decoded for _, decoded, _ in self._ahead)
-        text = sum(text for *_, text in self._ahead)
-        return len(self._ahead) > AHEAD or decoded > _DECODED or text > _TEXT_BYTES_AHEAD
+        lines = sum(lines for *_, lines in self._ahead)
+        return len(self._ahead) > AHEAD or decoded > _DECODED or lines > _LINE_BYTES_AHEAD
 
     def take_update(self) -> None:
         update = self._receive()

@@ -10,6 +10,7 @@ import os
 import pickle
 import signal
 import sys
+from collections import deque
 from contextlib import suppress
 from mmap import mmap
 from multiprocessing import get_context
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 _POLL_S = 0.25  # most time until a signal between two messages is noticed
 _EXIT_S = 5.0
-_RING_BYTES = 1 << 21
+_RING_BYTES = 1 << 23  # more than a worker may be ahead
 _PIPED_BYTES = 1 << 12  # of a message that takes the pipe; larger ones are put into the ring
 _TAKEN = Struct("Q")  # native: written and read at once, never half of it
 
@@ -59,13 +60,15 @@ class Inbox:
 
 
 class InRing(NamedTuple):
-    """A message whose bytes are in the ring.
+    """A message that is in the ring, or whose buffers are.
 
     Attributes:
-        places: of the pickle and of its buffers: where each begins and where it ends.
+        pickled: the message without its buffers; None: it is in the ring, before these.
+        places: where each begins and where it ends.
         taken: how many bytes the parent has taken with it.
     """
 
+    pickled: bytes | None
     places: list[tuple[int, int]]
     taken: int
 
@@ -77,34 +80,96 @@ class MessageRing:
 
     def __init__(self) -> None:
         self._memory = memoryview(mmap(-1, _TAKEN.size + _RING_BYTES))
-        self._put = 0
+        self._put = self._sent = 0  # by the worker: in all, and with messages that were sent
+        self._reserved: tuple[memoryview | None, tuple[int, int]] = None, (0, 0)
+        self._lent: deque[tuple[int, list[memoryview]]] = deque()  # to the parent: ``taken`` and buffers
 
-    def put(self, buffers: Sequence[pickle.PickleBuffer]) -> InRing | None:
+    def memory(self, size: int) -> memoryview:
+        """Memory for a buffer of the next message, which ``put`` need not copy; one at a time."""
+        place = self._place(size)
+        if place is None:
+            return memoryview(bytearray(size))
+        memory = self._memory[slice(*place)]
+        self._reserved = memory, place
+        return memory
+
+    def put(self, pickled: bytes, buffers: Sequence[pickle.PickleBuffer]) -> InRing | None:
         """Put a message there; None if there is no room for it now."""
-        (taken,) = _TAKEN.unpack_from(self._memory)
-        end, places = self._put, []
-        for buffer in buffers:
+        is_large = len(pickled) > _PIPED_BYTES
+        memory, reserved = self._reserved
+        places = []
+        for buffer in [pickle.PickleBuffer(pickled), *buffers] if is_large else buffers:
             raw = buffer.raw()
-            begin = end % _RING_BYTES
-            if begin + raw.nbytes > _RING_BYTES:
-                end, begin = end + _RING_BYTES - begin, 0
-            end += raw.nbytes
-            if end - taken > _RING_BYTES:
+            place = reserved if raw.obj is memory else self._copied(raw)
+            if place is None:
+                self._put = self._sent
                 return None
-            place = _TAKEN.size + begin, _TAKEN.size + begin + raw.nbytes
-            self._memory[slice(*place)] = raw
             places.append(place)
-        self._put = end
-        return InRing(places, end)
+        self._sent = self._put
+        return InRing(None if is_large else pickled, places, self._put)
 
     def take(self, message: InRing) -> Any:
-        """A message; what it has as buffers stays in the ring until ``free``."""
-        data, *buffers = [self._memory[begin:end] for begin, end in message.places]
-        return pickle.loads(data, buffers=buffers)
+        """A message; its buffers stay in the ring until ``free`` releases them."""
+        buffers = [self._memory[begin:end] for begin, end in message.places]
+        self._lent.append((message.taken, buffers))
+        if message.pickled is not None:
+            return pickle.loads(message.pickled, buffers=buffers)
+        return pickle.loads(buffers[0], buffers=buffers[1:])
 
-    def free(self, message: InRing) -> None:
-        """Note that the parent needs a message no longer."""
-        _TAKEN.pack_into(self._memory, 0, message.taken)
+    def free(self) -> None:
+        """Release the buffers of messages, except of those that something has exported and the ones after
+        them.
+        """
+        while self._lent:
+            taken, buffers = self._lent[0]
+            try:
+                for buffer in buffers:
+                    buffer.release()
+            except BufferError:
+                return
+            self._lent.popleft()
+            _TAKEN.pack_into(self._memory, 0, taken)
+
+    def _copied(self, raw: memoryview) -> tuple[int, int] | None:
+        place = self._place(raw.nbytes)
+        if place is not None:
+            self._memory[slice(*place)] = raw
+        return place
+
+    def _place(self, size: int) -> tuple[int, int] | None:
+        """The next place of this size; None if there is no room for it."""
+        (taken,) = _TAKEN.unpack_from(self._memory)
+        end, begin = self._put, self._put % _RING_BYTES
+        if begin + size > _RING_BYTES:
+            end, begin = end + _RING_BYTES - begin, 0
+        end += size
+        if end - taken > _RING_BYTES:
+            return None
+        self._put = end
+        return _TAKEN.size + begin, _TAKEN.size + begin + size
+
+
+class Outbox:
+    """A worker's messages to its parent.
+
+    Args:
+        pipe: they are sent through it.
+        ring: large ones are put there.
+    """
+
+    def __init__(self, pipe: Connection, ring: MessageRing) -> None:
+        self._pipe = pipe
+        self._ring = ring
+        self.memory = ring.memory
+
+    def send(self, message: Any) -> None:
+        """Send a message; waits if the pipe is full."""
+        buffers: list[pickle.PickleBuffer] = []
+        data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL, buffer_callback=buffers.append)
+        if buffers or len(data) > _PIPED_BYTES:
+            placed = self._ring.put(data, buffers)
+            data = pickle.dumps(message if placed is None else placed, pickle.HIGHEST_PROTOCOL)
+        self._pipe.send_bytes(data)
 
 
 class WorkerPool:
@@ -112,10 +177,10 @@ class WorkerPool:
 
     Args:
         count: number of workers.
-        job: what each does; called with its index, a function that sends a message, and its inbox.
+        job: what each does; called with its index, its outbox and its inbox.
     """
 
-    def __init__(self, count: int, job: Callable[[int, Callable[[Any], object], Inbox], None]) -> None:
+    def __init__(self, count: int, job: Callable[[int, Outbox, Inbox], None]) -> None:
         sys.stdout.flush()  # otherwise each worker would write the contents of its buffer again
         context = get_context("fork")
         self._pipes: list[Connection] = []
@@ -153,7 +218,8 @@ class WorkerPool:
 
     def messages(self, last_type: type, poll: Callable[[], object]) -> Iterator[tuple[int, Any]]:
         """Yield the messages of all workers, each with the worker's index, until every worker is done. After
-        an exception another call yields the rest. Buffers in a message are gone when the next one is taken.
+        an exception another call yields the rest. Buffers in a message are gone when the next one is taken,
+        unless something has exported them.
 
         Args:
             last_type: type of a worker's last message.
@@ -175,25 +241,24 @@ class WorkerPool:
                         message = pipe.recv()
                     except (EOFError, OSError):
                         raise WorkerError(self._exit_message(index)) from None
-                    placed = message if isinstance(message, InRing) else None
-                    if placed is not None:
-                        message = self._rings[index].take(placed)
+                    if isinstance(message, InRing):
+                        message = self._rings[index].take(message)
                     if isinstance(message, Failed):
                         raise message.error
                     if isinstance(message, last_type):
                         del unfinished[pipe]
                         selector.unregister(pipe)
                     yield index, message
-                    if placed is not None:
-                        del message
-                        self._rings[index].free(placed)
+                    del message
+                    self._rings[index].free()
 
     def send(self, index: int, message: Any) -> None:
-        """Send to a worker; any thread may. ``messages`` reports a worker that died."""
+        """Send to a worker, from the thread of ``messages``, which reports a worker that died."""
+        self._rings[index].free()  # before the worker learns that it may go on
         self._send(pickle.dumps(message, pickle.HIGHEST_PROTOCOL), self._pipes[index])
 
     def send_to_all(self, message: Any) -> None:
-        """Send to all workers."""
+        """Send to all workers; any thread may."""
         data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
         for pipe in self._pipes:
             self._send(data, pipe)
@@ -219,7 +284,7 @@ class WorkerPool:
 
 def _work(
     index: int,
-    job: Callable[[int, Callable[[Any], object], Inbox], None],
+    job: Callable[[int, Outbox, Inbox], None],
     pipe: Connection,
     ring: MessageRing,
     others: Sequence[Connection],
@@ -229,19 +294,12 @@ def _work(
     for other in others:  # the parent's ends: a worker notices the parent's death only if all are closed
         other.close()
 
-    def send(message: Any) -> None:
-        buffers: list[pickle.PickleBuffer] = []
-        data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL, buffer_callback=buffers.append)
-        if buffers or len(data) > _PIPED_BYTES:
-            placed = ring.put([pickle.PickleBuffer(data), *buffers])
-            data = pickle.dumps(message if placed is None else placed, pickle.HIGHEST_PROTOCOL)
-        pipe.send_bytes(data)
-
+    outbox = Outbox(pipe, ring)
     try:
-        job(index, send, Inbox(pipe))
+        job(index, outbox, Inbox(pipe))
     except BrokenPipeError:
         pass  # the parent is gone
     except KdissectError as error:
-        send(Failed(error))
+        outbox.send(Failed(error))
     except Exception as error:  # noqa: BLE001  # the parent reports it
-        send(Failed(UnexpectedError.of(error)))
+        outbox.send(Failed(UnexpectedError.of(error)))

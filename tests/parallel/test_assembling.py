@@ -3,6 +3,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pickle import PickleBuffer
 from random import Random
+from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,13 +16,15 @@ from kdissect.exchanges.ordering import Ordering
 from kdissect.exchanges.resolver import NO_REFS, Refs
 from kdissect.exchanges.topic_names import TopicNameResolver, TopicRefs
 from kdissect.limits import Limits
-from kdissect.parallel.assembling import NO_TEXT, ROW_KEY, Assembly, LateRows, OpenRow, WorkerBatch
+from kdissect.parallel.assembling import Assembly, LateRows, OpenRow, WorkerBatch
 from kdissect.parallel.worker import columns
 
 if TYPE_CHECKING:
     from kdissect.exchanges.learned import ProducedBatch
     from kdissect.model import Anomaly
 
+ROW_KEY = Struct("<6q")  # as in core/src/merge.rs, with a size instead of the text
+NO_TEXT = -1
 LIMITS = Limits(naming_window_ns=20, naming_rows=6, order_rows=8, produce_window_ns=15, produced_batches=8)
 IDS = ("A", "B")
 NEEDS_CORE = pytest.mark.skipif(native.core is None, reason="installed without the native core")
@@ -165,7 +168,7 @@ class Fake:
                     rows.outputs.append(None)
                     self.open[self._numbers] = item
         self._next = min(self._next + count, len(self._steps))
-        lines = [(PickleBuffer(keys), PickleBuffer(text))] if self._writes_lines else None
+        lines = (len(keys), PickleBuffer(keys + text)) if self._writes_lines else None
         return WorkerBatch(self._steps[self._next - 1].place, rows, 0, 0, self.is_done, lines)
 
     def receive(self, update: Any) -> LateRows:

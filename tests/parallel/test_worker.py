@@ -10,7 +10,6 @@ from kdissect.limits import DEFAULT
 from kdissect.net.tcp import Shard
 from kdissect.parallel.assembling import (
     AHEAD,
-    ROW_KEY,
     LateRows,
     ParentUpdate,
     ResolvedRow,
@@ -23,6 +22,7 @@ from kdissect.text.style import Times
 from kdissect.text.table import ExchangeTable
 from samples.golden import ROOT
 
+KEY_BYTES = 48  # core/src/merge.rs
 CAPTURE = ROOT / "samples" / "kafka-4-basics.pcap"
 
 
@@ -86,7 +86,7 @@ def test_the_core_writes_lines_of_usual_exchanges() -> None:
     sink = ExchangeTable(page, Times("ud"))
     sent = run(Shard(0, 2), work=Text(lambda _: True, page, sink.feed, form=sink.form))
     batches = [each for each in sent if isinstance(each, WorkerBatch)]
-    rows = sum(memoryview(keys).nbytes // ROW_KEY.size for each in batches for keys, _ in each.lines or ())
+    rows = sum(each.lines[0] // KEY_BYTES for each in batches if each.lines is not None)
     assert rows == len(outputs(run(Shard(0, 2))))
     assert len(places_of(sent)) < rows / 2
 

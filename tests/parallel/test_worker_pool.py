@@ -13,12 +13,10 @@ import pytest
 
 from kdissect.errors import CaptureError, UnexpectedError, WorkerError
 from kdissect.parallel.assembling import Stop
-from kdissect.parallel.worker_pool import Inbox, WorkerPool
+from kdissect.parallel.worker_pool import Inbox, Outbox, WorkerPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    Send = Callable[[Any], object]
 
 
 class Last(str):
@@ -32,9 +30,9 @@ def messages_of(pool: WorkerPool, poll: Callable[[], object] = int) -> list[tupl
 
 
 def test_messages_are_yielded_until_each_worker_is_done() -> None:
-    def job(index: int, send: Send, inbox: Inbox) -> None:
-        send(f"hello {index}")
-        send(Last(inbox.receive()))
+    def job(index: int, outbox: Outbox, inbox: Inbox) -> None:
+        outbox.send(f"hello {index}")
+        outbox.send(Last(inbox.receive()))
 
     with WorkerPool(3, job) as pool:
         for index in range(3):
@@ -47,10 +45,10 @@ def test_messages_are_yielded_until_each_worker_is_done() -> None:
 def test_messages_of_any_size_arrive_whole() -> None:
     sizes = [10, 5_000, 700_000, 900_000, 3_000_000, 0, 1_200_000, 600_001]
 
-    def job(_index: int, send: Send, _inbox: Inbox) -> None:
+    def job(_index: int, outbox: Outbox, _inbox: Inbox) -> None:
         for number, size in enumerate(sizes):
-            send((bytes([number]) * size, PickleBuffer(bytes([100 + number]) * size)))
-        send(Last(""))
+            outbox.send((bytes([number]) * size, PickleBuffer(bytes([100 + number]) * size)))
+        outbox.send(Last(""))
 
     with WorkerPool(2, job) as pool:
         received: list[list[tuple[bytes, bytes]]] = [[], []]
@@ -62,18 +60,50 @@ def test_messages_of_any_size_arrive_whole() -> None:
     assert received == [expected, expected]
 
 
+def test_memory_for_a_message_is_not_copied() -> None:
+    def job(_index: int, outbox: Outbox, inbox: Inbox) -> None:
+        for number in range(20):
+            memory = outbox.memory(1_000_000)
+            is_shared = not isinstance(memory.obj, bytearray)
+            memory[:] = bytes([number]) * len(memory)
+            outbox.send((is_shared, PickleBuffer(memory)))
+        outbox.send(Last(inbox.receive()))
+
+    with WorkerPool(1, job) as pool:
+        messages = pool.messages(Last, int)
+        kept = [PickleBuffer(next(messages)[1][1]) for _ in range(20)]  # exported: none is overwritten
+        assert [{*bytes(each)} for each in kept] == [{number} for number in range(20)]
+        pool.send(0, "")
+        assert len(list(messages)) == 1
+
+
+def test_memory_of_messages_is_used_again() -> None:
+    def job(_index: int, outbox: Outbox, inbox: Inbox) -> None:
+        for _ in range(50):
+            memory = outbox.memory(1_000_000)
+            outbox.send((not isinstance(memory.obj, bytearray), PickleBuffer(memory)))
+            inbox.receive()
+        outbox.send(Last(""))
+
+    with WorkerPool(1, job) as pool:
+        for _, message in pool.messages(Last, int):
+            if not isinstance(message, Last):
+                assert message[0]  # is shared
+                pool.send(0, "")
+
+
 def test_an_error_of_a_worker_is_raised() -> None:
-    def job(index: int, send: Send, _inbox: Inbox) -> None:
+    def job(index: int, outbox: Outbox, _inbox: Inbox) -> None:
         if index:
             raise CaptureError("x.pcap: damaged")
-        send(Last("done"))
+        outbox.send(Last("done"))
 
     with WorkerPool(2, job) as pool, pytest.raises(CaptureError, match=r"x\.pcap: damaged"):
         messages_of(pool)
 
 
 def test_an_unexpected_error_is_reported_in_one_line() -> None:
-    def job(_index: int, _send: Send, _inbox: Inbox) -> None:
+    def job(_index: int, _outbox: Outbox, _inbox: Inbox) -> None:
         raise ZeroDivisionError("oh")
 
     with (
@@ -87,11 +117,11 @@ def test_an_unexpected_error_is_reported_in_one_line() -> None:
     ("end", "reason"), [(lambda: os.kill(os.getpid(), 9), "SIGKILL"), (lambda: os._exit(3), "3")]
 )
 def test_a_dead_worker_is_reported(end: Callable[[], object], reason: str) -> None:
-    def job(index: int, send: Send, inbox: Inbox) -> None:
+    def job(index: int, outbox: Outbox, inbox: Inbox) -> None:
         if index:
             end()
         inbox.receive()
-        send(Last("done"))
+        outbox.send(Last("done"))
 
     with (
         WorkerPool(2, job) as pool,
@@ -101,11 +131,11 @@ def test_a_dead_worker_is_reported(end: Callable[[], object], reason: str) -> No
 
 
 def test_workers_can_be_stopped_early() -> None:
-    def job(_index: int, send: Send, inbox: Inbox) -> None:
+    def job(_index: int, outbox: Outbox, inbox: Inbox) -> None:
         while True:
-            send("x" * 10_000)
+            outbox.send("x" * 10_000)
             if inbox.has_message() and isinstance(inbox.receive(), Stop):
-                send(Last(""))
+                outbox.send(Last(""))
                 return
 
     with WorkerPool(2, job) as pool:
@@ -118,8 +148,8 @@ def test_workers_can_be_stopped_early() -> None:
 
 
 def test_an_exception_between_two_messages_loses_none() -> None:
-    def job(_index: int, send: Send, _inbox: Inbox) -> None:
-        send(Last("done"))
+    def job(_index: int, outbox: Outbox, _inbox: Inbox) -> None:
+        outbox.send(Last("done"))
 
     def poll() -> None:
         raise KeyboardInterrupt
@@ -134,8 +164,8 @@ def test_workers_end_with_their_parent() -> None:
     program = """
         import os
         from kdissect.parallel.worker_pool import WorkerPool
-        def job(index, send, inbox):
-            send(os.getpid())
+        def job(index, outbox, inbox):
+            outbox.send(os.getpid())
             inbox.receive()
         with WorkerPool(2, job) as pool:
             messages = pool.messages(str, int)

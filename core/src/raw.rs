@@ -1,14 +1,15 @@
-//! Columns -> the structs of the Arrow C data interface (arrow.apache.org/docs/format/CDataInterface.html), in
-//! capsules. The only module with unsafe code. The reader releases what it took over; the capsule releases the rest.
+//! All unsafe code: a buffer of Python -> its bytes; columns -> the structs of the Arrow C data interface
+//! (arrow.apache.org/docs/format/CDataInterface.html), in capsules. The reader releases what it took over; the capsule
+//! releases the rest.
 
 #![allow(unsafe_code)]
 
 use std::ffi::{c_char, c_void, CString};
 use std::ptr::{null, null_mut};
 
-use crate::columns::{Column, Kind, Values};
+use pyo3::buffer::PyBuffer;
 
-const NULLABLE: i64 = 2;
+use crate::columns::{Column, Kind, Values};
 
 #[repr(C)]
 pub struct ArrowSchema {
@@ -90,7 +91,7 @@ impl ArrowSchema {
             format: parts.format.as_ptr(),
             name: parts.name.as_ptr(),
             metadata: null(),
-            flags: NULLABLE,
+            flags: 2, // nullable
             n_children: parts.children.0.len() as i64,
             children: parts.children.0.as_mut_ptr(),
             dictionary: null_mut(),
@@ -103,10 +104,7 @@ impl ArrowSchema {
 impl ArrowArray {
     pub fn new(column: Column) -> Self {
         let (length, null_count) = (column.rows as i64, column.nulls() as i64);
-        let Column {
-            present, mut values, ..
-        } = column;
-        let present = present.bytes;
+        let (present, mut values) = (column.present.bytes, column.values);
         // Moving the vectors into `ArrayParts` leaves their elements where they are.
         let mut buffers = vec![match null_count {
             0 => null(),
@@ -184,5 +182,16 @@ unsafe extern "C" fn release_array(array: *mut ArrowArray) {
     unsafe {
         (*array).release = None;
         drop(Box::from_raw((*array).private_data.cast::<ArrayParts>()));
+    }
+}
+
+/// A contiguous buffer whose bytes do not change: in a `MessageRing`, nobody writes there before this is dropped.
+pub struct Bytes(pub PyBuffer<u8>);
+
+impl AsRef<[u8]> for Bytes {
+    fn as_ref(&self) -> &[u8] {
+        let bytes = self.0.as_slice_ptr();
+        // SAFETY: the pointer is valid as long as the buffer, where nobody writes (kdissect/parallel/worker_pool.py).
+        bytes.map_or(&[], |bytes| unsafe { bytes.as_ref() })
     }
 }
