@@ -9,6 +9,7 @@ pub mod analysis;
 pub mod body;
 pub mod columns;
 pub mod connection;
+pub mod decimal;
 pub mod line;
 pub mod merge;
 pub mod packet;

@@ -6,6 +6,7 @@
 
 use std::fmt::Write;
 
+use crate::decimal::{push, push_digits};
 use crate::tree::{record_count, Bodies, Decoded, Name, TopicNames, Value, NO_ID};
 use crate::Odd;
 
@@ -338,7 +339,7 @@ impl<'b, 'a> Describing<'b, 'a> {
                 return match self.find(value, scope)? {
                     Found::Nothing => Ok(false),
                     Found::Number(number) | Found::One(&Value::Int(number)) => {
-                        put(out, number);
+                        push(out, number);
                         Ok(raw || number >= 0)
                     }
                     Found::One(value) => {
@@ -459,7 +460,7 @@ impl<'b, 'a> Describing<'b, 'a> {
             for (place, partition) in partitions.iter().filter(is_shown).enumerate() {
                 out.push(if place > 0 { ',' } else { '-' });
                 let number = key.map_or(Some(partition), |key| partition.get(key)).ok_or(Odd)?;
-                put(out, Found::One(number).number().ok_or(Odd)?);
+                push(out, Found::One(number).number().ok_or(Odd)?);
             }
         }
         if topics.len() > NAMES {
@@ -543,31 +544,12 @@ fn text(value: &str, out: &mut String) -> Result<(), Odd> {
     Ok(())
 }
 
-pub fn put(out: &mut String, number: i64) {
-    if number < 0 {
-        out.push('-');
-    }
-    digits(out, number.unsigned_abs(), 1);
-}
-
-/// Writes a number with at least this many digits (20 or fewer), in a third of the time of `write!`.
-pub fn digits(out: &mut String, mut number: u64, min: usize) {
-    let mut text = [b'0'; 20];
-    let mut start = text.len();
-    while number > 0 || text.len() - start < min {
-        start -= 1;
-        text[start] += (number % 10) as u8;
-        number /= 10;
-    }
-    out.push_str(std::str::from_utf8(&text[start..]).unwrap_or_default());
-}
-
 fn scalar(value: &Value, out: &mut String) -> Result<(), Odd> {
     match value {
         Value::Text(value) => text(value, out),
         Value::Uuid(id) => text(std::str::from_utf8(id).map_err(|_| Odd)?, out),
         Value::Int(number) => {
-            put(out, *number);
+            push(out, *number);
             Ok(())
         }
         _ => Err(Odd),
@@ -577,7 +559,7 @@ fn scalar(value: &Value, out: &mut String) -> Result<(), Odd> {
 fn enumerated(number: i64, names: &Enumerated, out: &mut String) {
     match names.iter().find(|name| name.0 == number) {
         Some((_, name)) => out.push_str(name),
-        None => put(out, number),
+        None => push(out, number),
     }
 }
 
@@ -620,9 +602,9 @@ fn thousands(number: u64, out: &mut String) {
     if number >= 1000 {
         thousands(number / 1000, out);
         out.push(',');
-        digits(out, number % 1000, 3);
+        push_digits(out, number % 1000, 3);
     } else {
-        digits(out, number, 1);
+        push_digits(out, number, 1);
     }
 }
 
@@ -639,7 +621,7 @@ fn milliseconds(number: i64, out: &mut String) {
 /// Bytes in the largest unit that gives at least 1.
 fn size(count: usize, out: &mut String) {
     if count < 1000 {
-        digits(out, count as u64, 1);
+        push_digits(out, count as u64, 1);
         out.push_str(" B");
         return;
     }
@@ -677,10 +659,8 @@ mod tests {
         assert_eq!(written(|out| milliseconds(-999, out)), "-999.0ms");
         assert_eq!(written(|out| milliseconds(300_000, out)), "300.00s");
         for number in [0, 7, -10, i64::MAX, i64::MIN] {
-            assert_eq!(written(|out| put(out, number)), number.to_string());
+            assert_eq!(written(|out| push(out, number)), number.to_string());
         }
-        assert_eq!(written(|out| digits(out, 70, 6)), "000070");
-        assert_eq!(written(|out| digits(out, 0, 0)), "");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use pyo3::types::PyBytes;
 
 use crate::connection::{Frame, Header};
 use crate::counts::{CountForm, Counts};
-use crate::line::{digits, put};
+use crate::decimal::{push, push_digits};
 use crate::line_class::{Line, Topics};
 use crate::rows::{RowForm, Rows};
 use crate::{guarded, Odd};
@@ -201,7 +201,7 @@ impl Clock {
         let left_out = 9_u32.checked_sub(places).ok_or(Odd)?;
         out.push_str(before);
         out.push('.');
-        digits(out, rest.unsigned_abs() / 10_u64.pow(left_out), places as usize);
+        push_digits(out, rest.unsigned_abs() / 10_u64.pow(left_out), places as usize);
         out.push_str(after);
         Ok(())
     }
@@ -597,7 +597,7 @@ fn duration(ns: i64, out: &mut String) {
     let us = ns.div_euclid(1000);
     _ = match us.unsigned_abs() {
         0..1000 => {
-            put(out, us);
+            push(out, us);
             out.push_str("us");
             Ok(())
         }

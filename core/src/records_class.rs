@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyIterator, PyList, PySlice, PyString, PyTuple};
 
+use crate::decimal::put;
 use crate::record_lines::{json, plain_text};
 use crate::records::{read, Bounds, Record, Span};
 use crate::{guarded, Odd};
@@ -121,7 +122,7 @@ impl Records {
             for (index, record) in (first..).zip(records) {
                 out.extend_from_slice(&between[0]);
                 match offsets_known {
-                    true => write!(out, "{}", record.offset)?,
+                    true => put(&mut out, record.offset),
                     false => out.extend_from_slice(b"null"),
                 }
                 out.extend_from_slice(&between[1]);

@@ -2,8 +2,8 @@
 //! kdissect/tables/values.py writes them.
 
 use std::borrow::Cow;
-use std::io::Write;
 
+use crate::decimal::put;
 use crate::record_lines::{base64, json_text};
 use crate::touched::Plan;
 use crate::tree::{batches, record_count, Batch, Bodies, Decoded, Name, TopicNames, Value, NO_ID};
@@ -68,8 +68,8 @@ impl Row {
     pub fn json(&self, value: &Value<'_>, out: &mut Vec<u8>) -> Result<(), Odd> {
         match value {
             Value::Null => out.extend_from_slice(b"null"),
-            Value::Bool(value) => put(out, value),
-            Value::Int(number) => put(out, number),
+            Value::Bool(value) => put_bool(out, *value),
+            Value::Int(number) => put(out, *number),
             Value::Float | Value::Embedded(_) => return Err(Odd),
             Value::Text(text) => json_text(text.as_bytes(), out),
             Value::Uuid(id) => {
@@ -265,10 +265,6 @@ fn listed<T>(
     Ok(())
 }
 
-fn put(out: &mut Vec<u8>, value: impl std::fmt::Display) {
-    _ = write!(out, "{value}"); // cannot fail: a vector
-}
-
 /// The header of a batch, with its attributes by name.
 fn header(batch: &Batch, out: &mut Vec<u8>) {
     let Batch {
@@ -286,20 +282,42 @@ fn header(batch: &Batch, out: &mut Vec<u8>) {
         records,
     } = batch;
     let has = |bit: i16| attributes & bit != 0;
-    let (compression, transactional) = (batch.codec(), batch.is_transactional());
-    let timestamp_type = if has(0x08) { "LogAppendTime" } else { "CreateTime" };
-    let (control, delete_horizon) = (has(0x20), has(0x40));
-    put(
-        out,
-        format_args!(
-            "{{\"base_offset\":{base_offset},\"batch_length\":{length},\
-             \"partition_leader_epoch\":{leader_epoch},\"magic\":2,\"crc\":{crc},\
-             \"attributes\":{attributes},\"last_offset_delta\":{last_offset_delta},\
-             \"base_timestamp\":{base_timestamp},\"max_timestamp\":{max_timestamp},\
-             \"producer_id\":{producer_id},\"producer_epoch\":{producer_epoch},\
-             \"base_sequence\":{base_sequence},\"records_count\":{records},\
-             \"compression\":\"{compression}\",\"timestamp_type\":\"{timestamp_type}\",\
-             \"transactional\":{transactional},\"control\":{control},\"delete_horizon\":{delete_horizon}}}"
-        ),
-    );
+    for (name, number) in [
+        ("{\"base_offset\":", *base_offset),
+        (",\"batch_length\":", (*length).into()),
+        (",\"partition_leader_epoch\":", (*leader_epoch).into()),
+        (",\"magic\":2,\"crc\":", (*crc).into()),
+        (",\"attributes\":", (*attributes).into()),
+        (",\"last_offset_delta\":", (*last_offset_delta).into()),
+        (",\"base_timestamp\":", *base_timestamp),
+        (",\"max_timestamp\":", *max_timestamp),
+        (",\"producer_id\":", *producer_id),
+        (",\"producer_epoch\":", (*producer_epoch).into()),
+        (",\"base_sequence\":", (*base_sequence).into()),
+        (",\"records_count\":", (*records).into()),
+    ] {
+        out.extend_from_slice(name.as_bytes());
+        put(out, number);
+    }
+    for text in [",\"compression\":\"", batch.codec(), "\",\"timestamp_type\":\""] {
+        out.extend_from_slice(text.as_bytes());
+    }
+    out.extend_from_slice(if has(0x08) {
+        b"LogAppendTime"
+    } else {
+        b"CreateTime"
+    });
+    for (name, value) in [
+        ("\",\"transactional\":", batch.is_transactional()),
+        (",\"control\":", has(0x20)),
+        (",\"delete_horizon\":", has(0x40)),
+    ] {
+        out.extend_from_slice(name.as_bytes());
+        put_bool(out, value);
+    }
+    out.push(b'}');
+}
+
+fn put_bool(out: &mut Vec<u8>, value: bool) {
+    out.extend_from_slice(if value { b"true" } else { b"false" });
 }

@@ -2,13 +2,13 @@
 //! kdissect/tables/arrow.py makes them.
 
 use std::borrow::Cow;
-use std::io::Write;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyList, PyString};
 
 use crate::columns::Column;
 use crate::connection_log::{Log, LogForm};
+use crate::decimal::put;
 use crate::latency::{SplitForm, Splitters};
 use crate::line_class::Kept;
 use crate::page::{Answered, Clock, Constant, Errors, Facts, KnownApis, Object};
@@ -412,7 +412,7 @@ impl Cell<'_> {
     pub fn number(&mut self, number: Option<i64>) -> Result<(), Odd> {
         match (number, self) {
             (None, cell) => return cell.null(),
-            (Some(number), Cell::Json(out) | Cell::Csv(out)) => _ = write!(out, "{number}"), // cannot fail
+            (Some(number), Cell::Json(out) | Cell::Csv(out)) => put(out, number),
             (Some(number), Cell::Column(column, cost)) => **cost += column.int(number)?,
         }
         Ok(())
