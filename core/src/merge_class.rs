@@ -1,12 +1,16 @@
-//! The classes `kdissect._core.RowBatch` and `Merge`: rows of a worker for kdissect/parallel/worker.py, and those of
+//! The classes `kdissect._core.RowBatch`, `Merge` and `Texts`: rows of a worker for kdissect/parallel/worker.py, and those of
 //! all workers for kdissect/parallel/assembling.py.
+
+use std::fs::File;
+use std::io::{self, IoSlice, Write};
+use std::os::fd::AsFd;
 
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::merge::{self, Content, OBJECT};
+use crate::merge::{self, Content, Run, OBJECT};
 use crate::raw::Bytes;
 
 /// Text that is taken at a time.
@@ -53,7 +57,7 @@ impl RowBatch {
 pub struct Merge(merge::Merge);
 
 /// See `take`.
-type Taken<'py> = (usize, u64, usize, Bound<'py, PyBytes>, i64, i64);
+type Taken = (usize, u64, usize, Texts, i64, i64);
 
 #[pymethods]
 impl Merge {
@@ -82,18 +86,18 @@ impl Merge {
         self.0.advance(until);
     }
 
-    /// The next row that Python has: its process and number, 0, and nothing. Otherwise the next text: 0, 0, its
-    /// number of rows (1 if `single`), the text, and completion time and bytes of frames of the last row. None:
-    /// there is no more.
-    fn take<'py>(&mut self, py: Python<'py>, single: bool) -> PyResult<Option<Taken<'py>>> {
+    /// The next row that Python has: its process and number, 0, and no texts. Otherwise the next texts: 0, 0, their
+    /// number (1 if `single`), the texts, and completion time and bytes of frames of the last row. None: there is no
+    /// more.
+    fn take(&mut self, single: bool) -> Option<Taken> {
         let ready = &mut self.0.ready;
         let (mut runs, mut rows, mut bytes) = (Vec::new(), 0, 0);
         while rows == 0 || (!single && bytes < TEXT_BYTES) {
             let run = match ready.front_mut() {
                 Some(Content::Object(worker, number)) if rows == 0 => {
-                    let object = (*worker, *number, 0, PyBytes::new(py, b""), 0, 0);
+                    let object = (*worker, *number, 0, Texts(runs), 0, 0);
                     ready.pop_front();
-                    return Ok(Some(object));
+                    return Some(object);
                 }
                 Some(Content::Text(run)) if single && run.rows() > 1 => run.split(),
                 Some(Content::Text(_)) => match ready.pop_front() {
@@ -105,17 +109,44 @@ impl Merge {
             (rows, bytes) = (rows + run.rows(), bytes + run.text().len());
             runs.push(run);
         }
-        let Some((completed_ns, held)) = runs.last().map(merge::Run::last) else {
-            return Ok(None);
-        };
-        let text = PyBytes::new_with(py, bytes, |mut out| {
-            for text in runs.iter().map(merge::Run::text) {
+        let (completed_ns, held) = runs.last().map(Run::last)?;
+        Some((0, 0, rows, Texts(runs), completed_ns, held))
+    }
+}
+
+/// Texts of consecutive rows, in the memory of the workers that wrote them.
+#[pyclass(frozen, module = "kdissect._core")]
+pub struct Texts(Vec<Run>);
+
+#[pymethods]
+impl Texts {
+    /// Copies them.
+    fn __bytes__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let texts = || self.0.iter().map(Run::text);
+        PyBytes::new_with(py, texts().map(<[u8]>::len).sum(), |mut out| {
+            for text in texts() {
                 let (place, rest) = out.split_at_mut(text.len());
                 place.copy_from_slice(text);
                 out = rest;
             }
             Ok(())
-        })?;
-        Ok(Some((0, 0, rows, text, completed_ns, held)))
+        })
+    }
+
+    /// Writes them to stdout, without a copy.
+    fn write_to_stdout(&self, py: Python<'_>) -> PyResult<()> {
+        let mut stdout = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+        let mut slices: Vec<_> = self.0.iter().map(|run| IoSlice::new(run.text())).collect();
+        let mut left = slices.as_mut_slice();
+        IoSlice::advance_slices(&mut left, 0); // if all are empty, nothing is left
+        while !left.is_empty() {
+            match py.detach(|| stdout.write_vectored(left)) {
+                Ok(0) => return Err(io::Error::from(io::ErrorKind::WriteZero).into()),
+                Ok(bytes) => IoSlice::advance_slices(&mut left, bytes),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => py.check_signals()?,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
     }
 }

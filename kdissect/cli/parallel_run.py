@@ -210,7 +210,7 @@ class ParallelRun(Run):
             sink.is_first, skip = False, 1
         work.prefix = f"kdissect-{os.getpid()}-"
         try:
-            self.gather(jobs, lambda _: work, Texts(write, skip).take, max_rows)
+            self.gather(jobs, lambda _: work, Texts(self.out, skip).take, max_rows)
         finally:
             remove_large_texts(work.prefix)
 
@@ -294,9 +294,9 @@ class ParallelRun(Run):
                 rows = assembly.batch(index, message)
             elif isinstance(message, LateRows):
                 rows = assembly.late(index, message)
-            for worker, reply in assembly.updates():
-                pool.send(worker, reply)
             yield rows
+            for worker, reply in assembly.updates():  # after the rows were written: their memory can be freed
+                pool.send(worker, reply)
 
     def _handle_end(self, message: WorkerEnd) -> None:
         totals = self._totals

@@ -312,7 +312,6 @@ class Page(TextIOWrapper):
         return data
 
 
-_LARGE_BYTES = 1 << 16  # of text that is written as it is, without copying it first
 _HELD_BYTES = 8 << 20  # text of one exchange that is kept in memory
 _TAKEN_ROWS = 1000  # rows of one exchange whose text is taken from the sink at a time
 
@@ -384,21 +383,26 @@ def remove_large_texts(prefix: str) -> None:
             path.unlink(missing_ok=True)
 
 
-RowOutput = tuple[int, "bytes | list[bytes] | LargeText"]
-"""The number of rows, and their text: joined, or separate if the output may end after any row."""
+RowOutput = tuple[int, "bytes | list[bytes] | LargeText | Any"]
+"""The number of rows, and their text: joined, or separate if the output may end after any row, or the core's
+``Texts``.
+"""
 
 
 class Texts:
     """Writes the text of all workers' rows, in the parent.
 
     Args:
-        write: writes bytes.
+        out: a stream with a buffer.
         skip: number of leading bytes to leave out of the first text: a separator between rows.
     """
 
-    def __init__(self, write: Callable[[bytes], object], skip: int = 0) -> None:
-        self._write = write
+    def __init__(self, out: TextIO, skip: int = 0) -> None:
+        self._out = out
         self._skip = skip
+        self._is_stdout = False
+        with suppress(OSError):  # raised if it is no file
+            self._is_stdout = out.fileno() == 1
 
     def take(self, outputs: Sequence[RowOutput]) -> None:
         """Write rows."""
@@ -409,20 +413,27 @@ class Texts:
                 texts.clear()
                 for chunk in data.chunks():
                     self._put(chunk)
-            elif isinstance(data, bytes) and len(data) > _LARGE_BYTES:  # of lines that the core has merged
-                self._put(b"".join(texts))
-                texts.clear()
-                self._put(data)
             elif isinstance(data, bytes):
                 texts.append(data)
-            else:
+            elif isinstance(data, list):
                 texts += data
+            else:
+                self._put(b"".join(texts))
+                texts.clear()
+                self._put_merged(data)
         self._put(b"".join(texts))
+
+    def _put_merged(self, texts: Any) -> None:
+        if self._is_stdout and not self._skip:
+            self._out.flush()
+            texts.write_to_stdout()
+        else:
+            self._put(bytes(texts))
 
     def _put(self, text: bytes) -> None:
         if self._skip and text:
             text, self._skip = text[self._skip :], 0
-        self._write(text)
+        self._out.buffer.write(text)
 
 
 class Selected:

@@ -75,21 +75,22 @@ def test_the_same_is_shown_of_a_damaged_capture(damage: str, tmp_path: Path) -> 
 def frames(kind: str) -> list[bytes]:
     """Conversations of five clients, which are in different shards, with other layers."""
     layers, out = scapy_layers(), []
+    ether = layers.Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02")  # or scapy would ask the network
     for number in range(5):
         for packet in talk(client=(f"10.0.0.{number + 1}", 40000 + number)).packets:
             frame = layers.Ether(packet.data)
             ip = frame.payload
             ip.id = len(out)  # fragments of different packets must not have the same
             if kind == "VLAN":
-                changed = [layers.Ether() / layers.Dot1Q(vlan=7) / ip]
+                changed = [ether / layers.Dot1Q(vlan=7) / ip]
             elif kind == "IPv6":
                 ends = {"src": f"2001:db8::{ip.src}", "dst": f"2001:db8::{ip.dst}"}
-                changed = [layers.Ether() / layers.IPv6(**ends) / ip.payload]
+                changed = [ether / layers.IPv6(**ends) / ip.payload]
             elif kind == "fragments":
-                changed = [layers.Ether() / each for each in layers.fragment(ip, 64)]
+                changed = [ether / each for each in layers.fragment(ip, 64)]
             elif kind == "VXLAN":
                 outside = layers.IP(src="192.0.2.1", dst="192.0.2.2") / layers.UDP(sport=5, dport=4789)
-                changed = [layers.Ether() / outside / layers.VXLAN(vni=9) / layers.Ether() / ip]
+                changed = [ether / outside / layers.VXLAN(vni=9) / ether / ip]
             else:
                 changed = [frame]
             for each in changed:

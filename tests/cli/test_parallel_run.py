@@ -111,6 +111,17 @@ def test_rows_that_depend_on_others_use_one_process(monkeypatch: pytest.MonkeyPa
         assert say(*command.split(), "-j", 2, SAMPLES[0]).status == 0
 
 
+@pytest.mark.parametrize("options", [[], ["--json"], ["-V"]], ids=" ".join)
+def test_a_pipe_gets_the_same(options: list[str]) -> None:
+    command = [sys.executable, "-m", "kdissect", "read", *options, str(SAMPLES[0]), "-j"]
+    alone, shared = (
+        subprocess.run([*command, jobs], stdout=subprocess.PIPE, cwd=ROOT, check=True).stdout
+        for jobs in ("1", "2")
+    )
+    assert shared == alone
+    assert alone.count(b"\n") > 100
+
+
 def start(tmp_path: Path, *arguments: str, **settings: Any) -> subprocess.Popen[bytes]:
     """kdissect by two processes, on a capture that takes a while."""
     with open_capture(SAMPLES[0]) as capture:

@@ -202,7 +202,7 @@ def test_rows_of_several_workers_come_as_from_one(writes_lines: bool, seed: int,
             fake = random.choice(left)
             outputs += assembly.batch(fake.number, fake.batch())
         pending += assembly.updates()
-    assert b"".join(text for _, text in outputs).decode().splitlines() == expected
+    assert b"".join(bytes(text) for _, text in outputs).decode().splitlines() == expected
     assert sum(count for count, _ in outputs) == len(expected)
     assert not any(fake.open for fake in fakes)
 
@@ -224,3 +224,23 @@ def batch(places: list[int], until: int) -> WorkerBatch:
         for column in (rows.completed_ns, rows.packets, rows.held):
             column.append(0)
     return WorkerBatch(until, rows, 0, 0, is_far_ahead=True)
+
+
+@NEEDS_CORE
+def test_texts_are_written_to_stdout_whole(capfd: pytest.CaptureFixture[str]) -> None:
+    assert native.core is not None
+    merge = native.core.Merge(2, LIMITS.order_rows, LIMITS.order_bytes)
+    count = 5000  # more pieces than one system call takes
+    lines = [b"%d %s\n" % (number, b"x" * (number % 100)) for number in range(count)]
+    for worker in range(2):
+        own = range(worker, count, 2)
+        keys = b"".join(ROW_KEY.pack(2 * each, each, each, 1, worker, len(lines[each])) for each in own)
+        memory = keys + b"".join(lines[each] for each in own)
+        merge.add(worker, (len(keys), PickleBuffer(memory)), [])
+    merge.advance(2 * count)
+    copied = []
+    while taken := merge.take(False):
+        copied.append(bytes(taken[3]))
+        taken[3].write_to_stdout()
+    assert b"".join(copied) == b"".join(lines)
+    assert capfd.readouterr().out.encode() == b"".join(lines)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from io import BytesIO, TextIOWrapper
 from types import SimpleNamespace
 from typing import Any
 
@@ -47,11 +48,11 @@ def test_rows_have_weights_and_their_texts_are_kept_apart_on_request() -> None:
 
 
 def test_texts_are_written_unchanged_but_for_the_first_separator() -> None:
-    written = bytearray()
-    texts = Texts(written.extend, skip=1)
+    written = BytesIO()
+    texts = Texts(TextIOWrapper(written), skip=1)
     texts.take([(1, b"\none\n"), (2, [b"\ntwo\n", b"\nthree\n"])])
     texts.take([(1, b"\nfour\n")])
-    assert written == b"one\n\ntwo\n\nthree\n\nfour\n"
+    assert written.getvalue() == b"one\n\ntwo\n\nthree\n\nfour\n"
 
 
 def test_the_end_returns_the_result_of_a_function() -> None:
