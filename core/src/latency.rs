@@ -46,7 +46,7 @@ pub struct Splitter {
 }
 
 /// What an exchange changes, see [`Splitter::note`].
-pub struct Noted<'b, 'a>(Option<Vec<Fetched<'b, 'a>>>);
+pub struct Change<'b, 'a>(Option<Vec<Fetched<'b, 'a>>>);
 
 impl Splitter {
     /// `info`: what the exchanges of the connection share.
@@ -77,7 +77,7 @@ impl Splitter {
         exchange: &Answered<'_>,
         row: &Row,
         decoded: &'b Decoded<'a>,
-    ) -> Result<(Parts, Noted<'b, 'a>), Odd> {
+    ) -> Result<(Parts, Change<'b, 'a>), Odd> {
         let mut fetched = None;
         let waited = match (exchange.header.api_key, row.is_fetch) {
             (JOIN_GROUP | SYNC_GROUP, _) => Some(true),
@@ -98,12 +98,12 @@ impl Splitter {
         let parts = self
             .pace
             .parts(exchange.request.end_ns, exchange.response.start_ns, waited)?;
-        Ok((parts, Noted(fetched)))
+        Ok((parts, Change(fetched)))
     }
 
     /// The exchange that was split is not left to Python.
-    pub fn note(&mut self, row: &Row, noted: &Noted<'_, '_>, end_ns: i64) {
-        if let (Noted(Some(fetched)), Some(watermarks)) = (noted, &mut self.watermarks) {
+    pub fn note(&mut self, row: &Row, change: &Change<'_, '_>, end_ns: i64) {
+        if let (Change(Some(fetched)), Some(watermarks)) = (change, &mut self.watermarks) {
             row.row.counted.note(fetched, watermarks);
         }
         self.pace = Pace {

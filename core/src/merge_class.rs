@@ -1,4 +1,4 @@
-//! The classes `kdissect._core.RowBatch`, `Merge` and `Texts`: rows of a worker for kdissect/parallel/worker.py, and those of
+//! The classes `kdissect._core.RowBatch`, `Merge` and `MergedText`: rows of a worker for kdissect/parallel/worker.py, and those of
 //! all workers for kdissect/parallel/assembling.py.
 
 use std::fs::File;
@@ -57,7 +57,7 @@ impl RowBatch {
 pub struct Merge(merge::Merge);
 
 /// See `take`.
-type Taken = (usize, u64, usize, Texts, i64, i64);
+type Taken = (usize, u64, usize, MergedText, i64, i64);
 
 #[pymethods]
 impl Merge {
@@ -95,7 +95,7 @@ impl Merge {
         while rows == 0 || (!single && bytes < TEXT_BYTES) {
             let run = match ready.front_mut() {
                 Some(Content::Object(worker, number)) if rows == 0 => {
-                    let object = (*worker, *number, 0, Texts(runs), 0, 0);
+                    let object = (*worker, *number, 0, MergedText(runs), 0, 0);
                     ready.pop_front();
                     return Some(object);
                 }
@@ -110,16 +110,16 @@ impl Merge {
             runs.push(run);
         }
         let (completed_ns, held) = runs.last().map(Run::last)?;
-        Some((0, 0, rows, Texts(runs), completed_ns, held))
+        Some((0, 0, rows, MergedText(runs), completed_ns, held))
     }
 }
 
-/// Texts of consecutive rows, in the memory of the workers that wrote them.
+/// MergedText of consecutive rows, in the memory of the workers that wrote them.
 #[pyclass(frozen, module = "kdissect._core")]
-pub struct Texts(Vec<Run>);
+pub struct MergedText(Vec<Run>);
 
 #[pymethods]
-impl Texts {
+impl MergedText {
     /// Copies them.
     fn __bytes__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let texts = || self.0.iter().map(Run::text);

@@ -52,10 +52,13 @@ impl Places {
         Ok(Places(places.extract()?, None))
     }
 
-    /// For pickle, without numbers.
-    fn __reduce__<'py>(&self, py: Python<'py>) -> (Bound<'py, PyType>, (Bound<'py, PyBytes>,)) {
+    /// For pickle. Places with numbers stay in their process.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyType>, (Bound<'py, PyBytes>,))> {
+        if self.1.is_some() {
+            return Err(PyTypeError::new_err("places with numbers cannot be pickled"));
+        }
         let packed: Vec<u8> = self.0.iter().flat_map(packed).collect();
-        (py.get_type::<Places>(), (PyBytes::new(py, &packed),))
+        Ok((py.get_type::<Places>(), (PyBytes::new(py, &packed),)))
     }
 
     fn __len__(&self) -> usize {
@@ -94,6 +97,31 @@ impl Places {
     #[getter]
     fn numbers(&self) -> Option<Vec<u64>> {
         self.1.clone()
+    }
+
+    /// As `_counted` of kdissect/stats/survey.py.
+    fn counted(&self, mut last_ns: i64) -> ([i64; 4], [usize; 4]) {
+        let (mut first_ns, mut backward, mut furthest_back_ns) = (last_ns, 0, 0);
+        let (mut captured_bytes, mut wire_bytes, mut cut, mut cut_to) = (0, 0, 0, 0);
+        for &(time_ns, begin, end, length) in &self.0 {
+            if time_ns < last_ns {
+                backward += 1;
+                furthest_back_ns = furthest_back_ns.max(last_ns.saturating_sub(time_ns));
+                first_ns = first_ns.min(time_ns);
+            }
+            last_ns = last_ns.max(time_ns);
+            let (captured, on_wire) = (end.saturating_sub(begin), length as usize);
+            captured_bytes += captured;
+            wire_bytes += on_wire;
+            if captured < on_wire {
+                cut += 1;
+                cut_to = cut_to.max(captured);
+            }
+        }
+        (
+            [first_ns, last_ns, backward, furthest_back_ns],
+            [captured_bytes, wire_bytes, cut, cut_to],
+        )
     }
 
     /// The earliest and the latest time. There must be a packet.

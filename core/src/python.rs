@@ -13,7 +13,7 @@ use crate::wire::{uuid_text, Reader};
 use crate::{guarded, Odd};
 
 /// Incremented whenever kdissect/native.py and this module must change together.
-const INTERFACE: u32 = 25;
+const INTERFACE: u32 = 26;
 
 type Name = Py<PyString>;
 
@@ -248,7 +248,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<crate::places::Places>()?;
     module.add_class::<crate::merge_class::Merge>()?;
     module.add_class::<crate::merge_class::RowBatch>()?;
-    module.add_class::<crate::merge_class::Texts>()?;
+    module.add_class::<crate::merge_class::MergedText>()?;
     module.add_class::<crate::records_class::Records>()?;
     module.add_function(wrap_pyfunction!(crate::records_class::read_records, module)?)?;
     module.add_function(wrap_pyfunction!(crate::bundles::bundle_packets, module)?)?;

@@ -384,8 +384,8 @@ def remove_large_texts(prefix: str) -> None:
 
 
 RowOutput = tuple[int, "bytes | list[bytes] | LargeText | Any"]
-"""The number of rows, and their text: joined, or separate if the output may end after any row, or the core's
-``Texts``.
+"""The number of rows, and their text: joined; separate if the output may end after any row; or the core's
+``MergedText``.
 """
 
 
@@ -423,12 +423,12 @@ class Texts:
                 self._put_merged(data)
         self._put(b"".join(texts))
 
-    def _put_merged(self, texts: Any) -> None:
+    def _put_merged(self, text: Any) -> None:
         if self._is_stdout and not self._skip:
             self._out.flush()
-            texts.write_to_stdout()
+            text.write_to_stdout()
         else:
-            self._put(bytes(texts))
+            self._put(bytes(text))
 
     def _put(self, text: bytes) -> None:
         if self._skip and text:

@@ -7,7 +7,7 @@ last two at most ``limits.check_rows`` each, and as many more when surveys are m
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from kdissect.anomalies import CATALOGUE, NOTE
 from kdissect.exchanges.learned import Listeners
@@ -246,16 +246,15 @@ class Census:
         file, count = self._counts
         file.packets += len(block.places)
         count.packets += len(block.places)
-        for time_ns, begin, end, length in block.places:
-            if time_ns >= file.last_ns:
-                file.last_ns = time_ns
-            else:
-                self._count_backward(file, time_ns)
-            count.captured_bytes += end - begin
-            count.wire_bytes += length
-            if end - begin < length:
-                count.cut += 1
-                count.cut_to = max(count.cut_to, end - begin)
+        (first_ns, file.last_ns, backward, furthest_back_ns), sizes = _counted(block.places, file.last_ns)
+        file.first_ns = min(file.first_ns, first_ns)
+        file.backward += backward
+        file.furthest_back_ns = max(file.furthest_back_ns, furthest_back_ns)
+        captured_bytes, wire_bytes, cut, cut_to = sizes
+        count.captured_bytes += captured_bytes
+        count.wire_bytes += wire_bytes
+        count.cut += cut
+        count.cut_to = max(count.cut_to, cut_to)
 
     def merge(self, other: Census) -> None:
         """Add the counts of packets that come later in the same files."""
@@ -298,7 +297,27 @@ class Census:
             self.interfaces[interface] = count
         return file, count
 
-    def _count_backward(self, file: FileCount, time_ns: int) -> None:
-        file.backward += 1
-        file.furthest_back_ns = max(file.furthest_back_ns, file.last_ns - time_ns)
-        file.first_ns = min(file.first_ns, time_ns)
+
+def _counted(places: Any, last_ns: int) -> tuple[list[int], list[int]]:
+    """Counts of packets, the previous one at ``last_ns``: earliest and latest time, packets earlier than one
+    before them, and by how much at most; captured bytes, bytes on the wire, truncated packets, and the
+    longest captured length of these.
+    """
+    if not isinstance(places, list):  # the native core's
+        counted: tuple[list[int], list[int]] = places.counted(last_ns)
+        return counted
+    first_ns, backward, furthest_back_ns = last_ns, 0, 0
+    captured_bytes = wire_bytes = cut = cut_to = 0
+    for time_ns, begin, end, length in places:
+        if time_ns >= last_ns:
+            last_ns = time_ns
+        else:
+            backward += 1
+            furthest_back_ns = max(furthest_back_ns, last_ns - time_ns)
+            first_ns = min(first_ns, time_ns)
+        captured_bytes += end - begin
+        wire_bytes += length
+        if end - begin < length:
+            cut += 1
+            cut_to = max(cut_to, end - begin)
+    return [first_ns, last_ns, backward, furthest_back_ns], [captured_bytes, wire_bytes, cut, cut_to]

@@ -1,7 +1,12 @@
 from __future__ import annotations
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kdissect import native
 from kdissect.limits import DEFAULT, Limits
-from kdissect.model import IdleTick, Interface, Packet
+from kdissect.model import IdleTick, Interface, Packet, PacketBlock
 from kdissect.stats.survey import Census
 
 ETH, LO = Interface("a.pcap", 0, 1, 96), Interface("a.pcap", 1, 0)
@@ -79,3 +84,26 @@ def test_what_was_counted_of_two_parts_of_a_file_adds_up() -> None:
     few.merge(counted((OTHER, 1, 1, 1)))
     assert list(few.interfaces) == [ETH]
     assert set(few.files) == {"a.pcap", "b.pcap"}
+
+
+SIZES = st.integers(0, 1 << 20)
+PLACES = st.lists(st.tuples(st.integers(-(1 << 62), 1 << 62) | st.integers(0, 9), SIZES, SIZES), min_size=1)
+
+
+@pytest.mark.core
+@pytest.mark.skipif(native.core is None, reason="installed without the native core")
+@given(st.lists(PLACES, max_size=3))
+def test_the_core_counts_the_same(blocks: list[list[tuple[int, int, int]]]) -> None:
+    assert native.core is not None
+    python, core = Census(DEFAULT), Census(DEFAULT)
+    for block in blocks:
+        places = [(time_ns, 7, 7 + captured, length) for time_ns, captured, length in block]
+        list(python.watch([PacketBlock(1, ETH, b"", places)]))
+        list(core.watch([PacketBlock(1, ETH, b"", native.core.Places(places))]))
+    for name, file in python.files.items():
+        other = core.files[name]
+        for field in ("packets", "first_ns", "last_ns", "backward", "furthest_back_ns"):
+            assert getattr(file, field) == getattr(other, field)
+    for interface, count in python.interfaces.items():
+        for field in ("packets", "cut", "cut_to", "captured_bytes", "wire_bytes"):
+            assert getattr(count, field) == getattr(core.interfaces[interface], field)
