@@ -1,5 +1,5 @@
-//! The classes `kdissect._core.RowBatch`, `Merge` and `MergedText`: rows of a worker for kdissect/parallel/worker.py, and those of
-//! all workers for kdissect/parallel/assembling.py.
+//! The classes `kdissect._core.RowBatch`, for kdissect/parallel/worker.py, and `Merge` and `MergedText`, for
+//! kdissect/parallel/assembling.py: rows of a worker -> those of all workers, in order.
 
 use std::fs::File;
 use std::io::{self, IoSlice, Write};
@@ -15,6 +15,8 @@ use crate::raw::Bytes;
 
 /// Text that is taken at a time.
 const TEXT_BYTES: usize = 256 * 1024;
+/// Memory that a worker keeps for its next rows.
+const KEPT_BYTES: usize = 4 * 1024 * 1024;
 
 /// The next rows of a worker.
 #[pyclass(module = "kdissect._core")]
@@ -47,8 +49,10 @@ impl RowBatch {
     fn move_to(&mut self, py: Python<'_>, keys: PyBuffer<u8>, text: PyBuffer<u8>) -> PyResult<()> {
         keys.copy_from_slice(py, &self.keys)?;
         text.copy_from_slice(py, &self.text)?;
-        self.keys.clear();
-        self.text.clear();
+        for each in [&mut self.keys, &mut self.text] {
+            each.clear();
+            each.shrink_to(KEPT_BYTES);
+        }
         Ok(())
     }
 }
@@ -114,7 +118,7 @@ impl Merge {
     }
 }
 
-/// MergedText of consecutive rows, in the memory of the workers that wrote them.
+/// Texts of consecutive rows, in the memory of the workers that wrote them.
 #[pyclass(frozen, module = "kdissect._core")]
 pub struct MergedText(Vec<Run>);
 
