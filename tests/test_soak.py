@@ -90,7 +90,11 @@ def test_an_hour_takes_the_memory_of_its_first_minutes(way: str, rounds: Rounds,
         memory = Memory(running.process.pid)
         number = 0
         while (minutes := number * rounds.length_ns / 60e9) < MINUTES:
-            pipe.write(rounds.round(number))
+            try:
+                pipe.write(rounds.round(number))
+            except BrokenPipeError:
+                assert running.process.stderr is not None
+                pytest.fail(f"it ended: {running.process.wait()}, {running.process.stderr.read().decode()}")
             pipe.flush()
             number += 1
             while way == "top" and sum(sizes) < SCREEN_BYTES:  # what draws it was not loaded yet
