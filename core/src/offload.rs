@@ -938,7 +938,7 @@ impl Offload {
         Ok(link.id.unwrap_or_default())
     }
 
-    /// Lends the text of a batch to the page, or takes it back.
+    /// Exchanges the texts of a batch and of the page, which then adds to that of the batch, or no longer does.
     fn swap_text(&mut self, batch: &mut Option<PyRefMut<'_, RowBatch>>) {
         if let (Some(page), Some(batch)) = (&mut self.page, batch) {
             std::mem::swap(&mut page.text, &mut batch.text);

@@ -30,6 +30,7 @@ from kdissect.parallel.assembling import (
     Stop,
     WorkerBatch,
 )
+from kdissect.parallel.worker_pool import own_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -90,11 +91,6 @@ class _KnownNames:
 
 class Stopped(Exception):
     """The parent has sent ``Stop``."""
-
-
-def own_memory(size: int) -> memoryview:
-    """Memory of this size that no other process has."""
-    return memoryview(bytearray(size))
 
 
 def columns() -> Columns:

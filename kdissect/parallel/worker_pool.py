@@ -59,6 +59,11 @@ class Inbox:
             os._exit(1)  # the parent is gone
 
 
+def own_memory(size: int) -> memoryview:
+    """Memory of this size that no other process has."""
+    return memoryview(bytearray(size))
+
+
 class InRing(NamedTuple):
     """A message that is in the ring, or whose buffers are.
 
@@ -82,13 +87,13 @@ class MessageRing:
         self._memory = memoryview(mmap(-1, _TAKEN.size + _RING_BYTES))
         self._put = self._sent = 0  # by the worker: in all, and with messages that were sent
         self._reserved: tuple[memoryview | None, tuple[int, int]] = None, (0, 0)
-        self._lent: deque[tuple[int, list[memoryview]]] = deque()  # to the parent: ``taken`` and buffers
+        self._in_use: deque[tuple[int, list[memoryview]]] = deque()  # by the parent: ``taken`` and buffers
 
     def memory(self, size: int) -> memoryview:
         """Memory for a buffer of the next message, which ``put`` need not copy; one at a time."""
         place = self._place(size)
         if place is None:
-            return memoryview(bytearray(size))
+            return own_memory(size)
         memory = self._memory[slice(*place)]
         self._reserved = memory, place
         return memory
@@ -111,7 +116,7 @@ class MessageRing:
     def take(self, message: InRing) -> Any:
         """A message; its buffers stay in the ring until ``free`` releases them."""
         buffers = [self._memory[begin:end] for begin, end in message.places]
-        self._lent.append((message.taken, buffers))
+        self._in_use.append((message.taken, buffers))
         if message.pickled is not None:
             return pickle.loads(message.pickled, buffers=buffers)
         return pickle.loads(buffers[0], buffers=buffers[1:])
@@ -120,14 +125,14 @@ class MessageRing:
         """Release the buffers of messages, except of those that something has exported and the ones after
         them.
         """
-        while self._lent:
-            taken, buffers = self._lent[0]
+        while self._in_use:
+            taken, buffers = self._in_use[0]
             try:
                 for buffer in buffers:
                     buffer.release()
             except BufferError:
                 return
-            self._lent.popleft()
+            self._in_use.popleft()
             _TAKEN.pack_into(self._memory, 0, taken)
 
     def _copied(self, raw: memoryview) -> tuple[int, int] | None:
