@@ -74,7 +74,8 @@ class PacketBlock(NamedTuple):
         interface: where they were captured.
         data: the buffer.
         places: for each packet: time, start and end of its bytes in ``data``, length on the wire. A list, or
-            the native core's ``Places``, which have numbers if these are not consecutive (spark/shuffle.py).
+            the native core's ``Places``, which have numbers if these are not consecutive: packets of a shard.
+            Those may be only a part of the packets of a block (parallel/broadcast.py).
     """
 
     number: int
@@ -90,7 +91,7 @@ class PacketBlock(NamedTuple):
 
     @property
     def times_ns(self) -> tuple[int, int]:
-        """The earliest and the latest time of a packet."""
+        """The earliest and the latest time of a packet, of all packets of the block."""
         places = self.places
         if isinstance(places, list):
             return min(places)[0], max(places)[0]
@@ -108,6 +109,27 @@ class PacketBlock(NamedTuple):
         own: list[int] | None = getattr(self.places, "numbers", None)
         return range(self.number, self.number + len(self.places)) if own is None else own
 
+    def number_at(self, index: int) -> int:
+        """Number of the packet at an index; at the index after the last, the last number plus one."""
+        places: Any = self.places
+        return self.number + index if isinstance(places, list) else places.number_at(self.number, index)
+
+    @property
+    def span(self) -> tuple[int, int | None, int, int]:
+        """Number of packets in the block; the number before that of its first packet (None: the numbers have
+        gaps, use ``place_of``); and the earliest and latest packet time.
+        """
+        places: Any = self.places
+        if isinstance(places, list):
+            return len(places), self.number - 1, min(places)[0], max(places)[0]
+        origin = self.number - 1 if places.are_counted else None
+        return places.packet_count, origin, *places.times_ns
+
+    def place_of(self, number: int) -> int:
+        """Which of these packets has this number, from 1."""
+        places: Any = self.places
+        return number - self.number + 1 if isinstance(places, list) else places.place_of(self.number, number)
+
     @property
     def packets(self) -> list[Packet]:
         """The packets, with copies of their bytes."""
@@ -120,7 +142,9 @@ class PacketBlock(NamedTuple):
     def part(self, begin: int, end: int | None = None) -> PacketBlock:
         """The packets from one index to another."""
         number, interface, data, places = self
-        return PacketBlock(number + begin, interface, data, places[begin:end])
+        if getattr(places, "is_consecutive", True):
+            number += begin
+        return PacketBlock(number, interface, data, places[begin:end])
 
 
 class IdleTick(NamedTuple):

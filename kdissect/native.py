@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from types import ModuleType
 
-_INTERFACE = 26
+_INTERFACE = 27
 """Of the core that this Python goes with. A checkout can still have the one built from an older commit."""
 
 

@@ -427,13 +427,17 @@ class Dissection:
                 yield stage.feed(packet)
                 continue
             block = packet if isinstance(packet, PacketBlock) else PacketBlock.of(packet)
-            count, before = len(block.places), self._arrived
-            earliest_ns, latest_ns = block.times_ns
+            count, origin, earliest_ns, latest_ns = block.span
+            before = self._arrived
             self.counts["packets"] += count
             self.now_ns = max(self.now_ns, latest_ns)
             if index is None and numbers is None:
+                shift = None if origin is None else before - origin
                 for events in stage.feed_block(block, segments.feed):
-                    self.place = 2 * (before + connections.place)
+                    if shift is None:
+                        self.place = 2 * (before + block.place_of(connections.packet))
+                    else:
+                        self.place = 2 * (connections.packet + shift)
                     yield events
             else:
                 for place, each in enumerate(block.packets, before + 1):
@@ -446,7 +450,7 @@ class Dissection:
                         if index is not None:
                             index.note(connections.ordinal(segment.ends), segments.take_parts())
                         yield events
-            self.place = 2 * self._arrived
+            self.place = 2 * (before + count)
             self._earliest_since_tick_ns = min(self._earliest_since_tick_ns, earliest_ns)
             self._packets_since_tick += count
             if self._packets_since_tick >= _TICK_PACKETS:

@@ -38,7 +38,7 @@ pub fn bundle_packets<'py>(
     shards: u32,
 ) -> Option<Objects<'py>> {
     let (number, _, data, places) = block;
-    let (data, places) = (data.as_bytes(), &places.get().0);
+    let (data, places) = (data.as_bytes(), &places.get().places);
     let bundled = guarded(|| Ok(bundle(data, places, number, link_type, at, clock_ns, shards)));
     let (bundles, loads, at, clock_ns) = bundled.ok()?;
     let object = |(shard, begin_ns, end_ns, number, heads, data): Bundle<Vec<u8>>| {
@@ -101,11 +101,15 @@ pub fn unbundle_packets(heads: &[u8]) -> Vec<(u64, u32, Places)> {
         let (number, time_ns, link_type) = (long(8), long(16) as i64, word(32));
         let end = begin + word(28) as usize;
         if blocks.last().is_none_or(|block| block.1 != link_type) {
-            blocks.push((number, link_type, Places(Vec::new(), Some(Vec::new()))));
+            let places = Places {
+                numbers: Some(Vec::new()),
+                ..Places::default()
+            };
+            blocks.push((number, link_type, places));
         }
-        if let Some((_, _, Places(places, Some(numbers)))) = blocks.last_mut() {
-            places.push((time_ns, begin, end, word(24)));
-            numbers.push(number);
+        if let Some((.., block)) = blocks.last_mut() {
+            block.places.push((time_ns, begin, end, word(24)));
+            block.numbers.get_or_insert_default().push(number);
         }
         begin = end;
     }

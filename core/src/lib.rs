@@ -35,6 +35,8 @@ mod connection_log;
 #[cfg(feature = "python")]
 mod counts;
 #[cfg(feature = "python")]
+mod divided;
+#[cfg(feature = "python")]
 mod latency;
 #[cfg(feature = "python")]
 mod line_class;

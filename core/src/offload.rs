@@ -1441,7 +1441,7 @@ impl Link {
 impl<'a> Block<'a, '_> {
     fn len(&self) -> usize {
         match self.places {
-            At::Here(places) => places.0.len(),
+            At::Here(places) => places.places.len(),
             At::List(places) => places.len(),
         }
     }
@@ -1458,7 +1458,7 @@ impl<'a> Block<'a, '_> {
     fn packet(&self, index: usize) -> Option<(i64, &'a [u8])> {
         let (time_ns, begin, end) = match self.places {
             At::Here(places) => {
-                let &(time_ns, begin, end, _) = places.0.get(index)?;
+                let &(time_ns, begin, end, _) = places.places.get(index)?;
                 (time_ns, begin, end)
             }
             At::List(places) => {

@@ -6,16 +6,12 @@ use std::path::PathBuf;
 
 use pyo3::exceptions::{PyIndexError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PySlice, PyType};
+use pyo3::types::{PyBytes, PyList, PySlice};
 
 use crate::guarded;
 
 /// Time, start and end in the buffer, and length on the wire.
 pub type Place = (i64, usize, usize, u32);
-
-/// A place in a pickle.
-const PACKED_BYTES: usize = 4 * NUMBER_BYTES;
-const NUMBER_BYTES: usize = 8;
 
 const SECOND_NS: i64 = 1_000_000_000;
 const ENHANCED_PACKET: u32 = 6;
@@ -24,86 +20,123 @@ const ENHANCED_BYTES: (usize, usize) = (28, 4);
 /// Read at a time by `pcapng_skip`; large packets are not read completely.
 const SKIP_BYTES: usize = 16 * 1024;
 
-/// `PacketBlock.places`, as a sequence of tuples; and the packets' numbers, if they are not consecutive.
+/// `PacketBlock.places`, as a sequence of tuples.
 #[pyclass(frozen, sequence, module = "kdissect._core")]
-pub struct Places(pub Vec<Place>, pub Option<Vec<u64>>);
+#[derive(Default)]
+pub struct Places {
+    pub places: Vec<Place>,
+    /// Of the packets, if they are not consecutive.
+    pub numbers: Option<Vec<u64>>,
+    /// If they are not all packets of their block: number of these, their earliest and their latest time.
+    pub whole: Option<(usize, i64, i64)>,
+}
+
+impl From<Vec<Place>> for Places {
+    fn from(places: Vec<Place>) -> Self {
+        Places {
+            places,
+            ..Places::default()
+        }
+    }
+}
 
 impl Places {
-    /// The number of a packet in a block, of which that of the first is known.
+    /// Number of the packet at an index, given that of the first one; past the end, that of the last plus one.
     pub fn number(&self, first: u64, index: usize) -> u64 {
-        let own = self.1.as_ref().and_then(|numbers| numbers.get(index).copied());
-        own.unwrap_or(first + index as u64)
+        let Some(numbers) = &self.numbers else {
+            return first + index as u64;
+        };
+        let after = || numbers.last().map_or(first, |last| last + 1);
+        numbers.get(index).copied().unwrap_or_else(after)
     }
 }
 
 #[pymethods]
 impl Places {
-    /// `places`: tuples, or what `__reduce__` makes of them.
     #[new]
-    fn new(places: &Bound<'_, PyAny>) -> PyResult<Self> {
-        if let Ok(packed) = places.cast::<PyBytes>() {
-            let places = packed.as_bytes().chunks(PACKED_BYTES).map(unpacked);
-            let places: Option<Vec<_>> = places.collect();
-            return Ok(Places(
-                places.ok_or_else(|| PyTypeError::new_err("no places"))?,
-                None,
-            ));
-        }
-        Ok(Places(places.extract()?, None))
-    }
-
-    /// For pickle. Places with numbers stay in their process.
-    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyType>, (Bound<'py, PyBytes>,))> {
-        if self.1.is_some() {
-            return Err(PyTypeError::new_err("places with numbers cannot be pickled"));
-        }
-        let packed: Vec<u8> = self.0.iter().flat_map(packed).collect();
-        Ok((py.get_type::<Places>(), (PyBytes::new(py, &packed),)))
+    fn new(places: Vec<Place>) -> Self {
+        places.into()
     }
 
     fn __len__(&self) -> usize {
-        self.0.len()
+        self.places.len()
     }
 
     fn __getitem__<'py>(&self, index: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let py = index.py();
         if let Ok(slice) = index.cast::<PySlice>() {
-            let range = slice.indices(self.0.len() as isize)?;
+            let range = slice.indices(self.places.len() as isize)?;
             if range.step != 1 {
                 return Err(PyTypeError::new_err("places are sliced without a step"));
             }
             let begin = range.start as usize;
             let end = begin + range.slicelength;
-            let numbers = self.1.as_ref().map(|numbers| numbers[begin..end].to_vec());
-            let part = Places(self.0[begin..end].to_vec(), numbers);
+            let numbers = self.numbers.as_ref();
+            let part = Places {
+                places: self.places[begin..end].to_vec(),
+                numbers: numbers.map(|numbers| numbers[begin..end].to_vec()),
+                whole: self.whole,
+            };
             return Ok(part.into_pyobject(py)?.into_any());
         }
         let index: isize = index.extract()?;
         let index = if index < 0 {
-            index + self.0.len() as isize
+            index + self.places.len() as isize
         } else {
             index
         };
-        let place = usize::try_from(index).ok().and_then(|index| self.0.get(index));
+        let place = usize::try_from(index)
+            .ok()
+            .and_then(|index| self.places.get(index));
         let place = place.ok_or_else(|| PyIndexError::new_err("no such packet"))?;
         Ok(place.into_pyobject(py)?.into_any())
     }
 
     fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        Ok(PyList::new(py, &self.0)?.try_iter()?.into_any())
+        Ok(PyList::new(py, &self.places)?.try_iter()?.into_any())
+    }
+
+    #[getter]
+    fn is_consecutive(&self) -> bool {
+        self.numbers.is_none()
     }
 
     /// The packets' numbers. None: they are consecutive.
     #[getter]
     fn numbers(&self) -> Option<Vec<u64>> {
-        self.1.clone()
+        self.numbers.clone()
+    }
+
+    /// As `number`.
+    fn number_at(&self, first: u64, index: usize) -> u64 {
+        self.number(first, index)
+    }
+
+    /// Whether packets that are missing between these are counted as packets of the block.
+    #[getter]
+    fn are_counted(&self) -> bool {
+        self.numbers.is_none() || self.whole.is_some()
+    }
+
+    /// Which packet has this number, from 1, given that of the first one.
+    fn place_of(&self, first: u64, number: u64) -> u64 {
+        match &self.numbers {
+            Some(numbers) => 1 + numbers.partition_point(|&each| each < number) as u64,
+            None => (number + 1).saturating_sub(first),
+        }
+    }
+
+    /// Number of packets in the block.
+    #[getter]
+    fn packet_count(&self) -> usize {
+        self.whole.map_or(self.places.len(), |whole| whole.0)
     }
 
     /// As `_counted` of kdissect/stats/survey.py.
     fn counted(&self, mut last_ns: i64) -> ([i64; 4], [usize; 4]) {
         let (mut first_ns, mut backward, mut furthest_back_ns) = (last_ns, 0, 0);
         let (mut captured_bytes, mut wire_bytes, mut cut, mut cut_to) = (0, 0, 0, 0);
-        for &(time_ns, begin, end, length) in &self.0 {
+        for &(time_ns, begin, end, length) in &self.places {
             if time_ns < last_ns {
                 backward += 1;
                 furthest_back_ns = furthest_back_ns.max(last_ns.saturating_sub(time_ns));
@@ -124,33 +157,18 @@ impl Places {
         )
     }
 
-    /// The earliest and the latest time. There must be a packet.
+    /// The earliest and the latest time in the block. There must be a packet.
     #[getter]
     fn times_ns(&self) -> PyResult<(i64, i64)> {
-        let times = || self.0.iter().map(|place| place.0);
+        if let Some((_, earliest_ns, latest_ns)) = self.whole {
+            return Ok((earliest_ns, latest_ns));
+        }
+        let times = || self.places.iter().map(|place| place.0);
         times()
             .min()
             .zip(times().max())
             .ok_or_else(|| PyIndexError::new_err("no packets"))
     }
-}
-
-fn packed(&(time_ns, begin, end, on_wire): &Place) -> [u8; PACKED_BYTES] {
-    let mut bytes = [0; PACKED_BYTES];
-    let numbers = [time_ns, begin as i64, end as i64, on_wire.into()];
-    for (place, number) in bytes.chunks_mut(NUMBER_BYTES).zip(numbers) {
-        place.copy_from_slice(&number.to_ne_bytes());
-    }
-    bytes
-}
-
-fn unpacked(bytes: &[u8]) -> Option<Place> {
-    let number = |place: usize| {
-        let bytes = bytes.get(place * NUMBER_BYTES..)?.first_chunk()?;
-        Some(i64::from_ne_bytes(*bytes))
-    };
-    let size = |place| usize::try_from(number(place)?).ok();
-    Some((number(0)?, size(1)?, size(2)?, number(3)?.try_into().ok()?))
 }
 
 /// Reads four bytes.
@@ -197,7 +215,7 @@ fn pcap(
         let begin = at + header;
         let end = begin + captured as usize;
         if end > data.len() || captured as usize > limit {
-            return (Places(places, None), at, end - at, captured as usize);
+            return (places.into(), at, end - at, captured as usize);
         }
         places.push((
             i64::from(seconds) * SECOND_NS + i64::from(ticks) * tick_ns,
@@ -207,7 +225,7 @@ fn pcap(
         ));
         at = end;
     }
-    (Places(places, None), at, header, 0)
+    (places.into(), at, header, 0)
 }
 
 /// The fields of `connection.USUAL`.
@@ -224,7 +242,7 @@ pub fn payloads<'py>(
     now_ns: i64,
     until_ns: i64,
 ) -> Option<(Bound<'py, PyBytes>, usize)> {
-    let (bytes, places) = (data.as_bytes(), &places.get().0);
+    let (bytes, places) = (data.as_bytes(), &places.get().places);
     let joined = guarded(|| Ok(run(bytes, places, layout, &pattern, now_ns, until_ns)));
     let (joined, count) = joined.ok()?;
     Some((PyBytes::new(data.py(), &joined), count))
@@ -311,7 +329,7 @@ fn pcapng(
         places.push((time_ns, at + before, at + before + captured, field(6)));
         at += total;
     }
-    (Places(places, None), at)
+    (places.into(), at)
 }
 
 /// Steps over the enhanced packet blocks of a file, of which only the lengths are read. Returns where the first

@@ -13,7 +13,7 @@ use crate::wire::{uuid_text, Reader};
 use crate::{guarded, Odd};
 
 /// Incremented whenever kdissect/native.py and this module must change together.
-const INTERFACE: u32 = 26;
+const INTERFACE: u32 = 27;
 
 type Name = Py<PyString>;
 
@@ -253,6 +253,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(crate::records_class::read_records, module)?)?;
     module.add_function(wrap_pyfunction!(crate::bundles::bundle_packets, module)?)?;
     module.add_function(wrap_pyfunction!(crate::bundles::unbundle_packets, module)?)?;
+    module.add_function(wrap_pyfunction!(crate::divided::divide_packets, module)?)?;
+    module.add_function(wrap_pyfunction!(crate::divided::packets_of_shard, module)?)?;
     module.add_function(wrap_pyfunction!(crate::places::payloads, module)?)?;
     module.add_function(wrap_pyfunction!(crate::places::pcap_places, module)?)?;
     module.add_function(wrap_pyfunction!(crate::places::pcapng_places, module)?)?;

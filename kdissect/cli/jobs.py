@@ -46,7 +46,7 @@ _SAMPLED_PACKETS = 8_000  # more than the handshakes of a thousand clients
 _MIN_PACKET_BYTES = 54  # of a packet with a TCP header
 
 _MAX_WORKERS = 16
-"""Most workers by default. More do not help: each reads all packets, and one parent merges all rows."""
+"""Most workers by default. More do not help: one process reads all packets, and one merges all rows."""
 
 
 def jobs_option(

@@ -1,27 +1,25 @@
 """Live packets -> rows, computed by several worker processes.
 
-This process reads the packets, records them and reports drops. It sends all of them to every worker, and a
-thread puts the workers' rows in order and writes them. Every worker sees the same packets and idle ticks, so
-the rows are those of one process.
+This process reads the packets, records them and reports drops. It shares all of them with the workers, and a
+thread puts the workers' rows in order and writes them. Every worker takes the packets of its shard, counts
+the others and gets all idle ticks, so the rows are those of one process.
 """
 
 from __future__ import annotations
 
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
-from threading import Thread
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 from kdissect.cli.live_run import open_live_input
-from kdissect.cli.parallel_run import ParallelRun
+from kdissect.cli.parallel_run import ParallelRun, work
 from kdissect.cli.run import faults_named
 from kdissect.net.tcp import Shard
-from kdissect.parallel.assembling import Assembly, WorkerBatch, WorkerEnd
-from kdissect.parallel.broadcast import Broadcast, PacketInbox
-from kdissect.parallel.worker import Stopped, Worker
+from kdissect.parallel.assembling import Assembly
+from kdissect.parallel.broadcast import Broadcast
 from kdissect.parallel.worker_pool import WorkerPool
-from kdissect.pipeline import Dissection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -53,7 +51,8 @@ class ParallelLiveRun(ParallelRun):
 
         def job(index: int, outbox: Outbox, inbox: Inbox) -> None:
             self._input.ongoing.leave()
-            _work(self._query, Shard(index, jobs), make_work(index), outbox, inbox)
+            packets = broadcast.inbox(index, inbox)
+            work(self._query, Shard(index, jobs), make_work(index), outbox, packets, patience_s=0)
 
         def consume_now(rows: list[Any]) -> None:
             consume(rows)
@@ -61,7 +60,7 @@ class ParallelLiveRun(ParallelRun):
 
         def write() -> None:
             try:
-                rows = self._assemble(self._noted(pool, jobs, broadcast), pool, assembly)
+                rows = self._assemble(self._messages(pool, jobs), pool, assembly)
                 self._consume(filter(None, rows), consume_now, max_rows)
                 if not self.complete:
                     pool.stop()
@@ -69,19 +68,20 @@ class ParallelLiveRun(ParallelRun):
                         pass
             except BaseException as error:  # noqa: BLE001  # the main thread raises it
                 errors.append(error)
-            broadcast.stop()
+            is_over.set()  # nothing waits for a worker any more
             self._input.ongoing.stop()  # or it would be read until the next packet comes
 
         assembly, errors = Assembly(jobs, self._query.limits), list[BaseException]()
+        broadcast, is_over = Broadcast(jobs, divides=not self._query.options.numbers_streams), Event()
         with WorkerPool(jobs, job) as pool:
-            broadcast = Broadcast(pool, jobs)
+            broadcast.start()
             writer = Thread(target=write, daemon=True)
             writer.start()
             try:
                 for packets in chain(() if self._first is None else (self._first,), self.readable):
-                    if not broadcast.send(packets):
+                    if not broadcast.send([packets], is_over.is_set):
                         break
-                broadcast.end()
+                broadcast.send([None], is_over.is_set)
             except KeyboardInterrupt:
                 self.interrupted = True
                 pool.stop()
@@ -107,35 +107,6 @@ class ParallelLiveRun(ParallelRun):
         """See ``LiveRun``."""
         self._stop_signals.end()
         super().end(noun)
-
-    def _noted(self, pool: WorkerPool, jobs: int, broadcast: Broadcast) -> Iterator[tuple[int, Any]]:
-        """The messages of workers; ``broadcast`` gets to know how far they are."""
-        for index, message in self._messages(pool, jobs):
-            if isinstance(message, WorkerBatch):
-                broadcast.note(index, message.until)
-            yield index, message
-
-
-def _work(query: Query, shard: Shard, task: Work, outbox: Outbox, inbox: Inbox) -> None:
-    """Compute the rows of a shard of live packets: the main function of a worker."""
-    messages = PacketInbox(inbox)
-    worker = Worker(
-        task,
-        query.limits,
-        outbox.send,
-        messages.receive,
-        messages.has_message,
-        int,
-        is_prompt=lambda: not messages.has_packets(),
-        memory=outbox.memory,
-    )
-    packets = worker.watch(messages.packets(worker.take_update))
-    dissection = Dissection(packets, query.options, shard=shard, split_latency=query.split_latency)
-    with faults_named(query), suppress(Stopped):
-        worker.run(dissection)
-    dissection.counts["exchanges"] += worker.exchanges
-    counts, skipped, noticed = dissection.counts, dissection.skipped, dissection.noticed
-    outbox.send(WorkerEnd(counts, skipped, noticed, [], (), None, query.filter.notes, task.end()))
 
 
 @contextmanager

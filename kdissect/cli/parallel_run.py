@@ -4,7 +4,8 @@
         run.gather(jobs, make_work, consume, count)
     run.report(run.shown)
 
-The parent opens the captures first, to check that they can be read. Each worker opens them again.
+The parent opens the captures first, to check that they can be read. The process that reads them opens them
+again.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from kdissect.cli.terminal import ctrl_c, output, progress
 from kdissect.exchanges.learned import LearnedFacts
 from kdissect.net.tcp import Shard
 from kdissect.options import WHOLE
-from kdissect.parallel.assembling import Assembly, LateRows, WorkerBatch, WorkerEnd
-from kdissect.parallel.tables import Progress, ShardReader, StoppableDissection
-from kdissect.parallel.worker import Stopped, Texts, Worker, remove_large_texts
+from kdissect.parallel.assembling import Assembly, LateRows, Progress, ReaderEnd, WorkerBatch, WorkerEnd
+from kdissect.parallel.broadcast import Broadcast, Stopped, read_captures
+from kdissect.parallel.worker import Texts, Worker, remove_large_texts
 from kdissect.parallel.worker_pool import Inbox, Outbox, WorkerPool
-from kdissect.pipeline import Dissection, learned_from
+from kdissect.pipeline import Dissection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -41,9 +42,15 @@ if TYPE_CHECKING:
     from kdissect.cli.output_options import ExchangeOutput
     from kdissect.cli.run import Query
     from kdissect.model import Exchange, IdleTick, Packet, PacketBlock
+    from kdissect.parallel.broadcast import PacketInbox
     from kdissect.parallel.worker import Page, Sums, Text, Work
     from kdissect.stats.connection_log import ConnectionLog
+    from kdissect.stats.survey import Census
     from kdissect.tables.export import ExportJob, PartResult
+
+
+_PATIENCE_S = 0.02
+"""A worker that has waited this long for packets sends what it has, for which others may wait."""
 
 
 class _Interrupt:
@@ -88,6 +95,7 @@ class ParallelRun(Run):
         self.results: list[Any] = []
         self._bytes_total = capture.bytes_total
         self._bytes_read = 0
+        self._census: Census | None = None  # of all packets, at the end
         self._shows_bar = shows_bar
         self._interrupt = _Interrupt()
         self._totals = Totals(Counter(), Counter(), [], [], capture.sources, None)
@@ -115,17 +123,16 @@ class ParallelRun(Run):
             max_rows: when to stop; None: at the end.
         """
         assembly = Assembly(jobs, self._query.limits)
-        if _reads_twice(self._query):
-            self._bytes_total = self._bytes_total and 2 * self._bytes_total
 
-        def job(index: int, outbox: Outbox, inbox: Inbox) -> None:
-            work(self._query, Shard(index, jobs), make_work(index), outbox, inbox)
+        def job(index: int, outbox: Outbox, packets: PacketInbox) -> None:
+            work(self._query, Shard(index, jobs), make_work(index), outbox, packets, _PATIENCE_S)
 
         self._run(
             jobs,
             job,
             lambda pool: self._assemble(self._messages(pool, jobs), pool, assembly),
             lambda rows: self._consume(rows, consume, max_rows),
+            passes=2 if _learns_first(self._query) else 1,
         )
         self._totals.counts["produced_evicted"] += assembly.produced_evicted
 
@@ -138,17 +145,13 @@ class ParallelRun(Run):
             log: observes the connections of each worker, and gets the packet census of the capture.
         """
 
-        def write(index: int, outbox: Outbox, inbox: Inbox) -> None:
-            write_shard(self._query, job, Shard(index, jobs), outbox, inbox, log)
+        def write(index: int, outbox: Outbox, packets: PacketInbox) -> None:
+            write_shard(self._query, job, Shard(index, jobs), outbox, packets, log)
 
-        self._bytes_total = self._bytes_total and 2 * self._bytes_total
-        self._run(jobs, write, lambda pool: self._messages(pool, jobs), self._run_to_end)
-        parts = []
-        for result, census in self.results:
-            parts.append(result)
-            self.shown += result.selected
-            log.census = census or log.census
-        return sorted(parts, key=attrgetter("part"))
+        log.census = self._run_to_end(jobs, write, log.census)
+        parts: list[PartResult] = sorted(self.results, key=attrgetter("part"))
+        self.shown += sum(part.selected for part in parts)
+        return parts
 
     def count(self, jobs: int, sums: Sums, *, is_native: bool) -> None:
         """Count the exchanges in workers, and add the counts up.
@@ -159,36 +162,63 @@ class ParallelRun(Run):
             is_native: whether the native core can.
         """
 
-        def count(index: int, outbox: Outbox, inbox: Inbox) -> None:
-            count_shard(self._query, sums, Shard(index, jobs), outbox, inbox, is_native=is_native)
+        def count(index: int, outbox: Outbox, packets: PacketInbox) -> None:
+            count_shard(self._query, sums, Shard(index, jobs), outbox, packets, is_native=is_native)
 
-        self._bytes_total = self._bytes_total and 2 * self._bytes_total
-        self._run(jobs, count, lambda pool: self._messages(pool, jobs), self._run_to_end)
+        sums.observer.census = self._run_to_end(jobs, count, sums.observer.census)
         for shown, counted in self.results:
             self.shown += shown
             sums.merge(counted)
 
+    def _run_to_end(
+        self, jobs: int, job: Callable[[int, Outbox, PacketInbox], None], census: Census
+    ) -> Census:
+        """Run a job that learns first, and has results only at the end. Returns the census of the packets."""
+
+        def end(messages: Iterator[Any]) -> None:
+            for _ in messages:
+                pass
+            self.complete = True
+
+        self._run(jobs, job, lambda pool: self._messages(pool, jobs), end, passes=2, census=census)
+        return self._census or census
+
     def _run(
         self,
         jobs: int,
-        job: Callable[[int, Outbox, Inbox], None],
+        job: Callable[[int, Outbox, PacketInbox], None],
         rows: Callable[[WorkerPool], Iterator[Any]],
         consume: Callable[[Iterator[Any]], object],
+        *,
+        passes: int,
+        census: Census | None = None,
     ) -> None:
-        """Run a job in each worker and consume the rows that result from their messages."""
-        with WorkerPool(jobs, job) as pool, self._interrupt.installed():
+        """Run a job in each worker, on packets that another process reads, and consume the rows that result
+        from their messages.
+        """
+        query = self._query
+        broadcast = Broadcast(jobs, divides=not query.options.numbers_streams)
+        bytes_total = self._bytes_total and passes * self._bytes_total
+
+        def own(index: int, outbox: Outbox, inbox: Inbox) -> None:
+            job(index, outbox, broadcast.inbox(index, inbox))
+
+        def read(outbox: Outbox, inbox: Inbox) -> None:
+            read_captures(query.paths, query.limits, passes, census, broadcast, outbox, inbox)
+
+        with WorkerPool(jobs, own, read) as pool, self._interrupt.installed():
+            broadcast.leave()
             try:
                 with progress(
-                    rows(pool), self._bytes_total, lambda: self._bytes_read, enabled=self._shows_bar
+                    rows(pool), bytes_total, lambda: self._bytes_read, enabled=self._shows_bar
                 ) as watched:
                     consume(iter(watched))
             except KeyboardInterrupt:
                 self.interrupted = True
             if not self.complete:
                 pool.stop()
-                for _, message in pool.messages(WorkerEnd, self._interrupt.raise_pending):
-                    if isinstance(message, WorkerEnd):
-                        self._handle_end(message)
+                for _ in self._messages(pool, jobs):
+                    pass
 
     def write(self, jobs: int, page: Page, sink: Any, work: Text, max_rows: int | None) -> None:
         """Format rows in workers and write the text.
@@ -261,17 +291,12 @@ class ParallelRun(Run):
             consume(selected)
         self.complete = True
 
-    def _run_to_end(self, steps: Iterator[Any]) -> None:
-        for _ in steps:
-            pass
-        self.complete = True
-
     def _messages(self, pool: WorkerPool, jobs: int) -> Iterator[tuple[int, Any]]:
-        """The messages of workers, each with the worker's index. Those that are the same for every job are
-        also handled here: learned facts are merged and sent to all workers, and ends are added up.
+        """The messages of all processes, each with its index. Those that are the same for every job are also
+        handled here: learned facts are merged and sent to all workers, and ends are added up.
         """
         facts, pending = LearnedFacts(self._query.limits, self._query.options.names), jobs
-        for index, message in pool.messages(WorkerEnd, self._interrupt.raise_pending):
+        for index, message in pool.messages((WorkerEnd, ReaderEnd), self._interrupt.raise_pending):
             if isinstance(message, LearnedFacts):
                 facts.merge(message)
                 pending -= 1
@@ -281,8 +306,11 @@ class ParallelRun(Run):
                     pool.send(each, facts)
             elif isinstance(message, WorkerEnd):
                 self._handle_end(message)
-            elif isinstance(message, Progress | WorkerBatch):
-                self._bytes_read = max(self._bytes_read, message.bytes_read)
+            elif isinstance(message, Progress):
+                self._bytes_read = message.bytes_read
+            elif isinstance(message, ReaderEnd):
+                totals = self._totals
+                totals.warnings, totals.sources, totals.fault, self._census = message
             yield index, message
 
     def _assemble(
@@ -304,7 +332,6 @@ class ParallelRun(Run):
         totals.counts.update(message.counts)
         totals.counts["packets"] = packets  # every worker counts all of them
         totals.skipped = totals.skipped or message.skipped
-        totals.warnings, totals.sources, totals.fault = message.warnings, message.sources, message.fault
         self._notices += message.noticed
         self.results.append(message.result)
         self._query.filter.notes.merge(message.notes)
@@ -323,132 +350,103 @@ def _first(rows: Sequence[tuple[int, Any]], max_rows: int) -> list[tuple[int, An
     return first
 
 
-def _reads_twice(query: Query) -> bool:
+def _learns_first(query: Query) -> bool:
     """Whether workers first learn what the connections of others show: names, resumed TLS sessions."""
-    return query.options.names == WHOLE or bool(query.options.key_logs)
+    return query.are_files and (query.options.names == WHOLE or bool(query.options.key_logs))
 
 
-def work(query: Query, shard: Shard, task: Work, outbox: Outbox, inbox: Inbox) -> None:
-    """Compute the rows of a shard: the main function of a worker."""
-    reader = ShardReader(outbox.send, inbox)
+def work(
+    query: Query, shard: Shard, task: Work, outbox: Outbox, inbox: PacketInbox, patience_s: float
+) -> None:
+    """Compute the rows of a shard: the main function of a worker. ``patience_s``: as for
+    ``PacketInbox.packets``.
+    """
     names_only = replace(query, options=replace(query.options, end_to_end=False))  # the parent joins batches
-    learned = _learned(names_only, shard, reader) if _reads_twice(query) else None
-    with open_capture(*query.paths, limits=query.limits) as capture:
-        readable = Readable(capture.packet_blocks())
+    learned = _learned(names_only, shard, outbox, inbox) if _learns_first(query) else None
+    worker = Worker(
+        task,
+        query.limits,
+        outbox.send,
+        inbox.receive,
+        inbox.has_message,
+        learned,
+        end_to_end=query.options.end_to_end,
+        memory=outbox.memory,
+    )
+    readable = Readable(inbox.packets(worker.take_update, worker.send_rows, patience_s))
+    dissection = Dissection(
+        worker.watch(readable),
+        query.options,
+        shard=shard,
+        learned=learned,
+        split_latency=query.split_latency,
+    )
+    with faults_named(query, readable), suppress(Stopped):
+        worker.run(dissection)
+    dissection.counts["exchanges"] += worker.exchanges
+    outbox.send(_end(query, dissection, task.end()))
 
-        def bytes_read() -> int:
-            return reader.bytes_before + capture.bytes_read
 
-        worker = Worker(
-            task,
-            query.limits,
-            outbox.send,
-            inbox.receive,
-            inbox.has_message,
-            bytes_read,
-            learned,
-            end_to_end=query.options.end_to_end,
-            memory=outbox.memory,
-        )
-        dissection = Dissection(
-            worker.watch(readable),
-            query.options,
-            shard=shard,
-            learned=learned,
-            split_latency=query.split_latency,
-        )
-        with faults_named(query, readable), suppress(Stopped):
-            if not reader.is_stopped:
-                worker.run(dissection)
-        dissection.counts["exchanges"] += worker.exchanges
-        outbox.send(_end(query, capture, readable, dissection, task.end()))
+class _StoppableDissection(Dissection):
+    """A dissection that ends when the parent sends ``Stop``."""
+
+    def __iter__(self) -> Iterator[Exchange]:
+        with suppress(Stopped):
+            yield from super().__iter__()
 
 
 def write_shard(
-    query: Query,
-    job: ExportJob,
-    shard: Shard,
-    outbox: Outbox,
-    inbox: Inbox,
-    log: ConnectionLog,
+    query: Query, job: ExportJob, shard: Shard, outbox: Outbox, inbox: PacketInbox, log: ConnectionLog
 ) -> None:
     """Write the tables of a shard: the main function of a worker of ``export``."""
     from kdissect.tables.export import write_part  # imports every codec
 
-    reader, options = ShardReader(outbox.send, inbox), query.options
-    learned = _learned(query, shard, reader)
-    with open_capture(*query.paths, limits=query.limits) as capture:
-        readable = Readable(capture.packet_blocks())
-        packets = reader.watch(readable, capture)
-        dissection = StoppableDissection(
-            packets if shard.number else log.watch(packets),
-            options,
-            observer=log,
-            learned=learned,
-            shard=shard,
-        )
-        with faults_named(query, readable):
-            result = write_part(
-                job, shard.number, dissection, log, Selection(query), shard.number + 1, shard.of
-            )
-        census = None if shard.number else log.census
-        outbox.send(_end(query, capture, readable, dissection, (result, census)))
+    learned = _learned(query, shard, outbox, inbox)
+    readable = Readable(inbox.packets(inbox.receive))
+    dissection = _StoppableDissection(readable, query.options, observer=log, learned=learned, shard=shard)
+    with faults_named(query, readable):
+        result = write_part(job, shard.number, dissection, log, Selection(query), shard.number + 1, shard.of)
+    outbox.send(_end(query, dissection, result))
 
 
 def count_shard(
-    query: Query,
-    sums: Sums,
-    shard: Shard,
-    outbox: Outbox,
-    inbox: Inbox,
-    *,
-    is_native: bool,
+    query: Query, sums: Sums, shard: Shard, outbox: Outbox, inbox: PacketInbox, *, is_native: bool
 ) -> None:
     """Count the exchanges of a shard: the main function of a worker of ``summary``."""
-    reader = ShardReader(outbox.send, inbox)
-    learned = _learned(query, shard, reader)
-    with open_capture(*query.paths, limits=query.limits) as capture:
-        readable = Readable(capture.packet_blocks())
-        packets = reader.watch(readable, capture)
-        dissection = StoppableDissection(
-            packets if shard.number else sums.observer.watch(packets),  # every worker reads all of them
-            query.options,
-            observer=sums.observer,
-            learned=learned,
-            shard=shard,
-            split_latency=query.split_latency,
-        )
-        if is_native:
-            dissection.write_lines(sums.form, lambda _lines, _exchanges: None)
-        with faults_named(query, readable):
-            shown = sum(map(sums.feed, dissection))
-            dissection.settle()
-        if is_native:
-            shown = dissection.counts["exchanges"]  # all are selected
-        outbox.send(_end(query, capture, readable, dissection, (shown, sums.end())))
+    learned = _learned(query, shard, outbox, inbox)
+    readable = Readable(inbox.packets(inbox.receive))
+    dissection = _StoppableDissection(
+        readable,
+        query.options,
+        observer=sums.observer,
+        learned=learned,
+        shard=shard,
+        split_latency=query.split_latency,
+    )
+    if is_native:
+        dissection.write_lines(sums.form, lambda _lines, _exchanges: None)
+    with faults_named(query, readable):
+        shown = sum(map(sums.feed, dissection))
+        dissection.settle()
+    if is_native:
+        shown = dissection.counts["exchanges"]  # all are selected
+    outbox.send(_end(query, dissection, (shown, sums.end())))
 
 
-def _learned(query: Query, shard: Shard, reader: ShardReader) -> LearnedFacts:
+def _learned(query: Query, shard: Shard, outbox: Outbox, inbox: PacketInbox) -> LearnedFacts:
     """The facts learned by all workers; those of this shard if the parent has sent ``Stop``."""
     facts = LearnedFacts(query.limits, query.options.names)
-    with faults_named(query), suppress(Stopped):
-        facts = learned_from(query.paths, query.options, shard, reader.watch)
-    return reader.exchange_facts(facts)
+    readable = Readable(inbox.packets(inbox.receive))
+    with faults_named(query, readable), suppress(Stopped):
+        Dissection(readable, query.options, shard=shard).learn(facts)
+    outbox.send(facts)
+    with suppress(Stopped):
+        facts = inbox.receive()
+    return facts
 
 
-def _end(
-    query: Query, capture: Capture, readable: Readable, dissection: Dissection, result: Any
-) -> WorkerEnd:
-    return WorkerEnd(
-        dissection.counts,
-        dissection.skipped,
-        dissection.noticed,
-        capture.warnings,
-        capture.sources,
-        readable.fault,
-        query.filter.notes,
-        result,
-    )
+def _end(query: Query, dissection: Dissection, result: Any) -> WorkerEnd:
+    return WorkerEnd(dissection.counts, dissection.skipped, dissection.noticed, query.filter.notes, result)
 
 
 @contextmanager

@@ -359,10 +359,10 @@ class Offload:
         """
         connections, core, lines = self._connections, self._core, self._lines
         number, interface, _, places = block
-        at, end = 0, len(places)
+        at, end, was_full = 0, len(places), False
         is_shard = lines is not None and lines.ordering is None
         if lines is not None and is_shard:
-            core.shift = lines.arrived() - end + 1 - number
+            core.shift = lines.arrived() - block.span[0] + 1 - number
         while at < end and not self._is_broken:
             room = max(0, self._max_held - self._memory.held)
             order_room, newest_ns = (_ALL, _ALL), 0
@@ -381,18 +381,18 @@ class Offload:
             self._count()
             for index, waiting_since_ns, events, closed in steps:
                 if is_shard:
-                    yield from self._written((0, number + index), number)
+                    yield from self._written(block.number_at(index))
                 for _, ended_ns, exchange in events:
                     _learn(exchange, ended_ns)
                 self.waiting_since_ns = waiting_since_ns
-                connections.place = index + 1
+                connections.packet = block.number_at(index)
                 if closed is not None:
                     if lines is not None and not is_shard:
                         yield []  # what was completed before comes first
                     events.append(self._closed(closed))
                 yield events
             if is_shard:
-                yield from self._written((0, number + at), number)
+                yield from self._written(block.number_at(at))
             self.waiting_since_ns = core.waiting_since_ns
             if lines is not None and at > start and not is_shard:
                 yield []
@@ -403,41 +403,37 @@ class Offload:
                 segment = segment_of(packet)
                 if segment is not None:
                     events = self.feed(segment)
-                    connections.place = at + 1
+                    connections.packet = segment.packet
                     yield events
                     candidates = [segment.ends]
             elif reason == _FOREIGN:
                 self._update()
-                for events in connections.feed_block(block.part(at, following), segment_of):
-                    connections.place += at
-                    yield events
+                yield from connections.feed_block(block.part(at, following), segment_of)
             else:
                 self._recall_all()
                 self._is_broken = self._is_broken or reason == _BROKEN
+                if was_full and at == start:
+                    break  # it has made no room
+                was_full = reason == _FULL
             for ends in candidates if self._has_room else ():
                 if (flow := connections.flow(ends)) is not None and (
                     events := connections.flush(flow.duplex)
                 ):
-                    connections.place = following
+                    connections.packet = block.number_at(following - 1)
                     yield events
                 self._lend(ends)
             at = following
         if self._is_broken:
             self._recall_all()
         if at < end:
-            for events in connections.feed_block(block.part(at), segment_of):
-                connections.place += at
-                yield events
+            yield from connections.feed_block(block.part(at), segment_of)
 
-    def _written(self, before: tuple[int, int], number: int) -> Iterator[list[Event]]:
-        """Write the lines of a shard's exchanges; yield those of which none can be written.
-
-        Args:
-            before: which packet they were completed.
-            number: that of the block's first packet.
+    def _written(self, before: int) -> Iterator[list[Event]]:
+        """Write the lines of a shard's exchanges that were completed before this packet; yield those of which
+        none can be written.
         """
-        for event, packet in self._taken(before):
-            self._connections.place = packet + 1 - number
+        for event, packet in self._taken((0, before)):
+            self._connections.packet = packet
             yield [event]
 
     @property

@@ -234,7 +234,7 @@ class Connections:
     Attributes:
         analyzes: the same; it may change before the first packet.
         number: of the next segment's connection, see ``tcp.StreamNumbers``; None if they are not counted.
-        place: number within its block, from 1, of the packet that caused the latest events.
+        packet: number of the packet that caused the latest events.
         lender: the native core, if it has any of the connections.
         counts: ``connections``, ``retransmitted_bytes``, ``overlapping_bytes``, ``conflicting_bytes``
             (overlapping ones that differ from those captured first), ``out_of_order`` segments, ``gaps``,
@@ -250,7 +250,7 @@ class Connections:
         self, limits: Limits = DEFAULT, shard: Shard | None = None, *, analyzes: bool = False
     ) -> None:
         self.counts: Counter[str] = Counter()
-        self.place = 0
+        self.packet = 0
         self.number: int | None = None
         self._limits = limits
         self.analyzes = analyzes
@@ -367,7 +367,7 @@ class Connections:
                 connection = duplex.connection
                 assert connection is not None
                 item = _new(Data, (packet, time_ns, interface, payload))
-                self.place = place
+                self.packet = packet
                 if not stream.expected:
                     yield [(connection, side, item)]
                 elif events := self._gather(flows[ends], connection, item, size):
@@ -384,7 +384,7 @@ class Connections:
                 sent = ends, sequence, acknowledgment, control & FLAGS, data[start:end], size, window, d_sack
                 segment = _new(Segment, (packet, time_ns, interface, *sent))
             assert segment is not None
-            self.place = place
+            self.packet = packet
             yield self._feed(segment)
             last_used = None
             last_ends = b""

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from kdissect.limits import Limits
     from kdissect.model import Anomaly
     from kdissect.query.filters import FilterNotes
+    from kdissect.stats.survey import Census
 
 
 class OrderedItem:
@@ -158,6 +159,7 @@ class Assembly:
         self._end_to_end: EndToEnd[OrderedItem] = EndToEnd(limits, _produce_refs)
         self._names: dict[str, str] = {}  # learned since the last update to the workers
         self._out: deque[OrderedItem] = deque()  # in order; those from the first open one on wait
+        self._may_be_due = False  # whether an update may be
 
     @property
     def produced_evicted(self) -> int:
@@ -171,7 +173,8 @@ class Assembly:
         part.is_done = batch.is_last
         part.unreported.append(batch.until)
         part.waits_for_update = batch.is_far_ahead
-        until = min(part.until for part in self._parts)
+        until = min([part.until for part in self._parts])
+        self._may_be_due = self._may_be_due or batch.is_far_ahead or until > self.until
         if batch.lines is None:
             part.batches.append(batch)
         else:
@@ -206,7 +209,10 @@ class Assembly:
 
     def updates(self) -> list[tuple[int, ParentUpdate]]:
         """The updates that are due, each with the index of its worker."""
-        out = []
+        out: list[tuple[int, ParentUpdate]] = []
+        if not self._may_be_due:
+            return out
+        self._may_be_due = False
         for worker, part in enumerate(self._parts):
             merged = bisect_right(part.unreported, self.until)
             is_due = merged >= (1 if part.waits_for_update else _REPORTED)
@@ -381,7 +387,6 @@ class WorkerBatch(NamedTuple):
 
     Attributes:
         until: the place.
-        packets, bytes_read: how much of the files the worker has read.
         is_last: whether no batch follows.
         lines: if the native core writes lines: bytes of the keys of all rows; and these, followed by the
             texts of the rows that are not in ``rows`` (core/src/merge.rs).
@@ -390,8 +395,6 @@ class WorkerBatch(NamedTuple):
 
     until: int
     rows: Columns
-    packets: int
-    bytes_read: int
     is_last: bool = False
     lines: tuple[int, PickleBuffer] | None = None
     is_far_ahead: bool = False
@@ -437,8 +440,6 @@ class WorkerEnd(NamedTuple):
 
     Attributes:
         counts, skipped, noticed: of its ``Dissection``.
-        warnings, sources: of its capture.
-        fault: why the capture could not be read to its end; None if it could.
         notes: ``Filter.notes``.
         result: what ``Work.end`` returned.
     """
@@ -446,11 +447,29 @@ class WorkerEnd(NamedTuple):
     counts: Counter[str]
     skipped: Counter[str]
     noticed: list[tuple[int, str]]
+    notes: FilterNotes
+    result: Any
+
+
+class Progress(NamedTuple):
+    """Bytes that have been read of the captures, in all passes together."""
+
+    bytes_read: int
+
+
+class ReaderEnd(NamedTuple):
+    """The captures have been read, or that was stopped.
+
+    Attributes:
+        warnings, sources: of the ``Capture``.
+        fault: why it could not be read to its end; None if it could.
+        census: of its packets, if they were counted.
+    """
+
     warnings: list[str]
     sources: tuple[Source, ...]
     fault: str | None
-    notes: FilterNotes
-    result: Any
+    census: Census | None
 
 
 class Failed(NamedTuple):

@@ -26,8 +26,6 @@ from kdissect.parallel.assembling import (
     Columns,
     LateRows,
     OpenRow,
-    ParentUpdate,
-    Stop,
     WorkerBatch,
 )
 from kdissect.parallel.worker_pool import own_memory
@@ -89,10 +87,6 @@ class _KnownNames:
         self._names[topic_id]
 
 
-class Stopped(Exception):
-    """The parent has sent ``Stop``."""
-
-
 def columns() -> Columns:
     """Empty ``Columns``."""
     return Columns(array("q"), array("q"), array("q"), array("q"), array("q"))
@@ -107,11 +101,9 @@ class Worker:
         send: sends a message to the parent.
         receive: waits for the parent's next message.
         has_message: whether one has arrived.
-        bytes_read: returns how many bytes of the files are read.
         learned: facts of all connections, learned beforehand: no row is open because of a name. None: names
             are learned as the files are read, by the parent.
         end_to_end: see ``Options``. Rows with produced or fetched batches are then open.
-        is_prompt: whether rows are sent now, even if there are few.
         memory: returns memory of a size, for a part of the next message.
 
     Attributes:
@@ -125,15 +117,12 @@ class Worker:
         send: Callable[[Any], object],
         receive: Callable[[], Any],
         has_message: Callable[[], bool],
-        bytes_read: Callable[[], int],
         learned: LearnedFacts | None = None,
         *,
         end_to_end: bool = False,
-        is_prompt: Callable[[], bool] = bool,
         memory: Callable[[int], memoryview] = own_memory,
     ) -> None:
         self._work = work
-        self._is_prompt = is_prompt
         self._memory = memory
         self._end_to_end = end_to_end
         self._resolver = None if learned is None else TopicNameResolver(limits, topic_refs, learned)
@@ -141,7 +130,6 @@ class Worker:
         self._send = send
         self._receive = receive
         self._has_message = has_message
-        self._bytes_read = bytes_read
         self._dissection: Dissection
         self._rows = columns()
         self._bytes = self._decoded = 0
@@ -158,7 +146,7 @@ class Worker:
         """Send all rows of a dissection whose packets come through ``watch``.
 
         Raises:
-            Stopped: the parent has sent ``Stop``.
+            Stopped: the parent has sent ``Stop``, see ``PacketInbox.receive``.
         """
         self._dissection = dissection
         if (form := self._work.form) is not None:
@@ -189,8 +177,13 @@ class Worker:
                 self.take_update()
             place, rows = self._dissection.place, len(self._rows.places)
             is_full = rows >= _ROWS or self._bytes >= _BYTES or sum(self._line_bytes) >= _LINE_BYTES
-            if is_full or place - self._until > _PLACES or self._is_prompt():
+            if is_full or place - self._until > _PLACES:
                 self._flush(place)
+
+    def send_rows(self) -> None:
+        """Send the rows up to now: others may wait for them."""
+        if self._dissection.place > self._until:
+            self._flush(self._dissection.place)
 
     def _count_lines(self, lines: int) -> None:
         self.exchanges += lines
@@ -237,7 +230,6 @@ class Worker:
 
     def _flush(self, until: int, *, is_last: bool = False) -> None:
         """Send the rows up to a place; wait until the other workers are not too far behind."""
-        packets = self._dissection.counts["packets"]
         keys, texts = self._line_bytes
         lines = None
         if self._lines is not None:
@@ -246,7 +238,7 @@ class Worker:
             lines = keys, PickleBuffer(memory)
         self._ahead.append((until, self._decoded, keys + texts))
         is_far = self._is_far_ahead()
-        self._send(WorkerBatch(until, self._rows, packets, self._bytes_read(), is_last, lines, is_far))
+        self._send(WorkerBatch(until, self._rows, is_last, lines, is_far))
         self._rows, self._bytes, self._decoded, self._until = columns(), 0, 0, until
         while self._has_message() or self._is_far_ahead():
             self.take_update()
@@ -258,9 +250,6 @@ class Worker:
 
     def take_update(self) -> None:
         update = self._receive()
-        if isinstance(update, Stop):
-            raise Stopped
-        assert isinstance(update, ParentUpdate)
         while self._ahead and self._ahead[0][0] <= update.until:
             self._ahead.popleft()
         self._names |= update.names

@@ -1,4 +1,5 @@
-"""A job -> worker processes that do it, and the messages they send. Holds a pipe and a ring to each.
+"""A job -> worker processes that do it, and the messages they send; perhaps one more process, which reads
+what they work on. Holds a pipe and a ring to each.
 
 Workers are forked: they start with the parent's memory, and pickle only messages. They ignore Ctrl-C, which
 the parent handles; they exit when the parent dies, and the parent terminates them when it leaves the pool.
@@ -12,6 +13,7 @@ import signal
 import sys
 from collections import deque
 from contextlib import suppress
+from functools import partial
 from mmap import mmap
 from multiprocessing import get_context
 from queue import SimpleQueue
@@ -31,16 +33,24 @@ if TYPE_CHECKING:
 _POLL_S = 0.25  # most time until a signal between two messages is noticed
 _EXIT_S = 5.0
 _RING_BYTES = 1 << 23  # more than a worker may be ahead
-_PIPED_BYTES = 1 << 12  # of a message that takes the pipe; larger ones are put into the ring
+_PIPED_BYTES = 1 << 11  # of a message that takes the pipe; larger ones are put into the ring
 _TAKEN = Struct("Q")  # native: written and read at once, never half of it
+READER = "the process that reads the input"
 
 
 class Inbox:
-    """The parent's messages, received from the pipe by a thread, so that the parent never blocks on send."""
+    """The parent's messages, received from the pipe by a thread, so that the parent never blocks on send.
+
+    Attributes:
+        arrived: a file descriptor that can be read if messages have arrived since ``clear_arrived``.
+    """
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
         self._queue: SimpleQueue[Any] = SimpleQueue()
+        self.arrived, self._announced = os.pipe()
+        for end in (self.arrived, self._announced):
+            os.set_blocking(end, False)
         Thread(target=self._receive_all, daemon=True).start()
 
     def receive(self) -> Any:
@@ -51,10 +61,17 @@ class Inbox:
         """Whether a message has arrived."""
         return not self._queue.empty()
 
+    def clear_arrived(self) -> None:
+        """Forget which messages have arrived, as far as ``arrived`` is concerned."""
+        with suppress(BlockingIOError):
+            os.read(self.arrived, _PIPED_BYTES)
+
     def _receive_all(self) -> None:
         try:
             while True:
                 self._queue.put(self._pipe.recv())
+                with suppress(BlockingIOError):  # it is full already
+                    os.write(self._announced, b"!")
         except (EOFError, OSError):
             os._exit(1)  # the parent is gone
 
@@ -70,7 +87,7 @@ class InRing(NamedTuple):
     Attributes:
         pickled: the message without its buffers; None: it is in the ring, before these.
         places: where each begins and where it ends.
-        taken: how many bytes the parent has taken with it.
+        taken: how many bytes have been taken with it.
     """
 
     pickled: bytes | None
@@ -79,15 +96,23 @@ class InRing(NamedTuple):
 
 
 class MessageRing:
-    """Large messages of a worker, in memory that it shares with its parent: a pipe would copy them twice, in
-    small pieces. The memory begins with how many bytes the parent has taken.
+    """Large messages, in memory that their sender shares with those who take them: a pipe would copy them
+    twice, in small pieces. The memory begins with how many bytes each of these has taken.
+
+    Args:
+        receivers: number of processes that take every message.
     """
 
-    def __init__(self) -> None:
-        self._memory = memoryview(mmap(-1, _TAKEN.size + _RING_BYTES))
-        self._put = self._sent = 0  # by the worker: in all, and with messages that were sent
+    def __init__(self, receivers: int = 1) -> None:
+        self._taken = Struct(f"{receivers}Q")
+        self._memory = memoryview(mmap(-1, self._taken.size + _RING_BYTES))
+        self._put = self._sent = 0  # by the sender: in all, and with messages that were sent
         self._reserved: tuple[memoryview | None, tuple[int, int]] = None, (0, 0)
-        self._in_use: deque[tuple[int, list[memoryview]]] = deque()  # by the parent: ``taken`` and buffers
+        self._in_use: deque[tuple[int, list[memoryview]]] = deque()  # by a receiver: ``taken`` and buffers
+
+    def fits(self, size: int) -> bool:
+        """Whether a message of this size finds room once all before it have been taken."""
+        return 2 * size <= _RING_BYTES
 
     def memory(self, size: int) -> memoryview:
         """Memory for a buffer of the next message, which ``put`` need not copy; one at a time."""
@@ -121,7 +146,7 @@ class MessageRing:
             return pickle.loads(message.pickled, buffers=buffers)
         return pickle.loads(buffers[0], buffers=buffers[1:])
 
-    def free(self) -> None:
+    def free(self, receiver: int = 0) -> None:
         """Release the buffers of messages, except of those that something has exported and the ones after
         them.
         """
@@ -133,7 +158,7 @@ class MessageRing:
             except BufferError:
                 return
             self._in_use.popleft()
-            _TAKEN.pack_into(self._memory, 0, taken)
+            _TAKEN.pack_into(self._memory, receiver * _TAKEN.size, taken)
 
     def _copied(self, raw: memoryview) -> tuple[int, int] | None:
         place = self._place(raw.nbytes)
@@ -143,7 +168,7 @@ class MessageRing:
 
     def _place(self, size: int) -> tuple[int, int] | None:
         """The next place of this size; None if there is no room for it."""
-        (taken,) = _TAKEN.unpack_from(self._memory)
+        taken = min(self._taken.unpack_from(self._memory))
         end, begin = self._put, self._put % _RING_BYTES
         if begin + size > _RING_BYTES:
             end, begin = end + _RING_BYTES - begin, 0
@@ -151,7 +176,7 @@ class MessageRing:
         if end - taken > _RING_BYTES:
             return None
         self._put = end
-        return _TAKEN.size + begin, _TAKEN.size + begin + size
+        return self._taken.size + begin, self._taken.size + begin + size
 
 
 class Outbox:
@@ -183,22 +208,30 @@ class WorkerPool:
     Args:
         count: number of workers.
         job: what each does; called with its index, its outbox and its inbox.
+        reader: what one more process does, if given. Its index is ``count``.
     """
 
-    def __init__(self, count: int, job: Callable[[int, Outbox, Inbox], None]) -> None:
+    def __init__(
+        self,
+        count: int,
+        job: Callable[[int, Outbox, Inbox], None],
+        reader: Callable[[Outbox, Inbox], None] | None = None,
+    ) -> None:
         sys.stdout.flush()  # otherwise each worker would write the contents of its buffer again
         context = get_context("fork")
         self._pipes: list[Connection] = []
-        self._rings = [MessageRing() for _ in range(count)]
+        self._rings: list[MessageRing] = []
         self._processes = []
-        for index in range(count):
+        jobs = [(f"worker {index + 1} of {count}", partial(job, index)) for index in range(count)]
+        for name, own_job in jobs if reader is None else [*jobs, (READER, reader)]:
             parent_end, child_end = context.Pipe()
             self._pipes.append(parent_end)
+            self._rings.append(MessageRing())
             process = context.Process(
                 target=_work,
-                args=(index, job, child_end, self._rings[index], tuple(self._pipes)),
+                args=(own_job, child_end, self._rings[-1], tuple(self._pipes)),
                 daemon=True,
-                name=f"worker {index + 1}",
+                name=name,
             )
             process.start()
             child_end.close()
@@ -221,17 +254,19 @@ class WorkerPool:
                 process.join()
             pipe.close()
 
-    def messages(self, last_type: type, poll: Callable[[], object]) -> Iterator[tuple[int, Any]]:
-        """Yield the messages of all workers, each with the worker's index, until every worker is done. After
-        an exception another call yields the rest. Buffers in a message are gone when the next one is taken,
-        unless something has exported them.
+    def messages(
+        self, last_type: type | tuple[type, ...], poll: Callable[[], object]
+    ) -> Iterator[tuple[int, Any]]:
+        """Yield the messages of all processes, each with the index of its process, until every one is done.
+        After an exception another call yields the rest. Buffers in a message are gone when the next one is
+        taken, unless something has exported them.
 
         Args:
-            last_type: type of a worker's last message.
+            last_type: type of a process's last message.
             poll: called several times a second.
 
         Raises:
-            KdissectError: an error of a worker, or a worker died.
+            KdissectError: an error of a process, or one died.
         """
         unfinished = self._unfinished
         with DefaultSelector() as selector:
@@ -262,19 +297,15 @@ class WorkerPool:
         self._rings[index].free()  # before the worker learns that it may go on
         self._send(pickle.dumps(message, pickle.HIGHEST_PROTOCOL), self._pipes[index])
 
-    def send_to_all(self, message: Any) -> None:
-        """Send to all workers; any thread may."""
-        data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+    def stop(self) -> None:
+        """Tell all processes to stop; any thread may."""
+        data = pickle.dumps(Stop(), pickle.HIGHEST_PROTOCOL)
         for pipe in self._pipes:
             self._send(data, pipe)
 
     def _send(self, data: bytes, pipe: Connection) -> None:
         with self._sending, suppress(OSError):
             pipe.send_bytes(data)
-
-    def stop(self) -> None:
-        """Tell all workers to stop."""
-        self.send_to_all(Stop())
 
     def _exit_message(self, index: int) -> str:
         process = self._processes[index]
@@ -284,12 +315,11 @@ class WorkerPool:
             cause = f"was killed by {signal.Signals(-code).name}"
         else:
             cause = f"exited with status {code}"
-        return f"worker {index + 1} of {len(self._processes)} {cause}"
+        return f"{process.name} {cause}"
 
 
 def _work(
-    index: int,
-    job: Callable[[int, Outbox, Inbox], None],
+    job: Callable[[Outbox, Inbox], None],
     pipe: Connection,
     ring: MessageRing,
     others: Sequence[Connection],
@@ -301,7 +331,7 @@ def _work(
 
     outbox = Outbox(pipe, ring)
     try:
-        job(index, outbox, Inbox(pipe))
+        job(outbox, Inbox(pipe))
     except BrokenPipeError:
         pass  # the parent is gone
     except KdissectError as error:

@@ -173,12 +173,13 @@ def gone(numbers: list[int]) -> bool:
     return not any(map(is_running, numbers))
 
 
-def test_a_killed_worker_is_one_line_and_a_status(running: Any) -> None:
+@pytest.mark.parametrize(("killed", "name"), [(1, "worker 2 of 2"), (2, "the process that reads the input")])
+def test_a_killed_process_is_one_line_and_a_status(running: Any, killed: int, name: str) -> None:
     process, workers = running
-    assert len(workers) == 2
-    os.kill(workers[1], signal.SIGKILL)
+    assert len(workers) == 3  # the last one reads
+    os.kill(workers[killed], signal.SIGKILL)
     _, stderr = process.communicate(timeout=60)
-    assert stderr.decode().splitlines()[-1] == ("kdissect: worker 2 of 2 was killed by SIGKILL")
+    assert stderr.decode().splitlines()[-1] == f"kdissect: {name} was killed by SIGKILL"
     assert process.returncode == 2
     assert gone(workers)
 

@@ -469,7 +469,7 @@ def test_the_usual_packet_goes_the_shortest_way(link_type: int) -> None:
     block = in_one_piece(packets)
     events = [event for batch in connections.feed_block(block, segment_of) for event in batch]
     assert others == []
-    assert connections.place == len(packets)
+    assert connections.packet == packets[-1].number
     assert script(events + connections.close(packets[-1].time_ns)) == script(run(packets))
     assert (block.time_ns, block.packets) == (packets[0].time_ns, packets)
 

@@ -169,7 +169,7 @@ class Fake:
                     self.open[self._numbers] = item
         self._next = min(self._next + count, len(self._steps))
         lines = (len(keys), PickleBuffer(keys + text)) if self._writes_lines else None
-        return WorkerBatch(self._steps[self._next - 1].place, rows, 0, 0, self.is_done, lines)
+        return WorkerBatch(self._steps[self._next - 1].place, rows, self.is_done, lines)
 
     def receive(self, update: Any) -> LateRows:
         self.names |= update.names
@@ -223,7 +223,7 @@ def batch(places: list[int], until: int) -> WorkerBatch:
         rows.connections.append("")
         for column in (rows.completed_ns, rows.packets, rows.held):
             column.append(0)
-    return WorkerBatch(until, rows, 0, 0, is_far_ahead=True)
+    return WorkerBatch(until, rows, is_far_ahead=True)
 
 
 @NEEDS_CORE

@@ -11,6 +11,8 @@ from kdissect.parallel.assembling import (
     LateRows,
     OpenRow,
     ParentUpdate,
+    Progress,
+    ReaderEnd,
     ResolvedRow,
     Stop,
     WorkerBatch,
@@ -25,7 +27,7 @@ def test_messages_survive_pickling() -> None:
     batch = "id", 3, 7
     rows.open[0] = OpenRow(1, Refs(["id"], [("id", "name")]), Refs([batch], [(batch, 9)]), {"id": "name"})
     for message in (
-        WorkerBatch(7, rows, 3, 4),
+        WorkerBatch(7, rows),
         ParentUpdate(
             7,
             {"id": "name"},
@@ -33,7 +35,9 @@ def test_messages_survive_pickling() -> None:
         ),
         LateRows([(1, (1, b"text"))]),
         Stop(),
-        WorkerEnd(Counter(packets=1), Counter(), [(1, "notice")], [], (), None, [{"name"}], None),
+        Progress(9),
+        ReaderEnd(["warning"], (), "fault", None),
+        WorkerEnd(Counter(packets=1), Counter(), [(1, "notice")], [{"name"}], None),
     ):
         assert pickle.loads(pickle.dumps(message)) == message
     failed = pickle.loads(pickle.dumps(Failed(UnexpectedError("what", "x.pcap"))))

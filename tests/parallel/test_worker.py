@@ -13,10 +13,9 @@ from kdissect.parallel.assembling import (
     LateRows,
     ParentUpdate,
     ResolvedRow,
-    Stop,
     WorkerBatch,
 )
-from kdissect.parallel.worker import Page, Stopped, Text, Worker
+from kdissect.parallel.worker import Page, Text, Worker
 from kdissect.pipeline import Dissection, dissect
 from kdissect.text.style import Times
 from kdissect.text.table import ExchangeTable
@@ -51,7 +50,7 @@ def run(shard: Shard | None, replies: list[Any] | None = None, work: Any = None)
         return ParentUpdate(batches[-1].until, {}, [ResolvedRow(number, {}, [], None) for number in open_])
 
     with open_capture(CAPTURE) as capture:
-        worker = Worker(work or Names(), DEFAULT, sent.append, receive, lambda: bool(replies), lambda: 7)
+        worker = Worker(work or Names(), DEFAULT, sent.append, receive, lambda: bool(replies))
         worker.run(Dissection(worker.watch(capture), shard=shard))
     return sent
 
@@ -104,11 +103,6 @@ def test_rows_with_known_names_are_not_open() -> None:
     assert not any(batch.rows.open for batch in sent if isinstance(batch, WorkerBatch))
 
 
-def test_a_worker_ends_on_stop() -> None:
-    with pytest.raises(Stopped):
-        run(None, [Stop()])
-
-
 def test_a_worker_that_is_ahead_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kdissect.parallel.worker._ROWS", 1)
     sent_batches: list[int] = []
@@ -126,6 +120,6 @@ def test_a_worker_that_is_ahead_waits(monkeypatch: pytest.MonkeyPatch) -> None:
         )
 
     with open_capture(CAPTURE) as capture:
-        worker = Worker(Names(), DEFAULT, sent.append, receive, lambda: False, lambda: 0)
+        worker = Worker(Names(), DEFAULT, sent.append, receive, lambda: False)
         worker.run(dissect(worker.watch(capture)))
     assert sent_batches[0] == AHEAD + 1
