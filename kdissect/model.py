@@ -92,11 +92,7 @@ class PacketBlock(NamedTuple):
     @property
     def times_ns(self) -> tuple[int, int]:
         """The earliest and the latest time of a packet, of all packets of the block."""
-        places = self.places
-        if isinstance(places, list):
-            return min(places)[0], max(places)[0]
-        times_ns: tuple[int, int] = cast("Any", places).times_ns
-        return times_ns
+        return self.span[2:]
 
     @property
     def time_ns(self) -> int:
@@ -122,13 +118,13 @@ class PacketBlock(NamedTuple):
         places: Any = self.places
         if isinstance(places, list):
             return len(places), self.number - 1, min(places)[0], max(places)[0]
-        origin = self.number - 1 if places.are_counted else None
-        return places.packet_count, origin, *places.times_ns
+        span: tuple[int, int | None, int, int] = places.span(self.number)
+        return span
 
     def place_of(self, number: int) -> int:
-        """Which of these packets has this number, from 1."""
-        places: Any = self.places
-        return number - self.number + 1 if isinstance(places, list) else places.place_of(self.number, number)
+        """Which of these packets has this number, from 1, if the numbers have gaps."""
+        place: int = cast("Any", self.places).place_of(number)
+        return place
 
     @property
     def packets(self) -> list[Packet]:

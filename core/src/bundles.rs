@@ -101,11 +101,7 @@ pub fn unbundle_packets(heads: &[u8]) -> Vec<(u64, u32, Places)> {
         let (number, time_ns, link_type) = (long(8), long(16) as i64, word(32));
         let end = begin + word(28) as usize;
         if blocks.last().is_none_or(|block| block.1 != link_type) {
-            let places = Places {
-                numbers: Some(Vec::new()),
-                ..Places::default()
-            };
-            blocks.push((number, link_type, places));
+            blocks.push((number, link_type, Places::default()));
         }
         if let Some((.., block)) = blocks.last_mut() {
             block.places.push((time_ns, begin, end, word(24)));

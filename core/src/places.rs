@@ -112,24 +112,21 @@ impl Places {
         self.number(first, index)
     }
 
-    /// Whether packets that are missing between these are counted as packets of the block.
-    #[getter]
-    fn are_counted(&self) -> bool {
-        self.numbers.is_none() || self.whole.is_some()
+    /// As `PacketBlock.place_of`, if there are numbers.
+    fn place_of(&self, number: u64) -> usize {
+        let numbers = self.numbers.as_deref().unwrap_or_default();
+        1 + numbers.partition_point(|&each| each < number)
     }
 
-    /// Which packet has this number, from 1, given that of the first one.
-    fn place_of(&self, first: u64, number: u64) -> u64 {
-        match &self.numbers {
-            Some(numbers) => 1 + numbers.partition_point(|&each| each < number) as u64,
-            None => (number + 1).saturating_sub(first),
-        }
-    }
-
-    /// Number of packets in the block.
-    #[getter]
-    fn packet_count(&self) -> usize {
-        self.whole.map_or(self.places.len(), |whole| whole.0)
+    /// As `PacketBlock.span`, given the number of the first packet. There must be a packet.
+    fn span(&self, first: i64) -> PyResult<(usize, Option<i64>, i64, i64)> {
+        let times = || self.places.iter().map(|place| place.0);
+        let own = || Some((self.places.len(), times().min()?, times().max()?));
+        let Some((packets, earliest_ns, latest_ns)) = self.whole.or_else(own) else {
+            return Err(PyIndexError::new_err("no packets"));
+        };
+        let are_counted = self.numbers.is_none() || self.whole.is_some();
+        Ok((packets, are_counted.then_some(first - 1), earliest_ns, latest_ns))
     }
 
     /// As `_counted` of kdissect/stats/survey.py.
@@ -155,19 +152,6 @@ impl Places {
             [first_ns, last_ns, backward, furthest_back_ns],
             [captured_bytes, wire_bytes, cut, cut_to],
         )
-    }
-
-    /// The earliest and the latest time in the block. There must be a packet.
-    #[getter]
-    fn times_ns(&self) -> PyResult<(i64, i64)> {
-        if let Some((_, earliest_ns, latest_ns)) = self.whole {
-            return Ok((earliest_ns, latest_ns));
-        }
-        let times = || self.places.iter().map(|place| place.0);
-        times()
-            .min()
-            .zip(times().max())
-            .ok_or_else(|| PyIndexError::new_err("no packets"))
     }
 }
 
