@@ -41,7 +41,7 @@ from kdissect.exchanges.learned import LearnedFacts, Listeners
 from kdissect.exchanges.offload import LineContext, Lines, Offload
 from kdissect.exchanges.ordering import ByRequest, Ordering
 from kdissect.exchanges.overdue import Overdue
-from kdissect.exchanges.skimming import SkimmedConnection, SkimmedConnections, SkimmedForProduces
+from kdissect.exchanges.skimming import SkimmedConnection, SkimmedForProduces
 from kdissect.exchanges.topic_names import TopicNameResolver, learn, topic_refs
 from kdissect.kafka.bodies import decode_exchange
 from kdissect.kafka.internal.payloads import GroupProtocols, open_payloads
@@ -260,10 +260,6 @@ class Dissection:
         self._connection_type, self._is_needed = connection_type, connection_type.needs
         if self._decryption is not None:
             self._decryption.sessions = facts.tls_sessions
-        else:  # the packets of short connections show their requests
-            self._connections = SkimmedConnections(
-                self._limits, self._shard, facts.listeners, connection_type.needs
-            )
         skimmed = cast("dict[Connection, SkimmedConnection | None]", self._kafka_connections)
         for events in self._streams(self._stage()):
             for connection, side, item in events:

@@ -6,11 +6,7 @@ the two are read, and the rest is skipped by its length. Anything else, and ever
 processed as usual. So the remaining exchanges are the same as without skimming, whatever happens. The native
 core skims the connections that it has in the same way (``is_needed`` in offload.py).
 
-A connection that is short enough is not even opened: ``SkimmedConnections`` holds its segments, and forgets
-them together if none of its requests can name anything.
-
-Holds what ``KafkaConnection`` holds, up to ``SHED_BYTES`` each of ``_HELD_BACK`` requests and a response, and
-``_SHORT_BYTES_IN_ALL`` of segments of all short connections.
+Holds what ``KafkaConnection`` holds, and up to ``SHED_BYTES`` each of ``_HELD_BACK`` requests and a response.
 """
 
 from __future__ import annotations
@@ -27,29 +23,16 @@ from kdissect.exchanges.topic_names import may_name_topic_ids
 from kdissect.kafka import schema
 from kdissect.kafka.framing import SHED_BYTES, SIZE_BYTES
 from kdissect.model import Closed, Data, Gap
-from kdissect.net.connection import Connections
-from kdissect.net.stream import SEQUENCE_MASK
-from kdissect.net.tcp import ACK, FIN, RST, SYN, endpoints, reversed_ends
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kdissect.exchanges.learned import Listeners
     from kdissect.exchanges.pairing import LentPairing
     from kdissect.kafka.framing import PartialFrame
-    from kdissect.limits import Limits
-    from kdissect.model import Decrypted, Exchange, Retransmitted, Segment
-    from kdissect.net.connection import Event
-    from kdissect.net.tcp import Shard
+    from kdissect.model import Decrypted, Exchange, Retransmitted
 
 _REQUEST = Struct(">ihhi")  # size, API key, API version, correlation ID
 _RESPONSE = Struct(">ii")  # size, correlation ID
 _HELD_BACK = 8
 _LARGE_BYTES = 4 * SHED_BYTES
-_SHORT_SEGMENTS = 24
-_SHORT_BYTES = 16 << 10  # payload in one direction or both
-_SHORT_BYTES_IN_ALL = 8 << 20
-_SEGMENT_COST = 200  # bytes of memory, besides the payload
 _AUTHENTICATING = frozenset({SASL_HANDSHAKE, SASL_AUTHENTICATE})
 
 
@@ -246,136 +229,3 @@ class SkimmedForProduces(SkimmedConnection):
     needed_apis = frozenset({PRODUCE})
 
     __slots__ = ()
-
-
-# ------------------------------------------------------------------------------------------------------------
-# Short connections. To open, recognize and close one costs more than everything else in it.
-# ------------------------------------------------------------------------------------------------------------
-
-
-class _ShortConnection:
-    """All segments so far of a connection whose SYN was captured.
-
-    Attributes:
-        ends: as in ``Segment``, from the client.
-        segments: of both directions.
-        held: bytes of memory that they take.
-        is_over: whether no more segments are expected.
-    """
-
-    __slots__ = ("_ended", "_left", "_next", "ends", "held", "is_over", "segments")
-
-    def __init__(self, syn: Segment) -> None:
-        self.ends = syn.ends
-        self.segments = [syn]
-        self.held = _SEGMENT_COST
-        self.is_over = False
-        self._next = (syn.sequence + 1) & SEQUENCE_MASK  # of the client
-        self._left = 0  # bytes of its current request that are still to come
-        self._ended: set[bytes] = set()  # directions with a FIN
-
-    def add(self, segment: Segment, is_needed: Callable[[int, int], bool]) -> bool:
-        """Add the next segment. Returns whether the connection can still be forgotten: all requests so far
-        were captured in order, none has an API and version that ``is_needed``, and it is short.
-        """
-        self.segments.append(segment)
-        self.held += _SEGMENT_COST + len(segment.payload)
-        flags, size = segment.flags, segment.length
-        if len(self.segments) > _SHORT_SEGMENTS or self.held > _SHORT_BYTES:
-            return False
-        if segment.ends != self.ends:
-            if flags & RST:
-                self.is_over = not flags & ACK or segment.acknowledgment == self._next
-                return self.is_over
-            if flags & FIN:
-                self._ended.add(segment.ends)
-        elif size or flags & (SYN | FIN | RST):
-            if flags & SYN or segment.sequence != self._next or size != len(segment.payload):
-                return False
-            if size and not self._skips(segment.payload, is_needed):
-                return False
-            self._next = (self._next + size) & SEQUENCE_MASK
-            self.is_over = bool(flags & RST)
-            if flags & FIN:
-                self._ended.add(segment.ends)
-                self._next = (self._next + 1) & SEQUENCE_MASK
-        self.is_over = self.is_over or len(self._ended) == 2
-        return True
-
-    def _skips(self, payload: bytes, is_needed: Callable[[int, int], bool]) -> bool:
-        """Whether the client's next bytes belong to one request, which is not needed."""
-        size = len(payload)
-        if not self._left:
-            if size < _REQUEST.size:
-                return False
-            frame_size, api_key, api_version, _ = _REQUEST.unpack_from(payload)
-            if is_needed(api_key, api_version):
-                return False
-            self._left = frame_size + SIZE_BYTES
-        self._left -= size
-        return self._left >= 0
-
-
-class SkimmedConnections(Connections):
-    """The table of connections, without short ones to known listeners that can name nothing.
-
-    Args:
-        limits, shard: see ``Connections``.
-        listeners: those known so far. Connections to others are opened, to be recognized.
-        needs: see ``SkimmedConnection``.
-    """
-
-    def __init__(
-        self, limits: Limits, shard: Shard | None, listeners: Listeners, needs: Callable[[int, int], bool]
-    ) -> None:
-        super().__init__(limits, shard)
-        self._listeners = listeners
-        self._needs = needs
-        self._short: dict[bytes, _ShortConnection] = {}  # by the ends of either direction
-        self._short_held = 0
-
-    def close(self, time_ns: int) -> list[Event]:
-        """See ``Connections``."""
-        out: list[Event] = []
-        while self._short:
-            out += self._open_short(next(iter(self._short.values())))
-        return out + super().close(time_ns)
-
-    def is_new(self, ends: bytes) -> bool:
-        """See ``Connections``."""
-        return ends not in self._short and super().is_new(ends)
-
-    def _feed(self, segment: Segment) -> list[Event]:
-        ends = segment.ends
-        short = self._short.get(ends)
-        if short is None:
-            if segment.flags & (SYN | ACK | RST | FIN) != SYN or segment.length or ends in self._flows:
-                return super()._feed(segment)
-            if endpoints(ends)[1] not in self._listeners:
-                return super()._feed(segment)
-            short = self._short[ends] = self._short[reversed_ends(ends)] = _ShortConnection(segment)
-            self._short_held += short.held
-        else:
-            before = short.held
-            can_be_forgotten = short.add(segment, self._needs)
-            self._short_held += short.held - before
-            if not can_be_forgotten:
-                return self._open_short(short)
-            if short.is_over:
-                self._forget_short(short)
-        out: list[Event] = []
-        while self._short_held > _SHORT_BYTES_IN_ALL:
-            out += self._open_short(next(iter(self._short.values())))
-        return out
-
-    def _open_short(self, short: _ShortConnection) -> list[Event]:
-        """Open a connection, and process its segments as usual."""
-        self._forget_short(short)
-        return [
-            event for segment in short.segments for event in super(SkimmedConnections, self)._feed(segment)
-        ]
-
-    def _forget_short(self, short: _ShortConnection) -> None:
-        del self._short[short.ends]
-        self._short.pop(reversed_ends(short.ends), None)
-        self._short_held -= short.held

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kdissect import native
 from kdissect.capture.reader import open_capture
-from kdissect.exchanges import skimming
 from kdissect.exchanges.end_to_end import learn_produced
 from kdissect.exchanges.learned import LearnedFacts
 from kdissect.exchanges.skimming import SkimmedConnection
@@ -17,7 +17,9 @@ from kdissect.exchanges.topic_names import learn
 from kdissect.options import Options
 from kdissect.pipeline import Dissection
 from samples.golden import ROOT, captures, name_of
+from tests.captures import pcap
 from tests.damage import DAMAGES
+from tests.lifetimes import lifetimes
 from tests.rings import packets_of
 
 if TYPE_CHECKING:
@@ -71,26 +73,19 @@ def test_it_does_so_with_packets_lost(path: Path, damage: str) -> None:
         assert skimmed(left) == from_all_exchanges(left)
 
 
-@pytest.mark.parametrize("most_segments", [0, 1 << 30])
-def test_nothing_depends_on_which_connections_are_short(
-    monkeypatch: pytest.MonkeyPatch, most_segments: int
-) -> None:
-    packets = packets_of(ROOT / "samples/kafka-4-cluster.pcap.gz")
-    expected, listeners = from_all_exchanges(packets), listeners_of(packets)
-    for limit in ("_SHORT_SEGMENTS", "_SHORT_BYTES", "_SHORT_BYTES_IN_ALL"):
-        monkeypatch.setattr(skimming, limit, most_segments)
-    assert skimmed(packets) == expected
-    assert listeners_of(packets) == listeners
-
-
-def test_short_connections_are_not_opened() -> None:
-    packets = packets_of(ROOT / "samples/kafka-4-cluster.pcap.gz")
-    everything, first_pass = Dissection(packets), Dissection(packets)
-    for _ in everything:
-        pass
-    first_pass.learn(LearnedFacts())
-    opened = [sum(each.counts[name] for name in OPENED) for each in (first_pass, everything)]
-    assert 0 < opened[0] < 0.75 * opened[1]
+def test_it_has_the_connections_of_all_exchanges(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(native, "core", None)  # which passes on only the first to each broker
+    path = tmp_path / "lifetimes.pcap"
+    for seed in range(200 if IS_DEEP else 10):
+        random = Random(seed)
+        path.write_bytes(pcap(lifetimes(random, 300, random.choice((0, 0.02, 0.1, 0.3)))))
+        packets = packets_of(path)
+        everything, first_pass = Dissection(packets), Dissection(packets)
+        for _ in everything:
+            pass
+        first_pass.learn(LearnedFacts())
+        opened = [{name: each.counts[name] for name in OPENED} for each in (first_pass, everything)]
+        assert opened[0] == opened[1], seed
 
 
 def test_it_skips_nearly_all(monkeypatch: pytest.MonkeyPatch) -> None:
