@@ -107,6 +107,11 @@ class Terminal:
         """Whether the other screen was left, the cursor is back, and keys are treated as before."""
         return b"\x1b[?1049l" in self.output and self.has_cursor and self.settings() == self.before
 
+    def is_stopped(self) -> bool:
+        """Whether the command is stopped, as by SIGSTOP: a SIGCONT before that would be lost."""
+        how = os.WSTOPPED | os.WNOHANG | os.WNOWAIT
+        return os.waitid(os.P_PID, self.child.pid, how) is not None
+
     def _take(self, some: bytes) -> None:
         self.output += some
         self._stream.feed(some)

@@ -172,7 +172,7 @@ def test_ctrl_z_leaves_the_terminal_to_the_shell(tmp_path: Path) -> None:
         dashboard.write(STORM)
         screen.shows("Heartbeat")
         screen.press("\x1a")
-        screen.until(screen.is_as_before)
+        screen.until(lambda: screen.is_as_before() and screen.is_stopped())
         screen.child.kill(signal.SIGCONT)
         screen.until(lambda: not screen.has_cursor and "Heartbeat" in screen.text)
         screen.press("q")
