@@ -314,7 +314,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < peaks[0] * 1.1 + 50_000
-    assert peaks[1] < 1_000_000
+    assert peaks[1] < 1_500_000  # of 6.6 MB
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
