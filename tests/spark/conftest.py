@@ -43,8 +43,8 @@ def why_not() -> str | None:
 
 @pytest.fixture(scope="session")
 def spark_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where Java and the workers write."""
-    return tmp_path_factory.mktemp("spark") / "spark.log"
+    """Where Java and the workers write: one file, although tests/cli/spark has this fixture too."""
+    return tmp_path_factory.getbasetemp() / "spark.log"
 
 
 @pytest.fixture(scope="session")
