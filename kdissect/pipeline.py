@@ -137,8 +137,8 @@ class Dissection:
     Attributes:
         skipped: packets that were not dissected, by reason.
         counts: packets, exchanges, connections by protocol, gaps and other events.
-        noticed: notices about connections, each with its ``place``. There are more than ``limits.notices``
-            only if several have the last place.
+        noticed: notices about connections, each with the time when its connection ended, in ns: the first
+            ``limits.notices`` and maybe more (``notices_of``).
         place: how far the input has been dissected: twice the number of packets and idle ticks, plus one for
             events that follow from the passing of time. It does not depend on the shard.
         now_ns: the latest packet time so far.
@@ -505,8 +505,8 @@ class Dissection:
 
     @property
     def notices(self) -> list[str]:
-        """Notices about connections, in order; at most ``limits.notices``."""
-        return [text for _, text in sorted(self.noticed)[: self._limits.notices]]
+        """See ``notices_of``."""
+        return notices_of(self.noticed, self._limits)
 
     def decode(self, exchange: Exchange) -> None:
         """Decode headers, bodies and embedded messages of an exchange, within ``limits.decoded_bytes``, and
@@ -613,7 +613,7 @@ class Dissection:
             if anomaly.kind == "one_direction":
                 self.counts["kafka_responses_only"] += 1
             else:
-                self._notice(connection, anomaly.detail)
+                self._notice(connection, end, anomaly.detail)
         return exchanges
 
     def _forget(self, kafka: KafkaConnection) -> None:
@@ -657,12 +657,19 @@ class Dissection:
             self.counts["exchanges"] += 1
             yield exchange
 
-    def _notice(self, connection: Connection, text: str) -> None:
+    def _notice(self, connection: Connection, end: Closed, text: str) -> None:
         self.counts["notices"] += 1
-        noticed, place = self.noticed, self.place
-        if len(noticed) < self._limits.notices or noticed[-1][0] == place:
-            first, second = connection.ends
-            noticed.append((place, f"{first} - {second}: {text}"))
+        first, second = connection.ends
+        self.noticed.append((end.time_ns, f"{first} - {second}: {text}"))
+        if len(self.noticed) > 2 * self._limits.notices:
+            self.noticed = sorted(self.noticed)[: self._limits.notices]
+
+
+def notices_of(noticed: Iterable[tuple[int, str]], limits: Limits) -> list[str]:
+    """The texts of the first ``limits.notices`` notices, in order of time: of ``Dissection.noticed``, of all
+    that share a capture.
+    """
+    return [text for _, text in sorted(noticed)[: limits.notices]]
 
 
 def _decryption(options: Options, learned: LearnedFacts | None, key_log: KeyLog | None) -> Decryption:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from kdissect.limits import LIVE, Limits
 from kdissect.model import UNANSWERED, IdleTick
-from kdissect.pipeline import dissect
+from kdissect.options import Options
+from kdissect.pipeline import Dissection, dissect
 from tests.frames import (
     API_VERSIONS,
     FETCH,
@@ -23,7 +24,7 @@ from tests.frames import (
     request,
     response,
 )
-from tests.segments import Talk
+from tests.segments import MILLISECOND, START_NS, Talk
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -171,6 +172,24 @@ def test_what_waits_without_packets_is_given_up_when_time_goes_on() -> None:
     assert met == [0, 1, len(exchanges) - 1]
     assert exchanges[-1].kind == UNANSWERED
     assert rows_of(exchanges) == rows_of(dissect(packets))
+
+
+def test_notices_are_in_order_of_time_and_limited() -> None:
+    packets = []
+    for hour, host in enumerate(("10.0.0.9", "10.0.0.8", "10.0.0.1")):
+        conversation = Talk(
+            client=(host, 40001), start_ns=START_NS + hour * 3_600_000 * MILLISECOND
+        ).handshake()
+        conversation.client_sends(heartbeats(1, first=1)[0])
+        conversation.broker_sends(heartbeat_answers(1, first=1)[0])
+        conversation.client_skips(100)
+        conversation.client_sends(b"\0")
+        packets += conversation.packets
+    for most in (3, 2, 1, 0):
+        dissection = Dissection(packets, Options(limits=Limits(notices=most)))
+        assert len(list(dissection)) == dissection.counts["notices"] == 3
+        hosts = [notice.partition(":")[0] for notice in dissection.notices]
+        assert hosts == ["10.0.0.9", "10.0.0.8", "10.0.0.1"][:most]
 
 
 def test_a_connection_that_waits_does_not_hold_back_others_for_long() -> None:

@@ -29,7 +29,7 @@ from kdissect.parallel.assembling import Assembly, LateRows, Progress, ReaderEnd
 from kdissect.parallel.broadcast import Broadcast, Stopped, read_captures
 from kdissect.parallel.worker import Texts, Worker, remove_large_texts
 from kdissect.parallel.worker_pool import Inbox, Outbox, WorkerPool
-from kdissect.pipeline import Dissection
+from kdissect.pipeline import Dissection, notices_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -99,13 +99,12 @@ class ParallelRun(Run):
         self._shows_bar = shows_bar
         self._interrupt = _Interrupt()
         self._totals = Totals(Counter(), Counter(), [], [], capture.sources, None)
-        self._notices: list[tuple[int, str]] = []
+        self._noticed: list[tuple[int, str]] = []
 
     @property
     def totals(self) -> Totals:
         """The totals of all workers that have ended."""
-        notices = [text for _, text in sorted(self._notices)[: self._query.limits.notices]]
-        return replace(self._totals, notices=notices)
+        return replace(self._totals, notices=notices_of(self._noticed, self._query.limits))
 
     def gather(
         self,
@@ -332,7 +331,7 @@ class ParallelRun(Run):
         totals.counts.update(message.counts)
         totals.counts["packets"] = packets  # every worker counts all of them
         totals.skipped = totals.skipped or message.skipped
-        self._notices += message.noticed
+        self._noticed += message.noticed
         self.results.append(message.result)
         self._query.filter.notes.merge(message.notes)
 

@@ -33,6 +33,7 @@ from kdissect.exchanges.learned import LearnedFacts
 from kdissect.limits import MIB
 from kdissect.options import WHOLE, Options
 from kdissect.phrases import many
+from kdissect.pipeline import notices_of
 from kdissect.query.records import records_of
 from kdissect.spark import parts, shuffle
 from kdissect.spark.options import check_where
@@ -339,7 +340,6 @@ def _finished(
     notes = job.filter().notes
     for part in written:
         notes.merge(part.notes)
-    notices = [notice for each in results for notice in each.notices]
     return DecodeResult(
         strategy,
         len(results),
@@ -348,7 +348,7 @@ def _finished(
         output.bytes,
         packets,
         read.warnings,
-        notices[: job.options.limits.notices],
+        notices_of([each for result in results for each in result.noticed], job.options.limits),
         counts,
         read.skipped,
         notes,

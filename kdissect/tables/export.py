@@ -337,7 +337,7 @@ class PartResult(NamedTuple):
         files: written, by table.
         topics: for each pair of topic ID and name its first row of ``topic_ids``: the order among the rows of
             all parts, and the values.
-        counts, notices: see ``Dissection``.
+        counts, noticed: see ``Dissection``.
         ids: topic IDs in exchanges, and those that an exchange resolves to a name.
         selected: how many exchanges passed the filters.
         records: counts of records and batches.
@@ -347,7 +347,7 @@ class PartResult(NamedTuple):
     files: dict[str, list[FinishedFile]]
     topics: dict[tuple[str, str], tuple[tuple[int, int, int], list[Any]]]
     counts: Counter[str]
-    notices: list[str]
+    noticed: list[tuple[int, str]]
     ids: tuple[set[str], set[str]]
     selected: int
     records: RecordMatches
@@ -400,8 +400,8 @@ class PartRows:
     def result(self, part: int, dissection: Dissection, files: dict[str, list[FinishedFile]]) -> PartResult:
         """What was counted, and the files written."""
         ids, records = (self._ids, self._named), self._records.result()
-        counts, notices = dissection.counts, dissection.notices
-        return PartResult(part, files, self.topics, counts, notices, ids, self.selected, records)
+        counts, noticed = dissection.counts, dissection.noticed
+        return PartResult(part, files, self.topics, counts, noticed, ids, self.selected, records)
 
     def _without_topics(self, rows: Iterable[Row]) -> Iterator[Row]:
         for name, row in rows:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 IS_DEEP = os.environ.get("KDISSECT_HYPOTHESIS") == "deep"
 QUICK = ("kafka-4-basics", "kafka-4-cluster", "midstream", "tls")
 SAMPLES = [ROOT / path for path in captures() if IS_DEEP or name_of(path) in QUICK]
+BASICS = ROOT / "samples/kafka-4-basics.pcap"
 READ = (
     "read", "read --json", "read --csv", "read -V --api Metadata", "read --topic nosuch", "read --check-crcs",
     "read --color always", "read -t r --error *",
@@ -108,12 +109,12 @@ def test_rows_that_depend_on_others_use_one_process(monkeypatch: pytest.MonkeyPa
         "records --unique",
         "records -q",
     ):
-        assert say(*command.split(), "-j", 2, SAMPLES[0]).status == 0
+        assert say(*command.split(), "-j", 2, BASICS).status == 0
 
 
 @pytest.mark.parametrize("options", [[], ["--json"], ["-V"]], ids=" ".join)
 def test_a_pipe_gets_the_same(options: list[str]) -> None:
-    command = [sys.executable, "-m", "kdissect", "read", *options, str(SAMPLES[0]), "-j"]
+    command = [sys.executable, "-m", "kdissect", "read", *options, str(BASICS), "-j"]
     alone, shared = (
         subprocess.run([*command, jobs], stdout=subprocess.PIPE, cwd=ROOT, check=True).stdout
         for jobs in ("1", "2")
@@ -124,7 +125,7 @@ def test_a_pipe_gets_the_same(options: list[str]) -> None:
 
 def start(tmp_path: Path, *arguments: str, **settings: Any) -> subprocess.Popen[bytes]:
     """kdissect by two processes, on a capture that takes a while."""
-    with open_capture(SAMPLES[0]) as capture:
+    with open_capture(BASICS) as capture:
         packets = list(capture)
     path = tmp_path / "long.pcapng"
     with path.open("wb") as file:
