@@ -1,6 +1,6 @@
 """Files, pipes and streams in any capture format -> packets in order of time.
 
-Memory, for each open file: a block (source.py), a packet that crosses its end, a decompressor; for each
+Memory, for each open file: a block of up to 256 KiB, a packet that crosses its end, a decompressor; for each
 file in a store what is read ahead, too.
 """
 
@@ -41,16 +41,16 @@ _PROBE_BYTES = 4096
 _OPEN_FILES = 128
 
 
-def open_capture(*paths: Origin, limits: Limits = DEFAULT, block_bytes: int | None = None) -> Capture:
+def open_capture(*paths: Origin, limits: Limits = DEFAULT) -> Capture:
     """Open files to be read as one capture. Formats are recognized by content, not by file name.
 
     ``-`` is stdin. The caller closes binary streams it passes. Files are opened immediately, pipes and
-    streams when the first packet is read. ``block_bytes``: of a file that are read at a time.
+    streams when the first packet is read.
 
     Raises:
         CaptureError: the file, or each of several files, cannot be read.
     """
-    return Capture(paths, limits, block_bytes)
+    return Capture(paths, limits)
 
 
 class Capture:
@@ -63,7 +63,7 @@ class Capture:
         first_ns: time of the first packet; None if there is none, or only pipes and streams have packets.
     """
 
-    def __init__(self, origins: tuple[Origin, ...], limits: Limits, block_bytes: int | None = None) -> None:
+    def __init__(self, origins: tuple[Origin, ...], limits: Limits) -> None:
         if not origins:
             raise CaptureError("no capture given")
         if origins.count("-") > 1:
@@ -76,7 +76,7 @@ class Capture:
         first_times_ns = []
         for origin in origins:
             try:
-                source = Source(origin, limits, block_bytes=block_bytes)
+                source = Source(origin, limits)
                 self._all_sources.append(source)
                 first_times_ns.append(None if source.size is None else first_time_ns(origin, limits))
             except CaptureError as error:

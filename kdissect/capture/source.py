@@ -1,8 +1,8 @@
 """A file or its URL, a pipe, stdin or an open binary stream -> blocks of bytes, each as soon as it is there.
 
-Memory: one block, 256 KiB of a file (1 MiB with ``-j``) or 64 KiB of a pipe. Reading in blocks takes as long
-per packet as a memory map (benchmarks/reading.py), keeps resident memory independent of the file's size, and
-works for pipes. Much larger blocks would not fit the processor's caches.
+Memory: one block, 256 KiB of a file or 64 KiB of a pipe. Reading in blocks takes as long per packet as a
+memory map (benchmarks/reading.py), keeps resident memory independent of the file's size, and works for pipes.
+Larger blocks would not fit the processor's caches.
 """
 
 from __future__ import annotations

@@ -38,14 +38,14 @@ if TYPE_CHECKING:
 Packets = PacketBlock | Packet | IdleTick
 
 _BATCH_BYTES = MIB
-"""Read and sent at a time: more than in one process, since each block costs every worker something."""
+"""Sent at a time: each message costs every worker something."""
 
 _BATCH_PACKETS = 1000  # where those of several files or interfaces alternate
 _BATCH_BLOCKS = 64
 """What announces more would take more than ``PIPE_BUF``, and might be written in part."""
 
 _FEW_PACKETS = 8
-"""Fewer are sent one by one, and not divided."""
+"""Fewer are sent in the message itself, and not divided."""
 
 _WAIT_S = 0.001  # until there may be room again
 _POLL_MS = 250  # most time until it is noticed that nobody needs more
@@ -108,10 +108,14 @@ class Broadcast:
 
     def _shared(self, block: PacketBlock) -> PacketBlock:
         """The block, in buffers that can be shared, without the data around its packets if that is more than
-        half. Its places are the core's records if the core can divide the packets, otherwise a list.
+        half. Its places are the core's records if the core can divide the packets, otherwise a list. A
+        block of few packets is not worth that.
         """
         number, interface, data, places = block
         begin, end = places[0][1], places[-1][2]
+        if len(places) < _FEW_PACKETS:
+            few = [(time_ns, first - begin, last - begin, length) for time_ns, first, last, length in places]
+            return PacketBlock(number, interface, data[begin:end], few)
         if 2 * (end - begin) >= len(data):
             begin, end = 0, len(data)
         core, shared = native.core, None
@@ -280,11 +284,11 @@ def read_captures(
 
     for _ in range(passes - 1):
         try:
-            with open_capture(*paths, limits=limits, block_bytes=_BATCH_BYTES) as capture:
+            with open_capture(*paths, limits=limits) as capture:
                 send_all(Readable(capture.packet_blocks()), capture)
         except CaptureError:
             broadcast.send([None], inbox.has_message)
-    with open_capture(*paths, limits=limits, block_bytes=_BATCH_BYTES) as capture:
+    with open_capture(*paths, limits=limits) as capture:
         readable = Readable(capture.packet_blocks())
         send_all(readable if census is None else census.watch(readable), capture)
         outbox.send(ReaderEnd(capture.warnings, capture.sources, readable.fault, census))
@@ -295,14 +299,12 @@ def _batches(packets: Iterable[Packets]) -> Iterator[list[Packets]]:
     batch: list[Packets] = []
     size = blocks = 0
     for each in packets:
-        if isinstance(each, PacketBlock) and len(each.places) >= _FEW_PACKETS:
-            batch.append(each)
+        batch.append(each)
+        if isinstance(each, PacketBlock):
             size += each.places[-1][2] - each.places[0][1]
-            blocks += 1
-        else:
-            few = each.packets if isinstance(each, PacketBlock) else [each]
-            batch += few
-            size += sum(len(packet.data) for packet in few if isinstance(packet, Packet))
+            blocks += len(each.places) >= _FEW_PACKETS
+        elif isinstance(each, Packet):
+            size += len(each.data)
         if size >= _BATCH_BYTES or len(batch) >= _BATCH_PACKETS or blocks >= _BATCH_BLOCKS:
             yield batch
             batch, size, blocks = [], 0, 0

@@ -100,6 +100,12 @@ def test_several_files_are_one_capture_for_each_worker(paths: list[Path], jobs: 
     assert say("read", "-j", jobs, *paths) == say("read", "-j", 1, *paths)
 
 
+def test_the_order_is_that_of_the_same_blocks(tmp_path: Path) -> None:
+    """Deadlines are checked between blocks: which late packets are still waited for depends on these."""
+    latecomer = ROOT / "samples/kafka-4-latecomer.pcap.gz"
+    test_the_same_is_shown_of_a_damaged_capture(latecomer, "duplicated, shuffled", None, tmp_path)
+
+
 def test_rows_that_depend_on_others_use_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kdissect.cli.parallel_run.ParallelRun.gather", None)
     for command in (

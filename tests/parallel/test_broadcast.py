@@ -92,13 +92,13 @@ def test_each_worker_gets_all_packets_if_they_are_not_to_be_divided() -> None:
     assert received(messages, divides=False) == [expected] * WORKERS
 
 
-def test_packets_go_without_the_rest_of_their_buffer() -> None:
-    places = [(5, 90, 92, 2), (6, 93, 95, 9)]
+@pytest.mark.parametrize("times", [1, 4])
+def test_packets_go_without_the_rest_of_their_buffer(times: int) -> None:
+    places = [(5, 90, 92, 2), (6, 93, 95, 9)] * times
     sent = PacketBlock(3, LO, b"x" * 90 + b"abcde" + b"x" * 90, places)
     (((*_, packets),),) = received([[sent]], workers=1)
-    assert [each.data for each in packets] == [b"ab", b"de"]
-    shared: Any = Broadcast(1, divides=True)._shared(sent).data
-    assert bytes(shared.raw()) == b"abcde"
+    assert [each.data for each in packets] == [b"ab", b"de"] * times
+    assert bytes(Broadcast(1, divides=True)._shared(sent).data) == b"abcde"
 
 
 @pytest.mark.core
