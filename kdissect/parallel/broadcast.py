@@ -113,20 +113,19 @@ class Broadcast:
         """
         number, interface, data, places = block
         begin, end = places[0][1], places[-1][2]
-        if len(places) < _FEW_PACKETS:
-            few = [(time_ns, first - begin, last - begin, length) for time_ns, first, last, length in places]
-            return PacketBlock(number, interface, data[begin:end], few)
-        if 2 * (end - begin) >= len(data):
+        is_small = len(places) < _FEW_PACKETS
+        if not is_small and 2 * (end - begin) >= len(data):
             begin, end = 0, len(data)
         core, shared = native.core, None
-        if self._divides and core is not None and isinstance(places, core.Places):
+        if not is_small and self._divides and core is not None and isinstance(places, core.Places):
             shared = core.divide_packets(data, places, interface.link_type, len(self._pipes), begin)
         shared = (
             [(time_ns, first - begin, last - begin, length) for time_ns, first, last, length in places]
             if shared is None
             else pickle.PickleBuffer(shared)
         )
-        buffer = pickle.PickleBuffer(data[begin:end])
+        own = data[begin:end]
+        buffer = own if is_small else pickle.PickleBuffer(own)
         return PacketBlock(number, interface, buffer, shared)  # type: ignore[arg-type]
 
 

@@ -348,7 +348,7 @@ def _finished(
         output.bytes,
         packets,
         read.warnings,
-        notices_of([each for result in results for each in result.noticed], job.options.limits),
+        notices_of((each for result in results for each in result.noticed), job.options.limits),
         counts,
         read.skipped,
         notes,

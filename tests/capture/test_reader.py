@@ -305,16 +305,20 @@ def test_noise_raises_nothing_but_capture_errors(noise: bytes, head: bytes) -> N
 def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     import tracemalloc
 
-    peaks = []
-    for count in (2_000, 20_000):
-        path = write(tmp_path / f"{count}.pcapng", pcapng([(n * 1000, bytes(300)) for n in range(count)]))
+    def peak(path: str, count: int) -> int:
         tracemalloc.start()
         with open_capture(path) as capture:
             assert sum(1 for _ in capture) == count
-        peaks.append(tracemalloc.get_traced_memory()[1])
+        _, most = tracemalloc.get_traced_memory()
         tracemalloc.stop()
+        return most
+
+    peaks = []
+    for count in (2_000, 20_000):
+        path = write(tmp_path / f"{count}.pcapng", pcapng([(n * 1000, bytes(300)) for n in range(count)]))
+        peaks.append(min(peak(path, count) for _ in range(3)))  # imports and other threads only add to it
     assert peaks[1] < peaks[0] * 1.1 + 50_000
-    assert peaks[1] < 1_500_000  # of 6.6 MB
+    assert peaks[1] < 1_000_000
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

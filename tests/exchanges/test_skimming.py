@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from kdissect.model import Endpoint, Packet
+    from kdissect.model import Packet
 
 OPENED = "connections: Kafka", "connections: not recognized"
 IS_DEEP = os.environ.get("KDISSECT_HYPOTHESIS") == "deep"
@@ -41,12 +41,6 @@ def skimmed(packets: Sequence[Packet]) -> dict[Any, Any]:
     assert produced.topics == facts.topics
     assert not facts.produced
     return {**facts.topics, **produced.gathered_batches()}
-
-
-def listeners_of(packets: Sequence[Packet]) -> set[Endpoint]:
-    facts = LearnedFacts()
-    Dissection(packets).learn(facts)
-    return set(facts.listeners)
 
 
 def from_all_exchanges(packets: Sequence[Packet]) -> dict[Any, Any]:
