@@ -95,7 +95,7 @@ BODIES = """\
 Names are those of the protocol guide, in wire order. Bytes are
 `{"base64": "..."}`, with `"decoded": {...}` beside it if the payload was decoded. A UUID is a string, as
 Kafka prints it. Record data is an array of batch headers. A credential is `{"withheld": 16}`: its length in
-bytes. `_tags` has unknown tags by number, `_left_over` the bytes after a complete body, `_undecoded` the
+bytes. `_tags` has unknown tags by number, `_trailing` the bytes after a complete body, `_undecoded` the
 bytes that could not be decoded. A float64 that is NaN or infinite is null. In formats with fixed columns
 (CSV, Parquet, Spark), `object` is a string of JSON.
 """

@@ -43,7 +43,7 @@ CATALOGUE: dict[str, AnomalyKind] = {
     "unexpected_null": AnomalyKind(
         NOTE, "A field that is not nullable is null; Kafka rejects such a message."
     ),
-    "left_over": AnomalyKind(NOTE, "Extra bytes follow the complete body."),
+    "trailing_bytes": AnomalyKind(NOTE, "Extra bytes follow the complete body."),
     "draft_layout": AnomalyKind(NOTE, "The body uses a pre-release layout of this version."),
     "uncaptured_body": AnomalyKind(
         WARNING, "Part of the frame was not captured, or the frame exceeds the size limit."
@@ -72,7 +72,7 @@ CATALOGUE: dict[str, AnomalyKind] = {
         WARNING, "A batch exceeds the limit on records or decompressed bytes; it is not read."
     ),
     "gap": AnomalyKind(WARNING, "Bytes of the stream were not captured."),
-    "resynchronised": AnomalyKind(
+    "resynchronized": AnomalyKind(
         NOTE, "The next frame was found by its content, after a gap or mid-stream."
     ),
     "not_a_frame": AnomalyKind(ERROR, "The stream no longer parses as Kafka frames."),
@@ -89,11 +89,11 @@ CATALOGUE: dict[str, AnomalyKind] = {
     "duplicate_correlation_id": AnomalyKind(
         NOTE, "Two outstanding requests of a connection have the same correlation ID."
     ),
-    "unasked_response": AnomalyKind(NOTE, "A response to a request that expects none (acks=0)."),
+    "unexpected_response": AnomalyKind(NOTE, "A response to a request that expects none (acks=0)."),
     "name_not_waited_for": AnomalyKind(
         NOTE, "Too many rows were waiting for a topic name; this one was written without it."
     ),
 }
 
-SPELLINGS = {"resynchronized": "resynchronised", "unexpected_response": "unasked_response"}
+SPELLINGS = {"resynchronized": "resynchronized", "unexpected_response": "unexpected_response"}
 """Names that filters also accept -> the kinds that rows have (docs/migration.md)."""

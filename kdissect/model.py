@@ -20,7 +20,7 @@ Body = dict[str, Any]
 Values: bool, int, float, str (strings; UUIDs as Kafka prints them), bytes, None (null), list, nested Body,
 ``RecordData`` (kafka/records.py) for ``records`` fields, ``Redacted`` for a secret, ``Embedded`` for bytes
 that contain a message. An absent tagged field has no key. Unknown tags are under ``_tags`` as {tag: bytes},
-bytes after a complete body under ``_left_over``, bytes that could not be decoded under ``_undecoded``. Bytes
+bytes after a complete body under ``_trailing``, bytes that could not be decoded under ``_undecoded``. Bytes
 of a string that are not UTF-8 are backslash escapes. The body of an ``Embedded`` starts with the name of its
 layout in the schema (``_message``) and its version (``_version``), except inside Envelope.
 """

@@ -175,7 +175,7 @@ def test_the_records_are_as_many_as_the_clients_produced(capture: Path) -> None:
 # What is not decoded, and why: librdkafka's mock cluster and Tansu answer a version that they do not know in
 # a layout that is no version's, or lack or add fields (samples/README.md, "Oddities"); raw-requests asks for
 # APIs and versions that nobody knows; one byte too many is librdkafka's, in AlterUserScramCredentials.
-OF_THE_MOCK_CLUSTER = ("truncated_body", "left_over")
+OF_THE_MOCK_CLUSTER = ("truncated_body", "trailing_bytes")
 UNDECODED: dict[str, tuple[str, ...]] = {
     "mock-acks0": OF_THE_MOCK_CLUSTER,
     "mock-kafka-python": (*OF_THE_MOCK_CLUSTER, "unexpected_null"),
@@ -183,15 +183,15 @@ UNDECODED: dict[str, tuple[str, ...]] = {
     "mock-next-groups": OF_THE_MOCK_CLUSTER,
     "mock-old-versions": OF_THE_MOCK_CLUSTER,
     "mock-rebalance": OF_THE_MOCK_CLUSTER,
-    "odd-clients": ("left_over",),
+    "odd-clients": ("trailing_bytes",),
     "unanswered": OF_THE_MOCK_CLUSTER,
-    "tansu-admin": ("truncated_body", "left_over", "unexpected_null"),
+    "tansu-admin": ("truncated_body", "trailing_bytes", "unexpected_null"),
     "raw-requests": ("truncated_body", "unknown_version", "unknown_api"),
-    "kafka-4-basics": ("left_over",),
+    "kafka-4-basics": ("trailing_bytes",),
 }
 # These say of the capture, not of a frame, what it lacks: brokers write a response's length before the rest,
 # and a recording begins in the middle of what brokers say to each other.
-OF_THE_CAPTURE = {"tls_alert", "partial_frame", "resynchronised", "unasked_response"}
+OF_THE_CAPTURE = {"tls_alert", "partial_frame", "resynchronized", "unexpected_response"}
 
 
 @pytest.mark.parametrize("capture", READABLE, ids=name_of)
@@ -201,7 +201,7 @@ def test_all_is_decoded_but_what_is_known_not_to_be(capture: Path) -> None:
     assert kinds <= set(UNDECODED.get(name_of(capture), ()))
     if not kinds:
         bodies = [body for each in exchanges for body in (each.request, each.response) if body is not None]
-        assert not any("_undecoded" in body or "_left_over" in body for body in bodies)
+        assert not any("_undecoded" in body or "_trailing" in body for body in bodies)
 
 
 if TYPE_CHECKING:

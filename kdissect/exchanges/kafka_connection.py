@@ -897,7 +897,7 @@ class KafkaConnection:
         elif lost.end:
             kind, detail = "partial_frame", f"the {end}'s stream ends {lost.skipped} bytes into a frame"
         else:
-            kind, detail = "resynchronised", f"skipped {lost.skipped} bytes from the {end}"
+            kind, detail = "resynchronized", f"skipped {lost.skipped} bytes from the {end}"
         self._pending_anomalies.append(Anomaly(kind, "connection", detail))
 
     def _hide(self, side: int) -> None:

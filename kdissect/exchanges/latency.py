@@ -52,7 +52,7 @@ FETCHES = frozenset({FETCH, SHARE_FETCH})
 
 UNKNOWN = LatencyParts(None, None, None, None, None)
 _REBALANCING = frozenset({JOIN_GROUP, SYNC_GROUP})
-_MAY_HIDE_RESPONSE = frozenset({"gap", "resynchronised", "partial_frame", "not_a_frame"})
+_MAY_HIDE_RESPONSE = frozenset({"gap", "resynchronized", "partial_frame", "not_a_frame"})
 _METADATA_TOPIC = frozenset({"__cluster_metadata", "AAAAAAAAAAAAAAAAAAAAAQ"})
 _READ_COMMITTED = 1
 _NEW_SESSION, _CLOSE_SESSION = 0, -1

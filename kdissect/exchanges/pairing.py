@@ -378,7 +378,7 @@ class Pairing:
                 exchange.api_key, exchange.api_version = api_key, api_version
                 exchange.api = _name(api_key)
                 detail = f"correlation ID {correlation_id} belongs to a request with acks=0"
-                exchange.anomalies.append(Anomaly("unasked_response", "response", detail))
+                exchange.anomalies.append(Anomaly("unexpected_response", "response", detail))
                 break
         else:
             self._set_api(exchange, frame)

@@ -45,7 +45,7 @@ MAX_ALIKE = 256
 _BASE_OFFSET = "base_offset"
 _AFTER_APPEND = (7, 20)  # REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS_AFTER_APPEND: other replicas were missing
 LOG_APPEND_TIME = TIMESTAMP_TYPES[1]
-_OWN_KEYS = ("_left_over", "_tags")
+_OWN_KEYS = ("_trailing", "_tags")
 _new = tuple.__new__  # takes half the time of calling the class
 
 

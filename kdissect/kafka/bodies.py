@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 REQUEST = "request"
 RESPONSE = "response"
 
-LEFT_OVER = "left_over"
+TRAILING_BYTES = "trailing_bytes"
 """The kind of anomaly of a body that is followed by more bytes."""
 
 ENVELOPE = 58
@@ -296,7 +296,7 @@ def fits_request(data: bytes, *, to_the_end: bool = True) -> bool:
     return _fits(message, header.api_version, data, header.body_pos, to_the_end)
 
 
-def left_over(data: bytes) -> int | None:
+def trailing_bytes(data: bytes) -> int | None:
     """Bytes after the body of a request frame that decodes. None if it does not."""
     header = read_request_header(data)
     message = schema.request(header.api_key)
@@ -442,8 +442,8 @@ def _decode(
             if end < len(data):
                 value["_undecoded"] = _raw(api_key, data[end:], show_secrets)
     elif end < len(data):
-        anomalies.append(Anomaly(LEFT_OVER, where, f"{len(data) - end} bytes after the complete body"))
-        value["_left_over"] = _raw(api_key, data[end:], show_secrets)
+        anomalies.append(Anomaly(TRAILING_BYTES, where, f"{len(data) - end} bytes after the complete body"))
+        value["_trailing"] = _raw(api_key, data[end:], show_secrets)
     if not complete:
         anomalies.append(_uncaptured(data, where))
     if api_key == ENVELOPE:

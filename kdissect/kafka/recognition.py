@@ -24,7 +24,7 @@ from kdissect.kafka.bodies import (
     fits_request,
     fits_response,
     is_newer_request,
-    left_over,
+    trailing_bytes,
 )
 from kdissect.kafka.headers import API_VERSIONS, HEADER_BEGINS_BYTES, MAX_API_KEY, read_request_header
 from kdissect.kafka.resync import Search
@@ -66,7 +66,7 @@ _LENGTH_BYTES = 2  # of a client ID
 _PRODUCE_0 = bytes(4)  # API key and version, or a response's correlation ID
 _ACKS_AND_TIMEOUT = 6  # bytes before the topics in the body of Produce 0
 _MAX_CANDIDATES = 64  # requests that may have a response
-_MAX_LEFT_OVER = 16  # bytes
+_MAX_TRAILING_BYTES = 16  # bytes
 _ALL = range(MAX_API_KEY)
 _FREQUENT = (0, 1, 2, 3, 8, 9, 10, 11, 12, 18, 63, 68, 76, 78, 88)
 """APIs whose requests clients send several times in a row, or once on each connection: Produce, Fetch,
@@ -245,7 +245,9 @@ def is_request_head(frame: bytes) -> bool:
 
 def is_readable_request(frame: bytes) -> bool:
     """Whether a request of a known API and version can begin like this, or is this with bytes behind it."""
-    return is_request_head(frame) and (fits_request(frame, to_the_end=False) or left_over(frame) is not None)
+    return is_request_head(frame) and (
+        fits_request(frame, to_the_end=False) or trailing_bytes(frame) is not None
+    )
 
 
 def is_response_head(frame: bytes) -> bool:
@@ -290,8 +292,8 @@ class AnsweredRequest:
         header = _header(frame)
         if header is None or len(frame) < size or not _ends_with_packet(search, end):
             return False
-        rest = left_over(frame)
-        if rest == 0 or (rest is not None and rest <= _MAX_LEFT_OVER and _names_client(header)):
+        rest = trailing_bytes(frame)
+        if rest == 0 or (rest is not None and rest <= _MAX_TRAILING_BYTES and _names_client(header)):
             self._candidates.setdefault(header.correlation_id, (pos, header))
         return False
 

@@ -889,7 +889,7 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {"len": _length, "lower": _lower, "
 Tree = dict[str, "Tree | None"]
 """Field name -> the fields below it; None if these are unknown: below bytes and records."""
 
-_ADDED_FIELDS = ("_tags", "_left_over", "_undecoded")  # by kafka/bodies.py, to any body
+_ADDED_FIELDS = ("_tags", "_trailing", "_undecoded")  # by kafka/bodies.py, to any body
 _OPAQUE = ("bytes", "records")
 
 

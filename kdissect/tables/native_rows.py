@@ -53,7 +53,7 @@ _OF_API = ("api", "api_key", "api_version", "wait_kind")
 _NULL = "null", 0
 _OF_PARTITION = {
     "base_offset": ("base_offset", "base_offset"),
-    "asked_timestamp_ms": ("requested", "timestamp"),
+    "requested_timestamp_ms": ("requested", "timestamp"),
     "fetch_lag": ("fetch_lag", "high_watermark", "fetch_offset"),
     "replica_id": ("null",),
 }

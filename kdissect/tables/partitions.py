@@ -223,7 +223,7 @@ PARTITIONS = Table(
         _field("committed_offset", INT64, "Offset that a group commits or fetches."),
         _field("offset", INT64, "Offset returned by ListOffsets, or requested by DeleteRecords."),
         Column(
-            "asked_timestamp_ms",
+            "requested_timestamp_ms",
             INT64,
             lambda row: row.touched.request.get("timestamp"),
             "The time for which ListOffsets looks up an offset; -1: the end of the partition, -2: "

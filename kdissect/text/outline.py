@@ -51,7 +51,7 @@ _DEFAULTS = (None, 0, -1, False, "", b"", "A" * 22)
 _FORWARDED_KEYS = {"header", "body"}  # of the request in an Envelope: no schema describes it as one message
 
 _DISPLAY_NAMES = {
-    "_left_over": "(left over)",
+    "_trailing": "(trailing)",
     "_undecoded": "(not decoded)",
     "_message": "(message)",
     "_version": "(version)",

@@ -17,7 +17,7 @@ from kdissect.exchanges import content
 from kdissect.exchanges.offload import LineFacts, LineForm
 from kdissect.exchanges.outcomes import outcome
 from kdissect.kafka import apis
-from kdissect.kafka.bodies import LEFT_OVER, decode_exchange
+from kdissect.kafka.bodies import TRAILING_BYTES, decode_exchange
 from kdissect.kafka.codes import error_name
 from kdissect.kafka.headers import API_VERSIONS
 from kdissect.kafka.primitives import DecodeBudget
@@ -373,7 +373,7 @@ class ExchangeTable(LineTable["Exchange"]):
             lambda info, *exchange: protocols.follow(info.id, *exchange),
             rejected,
             without=(_NO_RESPONSE[NOT_EXPECTED], _UNANSWERED),
-            followed=f"! {LEFT_OVER}",
+            followed=f"! {TRAILING_BYTES}",
             ends=None if self._style.has_hosts else _IPV4,
         )
 

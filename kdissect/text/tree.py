@@ -208,7 +208,7 @@ def _forwarded(exchange: Exchange) -> tuple[int, int] | None:
 
 def _without_layout(body: Body) -> Body:
     """The bytes of a body that no span has, because no layout describes them."""
-    return {name: value for name, value in body.items() if name in ("_left_over", "_undecoded")}
+    return {name: value for name, value in body.items() if name in ("_trailing", "_undecoded")}
 
 
 def _indented(lines: Iterator[str]) -> Iterator[str]:

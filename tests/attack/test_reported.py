@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kdissect.model import Exchange
     from tests.attack.mutation import Original, Pair
 
-REPORTS = {"truncated_body", "malformed_body", "malformed_header", "oversized", "left_over"}
+REPORTS = {"truncated_body", "malformed_body", "malformed_header", "oversized", "trailing_bytes"}
 """The anomalies of a message as a whole. Random bytes in place of an embedded message have their own."""
 
 BEFORE_TOKENS = SASL_HANDSHAKE, 0

@@ -247,8 +247,10 @@ def test_odd_bodies_are_marked(tmp_path: Path, capsys: pytest.CaptureFixture[str
     odd.client_sends((len(good) - 4 + 3).to_bytes(4, "big") + good[4:] + b"\1\2\3")
     odd.broker_sends(response(FETCH, 13, {}, correlation_id=9))
     path = write(tmp_path / "odd.pcap", odd)
-    assert run(capsys, "read", "--api", "fetch", path).out.endswith("! left_over\n")
-    assert "! left_over (note) in request, 3 bytes" in run(capsys, "read", "-V", "--api", "fetch", path).out
+    assert run(capsys, "read", "--api", "fetch", path).out.endswith("! trailing_bytes\n")
+    assert (
+        "! trailing_bytes (note) in request, 3 bytes" in run(capsys, "read", "-V", "--api", "fetch", path).out
+    )
 
 
 def test_credentials_are_redacted_by_default(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

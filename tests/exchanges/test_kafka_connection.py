@@ -95,7 +95,7 @@ def test_a_capture_that_begins_inside_a_request_and_inside_a_response() -> None:
     steps = [(CLIENT, heartbeats(1)[0][9:]), (BROKER, heartbeat_answers(1)[0][5:]), *BEATS]
     exchanges, _ = play(*steps, initiator=None)
     assert kinds(exchanges) == ANSWERED
-    assert set(anomalies(exchanges)) == {"resynchronised"}
+    assert set(anomalies(exchanges)) == {"resynchronized"}
 
 
 LATER = [
@@ -231,7 +231,7 @@ def test_bytes_after_a_request_in_mid_stream_do_not_hide_it() -> None:
     answer = response(API_VERSIONS, 0, {"api_keys": []}, correlation_id=9)
     exchanges, _ = play((CLIENT, versions), (BROKER, answer), initiator=None)
     assert kinds(exchanges) == [(API_VERSIONS, 9, "answered")]
-    assert anomalies(exchanges) == ["left_over"]
+    assert anomalies(exchanges) == ["trailing_bytes"]
 
 
 @pytest.mark.parametrize("side", [CLIENT, BROKER])
@@ -476,7 +476,7 @@ def test_garbage_in_the_middle_of_a_packet_is_left_behind() -> None:
     ]
     exchanges, _ = play(*steps)
     assert kinds(exchanges) == ANSWERED
-    assert anomalies(exchanges) == ["not_a_frame", "resynchronised"]
+    assert anomalies(exchanges) == ["not_a_frame", "resynchronized"]
 
 
 @pytest.mark.parametrize("initiator", [CLIENT, None])
@@ -523,7 +523,7 @@ def test_a_search_that_lets_go_goes_on() -> None:
     assert kafka.held == 0
     kafka.feed(CLIENT, data(heartbeats(1)[0]))
     (exchange,) = kafka.close(Closed("fin", 2))
-    assert anomalies([exchange]) == ["resynchronised"]
+    assert anomalies([exchange]) == ["resynchronized"]
 
 
 def test_a_client_of_0_9_begins_with_a_gssapi_token() -> None:

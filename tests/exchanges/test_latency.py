@@ -111,7 +111,7 @@ def test_a_throttle_time_that_was_not_decoded_is_unknown(response: Any) -> None:
     assert client.does(20, 30) == (0, None, 0, 0, None)
 
 
-@pytest.mark.parametrize("kind", ["gap", "resynchronised"])
+@pytest.mark.parametrize("kind", ["gap", "resynchronized"])
 def test_after_a_gap_the_previous_response_is_unknown(kind: str) -> None:
     client = Client()
     client.does(0, 10)

@@ -64,7 +64,7 @@ def test_a_broker_that_answers_acks_0_all_the_same_is_reported() -> None:
     send(stage, 2, PRODUCE, acks=0)
     (exchange,) = stage.response(frame(response_payload(PRODUCE, 9, correlation_id=2)))
     assert (exchange.kind, exchange.api_key, exchange.api_version) == ("orphan", PRODUCE, 9)
-    assert [anomaly.kind for anomaly in exchange.anomalies] == ["unasked_response"]
+    assert [anomaly.kind for anomaly in exchange.anomalies] == ["unexpected_response"]
 
 
 def test_a_response_shows_that_older_requests_were_never_answered() -> None:

@@ -54,9 +54,9 @@ def test_a_body_that_fits_has_no_anomaly() -> None:
 def test_bytes_behind_a_complete_body_are_kept_and_reported() -> None:
     # librdkafka 2.16 sends three bytes too many after Metadata v12
     decoded = decode_request(request_payload(METADATA, 12) + b"\0\0\0", METADATA)
-    assert decoded.value["_left_over"] == b"\0\0\0"
+    assert decoded.value["_trailing"] == b"\0\0\0"
     assert decoded.anomalies[0].detail == "3 bytes after the complete body"
-    assert kinds(decoded) == ["left_over"]
+    assert kinds(decoded) == ["trailing_bytes"]
 
 
 def test_a_body_that_ends_early_shows_the_fields_that_are_there() -> None:
@@ -101,7 +101,7 @@ def test_a_null_where_none_can_be_is_shown_and_reported(version: int, body: str,
     decoded = decode_request(payload, payload[1])
     assert kinds(decoded) == ["unexpected_null"] * len(fields)
     assert [anomaly.where for anomaly in decoded.anomalies] == [f"request.{field}" for field in fields]
-    assert not {"_left_over", "_undecoded"} & decoded.value.keys()
+    assert not {"_trailing", "_undecoded"} & decoded.value.keys()
     assert fits_request(payload)  # an odd client is still a client
     example = exchange(request=None)
     example.api_key, example.api_version, example.request_frame = payload[1], version, frame(payload)

@@ -69,7 +69,7 @@ def test_nothing_is_in_no_body() -> None:
         ("request", "topics._tags"),
         ("response", "throttle_time_ms"),
         ("response", "responses.partitions.records.magic"),
-        ("response", "_left_over"),
+        ("response", "_trailing"),
     ],
 )
 def test_paths_that_exist(message: str, path: str) -> None:

@@ -87,7 +87,7 @@ def test_complete_exchanges_lack_nothing() -> None:
     observer = observed(
         exchange(request={}, response={}),
         exchange(request={}, kind="unacknowledged"),
-        odd("left_over"),
+        odd("trailing_bytes"),
         odd("uncaptured_body"),
         odd("malformed_body"),
         exchange(request={}),
@@ -98,11 +98,11 @@ def test_complete_exchanges_lack_nothing() -> None:
 
 
 def test_anomalies_are_counted_by_exchange_with_the_first_as_example() -> None:
-    observer = observed(odd("gap", "gap", "left_over", number=7), odd("gap", number=8))
+    observer = observed(odd("gap", "gap", "trailing_bytes", number=7), odd("gap", number=8))
     order = odd(number=7).order
     assert observer.anomalies == {
         "gap": AnomalyCount(2, "c0ffee/7", order),
-        "left_over": AnomalyCount(1, "c0ffee/7", order),
+        "trailing_bytes": AnomalyCount(1, "c0ffee/7", order),
     }
 
 
@@ -123,6 +123,6 @@ def test_unknown_versions() -> None:
 
 def test_anomalies_of_one_exchange_are_listed_by_name() -> None:
     """In a set, their order depends on the hashes of texts, which differ between processes."""
-    kinds = ("unexpected_null", "left_over", "duplicate_correlation_id", "unasked_response")
+    kinds = ("unexpected_null", "trailing_bytes", "duplicate_correlation_id", "unexpected_response")
     part = build_check([], observed(odd(*kinds)), Counter(), Counter(), [])
     assert [each.anomaly for each in part.anomalies] == sorted(kinds)

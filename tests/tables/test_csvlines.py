@@ -38,7 +38,7 @@ def test_cells() -> None:
         {"topics": [{"name": "orders"}, {"name": "pay"}]},
         {"topics": [{"error_code": 3, "name": "orders"}]},
         client_id='a "quoted", id\nwith a second line',
-        anomalies=[Anomaly("left_over", "request", "3 bytes")],
+        anomalies=[Anomaly("trailing_bytes", "request", "3 bytes")],
     )
     text, (row,) = written(example)
     assert text.count("\r\n") == 2
@@ -49,7 +49,9 @@ def test_cells() -> None:
     assert row["latency_us"] == "5000"
     assert row["throttle_time_ms"] == ""
     assert json.loads(row["request"]) == {"topics": [{"name": "orders"}, {"name": "pay"}]}
-    assert json.loads(row["anomalies"]) == [{"kind": "left_over", "where": "request", "detail": "3 bytes"}]
+    assert json.loads(row["anomalies"]) == [
+        {"kind": "trailing_bytes", "where": "request", "detail": "3 bytes"}
+    ]
 
 
 def test_absent_values_are_empty() -> None:

@@ -46,7 +46,7 @@ def test_a_complete_row() -> None:
         client_software_version="2.6.0",
         principal="alice",
         sasl_mechanism="PLAIN",
-        anomalies=[Anomaly("left_over", "request", "3 bytes")],
+        anomalies=[Anomaly("trailing_bytes", "request", "3 bytes")],
     )
     assert written(example) == [
         {
@@ -88,7 +88,7 @@ def test_a_complete_row() -> None:
             "records_bytes": None,
             "request": {"topics": [{"name": "orders"}]},
             "response": {"throttle_time_ms": 7, "topics": [{"error_code": 5, "name": "orders"}]},
-            "anomalies": [{"kind": "left_over", "where": "request", "detail": "3 bytes"}],
+            "anomalies": [{"kind": "trailing_bytes", "where": "request", "detail": "3 bytes"}],
         }
     ]
 

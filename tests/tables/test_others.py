@@ -51,11 +51,11 @@ def test_topic_ids_are_limited() -> None:
 
 
 def test_anomalies_of_an_exchange() -> None:
-    anomaly = Anomaly("left_over", "request", "1 bytes")
+    anomaly = Anomaly("trailing_bytes", "request", "1 bytes")
     (row,) = anomalies_of(exchange(anomalies=[anomaly], number=3))
     values = shown(ANOMALIES, row)
     assert (values["kind"], values["severity"], values["where"], values["detail"]) == (
-        "left_over", "note", "request", "1 bytes",
+        "trailing_bytes", "note", "request", "1 bytes",
     )  # fmt: skip
     assert (values["connection"], values["number"], values["packet"], values["api"]) == (
         "c0ffee",

@@ -102,7 +102,7 @@ def test_list_offsets() -> None:
         "topics": [{"name": "t", "partitions": [{"partition_index": 0, "offset": 9, "timestamp": 5}]}]
     }
     (row,) = shown("ListOffsets", 5, request, response)
-    assert (row["asked_timestamp_ms"], row["offset"]) == (-1, 9)
+    assert (row["requested_timestamp_ms"], row["offset"]) == (-1, 9)
 
 
 def test_a_broker_that_copies() -> None:

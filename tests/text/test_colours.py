@@ -25,5 +25,5 @@ def test_red_means_not_decoded() -> None:
 
 
 def test_the_worst_comes_first() -> None:
-    kinds = ["left_over", "malformed_body", "gap"]
-    assert sorted(kinds, key=severity) == ["malformed_body", "gap", "left_over"]
+    kinds = ["trailing_bytes", "malformed_body", "gap"]
+    assert sorted(kinds, key=severity) == ["malformed_body", "gap", "trailing_bytes"]

@@ -16,7 +16,7 @@ from tests.exchange_factory import connection, exchange
 if TYPE_CHECKING:
     from kdissect.model import Exchange
 
-ODD = Anomaly("left_over", "response", "3 bytes after the complete body")
+ODD = Anomaly("trailing_bytes", "response", "3 bytes after the complete body")
 WORSE = Anomaly("malformed_body", "response", "a length of -7")
 
 
@@ -66,7 +66,7 @@ def test_for_pipes_all_columns_and_no_heading() -> None:
 
 def test_errors_and_marks_end_the_line() -> None:
     shown = lines(metadata(anomalies=[ODD, WORSE, ODD]))[0]
-    assert shown.endswith("0 partitions  UNKNOWN_TOPIC_OR_PARTITION  ! left_over  ! malformed_body")
+    assert shown.endswith("0 partitions  UNKNOWN_TOPIC_OR_PARTITION  ! trailing_bytes  ! malformed_body")
 
 
 def test_two_blanks_end_a_column_and_no_column_is_empty() -> None:
@@ -118,8 +118,8 @@ ERROR, MARK = "UNKNOWN_TOPIC_OR_PARTITION", "! malformed_body"
 @pytest.mark.parametrize(
     ("width", "end"),
     [
-        (154, f"5.00ms       orders -> …  {ERROR}  ! left_over  {MARK}"),
-        (134, f"5.00ms       {ERROR}  ! left_over  ! malfor…"),
+        (154, f"5.00ms       orders -> …  {ERROR}  ! trailing_bytes  {MARK}"),
+        (134, f"5.00ms       {ERROR}  ! trailing_bytes  ! malfor…"),
         (107, f"5.00ms  orders … {ERROR} {MARK}"),
         (99, f"5.00ms  orders … {ERROR} ! malfo…"),
         (87, "5.00ms  orders … UNKNOWN_TOPIC_O… ! mal…"),

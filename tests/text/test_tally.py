@@ -6,7 +6,7 @@ from kdissect.model import Anomaly
 from kdissect.text.table import ExchangeTally
 from tests.exchange_factory import exchange
 
-ANOMALY = Anomaly("left_over", "response", "3 bytes")
+ANOMALY = Anomaly("trailing_bytes", "response", "3 bytes")
 
 
 def tally(*codes: int, unanswered: int = 0) -> str:

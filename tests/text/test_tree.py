@@ -75,7 +75,7 @@ def test_a_complete_exchange() -> None:
         "  time:   2026-09-21T14:13:20.123456Z, packet 41 of test.pcap",
         '  client: 10.0.0.5:41234, client ID "web-shop", librdkafka 2.16.0',
         "  broker: 10.0.0.1:9092",
-        "  ! left_over (note) in response, 3 bytes after the complete body",
+        "  ! trailing_bytes (note) in response, 3 bytes after the complete body",
         "  request: 42 bytes",
         "    request_api_key: 12 (Heartbeat)",
         "    request_api_version: 4",
@@ -89,7 +89,7 @@ def test_a_complete_exchange() -> None:
         "    correlation_id: 7",
         "    throttle_time_ms: 0",
         "    error_code: 27 (REBALANCE_IN_PROGRESS)",
-        "    (left over): 3 bytes: 00 01 02",
+        "    (trailing): 3 bytes: 00 01 02",
     ]
 
 
@@ -107,7 +107,7 @@ def test_with_the_bytes() -> None:
         "000005  00 00 00 00              throttle_time_ms: 0",
         "000009  00 1b                    error_code: 27 (REBALANCE_IN_PROGRESS)",
         "00000b  00                       _tags: 0",
-        "    (left over): 3 bytes: 00 01 02",
+        "    (trailing): 3 bytes: 00 01 02",
     ]
 
 
@@ -152,7 +152,7 @@ def test_the_wire_cannot_write_escape_sequences() -> None:
     nasty = "\x1b]0;title\x07\n\u202e"
     odd = real(3, 4, {"topics": [{"name": nasty}]}, {"cluster_id": nasty})
     odd.client_id = odd.client_software_name = odd.principal = odd.sasl_mechanism = nasty
-    odd.anomalies.append(Anomaly("left_over", f"response.{nasty}", nasty))
+    odd.anomalies.append(Anomaly("trailing_bytes", f"response.{nasty}", nasty))
     for show_bytes in (False, True):
         assert all(line.isprintable() for line in tree(odd, show_bytes=show_bytes))
 
@@ -160,7 +160,7 @@ def test_the_wire_cannot_write_escape_sequences() -> None:
 def test_colors() -> None:
     shown = tree(HEARTBEAT, style=COLORED)
     assert shown[0].startswith("\x1b[1m")
-    assert shown[4].startswith("  \x1b[33m! left_over")
+    assert shown[4].startswith("  \x1b[33m! trailing_bytes")
     assert "\x1b" not in "".join(tree(HEARTBEAT))
 
 

@@ -163,7 +163,7 @@ def read(
         data: prefix and body.
         pos: where the body begins.
         declared_version: the version in the prefix, if the layout is of an older one.
-        exact: reject bytes after the body. Otherwise they become ``_left_over``.
+        exact: reject bytes after the body. Otherwise they become ``_trailing``.
         budget: memory for the body. None: the default for an exchange.
     """
     budget = budget or DecodeBudget()
@@ -184,7 +184,7 @@ def read(
     if rest is None or exact:
         return None
     body, end = rest
-    body["_left_over"] = data[end:]
+    body["_trailing"] = data[end:]
     return _decoded_payload(message, version if declared_version is None else declared_version, None, body)
 
 

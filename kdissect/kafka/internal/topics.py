@@ -114,8 +114,8 @@ def _shown(
     if decoded is None:
         return _redacted(data)
     secrets.redact(decoded.message, decoded.body)
-    if "_left_over" in decoded.body:
-        decoded.body["_left_over"] = Redacted(len(decoded.body["_left_over"]))
+    if "_trailing" in decoded.body:
+        decoded.body["_trailing"] = Redacted(len(decoded.body["_trailing"]))
     return Embedded(Redacted(len(data)), decoded.body)
 
 

@@ -76,7 +76,8 @@ def lag(partitions: DataFrame, *, window: str | None = None) -> DataFrame:
     {keys.OF_PARTITION["topic"]} as topic, partition, max_timestamp,
     timestamp_micros(unix_micros(time) + coalesce(latency_us, 0)) as time,
     fetch_offset, last_offset, {ends},
-    base_offset, records, asked_timestamp_ms, coalesce(committed_offset, partitions.offset) as found_offset
+    base_offset, records, requested_timestamp_ms,
+    coalesce(committed_offset, partitions.offset) as found_offset
   from partitions
 ),
 fetched as (
@@ -93,7 +94,7 @@ ends as (
   select time, topic, partition, high_watermark, null, null from (
     select time, topic, partition,
       case when api = 'Produce' and base_offset >= 0 then base_offset + records
-        when api = 'ListOffsets' and asked_timestamp_ms = -1 and found_offset >= 0 then found_offset
+        when api = 'ListOffsets' and requested_timestamp_ms = -1 and found_offset >= 0 then found_offset
       end as high_watermark
     from answered
     where error_code = 0

@@ -109,7 +109,7 @@ def test_consumers_of_tomorrow_are_read_as_far_as_they_are_known() -> None:
     assert isinstance(result, Embedded)
     assert result.decoded["_version"] == 12
     assert result.decoded["topics"] == ["orders"]
-    assert result.decoded["_left_over"] == b"new"
+    assert result.decoded["_trailing"] == b"new"
 
 
 def test_without_a_protocol_only_an_exact_consumer_is_believed() -> None:
@@ -186,7 +186,7 @@ def test_a_sync_group_of_version_5_says_it_itself() -> None:
     synced = exchange("SyncGroup", 5, None, received)
     assert open_payloads(synced) == []
     assert synced.response is not None
-    assert body_of(synced.response["assignment"])["_left_over"] == b"more"
+    assert body_of(synced.response["assignment"])["_trailing"] == b"more"
 
 
 def test_described_groups_are_each_their_own() -> None:

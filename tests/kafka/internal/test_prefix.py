@@ -67,7 +67,7 @@ def test_bytes_behind_a_message_are_kept_apart_from_it(family: str, case: Case) 
         assert result is None  # there a later version puts what is new into tags
     elif case.draft is None:
         assert result is not None
-        assert shown(result.body) == sample.body | {"_left_over": b"\xee\xee\xee"}
+        assert shown(result.body) == sample.body | {"_trailing": b"\xee\xee\xee"}
 
 
 def test_versions_beyond_the_newest_are_read_as_it_where_the_protocol_says_so() -> None:
@@ -80,7 +80,7 @@ def test_versions_beyond_the_newest_are_read_as_it_where_the_protocol_says_so() 
         "_message": "ConsumerProtocolAssignment",
         "_version": 9,
         **body,
-        "_left_over": b"more",
+        "_trailing": b"more",
     }
     assert payloads.layout_of(result.body) == (message, 3)
     assert read_versioned(message, data) is None

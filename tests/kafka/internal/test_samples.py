@@ -180,7 +180,7 @@ def test_every_record_of_an_internal_topic_is_understood(capture: Path) -> None:
         else:
             shown = open_record(topic, key, value)
         assert all(payload is None or isinstance(payload, Embedded) for payload in shown)
-        assert all("_left_over" not in body(payload) for payload in shown if payload is not None)
+        assert all("_trailing" not in body(payload) for payload in shown if payload is not None)
 
 
 @pytest.mark.parametrize("capture", CAPTURES, ids=name_of)

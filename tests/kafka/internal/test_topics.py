@@ -175,7 +175,7 @@ def test_bytes_behind_a_value_with_credentials_are_redacted_too() -> None:
     key = record("group_coordinator", "StreamsGroupTopologyKey", group_id="app")
     value = record("group_coordinator", "StreamsGroupTopologyValue", epoch=1, subtopologies=[])
     _, shown_value = open_record("__consumer_offsets", key, value + SECRET)
-    assert decoded(shown_value)["_left_over"] == Redacted(len(SECRET))
+    assert decoded(shown_value)["_trailing"] == Redacted(len(SECRET))
     damaged = value[:-2] + SECRET
     assert open_record("__consumer_offsets", key, damaged)[1] == Redacted(len(damaged))
 
