@@ -40,6 +40,28 @@ CLI_HEAD = """\
 # Commands
 
 This page is generated from `kdissect --help` and the `--help-all` of each command.
+
+## Exit status
+
+If several apply, the first one in this table does. All files that can be read are read and shown first.
+
+| status | when |
+|--:|---|
+| 130, 143 | Ctrl-C or SIGTERM stopped the command. |
+| 3 | Output is incomplete because of an I/O error or a bug in kdissect. |
+| 2 | Usage error; or a capture is missing, or no packet in it can be read. |
+| 1 | With `--fail` or `--fail-on`, see below; `spark doctor` found something to report. |
+| 0 | Otherwise, even if a capture ends in the middle of a packet, or nothing matches the filters. |
+
+With `--fail`, these commands exit with status 1 if one of the following is true. `--fail-on error` does the
+same for findings that are errors, `--fail-on note` for all findings.
+
+| | `check` | `summary` | `summary --versions` | `summary --findings` |
+|---|---|---|---|---|
+| a finding is an error or a warning | yes | yes | yes | yes |
+| the traffic is failing, degraded (not with `--fail-on error`) or unknown | yes | yes | yes | yes |
+| a client would break on a newer Kafka | | yes | yes | |
+| the capture is not good | yes | | | |
 """
 
 SOURCE_HEAD = """\
