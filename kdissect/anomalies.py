@@ -94,6 +94,3 @@ CATALOGUE: dict[str, AnomalyKind] = {
         NOTE, "Too many rows were waiting for a topic name; this one was written without it."
     ),
 }
-
-SPELLINGS = {"resynchronized": "resynchronized", "unexpected_response": "unexpected_response"}
-"""Names that filters also accept -> the kinds that rows have (docs/migration.md)."""
