@@ -41,6 +41,10 @@ CLI_HEAD = """\
 
 This page is generated from `kdissect --help` and the `--help-all` of each command.
 
+An option has the same meaning in all commands: `--limits` sets internal limits, `--max-rows` the number of
+rows in tables, `--count` (`-c`) the number of exchanges or records. `-w` writes packets to a file, `-o`
+anything else to a directory (`spark package -o`: to a file).
+
 ## Exit status
 
 If several apply, the first one in this table does. All files that can be read are read and shown first.
@@ -76,7 +80,10 @@ COLUMNS_HEAD = """\
 # Columns of an exchange
 
 One row, or one JSON object per line, for each request, and for each response whose request was not captured.
-Names and types are stable ([migration](migration.md) announces changes); columns may be added.
+Names and types are stable; columns may be added. The names of findings (such as `tiny-batches`) and of
+anomalies are stable too, and so is `{"withheld": 16}`, a redacted credential of 16 bytes. Keys of the JSON
+documents of `summary` and `check` can change: when one is renamed or removed, `schema_version` is raised, and
+the [changelog](../CHANGELOG.md) says what changed.
 
 An absent value is null (CSV: nothing between two commas), never "" or -1 unless that was on the wire; in this
 table, an array can be empty but is never null. Times are UTC with microseconds, ISO 8601 ending in Z. In

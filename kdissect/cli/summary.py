@@ -52,13 +52,6 @@ service times. The table "Waits and delays" shows the rest. Details: docs/column
 """
 
 
-class _Order(click.Choice[str]):
-    """One of ``ORDERS``, or the old name of one."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        return super().convert("service" if value == "latency" else value, param, ctx)
-
-
 def _to_interval(text: str) -> int:
     """A duration in nanoseconds.
 
@@ -80,7 +73,7 @@ def _to_interval(text: str) -> int:
 @click.option(
     "--order-by",
     "order",
-    type=_Order(ORDERS),
+    type=click.Choice(ORDERS),
     metavar="ORDER",
     help=f"Sort order of rows: {', '.join(ORDERS).replace('service', 'service (P95 of service times)')}.",
 )

@@ -22,14 +22,6 @@ def test_the_page(capsys: pytest.CaptureFixture[str]) -> None:
     assert titles == ["Capture", *tables, "Waits and delays", "Expected errors"]
 
 
-def test_an_order_by_its_old_name(capsys: pytest.CaptureFixture[str]) -> None:
-    by_name = [
-        run(capsys, "summary", "--by", "api", "--order-by", name, BASICS) for name in ("service", "latency")
-    ]
-    assert by_name[0].out == by_name[1].out
-    assert "ordered by P95" in by_name[0].out
-
-
 def test_one_table_alone_in_another_order(capsys: pytest.CaptureFixture[str]) -> None:
     done = run(capsys, "summary", "--by", "partition", "--order-by", "name", "--max-rows", "2", BASICS)
     assert done.status == 0
