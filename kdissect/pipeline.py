@@ -4,6 +4,7 @@
     Packet          capture/reader.py                reads a file, stdin or an interface
     Segment         net/tcp.py                       parses link layer, tunnels, IP and TCP
     Data | Gap      net/connection.py                puts the bytes of each direction in order, each once
+      opened        net/preface.py                   takes PROXY headers out of the beginning
       decrypted     tls/decryption.py                opens TLS records, if there is a key log
     Frame           kafka/framing.py                 splits a stream into frames: int32 size, payload
     Exchange        exchanges/kafka_connection.py    matches responses to requests by correlation ID
@@ -177,7 +178,10 @@ class Dissection:
         self._shard = shard
         self._segments = Segments(limits)
         self._numbers = StreamNumbers(limits) if options.numbers_streams else None
-        self._connections = Connections(limits, shard)
+        listeners = self._listeners
+        self._connections = Connections(
+            limits, shard, is_listener=lambda end: end.port in kafka_ports or end in listeners
+        )
         if observer is not None:
             self.observe(observer)
         self._kafka_connections: dict[Connection, KafkaConnection | None] = {}
