@@ -133,12 +133,12 @@ class Limits:
         "captures, and for TIME_WAIT on Linux.",
     )
 
-    preface_headers: int = _bound(
+    proxy_headers: int = _bound(
         8,
         "PROXY headers",
         "PROXY headers of a connection: one for each proxy of a chain that adds its own.",
     )
-    preface_bytes: int = _bound(
+    proxy_header_bytes: int = _bound(
         4 * KIB,
         "PROXY headers",
         "All PROXY headers of a connection. One with addresses, TLS version and names takes about 200 bytes, "

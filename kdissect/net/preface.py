@@ -10,7 +10,7 @@ A proxy or load balancer that opens a connection for a client says at its beginn
 name no client. Where proxies form a chain, several headers can follow each other; the last was written by the
 proxy next to the client. Nothing proves what a header says: it is a claim of whoever connected.
 
-Holds the bytes of an incomplete header, at most ``Limits.preface_bytes``.
+Holds the bytes of an incomplete header, at most ``Limits.proxy_header_bytes``.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Preface:
         self._limits = limits
         self._held: Data | None = None
         self._headers = 0
-        self._room = limits.preface_bytes
+        self._room = limits.proxy_header_bytes
         self.proxy: Proxy | None = None
         self.fault: str | None = None
         self.is_done = False
@@ -129,8 +129,8 @@ class Preface:
     def _header(self, data: bytes) -> Header | None:
         header = read_header(data)
         if (len(data) if header is None else header.size) > self._room:
-            return Header(0, fault=f"no end within {self._limits.preface_bytes} bytes")
-        if header is not None and header.size and self._headers == self._limits.preface_headers:
+            return Header(0, fault=f"no end within {self._limits.proxy_header_bytes} bytes")
+        if header is not None and header.size and self._headers == self._limits.proxy_headers:
             return Header(0, fault=f"more than {self._headers} headers")
         return header
 

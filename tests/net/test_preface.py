@@ -147,7 +147,7 @@ def fed(preface: Preface, items: Sequence[Data | Gap]) -> list[Data | Gap]:
     out: list[Data | Gap] = []
     for item in items:
         out += [item] if preface.is_done else preface.feed(item)
-        assert preface.held <= DEFAULT.preface_bytes
+        assert preface.held <= DEFAULT.proxy_header_bytes
     return out
 
 
@@ -231,7 +231,7 @@ def test_all_headers_together_have_a_limit() -> None:
 
 
 def test_limits_can_be_set() -> None:
-    preface = Preface(0, Limits(preface_headers=1, preface_bytes=60))
+    preface = Preface(0, Limits(proxy_headers=1, proxy_header_bytes=60))
     assert joined(fed(preface, pieces(2 * LINE + REQUEST, 7))) == LINE + REQUEST
 
 
