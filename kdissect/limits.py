@@ -141,8 +141,8 @@ class Limits:
     proxy_header_bytes: int = _bound(
         4 * KIB,
         "PROXY headers",
-        "All PROXY headers of a connection. One with addresses, TLS version and names takes about 200 bytes, "
-        "one with a client certificate 3 KiB.",
+        "All PROXY headers of a connection. One with addresses, TLS version and names takes about 200 bytes; "
+        "the certificate of a client adds 1 to 2 KiB.",
     )
 
     resync_bytes: int = _bound(

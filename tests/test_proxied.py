@@ -173,7 +173,7 @@ def test_the_client_is_the_one_that_is_named(
 def test_what_a_header_says(capsys: pytest.CaptureFixture[str]) -> None:
     lines = run(capsys, "read", "--json", str(CAPTURE)).lines
     rows = {row["hop_port"]: row["proxy"] for row in map(json.loads, lines)}
-    said = {
+    stated = {
         "version": 2,
         "server_name": "broker-1.example.com",
         "alpn": "kafka",
@@ -181,9 +181,9 @@ def test_what_a_header_says(capsys: pytest.CaptureFixture[str]) -> None:
         "common_name": "Zo\u00eb",
         "aws_endpoint_id": "vpce-08d2bf15fac5001c9",
     }
-    assert rows[PORTS["v2, byte by byte"]] == said
-    assert rows[PORTS["two"]] == said | {"version": 1}
-    assert rows[PORTS["v1"]] == dict.fromkeys(said) | {"version": 1}
+    assert rows[PORTS["v2, byte by byte"]] == stated
+    assert rows[PORTS["two"]] == stated | {"version": 1}
+    assert rows[PORTS["v1"]] == dict.fromkeys(stated) | {"version": 1}
     text = run(capsys, "read", "-V", "-Y", 'proxy.alpn == "kafka" and proxy.version == 2', str(CAPTURE)).out
     assert (
         f'  hop:    {HOP}:{PORTS["v2, byte by byte"]}, PROXY header v2, SNI "broker-1.example.com", '

@@ -8,7 +8,7 @@ A proxy or load balancer that opens a connection for a client says at its beginn
 
 ``TCP6`` is IPv6; ``UNKNOWN``, the command LOCAL (a health check of the proxy) and addresses of UNIX sockets
 name no client. Where proxies form a chain, several headers can follow each other; the last was written by the
-proxy next to the client. Nothing proves what a header says: it is a claim of whoever connected.
+proxy next to the client. Nothing proves what a header says: it is a claim of the end that connected.
 
 Holds the bytes of an incomplete header, at most ``Limits.proxy_header_bytes``.
 """
@@ -232,24 +232,24 @@ def _proxy_in(header: bytes, command: int, family: int) -> Proxy:
         address = (size - 4) // 2  # two addresses, two ports
         port = int.from_bytes(header[start + 2 * address : start + 2 * address + 2], "big")
         client = Endpoint(address_text(header[start : start + address]), port)
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for kind, pos, end in _values(header, start + size, len(header)):
         value = header[pos:end]
         if kind == _CRC32C:
             _verify(header, pos, end)
         elif kind == _ALPN:
-            found["alpn"] = _text(value)
+            texts["alpn"] = _text(value)
         elif kind == _AUTHORITY:
-            found["server_name"] = _text(value)
+            texts["server_name"] = _text(value)
         elif kind == _AWS and value[:1] == bytes((_AWS_ENDPOINT_ID,)):
-            found["aws_endpoint_id"] = _text(value[1:])
+            texts["aws_endpoint_id"] = _text(value[1:])
         elif kind == _TLS:
             for inner, begin, stop in _values(header, pos + _TLS_HEAD_BYTES, end):
                 if inner == _TLS_VERSION:
-                    found["tls_version"] = _text(header[begin:stop])
+                    texts["tls_version"] = _text(header[begin:stop])
                 elif inner == _TLS_COMMON_NAME:
-                    found["common_name"] = _text(header[begin:stop])
-    return Proxy(_VERSION, client, **found)
+                    texts["common_name"] = _text(header[begin:stop])
+    return Proxy(_VERSION, client, **texts)
 
 
 def _values(header: bytes, pos: int, end: int) -> Iterator[tuple[int, int, int]]:

@@ -220,9 +220,9 @@ def proxy_columns(get: Callable[[Any], Any]) -> tuple[Column, ...]:
     def hop(name: str) -> Getter:
         return lambda row: None if (end := get(row).hop) is None else getattr(end, name)
 
-    def proxy(row: Any) -> dict[str, Any] | None:
-        said = get(row).proxy
-        return None if said is None else {name: getattr(said, name) for name, _ in PROXY.fields}
+    def fields(row: Any) -> dict[str, Any] | None:
+        proxy = get(row).proxy
+        return None if proxy is None else {name: getattr(proxy, name) for name, _ in PROXY.fields}
 
     return (
         Column(
@@ -237,10 +237,10 @@ def proxy_columns(get: Callable[[Any], Any]) -> tuple[Column, ...]:
         Column(
             "proxy",
             PROXY,
-            proxy,
+            fields,
             "What else the PROXY header says: its version; the server name (SNI), ALPN and version of the "
             "client's TLS session with the proxy; the common name in the client's certificate; the ID of the "
-            "VPC endpoint in AWS. Null without a header. It is a claim of whoever connected.",
+            "VPC endpoint in AWS. Null without a header. It is a claim of the end that connected.",
         ),
     )
 

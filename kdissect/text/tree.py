@@ -240,15 +240,15 @@ def _hop(info: ConnectionInfo) -> str | None:
     """What opened the TCP connection for the client, and what its PROXY header says; None without one."""
     if (proxy := info.proxy) is None:
         return None
-    said = {
+    values = {
         "SNI": proxy.server_name,
         "ALPN": proxy.alpn,
         "TLS": proxy.tls_version,
         "common name": proxy.common_name,
         "AWS endpoint": proxy.aws_endpoint_id,
     }
-    values = (None if value is None else f"{name} {quoted(value)}" for name, value in said.items())
-    return facts(str(info.hop), f"PROXY header v{proxy.version}", *values)
+    texts = (None if value is None else f"{name} {quoted(value)}" for name, value in values.items())
+    return facts(str(info.hop), f"PROXY header v{proxy.version}", *texts)
 
 
 def _frame(frame: Frame) -> str:

@@ -158,19 +158,19 @@ def joined(items: Sequence[Data | Gap]) -> bytes:
 @pytest.mark.parametrize("size", [1, 5, 13, 10_000])
 @pytest.mark.parametrize("name", GOOD)
 def test_headers_in_pieces(name: str, size: int) -> None:
-    header, said = GOOD[name]
+    header, expected = GOOD[name]
     preface = Preface(0, DEFAULT)
     out = fed(preface, pieces(header + REQUEST, size))
-    assert (joined(out), preface.proxy, preface.fault) == (REQUEST, said, None)
+    assert (joined(out), preface.proxy, preface.fault) == (REQUEST, expected, None)
     assert preface.is_done
 
 
 @pytest.mark.parametrize("name", GOOD)
 def test_headers_and_nothing_else(name: str) -> None:
-    header, said = GOOD[name]
+    header, expected = GOOD[name]
     preface = Preface(0, DEFAULT)
     assert fed(preface, pieces(header, 100)) == []
-    assert (preface.proxy, preface.held, preface.is_done) == (said, 0, False)  # another one may follow
+    assert (preface.proxy, preface.held, preface.is_done) == (expected, 0, False)  # another one may follow
     assert preface.close() == []
     assert preface.fault is None
 
