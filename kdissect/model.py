@@ -226,6 +226,12 @@ class Retransmitted(NamedTuple):
     is_spurious: bool = False
 
 
+class Prefaced(NamedTuple):
+    """The next bytes of a stream were PROXY headers, and are not passed on (net/preface.py)."""
+
+    data: Data
+
+
 class TlsSession(NamedTuple):
     """The TLS session of a connection, as far as it was captured.
 

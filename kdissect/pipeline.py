@@ -58,6 +58,7 @@ from kdissect.model import (
     IdleTick,
     Packet,
     PacketBlock,
+    Prefaced,
     Retransmitted,
     Segment,
 )
@@ -115,7 +116,7 @@ Source: TypeAlias = PacketBlock | Packet | Segment | IdleTick
 
 _DEFAULT = Options()
 
-_RARE = Closed, Retransmitted, Decrypted, Exchange
+_RARE = Closed, Prefaced, Retransmitted, Decrypted, Exchange
 
 _TICK_PACKETS = 1000
 """Packets between two checks for expired deadlines. The interval does not affect the results."""
@@ -546,7 +547,7 @@ class Dissection:
         self,
         connection: Connection,
         side: int,
-        item: Data | Gap | Retransmitted | Decrypted | Closed | Exchange,
+        item: Data | Gap | Prefaced | Retransmitted | Decrypted | Closed | Exchange,
     ) -> list[Exchange]:
         if isinstance(item, _RARE):
             if isinstance(item, Exchange):
@@ -559,7 +560,7 @@ class Dissection:
                     self._forget(known)
                 if known is not None or connection not in self._kafka_connections:
                     self._kafka_connections[connection] = self._open(connection, item.session)
-            elif known is not None:
+            elif known is not None and isinstance(item, Retransmitted):
                 known.retransmitted(side, item)
             return []
         try:

@@ -252,8 +252,8 @@ def test_findings(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         talk.handshake().client_sends(LINE + heartbeats(1)[0]).put(1, FIN | ACK).put(0, FIN | ACK)
         talks.append(talk)
     path = write(tmp_path / "loop.pcap", *talks)
-    found = json.loads(run(capsys, "summary", "--findings", "--json", path).out)["findings"]
-    subjects = {row["rule"]: row["subject"] for row in found}
+    rows = json.loads(run(capsys, "summary", "--findings", "--json", path).out)["findings"]
+    subjects = {row["rule"]: row["subject"] for row in rows}
     broker = f"{BROKER[0]}:{BROKER[1]}"
     assert subjects["network-loss"] == f"proxy at {HOP}, broker {broker}"
     assert subjects["reconnect-loop"].endswith(f"at {CLIENT.ip}, broker {broker}")
@@ -315,6 +315,19 @@ def test_a_header_before_tls(tmp_path: Path, version: str, joined: bool) -> None
     assert ids(exchanges) == answered(3)
     assert {each.connection.client for each in exchanges} == {CLIENT} == {row.client}
     assert (row.hop, row.tls.version, row.protocol) == (exchanges[0].connection.hop, version, "Kafka")
+
+
+def test_the_header_is_written_with_the_plaintext(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    settings = TlsSettings()
+    path = write(tmp_path / "tls.pcap", through_tls(kafka(settings)))
+    (tmp_path / "keys").write_bytes(b"".join(settings.key_log))
+    target = str(tmp_path / "plain.pcapng")
+    run(capsys, "read", "-w", target, "--decrypted", "--tls-keylog", str(tmp_path / "keys"), path)
+    ends = [
+        (row["client_ip"], row["hop_ip"], row["proxy"]["alpn"])
+        for row in map(json.loads, run(capsys, "read", "--json", target).lines)
+    ]
+    assert ends == [(CLIENT.ip, "10.0.0.1", "kafka")] * 3
 
 
 def test_a_header_before_tls_without_keys() -> None:

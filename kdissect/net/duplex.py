@@ -35,10 +35,10 @@ from kdissect.net.tcp import ACK, FIN, RST, SYN, endpoints, reversed_ends
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from kdissect.limits import Limits
-    from kdissect.model import Closed, Data, Decrypted, Endpoint, Interface, Proxy, Segment
+    from kdissect.model import Closed, Data, Decrypted, Endpoint, Interface, Prefaced, Proxy, Segment
     from kdissect.net.analysis import TcpAnalysis
 
 NEVER_NS = 1 << 70
@@ -104,7 +104,7 @@ class Connection:
         self.streams[side].expected = size and min(size, _GATHERED_BYTES)
 
 
-Event = tuple[Connection, int, "Data | Gap | Retransmitted | Decrypted | Closed"]
+Event = tuple[Connection, int, "Data | Gap | Prefaced | Retransmitted | Decrypted | Closed"]
 """Connection, side (0 for ``Closed``), item."""
 
 
@@ -532,7 +532,9 @@ class Duplex:
         first, second = map(self._is_listener, connection.ends)
         return None if first == second else int(first)
 
-    def _settle_preface(self, preface: Preface, items: list[Data | Gap], out: list[Event]) -> None:
+    def _settle_preface(
+        self, preface: Preface, items: Sequence[Data | Gap | Prefaced], out: list[Event]
+    ) -> None:
         connection = self.connection
         assert connection is not None
         connection.proxy, connection.preface_fault = preface.proxy, preface.fault

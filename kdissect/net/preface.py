@@ -19,7 +19,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.errors import DecodeError
-from kdissect.model import Data, Endpoint, Gap, Proxy
+from kdissect.model import Data, Endpoint, Gap, Prefaced, Proxy
 from kdissect.net.tcp import address_text
 
 if TYPE_CHECKING:
@@ -93,8 +93,8 @@ class Preface:
         """Bytes held."""
         return 0 if self._held is None else len(self._held.payload)
 
-    def feed(self, item: Data | Gap) -> list[Data | Gap]:
-        """Process the next bytes. Returns those that follow the headers, once that is known."""
+    def feed(self, item: Data | Gap) -> list[Data | Gap | Prefaced]:
+        """Process the next bytes. Returns headers, and the bytes that follow them, once it is known which."""
         if isinstance(item, Gap):
             return [*self.close(), item]
         if self._held is not None:
@@ -106,14 +106,17 @@ class Preface:
             end = pos if header is None else pos + header.size
             if header is None or (header.fault is not None and end == len(data)):
                 self._held = item._replace(payload=data[pos:])
-                return []
+                break
             self.is_done = not header.size or header.fault is not None
             self.proxy = _joined(self.proxy, header.proxy)
             self.fault = header.fault
             self._room -= header.size
             self._headers += 1
             pos = end
-        return [item._replace(payload=data[pos:]) if pos else item] if pos < len(data) else []
+        out: list[Data | Gap | Prefaced] = [Prefaced(item._replace(payload=data[:pos]))] if pos else []
+        if pos < len(data) and self.is_done:
+            out.append(item._replace(payload=data[pos:]))
+        return out
 
     def close(self) -> list[Data | Gap]:
         """No more bytes follow, or some are missing. Returns those that are held."""

@@ -10,7 +10,7 @@ import pytest
 from crc32c import crc32c
 
 from kdissect.limits import DEFAULT, Limits
-from kdissect.model import Data, Endpoint, Gap, Proxy
+from kdissect.model import Data, Endpoint, Gap, Prefaced, Proxy
 from kdissect.net.preface import Preface
 from tests.frames import LO
 
@@ -74,7 +74,7 @@ ALL_VALUES = (
     + value(0xEA, b"\x01vpce-08d2bf15fac5001c9")
     + value(0xEE, b"\x01" + bytes(4))
 )
-SAID = Proxy(2, CLIENT, "broker-1.example.com", "kafka", "TLSv1.3", "Zo\u00eb", "vpce-08d2bf15fac5001c9")
+STATED = Proxy(2, CLIENT, "broker-1.example.com", "kafka", "TLSv1.3", "Zo\u00eb", "vpce-08d2bf15fac5001c9")
 
 GOOD = {
     "v1": (LINE, Proxy(1, CLIENT)),
@@ -92,8 +92,8 @@ GOOD = {
     "v2 unspecified": (binary(b"", value(2, b"sni"), family=0), Proxy(2, server_name="sni")),
     "v2 local": (binary(b"", command=LOCAL, family=0), Proxy(2)),
     "v2 local, more": (binary(b"ignored", command=LOCAL, family=0x77), Proxy(2)),
-    "v2 values": (binary(values=ALL_VALUES), SAID),
-    "v2 checksum": (with_checksum(ALL_VALUES), SAID),
+    "v2 values": (binary(values=ALL_VALUES), STATED),
+    "v2 checksum": (with_checksum(ALL_VALUES), STATED),
     "v2 not UTF-8": (binary(values=value(2, b"\xff")), Proxy(2, CLIENT, "\\xff")),
     "v2 of AWS, another subtype": (binary(values=value(0xEA, b"\x02id")), Proxy(2, CLIENT)),
     "v2 of AWS, empty": (binary(values=value(0xEA, b"")), Proxy(2, CLIENT)),
@@ -143,15 +143,23 @@ def pieces(data: bytes, size: int) -> list[Data | Gap]:
 
 
 def fed(preface: Preface, items: Sequence[Data | Gap]) -> list[Data | Gap]:
-    """What follows, while the preface is not done; then the rest."""
+    """What follows, while the preface is not done; then the rest. No byte is lost."""
     out: list[Data | Gap] = []
+    headers = b""
     for item in items:
-        out += [item] if preface.is_done else preface.feed(item)
+        for each in [item] if preface.is_done else preface.feed(item):
+            if isinstance(each, Prefaced):
+                headers += each.data.payload
+            else:
+                out.append(each)
         assert preface.held <= DEFAULT.proxy_header_bytes
+    whole = joined(items)
+    assert whole.startswith(headers)
+    assert whole[len(headers) :].startswith(joined(out))
     return out
 
 
-def joined(items: Sequence[Data | Gap]) -> bytes:
+def joined(items: Sequence[object]) -> bytes:
     return b"".join(item.payload for item in items if isinstance(item, Data))
 
 
@@ -252,7 +260,7 @@ def test_an_incomplete_header_is_passed_on(end: int, fault: str | None) -> None:
         preface = Preface(0, DEFAULT)
         assert fed(preface, pieces(LINE[:end], 3)) == []
         missing = Gap(9, 9, LO, 20, "lost")
-        out = preface.feed(missing) if gap else preface.close()
+        out: Sequence[object] = preface.feed(missing) if gap else preface.close()
         assert (joined(out), out[1:]) == (LINE[:end], [missing] * gap)
         assert (preface.proxy, preface.fault, preface.is_done) == (None, fault, True)
 
