@@ -80,6 +80,9 @@ CATALOGUE: dict[str, AnomalyKind] = {
     ),
     "not_a_frame": AnomalyKind(ERROR, "The stream no longer parses as Kafka frames."),
     "partial_frame": AnomalyKind(WARNING, "The stream ends inside a frame."),
+    "malformed_proxy_header": AnomalyKind(
+        NOTE, "The connection begins with a malformed PROXY header, which is not used."
+    ),
     "late": AnomalyKind(NOTE, "Recognized only with the help of later packets; the row may be out of order."),
     "tls_alert": AnomalyKind(
         WARNING, "The broker expects TLS: it responded with this alert, and closed the connection."

@@ -133,6 +133,18 @@ class Limits:
         "captures, and for TIME_WAIT on Linux.",
     )
 
+    proxy_headers: int = _bound(
+        8,
+        "PROXY headers",
+        "PROXY headers of a connection: one for each proxy of a chain that adds its own.",
+    )
+    proxy_header_bytes: int = _bound(
+        4 * KIB,
+        "PROXY headers",
+        "All PROXY headers of a connection. One with addresses, TLS version and names takes about 200 bytes; "
+        "the certificate of a client adds 1 to 2 KiB.",
+    )
+
     resync_bytes: int = _bound(
         1 * MIB,
         "finding message boundaries",

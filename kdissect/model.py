@@ -226,6 +226,12 @@ class Retransmitted(NamedTuple):
     is_spurious: bool = False
 
 
+class Prefaced(NamedTuple):
+    """The next bytes of a stream were PROXY headers, and are not passed on (net/preface.py)."""
+
+    data: Data
+
+
 class TlsSession(NamedTuple):
     """The TLS session of a connection, as far as it was captured.
 
@@ -274,6 +280,28 @@ class Endpoint(NamedTuple):
 
     def __str__(self) -> str:
         return f"[{self.ip}]:{self.port}" if ":" in self.ip else f"{self.ip}:{self.port}"
+
+
+class Proxy(NamedTuple):
+    """What the PROXY headers at the beginning of a connection say (net/preface.py). None: they do not say it.
+
+    Attributes:
+        version: of the header: 1 or 2.
+        client: for which the connection was opened.
+        server_name: that the client requested in its TLS session with the proxy (SNI).
+        alpn: protocol of that session.
+        tls_version: of that session.
+        common_name: in the certificate of the client.
+        aws_endpoint_id: of the VPC endpoint by which the client came, in AWS.
+    """
+
+    version: int
+    client: Endpoint | None = None
+    server_name: str | None = None
+    alpn: str | None = None
+    tls_version: str | None = None
+    common_name: str | None = None
+    aws_endpoint_id: str | None = None
 
 
 class Frame(NamedTuple):
@@ -341,7 +369,8 @@ class ConnectionInfo:
 
     Attributes:
         id: a short hash of both ends and the first packet's time: the same however the input is divided.
-        client, broker: the two ends; the broker is the one that answers.
+        client, broker: the two ends; the broker is the one that answers. If a PROXY header names the client,
+            it is that one, not the end of the TCP connection.
         client_software_name, client_software_version: from ApiVersions v3+ (KIP-511).
         principal: the authenticated user, once the broker has accepted it; None if it is not on the wire.
         sasl_mechanism: as the client named it.
@@ -353,6 +382,8 @@ class ConnectionInfo:
         splitter: state for splitting the next latency (exchanges/latency.py); None until needed.
         ended_ns: time of the first FIN, once the connection has ended; None if there was none.
         is_decrypted: whether it was TLS.
+        proxy: what its PROXY headers say; None without any.
+        hop: the client's end of the TCP connection, if there are PROXY headers.
     """
 
     id: str
@@ -369,6 +400,13 @@ class ConnectionInfo:
     splitter: Any = None
     ended_ns: int | None = None
     is_decrypted: bool = False
+    proxy: Proxy | None = None
+    hop: Endpoint | None = None
+
+    @property
+    def client_end(self) -> Endpoint:
+        """The client's end of the TCP connection."""
+        return self.hop or self.client
 
 
 class LatencyParts(NamedTuple):

@@ -4,6 +4,7 @@
     Packet          capture/reader.py                reads a file, stdin or an interface
     Segment         net/tcp.py                       parses link layer, tunnels, IP and TCP
     Data | Gap      net/connection.py                puts the bytes of each direction in order, each once
+      opened        net/preface.py                   takes PROXY headers out of the beginning
       decrypted     tls/decryption.py                opens TLS records, if there is a key log
     Frame           kafka/framing.py                 splits a stream into frames: int32 size, payload
     Exchange        exchanges/kafka_connection.py    matches responses to requests by correlation ID
@@ -57,6 +58,7 @@ from kdissect.model import (
     IdleTick,
     Packet,
     PacketBlock,
+    Prefaced,
     Retransmitted,
     Segment,
 )
@@ -114,7 +116,7 @@ Source: TypeAlias = PacketBlock | Packet | Segment | IdleTick
 
 _DEFAULT = Options()
 
-_RARE = Closed, Retransmitted, Decrypted, Exchange
+_RARE = Closed, Prefaced, Retransmitted, Decrypted, Exchange
 
 _TICK_PACKETS = 1000
 """Packets between two checks for expired deadlines. The interval does not affect the results."""
@@ -177,7 +179,10 @@ class Dissection:
         self._shard = shard
         self._segments = Segments(limits)
         self._numbers = StreamNumbers(limits) if options.numbers_streams else None
-        self._connections = Connections(limits, shard)
+        listeners = self._listeners
+        self._connections = Connections(
+            limits, shard, is_listener=lambda end: end.port in kafka_ports or end in listeners
+        )
         if observer is not None:
             self.observe(observer)
         self._kafka_connections: dict[Connection, KafkaConnection | None] = {}
@@ -542,7 +547,7 @@ class Dissection:
         self,
         connection: Connection,
         side: int,
-        item: Data | Gap | Retransmitted | Decrypted | Closed | Exchange,
+        item: Data | Gap | Prefaced | Retransmitted | Decrypted | Closed | Exchange,
     ) -> list[Exchange]:
         if isinstance(item, _RARE):
             if isinstance(item, Exchange):
@@ -555,7 +560,7 @@ class Dissection:
                     self._forget(known)
                 if known is not None or connection not in self._kafka_connections:
                     self._kafka_connections[connection] = self._open(connection, item.session)
-            elif known is not None:
+            elif known is not None and isinstance(item, Retransmitted):
                 known.retransmitted(side, item)
             return []
         try:

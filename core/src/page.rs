@@ -44,11 +44,12 @@ pub enum Form {
     Counts(CountForm),
 }
 
-/// Text, or a value for a column.
+/// Text, or a value for a column; for a struct, the values of its fields.
 #[derive(FromPyObject)]
 pub enum Constant {
     Text(String),
     Number(i64),
+    Fields(HashMap<String, Option<Constant>>),
 }
 
 /// What all lines need.

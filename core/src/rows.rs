@@ -481,6 +481,16 @@ impl Cell<'_> {
             }
             (Some(Constant::Text(text)), cell) => return cell.text(Some(text)),
             (Some(Constant::Number(number)), cell) => return cell.number(Some(*number)),
+            (Some(Constant::Fields(fields)), Cell::Column(column, cost)) => {
+                **cost += column.structure(|columns| {
+                    let mut cost = 0;
+                    for (name, column) in columns {
+                        Cell::Column(column, &mut cost).constant(fields.get(name).ok_or(Odd)?)?;
+                    }
+                    Ok::<_, Odd>(cost)
+                })?;
+            }
+            (Some(Constant::Fields(_)), _) => return Err(Odd),
             (None, cell) => return cell.null(),
         }
         Ok(())

@@ -26,7 +26,7 @@ from kdissect.capture.write import PcapngWriter
 from kdissect.cli.run import open_run
 from kdissect.cli.terminal import reading, warn
 from kdissect.files import replacing
-from kdissect.model import Decrypted
+from kdissect.model import Decrypted, Prefaced
 from kdissect.net.packets import PacketBuilder
 from kdissect.phrases import many
 from kdissect.pipeline import Dissection
@@ -253,5 +253,7 @@ def _decrypted(
         for connection, side, item in events:
             if isinstance(item, Decrypted):
                 waiting.discard(connection.ordinal)
-            elif index.is_selected(connection.ordinal) and connection.ordinal not in waiting:
+            elif index.is_selected(connection.ordinal) and (
+                isinstance(item, Prefaced) or connection.ordinal not in waiting
+            ):
                 yield from maker.feed(connection, side, item)

@@ -449,7 +449,12 @@ class KafkaConnection:
         self._pairing: Pairing | None = None
         self._completed_before = 0  # exchanges until it turned out not to be Kafka
         self._identity: Identity | None = None
-        self._pending_anomalies: list[Anomaly] = []
+        fault = connection.preface_fault
+        self._pending_anomalies = (
+            []
+            if fault is None
+            else [Anomaly("malformed_proxy_header", "connection", f"PROXY header: {fault}")]
+        )
         self.protocol: str | None = None
         self._item_ns = 0  # time of the latest item: bytes that were held come after later ones
         self.last_ns = self.resyncs = self.skipped_bytes = self.unread_bytes = 0
@@ -743,13 +748,15 @@ class KafkaConnection:
         ends = self._connection.ends
         info = info or ConnectionInfo(
             self._connection.id,
-            ends[client],
+            self._connection.client(client),
             ends[1 - client],
             principal=self._tls and self._tls.principal,
             ordinal=self._connection.ordinal,
             number=self._connection.number,
             from_start=self._connection.from_start[1 - client],
             is_decrypted=self.is_decrypted,
+            proxy=self._connection.proxy,
+            hop=self._connection.hop(client),
         )
         self._client = client
         self._answered = None

@@ -688,7 +688,9 @@ class Offload:
             kafka.resume(0, info, first_id, is_answered=is_answered)
         else:
             assert duplex.connection is not None
-            self._connections.resume(ordinal, opened, duplex, int(info.client != duplex.connection.ends[0]))
+            self._connections.resume(
+                ordinal, opened, duplex, int(info.client_end != duplex.connection.ends[0])
+            )
             if duplex.is_finished:
                 self._kafka.pop(duplex.connection, None)
                 return duplex

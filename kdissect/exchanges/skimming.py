@@ -27,7 +27,7 @@ from kdissect.model import Closed, Data, Gap
 if TYPE_CHECKING:
     from kdissect.exchanges.pairing import LentPairing
     from kdissect.kafka.framing import PartialFrame
-    from kdissect.model import Decrypted, Exchange, Retransmitted
+    from kdissect.model import Decrypted, Exchange, Prefaced, Retransmitted
 
 _REQUEST = Struct(">ihhi")  # size, API key, API version, correlation ID
 _RESPONSE = Struct(">ii")  # size, correlation ID
@@ -98,7 +98,7 @@ class SkimmedConnection(KafkaConnection):
         needs_all = api_key in cls.needed_apis or api_key in ADVERTISING or api_key in _AUTHENTICATING
         return not is_known or needs_all or may_name_topic_ids(api_key, api_version)
 
-    def skims(self, side: int, item: Data | Gap | Retransmitted | Decrypted | Closed) -> bool:
+    def skims(self, side: int, item: Data | Gap | Prefaced | Retransmitted | Decrypted | Closed) -> bool:
         """Whether the next item from ``side`` is skipped, or held back for now. If not, pass it to
         ``feed``.
         """

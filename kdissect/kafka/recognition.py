@@ -132,7 +132,9 @@ def is_first_frame(search: Search, run: ByteRun, final: bool) -> bool | None:
     """Whether a stream towards a known listener of Kafka begins with a request of a known API and version,
     whatever its client ID. None if more bytes are needed to decide.
     """
-    (size,) = _SIZE.unpack_from(run.data.ljust(_SIZE.size, b"\0"))
+    if len(run.data) < _SIZE.size:
+        return False if final else None
+    (size,) = _SIZE.unpack_from(run.data)
     frame = search.read(_SIZE.size, min(max(size, 0), _PREFIX))
     if len(run.data) >= _REQUEST_BYTES and (not _FIRST_REQUEST.match(run.data) or size > search.largest):
         return False

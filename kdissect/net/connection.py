@@ -61,7 +61,7 @@ from kdissect.net.tcp import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from kdissect.model import Interface
+    from kdissect.model import Endpoint, Interface
     from kdissect.net.tcp import Shard
 
 
@@ -230,6 +230,7 @@ class Connections:
         limits: of streams and connections.
         shard: the connections to track; None: all.
         analyzes: whether to keep a ``TcpAnalysis`` of each connection.
+        is_listener: whether PROXY headers may come to an end although the SYN was not captured.
 
     Attributes:
         analyzes: the same; it may change before the first packet.
@@ -247,13 +248,19 @@ class Connections:
     """
 
     def __init__(
-        self, limits: Limits = DEFAULT, shard: Shard | None = None, *, analyzes: bool = False
+        self,
+        limits: Limits = DEFAULT,
+        shard: Shard | None = None,
+        *,
+        analyzes: bool = False,
+        is_listener: Callable[[Endpoint], bool] = lambda _: False,
     ) -> None:
         self.counts: Counter[str] = Counter()
         self.packet = 0
         self.number: int | None = None
         self._limits = limits
         self.analyzes = analyzes
+        self._is_listener = is_listener
         self._shard = shard
         self._foreign: set[bytes] = set()  # ends of connections in other shards
         self._flows: dict[bytes, FlowEntry] = {}
@@ -481,6 +488,8 @@ class Connections:
             stream.next, stream.acknowledged, stream.fin_ns = following, acknowledged, fin_ns
             stream.doubted = doubted
             stream.repeated_bytes += repeated_bytes
+            if following != stream.first:
+                duplex.preface = None  # the core takes no connection with PROXY headers before they are done
             if fin_ns is not None:
                 stream.fin, stream.ended = advance(following, -1), True
         duplex.reset_ns = reset_ns
@@ -636,7 +645,7 @@ class Connections:
 
     def _enter(self, ends: bytes, now_ns: int, ordinal: int) -> Duplex:
         """Enter a connection in the tables."""
-        duplex = Duplex(ends, now_ns, self._limits, self.counts, ordinal)
+        duplex = Duplex(ends, now_ns, self._limits, self.counts, ordinal, self._is_listener)
         one, two = duplex.streams
         self._flows[reversed_ends(ends)] = FlowEntry(duplex, 1, two, one)
         self._flows[ends] = FlowEntry(duplex, 0, one, two)
@@ -718,6 +727,7 @@ class Connections:
         if duplex.is_close_reported:
             return
         assert duplex.connection is not None
+        duplex.end_preface(out)
         duplex.is_close_reported = True
         self.counts[f"closed_{reason}"] += 1
         out.append((duplex.connection, 0, Closed(reason, time_ns)))

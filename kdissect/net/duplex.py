@@ -15,8 +15,11 @@ connection's own clock, which is the latest time of its own segments:
   captured, becomes a gap ``gap_age_ns`` after the time of the first bytes after it.
 * Segments after an RST. At the deadline the connection is closed.
 
-There is no waiting for a direction of which nothing was captured. Memory: the segments of a beginning, and
-two streams; see ``held``. If a stream reaches a limit, its oldest hole becomes a gap immediately.
+There is no waiting for a direction of which nothing was captured. The side that opened the connection, or on
+a known listener the other one, may begin with PROXY headers, which are not passed on (preface.py).
+
+Memory: the segments of a beginning, two streams, and an incomplete header; see ``held``. If a stream reaches
+a limit, its oldest hole becomes a gap immediately.
 """
 
 from __future__ import annotations
@@ -26,14 +29,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kdissect.model import Gap, Retransmitted
+from kdissect.net.preface import Preface
 from kdissect.net.stream import PIECE_COST, Piece, Stream, advance, distance
 from kdissect.net.tcp import ACK, FIN, RST, SYN, endpoints, reversed_ends
 
 if TYPE_CHECKING:
     from collections import Counter
+    from collections.abc import Callable, Sequence
 
     from kdissect.limits import Limits
-    from kdissect.model import Closed, Data, Decrypted, Endpoint, Interface, Segment
+    from kdissect.model import Closed, Data, Decrypted, Endpoint, Interface, Prefaced, Proxy, Segment
     from kdissect.net.analysis import TcpAnalysis
 
 NEVER_NS = 1 << 70
@@ -44,7 +49,7 @@ would save little, and no longer fit the processor's caches.
 """
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Connection:
     """What is known about a connection when its first bytes are passed on. Compared by identity.
 
@@ -58,6 +63,8 @@ class Connection:
         number: see ``tcp.StreamNumbers``; None if they are not counted.
         streams: by side, with counts of repeated and out-of-order segments.
         tcp: its TCP analysis; None if the command needs none.
+        proxy: what its PROXY headers say; None without any.
+        preface_fault: what is wrong with one of them.
     """
 
     id: str
@@ -71,6 +78,8 @@ class Connection:
     number: int | None = None
     streams: tuple[Stream, ...] = field(default=(), repr=False)
     tcp: TcpAnalysis | None = field(default=None, repr=False)
+    proxy: Proxy | None = None
+    preface_fault: str | None = None
 
     @property
     def server(self) -> Endpoint:
@@ -80,6 +89,14 @@ class Connection:
             return first if first.port < second.port else second
         return self.ends[1 - self.initiator]
 
+    def client(self, side: int) -> Endpoint:
+        """The end of the side that is the client, as the PROXY headers name it."""
+        return (self.proxy and self.proxy.client) or self.ends[side]
+
+    def hop(self, side: int) -> Endpoint | None:
+        """The same end of the TCP connection; None without PROXY headers."""
+        return self.proxy and self.ends[side]
+
     def expect(self, side: int, size: int) -> None:
         """Allow the next ``size`` bytes of a side to be passed on together, because its reader cannot use a
         part of them. 0: pass on bytes packet by packet.
@@ -87,7 +104,7 @@ class Connection:
         self.streams[side].expected = size and min(size, _GATHERED_BYTES)
 
 
-Event = tuple[Connection, int, "Data | Gap | Retransmitted | Decrypted | Closed"]
+Event = tuple[Connection, int, "Data | Gap | Prefaced | Retransmitted | Decrypted | Closed"]
 """Connection, side (0 for ``Closed``), item."""
 
 
@@ -107,8 +124,9 @@ class Duplex:
         connection: None until the beginning is known.
         tcp: its TCP analysis; None if the command needs none.
         streams: by side.
-        plain: whether it is open, nothing is held or waited for, and no retransmission may be reported as
-            spurious: the next segment in order can be passed on directly.
+        plain: whether it is open, nothing is held or waited for, PROXY headers can no longer follow, and no
+            retransmission may be reported as spurious: the next segment in order can be passed on directly.
+        preface: what takes PROXY headers out; None before the beginning is known, and after they were.
         is_finished: everything up to the FIN of both sides was passed on.
         is_close_reported: whether ``Closed`` was passed on.
         reset_ns: time of the first RST.
@@ -118,13 +136,20 @@ class Duplex:
     """
 
     __slots__ = (
-        "_counts", "_due_begin", "_due_end", "_early", "_early_held", "_early_ns", "_initiator", "_limits",
-        "_reach", "cause", "connection", "due_ns", "ends", "is_close_reported", "is_finished", "now_ns",
-        "number", "ordinal", "plain", "reset_ns", "streams", "tcp",
+        "_counts", "_due_begin", "_due_end", "_early", "_early_held", "_early_ns", "_initiator",
+        "_is_listener", "_limits", "_reach", "cause", "connection", "due_ns", "ends", "is_close_reported",
+        "is_finished", "now_ns",
+        "number", "ordinal", "plain", "preface", "reset_ns", "streams", "tcp",
     )  # fmt: skip
 
     def __init__(
-        self, ends: bytes, now_ns: int, limits: Limits, counts: Counter[str], ordinal: int = 0
+        self,
+        ends: bytes,
+        now_ns: int,
+        limits: Limits,
+        counts: Counter[str],
+        ordinal: int = 0,
+        is_listener: Callable[[Endpoint], bool] = lambda _: False,
     ) -> None:
         self.ends = ends
         self.ordinal = ordinal
@@ -146,11 +171,14 @@ class Duplex:
         self._early_ns = 0
         self._initiator: int | None = None
         self._due_begin = self._due_end = False
+        self.preface: Preface | None = None
+        self._is_listener = is_listener
 
     @property
     def held(self) -> int:
         """Memory for everything that is held, in bytes."""
-        return self._early_held + self.streams[0].held + self.streams[1].held
+        held = self._early_held + self.streams[0].held + self.streams[1].held
+        return held if self.preface is None else held + self.preface.held
 
     @property
     def waiting_since_ns(self) -> int:
@@ -222,6 +250,8 @@ class Duplex:
         if early is None:
             return
         self.connection = self._identify(early)
+        side = self._opening_side(self.connection)
+        self.preface = None if side is None else Preface(side, self._limits)
         for side, stream in enumerate(self.streams):
             own = [segment for sent_by, segment in early if sent_by == side and not segment.flags & RST]
             if stream.first is None:
@@ -266,7 +296,7 @@ class Duplex:
             self.due_ns = min(
                 (self._hole_deadline_ns(stream) for stream in self.streams if stream.pieces), default=NEVER_NS
             )
-        is_certain = not (one.doubted or two.doubted)
+        is_certain = self.preface is None and not (one.doubted or two.doubted)
         self.plain = self.due_ns == NEVER_NS and is_certain and one.is_drained and two.is_drained
 
     def _hole_deadline_ns(self, stream: Stream) -> int:
@@ -302,6 +332,12 @@ class Duplex:
         for side, stream in enumerate(self.streams):
             if stream.misses_bytes and stream.acked is not None and not self.is_finished:
                 self._skip(side, stream.acked, self._last_cause(), out)
+        self.end_preface(out)
+
+    def end_preface(self, out: list[Event]) -> None:
+        """Pass on what may be a PROXY header: it will not become complete."""
+        if (preface := self.preface) is not None:
+            self._settle_preface(preface, preface.close(), out)
 
     def _last_cause(self) -> Segment:
         """Packet and time of a gap after the last captured byte: those of the latest segment, at the current
@@ -482,7 +518,29 @@ class Duplex:
             if isinstance(item, Gap):
                 self._counts[f"{item.reason}_bytes"] += item.length
                 self._counts["gaps"] += 1
-            out.append((self.connection, side, item))
+            if (preface := self.preface) is not None and side == preface.side:
+                self._settle_preface(preface, preface.feed(item), out)
+            else:
+                out.append((self.connection, side, item))
+
+    def _opening_side(self, connection: Connection) -> int | None:
+        """The side that may begin with PROXY headers: it opened the connection, or if that was not captured,
+        the other one is known as a listener.
+        """
+        if connection.initiator is not None:
+            return connection.initiator
+        first, second = map(self._is_listener, connection.ends)
+        return None if first == second else int(first)
+
+    def _settle_preface(
+        self, preface: Preface, items: Sequence[Data | Gap | Prefaced], out: list[Event]
+    ) -> None:
+        connection = self.connection
+        assert connection is not None
+        connection.proxy, connection.preface_fault = preface.proxy, preface.fault
+        out += [(connection, preface.side, item) for item in items]
+        if preface.is_done:
+            self.preface = None
 
     def _head_time(self, side: int) -> tuple[int, int, int]:
         """Sort key of a side: the one with the older first piece comes first."""

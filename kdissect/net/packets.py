@@ -12,7 +12,7 @@ from ipaddress import ip_address
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from kdissect.model import Closed, Data, Gap, Packet
+from kdissect.model import Closed, Data, Gap, Packet, Prefaced
 from kdissect.net.ip import TCP
 from kdissect.net.link import ETHERNET
 from kdissect.net.stream import SEQUENCE_MASK
@@ -43,7 +43,10 @@ class PacketBuilder:
         self._interfaces: dict[Interface, Interface] = {}
 
     def feed(
-        self, connection: Connection, side: int, item: Data | Gap | Retransmitted | Decrypted | Closed
+        self,
+        connection: Connection,
+        side: int,
+        item: Data | Gap | Prefaced | Retransmitted | Decrypted | Closed,
     ) -> Iterator[Packet]:
         """The packets for the next item of a side."""
         if isinstance(item, Closed):
@@ -56,6 +59,8 @@ class PacketBuilder:
                     )
                     numbers[each] += bool(flags & FIN)
             return
+        if isinstance(item, Prefaced):
+            item = item.data
         if not isinstance(item, Data | Gap):
             return
         numbers = self._next.get(connection)

@@ -116,7 +116,7 @@ class OwnExchanges:
             if frame is not None and self._is_of_its_bytes(exchange, frame):
                 capture = frame.interface.capture
                 info = exchange.connection
-                sender = info.client if frame is exchange.request_frame else info.broker
+                sender = info.client_end if frame is exchange.request_frame else info.broker
                 run = late.get((info.id, sender, frame.end_ns))
                 if (
                     run is not None and frame.start_ns not in run.later_ns

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from kdissect.exchanges.kafka_connection import KafkaConnection
     from kdissect.limits import Limits
-    from kdissect.model import Anomaly, Closed, ConnectionInfo, Endpoint, Exchange, Interface
+    from kdissect.model import Anomaly, Closed, ConnectionInfo, Endpoint, Exchange, Interface, Proxy
     from kdissect.net.analysis import End, TcpAnalysis
     from kdissect.net.connection import Connection
     from kdissect.net.dns import Resolved
@@ -44,7 +44,8 @@ class ConnectionLogRow:
         first_ns: time of its first packet; of its first exchange as long as it is open.
         last_ns: time of its last bytes.
         client, broker: the two ends; if no message shows which is which, the client is the one that
-            opened it.
+            opened it. If a PROXY header names the client, it is that one.
+        hop, proxy: as in ``model.ConnectionInfo``.
         close_reason: as in ``model.Closed``; None if reading stopped before it ended.
         protocol: ``Kafka``, ``TLS`` ...; None if not recognized.
         from_start: whether its start was captured.
@@ -90,6 +91,7 @@ class ConnectionLogRow:
         "first_ns",
         "from_start",
         "gaps",
+        "hop",
         "id",
         "is_listener",
         "is_selected",
@@ -104,6 +106,7 @@ class ConnectionLogRow:
         "outstanding_ns",
         "principal",
         "protocol",
+        "proxy",
         "repeated",
         "request_bytes",
         "response_bytes",
@@ -123,6 +126,8 @@ class ConnectionLogRow:
         self.id = connection_id
         self.capture = capture
         self.client, self.broker = client, broker
+        self.hop: Endpoint | None = None
+        self.proxy: Proxy | None = None
         self.first_ns: int | None = None
         self.last_ns: int | None = None
         self.close_reason: str | None = None
@@ -153,6 +158,11 @@ class ConnectionLogRow:
         self.unread_bytes: int | None = None
         self.unattached: list[Anomaly] = []
         self.is_listener = self.is_selected = False
+
+    @property
+    def client_end(self) -> Endpoint:
+        """The client's end of the TCP connection."""
+        return self.hop or self.client
 
     @property
     def exchanges(self) -> int:
@@ -361,6 +371,7 @@ class ConnectionLog(Survey):
         row = self._rows.get(info.id)
         if row is None:
             row = ConnectionLogRow(info.id, interface.capture, info.client, info.broker)
+            row.hop, row.proxy = info.hop, info.proxy
             self._rows[info.id] = row
         return row
 
@@ -429,8 +440,10 @@ class ConnectionFeed(ConnectionLog):
 def _row(connection: Connection, client_side: int | None) -> ConnectionLogRow:
     """The row of a connection; if no message shows which end is the client, it is the one that opened it."""
     side = connection.initiator or 0 if client_side is None else client_side
-    client, broker = connection.ends[side], connection.ends[1 - side]
-    return ConnectionLogRow(connection.id, connection.interface.capture, client, broker)
+    client, broker = connection.client(side), connection.ends[1 - side]
+    row = ConnectionLogRow(connection.id, connection.interface.capture, client, broker)
+    row.hop, row.proxy = connection.hop(side), connection.proxy
+    return row
 
 
 def _close(row: ConnectionLogRow, connection: Connection, client_side: int | None, end: Closed) -> None:

@@ -137,6 +137,17 @@ if TYPE_CHECKING:
     Getter = Callable[[Any], Any]
 
 ANOMALIES = Array(Struct((("kind", STRING), ("where", STRING), ("detail", STRING))))
+PROXY = Struct(
+    (
+        ("version", INT32),
+        ("server_name", STRING),
+        ("alpn", STRING),
+        ("tls_version", STRING),
+        ("common_name", STRING),
+        ("aws_endpoint_id", STRING),
+    )
+)
+"""What a PROXY header says besides addresses, as in ``model.Proxy``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +208,41 @@ def _frame_bytes(frame: Frame | None) -> int | None:
 
 def _anomalies(exchange: Exchange) -> list[dict[str, Any]]:
     return [anomaly._asdict() for anomaly in exchange.anomalies]
+
+
+def proxy_columns(get: Callable[[Any], Any]) -> tuple[Column, ...]:
+    """The columns about the PROXY headers of a connection.
+
+    Args:
+        get: from a row to an object with ``hop`` and ``proxy``, as in ``model.ConnectionInfo``.
+    """
+
+    def hop(name: str) -> Getter:
+        return lambda row: None if (end := get(row).hop) is None else getattr(end, name)
+
+    def fields(row: Any) -> dict[str, Any] | None:
+        proxy = get(row).proxy
+        return None if proxy is None else {name: getattr(proxy, name) for name, _ in PROXY.fields}
+
+    return (
+        Column(
+            "hop_ip",
+            STRING,
+            hop("ip"),
+            "Address from which the TCP connection was opened, if it begins with a PROXY header: that of a "
+            "load balancer or proxy. `client_ip` and `client_port` are then those that the header names, if "
+            "it names any. Null without a header.",
+        ),
+        Column("hop_port", INT32, hop("port"), "Its TCP port."),
+        Column(
+            "proxy",
+            PROXY,
+            fields,
+            "What else the PROXY header says: its version; the server name (SNI), ALPN and version of the "
+            "client's TLS session with the proxy; the common name in the client's certificate; the ID of the "
+            "VPC endpoint in AWS. Null without a header. It is a claim of the end that connected.",
+        ),
+    )
 
 
 EXCHANGE: tuple[Column, ...] = (
@@ -287,8 +333,13 @@ EXCHANGE: tuple[Column, ...] = (
         "and if captured at the client, a round trip. Null if the broker held it, or if one of the other "
         "parts is null.",
     ),
-    Column("client_ip", STRING, attrgetter("connection.client.ip"), "Client address."),
-    Column("client_port", INT32, attrgetter("connection.client.port"), "Client TCP port."),
+    Column(
+        "client_ip",
+        STRING,
+        attrgetter("connection.client.ip"),
+        "Client address; that in the PROXY header, if the connection begins with one.",
+    ),
+    Column("client_port", INT32, attrgetter("connection.client.port"), "Client TCP port, as above."),
     Column(
         "broker_ip",
         STRING,
@@ -296,6 +347,7 @@ EXCHANGE: tuple[Column, ...] = (
         "Broker address.",
     ),
     Column("broker_port", INT32, attrgetter("connection.broker.port"), "Broker TCP port."),
+    *proxy_columns(attrgetter("connection")),
     Column("client_id", STRING, attrgetter("client_id"), "Client ID in the request header."),
     Column(
         "client_software_name",

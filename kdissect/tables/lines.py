@@ -26,6 +26,7 @@ from kdissect.tables.columns import (
     RECORD,
     STRING,
     Array,
+    Struct,
     converted,
     text_getter,
 )
@@ -297,8 +298,8 @@ class RecordValues:
 # 64 Ki characters of a cell that is longer.
 #
 # RFC 4180: a header line, commas, doubled quotes, CR LF. An absent value is empty, and so is an empty string;
-# only JSON lines distinguish them. Arrays of strings are joined by ``;``, objects and arrays of structs are
-# JSON. Text that a spreadsheet would treat as a formula (``=...``) is unchanged, and so are
+# only JSON lines distinguish them. Arrays of strings are joined by ``;``, objects, structs and arrays of
+# structs are JSON. Text that a spreadsheet would treat as a formula (``=...``) is unchanged, and so are
 # terminal control sequences, unless the output is a terminal.
 # ------------------------------------------------------------------------------------------------------------
 
@@ -423,7 +424,7 @@ def _cell_of(column: Column) -> Callable[[Any], Any]:
     """How to read a column as a string, as bytes of UTF-8 if it is long, or as a type of the csv module."""
     if column.type == Array(STRING):
         return converted(column, SEPARATOR.join)
-    if column.type == OBJECT or isinstance(column.type, Array):
+    if column.type == OBJECT or isinstance(column.type, Array | Struct):
         return converted(column, _json)
     return converted(column, _field) if column.type == FIELD else text_getter(column)
 

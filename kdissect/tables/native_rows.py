@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from kdissect.tables.others import TopicIds
 
 _SHARED = (
-    "connection", "client_ip", "client_port", "broker_ip", "broker_port", "client_software_name",
-    "client_software_version", "principal", "sasl_mechanism",
+    "connection", "client_ip", "client_port", "broker_ip", "broker_port", "hop_ip", "hop_port", "proxy",
+    "client_software_name", "client_software_version", "principal", "sasl_mechanism",
 )  # fmt: skip
 _OF_API = ("api", "api_key", "api_version", "wait_kind")
 _NULL = "null", 0

@@ -16,7 +16,18 @@ from kdissect.model import ANSWERED, ORPHAN, UNACKNOWLEDGED, UNANSWERED
 from kdissect.net.analysis import BUCKETS
 from kdissect.stats.check import interfaces
 from kdissect.stats.quality import total
-from kdissect.tables.columns import BOOLEAN, INT32, INT64, STRING, TIMESTAMP, Array, Column, Struct, file_name
+from kdissect.tables.columns import (
+    BOOLEAN,
+    INT32,
+    INT64,
+    STRING,
+    TIMESTAMP,
+    Array,
+    Column,
+    Struct,
+    file_name,
+    proxy_columns,
+)
 from kdissect.tables.form import Table, day, of_exchange, time_columns, valid_time
 
 if TYPE_CHECKING:
@@ -277,11 +288,12 @@ CONNECTIONS = Table(
         ),
         _plain("protocol", STRING, "`Kafka`, `TLS`, `HTTP` ...; null if not recognized."),
         _plain("from_start", BOOLEAN, "Whether its TCP handshake was captured; null if still open."),
-        _plain("client_ip", STRING, "Client address; if not Kafka, of the side that opened it.",
-               "client.ip"),
-        _plain("client_port", INT32, "Client TCP port.", "client.port"),
+        _plain("client_ip", STRING, "Client address; if not Kafka, of the side that opened it; that in the "
+               "PROXY header, if it begins with one.", "client.ip"),
+        _plain("client_port", INT32, "Client TCP port, as above.", "client.port"),
         _plain("broker_ip", STRING, "Broker address.", "broker.ip"),
         _plain("broker_port", INT32, "Broker TCP port.", "broker.port"),
+        *proxy_columns(lambda row: row),
         _plain("client_id", STRING, "Client ID of the first request that has one."),
         _plain("client_software_name", STRING, "Client library, if the connection sent it."),
         _plain("client_software_version", STRING, "Version of the client library."),

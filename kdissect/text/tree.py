@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from kdissect.exchanges.partition_records import CarriedRecord
     from kdissect.kafka.bodies import BodyLayout
     from kdissect.kafka.walker import Span, Walk
-    from kdissect.model import Anomaly, Body, Exchange, Frame
+    from kdissect.model import Anomaly, Body, ConnectionInfo, Exchange, Frame
     from kdissect.tables.record_bodies import DecodedRecords, Opener
     from kdissect.text.style import Times
 
@@ -126,6 +126,8 @@ class ExchangeTree(Tree["Exchange"]):
         place = f"packet {frame.packet:,} of {printable(frame.interface.capture)}"
         yield f"{INDENT}time:   {self._times.text(exchange.time_ns)}, {place}"
         yield f"{INDENT}client: {self._style.named(_client(exchange))}"
+        if (hop := _hop(exchange.connection)) is not None:
+            yield f"{INDENT}hop:    {self._style.named(hop)}"
         yield f"{INDENT}broker: {self._style.named(str(exchange.connection.broker))}"
         for anomaly in exchange.anomalies:
             yield INDENT + self._paint(_anomaly(anomaly), of_anomaly(anomaly.kind))
@@ -232,6 +234,21 @@ def _client(exchange: Exchange) -> str:
         None if principal is None else f"principal {quoted(principal)}",
         None if exchange.sasl_mechanism is None else f"mechanism {printable(exchange.sasl_mechanism)}",
     )
+
+
+def _hop(info: ConnectionInfo) -> str | None:
+    """What opened the TCP connection for the client, and what its PROXY header says; None without one."""
+    if (proxy := info.proxy) is None:
+        return None
+    values = {
+        "SNI": proxy.server_name,
+        "ALPN": proxy.alpn,
+        "TLS": proxy.tls_version,
+        "common name": proxy.common_name,
+        "AWS endpoint": proxy.aws_endpoint_id,
+    }
+    texts = (None if value is None else f"{name} {quoted(value)}" for name, value in values.items())
+    return facts(str(info.hop), f"PROXY header v{proxy.version}", *texts)
 
 
 def _frame(frame: Frame) -> str:

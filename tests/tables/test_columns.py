@@ -18,6 +18,8 @@ capture string, connection string, number int64, packet int64, kind string, outc
 latency_us int64
 queued_us int64, throttled_us int64, network_us int64, wait_us int64, service_us int64
 client_ip string, client_port int32, broker_ip string, broker_port int32
+hop_ip string, hop_port int32
+proxy PROXY
 client_id string, client_software_name string, client_software_version string
 principal string, sasl_mechanism string
 api string, api_key int16, api_version int16, correlation_id int32, request_bytes int64, response_bytes int64
@@ -27,11 +29,17 @@ throttle_time_ms int32
 records int64, records_bytes int64, request object, response object
 anomalies array<struct<kind:string;where:string;detail:string>>"""
 
+PROXY = (
+    "struct<version:int32;server_name:string;alpn:string;tls_version:string;common_name:string;"
+    "aws_endpoint_id:string>"
+)
+
 PYTHON_TYPES = {STRING: str, INT16: int, INT32: int, INT64: int, TIMESTAMP: int, DATE: str, OBJECT: dict}
 
 
 def test_names_and_types_are_the_contract() -> None:
-    contract = [tuple(entry.split()) for line in CONTRACT.splitlines() for entry in line.split(", ")]
+    named = CONTRACT.replace("PROXY", PROXY)
+    contract = [tuple(entry.split()) for line in named.splitlines() for entry in line.split(", ")]
     assert [(c.name, str(c.type).replace(",", ";")) for c in columns.EXCHANGE] == contract
 
 

@@ -32,12 +32,16 @@ if TYPE_CHECKING:
     from kdissect.stats.facts import Facts
     from kdissect.stats.load import Aggregate
 
+_PROXY = "proxy"
+
 _ERROR_AT = 3
 """Connections from which a finding is an error: one or two may be a broker that restarts."""
 
 
 class ConnectionRule(Rule):
-    """A rule about connections. Its keys are client ID or address, client address and broker."""
+    """A rule about connections. Its keys are client ID or address, client address and broker; in rules about
+    TCP, the client is empty if a proxy opened the connection.
+    """
 
     __slots__ = ()
 
@@ -53,11 +57,18 @@ class ConnectionRule(Rule):
 
     def client_finding(self, key: tuple[str, str, str], message: str, evidence: Evidence) -> FindingRow:
         """A finding about a client and a broker; an error from ``_ERROR_AT`` connections."""
-        client, ip, broker = key
         severity = ERROR if evidence.count >= _ERROR_AT else self.severity
-        return self.finding(
-            f"client {client_label(client)} at {ip}, broker {broker}", message, evidence, severity
-        )
+        return self.finding(_subject(*key), message, evidence, severity)
+
+
+def _tcp_key(row: ConnectionLogRow) -> tuple[str, str, str]:
+    """The key of a connection in a rule about TCP, which ends at a proxy if there is one."""
+    client = row.client_id or row.client.ip if row.hop is None else ""
+    return client, row.client_end.ip, str(row.broker)
+
+
+def _subject(client: str, ip: str, broker: str) -> str:
+    return f"{f'client {client_label(client)}' if client else _PROXY} at {ip}, broker {broker}"
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -254,7 +265,7 @@ class Unreachable(ConnectionRule):
     def feed_aggregate(self, aggregate: Aggregate) -> None:
         """Note the addresses of brokers and clients."""
         self.known.add(aggregate.connection.broker)
-        self.known.add(Endpoint(aggregate.connection.client.ip, 0))
+        self.known.add(Endpoint(aggregate.connection.client_end.ip, 0))
 
     def feed(self, facts: Facts) -> None:
         """Note the addresses that are advertised."""
@@ -268,7 +279,7 @@ class Unreachable(ConnectionRule):
                 self.listeners.add(row.broker)
             self.count(row)
         elif row.opening == OPENED:
-            self.opened[row.client.ip, row.broker].take(row.first_ns or 0, row.id)
+            self.opened[row.client_end.ip, row.broker].take(row.first_ns or 0, row.id)
 
     def count(self, row: ConnectionLogRow) -> None:
         """Count a connection that did not open."""
@@ -565,9 +576,9 @@ class TlsPortMismatch(ConnectionRule):
 
     def findings(self) -> Iterator[FindingRow]:
         """Both kinds."""
-        for (client, ip, broker), each in self.kept.items():
+        for key, each in self.kept.items():
             yield self.finding(
-                f"client {client_label(client)} at {ip}, broker {broker}",
+                _subject(*key),
                 "the listener expects TLS: "
                 f"{many(each.count, 'plaintext request')} rejected with a TLS alert",
                 each,
@@ -683,9 +694,8 @@ class ResponseMismatch(ConnectionRule):
     def findings(self) -> Iterator[FindingRow]:
         """All of them."""
         for key, each in self.kept.items():
-            client, ip, broker = key
             yield self.finding(
-                f"client {client_label(client)} at {ip}, broker {broker}",
+                _subject(*key),
                 f"{many(each.requests, 'response')} without a matching request on "
                 f"{many(each.count, 'connection')}",
                 each,
@@ -735,9 +745,8 @@ class ReconnectLoop(ConnectionRule):
         """Clients in a loop."""
         for key, each in self.kept.items():
             if each.busiest >= _LOOP and each.count >= _SHARE * each.all:
-                client, ip, broker = key
                 yield self.finding(
-                    f"client {client_label(client)} at {ip}, broker {broker}",
+                    _subject(*key),
                     f"{each.count:,} of {many(each.all, 'connection')} had no request answered, "
                     f"{each.peak}; ended by "
                     f"{', '.join(each.ends.first(_ERROR_AT))}",
@@ -830,7 +839,7 @@ class NetworkLoss(ConnectionRule):
         if tcp is None or not is_kafka(row) or tcp.opening not in (OPENED, None):
             return
         lost = [tcp.lost(side) for side in (0, 1)]
-        kept = self.kept[row.client_id or row.client.ip, row.client.ip, str(row.broker)]
+        kept = self.kept[_tcp_key(row)]
         kept.segments += tcp.segments(0) + tcp.segments(1)
         kept.syns += tcp.syn_retransmissions > 0
         kept.answered += row.kinds[ANSWERED]
@@ -842,7 +851,7 @@ class NetworkLoss(ConnectionRule):
 
     def findings(self) -> Iterator[FindingRow]:
         """Pairs that lose too many, or whose requests wait for retransmissions."""
-        for (client, ip, broker), each in self.kept.items():
+        for key, each in self.kept.items():
             if not (each.is_unusual or each.explains_latencies):
                 continue
             share, delays = each.lost / max(1, each.segments), each.delays
@@ -860,7 +869,7 @@ class NetworkLoss(ConnectionRule):
                     f"({exchange})"
                 )
             evidence = delays if each.explains_latencies else each
-            yield self.finding(f"client {client_label(client)} at {ip}, broker {broker}", message, evidence)
+            yield self.finding(_subject(*key), message, evidence)
 
 
 _STALL_NS = SECOND_NS
@@ -895,7 +904,7 @@ class StalledReader(ConnectionRule):
         for end, side in ((CLIENT, row.client_side), (BROKER, 1 - row.client_side)):
             stalled_ns = row.tcp.zero_window_ns(side, row.closed_ns or 0)
             if stalled_ns >= _STALL_NS:
-                kept = self.kept[row.client_id or row.client.ip, row.client.ip, str(row.broker), end]
+                kept = self.kept[*_tcp_key(row), end]
                 kept.take(row.first_ns or 0, row.id)
                 kept.stalled_ns += stalled_ns
                 kept.longest_ns = max(kept.longest_ns, stalled_ns)
@@ -903,14 +912,15 @@ class StalledReader(ConnectionRule):
 
     def findings(self) -> Iterator[FindingRow]:
         """All of them."""
-        for (client, ip, broker, end), each in self.kept.items():
+        for (*key, end), each in self.kept.items():
+            reader = _PROXY if end == CLIENT and not key[0] else end
             what = "responses" if end == CLIENT else "requests"
             waiting = (
                 f"; {each.waiting_bytes:,} bytes not acknowledged at the end" if each.waiting_bytes else ""
             )
             yield self.finding(
-                f"client {client_label(client)} at {ip}, broker {broker}",
-                f"the {end} did not read for {duration(each.stalled_ns)} in total on "
+                _subject(*key),
+                f"the {reader} did not read for {duration(each.stalled_ns)} in total on "
                 f"{many(each.count, 'connection')}, while {what} waited{waiting}",
                 each,
             )
@@ -952,7 +962,7 @@ class ClientVanished(ConnectionRule):
             return
         broker_side = 1 - row.client_side
         unread = row.tcp.unacknowledged(broker_side)
-        kept = self.kept[row.client_id or row.client.ip, row.client.ip, str(row.broker)]
+        kept = self.kept[_tcp_key(row)]
         if row.ended_by != CLIENT and unread and row.tcp.retransmitted(broker_side) >= _UNANSWERED_COPIES:
             kept.take(row.last_ns or 0, row.id)
             kept.bytes += unread
@@ -965,7 +975,8 @@ class ClientVanished(ConnectionRule):
             if each.count and each.returned_ns > each.first_ns:
                 yield self.client_finding(
                     key,
-                    f"the client stopped acknowledging on {many(each.count, 'connection')}, with "
-                    f"{each.bytes:,} bytes in flight, and came back on a new one",
+                    f"the {CLIENT if key[0] else _PROXY} stopped acknowledging on "
+                    f"{many(each.count, 'connection')}, with {each.bytes:,} bytes in flight, and came back "
+                    "on a new one",
                     each,
                 )
