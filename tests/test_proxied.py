@@ -355,6 +355,27 @@ def through_tls(talk: TlsTalk, *, joined: bool = False) -> Talk:
     return out.put(0, FIN | ACK).put(1, FIN | ACK)
 
 
+def test_tables_of_the_core(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It fills the columns that are structs as Python does."""
+    path = write(tmp_path / "one.pcap", through_a_proxy("v2, byte by byte", 50), through_a_proxy("none"))
+    options = ["export", "--format", "parquet", "--tables", "exchanges,partitions"]
+    shown = []
+    for directory in (tmp_path / "core", tmp_path / "pure"):
+        run(capsys, *options, "-o", str(directory), path)
+        shown.append([json.loads(line) for line in parquet_lines(directory / "exchanges")])
+        monkeypatch.setattr(native, "core", None)
+    assert shown[0] == shown[1]
+    assert [row["proxy"] is None for row in shown[0]] == [False] * 50 + [True] * BEATS
+
+
+def parquet_lines(directory: Path) -> list[str]:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    tables = [parquet.read_table(file) for file in sorted(directory.rglob("*.parquet"))]
+    return [json.dumps(row, default=str) for table in tables for row in table.to_pylist()]
+
+
 @pytest.mark.core
 @pytest.mark.skipif(native.core is None, reason="installed without the native core, or KDISSECT_PURE is set")
 @pytest.mark.parametrize(("name", "is_observed"), [("v1", False), ("v2, joined and split", True)])
