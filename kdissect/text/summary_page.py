@@ -128,14 +128,6 @@ _SUMMANDS = frozenset({"REQUESTS", "RESPONSES"})
 _RANKED = frozenset({"APIs", "Brokers", "Clients", "Topics", "Partitions", "Groups", "Connections"})
 
 
-_INCOMPLETE = "INCOMPLETE"
-
-
-def _incomplete(row: document.LoadRow) -> int:
-    """Messages that began but did not end."""
-    return row.incomplete_responses + row.incomplete_requests
-
-
 def ranked_views(
     views: Sequence[View], rows: Sequence[Any], order: str | None
 ) -> tuple[tuple[View, ...], tuple[str, ...]]:
@@ -155,8 +147,6 @@ def ranked_views(
 
     first = [replace(by_heading[heading], keep=True), View("SHARE", share, right=True, keep=True)]
     hidden = {heading, *_SUMS} | (_SUMMANDS if heading == "BYTES" and of_load else set())
-    if of_load and not any(map(_incomplete, rows)):
-        hidden.add(_INCOMPLETE)  # it is rare
     rest = [view for view in views if view.heading not in hidden]
     place = next(at for at, view in enumerate(views) if view.heading == usual)
     notes = tuple(
@@ -257,7 +247,13 @@ _LOAD = (
     *_spread("service_us"),
     View("ERRORS", lambda row: nonzero(row.errors), right=True, keep=True),
     View("UNANSWERED", lambda row: nonzero(row.no_answer), right=True, keep=True),
-    View(_INCOMPLETE, lambda row: nonzero(_incomplete(row)), right=True, keep=True),
+    View(
+        "INCOMPLETE",
+        lambda row: nonzero(row.incomplete_responses + row.incomplete_requests),
+        right=True,
+        keep=True,
+        is_rare=True,
+    ),
     View("THROTTLED", _throttled, right=True),
 )
 """Columns of a load; those to keep are the count, two percentiles of N service times, errors and missing
