@@ -95,7 +95,15 @@ CATALOGUE: dict[str, AnomalyKind] = {
     "duplicate_correlation_id": AnomalyKind(
         NOTE, "Two outstanding requests of a connection have the same correlation ID."
     ),
-    "unexpected_response": AnomalyKind(NOTE, "A response to a request that expects none (acks=0)."),
+    "unexpected_response": AnomalyKind(
+        NOTE, "A response that no request waits for: to one that expects none (acks=0), or to none at all."
+    ),
+    "out_of_order_response": AnomalyKind(
+        NOTE, "The response to a later request of the connection came before the response to this one."
+    ),
+    "incomplete_message": AnomalyKind(
+        WARNING, "The message began but did not end: before that, the connection or the capture did."
+    ),
     "name_not_waited_for": AnomalyKind(
         NOTE, "Too many rows were waiting for a topic name; this one was written without it."
     ),

@@ -439,9 +439,11 @@ UNACKNOWLEDGED = "unacknowledged"
 ORPHAN = "orphan"
 KINDS = (ANSWERED, UNANSWERED, UNACKNOWLEDGED, ORPHAN)
 
+INCOMPLETE = "incomplete"
+INCOMPLETE_REQUEST = "incomplete_request"
 NOT_EXPECTED = "not_expected"
 PENDING = "pending"
-OUTCOMES = (ANSWERED, NOT_EXPECTED, PENDING, UNANSWERED, ORPHAN)
+OUTCOMES = (ANSWERED, INCOMPLETE, NOT_EXPECTED, PENDING, UNANSWERED, INCOMPLETE_REQUEST, ORPHAN)
 
 
 @dataclass(slots=True, eq=False)
@@ -457,7 +459,7 @@ class Exchange:
         api_key, api_version, correlation_id, client_id: from the request header (orphan: only the correlation
             ID). ``api_key`` is None for a SASL token outside Kafka's framing.
         completed_ns: when the response was complete (orphans too), or the request if acks=0, or when the
-            request was dropped or timed out.
+            request was dropped or timed out, or the connection ended.
         client_software_name ...: as known on the connection when this exchange completed.
         request_header: decoded (kafka/headers.py RequestHeader); None if there is none.
         request, response: decoded bodies; None if not captured, or if nothing in them could be decoded.
@@ -468,7 +470,16 @@ class Exchange:
             bodies. Then they are None.
         decoded_bytes: estimated memory of the bodies; 0 until they are decoded.
         ended: of an unanswered request: whether no response can follow, because the connection ended or a
-            later request was answered. None: unknown, because the response may not have been captured.
+            later request was answered. None: unknown, because the response may not have been captured. Of
+            an incomplete message: whether the connection ended.
+        announced: if its last message began but did not end, the size that this one's size field announced;
+            the message is the response if there is one, otherwise the request, and its frame has only what
+            came of it. None: both are whole.
+        is_out_of_order: whether a response came before the one to an earlier request, and one of these two
+            requests is this one.
+        is_held_up: of an unanswered request: whether the connection ended before the broker could respond,
+            because not all bytes of the request had come, or had been acknowledged by its host (only known if
+            TCP is analyzed), or because another response had begun.
         produced_ns: when the batches in the response were produced, by topic as in the message, partition,
             base offset and base timestamp (ms); None if not determined (exchanges/end_to_end.py).
         errors: ``content.errors``; None until it is decoded. ``expected_errors``: those that are normal steps
@@ -510,6 +521,14 @@ class Exchange:
     expected_errors: tuple[str, ...] = ()
     retransmitted_ns: int | None = None
     parts: LatencyParts | None = None
+    announced: int | None = None
+    is_out_of_order: bool = False
+    is_held_up: bool = False
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether its response began but did not end."""
+        return self.announced is not None and self.response_frame is not None
 
     @property
     def first_frame(self) -> Frame:

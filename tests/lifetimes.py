@@ -60,6 +60,7 @@ def _lifetime(random: Random, start_ns: int, rate: float) -> Talk:
         talk.client_sends(request(API_VERSIONS, 3, _SOFTWARE, correlation_id=number, client_id=client_id))
         if not is_odd():
             talk.broker_sends(response(API_VERSIONS, 3, correlation_id=number))
+    held = b""  # a response that a later one overtakes
     for _ in range(random.randrange(5)):
         number += random.choice((0, -1, 5)) if is_odd() else 1
         api_key, version = random.choice(((HEARTBEAT, 4), (METADATA, 9)))
@@ -78,7 +79,12 @@ def _lifetime(random: Random, start_ns: int, rate: float) -> Talk:
         if body == {"acks": 0} and not is_odd():
             continue
         if not is_odd():
-            talk.broker_sends(response(api_key, version, correlation_id=number))
+            answer = response(api_key, version, correlation_id=number)
+            if is_odd():
+                held += answer
+            else:
+                talk.broker_sends(answer + held)
+                held = b""
         if random.random() < 0.5:
             talk.client_acks()
     _ends(talk, random, is_odd=is_odd())
@@ -166,4 +172,6 @@ def _ends(talk: Talk, random: Random, *, is_odd: bool) -> None:
             talk.put(side, ACK, acknowledgment=talk._next[1 - side] + 50)
         elif kind == 8:
             talk.client_skips(1)
+        elif kind == 9:
+            talk.put(side, PSH | ACK, data[: random.randrange(1, 20)])
         talk.waits(random.choice(_PAUSES))

@@ -139,6 +139,14 @@ impl Analysis {
         state
     }
 
+    /// Whether the other side has acknowledged all bytes of this one, as far as is known; 0 is the client.
+    pub fn is_acknowledged(&self, sender: usize) -> bool {
+        let side = sender ^ self.client;
+        let (top, ack) = (self.sides[side].top, self.sides[1 - side].ack);
+        let has_fin = self.end & FIN_SENT << side != 0;
+        top == UNKNOWN || ack == UNKNOWN || distance(ack >> 16, top as u32) <= i64::from(has_fin)
+    }
+
     /// Counts a segment; `sender` is 0 for the client.
     pub fn feed(&mut self, sender: usize, segment: &Segment<'_>, time_ns: i64) {
         let side = sender ^ self.client;

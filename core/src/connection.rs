@@ -222,6 +222,8 @@ pub struct Direction {
     pub size: usize,
     /// Bytes after those, which are not needed.
     pub skipped: usize,
+    /// The latest packet with payload; None until there is one here.
+    pub latest: Option<Packet>,
     /// Time of the first byte of the size field.
     pub start_ns: i64,
     /// Time of the FIN, whose sequence number precedes `next`.
@@ -429,10 +431,20 @@ impl<X> Connection<X> {
             && self.opening.as_ref().is_some_and(is_answered)
     }
 
-    /// Whether the outstanding requests can be completed as unanswered here, after everything completed before.
-    fn can_abandon(&self, time_ns: i64) -> bool {
+    /// Whether the outstanding requests can be completed as unanswered here, after everything completed before, and
+    /// the broker's host has acknowledged them.
+    fn can_abandon(&self, time_ns: i64, side: usize, segment: &Segment<'_>) -> bool {
         let is_frame = |request: &Request<X>| matches!(request.message, Message::Frame(..));
-        self.waiting.is_empty() || (time_ns > self.last_ns && self.waiting.iter().all(is_frame))
+        let is_acknowledged = |analysis: &Analysis| analysis.is_acknowledged(CLIENT);
+        let acknowledges = || {
+            side != CLIENT
+                && segment.flags & ACK != 0
+                && segment.acknowledgment == self.directions[CLIENT].next
+        };
+        self.waiting.is_empty()
+            || (time_ns > self.last_ns
+                && self.waiting.iter().all(is_frame)
+                && (self.analysis.as_deref().is_none_or(is_acknowledged) || acknowledges()))
     }
 
     /// Completes the outstanding requests as unanswered: the connection has ended with a FIN.
@@ -563,7 +575,7 @@ impl<X> Connection<X> {
         let due_ns = packet.time_ns.saturating_add(window_ns);
         let (is_half_open, is_finished) = (self.is_half_open(), self.is_finished());
         let is_settled = self.is_settled();
-        let can_abandon = self.can_abandon(packet.time_ns);
+        let can_abandon = self.can_abandon(packet.time_ns, side, segment);
         let has_fin = self.directions.iter().any(|each| each.fin_ns.is_some());
         let may_reset = self.waiting.is_empty() || (rules.is_queued && has_fin && can_abandon);
         let opening = self.opening.as_mut().ok_or(Odd)?;
@@ -695,6 +707,7 @@ impl<X> Connection<X> {
             records.keep(segment.payload);
         }
         if !payload.is_empty() {
+            direction.latest = Some(packet);
             self.last_ns = packet.time_ns;
         }
         if let Some(opening) = self.opening.as_mut() {

@@ -127,8 +127,16 @@ impl Queue {
     }
 }
 
-/// Prefix of a size field, bytes and size of a frame, time of its first byte, bytes that were skipped.
-type Partial<'py> = (Vec<u8>, Bound<'py, PyBytes>, usize, i64, usize);
+/// Prefix of a size field, bytes and size of a frame, time of its first byte, bytes that were skipped; packet, time
+/// and interface of the latest bytes, if they came here.
+type Partial<'py> = (
+    Vec<u8>,
+    Bound<'py, PyBytes>,
+    usize,
+    i64,
+    usize,
+    Option<(u64, i64, Object)>,
+);
 
 /// See `run`.
 type Ran<'py> = (Vec<Step<'py>>, usize, u8, usize, Vec<Bound<'py, PyBytes>>);
@@ -679,7 +687,7 @@ impl Offload {
             let waiting: VecDeque<_> = waiting.into_iter().map(|each| self.request(py, each)).collect();
             let mut records = records.into_iter();
             let directions = streams.map(|(next, acknowledged, part, _)| {
-                let (prefix, data, size, start_ns, skipped) = part;
+                let (prefix, data, size, start_ns, skipped, _) = part;
                 Direction {
                     records: records.next().flatten(),
                     first: first.next().unwrap_or_default(),
@@ -689,6 +697,7 @@ impl Offload {
                     data: data.as_bytes().to_vec(),
                     size,
                     skipped,
+                    latest: None,
                     start_ns,
                     fin_ns: None,
                     doubted: false,
@@ -1146,6 +1155,10 @@ impl Offload {
                         each.size,
                         each.start_ns,
                         each.skipped,
+                        each.latest.map(|packet| {
+                            let interface = self.interfaces[packet.interface].clone_ref(py);
+                            (packet.number, packet.time_ns, interface)
+                        }),
                     )
                 })
                 .collect(),

@@ -382,7 +382,7 @@ filter_options = combine(
         "kind",
         "KIND",
         "One of answered, unanswered (no response captured; -Y 'outcome == \"unanswered\"' excludes those "
-        "still pending), unacknowledged (acks=0), orphan (no request captured).",
+        "still pending), unacknowledged (acks=0), orphan (a response without a request).",
         lambda: KINDS,
     ),
     _criterion("slower-than", "TIME", "Minimum latency: 50ms, 1.5s."),

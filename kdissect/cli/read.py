@@ -52,8 +52,9 @@ Examples:
 
 Each line shows one exchange (a request and its response): time, client, broker, client ID, API and version,
 latency, a summary of its content, errors in the response, and anomalies after "!". Instead of a latency:
-"no response"; "pending" (still waiting when the capture ended); "acks=0" (none expected); "orphan" (the
-request was not captured). On a narrow terminal some columns are omitted; files and pipes get all of them.
+"no response"; "pending" (still waiting when the capture ended); "incomplete" (the request did not end);
+"acks=0" (none expected); "orphan" (a response without a request). On a narrow terminal some columns are
+omitted; files and pipes get all of them.
 """
 
 

@@ -20,7 +20,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, cast
 
 from kdissect.errors import DecodeError
-from kdissect.exchanges.outcomes import PATIENCE_NS
+from kdissect.exchanges.outcomes import PATIENCE_NS, exceeded_settings
 from kdissect.exchanges.pairing import Pairing
 from kdissect.kafka.bodies import decode_request, decode_response
 from kdissect.kafka.framing import SIZE_BYTES, Framing
@@ -45,6 +45,7 @@ from kdissect.kafka.recognition import (
 )
 from kdissect.kafka.resync import Lost
 from kdissect.model import ORPHAN, UNANSWERED, Anomaly, ConnectionInfo, Data, Exchange, Frame, Gap
+from kdissect.net.duplex import NEVER_NS
 from kdissect.phrases import duration
 from kdissect.tls.handshake import Hellos
 
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from kdissect.exchanges.pairing import LentPairing
-    from kdissect.kafka.framing import PartialFrame
+    from kdissect.kafka.framing import CutFrame, PartialFrame
     from kdissect.kafka.resync import Search
     from kdissect.limits import Limits
     from kdissect.model import Body, Closed, Retransmitted, TlsSession
@@ -391,6 +392,16 @@ class MemoryBudget:
 # ------------------------------------------------------------------------------------------------------------
 
 
+_CUT_BY = {
+    "fin": "the connection was closed",
+    "reset": "the connection was reset",
+    "reused": "a new connection between the same ends began",
+    "evicted": "it was given up because of a limit on connections",
+    "idle": "the connection was idle for too long",
+    "end": "the capture ended",
+}
+"""What may come before the end of a message, by the reason why a connection ended."""
+
 _SASL_HANDSHAKE = SASL_HANDSHAKE.to_bytes(2, "big")  # as API key at the start of a request
 _NEVER_CAPTURED = "lost"  # the reason of gaps that are not due to the snaplen
 _ENDED = frozenset({"fin", "reset", "reused"})  # reasons for which no response follows
@@ -511,16 +522,20 @@ class KafkaConnection:
         out = self._process_both([framing.retry(final=True) for framing in self._framings])
         if self._refused:
             self._refuse("not Kafka")
-        for side in (0, 1):
+        for side in (1, 0) if self._client == 1 else (0, 1):  # requests first
             if self._alert is None or side == self._client:
-                out += self._process_frames(side, self._framings[side].close())
+                out += self._end_stream(side, end)
         if self._pairing is not None:
+            assert self._client is not None
+            responses, tcp = self._framings[1 - self._client], self._connection.tcp
+            if responses.synchronized and not responses.is_at_boundary:
+                self._pairing.hold_up(NEVER_NS)
+            elif tcp is not None:
+                self._pairing.hold_up(tcp.unacknowledged(self._client))
             reason = "too many connections" if end.reason == "evicted" else None
             outstanding = self._pairing.complete_unanswered(end.time_ns, reason)
-            # Kafka closes both directions at once: after the FIN of either side no response follows.
-            streams = self._connection.streams
-            ended = end.reason in _ENDED or any(stream.ended for stream in streams)
-            fins_ns = [stream.fin_ns for stream in streams if stream.fin_ns is not None]
+            ended = self._has_ended(end)
+            fins_ns = [each.fin_ns for each in self._connection.streams if each.fin_ns is not None]
             for exchange in outstanding:
                 exchange.ended = ended
                 exchange.connection.ended_ns = min(fins_ns, default=None)
@@ -531,6 +546,33 @@ class KafkaConnection:
             out += self._finish(outstanding)
         self._framings = ()  # each refers to this object
         return out
+
+    def _end_stream(self, side: int, end: Closed) -> list[Exchange]:
+        """End a direction: a message that began becomes a part of an exchange, if it is known which one."""
+        pairing, framing = self._pairing, self._framings[side]
+        cut = None if pairing is None or self._client is None else framing.cut()
+        if cut is None:
+            return self._process_frames(side, framing.close())
+        assert pairing is not None
+        assert self._identity is not None
+        exchange: Exchange | None
+        done: list[Exchange] = []
+        if side == self._client:
+            exchange = None if self._identity.raw_tokens else pairing.cut_request(cut)
+        else:
+            done = pairing.cut_response(cut, end.time_ns)
+            exchange = next((each for each in done if each.is_cut), None)
+        if exchange is None:
+            return self._process_frames(side, framing.close())
+        exchange.ended = self._has_ended(end)
+        exchange.anomalies.append(_incomplete(exchange, cut, end))
+        return self._finish(done)
+
+    def _has_ended(self, end: Closed) -> bool:
+        """Whether no more bytes follow. Kafka closes both directions at once, after the FIN of either
+        side.
+        """
+        return end.reason in _ENDED or any(stream.ended for stream in self._connection.streams)
 
     def shed(self, now_ns: int) -> list[Exchange]:
         """Free memory because all connections together hold too much."""
@@ -761,7 +803,7 @@ class KafkaConnection:
         self._client = client
         self._answered = None
         self._pairing = Pairing(info, self._limits)
-        self._pairing.doubts = not self._connection.from_start[client]
+        self._pairing.doubts = self._pairing.misses_requests = not self._connection.from_start[client]
         self._identity = Identity(info)
         self.protocol = "Kafka"
         self.unread_bytes = 0
@@ -926,3 +968,13 @@ class KafkaConnection:
             self._gaps = Counter()
         self._gaps.update(counts)
         return counts
+
+
+def _incomplete(exchange: Exchange, cut: CutFrame, end: Closed) -> Anomaly:
+    """The anomaly of a message that began but did not end."""
+    detail = (
+        f"{cut.frame.wire_bytes:,} bytes came of {cut.announced:,} announced before {_CUT_BY[end.reason]}"
+    )
+    exceeded = [f"{name} ({max_bytes:,} by default)" for name, max_bytes in exceeded_settings(exchange)]
+    detail += f"; more than {' and '.join(exceeded)}" if exceeded else ""
+    return Anomaly("incomplete_message", "response" if exchange.is_cut else "request", detail)

@@ -10,7 +10,8 @@
     service     the rest, if it did not
 
 A part that cannot be known is None, and then so is the service time: after a gap, after a throttle time that
-could not be decoded, and for a fetch that may or may not have waited.
+could not be decoded, of exchanges whose responses came in another order, and for a fetch that may or may not
+have waited.
 
 A consumer's fetch did not wait if enough of what it returned (``min_bytes``) was already available: batches
 below the last high watermark (for read_committed: last stable offset) that the connection had seen. It waited
@@ -157,6 +158,8 @@ class _Splitter:
             self._previous_ns, self._unmuted_ns, self._is_certain = None, NEVER_NS, False
         if response is None:
             return
+        if exchange.is_out_of_order:  # the broker does not serve one request at a time
+            self._previous_ns = None
         if exchange.request_frame is not None:
             if exchange.api_key == API_VERSIONS:
                 self._note_versions(exchange)

@@ -26,7 +26,7 @@ from kdissect.exchanges.kafka_connection import IDENTIFYING_APIS, client_softwar
 from kdissect.exchanges.pairing import PRODUCE
 from kdissect.kafka import apis, schema
 from kdissect.kafka.bodies import decode_exchange
-from kdissect.kafka.framing import PartialFrame
+from kdissect.kafka.framing import PartialFrame, Place
 from kdissect.kafka.headers import (
     API_VERSIONS,
     MAX_API_KEY,
@@ -708,7 +708,10 @@ class Offload:
         completed, last_id, steady, waiting, unacknowledged = released["pairing"]
         for exchange in waiting:
             _decode_produce(exchange)
-        partial = [PartialFrame(bytes(prefix), *rest) for prefix, *rest in released["partial"]]
+        partial = [
+            PartialFrame(bytes(prefix), data, size, start_ns, skipped, latest and Place(*latest))
+            for prefix, data, size, start_ns, skipped, latest in released["partial"]
+        ]
         pairing = completed, last_id, steady, waiting, unacknowledged, released["has_retransmissions"]
         kafka.restore(pairing, partial)
         self._memory.restored(kafka)

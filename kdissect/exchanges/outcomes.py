@@ -2,15 +2,25 @@
 Stateless.
 
 A request is unanswered once no response can follow, or once it has been outstanding for 30 s longer than it
-allows the broker to wait. Some requests do: a Fetch waits for records, a JoinGroup for the other members.
+allows the broker to wait. Some requests do: a Fetch waits for records, a JoinGroup for the other members. A
+message that began but did not end is incomplete.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kdissect.limits import MILLISECOND_NS, SECOND_NS
-from kdissect.model import ANSWERED, NOT_EXPECTED, ORPHAN, PENDING, UNACKNOWLEDGED, UNANSWERED
+from kdissect.limits import MIB, MILLISECOND_NS, SECOND_NS
+from kdissect.model import (
+    ANSWERED,
+    INCOMPLETE,
+    INCOMPLETE_REQUEST,
+    NOT_EXPECTED,
+    ORPHAN,
+    PENDING,
+    UNACKNOWLEDGED,
+    UNANSWERED,
+)
 
 if TYPE_CHECKING:
     from kdissect.model import Exchange
@@ -18,12 +28,19 @@ if TYPE_CHECKING:
 PATIENCE_NS = 30 * SECOND_NS
 """The request.timeout.ms of Kafka's clients by default; that of librdkafka, socket.timeout.ms, is 60 s."""
 
-_JOIN_GROUP = 11
+_FETCH, _JOIN_GROUP = 1, 11
+_MAX_REQUEST = (("socket.request.max.bytes", 100 * MIB),)
+_MAX_RESPONSE = (("receive.message.max.bytes", 100_000_000),)
+_MAX_FETCH = (("fetch.max.bytes", 50 * MIB), *_MAX_RESPONSE)
+"""Settings that limit the size of messages, and defaults: of brokers, of librdkafka, of all consumers."""
+
 _OUTCOMES = {ANSWERED: ANSWERED, UNACKNOWLEDGED: NOT_EXPECTED, ORPHAN: ORPHAN}
 
 
 def outcome(exchange: Exchange) -> str | None:
     """One of ``model.OUTCOMES``. None if the response may not have been captured."""
+    if exchange.announced is not None:
+        return INCOMPLETE if exchange.is_cut else INCOMPLETE_REQUEST
     if exchange.kind != UNANSWERED:
         return _OUTCOMES[exchange.kind]
     if exchange.ended is None:
@@ -55,3 +72,11 @@ def allowed_ns(exchange: Exchange) -> int:
         names = ("max_wait_ms", "timeout_ms")
     allowed_ms: int = next((request[name] for name in names if name in request), 0)
     return max(0, allowed_ms) * MILLISECOND_NS
+
+
+def exceeded_settings(exchange: Exchange) -> list[tuple[str, int]]:
+    """The settings whose default the announced size of an incomplete message exceeds, and these defaults."""
+    limits = (
+        _MAX_REQUEST if not exchange.is_cut else _MAX_FETCH if exchange.api_key == _FETCH else _MAX_RESPONSE
+    )
+    return [each for each in limits if (exchange.announced or 0) > each[1]]

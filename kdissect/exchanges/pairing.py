@@ -1,9 +1,11 @@
 """The frames of one connection -> exchanges: responses are matched to requests by correlation ID.
 
-Brokers respond to a connection's requests in order. So requests wait in a queue, and when a response arrives,
-all older requests remain unanswered: their responses were lost, or they expected none. A request is queued as
-soon as its header is read: even if its body cannot be decoded, or is too large to be held, its response is
-recognized.
+Kafka's brokers respond to a connection's requests in order; some other brokers and proxies do not. So
+requests wait in a queue, and a response that is not for the oldest passes over older requests. If bytes may
+be missing, or outstanding requests have the same correlation ID, these remain unanswered: their responses
+were lost, or they expected none. Otherwise they stay outstanding, as long as a broker may take. A request is
+queued as soon as its header is read: even if its body cannot be decoded, or is too large to be held, its
+response is recognized.
 
 Holds the outstanding requests: at most ``Limits.pending_requests`` and ``pending_bytes``, none for longer
 than ``pending_age_ns``.
@@ -12,11 +14,14 @@ than ``pending_age_ns``.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
+from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from kdissect.errors import Malformed, Truncated
+from kdissect.errors import DecodeError, Malformed, Truncated
+from kdissect.exchanges.outcomes import PATIENCE_NS, allowed_ns
 from kdissect.kafka import apis
 from kdissect.kafka.bodies import can_be_response, decode_exchange, fits_response, is_unique_response
 from kdissect.kafka.framing import SHED_BYTES
@@ -31,10 +36,15 @@ from kdissect.model import ANSWERED, ORPHAN, UNACKNOWLEDGED, UNANSWERED, Anomaly
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from kdissect.kafka.framing import CutFrame
     from kdissect.limits import Limits
     from kdissect.model import ConnectionInfo, Frame
 
+OUT_OF_ORDER = "out_of_order_response"
+"""The kind of anomaly of a request that a later one overtook."""
+
 PRODUCE = 0
+_CORRELATION_ID = Struct(">i")
 _RETRANSMISSIONS_KEPT = 15
 _UNACKNOWLEDGED_KEPT = 16  # a broker that responds to acks=0 at all does so immediately
 _COPY_NS = 1_000_000  # bytes repeated this soon were captured twice: no sender retransmits earlier
@@ -78,12 +88,13 @@ class Pairing:
         first_id: correlation ID of the first request captured; None before it.
         last_id: correlation ID of the last request; None after a gap.
         repeats: whether correlation IDs repeat, as from clients before 0.9.
+        misses_requests: whether any request may be missing.
     """
 
     __slots__ = (
-        "_by_id", "_bytes", "_info", "_limits", "_number", "_orphan_ns", "_retransmissions", "_short",
-        "_stale", "_steady", "_unacknowledged", "_waiting", "doubts",
-        "first_id", "last_id", "repeats",
+        "_by_id", "_bytes", "_due_ns", "_info", "_limits", "_misses_responses", "_number", "_orphan_ns",
+        "_retransmissions", "_short", "_stale", "_steady", "_unacknowledged", "_unsure", "_waiting", "doubts",
+        "first_id", "last_id", "misses_requests", "repeats",
     )  # fmt: skip
 
     def __init__(self, info: ConnectionInfo, limits: Limits) -> None:
@@ -94,13 +105,16 @@ class Pairing:
         self._bytes = 0  # of their frames
         self._short = 0  # how many of the oldest had their bodies dropped
         self._stale = 0  # how many of the oldest may have lost their responses
+        self._unsure = 0  # how many of the oldest may expect no response
+        self._due_ns: list[int] = []  # until when the oldest stay outstanding: those that were passed over
+        self._misses_responses = not info.from_start  # until the first one
         self._orphan_ns = 0  # time of the latest orphan
         self.repeats = False
         self._unacknowledged: deque[tuple[int, int, int]] | None = None
         # The latest before the next response: the requests in each, and when they were sent again before.
         self._retransmissions: Sequence[list[tuple[Exchange, int | None]]] = ()
         self._number = 0
-        self.doubts = False
+        self.doubts = self.misses_requests = False
         self.first_id: int | None = None
         self.last_id: int | None = None
         self._steady = 0  # requests in a row whose correlation ID rose by one
@@ -163,6 +177,8 @@ class Pairing:
                     self._unacknowledged = deque(maxlen=_UNACKNOWLEDGED_KEPT)
                 self._unacknowledged.append((correlation_id, api_key, api_version))
                 return [self._complete(exchange, UNACKNOWLEDGED, frame.end_ns)]
+            if exchange.request is None or "acks" not in exchange.request:
+                self._unsure = len(self._waiting) + 1
         if correlation_id in self._by_id:
             self.repeats = True
             detail = f"correlation ID {correlation_id}"
@@ -173,7 +189,7 @@ class Pairing:
         """Requests may be missing after the last one. Returns its correlation ID, or None if correlation IDs
         do not show how many.
         """
-        self.doubts = True
+        self.doubts = self.misses_requests = True
         last_id, self.last_id = self.last_id, None
         return last_id if self._steady >= _STEADY else None
 
@@ -222,20 +238,77 @@ class Pairing:
                 elif frame.size < CORRELATION_ID_BYTES:
                     raise Truncated(f"a response of {frame.size} bytes", pos=0)
             return [self._complete(self._orphan(frame, correlation_id), ORPHAN, frame.end_ns)]
-        if self.doubts:
-            if not _can_answer(frame, waiting[index]):
-                return [self._complete(self._orphan(frame, correlation_id), ORPHAN, frame.end_ns)]
-            self.doubts = False
+        if self.doubts and not _can_answer(frame, waiting[index]):
+            return [self._complete(self._orphan(frame, correlation_id), ORPHAN, frame.end_ns)]
+        return self._answer(index, frame, frame.end_ns)
+
+    def cut_request(self, cut: CutFrame) -> Exchange | None:
+        """Process a request that did not end: it becomes outstanding. None if too little of it came."""
+        try:
+            header = read_request_header(cut.frame.data)
+        except DecodeError:
+            return None
+        exchange = self._new(cut.frame, None)
+        exchange.api_key, exchange.api_version, exchange.correlation_id, exchange.client_id, _ = header
+        exchange.api, exchange.request_header = _name(header.api_key), header
+        exchange.announced, exchange.is_held_up = cut.announced, True
+        self._add(exchange)
+        return exchange
+
+    def cut_response(self, cut: CutFrame, now_ns: int) -> list[Exchange]:
+        """Process a response that did not end. Returns as ``response``; nothing if no request is known to be
+        its own.
+        """
+        frame, begins = cut.frame, cut.frame.data[:CORRELATION_ID_BYTES]
+        if len(begins) < min(frame.size, CORRELATION_ID_BYTES):
+            return []
+        for index, each in enumerate(self._waiting):
+            if each.correlation_id is None or (index < self._stale and self.repeats):
+                break
+            if _CORRELATION_ID.pack(each.correlation_id).startswith(begins):
+                each.announced = cut.announced
+                return self._answer(index, frame, now_ns)
+        return []
+
+    def hold_up(self, back: int) -> None:
+        """Note that the broker could not respond to the requests in the last ``back`` bytes."""
+        for exchange in reversed(self._waiting):
+            if back <= 0:
+                break
+            exchange.is_held_up = True
+            back -= exchange.first_frame.wire_bytes
+
+    def _answer(self, index: int, frame: Frame, now_ns: int) -> list[Exchange]:
+        """Complete a request with its response, and the older ones that no response can answer any more."""
+        lost = index
+        if index and not (self.doubts or self._misses_responses or self._has_equal_ids):
+            lost = min(index, max(self._stale, self._unsure))
+        self.doubts = self._misses_responses = False
         done: list[Exchange] = []
-        while index:
-            index -= 1
-            overtaken = self._complete(self._pop(), UNANSWERED, frame.end_ns)
+        for _ in range(lost):
+            overtaken = self._complete(self._pop(), UNANSWERED, now_ns)
             overtaken.ended = True
             done.append(overtaken)
-        exchange = self._pop()
+        exchange = self._pop(index - lost)
         exchange.response_frame = frame
-        done.append(self._complete(exchange, ANSWERED, frame.end_ns))
+        if index > lost:
+            self._pass_over(index - lost, exchange)
+        while self._due_ns and min(self._due_ns) < now_ns:
+            late = self._due_ns.index(min(self._due_ns))
+            done.append(self._complete(self._pop(late), UNANSWERED, now_ns))
+        done.append(self._complete(exchange, ANSWERED, now_ns))
         return done
+
+    def _pass_over(self, count: int, answered: Exchange) -> None:
+        """The ``count`` oldest requests are outstanding although a later one was answered."""
+        answered.is_out_of_order = True
+        for exchange in self._waiting[len(self._due_ns) : count]:
+            exchange.is_out_of_order = True
+            detail = f"the response to correlation ID {answered.correlation_id}, a later request, came first"
+            exchange.anomalies.append(Anomaly(OUT_OF_ORDER, "response", detail))
+            request = replace(exchange, anomalies=[], topic_names={})
+            decode_exchange(request, only_request=True)
+            self._due_ns.append(exchange.time_ns + allowed_ns(request) + PATIENCE_NS)
 
     def lend(self, now_ns: int) -> LentPairing | None:
         """The state, for the native core to continue. None unless the next response should answer the oldest
@@ -248,6 +321,9 @@ class Pairing:
             or self.repeats
             or self._stale
             or self._short
+            or self._unsure
+            or self._due_ns
+            or self._misses_responses
             or self.first_id is None
             or self._orphan_ns > now_ns
             or any(two <= one for one, two in pairwise(ids))
@@ -274,9 +350,7 @@ class Pairing:
         if unacknowledged:
             self._unacknowledged = deque(unacknowledged, maxlen=_UNACKNOWLEDGED_KEPT)
         for exchange in waiting:
-            self._waiting.append(exchange)
-            self._by_id.setdefault(exchange.correlation_id, []).append(exchange)
-            self._bytes += len(exchange.first_frame.data)
+            self._add(exchange)
         if has_retransmissions:
             again = [exchange for exchange in self._waiting if exchange.retransmitted_ns is not None]
             self._retransmissions = [[(exchange, None) for exchange in again]]
@@ -284,7 +358,7 @@ class Pairing:
     def retransmitted(self, time_ns: int, back: int) -> None:
         """Requests were retransmitted, from ``back`` bytes before the end of the latest one."""
         before: list[tuple[Exchange, int | None]] = []
-        for exchange in reversed(self._waiting):
+        for exchange in reversed(self._waiting[len(self._due_ns) :]):  # the broker has those passed over
             if back <= 0:
                 break
             if time_ns - exchange.time_ns > _COPY_NS:
@@ -321,11 +395,9 @@ class Pairing:
 
     def _wait(self, exchange: Exchange, frame: Frame) -> list[Exchange]:
         waiting, limits = self._waiting, self._limits
-        waiting.append(exchange)
+        self._add(exchange)
         if frame.end_ns < self._orphan_ns:  # it was recognized late, and its response may already have passed
             self._stale = len(waiting)
-        self._by_id.setdefault(exchange.correlation_id, []).append(exchange)
-        self._bytes += len(frame.data)
         while self._bytes > limits.pending_bytes and self._short < len(waiting) - 1:
             self._shorten_next()
         timed_out = []
@@ -340,6 +412,11 @@ class Pairing:
                 break
             timed_out.append(self._complete_oldest(frame.end_ns, reason))
         return timed_out
+
+    def _add(self, exchange: Exchange) -> None:
+        self._waiting.append(exchange)
+        self._by_id.setdefault(exchange.correlation_id, []).append(exchange)
+        self._bytes += len(exchange.first_frame.data)
 
     def _shorten_next(self) -> None:
         exchange = self._waiting[self._short]
@@ -362,6 +439,11 @@ class Pairing:
                 return index
         return None
 
+    @property
+    def _has_equal_ids(self) -> bool:
+        """Whether a correlation ID does not tell which request it means."""
+        return len(self._by_id) < len(self._waiting) or None in self._by_id
+
     def _was_missed(self, correlation_id: int | None) -> bool:
         """Whether a request with this ID was sent before the newest outstanding one, but not captured."""
         newest = self._waiting[-1].correlation_id
@@ -370,6 +452,7 @@ class Pairing:
         return correlation_id < newest and correlation_id not in self._by_id
 
     def _orphan(self, frame: Frame, correlation_id: int | None) -> Exchange:
+        self._misses_responses = False
         self._orphan_ns = max(self._orphan_ns, frame.start_ns)
         exchange = self._new(None, frame)
         exchange.correlation_id = correlation_id
@@ -382,6 +465,9 @@ class Pairing:
                 break
         else:
             self._set_api(exchange, frame)
+            if not (self.misses_requests or self.first_id is None or correlation_id is None):
+                detail = f"no outstanding request has correlation ID {correlation_id}"
+                exchange.anomalies.append(Anomaly("unexpected_response", "response", detail))
         return exchange
 
     def _set_api(self, orphan: Exchange, frame: Frame) -> None:
@@ -402,9 +488,10 @@ class Pairing:
             orphan.api_key, orphan.api_version = fitting[0]
             orphan.api = _name(fitting[0][0])
 
-    def _pop(self) -> Exchange:
+    def _pop(self, index: int = 0) -> Exchange:
         self._retransmissions = ()
-        exchange = self._waiting.pop(0)  # the list is short, and a deque takes 600 bytes for each connection
+        # The list is short, and a deque takes 600 bytes for each connection.
+        exchange = self._waiting.pop(index)
         same_id = self._by_id[exchange.correlation_id]
         del same_id[0]
         if not same_id:
@@ -412,10 +499,11 @@ class Pairing:
         frame = exchange.request_frame
         assert frame is not None  # outstanding requests have one
         self._bytes -= len(frame.data)
-        if self._short:
-            self._short -= 1
-        if self._stale:
-            self._stale -= 1
+        self._short -= index < self._short
+        self._stale -= index < self._stale
+        self._unsure -= index < self._unsure
+        if self._due_ns:
+            del self._due_ns[index : index + 1]
         return exchange
 
     def _new(self, request: Frame | None, response: Frame | None) -> Exchange:

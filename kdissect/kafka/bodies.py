@@ -42,6 +42,7 @@ TRAILING_BYTES = "trailing_bytes"
 
 ENVELOPE = 58
 _KINDS: dict[type[DecodeError], str] = {Truncated: "truncated_body", Oversized: "oversized"}
+_UNCAPTURED = "uncaptured_body"
 _Shape = tuple[object, ...]
 _NO_TAGS = b"\0"
 _UNSUPPORTED_VERSION = b"\x00\x23"  # error code 35, first in an ApiVersions response of any version
@@ -89,7 +90,8 @@ def decode_exchange(
     budget: DecodeBudget | None = None,
     only_request: bool = False,
 ) -> None:
-    """Set ``request`` and ``response`` with their layouts and anomalies, unless already done.
+    """Set ``request`` and ``response`` with their layouts and anomalies, unless already done. Of a request
+    that did not end, the fields that came are set; of such a response none, because they would pass for all.
 
     Args:
         exchange: with its frames.
@@ -100,6 +102,7 @@ def decode_exchange(
     if budget is None:
         budget = DecodeBudget()
     plain_request, plain_response = _plain(exchange.api_key, exchange.api_version)
+    is_request_cut = exchange.announced is not None and not exchange.is_cut
     frame = exchange.request_frame
     if exchange.request is None and frame is not None:
         header = exchange.request_header
@@ -110,15 +113,17 @@ def decode_exchange(
             decoded = decode_request(
                 frame.data,
                 exchange.api_key,
-                complete=frame.complete,
+                complete=frame.complete and not is_request_cut,
                 header=header,
                 show_secrets=show_secrets,
                 budget=budget,
             )
             exchange.request, exchange.request_layout = decoded.value, decoded.layout
-            exchange.anomalies += decoded.anomalies
+            exchange.anomalies += [
+                each for each in decoded.anomalies if not (is_request_cut and each.kind == _UNCAPTURED)
+            ]
     frame = exchange.response_frame
-    if exchange.response is None and frame is not None and not only_request:
+    if exchange.response is None and frame is not None and not only_request and not exchange.is_cut:
         if plain_response is not None and frame.data.startswith(plain_response.tags, CORRELATION_ID_BYTES):
             exchange.response_layout = plain_response.layout
             exchange.response = _decode_plainly(plain_response, frame, plain_response.response_pos, budget)
@@ -546,4 +551,4 @@ def _malformed(error: DecodeError, where: str) -> Anomaly:
 
 
 def _uncaptured(data: bytes, where: str) -> Anomaly:
-    return Anomaly("uncaptured_body", where, f"only the first {len(data)} bytes were captured")
+    return Anomaly(_UNCAPTURED, where, f"only the first {len(data)} bytes were captured")

@@ -8,7 +8,7 @@ After a gap inside a frame only the end of that frame is lost: its length is kno
 too. The boundary is lost after a gap across a boundary, an impossible size, or if the capture starts
 mid-stream. Then ``Search`` (resync.py) collects bytes until the next boundary is found by content.
 
-Holds one partial frame: its first ``Limits.frame_bytes`` bytes at most.
+Holds one partial frame: its first ``Limits.frame_bytes`` bytes at most, and its latest piece.
 """
 
 from __future__ import annotations
@@ -36,6 +36,14 @@ SHED_BYTES = 512
 """Bytes kept of a frame that is dropped: enough for its header, and usually for its topic or group."""
 
 
+class Place(NamedTuple):
+    """Where bytes of a stream came from, see ``Data``."""
+
+    packet: int
+    time_ns: int
+    interface: Interface
+
+
 class PartialFrame(NamedTuple):
     """The bytes of a direction after its last complete frame, none of them lost.
 
@@ -45,6 +53,7 @@ class PartialFrame(NamedTuple):
         size: of that frame; 0 if none has begun.
         start_ns: time of the first byte of its size field.
         skipped: bytes after ``data`` that were captured but not kept.
+        latest: where the latest bytes came from; None: from where it is known already.
     """
 
     prefix: bytes
@@ -52,6 +61,19 @@ class PartialFrame(NamedTuple):
     size: int
     start_ns: int
     skipped: int = 0
+    latest: Place | None = None
+
+
+class CutFrame(NamedTuple):
+    """A frame that began but did not end.
+
+    Attributes:
+        frame: what came of it, as if that were all. ``data`` is shorter if bytes were not captured.
+        announced: the size in its size field.
+    """
+
+    frame: Frame
+    announced: int
 
 
 class Framing:
@@ -64,7 +86,7 @@ class Framing:
     """
 
     __slots__ = (
-        "_has_gap", "_kept", "_limits", "_locate", "_need",
+        "_has_gap", "_kept", "_latest", "_limits", "_locate", "_need",
         "_pieces", "_prefix", "_search", "_size", "_start_ns",
     )  # fmt: skip
 
@@ -79,6 +101,7 @@ class Framing:
         self._need = 0  # bytes missing until the frame is complete; 0: at a boundary
         self._has_gap = False
         self._start_ns = 0
+        self._latest: Data | Gap | Place | None = None  # piece of the partial frame
 
     @property
     def synchronized(self) -> bool:
@@ -146,6 +169,16 @@ class Framing:
             out.append(Lost(0, partial, end=True))
         return out
 
+    def cut(self) -> CutFrame | None:
+        """End the stream inside a frame. None if it does not end inside one whose size is known."""
+        if self._search is not None or not self._need:
+            return None
+        assert self._latest is not None
+        packet, time_ns, interface = self._latest[:3]
+        came = self._size - self._need
+        frame = Frame(b"".join(self._pieces), came, packet, interface, self._start_ns, time_ns)
+        return CutFrame(frame, self._size)
+
     def lose(self, skipped: int = 0) -> None:
         """The boundaries have been wrong for ``skipped`` bytes: search from the next byte on."""
         self._search = Search(self._limits, skipped=skipped)
@@ -174,7 +207,8 @@ class Framing:
     def restore(self, partial: PartialFrame) -> None:
         """Continue from a partial frame."""
         self._search = None
-        self._prefix, data, self._size, self._start_ns, skipped = partial
+        self._prefix, data, self._size, self._start_ns, skipped, latest = partial
+        self._latest = latest or self._latest
         self._pieces = [data] if data else []
         self._kept = len(data)
         self._need = self._size - len(data) - skipped
@@ -222,6 +256,7 @@ class Framing:
         self._pieces = []
         self._kept = self._size = self._need = 0
         self._has_gap = False
+        self._latest = None
 
     def _feed_data(self, item: Data, out: list[Frame | Lost]) -> Data | None:
         """Read frames. Returns the bytes from where no frame can begin."""
@@ -257,7 +292,9 @@ class Framing:
             self._keep(memoryview(payload)[pos : pos + taken] if taken < end else payload)
             self._need -= taken
             pos += taken
-            if not self._need:
+            if self._need:
+                self._latest = item
+            else:
                 out.append(self._complete(packet, time_ns, interface))
         return None
 
@@ -268,6 +305,7 @@ class Framing:
             self._has_gap = True
             if missing < self._need:
                 self._need -= missing
+                self._latest = item
                 return None
             missing -= self._need
             out.append(self._complete(item.packet, item.time_ns, item.interface))

@@ -20,7 +20,14 @@ from pyspark.sql.types import StructField, StructType
 
 from kdissect.capture.inputs import candidates
 from kdissect.errors import CaptureError, UsageError
-from kdissect.model import ANSWERED, ORPHAN, UNACKNOWLEDGED, UNANSWERED
+from kdissect.model import (
+    ANSWERED,
+    INCOMPLETE,
+    INCOMPLETE_REQUEST,
+    ORPHAN,
+    UNACKNOWLEDGED,
+    UNANSWERED,
+)
 from kdissect.options import PARQUET, ExportOptions
 from kdissect.spark import parts
 from kdissect.spark.batches import TableBatches, columns_of
@@ -184,6 +191,7 @@ def stream_connections(exchanges: DataFrame, idle: str = "10 minutes") -> DataFr
         "last_time": F.max(answered),
         "exchanges": F.count("*"),
         "no_answer": F.count_if(F.col("outcome") == UNANSWERED),
+        "incomplete": F.count_if(F.col("outcome").isin(INCOMPLETE, INCOMPLETE_REQUEST)),
         **{name: F.count_if(F.col("kind") == kind) for name, kind in _KINDS.items()},
         **{name: F.coalesce(F.sum(name), F.lit(0)) for name in _SUMMED},
         **{name: F.min_by(name, F.when(F.col(name).isNotNull(), F.col("time_ns"))) for name in _FIRST},

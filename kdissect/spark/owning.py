@@ -159,10 +159,11 @@ class OwnExchanges:
         return is_reported_now and exchange.connection_id not in self._recognized
 
     def _is_abandoned(self, exchange: Exchange) -> bool:
-        """Whether an exchange is a request without a response yet, from a file that no later task reads; if
-        so, add the anomaly.
+        """Whether an exchange is a request without a complete response yet, from a file that no later task
+        reads; if so, add the anomaly.
         """
-        if exchange.kind != UNANSWERED or exchange.request_frame is None:
+        is_open = exchange.kind == UNANSWERED or exchange.is_cut
+        if not is_open or exchange.request_frame is None:
             return False
         if exchange.request_frame.interface.capture not in self._part.lost:
             return False
@@ -181,6 +182,8 @@ def _completing_frames(exchanges: Sequence[Exchange]) -> list[Frame | None]:
     frames: list[Frame | None] = []
     for each in exchanges:
         frame = each.request_frame if each.kind == UNACKNOWLEDGED else each.response_frame
+        if each.is_cut:  # its rest may be in another file
+            frame = None
         later = answered.get((each.connection_id, each.completed_ns))
         if frame is None and later is not None and later.number > each.number:
             frame = later.response_frame

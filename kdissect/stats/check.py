@@ -8,7 +8,15 @@ from kdissect.anomalies import CATALOGUE, ERROR, NOTE, WARNING
 from kdissect.capture.source import InterfaceStatistics
 from kdissect.kafka import apis
 from kdissect.limits import SECOND_NS
-from kdissect.model import ANSWERED, ORPHAN, PENDING, UNACKNOWLEDGED, UNANSWERED
+from kdissect.model import (
+    ANSWERED,
+    INCOMPLETE,
+    INCOMPLETE_REQUEST,
+    ORPHAN,
+    PENDING,
+    UNACKNOWLEDGED,
+    UNANSWERED,
+)
 from kdissect.phrases import span
 from kdissect.stats import quality
 from kdissect.stats.document import SCHEMA_VERSION
@@ -197,6 +205,8 @@ def _exchanges(observer: Survey, counts: Mapping[str, int]) -> quality.Exchanges
         unanswered=observer.kinds[UNANSWERED],
         no_answer=observer.outcomes[UNANSWERED],
         pending=observer.outcomes[PENDING],
+        incomplete_responses=observer.outcomes[INCOMPLETE],
+        incomplete_requests=observer.outcomes[INCOMPLETE_REQUEST],
         orphans=observer.kinds[ORPHAN],
         lost=counts.get("exchanges_lost", 0),
         incomplete=counts.get("exchanges_incomplete", 0),
@@ -237,6 +247,7 @@ _COVERED = frozenset(
     (
         "gap",
         "given_up",
+        "incomplete_message",
         "one_direction",
         "partial_frame",
         "tls_alert",
@@ -417,7 +428,7 @@ def _messages(
     unknown: list[quality.UnknownPart],
 ) -> Iterator[Finding]:
     if missing := exchanges.total - exchanges.whole:
-        unclear = exchanges.unanswered - exchanges.no_answer - exchanges.pending
+        unclear = exchanges.unclear
         excused = exchanges.orphans if connections.kafka_mid_stream else 0  # their requests came before
         parts = (
             (exchanges.orphans, "has no request", "have no request"),
@@ -431,6 +442,9 @@ def _messages(
             f"{counted}.",
             None,
         )
+    if cut := exchanges.incomplete_responses + exchanges.incomplete_requests:
+        messages = f"{_plural(cut, 'message')} began but did not end"
+        yield _finding(quality.GOOD, f"{messages}: before that, the connection or the capture did.", None)
     if exchanges.pending:
         waiting = _plural(exchanges.pending, "request")
         yield _finding(quality.GOOD, f"{waiting} had no response yet when the capture ended.", None)

@@ -13,7 +13,7 @@ from collections import Counter, OrderedDict
 from typing import TYPE_CHECKING
 
 from kdissect.exchanges.outcomes import outcome
-from kdissect.model import ANSWERED, ORPHAN, UNANSWERED, TlsSession
+from kdissect.model import ANSWERED, INCOMPLETE, INCOMPLETE_REQUEST, ORPHAN, UNANSWERED, TlsSession
 from kdissect.stats.survey import KAFKA, Survey
 
 if TYPE_CHECKING:
@@ -52,7 +52,8 @@ class ConnectionLogRow:
         client_id: of the first request that has one.
         gaps: ``KafkaConnection.gaps``.
         kinds: exchanges by kind.
-        no_answer: requests that the broker did not answer.
+        no_answer: requests that the broker did not answer; ``incomplete``: exchanges with a message that did
+            not end.
         errors: exchanges whose response has an error.
         out_of_order: segments captured out of order; None while it is open, like the next three.
         exchanges_total: its number of exchanges; None while it is open.
@@ -93,6 +94,7 @@ class ConnectionLogRow:
         "gaps",
         "hop",
         "id",
+        "incomplete",
         "is_listener",
         "is_selected",
         "kinds",
@@ -140,7 +142,7 @@ class ConnectionLogRow:
         self.sasl_mechanism: str | None = None
         self.exchanges_total: int | None = None
         self.kinds: Counter[str] = Counter()
-        self.request_bytes = self.response_bytes = self.anomalies = self.no_answer = 0
+        self.request_bytes = self.response_bytes = self.anomalies = self.no_answer = self.incomplete = 0
         self.gaps: Mapping[str, int] = _NO_GAPS
         self.tcp: TcpAnalysis | None = None
         self.client_side = 0
@@ -200,7 +202,10 @@ class ConnectionLogRow:
         """Add an exchange."""
         self._note_outstanding(exchange)
         self.kinds[exchange.kind] += 1
-        self.no_answer += exchange.kind == UNANSWERED and outcome(exchange) == UNANSWERED
+        if exchange.kind == UNANSWERED or exchange.announced is not None:
+            result = outcome(exchange)
+            self.no_answer += result == UNANSWERED
+            self.incomplete += result in (INCOMPLETE, INCOMPLETE_REQUEST)
         if exchange.anomalies:
             self.anomalies += len(exchange.anomalies)
             self.tls_alerts += any(anomaly.kind == TLS_ALERT for anomaly in exchange.anomalies)
@@ -255,9 +260,12 @@ class ConnectionLogRow:
             self.last_ns = times_ns[1]
 
     def _note_outstanding(self, exchange: Exchange) -> None:
-        """Brokers respond in order: a response shows that no earlier request is outstanding."""
+        """Exchanges come in order of completion: a request that is still outstanding comes after all
+        responses.
+        """
         if exchange.kind in (ANSWERED, ORPHAN):
-            self.served += exchange.kind == ANSWERED and exchange.api not in HANDSHAKE_APIS
+            is_whole = exchange.kind == ANSWERED and not exchange.is_cut
+            self.served += is_whole and exchange.api not in HANDSHAKE_APIS
             self.outstanding = self.outstanding_calls = 0
             self.outstanding_ns = None
             if exchange.latency_ns is not None and exchange.api not in WAITING_APIS:
@@ -266,8 +274,9 @@ class ConnectionLogRow:
             self.outstanding += 1
             if exchange.api not in WAITING_APIS:
                 self.outstanding_calls += 1
-                self.outstanding_ns = exchange.time_ns if self.outstanding_ns is None else self.outstanding_ns
                 self.outstanding_api = _named(exchange)
+                if self.outstanding_ns is None and not (exchange.is_held_up or exchange.is_out_of_order):
+                    self.outstanding_ns = exchange.time_ns
 
 
 def _named(exchange: Exchange) -> str:

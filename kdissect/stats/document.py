@@ -472,8 +472,14 @@ class LoadRow:
         "Those whose `outcome` is `unanswered`; text output calls only these unanswered."
     )
     pending: int = described("Unanswered requests that were still waiting when the capture ended.")
+    incomplete_responses: int = described(
+        "Exchanges whose response began but did not end: the `outcome` is `incomplete`. They are `answered`."
+    )
+    incomplete_requests: int = described(
+        "Unanswered requests that began but did not end: the `outcome` is `incomplete_request`."
+    )
     unacknowledged: int = described("Requests that expect no response: acks=0.")
-    orphans: int = described("Responses whose request was not captured.")
+    orphans: int = described("Responses without a request.")
     per_second: float | None = described("Exchanges per second, over the time span of the whole summary.")
     request_bytes: int = described("Bytes of request frames, including the size prefix.")
     response_bytes: int = described("Bytes of response frames, including the size prefix.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kdissect.anomalies import ERROR, WARNING
-from kdissect.model import ANSWERED, ORPHAN, UNACKNOWLEDGED, UNANSWERED
+from kdissect.model import ANSWERED, ORPHAN, UNACKNOWLEDGED
 from kdissect.phrases import many
 from kdissect.stats.document import Verdict
 
@@ -34,12 +34,11 @@ def health(findings: Sequence[FindingRow], load: Load) -> Verdict:
     worst = findings[0] if findings and findings[0].severity in _VERDICTS else None
     requests = load.exchanges - load.kinds[ORPHAN]
     failed = load.no_answer + load.failed
-    unknown = load.kinds[UNANSWERED] - load.no_answer - load.pending
     if (worst is not None and worst.severity == ERROR) or (failed and failed * _FAILING >= requests):
         verdict = FAILING
     elif worst is not None or (failed and failed * _DEGRADED >= requests):
         verdict = DEGRADED
-    elif not load.kinds[ANSWERED] and (unknown or not load.kinds[UNACKNOWLEDGED]):
+    elif not load.kinds[ANSWERED] and (load.unclear or not load.kinds[UNACKNOWLEDGED]):
         verdict = UNKNOWN
     else:
         verdict = GOOD
@@ -64,12 +63,12 @@ def _figures(load: Load, requests: int, findings: Sequence[FindingRow]) -> str:
     if not requests:
         orphans = load.kinds[ORPHAN]
         return f"{many(orphans, 'orphan response')}" if orphans else NO_VERDICT.message
-    unknown = load.kinds[UNANSWERED] - load.no_answer - load.pending
     texts = [
         many(requests, "request"),
         f"{load.no_answer:,} unanswered",
         f"{load.pending:,} pending" if load.pending else "",
-        f"{unknown:,} whose response may not have been captured" if unknown else "",
+        f"{load.incomplete:,} incomplete" if load.incomplete else "",
+        f"{load.unclear:,} whose response may not have been captured" if load.unclear else "",
         f"{load.failed:,} with errors",
     ]
     severities = [finding.severity for finding in findings]

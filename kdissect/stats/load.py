@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kdissect.model import ANSWERED, PENDING, UNANSWERED
+from kdissect.model import ANSWERED, INCOMPLETE, INCOMPLETE_REQUEST, PENDING, UNANSWERED
 from kdissect.stats.quantiles import Quantiles
 from kdissect.stats.sums import Summed, earlier, earliest, later, latest, merged, own, summed, total
 
@@ -31,6 +31,7 @@ class Load(Summed):
         kinds: exchanges by kind.
         no_answer: requests that the broker did not answer; ``pending``: those that were still waiting when
             the capture ended (outcomes.py).
+        incomplete_responses, incomplete_requests: exchanges with a message that did not end.
         request_bytes, response_bytes: sizes of frames, including their length bytes.
         service_us: of answered exchanges whose service time is known.
         wait_us: of those for which the broker waited on purpose.
@@ -44,6 +45,8 @@ class Load(Summed):
     kinds: Counter[str] = total(Counter)
     no_answer: int = total()
     pending: int = total()
+    incomplete_responses: int = total()
+    incomplete_requests: int = total()
     request_bytes: int = total()
     response_bytes: int = total()
     service_us: Quantiles = merged(Quantiles)
@@ -61,12 +64,24 @@ class Load(Summed):
         """Number of exchanges."""
         return self.kinds.total()
 
+    @property
+    def unclear(self) -> int:
+        """Number of requests whose response may not have been captured."""
+        return self.kinds[UNANSWERED] - self.no_answer - self.pending - self.incomplete_requests
+
+    @property
+    def incomplete(self) -> int:
+        """Number of incomplete messages."""
+        return self.incomplete_responses + self.incomplete_requests
+
     def add(self, facts: Facts) -> None:
         """Count an exchange."""
         self.kinds[facts.exchange.kind] += 1
         if facts.outcome != ANSWERED:
             self.no_answer += facts.outcome == UNANSWERED
             self.pending += facts.outcome == PENDING
+            self.incomplete_responses += facts.outcome == INCOMPLETE
+            self.incomplete_requests += facts.outcome == INCOMPLETE_REQUEST
         self.request_bytes += facts.request_bytes
         self.response_bytes += facts.response_bytes
         if facts.service_us is not None:

@@ -157,9 +157,21 @@ class ExchangesPart:
         "Those whose `outcome` is `unanswered`; text output calls only these unanswered."
     )
     pending: int = described("Those that were still waiting when the capture ended.")
-    orphans: int = described("Responses whose request was not captured.")
+    incomplete_responses: int = described(
+        "Answered ones whose response began but did not end, because the connection or the capture did: the "
+        "`outcome` is `incomplete`."
+    )
+    incomplete_requests: int = described(
+        "Unanswered ones whose request began but did not end: the `outcome` is `incomplete_request`."
+    )
+    orphans: int = described("Responses without a request.")
     lost: int = described("Exchanges with at least one message in a gap; some are inferred.")
     incomplete: int = described("Exchanges with a gap inside a message.")
+
+    @property
+    def unclear(self) -> int:
+        """Number of requests whose response may not have been captured."""
+        return self.unanswered - self.no_answer - self.pending - self.incomplete_requests
 
 
 @dataclass(slots=True, kw_only=True)

@@ -202,6 +202,39 @@ def _part(name: str, description: str) -> Column:
     return Column(name, INT64, get, description, "us", needs_bodies=True)
 
 
+def _incomplete(message: str) -> tuple[Column, Column]:
+    """The columns of a message that began but did not end."""
+
+    def is_incomplete(exchange: Exchange) -> bool:
+        return exchange.announced is not None and exchange.is_cut == (message == "response")
+
+    def announced(exchange: Exchange) -> int | None:
+        return exchange.announced if is_incomplete(exchange) else None
+
+    def received(exchange: Exchange) -> int | None:
+        frame = exchange.response_frame or exchange.request_frame
+        return _frame_bytes(frame) if is_incomplete(exchange) else None
+
+    return (
+        Column(
+            f"{message}_size",
+            INT32,
+            announced,
+            f"Size that the prefix of an incomplete {message} announced, not counting the prefix itself. "
+            f"Null if the {message} is complete.",
+            "bytes",
+        ),
+        Column(
+            f"{message}_received",
+            INT64,
+            received,
+            f"Bytes of an incomplete {message} that came, including its 4-byte size prefix. Null if the "
+            f"{message} is complete.",
+            "bytes",
+        ),
+    )
+
+
 def _frame_bytes(frame: Frame | None) -> int | None:
     return None if frame is None else frame.wire_bytes
 
@@ -280,10 +313,13 @@ EXCHANGE: tuple[Column, ...] = (
         "outcome",
         STRING,
         outcome,
-        "`answered`; `unanswered`: no response, and the connection ended, a later request was answered, or "
-        "30 s passed after the request's own timeout (`max_wait_ms`, `rebalance_timeout_ms` or "
-        "`timeout_ms`), if it has one; `pending`: none of these before the capture ended; `not_expected` "
-        "(acks=0); `orphan`. Null if the response may not have been captured.",
+        "`answered`; `incomplete`: the response began but did not end before the connection or the capture "
+        "did (`kind` is `answered`); `unanswered`: no response, and the connection ended, or 30 s passed "
+        "after the request's own timeout (`max_wait_ms`, `rebalance_timeout_ms` or `timeout_ms`), if it has "
+        "one, or a later request was answered and bytes may be missing or correlation IDs repeat (otherwise "
+        "the response can still come); `pending`: none of these before the capture ended; "
+        "`incomplete_request`: the request itself began but did not end (`kind` is `unanswered`); "
+        "`not_expected` (acks=0); `orphan`. Null if the response may not have been captured.",
         needs_bodies=True,
     ),
     Column(
@@ -304,7 +340,8 @@ EXCHANGE: tuple[Column, ...] = (
         "queued_us",
         "Time that the request waited behind the previous request on its connection, until the last byte of "
         "the response to that one: brokers process the requests of a connection one by one. The broker's "
-        "request queue is part of `service_us` instead. Null after a gap.",
+        "request queue is part of `service_us` instead. Null after a gap, and if a response came before the "
+        "one to an earlier request, for both of them.",
     ),
     _part(
         "throttled_us",
@@ -381,16 +418,20 @@ EXCHANGE: tuple[Column, ...] = (
         "request_bytes",
         INT64,
         lambda exchange: _frame_bytes(exchange.request_frame),
-        "Size of the request frame, including its 4-byte size prefix.",
+        "Size of the request frame, including its 4-byte size prefix; of an incomplete one, the bytes that "
+        "came.",
         "bytes",
     ),
     Column(
         "response_bytes",
         INT64,
         lambda exchange: _frame_bytes(exchange.response_frame),
-        "Size of the response frame, including its 4-byte size prefix.",
+        "Size of the response frame, including its 4-byte size prefix; of an incomplete one, the bytes that "
+        "came.",
         "bytes",
     ),
+    *_incomplete("request"),
+    *_incomplete("response"),
     Column(
         "topics",
         Array(STRING),
@@ -415,8 +456,9 @@ EXCHANGE: tuple[Column, ...] = (
     Column(
         "errors",
         Array(STRING),
-        content.errors,
-        "Names of the distinct error codes in the response, in wire order, except NONE.",
+        lambda exchange: None if exchange.is_cut else content.errors(exchange),
+        "Names of the distinct error codes in the response, in wire order, except NONE. Null if the response "
+        "is incomplete.",
         needs_bodies=True,
     ),
     Column(

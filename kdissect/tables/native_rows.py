@@ -78,7 +78,10 @@ _FIELDS: list[tuple[str, ...]] = [
     *(names for _, names in _OF_COMMIT.values()),
 ]
 """The fields of messages that are columns of partitions and groups, each with its names there."""
-_SAME = ("kind", "outcome", "anomalies")  # in all exchanges that the core writes
+_SAME = (  # in all exchanges that the core writes
+    *("kind", "outcome", "anomalies"),
+    *("request_size", "request_received", "response_size", "response_received"),
+)
 
 
 def are_known(columns: Sequence[Column]) -> bool:

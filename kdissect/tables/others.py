@@ -308,8 +308,10 @@ CONNECTIONS = Table(
         _kind("answered", ANSWERED, "Exchanges with request and response."),
         _kind("unanswered", UNANSWERED, "Requests of the kind `unanswered`: no response captured."),
         _plain("no_answer", INT64, "Those whose `outcome` is `unanswered`."),
+        _plain("incomplete", INT64, "Exchanges with a message that began but did not end: the `outcome` is "
+               "`incomplete` or `incomplete_request`."),
         _kind("unacknowledged", UNACKNOWLEDGED, "Requests that expect no response: acks=0."),
-        _kind("orphans", ORPHAN, "Responses whose request was not captured."),
+        _kind("orphans", ORPHAN, "Responses without a request."),
         _plain("request_bytes", INT64, "Bytes of all request frames.", unit="bytes"),
         _plain("response_bytes", INT64, "Bytes of all response frames.", unit="bytes"),
         _plain("anomalies", INT64, "Anomalies in and between exchanges."),

@@ -45,7 +45,17 @@ def about(exchange: Exchange) -> str:
         request_text = topics_text(exchange, _topics(response))
     elif not request_text and "_undecoded" in request:
         request_text = _subject(exchange, "_undecoded", request["_undecoded"])
+    if exchange.is_cut:
+        response_text = _incomplete(exchange)
+    elif exchange.announced is not None:
+        request_text = f"{request_text}, {_incomplete(exchange)}".lstrip(", ")
     return f"{request_text} -> {response_text}".lstrip() if response_text else request_text
+
+
+def _incomplete(exchange: Exchange) -> str:
+    """How much came of a message that did not end."""
+    frame = exchange.response_frame or exchange.first_frame
+    return f"incomplete: {frame.wire_bytes:,} of {many(exchange.announced or 0, 'byte')}"
 
 
 def describe_undecoded(exchange: Exchange, context: LineContext) -> bool:
@@ -59,6 +69,8 @@ def describe_undecoded(exchange: Exchange, context: LineContext) -> bool:
     key, version = exchange.api_key, exchange.api_version
     request, response, header = exchange.request_frame, exchange.response_frame, exchange.request_header
     if key is None or version is None or header is None or request is None or response is None:
+        return False
+    if exchange.announced is not None:
         return False
     known = undecoded_line(key, version)
     if known is None or not (request.complete and response.complete and header.body_pos >= 0):
@@ -104,7 +116,9 @@ def _topics(body: Body) -> list[Body]:
 def _sasl_or_orphan(exchange: Exchange) -> str:
     frame = exchange.first_frame
     if exchange.request_frame is None:
-        return f"response {exchange.correlation_id}, {size(frame.size + 4)}, request not captured"
+        is_unexpected = any(anomaly.kind == "unexpected_response" for anomaly in exchange.anomalies)
+        why = "no outstanding request" if is_unexpected else "request not captured"
+        return f"response {exchange.correlation_id}, {size(frame.size + 4)}, {why}"
     return facts(exchange.sasl_mechanism, f"{size(frame.size)} token")
 
 

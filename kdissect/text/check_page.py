@@ -143,14 +143,15 @@ def _connections(check: quality.Check) -> Iterator[str]:
 
 
 def _exchanges(part: quality.ExchangesPart) -> Iterator[str]:
-    unclear = part.unanswered - part.no_answer - part.pending
     yield facts(
         many(part.total, "exchange"),
         f"{part.answered:,} answered" if part.answered else None,
         f"{part.unacknowledged:,} with acks=0" if part.unacknowledged else None,
         f"{part.no_answer:,} unanswered" if part.no_answer else None,
         f"{part.pending:,} pending" if part.pending else None,
-        f"{unclear:,} whose response may not have been captured" if unclear else None,
+        f"{many(part.incomplete_responses, 'incomplete response')}" if part.incomplete_responses else None,
+        f"{many(part.incomplete_requests, 'incomplete request')}" if part.incomplete_requests else None,
+        f"{part.unclear:,} whose response may not have been captured" if part.unclear else None,
         f"{many(part.orphans, 'orphan response')}" if part.orphans else None,
     )
     if part.lost or part.incomplete:

@@ -102,6 +102,11 @@ class Metrics:
         self._no_answer = self._counter(
             "unanswered_requests", "Requests that ended without a response.", "api"
         )
+        self._incomplete = self._counter(
+            "incomplete_messages",
+            "Requests and responses that began but did not end, because the connection did.",
+            *("api", "message"),
+        )
         self._requests = self._counter("request_bytes", "Bytes of request frames.", "api")
         self._responses = self._counter("response_bytes", "Bytes of response frames.", "api")
         self._long_polls = self._counter(
@@ -163,6 +168,8 @@ class Metrics:
         if facts.outcome == UNANSWERED:
             self._no_answer.labels(api).inc()
             self._client_no_answer.labels(client).inc()
+        if exchange.announced is not None:
+            self._incomplete.labels(api, "response" if exchange.is_cut else "request").inc()
         if exchange.request_frame is not None:
             self._requests.labels(api).inc(exchange.request_frame.wire_bytes)
         if exchange.response_frame is not None:

@@ -27,6 +27,7 @@ class View:
         right: whether to align right, for numbers.
         keep: whether to show it on narrow terminals too.
         shrinks: whether a page cuts its cells if the terminal is too narrow; other columns are never cut.
+        is_rare: whether the column is left out of a table in which all its cells would be absent.
         width: in terminal columns; on a page the minimum of a column that shrinks.
         note: what to know about the column; a line above the table if the column is shown.
     """
@@ -37,6 +38,7 @@ class View:
     right: bool = False
     keep: bool = False
     shrinks: bool = False
+    is_rare: bool = False
     width: int = 8
     note: str = ""
 
@@ -83,7 +85,12 @@ def table(
         notes: lines above the table.
         left_out: number of rows that the caller has already left out.
     """
-    shown = [view for view in views if view.keep or not narrow]
+    shown = [
+        view
+        for view in views
+        if (view.keep or not narrow)
+        and not (view.is_rare and all(view.cell(row) == ABSENT for row in rows[:limit]))
+    ]
     cells = [[view.cell(row) for view in shown] for row in rows[:limit]]
     notes += tuple(dict.fromkeys(view.note for view in shown if view.note))
     return PageSection(title, shown, cells, notes, left_out + len(rows) - len(cells))

@@ -247,6 +247,13 @@ _LOAD = (
     *_spread("service_us"),
     View("ERRORS", lambda row: nonzero(row.errors), right=True, keep=True),
     View("UNANSWERED", lambda row: nonzero(row.no_answer), right=True, keep=True),
+    View(
+        "INCOMPLETE",
+        lambda row: nonzero(row.incomplete_responses + row.incomplete_requests),
+        right=True,
+        keep=True,
+        is_rare=True,
+    ),
     View("THROTTLED", _throttled, right=True),
 )
 """Columns of a load; those to keep are the count, two percentiles of N service times, errors and missing

@@ -24,7 +24,8 @@ from kdissect.kafka.primitives import DecodeBudget
 from kdissect.kafka.recordbatch import native_records
 from kdissect.model import (
     ANSWERED,
-    KINDS,
+    INCOMPLETE,
+    INCOMPLETE_REQUEST,
     NOT_EXPECTED,
     ORPHAN,
     PENDING,
@@ -65,7 +66,12 @@ if TYPE_CHECKING:
 
 
 ABSENT = "-"
-_NO_RESPONSE = {PENDING: "pending", NOT_EXPECTED: "acks=0", ORPHAN: "orphan"}
+_NO_RESPONSE = {
+    PENDING: "pending",
+    NOT_EXPECTED: "acks=0",
+    ORPHAN: "orphan",
+    INCOMPLETE_REQUEST: "incomplete",
+}
 _UNANSWERED = "no response"
 
 _LATE = "late"
@@ -612,7 +618,13 @@ class Tally(Generic[Row]):
 
 
 _UNKNOWN = "unknown"
+_COUNTED = (
+    *(ANSWERED, UNANSWERED, UNACKNOWLEDGED),
+    *(INCOMPLETE, INCOMPLETE_REQUEST, PENDING, _UNKNOWN),
+)
 _KINDS = {
+    INCOMPLETE: "with an incomplete response",
+    INCOMPLETE_REQUEST: "with an incomplete request",
     UNACKNOWLEDGED: "with acks=0",
     ORPHAN: "without requests",
     _UNKNOWN: "whose response may not have been captured",
@@ -633,7 +645,8 @@ class ExchangeTally(Tally["Exchange"]):
         self._rows += 1
         self._with_anomalies += bool(exchange.anomalies)
         kind = exchange.kind
-        self._kinds[outcome(exchange) or _UNKNOWN if kind == UNANSWERED else kind] += 1
+        is_plain = kind != UNANSWERED and exchange.announced is None
+        self._kinds[kind if is_plain else outcome(exchange) or _UNKNOWN] += 1
         self._errors.update(content.errors(exchange))
         self._errors.subtract(exchange.expected_errors)
         self._expected += len(exchange.expected_errors)
@@ -649,7 +662,7 @@ class ExchangeTally(Tally["Exchange"]):
             kind = next(iter(self._kinds))
             yield f"{'all ' if self._rows > 1 else ''}{_KINDS.get(kind, kind)}"
         else:
-            kinds = [kind for kind in (*KINDS, PENDING, _UNKNOWN) if self._kinds[kind] and kind != ORPHAN]
+            kinds = [kind for kind in _COUNTED if self._kinds[kind]]
             yield from (f"{self._kinds[kind]:,} {_KINDS.get(kind, kind)}" for kind in kinds)
             yield f"{many(self._kinds[ORPHAN], 'orphan response')}" if self._kinds[ORPHAN] else None
         yield f"{self._with_anomalies:,} with anomalies" if self._with_anomalies else None

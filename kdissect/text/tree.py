@@ -220,7 +220,7 @@ def _indented(lines: Iterator[str]) -> Iterator[str]:
 def _outcome(exchange: Exchange) -> str:
     latency_ns = exchange.latency_ns
     if exchange.kind == ANSWERED and latency_ns is not None:
-        return f"response after {duration(latency_ns)}"
+        return f"{'incomplete ' if exchange.is_cut else ''}response after {duration(latency_ns)}"
     return no_response(exchange)
 
 

@@ -38,6 +38,7 @@ class Connection(NamedTuple):
     ends: tuple[Endpoint, Endpoint] = (Endpoint("10.0.0.1", 40000), Endpoint("10.0.0.2", 19092))
     ordinal: int = 1
     number: int | None = None
+    tcp: None = None
 
     @property
     def from_start(self) -> tuple[bool, bool]:

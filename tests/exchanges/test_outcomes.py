@@ -10,6 +10,7 @@ import pytest
 from kdissect.exchanges.outcomes import allowed_ns, outcome
 from kdissect.pipeline import dissect
 from kdissect.stats.summarizer import Summarizer
+from kdissect.tables.columns import EXCHANGE
 from tests.exchange_factory import exchange
 from tests.frames import FETCH, PRODUCE, heartbeat_answers, heartbeats, request
 from tests.rings import packets_of
@@ -76,7 +77,92 @@ def test_a_late_response_is_a_response() -> None:
 
 def test_a_later_request_was_answered() -> None:
     talk = sent(BEAT[0]).client_sends(BEAT[1]).broker_sends(ANSWER[1])
-    assert outcomes(talk.packets) == ["unanswered", "answered"]
+    assert outcomes(talk.packets) == ["answered", "pending"]
+    assert outcomes(talk.finish().packets) == ["answered", "unanswered"]
+
+
+def cut(talk: Talk) -> list[tuple[Any, ...]]:
+    """Kind and outcome of exchanges, announced size and bytes that came, and latency in ms."""
+    rows = []
+    for each in dissect(talk.packets):
+        frame = each.response_frame or each.first_frame
+        latency_ms = None if each.latency_ns is None else each.latency_ns // MILLISECOND
+        rows.append((each.kind, outcome(each), each.announced, frame.wire_bytes, latency_ms))
+    return rows
+
+
+@pytest.mark.parametrize("end", [Talk.finish, Talk.reset, lambda talk: talk])
+def test_a_response_that_did_not_end(end: Any) -> None:
+    size = len(ANSWER[0]) - 4
+    for came in range(4, len(ANSWER[0])):
+        talk = end(sent(BEAT[0]).broker_sends(ANSWER[0][:came]))
+        assert cut(talk) == [("answered", "incomplete", size, came, 2)]
+        (exchange,) = dissect(talk.packets)
+        (anomaly,) = exchange.anomalies
+        assert (anomaly.kind, anomaly.where) == ("incomplete_message", "response")
+        assert anomaly.detail.startswith(f"{came} bytes came of {size} announced before the ")
+        assert exchange.response is None
+        row = {column.name: column.get(exchange) for column in EXCHANGE}
+        assert (row["response_size"], row["response_received"], row["response_bytes"]) == (size, came, came)
+        assert row["errors"] is row["records"] is row["request_size"] is row["request_received"] is None
+
+
+def test_requests_after_one_whose_response_did_not_end() -> None:
+    talk = sent(BEAT[0]).client_sends(BEAT[1]).broker_sends(ANSWER[0][:9]).finish()
+    assert [row[:2] for row in cut(talk)] == [("answered", "incomplete"), ("unanswered", "unanswered")]
+    assert [each.is_held_up for each in dissect(talk.packets)] == [False, True]
+
+
+def test_a_size_that_did_not_end() -> None:
+    talk = sent(BEAT[0]).broker_sends(ANSWER[0][:3]).finish()
+    assert outcomes(talk.packets) == ["unanswered"]
+    assert [each.is_held_up for each in dissect(talk.packets)] == [True]
+
+
+@pytest.mark.parametrize("end", [Talk.finish, Talk.reset, lambda talk: talk])
+def test_a_request_that_did_not_end(end: Any) -> None:
+    produce = request(PRODUCE, 7, {"acks": 0, "timeout_ms": 60_000}, correlation_id=2)
+    for came in range(12, len(produce)):
+        talk = end(sent(BEAT[0]).broker_sends(ANSWER[0]).client_sends(produce[:came]).broker_acks())
+        expected = ("unanswered", "incomplete_request", len(produce) - 4, came, None)
+        assert cut(talk) == [("answered", "answered", None, len(ANSWER[0]), 2), expected]
+        _, exchange = dissect(talk.packets)
+        assert (exchange.api, exchange.api_version, exchange.correlation_id) == ("Produce", 7, 2)
+        assert [anomaly.kind for anomaly in exchange.anomalies] == ["incomplete_message"]
+        row = {column.name: column.get(exchange) for column in EXCHANGE}
+        assert (row["request_size"], row["request_received"]) == (len(produce) - 4, came)
+        assert row["response_size"] is row["response_received"] is None
+
+
+@pytest.mark.parametrize(
+    ("size", "named"),
+    [
+        (50 * 1024**2, None),
+        (60_000_000, "more than fetch.max.bytes (52,428,800 by default)"),
+        (
+            200_000_000,
+            (
+                "more than fetch.max.bytes (52,428,800 by default) and receive.message.max.bytes "
+                "(100,000,000 by default)"
+            ),
+        ),
+    ],
+)
+def test_sizes_beyond_the_usual_limits_of_responses(size: int, named: str | None) -> None:
+    response = size.to_bytes(4, "big") + (1).to_bytes(4, "big") + bytes(100)
+    talk = sent(request(FETCH, 11, {"max_wait_ms": 500}, correlation_id=1)).broker_sends(response).reset()
+    (exchange,) = dissect(talk.packets)
+    assert exchange.anomalies[0].detail.partition("; ")[2] == (named or "")
+
+
+def test_sizes_beyond_the_usual_limit_of_requests() -> None:
+    produce = request(PRODUCE, 7, {"acks": 1}, correlation_id=2)
+    talk = sent(BEAT[0]).broker_sends(ANSWER[0])
+    talk.client_sends((200_000_000).to_bytes(4, "big") + produce[4:]).reset(1)
+    _, exchange = dissect(talk.packets)
+    assert exchange.anomalies[0].detail.endswith(
+        "; more than socket.request.max.bytes (104,857,600 by default)"
+    )
 
 
 def test_no_response_is_expected() -> None:

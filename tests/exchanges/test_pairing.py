@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import permutations
+
 import pytest
 
 from kdissect.errors import DecodeError
 from kdissect.exchanges.pairing import Pairing
 from kdissect.kafka.framing import SHED_BYTES
 from kdissect.limits import DEFAULT, Limits
-from kdissect.model import ConnectionInfo, Endpoint, Exchange
-from tests.frames import HEARTBEAT, PRODUCE, frame, request_payload, response_payload
+from kdissect.model import Anomaly, ConnectionInfo, Endpoint, Exchange
+from tests.frames import FETCH, HEARTBEAT, PRODUCE, frame, request_payload, response_payload
 
 INFO = ConnectionInfo("0123", Endpoint("10.0.0.1", 40000), Endpoint("10.0.0.2", 9092))
 
 
-def pairing(limits: Limits = DEFAULT) -> Pairing:
-    return Pairing(INFO, limits)
+WHOLE = replace(INFO, from_start=True)
+SECOND_NS = 1_000_000_000
+
+
+def pairing(limits: Limits = DEFAULT, info: ConnectionInfo = INFO) -> Pairing:
+    return Pairing(info, limits)
 
 
 def send(
@@ -212,3 +219,110 @@ def test_a_request_located_late_is_not_answered_by_what_comes_next() -> None:
     send(stage, 0, time_ns=10)
     send(stage, 0, time_ns=30)
     assert answer(stage, 0) == ["3: 0 unanswered", "4: 0 answered"]
+
+
+# --- responses in another order -----------------------------------------------------------------------------
+
+
+def sent(*correlation_ids: int, info: ConnectionInfo = WHOLE) -> Pairing:
+    stage = pairing(info=info)
+    for correlation_id in correlation_ids:
+        send(stage, correlation_id)
+    return stage
+
+
+@pytest.mark.parametrize("order", list(permutations((7, 8, 9))))
+def test_each_response_finds_its_request(order: tuple[int, ...]) -> None:
+    stage = sent(7, 8, 9)
+    done = [answer(stage, correlation_id) for correlation_id in order]
+    assert done == [[f"{number}: {each} answered"] for number, each in enumerate(order, 1)]
+    assert stage.held == 0
+
+
+def test_both_requests_say_that_the_order_was_broken() -> None:
+    stage = sent(7, 8, 9, 10)
+    exchanges = {}
+    for correlation_id in (9, 7, 10, 8):
+        response = frame(response_payload(HEARTBEAT, 4, correlation_id=correlation_id))
+        (exchanges[correlation_id],) = stage.response(response)
+    assert [exchange.is_out_of_order for exchange in exchanges.values()] == [True] * 4
+    detail = "the response to correlation ID 9, a later request, came first"
+    anomaly = Anomaly("out_of_order_response", "response", detail)
+    assert {each: exchanges[each].anomalies for each in (7, 8, 9, 10)} == {
+        7: [anomaly],
+        8: [anomaly],
+        9: [],
+        10: [],
+    }
+
+
+def test_a_request_that_was_passed_over_stays_outstanding_as_long_as_a_broker_may_take() -> None:
+    stage = pairing(info=WHOLE)
+    send(stage, 1, FETCH, time_ns=0, max_wait_ms=5_000)
+    for correlation_id in (2, 3, 4):
+        send(stage, correlation_id, time_ns=1)
+    assert answer(stage, 2, time_ns=SECOND_NS) == ["1: 2 answered"]
+    assert answer(stage, 3, time_ns=35 * SECOND_NS) == ["2: 3 answered"]
+    assert answer(stage, 4, time_ns=35 * SECOND_NS + 1) == ["3: 1 unanswered", "4: 4 answered"]
+    assert answer(stage, 1, time_ns=36 * SECOND_NS) == ["5: 1 orphan"]
+    assert stage.held == 0
+
+
+def test_the_native_core_gets_no_connection_with_such_a_request() -> None:
+    stage = sent(1, 2)
+    answer(stage, 2)
+    assert stage.lend(1) is None
+    answer(stage, 1)
+    assert stage.lend(1) is not None
+
+
+def test_a_late_response_finds_no_request() -> None:
+    stage = sent(1)
+    stage.complete_unanswered(1)
+    (orphan,) = stage.response(frame(response_payload(HEARTBEAT, 4, correlation_id=1)))
+    detail = "no outstanding request has correlation ID 1"
+    assert orphan.anomalies == [Anomaly("unexpected_response", "response", detail)]
+    stage.misses_requests = True
+    (orphan,) = stage.response(frame(response_payload(HEARTBEAT, 4, correlation_id=1)))
+    assert orphan.anomalies == []
+
+
+def test_outstanding_requests_are_limited_whatever_the_order() -> None:
+    stage = pairing(Limits(pending_requests=10), WHOLE)
+    done = []
+    for number in range(0, 200, 2):
+        done += send(stage, number, time_ns=number) + send(stage, number + 1, time_ns=number)
+        done += answer(stage, number + 1, time_ns=number)
+        assert len(stage.waiting) <= 10
+    assert sum(each.endswith("unanswered") for each in done) == 100 - len(stage.waiting)
+
+
+@pytest.mark.parametrize("doubt", ["responses", "requests", "start", "same ID", "acks"])
+def test_where_the_order_tells_more(doubt: str) -> None:
+    stage = pairing(info=INFO if doubt == "start" else WHOLE)
+    if doubt == "acks":
+        unreadable = request_payload(PRODUCE, 9, {"acks": 1}, correlation_id=1)
+        stage.request(frame(unreadable[:14], size=len(unreadable)))
+    else:
+        send(stage, 1)
+    send(stage, 1 if doubt == "same ID" else 2)
+    if doubt == "responses":
+        stage.expect_lost_responses()
+    elif doubt == "requests":
+        stage.forget_last_id()
+    send(stage, 3)
+    unanswered = answer(stage, 3)
+    first_two = ["1: 1 unanswered", f"2: {1 if doubt == 'same ID' else 2} unanswered", "3: 3 answered"]
+    assert unanswered == (["1: 1 unanswered", "2: 3 answered"] if doubt == "acks" else first_two)
+    send(stage, 4)
+    send(stage, 5)
+    assert answer(stage, 5)[-1].endswith("5 answered")
+    assert answer(stage, 4)[-1].endswith("4 answered")
+
+
+def test_a_retransmission_does_not_reach_requests_that_the_broker_has() -> None:
+    stage = sent(1, 2, 3)
+    (answered,) = stage.response(frame(response_payload(HEARTBEAT, 4, correlation_id=2), time_ns=5))
+    assert answered.correlation_id == 2
+    stage.retransmitted(10 * SECOND_NS, 10_000)
+    assert [each.retransmitted_ns for each in stage.waiting] == [None, 10 * SECOND_NS]

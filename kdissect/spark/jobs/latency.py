@@ -48,8 +48,9 @@ def latency(
         answered bigint: those with request and response
         unanswered bigint: those without a response, or whose response was not captured
         no_answer bigint: those that the broker did not answer: their ``outcome`` is unanswered
+        incomplete bigint: those with a message that began but did not end
         unacknowledged bigint: those that expect no response: acks=0
-        orphans bigint: responses whose request was not captured
+        orphans bigint: responses without a request
         request_bytes bigint: frames of requests, in bytes
         response_bytes bigint: frames of responses, in bytes
         measured bigint: exchanges with a known service time
@@ -73,6 +74,7 @@ def latency(
         "answered": keys.count_if("kind = 'answered'"),
         "unanswered": keys.count_if("kind = 'unanswered'"),
         "no_answer": keys.count_if("outcome = 'unanswered'"),
+        "incomplete": keys.count_if("outcome like 'incomplete%'"),
         "unacknowledged": keys.count_if("kind = 'unacknowledged'"),
         "orphans": keys.count_if("kind = 'orphan'"),
         "request_bytes": keys.total("request_bytes"),

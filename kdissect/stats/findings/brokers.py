@@ -6,7 +6,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from kdissect.anomalies import ERROR, NOTE, WARNING
-from kdissect.exchanges.outcomes import outstanding_ns, overdue_ns
+from kdissect.exchanges.outcomes import exceeded_settings, outstanding_ns, overdue_ns
+from kdissect.exchanges.pairing import OUT_OF_ORDER
 from kdissect.kafka.codes import error_code
 from kdissect.limits import MILLISECOND_NS
 from kdissect.model import ANSWERED, UNANSWERED
@@ -487,7 +488,8 @@ class RequestTimeouts(Rule):
     title = "Requests time out: the broker does not respond."
     when = (
         f"An unanswered request was outstanding for {_OVERDUE_S} s longer than the time that it allows the "
-        "broker to wait (max_wait_ms, timeout_ms; none for most APIs). "
+        "broker to wait (max_wait_ms, timeout_ms; none for most APIs), its host had acknowledged the request "
+        "at the TCP level, and no response had begun. "
         "Clients that close the connection with a request outstanding, as consumers do, are not reported."
     )
     advice = "Check the broker's log, garbage collection and disks at that time, and the network path to it."
@@ -497,7 +499,11 @@ class RequestTimeouts(Rule):
     def feed(self, facts: Facts) -> None:
         """Count an unanswered request."""
         exchange = facts.exchange
-        if facts.outcome == UNANSWERED and overdue_ns(exchange) > _OVERDUE_S * SECOND_NS:
+        if (
+            facts.outcome == UNANSWERED
+            and not exchange.is_held_up
+            and overdue_ns(exchange) > _OVERDUE_S * SECOND_NS
+        ):
             kept = self.kept[facts.client, facts.broker]
             kept.add(facts)
             kept.apis[facts.api] += 1
@@ -509,6 +515,121 @@ class RequestTimeouts(Rule):
             apis = ", ".join(f"{count:,} {api}" for api, count in ranked(each.apis).items())
             waited = f"outstanding for up to {duration(each.oldest_ns)}"
             message = f"{many(each.count, 'unanswered request')} ({apis}), {waited}"
+            yield self.finding(f"client {client_label(client)}, broker {broker}", message, each)
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Messages that began but did not end -> clients and brokers between which they got stuck.
+# ------------------------------------------------------------------------------------------------------------
+
+
+_STUCK_S = 5
+
+
+@summed
+class CutMessages(Evidence):
+    """Incomplete messages by API and which of the two they are; bytes that came and announced size of one."""
+
+    messages: Counter[str] = total(Counter)
+    largest: tuple[int, int] = largest((0, 0))
+    exceeded: Counter[str] = total(Counter)
+
+
+@summed
+class IncompleteMessages(Rule):
+    """The client has to send the request again, and if the cause is the size of the message, it gets no
+    further.
+    """
+
+    name = "incomplete-messages"
+    severity = WARNING
+    title = "Connections end in the middle of a message."
+    when = (
+        f"The connection ended {_STUCK_S} s or more after the latest byte of an incomplete message came, or "
+        "the message was larger than a usual limit. Clients that close a connection while a response is on "
+        "its way, as consumers do, are not reported."
+    )
+    advice = (
+        "Look for a side that does not read, and for packet loss. Compare the size with "
+        "socket.request.max.bytes of the broker, and fetch.max.bytes or receive.message.max.bytes of the "
+        "client."
+    )
+    needs_flaws = True
+    counts = CutMessages
+
+    def feed(self, facts: Facts) -> None:
+        """Count an incomplete message."""
+        exchange = facts.exchange
+        if exchange.announced is None or not exchange.ended:
+            return
+        frame = exchange.response_frame or exchange.first_frame
+        exceeded = exceeded_settings(exchange)
+        if exceeded or exchange.completed_ns - frame.end_ns >= _STUCK_S * SECOND_NS:
+            kept = self.kept[facts.client, facts.broker]
+            kept.add(facts)
+            kept.messages[f"{facts.api} {'response' if exchange.is_cut else 'request'}"] += 1
+            kept.largest = max(kept.largest, (exchange.announced, frame.wire_bytes))
+            kept.exceeded.update(name for name, _ in exceeded)
+
+    def findings(self) -> Iterator[FindingRow]:
+        """Clients and brokers with such messages."""
+        for (client, broker), each in self.kept.items():
+            what = ", ".join(f"{count:,} {message}" for message, count in ranked(each.messages).items())
+            announced, came = each.largest
+            size = f"of {announced:,} bytes announced {came:,} came" + (
+                " of the largest" if each.count > 1 else ""
+            )
+            limits = (
+                f"; larger than {' and '.join(sorted(each.exceeded))} by default" if each.exceeded else ""
+            )
+            message = f"{many(each.count, 'incomplete message')} ({what}): {size}{limits}"
+            yield self.finding(f"client {client_label(client)}, broker {broker}", message, each)
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Responses in another order than their requests -> brokers and proxies that break the order.
+# ------------------------------------------------------------------------------------------------------------
+
+
+@summed
+class OutOfOrder(Evidence):
+    """Requests that were answered after later ones: by API."""
+
+    apis: Counter[str] = total(Counter)
+
+
+@summed
+class ResponsesOutOfOrder(Rule):
+    """Kafka's brokers answer the requests of a connection in order, and clients rely on it: the Java client
+    fails when a response is not the one to its oldest request.
+    """
+
+    name = "responses-out-of-order"
+    severity = WARNING
+    title = "Responses come in another order than their requests."
+    when = "Any request that was answered after a later one of its connection."
+    advice = (
+        "Find out what answers at this address: a proxy, or a broker that is not Apache Kafka. Its "
+        "documentation may say how to keep the order, or which clients can do without it."
+    )
+    needs_flaws = True
+    counts = OutOfOrder
+
+    def feed(self, facts: Facts) -> None:
+        """Count a request that later ones overtook."""
+        exchange = facts.exchange
+        if exchange.kind == ANSWERED and any(each.kind == OUT_OF_ORDER for each in exchange.anomalies):
+            kept = self.kept[facts.client, facts.broker]
+            kept.add(facts)
+            kept.apis[facts.api] += 1
+
+    def findings(self) -> Iterator[FindingRow]:
+        """Brokers that break the order, by client."""
+        for (client, broker), each in self.kept.items():
+            apis = ", ".join(f"{count:,} {api}" for api, count in ranked(each.apis).items())
+            message = (
+                f"{many(each.count, 'request')} ({apis}) answered after a later one of the same connection"
+            )
             yield self.finding(f"client {client_label(client)}, broker {broker}", message, each)
 
 

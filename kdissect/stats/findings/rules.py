@@ -13,10 +13,12 @@ from kdissect.anomalies import ERROR, NOTE, WARNING
 from kdissect.stats.findings.brokers import (
     ClientIds,
     ConnectionChurn,
+    IncompleteMessages,
     LeadersMoving,
     MetadataPolling,
     NotLeader,
     RequestTimeouts,
+    ResponsesOutOfOrder,
     Sasl,
     SlowBroker,
     Throttled,
@@ -72,10 +74,10 @@ if TYPE_CHECKING:
 
 RULES: tuple[type[Rule], ...] = (
     *(BrokerSilent, BrokerResets, BrokerCloses, ConnectionRefused, ConnectTimeout, AdvertisedUnreachable),
-    *(TlsPortMismatch, ClosedInHandshake, ResponseMismatch, ReconnectLoop),
+    *(TlsPortMismatch, ClosedInHandshake, ResponseMismatch, ResponsesOutOfOrder, ReconnectLoop),
     *(NetworkLoss, StalledReader, ClientVanished, SlowBroker),
     *(ProduceRefused, AuthorizationDenied, NotEnoughReplicas, StorageError, CoordinatorUnavailable),
-    *(RequestTimeouts, NotLeader, LeadersMoving, UnsupportedVersions, Sasl, Throttled),
+    *(RequestTimeouts, IncompleteMessages, NotLeader, LeadersMoving, UnsupportedVersions, Sasl, Throttled),
     *(Acks, TinyBatches, RequestsTooLarge, HotPartitions, FencedProducers),
     *(RebalanceStorm, FallingBehind, EmptyPolls, OutOfRange, ClientIds, InstanceIds),
     *(ConnectionChurn, MetadataPolling),

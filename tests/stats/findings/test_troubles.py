@@ -457,3 +457,62 @@ def test_a_slow_broker_is_slow_from_afar_too() -> None:
 
 def test_no_two_rules_share_a_name() -> None:
     assert len({rule.name for rule in RULES}) == len(RULES)
+
+
+# --- what the broker is not to blame for --------------------------------------------------------------------
+
+
+def outstanding(acknowledged: bool) -> Talk:
+    """A request that waits for a minute."""
+    talk = Talk().handshake()
+    for each, answer in zip(heartbeats(2), heartbeat_answers(2), strict=True):
+        talk.client_sends(each).broker_sends(answer)
+    before = talk._next[0]
+    talk.client_sends(heartbeats(1, first=3)[0])
+    talk.put(1, ACK, acknowledgment=None if acknowledged else before)
+    return talk.waits(60).put(0, RST | ACK)
+
+
+def test_requests_that_the_host_acknowledged() -> None:
+    assert {row.rule for row in findings(outstanding(True))} == {"broker-silent", "request-timeouts"}
+
+
+def test_requests_that_the_host_did_not_acknowledge() -> None:
+    assert findings(outstanding(False)) == []
+
+
+def test_responses_that_did_not_end() -> None:
+    answer = heartbeat_answers(1)[0]
+    talk = Talk().handshake().client_sends(b"".join(heartbeats(2))).broker_sends(answer[:9]).client_acks()
+    (row,) = findings(talk.waits(60).reset())
+    assert (row.rule, row.severity) == ("incomplete-messages", "warning")
+    assert row.message == "1 incomplete message (1 Heartbeat response): of 12 bytes announced 9 came"
+    assert findings(Talk().handshake().client_sends(heartbeats(1)[0]).broker_sends(answer[:9]).finish()) == []
+
+
+def test_requests_that_are_too_large() -> None:
+    talk = Talk().handshake().client_sends(heartbeats(1)[0]).broker_sends(heartbeat_answers(1)[0])
+    talk.client_sends((200_000_000).to_bytes(4, "big") + heartbeats(1, first=2)[0][4:]).broker_acks().reset(1)
+    (row,) = [each for each in findings(talk) if each.rule == "incomplete-messages"]
+    assert row.message == (
+        "1 incomplete message (1 Heartbeat request): of 200,000,000 bytes announced 47 came; larger than "
+        "socket.request.max.bytes by default"
+    )
+
+
+def test_responses_in_another_order() -> None:
+    one, two = heartbeat_answers(2)
+    talk = Talk().handshake().client_sends(b"".join(heartbeats(2))).broker_sends(two).broker_sends(one)
+    (row,) = findings(talk.finish())
+    assert (row.rule, row.severity) == ("responses-out-of-order", "warning")
+    assert row.message == "1 request (1 Heartbeat) answered after a later one of the same connection"
+
+
+def test_a_broker_that_leaves_out_a_response() -> None:
+    def talk() -> Talk:
+        both = b"".join(heartbeats(2))
+        return Talk().handshake().client_sends(both).broker_sends(heartbeat_answers(2)[1]).client_acks()
+
+    assert findings(talk().finish()) == []
+    (row,) = findings(talk().waits(60).reset())
+    assert row.rule == "request-timeouts"
