@@ -77,6 +77,11 @@ CATALOGUE: dict[str, AnomalyKind] = {
     ),
     "not_a_frame": AnomalyKind(ERROR, "The stream no longer parses as Kafka frames."),
     "partial_frame": AnomalyKind(WARNING, "The stream ends inside a frame."),
+    "no_handshake": AnomalyKind(
+        NOTE,
+        "A SASL token without SaslHandshake before it: only brokers that support clients of Kafka 0.9 "
+        "(GSSAPI) accept one, and only as the first bytes of a connection.",
+    ),
     "late": AnomalyKind(NOTE, "Recognized only with the help of later packets; the row may be out of order."),
     "tls_alert": AnomalyKind(
         WARNING, "The broker expects TLS: it responded with this alert, and closed the connection."

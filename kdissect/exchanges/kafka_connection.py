@@ -25,6 +25,7 @@ from kdissect.exchanges.pairing import Pairing
 from kdissect.kafka.bodies import decode_request, decode_response
 from kdissect.kafka.framing import SIZE_BYTES, Framing
 from kdissect.kafka.headers import API_VERSIONS, CORRELATION_ID_BYTES, HEADER_BEGINS_BYTES
+from kdissect.kafka.other_protocols import begins_with_token, other_protocol, sasl_mechanism, tls_alert
 from kdissect.kafka.recognition import (
     AnsweredRequest,
     begins_with_response,
@@ -32,7 +33,6 @@ from kdissect.kafka.recognition import (
     first_response_before,
     is_first_frame,
     is_first_request,
-    is_gssapi_token,
     is_readable_request,
     is_request_head,
     is_response_head,
@@ -40,8 +40,6 @@ from kdissect.kafka.recognition import (
     locate_request,
     locate_response,
     locate_response_chain,
-    other_protocol,
-    tls_alert,
 )
 from kdissect.kafka.resync import Lost
 from kdissect.model import ORPHAN, UNANSWERED, Anomaly, ConnectionInfo, Data, Exchange, Frame, Gap
@@ -84,7 +82,7 @@ class Identity:
     """What is known about the client of one connection so far.
 
     Attributes:
-        raw_tokens: SaslHandshake v0 was sent: frames that are not requests are SASL tokens.
+        raw_tokens: SaslHandshake v0 or a token was sent: frames that are not requests are SASL tokens.
     """
 
     __slots__ = ("_candidate", "_info", "_rounds", "raw_tokens")
@@ -95,10 +93,11 @@ class Identity:
         self._rounds = 0
         self.raw_tokens = False
 
-    def begins_with_gssapi(self) -> None:
-        """The stream begins with a GSSAPI token instead of a request, as from 0.9 clients."""
+    def on_token(self, mechanism: str) -> None:
+        """The client sent its first token without a handshake."""
+        self._info.sasl_mechanism = mechanism
+        self._candidate, self._rounds = None, 0
         self.raw_tokens = True
-        self._info.sasl_mechanism = "GSSAPI"
 
     def on_handshake(self, frame: Frame) -> None:
         """Read a SaslHandshake as soon as it is sent: the tokens that follow depend on it."""
@@ -651,15 +650,6 @@ class KafkaConnection:
             self._alert = tls_alert(item.payload)
         elif protocol is not None and (self._client is None or protocol == "TLS"):
             self._refuse(protocol)
-        elif (
-            side == self._connection.initiator
-            and self._client in (None, side)
-            and is_gssapi_token(item.payload)
-        ):
-            if self._client is None:
-                self._recognized(side)
-            assert self._identity is not None
-            self._identity.begins_with_gssapi()
 
     def _is_rejected(self, side: int, first: bytes) -> bool:
         """Whether a side responds to requests of the other one with a TLS alert."""
@@ -698,13 +688,14 @@ class KafkaConnection:
 
     def _begins_with_frame(self, side: int) -> bool:
         """Whether the first bytes of a stream need no check: they are known to be Kafka."""
-        assert self._identity is not None
-        return side != self._client or self._broker_side is not None or self._identity.raw_tokens
+        return side != self._client or self._broker_side is not None
 
     def _recognize(self, side: int, search: Search, final: bool) -> int | None:
         initiator, run = self._connection.initiator, search.first_run
         if initiator == side and run is not None:
-            verdict = is_first_request(search, run, final, self._framings[1 - side].search)
+            verdict = begins_with_token(run.data, final=final)
+            if verdict is False:
+                verdict = is_first_request(search, run, final, self._framings[1 - side].search)
             if not verdict and self._listener_side == 1 - side:
                 verdict = is_first_frame(search, run, final)
             self._refused = verdict is False
@@ -839,7 +830,14 @@ class KafkaConnection:
             detail = f"only {len(frame.data)} of {frame.size} bytes of the request were captured"
             self._pending_anomalies.append(Anomaly("gap", "connection", detail))
             return []
-        done = pairing.request(frame)
+        try:
+            done = pairing.request(frame)
+        except DecodeError:
+            mechanism = sasl_mechanism(frame.data, frame.size)
+            if mechanism is None:
+                raise
+            identity.on_token(mechanism)
+            return pairing.token_request(frame, has_handshake=False)
         if frame.data.startswith(_SASL_HANDSHAKE):
             identity.on_handshake(frame)
         if self._losses is not None and self._losses.awaits_request:

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from kdissect.model import ConnectionInfo, Frame
 
 PRODUCE = 0
+NO_HANDSHAKE = "no_handshake"
+"""The kind of anomaly of a SASL token without SaslHandshake before it."""
+
 _RETRANSMISSIONS_KEPT = 15
 _UNACKNOWLEDGED_KEPT = 16  # a broker that responds to acks=0 at all does so immediately
 _COPY_NS = 1_000_000  # bytes repeated this soon were captured twice: no sender retransmits earlier
@@ -183,11 +186,14 @@ class Pairing:
         """
         self._stale = len(self._waiting)
 
-    def token_request(self, frame: Frame) -> list[Exchange]:
+    def token_request(self, frame: Frame, *, has_handshake: bool = True) -> list[Exchange]:
         """Process a SASL token that a client sent without a request header. Its response is the broker's next
-        frame.
+        frame. ``has_handshake``: whether SaslHandshake, or another token, came before it.
         """
-        return self._wait(self._new(frame, None), frame)
+        exchange = self._new(frame, None)
+        if not has_handshake:
+            exchange.anomalies.append(Anomaly(NO_HANDSHAKE, "request", "no SaslHandshake before this token"))
+        return self._wait(exchange, frame)
 
     def response(
         self, frame: Frame, *, may_be_token: bool = False, resynchronized: bool = False

@@ -17,6 +17,7 @@ from kdissect.kafka.compiler import LARGE_BYTES, decoder
 from kdissect.kafka.headers import (
     API_VERSIONS,
     CORRELATION_ID_BYTES,
+    HEADER_BEGINS_BYTES,
     read_correlation_id,
     read_request_header,
     response_body_pos,
@@ -195,9 +196,12 @@ def decode_request(
         return _sasl_token(data, show_secrets)
     header = header or read_request_header(data)
     if header.body_pos < 0:
-        fault = Anomaly("malformed_header", REQUEST, f"client ID or tags do not fit {len(data)} bytes")
+        rest = data[HEADER_BEGINS_BYTES:]
+        detail = f"client ID or tags do not fit {len(data)} bytes" if rest else "it ends before the client ID"
+        fault = Anomaly("malformed_header", REQUEST, detail)
         anomaly = fault if complete else _uncaptured(data, REQUEST)
-        return DecodedBody(_undecoded(api_key, data[8:], show_secrets), None, [anomaly])
+        known = None if schema.request(api_key) is None else api_key  # else it may be a SASL token
+        return DecodedBody(_undecoded(known, rest, show_secrets) if rest else {}, None, [anomaly])
     message = schema.request(api_key)
     return _decode(
         message, REQUEST, api_key, header.api_version, data, header.body_pos, complete, show_secrets, budget

@@ -17,6 +17,7 @@ from collections import deque
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
+from kdissect.kafka.other_protocols import can_be_size
 from kdissect.kafka.resync import Lost, Search
 from kdissect.model import Data, Frame, Gap
 
@@ -243,7 +244,7 @@ class Framing:
                     (size,) = _SIZE.unpack_from(payload, pos)
                     self._start_ns = time_ns
                     pos += SIZE_BYTES
-                if not 0 <= size <= self._limits.frame_max_bytes:
+                if not can_be_size(size, self._limits.frame_max_bytes):
                     return item._replace(payload=payload[max(0, pos - SIZE_BYTES) :])
                 if end - pos >= size:
                     data = payload[pos : pos + size]
