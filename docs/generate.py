@@ -40,6 +40,32 @@ CLI_HEAD = """\
 # Commands
 
 This page is generated from `kdissect --help` and the `--help-all` of each command.
+
+An option has the same meaning in all commands: `--limits` sets internal limits, `--max-rows` the number of
+rows in tables, `--count` (`-c`) the number of exchanges or records. `-w` writes packets to a file, `-o`
+anything else to a directory (`spark package -o`: to a file).
+
+## Exit status
+
+If several apply, the first one in this table does. All files that can be read are read and shown first.
+
+| status | when |
+|--:|---|
+| 130, 143 | Ctrl-C or SIGTERM stopped the command. |
+| 3 | Output is incomplete because of an I/O error or a bug in kdissect. |
+| 2 | Usage error; or a capture is missing, or no packet in it can be read. |
+| 1 | With `--fail` or `--fail-on`, see below; `spark doctor` found something to report. |
+| 0 | Otherwise, even if a capture ends in the middle of a packet, or nothing matches the filters. |
+
+With `--fail`, these commands exit with status 1 if one of the following is true. `--fail-on error` does the
+same for findings that are errors, `--fail-on note` for all findings.
+
+| | `check` | `summary` | `summary --versions` | `summary --findings` |
+|---|---|---|---|---|
+| a finding is an error or a warning | yes | yes | yes | yes |
+| the traffic is failing, degraded (not with `--fail-on error`) or unknown | yes | yes | yes | yes |
+| a client would break on a newer Kafka | | yes | yes | |
+| the capture is not good | yes | | | |
 """
 
 SOURCE_HEAD = """\
@@ -54,7 +80,10 @@ COLUMNS_HEAD = """\
 # Columns of an exchange
 
 One row, or one JSON object per line, for each request, and for each response whose request was not captured.
-Names and types are stable ([migration](migration.md) announces changes); columns may be added.
+Names and types are stable; columns may be added. The names of findings (such as `tiny-batches`) and of
+anomalies are stable too, and so is `{"withheld": 16}`, a redacted credential of 16 bytes. Keys of the JSON
+documents of `summary` and `check` can change: when one is renamed or removed, `schema_version` is raised, and
+the [changelog](../CHANGELOG.md) says what changed.
 
 An absent value is null (CSV: nothing between two commas), never "" or -1 unless that was on the wire; in this
 table, an array can be empty but is never null. Times are UTC with microseconds, ISO 8601 ending in Z. In

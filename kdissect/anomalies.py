@@ -51,6 +51,9 @@ CATALOGUE: dict[str, AnomalyKind] = {
     "malformed_payload": AnomalyKind(
         ERROR, "An embedded message does not match its layout; it is shown as bytes."
     ),
+    "truncated_payload": AnomalyKind(
+        NOTE, "An embedded message ends before its last fields, as some clients write it; the rest is shown."
+    ),
     "unread_telemetry": AnomalyKind(
         NOTE, "Metrics are shown as bytes, because opentelemetry-proto is not installed."
     ),
@@ -99,6 +102,3 @@ CATALOGUE: dict[str, AnomalyKind] = {
         NOTE, "Too many rows were waiting for a topic name; this one was written without it."
     ),
 }
-
-SPELLINGS = {"resynchronized": "resynchronized", "unexpected_response": "unexpected_response"}
-"""Names that filters also accept -> the kinds that rows have (docs/migration.md)."""

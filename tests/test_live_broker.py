@@ -220,8 +220,6 @@ def identity(entry: dict[str, Any]) -> tuple[int, ...]:
 
 # The broker logs no records, but their size.
 SIZES = {"records": "recordssizeinbytes"}
-# Kafka renamed it in 4.4.
-RENAMED = {"generationidormemberepoch": "generationid"}
 
 
 def compare(ours: Any, theirs: Any, where: str) -> int:
@@ -231,7 +229,7 @@ def compare(ours: Any, theirs: Any, where: str) -> int:
     """
     if isinstance(theirs, dict):
         named = {name.replace("_", "").lower(): value for name, value in ours.items() if name != "_tags"}
-        entry = {RENAMED.get(name.lower(), name.lower()): value for name, value in theirs.items()}
+        entry = {name.lower(): value for name, value in theirs.items()}
         for name, size in SIZES.items():
             if isinstance(named.get(name), RecordData):
                 data = named.pop(name)

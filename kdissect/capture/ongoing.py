@@ -237,6 +237,7 @@ class LiveSources:
     """
 
     bytes_total = None
+    unreadable = False  # a live source that cannot be opened ends the command
 
     def __init__(self, sources: Iterable[WaitingSource], stop: Callable[[], object] | None = None) -> None:
         self._sources = iter(sources)

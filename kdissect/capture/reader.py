@@ -61,6 +61,7 @@ class Capture:
 
     Attributes:
         first_ns: time of the first packet; None if there is none, or only pipes and streams have packets.
+        unreadable: whether one of them is missing, or has no packet that can be read.
     """
 
     def __init__(self, origins: tuple[Origin, ...], limits: Limits) -> None:
@@ -70,6 +71,7 @@ class Capture:
             raise CaptureError("stdin (-) can be given only once")
         self._origin_count = len(origins)
         self._faults: list[CaptureError] = []
+        self.unreadable = False
         self._all_sources: list[Source] = []
         self._sources: list[Source] = []
         self._readers: list[Generator[PacketBlock, None, None]] = []
@@ -81,6 +83,7 @@ class Capture:
                 first_times_ns.append(None if source.size is None else first_time_ns(origin, limits))
             except CaptureError as error:
                 self._faults.append(error)
+                self.unreadable = True
                 if isinstance(error, UnexpectedError):
                     self._all_sources[-1].failed = True
                 continue
@@ -182,6 +185,7 @@ class Capture:
             if self._origin_count == 1:
                 raise
             self._faults.append(error)
+            self.unreadable |= not source.packets
 
     def _unreadable(self) -> CaptureError:
         first = self._faults[0]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kdissect.cli.gate import REPORTED, fails, gate_options, level_of
 from kdissect.cli.help import command
 from kdissect.cli.options import at_least, color_option, input_options, names_option, preference_option
 from kdissect.cli.run import Query, open_run
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from kdissect.model import Exchange
     from kdissect.stats.quality import Check
     from kdissect.stats.usual import Usual
-
-NOT_GOOD = 1  # exit status with --fail
 
 EXAMPLES = """\b
 Examples:
@@ -56,9 +55,9 @@ it.
     metavar="N",
     help="Rows per list. [default: 20]",
 )
-@click.option("--fail", is_flag=True, help="Exit with status 1 unless both verdicts are good.")
+@gate_options("the capture is not good")
 @color_option
-def check(as_json: bool, max_rows: int, fail: bool, color: str, **options: Any) -> None:
+def check(as_json: bool, max_rows: int, fail: bool, fail_on: str | None, color: str, **options: Any) -> None:
     """Report what a capture contains and how complete it is.
 
     Gives two verdicts, on the capture and on the traffic in it, with reasons and advice; then lists files,
@@ -100,11 +99,13 @@ def check(as_json: bool, max_rows: int, fail: bool, color: str, **options: Any) 
         run.show(run.selected(), feed)
         observer.close()
         aggregator.settle()
-        document = run.totals.check_document(observer, health(findings.rows(), load))
+        rows = findings.rows()
+        document = run.totals.check_document(observer, health(rows, load))
         _write(run, document, max_rows, color, as_json=as_json)
     run.end("exchange")
-    if fail and (document.verdict, document.health.verdict) != (GOOD, GOOD):
-        raise click.exceptions.Exit(NOT_GOOD)
+    level = level_of(fail_on, fail=fail)
+    if fails(level, document.health, rows) or (level is not None and document.verdict != GOOD):
+        raise click.exceptions.Exit(REPORTED)
 
 
 def _write(run: Run, document: Check, max_rows: int, color: str, *, as_json: bool) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-from copy import copy
 from functools import partial
 from typing import Any
 
@@ -44,14 +43,6 @@ COMMON = {
     }.items()
 }
 """The options in the short help. Commands that are not named show all."""
-OLD_SPELLINGS = {
-    "live": {"--export": "--output"},
-    "summary": {"--limit": "--max-rows"},
-    "check": {"--limit": "--max-rows"},
-    "spark report": {"--job": "--report", "--window": "--interval", "--limit": "--max-rows"},
-    "spark sql": {"--limit": "--max-rows"},
-}
-"""Former spellings of options, by command. They still work, but only docs/migration.md shows them."""
 
 EXAMPLES = """\b
 Examples:
@@ -135,15 +126,6 @@ class HelpfulCommand(click.Command):
         self.params.append(click.Option(["--debug"], callback=_debug, help=debug, **flag))
         flag |= {"is_eager": True, "help": "Show all options and examples."}
         self.params.append(click.Option(["--help-all"], callback=_help_all, **flag))
-
-    def make_parser(self, ctx: click.Context) -> Any:
-        """Accept old spellings of options."""
-        parser = super().make_parser(ctx)
-        for old, new in OLD_SPELLINGS.get(name_of(ctx), {}).items():
-            option = copy(next(each for each in self.params if new in each.opts))
-            option.opts = [old]
-            option.add_to_parser(parser, ctx)
-        return parser
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List options in groups."""

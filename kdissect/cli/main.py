@@ -196,7 +196,7 @@ Examples:
 EXIT_STATUS = {
     0: "success, even if a capture ends in the middle of a packet",
     1: "--fail or spark doctor found something to report",
-    2: "usage or input error",
+    2: "usage error, or a capture that is missing or cannot be read; the others are shown",
     3: "output is incomplete because of an I/O error or a bug in kdissect",
     130: "stopped by Ctrl-C",
     143: "stopped by SIGTERM",

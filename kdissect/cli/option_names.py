@@ -21,7 +21,7 @@ _OUTPUT = (
     "--with-keys --decrypted --check-crcs --template --schemas --output -b -a --format --compress "
     "--tables --bodies --rotate --partition-by --lines --summary --top --prometheus "
     "--prometheus-cert --prometheus-key --by --order-by --max-rows --interval "
-    "--groups --lag --versions --transactions --connections --findings --list --fail --sketches "
+    "--groups --lag --versions --transactions --connections --findings --list --fail --fail-on --sketches "
     "--diagram --mermaid --overwrite --append --report --show-sql "
     "--ddl --sql --pyspark --location --start --source"
 )

@@ -98,7 +98,7 @@ class ParallelRun(Run):
         self._census: Census | None = None  # of all packets, at the end
         self._shows_bar = shows_bar
         self._interrupt = _Interrupt()
-        self._totals = Totals(Counter(), Counter(), [], [], capture.sources, None)
+        self._totals = Totals(Counter(), Counter(), [], [], capture.sources, None, unreadable=False)
         self._noticed: list[tuple[int, str]] = []
 
     @property
@@ -309,7 +309,12 @@ class ParallelRun(Run):
                 self._bytes_read = message.bytes_read
             elif isinstance(message, ReaderEnd):
                 totals = self._totals
-                totals.warnings, totals.sources, totals.fault, self._census = message
+                totals.warnings, totals.sources, totals.fault = (
+                    message.warnings,
+                    message.sources,
+                    message.fault,
+                )
+                totals.unreadable, self._census = message.unreadable, message.census
             yield index, message
 
     def _assemble(

@@ -25,7 +25,17 @@ from kdissect.capture.reader import Capture, Readable, open_capture
 from kdissect.capture.source import one_by_one
 from kdissect.cli.help import NoFileError
 from kdissect.cli.options import take_options, warn_of_secrets, warn_of_secrets_in
-from kdissect.cli.terminal import FAILED, INTERRUPTED, check_stdin, output, progress, reading, style_of, warn
+from kdissect.cli.terminal import (
+    FAILED,
+    INTERRUPTED,
+    USAGE,
+    check_stdin,
+    output,
+    progress,
+    reading,
+    style_of,
+    warn,
+)
 from kdissect.errors import KdissectError, UnexpectedError
 from kdissect.options import WHOLE, WINDOW
 from kdissect.phrases import listed, many
@@ -217,6 +227,7 @@ class Totals:
         counts, skipped, notices: as in ``Dissection``.
         warnings, sources: of the captures.
         fault: the error that ended the reading early; None: there was none.
+        unreadable: whether a capture is missing or cannot be read.
     """
 
     counts: Counter[str]
@@ -225,6 +236,7 @@ class Totals:
     warnings: Sequence[str]
     sources: Sequence[Source]
     fault: str | None
+    unreadable: bool
 
     @property
     def failed(self) -> bool:
@@ -283,7 +295,7 @@ class Run:
         report_unnamed(self._query)
 
     def end(self, noun: str) -> None:
-        """End the command with the exit status of an interrupted or failed run, if it is one.
+        """End the command with the exit status of a run that was interrupted, failed, or lacks a capture.
 
         Raises:
             Exit: with a status other than 0.
@@ -295,6 +307,8 @@ class Run:
             raise click.exceptions.Exit(INTERRUPTED)
         if totals.failed:
             raise click.exceptions.Exit(FAILED)
+        if totals.unreadable:
+            raise click.exceptions.Exit(USAGE)
 
 
 class SingleRun(Run):
@@ -346,6 +360,7 @@ class SingleRun(Run):
             capture.warnings,
             capture.sources,
             self.readable.fault,
+            capture.unreadable,
         )
 
     def selected(self, on_unmatched: Callable[[Exchange], object] | None = None) -> Iterator[Exchange]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kdissect.cli.gate import REPORTED, fails, gate_options, level_of
 from kdissect.cli.help import command
 from kdissect.cli.jobs import jobs_option, processes
 from kdissect.cli.options import (
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 ORDERS = ("count", "bytes", "service", "errors", "throttle", "name")
 FINDINGS = "findings"
-HAS_FINDINGS = 1  # exit status
 ROWS = 10  # of each table on the page, without --max-rows
 WIDE = 168  # a terminal narrower than this gets fewer columns
 
@@ -41,7 +41,7 @@ Examples:
   kdissect summary --by topic --order-by bytes --max-rows 50 *.pcapng.gz
   kdissect summary --by client --interval 10s --api Produce capture.pcap
   kdissect summary --versions --fail capture.pcap   exit status 1 if an upgrade would break a client
-  kdissect summary --findings --fail capture.pcap   exit status 1 if there are findings
+  kdissect summary --fail-on error capture.pcap     exit status 1 if a finding is an error
   kdissect summary --lag --group 'billing*' capture.pcap
   kdissect summary --sketches monday.jsonl monday.pcap
   kdissect summary --json capture.pcap | jq '.topics[] | [.topic, .producers]'
@@ -50,13 +50,6 @@ Percentiles are of service times: latency minus the time spent queued behind ear
 connection, throttled, being retransmitted, or waiting for new records or group members. N is the number of
 service times. The table "Waits and delays" shows the rest. Details: docs/columns.md.
 """
-
-
-class _Order(click.Choice[str]):
-    """One of ``ORDERS``, or the old name of one."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        return super().convert("service" if value == "latency" else value, param, ctx)
 
 
 def _to_interval(text: str) -> int:
@@ -80,7 +73,7 @@ def _to_interval(text: str) -> int:
 @click.option(
     "--order-by",
     "order",
-    type=_Order(ORDERS),
+    type=click.Choice(ORDERS),
     metavar="ORDER",
     help=f"Sort order of rows: {', '.join(ORDERS).replace('service', 'service (P95 of service times)')}.",
 )
@@ -116,11 +109,7 @@ def _to_interval(text: str) -> int:
 @click.option(
     "--list", "lists_rules", is_flag=True, help="With --findings: describe the rules; needs no FILE."
 )
-@click.option(
-    "--fail",
-    is_flag=True,
-    help="With --versions or --findings: exit with status 1 if there is anything to report.",
-)
+@gate_options("a client would break on a newer Kafka (not with --findings)")
 @click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON document (schema: docs/summary.schema.json)."
 )
@@ -143,6 +132,7 @@ def summary(
     interval_ns: int | None,
     lists_rules: bool,
     fail: bool,
+    fail_on: str | None,
     as_json: bool,
     sketches: Path | None,
     color: str,
@@ -163,8 +153,6 @@ def summary(
     from kdissect.text.overview import overview, verdicts
 
     parts = frozenset(name for name in PARTS if options.pop(name))
-    if fail and parts.isdisjoint(("versions", FINDINGS)):
-        raise click.UsageError("--fail needs --versions or --findings")
     if lists_rules:
         if FINDINGS not in parts:
             raise click.UsageError("--list needs --findings")
@@ -207,8 +195,10 @@ def summary(
             _sketch(sketches, counted.summarizer, by)
     run.report(run.shown)
     run.end("exchange")
-    if fail and ((document.versions is not None and document.versions.rejected) or document.findings):
-        raise click.exceptions.Exit(HAS_FINDINGS)
+    level = level_of(fail_on, fail=fail)
+    breaks = level is not None and summary.versions is not None and summary.versions.rejected
+    if breaks or fails(level, summary.health, summary.findings or ()):
+        raise click.exceptions.Exit(REPORTED)
 
 
 def _sums(query: Query, **choices: Any) -> Sums:

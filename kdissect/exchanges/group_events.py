@@ -207,7 +207,7 @@ def _leave(
 def _commit(
     event: GroupEvent, request: Body, response: Body, _names: Mapping[str, str]
 ) -> Iterator[GroupEvent]:
-    generation = request.get("generation_id_or_member_epoch", request.get("generation_id"))
+    generation = request.get("generation_id_or_member_epoch")
     partitions = [each for topic in response.get("topics") or [] for each in topic.get("partitions") or []]
     errors = [error for each in partitions if (error := _error(each))]
     yield event._replace(generation=_at_least_0(generation), error=next(iter(errors), None))

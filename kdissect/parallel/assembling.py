@@ -463,12 +463,14 @@ class ReaderEnd(NamedTuple):
     Attributes:
         warnings, sources: of the ``Capture``.
         fault: why it could not be read to its end; None if it could.
+        unreadable: whether one of them is missing or cannot be read.
         census: of its packets, if they were counted.
     """
 
     warnings: list[str]
     sources: tuple[Source, ...]
     fault: str | None
+    unreadable: bool
     census: Census | None
 
 

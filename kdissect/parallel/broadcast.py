@@ -290,7 +290,7 @@ def read_captures(
     with open_capture(*paths, limits=limits) as capture:
         readable = Readable(capture.packet_blocks())
         send_all(readable if census is None else census.watch(readable), capture)
-        outbox.send(ReaderEnd(capture.warnings, capture.sources, readable.fault, census))
+        outbox.send(ReaderEnd(capture.warnings, capture.sources, readable.fault, capture.unreadable, census))
 
 
 def _batches(packets: Iterable[Packets]) -> Iterator[list[Packets]]:

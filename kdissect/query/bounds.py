@@ -22,23 +22,6 @@ _UNITS = {
 _MAX_VALUE = 1 << 62  # C libraries add such values in 64 bits
 
 
-OLD_NAMES = {
-    "patience": "reorder_window",
-    "hole_age": "gap_age",
-    "stream_holes": "stream_gaps",
-    "stream_bytes_in_all": "total_stream_bytes",
-    "held_bytes_in_all": "total_held_bytes",
-    "tls_bytes_in_all": "total_tls_bytes",
-    "summary_alike": "summary_buckets",
-    "summary_group_events_in_all": "summary_total_group_events",
-    "pulse_rows": "top_rows",
-    "pulse_group_events": "top_group_events",
-    "pulse_partitions": "top_partitions",
-    "surveyed_ends": "check_rows",
-}
-"""Names of limits in earlier releases, and their names now."""
-
-
 def parse_limits(texts: Iterable[str], defaults: Limits = DEFAULT) -> Limits:
     """``connections=50000,stream_bytes=16MiB`` -> the defaults with these values replaced.
 
@@ -50,7 +33,6 @@ def parse_limits(texts: Iterable[str], defaults: Limits = DEFAULT) -> Limits:
     for text in (part for option in texts for part in option.split(",")):
         name, equals, value = text.partition("=")
         plain = name.strip().lower().replace("-", "_").removesuffix("_ns")
-        plain = OLD_NAMES.get(plain, plain)
         if not equals:
             raise UsageError(f'invalid limit "{text}": use NAME=VALUE; --limits alone lists the names')
         if plain not in known:

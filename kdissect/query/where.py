@@ -45,7 +45,7 @@ from kdissect.model import Embedded
 from kdissect.nearest import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
     from kdissect.kafka.schema import Field
@@ -79,14 +79,12 @@ class Reference(NamedTuple):
             meaningless; None if it is not.
         to_number: converts an amount such as ``100ms`` to a number in the unit of its values, or raises
             UsageError; None: it has no unit.
-        spellings: other spellings of its values -> the values.
     """
 
     get: Getter
     needs_bodies: bool
     why_invalid: Callable[[str, str | None], str | None] = _always_valid
     to_number: Callable[[str], float] | None = None
-    spellings: Mapping[str, str] = {}
 
 
 class Where(NamedTuple):
@@ -351,18 +349,13 @@ class _Parser:
         return lambda e: compare(value(e), other_value(e))
 
     def _converted(self, side: _Operand, other: _Operand) -> Getter:
-        """How to read one side: an amount in the unit of the other side, a string in its spelling."""
+        """How to read one side: an amount in the unit of the other side."""
         token = side.token
         if token is not None and token.kind == "amount":
             return _constant(self._amount(token, other))
         if token is not None and token.kind == "string":
-            return _constant(self._string(token, other))
+            return _constant(_unquoted(token.text))
         return side.get
-
-    def _string(self, token: _Token, other: _Operand) -> str:
-        text = _unquoted(token.text)
-        reference = None if other.token is None else self._references.get(other.token)
-        return text if reference is None else reference.spellings.get(text, text)
 
     def _amount(self, token: _Token, other: _Operand) -> float:
         reference = None if other.token is None else self._references.get(other.token)
@@ -443,7 +436,7 @@ class _Parser:
             value: Any = self._amount(token, left)
         else:
             self._check(left, "==", _Operand(left.get, token))
-            value = self._string(token, left) if token.kind == "string" else _literal(token)
+            value = _unquoted(token.text) if token.kind == "string" else _literal(token)
         return -value if minus else value
 
     def _check(self, column: _Operand, sign: str, constant: _Operand) -> None:

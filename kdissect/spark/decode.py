@@ -93,6 +93,7 @@ class DecodeResult(NamedTuple):
         skipped: number of packets not dissected, by reason.
         notes: of the filters of all tasks.
         complete: whether all captures were read to their ends.
+        unreadable: whether one of them cannot be read.
     """
 
     strategy: str
@@ -107,6 +108,7 @@ class DecodeResult(NamedTuple):
     skipped: Counter[str]
     notes: FilterNotes
     complete: bool
+    unreadable: bool = False
 
 
 def decode(
@@ -174,7 +176,8 @@ def decode(
         if written and division.learned is not None:
             written[0].result.counts["produced_evicted"] += division.learned.dropped_batches
         read = division.read_by([each.read for each in written])
-        return _finished(job, output, division.strategy, written, with_unread(read, divided))
+        finished = _finished(job, output, division.strategy, written, with_unread(read, divided))
+        return finished._replace(unreadable=bool(divided.faults))
 
 
 class Division(NamedTuple):

@@ -1,6 +1,6 @@
 """The summary as typed values: one document, whose JSON has the same names.
 
-A name that changes raises ``SCHEMA_VERSION`` and gets a line in docs/migration.md.
+A key or kind of anomaly that is renamed or removed raises ``SCHEMA_VERSION`` and is in CHANGELOG.md.
 
 Times are UTC; latencies run from a request's last byte to its response's first. docs/summary.schema.json is
 generated from this file, and the text page shows nothing else. Rows are never changed, but the classes are
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime  # noqa: TC003  (the JSON Schema is made from the annotations)
 from typing import Any
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """Version of the documents of ``summary`` and ``check``. New keys do not raise it."""
 
 # ------------------------------------------------------------------------------------------------------------
@@ -689,7 +689,9 @@ class CaptureRow:
 class Summary:
     """The summary. Parts that were not requested are null."""
 
-    schema_version: int = described("Version of this schema: raised when a key is renamed or removed.")
+    schema_version: int = described(
+        "Version of this schema: raised when a key or a kind of anomaly is renamed or removed."
+    )
     quality: Verdict | None = described("Of the capture; null if only its exchanges are known.")
     health: Verdict | None = described("Of the traffic; null if findings were not requested.")
     capture: CaptureRow = described("Totals.")

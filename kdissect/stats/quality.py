@@ -187,7 +187,9 @@ class UnknownPart:
 class Check:
     """The quality and the content of a capture."""
 
-    schema_version: int = described("Version of this schema: raised when a key is renamed or removed.")
+    schema_version: int = described(
+        "Version of this schema: raised when a key or a kind of anomaly is renamed or removed."
+    )
     verdict: str = described(
         "Of the capture: empty, no Kafka, lossy, truncated, one-sided, damaged, partly decoded, incomplete "
         "or good."

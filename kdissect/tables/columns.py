@@ -1,8 +1,8 @@
 """Exchanges and records -> columns: the contract with every reader of our output. Stateless.
 
 Each column is defined once: name, type, meaning, how to read it. JSON lines, CSV, ``--where``, exports and
-docs/columns.md all derive from these definitions. Names and types are stable (docs/migration.md announces
-changes); columns may be added. An absent value is None, never "" or -1 unless that was on the wire; a list
+docs/columns.md all derive from these definitions. Names and types are stable; columns may be added. An absent
+value is None, never "" or -1 unless that was on the wire; a list
 can be empty but is never absent.
 """
 
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from kdissect.anomalies import CATALOGUE, SPELLINGS
+from kdissect.anomalies import CATALOGUE
 from kdissect.errors import UsageError
 from kdissect.exchanges import content
 from kdissect.exchanges.outcomes import outcome
@@ -476,7 +476,7 @@ def _reference(name: str, known: Mapping[str, Column]) -> Reference:
         return Reference(get, column.needs_bodies, partial(_why_invalid, column), _converter(column.unit))
     get = _path_getter(column, path)
     if column.type == ANOMALIES and path == ["kind"]:
-        return Reference(get, column.needs_bodies, _why_no_anomaly, spellings=SPELLINGS)
+        return Reference(get, column.needs_bodies, _why_no_anomaly)
     return Reference(get, column.needs_bodies, to_number=_converter(path[-1].rpartition("_")[2]))
 
 
@@ -554,10 +554,9 @@ def _why_invalid(column: Column, sign: str, text: str | None) -> str | None:
 
 def _why_no_anomaly(sign: str, text: str | None) -> str | None:
     """Why no anomaly is of this kind."""
-    known = (*CATALOGUE, *SPELLINGS)
-    if text is None or text in known or sign not in (*_EQUAL, "in", "not in"):
+    if text is None or text in CATALOGUE or sign not in (*_EQUAL, "in", "not in"):
         return None
-    return f'no anomaly "{text}"{did_you_mean(text, known)}'
+    return f'no anomaly "{text}"{did_you_mean(text, CATALOGUE)}'
 
 
 _UNITS = ("us", "ms", "ns", "bytes")  # in names of fields

@@ -61,7 +61,7 @@ _OF_PARTITION = {
 _OF_COMMIT = {
     "member_id": ("text_in", ("member_id",)),
     "group_instance_id": ("text_in", ("group_instance_id", "instance_id")),
-    "generation": ("number_in", ("generation_id_or_member_epoch", "generation_id")),
+    "generation": ("number_in", ("generation_id_or_member_epoch",)),
 }
 """The same of the group event of a commit."""
 _NOT_IN_COMMITS = frozenset(

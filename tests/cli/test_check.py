@@ -127,6 +127,13 @@ def test_exit_status_on_request(tmp_path: Path, capsys: Capsys) -> None:
     assert run(capsys, "check", "--fail", good).status == OK
     assert run(capsys, "check", empty).status == OK
     assert run(capsys, "check", "--fail", empty).status == 1
+    assert run(capsys, "check", "--fail-on", "error", empty).status == 1
+
+
+def test_the_level_of_findings_that_fail(capsys: Capsys) -> None:
+    sample = "samples/kafka-4-basics.pcap"  # with a warning
+    statuses = [run(capsys, "check", "--fail-on", level, sample).status for level in ("error", "warning")]
+    assert statuses == [OK, 1]
 
 
 def test_a_file_name_that_is_not_utf8(tmp_path: Path, capsys: Capsys) -> None:

@@ -1,13 +1,12 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 import pytest
 
-from kdissect.cli.help import COMMON, OLD_SPELLINGS
+from kdissect.cli.help import COMMON
 from kdissect.cli.main import kdissect
 from kdissect.cli.option_names import GROUPS, flag_of
 from kdissect.cli.terminal import OK, USAGE
@@ -72,27 +71,6 @@ def test_the_tables_name_options_that_exist() -> None:
     for group in GROUPS.values():
         assert group <= everywhere
     assert all(sum(flag_of(each) in group for group in GROUPS.values()) == 1 for each in options())
-
-
-RENAMED = [(name, old, new) for name, spellings in OLD_SPELLINGS.items() for old, new in spellings.items()]
-VALUES = {"--output": "tables", "--max-rows": "7", "--report": "lag", "--interval": "1m"}
-
-
-@pytest.mark.parametrize(("name", "old", "new"), RENAMED)
-def test_old_spellings_work_unseen(name: str, old: str, new: str, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ALL[name]
-    root = click.Context(kdissect, info_name="kdissect", **kdissect.context_settings)
-    context = click.Context(command, info_name=name, parent=root)
-    parsed = [command.make_parser(context).parse_args([each, VALUES[new]])[0] for each in (old, new)]
-    assert parsed[0] == parsed[1]
-    assert VALUES[new] in str(parsed[0])
-    assert not re.search(rf"{old}\b", run(capsys, *name.split(), "--help-all").out)
-
-
-def test_old_spellings_are_in_the_migration_guide() -> None:
-    guide = Path("docs/migration.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `([a-z ]+)` \| `(--\S+)` \| `(--\S+)`.* \|$", guide, flags=re.MULTILINE)
-    assert rows == RENAMED
 
 
 def test_no_file_shows_the_usage(capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,7 +30,7 @@ def test_the_default() -> None:
 
 def test_values_with_units_in_one_option_or_several() -> None:
     limits = to_limits(
-        ["connections=50000,stream-bytes=2MiB", "PATIENCE=1s,connection_idle_ns=2m,notices=1_000"]
+        ["connections=50000,stream-bytes=2MiB", "REORDER_WINDOW=1s,connection_idle_ns=2m,notices=1_000"]
     )
     assert (limits.connections, limits.stream_bytes, limits.reorder_window_ns) == (
         50_000,

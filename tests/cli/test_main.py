@@ -124,3 +124,31 @@ def test_modules_in_the_current_directory_are_not_imported(tmp_path: Path) -> No
     assert (process.returncode, err) == (OK, b"")
     assert out
     assert not (tmp_path / "ran").exists()
+
+
+READERS = {
+    "read": [],
+    "read -j 2": [],
+    "read --json": [],
+    "records": [],
+    "summary": [],
+    "check": [],
+    "story client:web-shop": [],
+    "export": ["-o", "{tmp}/tables"],
+    "read -w": ["{tmp}/some.pcapng"],
+}
+
+
+@pytest.mark.parametrize("command", READERS)
+def test_a_capture_that_cannot_be_read_is_an_error_after_the_others(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (text := tmp_path / "notes.txt").write_text("hello")
+    for number, bad in enumerate((str(text), str(tmp_path / "missing.pcap"))):
+        own = tmp_path / str(number)
+        own.mkdir()
+        target = [option.format(tmp=own) for option in READERS[command]]
+        mixed = run(capsys, *command.split(), *target, "samples/quickstart.pcap", bad)
+        assert mixed.status == USAGE
+        assert bad in mixed.out + mixed.err
+        assert mixed.out or any(own.iterdir())

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 BASICS = "samples/kafka-4-basics.pcap"
+QUICKSTART = "samples/quickstart.pcap"
 
 
 def test_the_page(capsys: pytest.CaptureFixture[str]) -> None:
@@ -19,14 +20,6 @@ def test_the_page(capsys: pytest.CaptureFixture[str]) -> None:
     _, *titles = [line for line, before in zip(done.lines, ["", *done.lines], strict=False) if not before]
     tables = ("APIs", "Brokers", "Clients", "Topics", "Unanswered", "Errors", "Slowest exchanges")
     assert titles == ["Capture", *tables, "Waits and delays", "Expected errors"]
-
-
-def test_an_order_by_its_old_name(capsys: pytest.CaptureFixture[str]) -> None:
-    by_name = [
-        run(capsys, "summary", "--by", "api", "--order-by", name, BASICS) for name in ("service", "latency")
-    ]
-    assert by_name[0].out == by_name[1].out
-    assert "ordered by P95" in by_name[0].out
 
 
 def test_one_table_alone_in_another_order(capsys: pytest.CaptureFixture[str]) -> None:
@@ -90,7 +83,7 @@ def test_a_damaged_capture_is_summarised_up_to_there(
 
 
 @pytest.mark.parametrize(
-    ("sample", "status"), [("samples/mock-old-versions.pcap", 1), (BASICS, 0)], ids=["old", "new"]
+    ("sample", "status"), [("samples/mock-old-versions.pcap", 1), (QUICKSTART, 0)], ids=["old", "new"]
 )
 def test_a_pipeline_can_gate_on_the_audit(
     sample: str, status: int, capsys: pytest.CaptureFixture[str]
@@ -99,8 +92,25 @@ def test_a_pipeline_can_gate_on_the_audit(
     assert run(capsys, "summary", "--versions", sample).status == 0
 
 
-def test_fail_without_an_audit_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(capsys, "summary", "--fail", BASICS).status == 2
+@pytest.mark.parametrize(
+    ("options", "sample", "status"),
+    [
+        (["--fail"], BASICS, 1),
+        (["--fail"], QUICKSTART, 0),
+        (["--fail"], "samples/mock-old-versions.pcap", 1),  # its clients would break
+        (["--fail-on", "error"], BASICS, 0),
+        (["--fail-on", "warning"], BASICS, 1),
+        (["--fail-on", "note"], QUICKSTART, 0),
+        (["--fail"], "samples/mock-aiokafka.pcap", 0),
+        (["--fail-on", "note"], "samples/mock-aiokafka.pcap", 1),
+        (["--fail-on", "error"], "samples/http-on-9092.pcap", 1),  # unknown
+    ],
+)
+def test_a_pipeline_can_gate_on_the_first_screen(
+    options: list[str], sample: str, status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(capsys, "summary", sample).status == 0
+    assert run(capsys, "summary", *options, sample).status == status
 
 
 def test_findings_with_evidence(capsys: pytest.CaptureFixture[str]) -> None:

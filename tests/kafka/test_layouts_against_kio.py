@@ -33,6 +33,7 @@ RENAMED = {
     "kraft_version": "k_raft_version",
     "kraft_version_feature": "k_raft_version_feature",
     "acceptable_recovery_lag_legacy": "acceptable_recovery_lag",
+    "generation_id_or_member_epoch": "generation_id",  # of TxnOffsetCommit until Kafka 4.3
 }
 
 Layout = list[tuple[str, str, bool, bool, int | None, "Layout"]]
@@ -82,7 +83,8 @@ def in_byte_order(layout: Layout) -> Layout:
 
 def same_name(mine: str, other: str) -> bool:
     """kio drops units, for it has types of time, and keeps away from Python's own words."""
-    return RENAMED.get(mine, mine).removesuffix("_ms") == other.removesuffix("_ms").rstrip("_")
+    ours = {name.removesuffix("_ms") for name in (mine, RENAMED.get(mine, mine))}
+    return other.removesuffix("_ms").rstrip("_") in ours
 
 
 def differences(mine: Layout, other: Layout, path: str) -> list[str]:

@@ -36,7 +36,7 @@ def test_messages_survive_pickling() -> None:
         LateRows([(1, (1, b"text"))]),
         Stop(),
         Progress(9),
-        ReaderEnd(["warning"], (), "fault", None),
+        ReaderEnd(["warning"], (), "fault", unreadable=True, census=None),
         WorkerEnd(Counter(packets=1), Counter(), [(1, "notice")], [{"name"}], None),
     ):
         assert pickle.loads(pickle.dumps(message)) == message

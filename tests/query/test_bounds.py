@@ -6,11 +6,11 @@ import pytest
 
 from kdissect.errors import UsageError
 from kdissect.limits import DEFAULT, MIB, Limits
-from kdissect.query.bounds import OLD_NAMES, name_of, parse_limits, value_text
+from kdissect.query.bounds import name_of, parse_limits, value_text
 
 
 def test_values_with_units() -> None:
-    output = parse_limits(["connections=50000,stream-bytes=2MiB", "PATIENCE=1s"])
+    output = parse_limits(["connections=50000,stream-bytes=2MiB", "REORDER_WINDOW=1s"])
     assert (output.connections, output.stream_bytes, output.reorder_window_ns) == (
         50_000,
         2 * MIB,
@@ -21,14 +21,6 @@ def test_values_with_units() -> None:
 def test_every_value_round_trips() -> None:
     for bound in fields(Limits):
         assert parse_limits([f"{name_of(bound)}={value_text(bound, DEFAULT)}"]) == DEFAULT
-
-
-def test_old_names_are_accepted() -> None:
-    names = {name_of(bound): bound for bound in fields(Limits)}
-    assert not names.keys() & OLD_NAMES.keys()
-    for old, new in OLD_NAMES.items():
-        text = value_text(names[new], Limits(**{names[new].name: 2 * getattr(DEFAULT, names[new].name)}))
-        assert parse_limits([f"{old}={text}"]) != DEFAULT
 
 
 def test_what_is_no_bound_is_refused() -> None:

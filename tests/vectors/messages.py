@@ -39,7 +39,7 @@ RENAMED = {
     ("VoteRequest", "replica_directory_id"): "candidate_directory_id",
     ("ListConfigResourcesResponse", "config_resources"): "client_metrics_resources",  # all there was in 3.9
     ("ListConfigResourcesResponse", "resource_name"): "name",
-    ("TxnOffsetCommitRequest", "generation_id"): "generation_id_or_member_epoch",  # since 4.4
+    ("TxnOffsetCommitRequest", "generation_id_or_member_epoch"): "generation_id",  # until 4.3
 }
 """(message, our name) -> what one of the releases calls the field."""
 

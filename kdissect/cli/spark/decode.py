@@ -17,7 +17,7 @@ from kdissect.cli.help import command
 from kdissect.cli.options import filter_options, input_options, names_option
 from kdissect.cli.run import Query, report_totals, report_unnamed
 from kdissect.cli.spark import target_options
-from kdissect.cli.terminal import FAILED, warn
+from kdissect.cli.terminal import FAILED, USAGE, warn
 from kdissect.options import PARQUET, WHOLE
 from kdissect.phrases import facts, many, size
 from kdissect.spark.session import session
@@ -117,6 +117,8 @@ def _report(result: DecodeResult, directory: Path, query: Query) -> None:
     if not result.complete:
         warn("the export is incomplete; run the same command again to redo it")
         raise click.exceptions.Exit(FAILED)
+    if result.unreadable:
+        raise click.exceptions.Exit(USAGE)
 
 
 # ------------------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from kdissect.kafka import primitives, schema
 from kdissect.kafka.compiler import decoder
 from kdissect.kafka.compression import inflate
 from kdissect.kafka.primitives import DecodeBudget
+from kdissect.kafka.walker import walk
 from kdissect.limits import DEFAULT
 from kdissect.model import Anomaly, Embedded
 
@@ -139,10 +140,12 @@ class DecodedPayload(NamedTuple):
     Attributes:
         message: its schema, with the fields of the layout that fit.
         body: decoded, after ``_message`` and ``_version``.
+        missing: names of the last fields, if the bytes end before them.
     """
 
     message: Message
     body: Body
+    missing: tuple[str, ...] = ()
 
 
 def read(
@@ -153,6 +156,7 @@ def read(
     *,
     declared_version: int | None = None,
     exact: bool = False,
+    partial: bool = False,
     budget: DecodeBudget | None = None,
 ) -> DecodedPayload | None:
     """Decode a body. None if no layout of the version fits.
@@ -164,6 +168,7 @@ def read(
         pos: where the body begins.
         declared_version: the version in the prefix, if the layout is of an older one.
         exact: reject bytes after the body. Otherwise they become ``_trailing``.
+        partial: accept bytes that end before one of its fields, but not before the first or inside of one.
         budget: memory for the body. None: the default for an exchange.
     """
     budget = budget or DecodeBudget()
@@ -181,11 +186,22 @@ def read(
             )
         if draft is None:
             rest = body, end
-    if rest is None or exact:
+    missing: tuple[str, ...] = ()
+    if rest is not None and not exact:
+        body, end = rest
+        body["_trailing"] = data[end:]
+    elif partial:
+        walked = walk(message, version, data, pos, budget=budget, max_spans=None)
+        names = [field.name for field in message.fields if version in field.versions]
+        missing = tuple(names[len(walked.value) :])
+        ends_early = walked.end == len(data) and walked.value and missing
+        if not ends_early or walked.error is None or walked.error.path != missing[0]:
+            return None
+        body = walked.value
+    else:
         return None
-    body, end = rest
-    body["_trailing"] = data[end:]
-    return _decoded_payload(message, version if declared_version is None else declared_version, None, body)
+    decoded = _decoded_payload(message, version if declared_version is None else declared_version, None, body)
+    return decoded._replace(missing=missing)
 
 
 def read_versioned(
@@ -194,6 +210,7 @@ def read_versioned(
     *,
     newest: bool = False,
     exact: bool = False,
+    partial: bool = False,
     budget: DecodeBudget | None = None,
 ) -> DecodedPayload | None:
     """Decode v16. With ``newest``, versions above the newest known one are assumed to append fields to it."""
@@ -202,7 +219,14 @@ def read_versioned(
     declared_version: int = _INT16.unpack_from(data)[0]
     version = min(declared_version, message.versions.last) if newest else declared_version
     return read(
-        message, version, data, _INT16.size, declared_version=declared_version, exact=exact, budget=budget
+        message,
+        version,
+        data,
+        _INT16.size,
+        declared_version=declared_version,
+        exact=exact,
+        partial=partial,
+        budget=budget,
     )
 
 
@@ -486,6 +510,11 @@ def _decode(
                 Anomaly("malformed_payload", where, f"{len(data)} bytes are not a valid {message}")
             )
         return None
+    if decoded.missing:
+        what = f"{decoded.message.name} version {decoded.body['_version']}"
+        anomalies.append(
+            Anomaly("truncated_payload", where, f"{what} ends before {', '.join(decoded.missing)}")
+        )
     _open(decoded.message.fields, decoded.body, context, where, anomalies)
     return Embedded(data, decoded.body)
 
@@ -535,4 +564,6 @@ def _decode_member_bytes(
         return None
     known = protocol.type is not None
     newest = known and protocol.type == CONSUMER
-    return read_versioned(schema.embedded(name), data, newest=newest, exact=not known, budget=budget)
+    return read_versioned(
+        schema.embedded(name), data, newest=newest, exact=not known, partial=known, budget=budget
+    )

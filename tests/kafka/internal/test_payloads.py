@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from struct import pack
 from typing import Any
 
@@ -110,6 +111,48 @@ def test_consumers_of_tomorrow_are_read_as_far_as_they_are_known() -> None:
     assert result.decoded["_version"] == 12
     assert result.decoded["topics"] == ["orders"]
     assert result.decoded["_trailing"] == b"new"
+
+
+@pytest.mark.parametrize(
+    ("message", "version", "shown", "missing"),
+    [
+        ("ConsumerProtocolSubscription", 1, ["topics", "user_data"], "owned_partitions"),
+        (
+            "ConsumerProtocolSubscription",
+            3,
+            ["topics", "user_data"],
+            "owned_partitions, generation_id, rack_id",
+        ),
+        ("ConsumerProtocolSubscription", 2, ["topics", "user_data", "owned_partitions"], "generation_id"),
+        ("ConsumerProtocolSubscription", 0, ["topics"], "user_data"),
+        ("ConsumerProtocolAssignment", 1, ["assigned_partitions"], "user_data"),
+        ("ConnectWorkerMetadata", 1, ["url", "config_offset"], "allocation"),
+    ],
+)
+def test_a_message_that_ends_early_is_shown_and_says_what_is_missing(
+    message: str, version: int, shown: list[str], missing: str
+) -> None:
+    values: Body = {"topics": ["orders"], "assigned_partitions": ASSIGNED, "url": "http://w1:8083/"}
+    values |= {"user_data": b"u", "owned_partitions": ASSIGNED, "config_offset": 5}
+    known, body = schema.embedded(message), {name: values[name] for name in shown}
+    beginning = replace(known, fields=tuple(field for field in known.fields if field.name in shown))
+    data = pack(">h", version) + encoded(Case(beginning, version, None), body)
+    role, protocol = SITES[message]
+    assert body_of(decode_payload(role, data, Context(protocol))) == body
+    assert decode_payload(role, data[:-1], Context(protocol)) is None  # ends inside of a field
+    assert decode_payload(role, data, Context()) is None  # without its JoinGroup, it could be anything
+    sync: Body = {"assignments": [{"assignment": data}]}
+    join: Body = {"protocols": [{"metadata": data}]}
+    api_key, request = (14, sync) if role == "assignment" else (11, join)
+    layout = schema.request(api_key)
+    assert layout is not None
+    (anomaly,) = open_body(layout, request, Context(protocol), "request")
+    assert anomaly.kind == "truncated_payload"
+    assert anomaly.detail == f"{message} version {version} ends before {missing}"
+
+
+def test_a_version_without_fields_is_no_message() -> None:
+    assert decode_payload("subscription", pack(">h", 1), Context(CONSUMER)) is None
 
 
 def test_without_a_protocol_only_an_exact_consumer_is_believed() -> None:
