@@ -353,6 +353,7 @@ class ConnectionInfo:
         splitter: state for splitting the next latency (exchanges/latency.py); None until needed.
         ended_ns: time of the first FIN, once the connection has ended; None if there was none.
         is_decrypted: whether it was TLS.
+        vendor: of the broker, if it advertises APIs that Kafka does not have (kafka/vendors.py).
     """
 
     id: str
@@ -369,6 +370,7 @@ class ConnectionInfo:
     splitter: Any = None
     ended_ns: int | None = None
     is_decrypted: bool = False
+    vendor: str | None = None
 
 
 class LatencyParts(NamedTuple):

@@ -15,7 +15,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections import Counter
-from functools import partial
+from functools import lru_cache, partial
 from struct import Struct
 from typing import TYPE_CHECKING, cast
 
@@ -42,6 +42,7 @@ from kdissect.kafka.recognition import (
     locate_response_chain,
 )
 from kdissect.kafka.resync import Lost
+from kdissect.kafka.vendors import vendor_of
 from kdissect.model import ORPHAN, UNANSWERED, Anomaly, ConnectionInfo, Data, Exchange, Frame, Gap
 from kdissect.phrases import duration
 from kdissect.tls.handshake import Hellos
@@ -73,6 +74,7 @@ SASL_HANDSHAKE = 17
 SASL_AUTHENTICATE = 36
 
 _KEY_AND_VERSION = Struct(">hh")
+_MAX_ADVERTISED_BYTES = 8192  # more than 1,000 APIs
 
 IDENTIFYING_APIS = frozenset({API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE, None})
 """APIs from which ``Identity`` learns; None: a SASL token."""
@@ -111,6 +113,7 @@ class Identity:
         if exchange.api_key in IDENTIFYING_APIS:
             if exchange.api_key == API_VERSIONS:
                 self._learn_software(exchange)
+                self._learn_vendor(exchange)
             elif exchange.api_key in (SASL_AUTHENTICATE, None):
                 self._learn_principal(exchange)
         info = self._info
@@ -125,6 +128,13 @@ class Identity:
             name, version = client_software(frame.data, complete=frame.complete)
             self._info.client_software_name = name or self._info.client_software_name
             self._info.client_software_version = version or self._info.client_software_version
+
+    def _learn_vendor(self, exchange: Exchange) -> None:
+        frame, version = exchange.response_frame, exchange.api_version
+        if frame is not None and version is not None and len(frame.data) <= _MAX_ADVERTISED_BYTES:
+            self._info.vendor = (
+                advertised_vendor(frame.data[CORRELATION_ID_BYTES:], version) or self._info.vendor
+            )
 
     def _learn_principal(self, exchange: Exchange) -> None:
         if exchange.request_frame is None:
@@ -144,6 +154,15 @@ def client_software(data: bytes, *, complete: bool = True) -> tuple[str | None, 
     """Name and version of the software that sent an ApiVersions request, if it has any."""
     request = decode_request(data, API_VERSIONS, complete=complete, show_secrets=True).value
     return request.get("client_software_name") or None, request.get("client_software_version") or None
+
+
+@lru_cache(maxsize=16)
+def advertised_vendor(body: bytes, version: int) -> str | None:
+    """The vendor of the broker that sent an ApiVersions response: the one whose APIs are in it. ``body``: the
+    message without its correlation ID. The responses of a broker are alike.
+    """
+    message = decode_response(bytes(CORRELATION_ID_BYTES) + body, API_VERSIONS, version).value
+    return vendor_of({each["api_key"] for each in message.get("api_keys") or () if "api_key" in each})
 
 
 def _accepts(mechanism: str, answer: bytes) -> bool:

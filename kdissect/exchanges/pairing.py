@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.errors import Malformed, Truncated
-from kdissect.kafka import apis
+from kdissect.kafka import apis, vendors
 from kdissect.kafka.bodies import can_be_response, decode_exchange, fits_response, is_unique_response
 from kdissect.kafka.framing import SHED_BYTES
 from kdissect.kafka.headers import (
@@ -151,6 +151,8 @@ class Pairing:
         exchange = Exchange(
             self._info, 0, "", frame, None, api_key, api_version, correlation_id, client_id, _name(api_key)
         )
+        if exchange.api is None:
+            exchange.api = vendors.name(api_key, self._info.vendor)
         exchange.request_header = header
         last_id, self.last_id = self.last_id, correlation_id
         if self.first_id is None:

@@ -23,6 +23,7 @@ from kdissect.kafka.headers import (
     response_body_pos,
 )
 from kdissect.kafka.primitives import DecodeBudget
+from kdissect.kafka.vendors import is_vendor_key
 from kdissect.kafka.walker import Walk, walk
 from kdissect.limits import DEFAULT
 from kdissect.model import Anomaly, Embedded, Redacted
@@ -412,11 +413,10 @@ def _decode(
     if message is None or version not in message.versions:
         kind = "unknown_api" if message is None else "unknown_version"
         detail = f"API key {api_key}, version {version}"
-        return DecodedBody(
-            _undecoded(api_key, data[pos:], show_secrets), None, [Anomaly(kind, where, detail)]
-        )
+        anomalies = [] if is_vendor_key(api_key) else [Anomaly(kind, where, detail)]
+        return DecodedBody(_undecoded(api_key, data[pos:], show_secrets), None, anomalies)
     layout = BodyLayout(message, version)
-    anomalies: list[Anomaly] = []
+    anomalies = []
     fault: DecodeError | None = None
     budget.met_null = False
     try:
