@@ -149,10 +149,9 @@ class Pairing:
         header = read_request_header(frame.data)
         api_key, api_version, correlation_id, client_id, _ = header
         exchange = Exchange(
-            self._info, 0, "", frame, None, api_key, api_version, correlation_id, client_id, _name(api_key)
-        )
-        if exchange.api is None:
-            exchange.api = vendors.name(api_key, self._info.vendor)
+            self._info, 0, "", frame, None, api_key, api_version, correlation_id, client_id,
+            _name(api_key) or vendors.name(api_key, self._info.vendor),
+        )  # fmt: skip
         exchange.request_header = header
         last_id, self.last_id = self.last_id, correlation_id
         if self.first_id is None:
