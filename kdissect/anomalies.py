@@ -83,6 +83,11 @@ CATALOGUE: dict[str, AnomalyKind] = {
     "malformed_proxy_header": AnomalyKind(
         NOTE, "The connection begins with a malformed PROXY header, which is not used."
     ),
+    "no_handshake": AnomalyKind(
+        NOTE,
+        "A SASL token without SaslHandshake before it: only brokers that support clients of Kafka 0.9 "
+        "(GSSAPI) accept one, and only as the first bytes of a connection.",
+    ),
     "late": AnomalyKind(NOTE, "Recognized only with the help of later packets; the row may be out of order."),
     "tls_alert": AnomalyKind(
         WARNING, "The broker expects TLS: it responded with this alert, and closed the connection."

@@ -384,6 +384,7 @@ class ConnectionInfo:
         is_decrypted: whether it was TLS.
         proxy: what its PROXY headers say; None without any.
         hop: the client's end of the TCP connection, if there are PROXY headers.
+        vendor: of the broker, if it advertises APIs that Kafka does not have (kafka/vendors.py).
     """
 
     id: str
@@ -402,6 +403,7 @@ class ConnectionInfo:
     is_decrypted: bool = False
     proxy: Proxy | None = None
     hop: Endpoint | None = None
+    vendor: str | None = None
 
     @property
     def client_end(self) -> Endpoint:

@@ -46,8 +46,8 @@ from kdissect.exchanges.skimming import SkimmedConnection, SkimmedForProduces
 from kdissect.exchanges.topic_names import TopicNameResolver, learn, topic_refs
 from kdissect.kafka.bodies import decode_exchange
 from kdissect.kafka.internal.payloads import GroupProtocols, open_payloads
+from kdissect.kafka.other_protocols import other_protocol
 from kdissect.kafka.primitives import DecodeBudget
-from kdissect.kafka.recognition import other_protocol
 from kdissect.limits import DEFAULT, Limits
 from kdissect.model import (
     ANSWERED,

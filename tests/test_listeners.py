@@ -17,7 +17,7 @@ from kdissect.net.tcp import Segments, endpoints
 from kdissect.options import WHOLE, WINDOW, Options
 from kdissect.pipeline import Dissection, learned_from
 from tests.exports import json_rows
-from tests.foreign import PROTOCOLS, conversation
+from tests.foreign import LIKE_KAFKA, PROTOCOLS, conversation
 from tests.rings import packets_of, write
 from tests.segments import Talk
 from tests.shared import say
@@ -130,21 +130,45 @@ def test_an_odd_request_without_a_response(tmp_path: Path, from_start: bool) -> 
     assert at_a_known_listener(talk, tmp_path) == [("unanswered", 18, 9)]
 
 
-FOREIGN = [
-    "HTTP/1.1",
-    "TLS",
-    "Redis",
-    "noise",
-    "zeros",
-    "SSH",
-    "MySQL",
-    "length, JSON",
-    "few ones",
-    "integers",
-]
+def test_a_request_that_ends_before_its_client_id(tmp_path: Path) -> None:
+    talk = talk_to_the_broker().handshake()
+    talk.client_sends(bytes.fromhex("00000008 0012 0000 00000009"))
+    assert at_a_known_listener(talk.finish(), tmp_path) == [("unanswered", 18, 9)]
 
 
-@pytest.mark.parametrize("name", [name for name in PROTOCOLS if name in FOREIGN])
+MALFORMED = bytes.fromhex("00000011 0003 0001 00000009 7fff") + b"damaged"
+"""Metadata v1. Its client ID has 32,767 bytes, and the frame has nine."""
+
+
+@pytest.mark.parametrize(
+    ("payload", "shown"),
+    [
+        (MALFORMED, [("unanswered", 3, 9)]),
+        (MALFORMED + b"!", []),  # the packet does not end with it
+        (MALFORMED[:4] + b"\0\x7f" + MALFORMED[6:], []),  # an unknown API
+        (MALFORMED[:6] + b"\1\0" + MALFORMED[8:], []),  # version 256
+        (MALFORMED[:8] + b"\xff" + MALFORMED[9:], []),  # a negative correlation ID
+    ],
+)
+@pytest.mark.parametrize("mss", [1460, 5, 1])
+def test_a_malformed_request_must_end_with_a_packet(
+    tmp_path: Path, payload: bytes, shown: list[tuple[str, int, int]], mss: int
+) -> None:
+    talk = talk_to_the_broker().handshake()
+    talk.mss = mss
+    if mss == 1 and payload.endswith(b"!"):
+        return  # each byte is the end of a packet
+    assert at_a_known_listener(talk.client_sends(payload).finish(), tmp_path) == shown
+
+
+def test_without_the_first_pass_a_malformed_request_gives_no_row(tmp_path: Path) -> None:
+    talk = talk_to_the_broker().handshake().client_sends(MALFORMED)
+    path = write(tmp_path / "one.pcapng", packets_of(QUICKSTART) + talk.finish().packets)
+    rest = [row for row in rows("--names", WINDOW, path) if row["client_port"] == talk.ends[0][1]]
+    assert rest == []
+
+
+@pytest.mark.parametrize("name", [name for name in PROTOCOLS if name != LIKE_KAFKA])
 def test_other_protocols_at_a_kafka_port_give_no_row(tmp_path: Path, name: str) -> None:
     talk = talk_to_the_broker().handshake()
     for side, payload in conversation(name):

@@ -16,6 +16,7 @@ from kdissect.tables.rows import TABLES
 from tests.captures import pcap
 from tests.exports import part
 from tests.frames import (
+    API_VERSIONS,
     FETCH,
     SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 PLAIN = b"hunter2-plain"
 RAW_PLAIN = b"hunter2-raw-token"
+BARE_PLAIN, BARE_TICKET, BARE_NAME = b"hunter2-bare-token", b"hunter2-bare-ticket", b"hunter2-bare-name"
 SALT, SALTED = b"hunter2-salt", b"hunter2-salted-password"
 HMAC = b"hunter2-token-hmac"
 JAAS = "hunter2-jaas"
@@ -49,6 +51,7 @@ TAGGED = b"hunter2-in-an-unknown-tag"
 BEHIND = b"hunter2-behind-the-body"
 
 SECRETS = [
+    BARE_PLAIN, BARE_TICKET, BARE_NAME,
     PLAIN, RAW_PLAIN, SALT, SALTED, HMAC, METADATA_RECORD, DAMAGED, ORPHANED, UNKNOWN_VERSION, TAGGED, BEHIND,
     *(text.encode() for text in (JAAS, KEYSTORE, HIDDEN, CREATED, ENVELOPED)),
 ]  # fmt: skip
@@ -131,7 +134,19 @@ def packets() -> list[Packet]:
     talk.client_sends(sized(bytes(newer)))
     talk.broker_sends(sized(b"\0\0\0\x33\0" + UNKNOWN_VERSION))
     talk.broker_sends(sized(b"\0\0\0\x63\0" + ORPHANED))
-    return talk.packets
+    return talk.packets + tokens_without_a_handshake(talk.time_ns)
+
+
+def tokens_without_a_handshake(start_ns: int) -> list[Packet]:
+    """One where the broker expects a request, and two that begin a connection; all span packets."""
+    after = Talk(("10.0.0.1", 40001), mss=9, start_ns=start_ns).handshake()
+    after.client_sends(request(API_VERSIONS, 0)).broker_sends(response(API_VERSIONS, 0))
+    after.client_sends(sized(b"\0alice\0" + BARE_PLAIN)).finish()
+    first = Talk(("10.0.0.1", 40002), mss=9, start_ns=after.time_ns).handshake()
+    token = bytes.fromhex("06092a864886f712010202") + BARE_TICKET
+    first.client_sends(sized(bytes((0x60, len(token))) + token)).broker_sends(sized(BARE_TICKET))
+    first.client_sends(sized(b"\5\4" + BARE_NAME)).broker_sends(sized(b"")).finish()
+    return after.packets + first.packets
 
 
 @pytest.fixture(scope="module")

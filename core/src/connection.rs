@@ -21,6 +21,7 @@ pub const CLIENT: usize = 0;
 const SIZE_BYTES: usize = 4;
 const CORRELATION_ID_BYTES: usize = 4;
 const PRODUCE: i16 = 0;
+pub const API_VERSIONS: i16 = 18;
 /// Overhead of an outstanding request, as in pairing.py.
 const EXCHANGE_COST: usize = 1024;
 /// As in pairing.py.
@@ -147,6 +148,12 @@ impl<X> Request<X> {
     /// See [`Usual`].
     fn is_needed(&self) -> bool {
         !matches!(self.message, Message::Frame(Header { is_needed: false, .. }, _))
+    }
+
+    /// Whether its response has an API that is not Kafka's: Python learns the vendor from it.
+    fn names_vendor(&self, response: &[u8]) -> bool {
+        matches!(self.message, Message::Frame(Header { api_key: API_VERSIONS, api_version, is_needed: true, .. }, _)
+            if advertises_vendor(response, api_version))
     }
 
     /// Bytes of its frame in the stream.
@@ -843,7 +850,11 @@ impl<X> Connection<X> {
             let bytes = data.first_chunk::<CORRELATION_ID_BYTES>().ok_or(Odd)?;
             let request = self.waiting.get(plan.frames.len()).ok_or(Odd)?;
             let answers = request.correlation_id == i32::from_be_bytes(*bytes);
-            return if answers { Ok(None) } else { Err(Odd) };
+            return if answers && !request.names_vendor(data) {
+                Ok(None)
+            } else {
+                Err(Odd)
+            };
         }
         let (header, expects_response) = request_header(data, rules.apis)?;
         let id = header.correlation_id;
@@ -1027,6 +1038,27 @@ pub fn request_header(data: &[u8], apis: &mut impl Apis) -> Result<(Header, bool
         is_needed: usual.is_needed,
     };
     Ok((header, expects_response))
+}
+
+/// Whether an ApiVersions response has an API key that Kafka does not use, or a layout that is not the usual one.
+pub fn advertises_vendor(response: &[u8], api_version: i16) -> bool {
+    let body = &response[response.len().min(CORRELATION_ID_BYTES + 2)..]; // after the error code
+                                                                          // Each API: its key, its first and last version, and from version 3 on tags.
+    let (count_bytes, width) = match body.first() {
+        _ if api_version < 3 => (4, 6),
+        Some(0x80..) => (2, 7),
+        _ => (1, 7),
+    };
+    let (count, apis) = body.split_at(body.len().min(count_bytes));
+    let count = match *count {
+        [one] => usize::from(one).saturating_sub(1),
+        [one, two] => (usize::from(one & 0x7f) + (usize::from(two) << 7)).saturating_sub(1),
+        [.., high, low] => usize::from(u16::from_be_bytes([high, low])),
+        [] => 0,
+    };
+    apis.chunks_exact(width)
+        .take(count)
+        .any(|api| api[0] != 0 || api.get(6).is_some_and(|tags| *tags != 0))
 }
 
 /// The field `acks` of a Produce body.

@@ -11,7 +11,7 @@ use pyo3::{PyTraverseError, PyVisit};
 use crate::analysis::Analysis;
 use crate::connection::{
     request_header, Apis, Bare, BeforeAcks, Connection, Direction, Finished, Frame, Header, Limits, Message,
-    Opening, Order, Outcome, Packet, Request, Usual, CLIENT,
+    Opening, Order, Outcome, Packet, Request, Usual, API_VERSIONS, CLIENT,
 };
 use crate::merge::{self, KEY};
 use crate::merge_class::RowBatch;
@@ -36,7 +36,6 @@ const INTERFACES: usize = 256;
 const INTRODUCTIONS: usize = 1024;
 const INTRODUCTION_BYTES: usize = 1024;
 const CORRELATION_ID: std::ops::Range<usize> = 4..8;
-const API_VERSIONS: i16 = 18;
 
 /// Why `run` stopped: the block has ended or the batch is full, ...
 const TAKEN: u8 = 0;

@@ -9,7 +9,7 @@ use std::net::Ipv4Addr;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::connection::{Frame, Header};
+use crate::connection::{Frame, Header, API_VERSIONS};
 use crate::counts::{CountForm, Counts};
 use crate::decimal::{push, push_digits};
 use crate::line_class::{Line, Topics};
@@ -22,7 +22,6 @@ pub type Object = Py<PyAny>;
 const PAGE_BYTES: usize = 64 * 1024;
 const SECOND_NS: i64 = 1_000_000_000;
 const CORRELATION_ID_BYTES: usize = 4;
-const API_VERSIONS: i16 = 18;
 /// The first bytes of an ApiVersions response of any version.
 const UNSUPPORTED_VERSION: [u8; 2] = 35i16.to_be_bytes();
 

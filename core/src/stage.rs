@@ -677,6 +677,43 @@ mod tests {
     }
 
     #[test]
+    fn responses_that_advertise_apis_of_vendors_are_odd() {
+        let kafka = [0, 3, 0, 0, 0, 9, 0];
+        let vendor = [1, 0xF5, 0, 0, 0, 0, 0]; // 501
+        let tagged = [0, 3, 0, 0, 0, 9, 1];
+        let begin = [0, 0, 0, 7, 0, 0];
+        for (apis, is_taken) in [
+            (&[[1].as_slice()][..], true),
+            (&[&[3], &kafka, &kafka], true),
+            (&[&[3], &kafka, &vendor], false),
+            (&[&[2], &kafka, &vendor], true), // behind the last one
+            (&[&[3], &kafka, &tagged], false),
+            (&[&[0x83, 0], &kafka, &vendor], false),
+            (&[&[0x80, 0]], true),
+            (&[&[3], &kafka, &vendor[..5]], true), // cut
+            (&[&[]], true),
+        ] {
+            let answer = [&[begin.as_slice()], apis].concat().concat();
+            let mut talk = Talk::new();
+            assert!(talk.send(CLIENT, &request(18, 7, b"")));
+            assert_eq!(talk.send(BROKER, &frame(&answer)), is_taken, "{answer:?}");
+            let mut other = Talk::new();
+            assert!(other.send(CLIENT, &request(3, 7, b"")));
+            assert!(other.send(BROKER, &frame(&answer)));
+        }
+        for (number, is_odd) in [(0, false), (1, true)] {
+            let apis = [
+                begin.as_slice(),
+                &[0, 0, 0, 2],
+                &kafka[..6],
+                &[number, 1, 0, 0, 0, 0],
+            ]
+            .concat();
+            assert_eq!(crate::connection::advertises_vendor(&apis, 2), is_odd);
+        }
+    }
+
+    #[test]
     fn what_is_not_needed_is_skipped() {
         let large = [9; 600];
         let requests = [request(4, 7, &large), request(3, 8, b""), request(4, 9, b"")].concat();

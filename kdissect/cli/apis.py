@@ -15,6 +15,7 @@ from kdissect.kafka import schema
 from kdissect.kafka.compiler import source as decoder_source
 from kdissect.kafka.grammar import grammar
 from kdissect.kafka.layout import is_nullable, is_tagged, layout, split
+from kdissect.kafka.vendors import vendor_apis
 from kdissect.phrases import truncate, wrapped
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from kdissect.kafka.apis import Api
     from kdissect.kafka.schema import Draft, Field, Message
+    from kdissect.kafka.vendors import VendorApi
 
 EXAMPLES = """\b
 Examples:
@@ -30,6 +32,7 @@ Examples:
   kdissect apis fetch 13          the layout of one version, as the protocol guide prints it
   kdissect apis --source 1 13     the Python function that decodes it
   kdissect apis --json Fetch 13   its fields as JSON
+  kdissect apis automq            the APIs that one vendor's brokers have besides Kafka's
 """
 
 
@@ -41,9 +44,13 @@ Examples:
 def apis(name: str | None, version: str | None, as_json: bool, as_source: bool) -> None:
     """Show known APIs and versions, and their layouts.
 
-    NAME is an API name or key: Fetch, find-coordinator, FIND_COORDINATOR, 10, or a former name.
+    NAME is an API name or key: Fetch, find-coordinator, FIND_COORDINATOR, 10, or a former name. The APIs of
+    other vendors (AutoMQ, Inkless, Redpanda) have no layouts.
     """
-    api = None if name is None else known.find(name)
+    others = vendor_apis(name)
+    api = None if name is None or others else known.find(name)
+    if others and (version is not None or (as_source and name is not None)):
+        raise UsageError(f"the layouts of {others[0].name} are not known")
     number = None if api is None or version is None else _version(api, version)
     if as_source and (api is None or number is None):
         raise click.UsageError("--source needs an API name and a version")
@@ -52,11 +59,18 @@ def apis(name: str | None, version: str | None, as_json: bool, as_source: bool) 
     with output() as out:
         if as_json:
             document = (
-                _all_json() if api is None else _api_json(api) if number is None else _json(api, number)
+                _all_json(name, others)
+                if api is None
+                else _api_json(api)
+                if number is None
+                else _json(api, number)
             )
             out.write(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode() + "\n")
         elif api is None:
-            out.writelines(_all_lines(width(out)))
+            if name is None:
+                out.writelines(_all_lines(width(out)))
+                out.write("\nof other vendors, whose layouts are not known\n")
+            out.writelines(_vendor_lines(others, width(out)))
         elif number is None:
             out.writelines(_api_lines(api, width(out)))
         else:
@@ -83,6 +97,11 @@ def _all_lines(max_width: int | None) -> Iterator[str]:
         former = ", ".join(api.former_names)
         since = api.introduced[api.versions.first]
         rows.append((str(api.key), api.name, str(api.versions), flexible, since, _removed(api), former))
+    return _table(rows, max_width)
+
+
+def _vendor_lines(apis: Iterable[VendorApi], max_width: int | None) -> Iterator[str]:
+    rows = [("KEY", _NAME, "VERSIONS"), *((str(api.key), api.name, str(api.versions)) for api in apis)]
     return _table(rows, max_width)
 
 
@@ -181,8 +200,19 @@ def _sources(api: Api, version: int) -> Iterator[str]:
 # JSON
 
 
-def _all_json() -> list[dict[str, Any]]:
-    return [_api_json(api) for api in known.all_apis()]
+def _all_json(name: str | None, others: Iterable[VendorApi]) -> list[dict[str, Any]]:
+    of_kafka = [_api_json(api) for api in known.all_apis()] if name is None else []
+    return of_kafka + [_vendor_json(api) for api in others]
+
+
+def _vendor_json(api: VendorApi) -> dict[str, Any]:
+    """With the same names."""
+    releases = dict.fromkeys(("introduced", "removed", "restored", "unstable"))
+    versions = [
+        {"version": version, "flexible": True, **releases}
+        for version in range(api.versions.first, api.versions.last + 1)
+    ]
+    return {"api_key": api.key, "name": api.name, "former_names": [], "listeners": [], "versions": versions}
 
 
 def _api_json(api: Api) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections import Counter
-from functools import partial
+from functools import lru_cache, partial
 from struct import Struct
 from typing import TYPE_CHECKING, cast
 
@@ -25,6 +25,7 @@ from kdissect.exchanges.pairing import Pairing
 from kdissect.kafka.bodies import decode_request, decode_response
 from kdissect.kafka.framing import SIZE_BYTES, Framing
 from kdissect.kafka.headers import API_VERSIONS, CORRELATION_ID_BYTES, HEADER_BEGINS_BYTES
+from kdissect.kafka.other_protocols import begins_with_token, other_protocol, sasl_mechanism, tls_alert
 from kdissect.kafka.recognition import (
     AnsweredRequest,
     begins_with_response,
@@ -32,7 +33,6 @@ from kdissect.kafka.recognition import (
     first_response_before,
     is_first_frame,
     is_first_request,
-    is_gssapi_token,
     is_readable_request,
     is_request_head,
     is_response_head,
@@ -40,10 +40,9 @@ from kdissect.kafka.recognition import (
     locate_request,
     locate_response,
     locate_response_chain,
-    other_protocol,
-    tls_alert,
 )
 from kdissect.kafka.resync import Lost
+from kdissect.kafka.vendors import vendor_of
 from kdissect.model import ORPHAN, UNANSWERED, Anomaly, ConnectionInfo, Data, Exchange, Frame, Gap
 from kdissect.net.duplex import NEVER_NS
 from kdissect.phrases import duration
@@ -76,6 +75,7 @@ SASL_HANDSHAKE = 17
 SASL_AUTHENTICATE = 36
 
 _KEY_AND_VERSION = Struct(">hh")
+_MAX_ADVERTISED_BYTES = 8192  # more than 1,000 APIs
 
 IDENTIFYING_APIS = frozenset({API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE, None})
 """APIs from which ``Identity`` learns; None: a SASL token."""
@@ -85,7 +85,7 @@ class Identity:
     """What is known about the client of one connection so far.
 
     Attributes:
-        raw_tokens: SaslHandshake v0 was sent: frames that are not requests are SASL tokens.
+        raw_tokens: SaslHandshake v0 or a token was sent: frames that are not requests are SASL tokens.
     """
 
     __slots__ = ("_candidate", "_info", "_rounds", "raw_tokens")
@@ -96,10 +96,11 @@ class Identity:
         self._rounds = 0
         self.raw_tokens = False
 
-    def begins_with_gssapi(self) -> None:
-        """The stream begins with a GSSAPI token instead of a request, as from 0.9 clients."""
+    def on_token(self, mechanism: str) -> None:
+        """The client sent its first token without a handshake."""
+        self._info.sasl_mechanism = mechanism
+        self._candidate, self._rounds = None, 0
         self.raw_tokens = True
-        self._info.sasl_mechanism = "GSSAPI"
 
     def on_handshake(self, frame: Frame) -> None:
         """Read a SaslHandshake as soon as it is sent: the tokens that follow depend on it."""
@@ -113,6 +114,7 @@ class Identity:
         if exchange.api_key in IDENTIFYING_APIS:
             if exchange.api_key == API_VERSIONS:
                 self._learn_software(exchange)
+                self._learn_vendor(exchange)
             elif exchange.api_key in (SASL_AUTHENTICATE, None):
                 self._learn_principal(exchange)
         info = self._info
@@ -127,6 +129,13 @@ class Identity:
             name, version = client_software(frame.data, complete=frame.complete)
             self._info.client_software_name = name or self._info.client_software_name
             self._info.client_software_version = version or self._info.client_software_version
+
+    def _learn_vendor(self, exchange: Exchange) -> None:
+        frame, version = exchange.response_frame, exchange.api_version
+        if frame is not None and version is not None and len(frame.data) <= _MAX_ADVERTISED_BYTES:
+            self._info.vendor = (
+                advertised_vendor(frame.data[CORRELATION_ID_BYTES:], version) or self._info.vendor
+            )
 
     def _learn_principal(self, exchange: Exchange) -> None:
         if exchange.request_frame is None:
@@ -146,6 +155,15 @@ def client_software(data: bytes, *, complete: bool = True) -> tuple[str | None, 
     """Name and version of the software that sent an ApiVersions request, if it has any."""
     request = decode_request(data, API_VERSIONS, complete=complete, show_secrets=True).value
     return request.get("client_software_name") or None, request.get("client_software_version") or None
+
+
+@lru_cache(maxsize=16)
+def advertised_vendor(body: bytes, version: int) -> str | None:
+    """The vendor of the broker that sent an ApiVersions response: the one whose APIs are in it. ``body``: the
+    message without its correlation ID. The responses of a broker are alike.
+    """
+    message = decode_response(bytes(CORRELATION_ID_BYTES) + body, API_VERSIONS, version).value
+    return vendor_of({each["api_key"] for each in message.get("api_keys") or () if "api_key" in each})
 
 
 def _accepts(mechanism: str, answer: bytes) -> bool:
@@ -698,15 +716,6 @@ class KafkaConnection:
             self._alert = tls_alert(item.payload)
         elif protocol is not None and (self._client is None or protocol == "TLS"):
             self._refuse(protocol)
-        elif (
-            side == self._connection.initiator
-            and self._client in (None, side)
-            and is_gssapi_token(item.payload)
-        ):
-            if self._client is None:
-                self._recognized(side)
-            assert self._identity is not None
-            self._identity.begins_with_gssapi()
 
     def _is_rejected(self, side: int, first: bytes) -> bool:
         """Whether a side responds to requests of the other one with a TLS alert."""
@@ -745,13 +754,14 @@ class KafkaConnection:
 
     def _begins_with_frame(self, side: int) -> bool:
         """Whether the first bytes of a stream need no check: they are known to be Kafka."""
-        assert self._identity is not None
-        return side != self._client or self._broker_side is not None or self._identity.raw_tokens
+        return side != self._client or self._broker_side is not None
 
     def _recognize(self, side: int, search: Search, final: bool) -> int | None:
         initiator, run = self._connection.initiator, search.first_run
         if initiator == side and run is not None:
-            verdict = is_first_request(search, run, final, self._framings[1 - side].search)
+            verdict = begins_with_token(run.data, final=final)
+            if verdict is False:
+                verdict = is_first_request(search, run, final, self._framings[1 - side].search)
             if not verdict and self._listener_side == 1 - side:
                 verdict = is_first_frame(search, run, final)
             self._refused = verdict is False
@@ -888,7 +898,14 @@ class KafkaConnection:
             detail = f"only {len(frame.data)} of {frame.size} bytes of the request were captured"
             self._pending_anomalies.append(Anomaly("gap", "connection", detail))
             return []
-        done = pairing.request(frame)
+        try:
+            done = pairing.request(frame)
+        except DecodeError:
+            mechanism = sasl_mechanism(frame.data, frame.size)
+            if mechanism is None:
+                raise
+            identity.on_token(mechanism)
+            return pairing.token_request(frame, has_handshake=False)
         if frame.data.startswith(_SASL_HANDSHAKE):
             identity.on_handshake(frame)
         if self._losses is not None and self._losses.awaits_request:

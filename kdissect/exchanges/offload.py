@@ -35,7 +35,9 @@ from kdissect.kafka.headers import (
     request_header_version,
 )
 from kdissect.kafka.layout import layout, split
+from kdissect.kafka.other_protocols import SMALLEST_OTHER_SIZE
 from kdissect.kafka.recognition import begins_with_request
+from kdissect.kafka.vendors import is_vendor_key
 from kdissect.model import (
     ANSWERED,
     UNACKNOWLEDGED,
@@ -319,7 +321,7 @@ class Offload:
         self._memory = memory
         self._max_held = limits.total_held_bytes
         numbers = (
-            min(limits.frame_max_bytes, limits.frame_bytes),
+            min(limits.frame_max_bytes, limits.frame_bytes, SMALLEST_OTHER_SIZE - 1),
             limits.pending_requests,
             limits.pending_bytes,
             limits.pending_age_ns,
@@ -759,7 +761,7 @@ def _usual(api_key: int, api_version: int) -> tuple[str | None, bool, int] | Non
     its business.
     """
     is_possible = 0 <= api_key <= MAX_API_KEY and 0 <= api_version <= MAX_API_VERSION
-    if not is_possible or api_key in IDENTIFYING_APIS - {API_VERSIONS}:
+    if not is_possible or is_vendor_key(api_key) or api_key in IDENTIFYING_APIS - {API_VERSIONS}:
         return None
     header_version = request_header_version(api_key, api_version)
     if not header_version:

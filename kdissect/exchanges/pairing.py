@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.errors import DecodeError, Malformed, Truncated
 from kdissect.exchanges.outcomes import PATIENCE_NS, allowed_ns
-from kdissect.kafka import apis
+from kdissect.kafka import apis, vendors
 from kdissect.kafka.bodies import can_be_response, decode_exchange, fits_response, is_unique_response
 from kdissect.kafka.framing import SHED_BYTES
 from kdissect.kafka.headers import (
@@ -44,6 +44,9 @@ OUT_OF_ORDER = "out_of_order_response"
 """The kind of anomaly of a request that a later one overtook."""
 
 PRODUCE = 0
+NO_HANDSHAKE = "no_handshake"
+"""The kind of anomaly of a SASL token without SaslHandshake before it."""
+
 _CORRELATION_ID = Struct(">i")
 _RETRANSMISSIONS_KEPT = 15
 _UNACKNOWLEDGED_KEPT = 16  # a broker that responds to acks=0 at all does so immediately
@@ -160,8 +163,9 @@ class Pairing:
         header = read_request_header(frame.data)
         api_key, api_version, correlation_id, client_id, _ = header
         exchange = Exchange(
-            self._info, 0, "", frame, None, api_key, api_version, correlation_id, client_id, _name(api_key)
-        )
+            self._info, 0, "", frame, None, api_key, api_version, correlation_id, client_id,
+            _name(api_key) or vendors.name(api_key, self._info.vendor),
+        )  # fmt: skip
         exchange.request_header = header
         last_id, self.last_id = self.last_id, correlation_id
         if self.first_id is None:
@@ -199,11 +203,14 @@ class Pairing:
         """
         self._stale = len(self._waiting)
 
-    def token_request(self, frame: Frame) -> list[Exchange]:
+    def token_request(self, frame: Frame, *, has_handshake: bool = True) -> list[Exchange]:
         """Process a SASL token that a client sent without a request header. Its response is the broker's next
-        frame.
+        frame. ``has_handshake``: whether SaslHandshake, or another token, came before it.
         """
-        return self._wait(self._new(frame, None), frame)
+        exchange = self._new(frame, None)
+        if not has_handshake:
+            exchange.anomalies.append(Anomaly(NO_HANDSHAKE, "request", "no SaslHandshake before this token"))
+        return self._wait(exchange, frame)
 
     def response(
         self, frame: Frame, *, may_be_token: bool = False, resynchronized: bool = False

@@ -63,7 +63,7 @@ def find(text: str) -> Api:
     Raises:
         UsageError: no such API. The message suggests the nearest name.
     """
-    query = _plain(text)
+    query = plain(text)
     names = _by_name()
     if query not in names or text.startswith("-"):  # -1 is not a key; inside names dashes are ignored
         hint = "" if query.isdecimal() else did_you_mean(text, [api.name for api in all_apis()])
@@ -79,12 +79,13 @@ def _rows() -> dict[int, dict[str, str]]:
 
 @cache
 def _by_name() -> dict[str, Api]:
-    names = {_plain(name): api for api in all_apis() for name in api.former_names}
+    names = {plain(name): api for api in all_apis() for name in api.former_names}
     names |= {str(api.key): api for api in all_apis()}
-    return names | {_plain(api.name): api for api in all_apis()}
+    return names | {plain(api.name): api for api in all_apis()}
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
+    """A name as it is compared: letters and digits, in lower case."""
     return "".join(filter(str.isalnum, text)).lower()
 
 
@@ -93,7 +94,7 @@ def _api(row: dict[str, str]) -> Api:
         key=int(row["key"]),
         name=row["name"],
         former_names=tuple(name.partition("(")[0] for name in row["former_names"].split()),
-        versions=_range(row["versions"]),
+        versions=version_range(row["versions"]),
         flexible=int(row["flexible"]) if row["flexible"] else None,
         listeners=tuple(row["listeners"].split()),
         introduced=_releases(row["introduced"]),
@@ -103,7 +104,8 @@ def _api(row: dict[str, str]) -> Api:
     )
 
 
-def _range(text: str) -> Versions:
+def version_range(text: str) -> Versions:
+    """Read ``0-3`` or ``7``."""
     first, _, last = text.partition("-")
     return Versions(int(first), int(last or first))
 
@@ -113,6 +115,6 @@ def _releases(text: str) -> dict[int, str]:
     releases: dict[int, str] = {}
     for item in text.split():
         versions, _, release = item.partition("@")
-        first, last = _range(versions)
+        first, last = version_range(versions)
         releases |= dict.fromkeys(range(first, last + 1), release)
     return releases

@@ -17,11 +17,13 @@ from kdissect.kafka.compiler import LARGE_BYTES, decoder
 from kdissect.kafka.headers import (
     API_VERSIONS,
     CORRELATION_ID_BYTES,
+    HEADER_BEGINS_BYTES,
     read_correlation_id,
     read_request_header,
     response_body_pos,
 )
 from kdissect.kafka.primitives import DecodeBudget
+from kdissect.kafka.vendors import is_vendor_key
 from kdissect.kafka.walker import Walk, walk
 from kdissect.limits import DEFAULT
 from kdissect.model import Anomaly, Embedded, Redacted
@@ -200,9 +202,12 @@ def decode_request(
         return _sasl_token(data, show_secrets)
     header = header or read_request_header(data)
     if header.body_pos < 0:
-        fault = Anomaly("malformed_header", REQUEST, f"client ID or tags do not fit {len(data)} bytes")
+        rest = data[HEADER_BEGINS_BYTES:]
+        detail = f"client ID or tags do not fit {len(data)} bytes" if rest else "it ends before the client ID"
+        fault = Anomaly("malformed_header", REQUEST, detail)
         anomaly = fault if complete else _uncaptured(data, REQUEST)
-        return DecodedBody(_undecoded(api_key, data[8:], show_secrets), None, [anomaly])
+        known = None if schema.request(api_key) is None else api_key  # else it may be a SASL token
+        return DecodedBody(_undecoded(known, rest, show_secrets) if rest else {}, None, [anomaly])
     message = schema.request(api_key)
     return _decode(
         message, REQUEST, api_key, header.api_version, data, header.body_pos, complete, show_secrets, budget
@@ -413,11 +418,10 @@ def _decode(
     if message is None or version not in message.versions:
         kind = "unknown_api" if message is None else "unknown_version"
         detail = f"API key {api_key}, version {version}"
-        return DecodedBody(
-            _undecoded(api_key, data[pos:], show_secrets), None, [Anomaly(kind, where, detail)]
-        )
+        anomalies = [] if is_vendor_key(api_key) else [Anomaly(kind, where, detail)]
+        return DecodedBody(_undecoded(api_key, data[pos:], show_secrets), None, anomalies)
     layout = BodyLayout(message, version)
-    anomalies: list[Anomaly] = []
+    anomalies = []
     fault: DecodeError | None = None
     budget.met_null = False
     try:

@@ -17,6 +17,7 @@ from collections import deque
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
+from kdissect.kafka.other_protocols import SMALLEST_OTHER_SIZE, can_be_size
 from kdissect.kafka.resync import Lost, Search
 from kdissect.model import Data, Frame, Gap
 
@@ -87,7 +88,7 @@ class Framing:
 
     __slots__ = (
         "_has_gap", "_kept", "_latest", "_limits", "_locate", "_need",
-        "_pieces", "_prefix", "_search", "_size", "_start_ns",
+        "_pieces", "_prefix", "_search", "_size", "_small", "_start_ns",
     )  # fmt: skip
 
     def __init__(self, limits: Limits, locate: Locate, *, at_start: bool = False) -> None:
@@ -98,6 +99,7 @@ class Framing:
         self._pieces: list[bytes | bytearray | memoryview] = []
         self._kept = 0
         self._size = 0
+        self._small = min(limits.frame_max_bytes, SMALLEST_OTHER_SIZE - 1)  # larger sizes are checked
         self._need = 0  # bytes missing until the frame is complete; 0: at a boundary
         self._has_gap = False
         self._start_ns = 0
@@ -278,7 +280,7 @@ class Framing:
                     (size,) = _SIZE.unpack_from(payload, pos)
                     self._start_ns = time_ns
                     pos += SIZE_BYTES
-                if not 0 <= size <= self._limits.frame_max_bytes:
+                if not 0 <= size <= self._small and not can_be_size(size, self._limits.frame_max_bytes):
                     return item._replace(payload=payload[max(0, pos - SIZE_BYTES) :])
                 if end - pos >= size:
                     data = payload[pos : pos + size]

@@ -19,6 +19,7 @@ from kdissect.errors import DecodeError, Malformed, Truncated
 from kdissect.kafka import schema
 from kdissect.kafka.compiler import decoder
 from kdissect.kafka.primitives import DecodeBudget
+from kdissect.kafka.vendors import is_vendor_key
 from kdissect.limits import KIB
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ CONTROLLED_SHUTDOWN = 7
 API_VERSIONS = 18
 
 # Limits on plausible headers: about seven APIs were added per year, and less than two versions per year of
-# each.
+# each. (Vendors use larger API keys, too.)
 MAX_API_KEY = 1023
 MAX_API_VERSION = 127
 
@@ -117,7 +118,8 @@ def _read_unusual(data: bytes) -> RequestHeader:
     if len(data) < _KEY_VERSION_CORRELATION.size:
         raise Truncated(f"{len(data)} bytes are not a request header", pos=0)
     api_key, api_version, correlation_id = _KEY_VERSION_CORRELATION.unpack_from(data)
-    if not (0 <= api_key <= MAX_API_KEY and 0 <= api_version <= MAX_API_VERSION):
+    is_possible = 0 <= api_key <= MAX_API_KEY or is_vendor_key(api_key)
+    if not (is_possible and 0 <= api_version <= MAX_API_VERSION):
         raise Malformed(f"API key {api_key} in version {api_version}", pos=0)
     for decode in _request_decoders(api_key, api_version):
         try:

@@ -27,6 +27,7 @@ from kdissect.kafka.bodies import (
     trailing_bytes,
 )
 from kdissect.kafka.headers import API_VERSIONS, HEADER_BEGINS_BYTES, MAX_API_KEY, read_request_header
+from kdissect.kafka.other_protocols import other_protocol
 from kdissect.kafka.resync import Search
 from kdissect.model import Data, Interface
 
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
 _SIZE = Struct(">i")
 _CORRELATION = Struct(">i")
+_KEY_VERSION_CORRELATION = Struct(">hhi")
 _SIZE_AND_CORRELATION = Struct(">ii")
 _HEAD_BYTES = _SIZE_AND_CORRELATION.size
 
@@ -63,6 +65,7 @@ _ENOUGH_BYTES = 64 * 1024  # bytes of an incomplete first frame that must suffic
 _PREFIX = 4096  # bytes of an incomplete frame that are decoded
 _LONGEST_HEADER = 600  # bytes of a header with a client ID of ordinary length
 _LENGTH_BYTES = 2  # of a client ID
+_PRODUCE = 0
 _PRODUCE_0 = bytes(4)  # API key and version, or a response's correlation ID
 _ACKS_AND_TIMEOUT = 6  # bytes before the topics in the body of Produce 0
 _MAX_CANDIDATES = 64  # requests that may have a response
@@ -121,7 +124,7 @@ def is_first_request(
 def begins_with_request(frame: bytes, limits: Limits) -> bool:
     """Whether a stream is recognized at once that begins with a whole frame."""
     payload = _SIZE.pack(len(frame)) + frame
-    if other_protocol(payload) is not None or is_gssapi_token(payload):
+    if other_protocol(payload) is not None:
         return False
     search = Search(limits, at_start=True)
     search.feed(Data(0, 0, Interface("", 0, 0), payload))
@@ -129,18 +132,30 @@ def begins_with_request(frame: bytes, limits: Limits) -> bool:
 
 
 def is_first_frame(search: Search, run: ByteRun, final: bool) -> bool | None:
-    """Whether a stream towards a known listener of Kafka begins with a request of a known API and version,
-    whatever its client ID. None if more bytes are needed to decide.
+    """Whether a stream towards a known listener of Kafka begins with a request of a known API, whatever its
+    client ID: its version is known and its body decodes, or it ends with a packet. None if more bytes are
+    needed to decide.
     """
-    if len(run.data) < _SIZE.size:
+    head = run.data[: _SIZE.size + HEADER_BEGINS_BYTES]
+    if len(head) < _SIZE.size + HEADER_BEGINS_BYTES:
         return False if final else None
-    (size,) = _SIZE.unpack_from(run.data)
-    frame = search.read(_SIZE.size, min(max(size, 0), _PREFIX))
-    if len(run.data) >= _REQUEST_BYTES and (not _FIRST_REQUEST.match(run.data) or size > search.largest):
+    (size,) = _SIZE.unpack_from(head)
+    if not _FIRST_REQUEST.match(head) or size > search.largest:
         return False
+    frame = search.read(_SIZE.size, min(size, _PREFIX))
     if len(frame) < min(size, _PREFIX) and not final:
         return None
-    return is_readable_request(frame)
+    api_key, version, correlation_id = _KEY_VERSION_CORRELATION.unpack_from(frame)
+    message = schema.request(api_key)
+    if message is None or correlation_id < 0:
+        return False
+    header = _header(frame)
+    if header is None and size == HEADER_BEGINS_BYTES:
+        return version in message.versions and _ends_with_packet(search, _SIZE.size + size)
+    if api_key == _PRODUCE and (header is None or not header.client_id):
+        # ZooKeeper, NFS and SMPP begin with a small number, too. If all of it decodes, it was recognized.
+        return len(frame) < size and fits_request(frame, to_the_end=False)
+    return is_readable_request(frame) or _ends_with_packet(search, _SIZE.size + size)
 
 
 def _begins_with_answer(responses: Search, header: RequestHeader) -> bool | None:
@@ -153,7 +168,7 @@ def _begins_with_answer(responses: Search, header: RequestHeader) -> bool | None
     if head is None:
         return False if responses.end >= _HEAD_BYTES else None
     size, correlation_id = _SIZE_AND_CORRELATION.unpack(head)
-    if correlation_id != header.correlation_id or not _SIZE.size <= size <= responses.largest:
+    if correlation_id != header.correlation_id or not responses.can_be_size(size):
         return False
     frame = responses.read(_SIZE.size, min(size, responses.largest_held))
     if not can_be_response(frame, header.api_key, header.api_version):
@@ -230,7 +245,7 @@ def _are_frames(is_head: Callable[[bytes], bool], search: Search, pos: int) -> b
     at = pos
     while (size_field := search.peek(at, _SIZE.size)) is not None:
         (size,) = _SIZE.unpack(size_field)
-        if not _SIZE.size <= size <= search.largest:
+        if not search.can_be_size(size):
             return False
         if not is_head(search.read(at + _SIZE.size, min(size, _PREFIX))):
             return False
@@ -371,7 +386,7 @@ def _is_response(api_of: ApiOf, search: Search, pos: int) -> bool | int:
         return False
     size, correlation_id = _SIZE_AND_CORRELATION.unpack(head)
     api = api_of(correlation_id)
-    if api is None or not _SIZE.size <= size <= search.largest:
+    if api is None or not search.can_be_size(size):
         return False
     start, end = pos + _SIZE.size, pos + _SIZE.size + int(size)
     if size > search.largest_held:  # its first bytes suffice at the start of a packet
@@ -392,7 +407,7 @@ def _is_response(api_of: ApiOf, search: Search, pos: int) -> bool | int:
         return end + _SIZE_AND_CORRELATION.size
     next_size, next_id = _SIZE_AND_CORRELATION.unpack(following)
     follows = next_id == correlation_id + 1 or api_of(next_id) is not None
-    return bool(follows and _SIZE.size <= next_size <= search.largest)
+    return bool(follows and search.can_be_size(next_size))
 
 
 def _is_chain(search: Search, pos: int) -> bool | int:
@@ -403,7 +418,7 @@ def _is_chain(search: Search, pos: int) -> bool | int:
         if head is None:
             return at + _SIZE_AND_CORRELATION.size
         size, correlation_id = _SIZE_AND_CORRELATION.unpack(head)
-        if not _SIZE.size <= size <= search.largest:
+        if not search.can_be_size(size):
             return False
         if previous is not None and correlation_id != previous + 1:
             return False
@@ -519,93 +534,6 @@ def _names_client(header: RequestHeader) -> bool | None:
     """Whether a request has a client ID. None if it is an odd one: not printable, or not UTF-8."""
     client_id = header.client_id or ""
     return bool(client_id) if client_id.isprintable() and "\\x" not in client_id else None
-
-
-# ------------------------------------------------------------------------------------------------------------
-# The first bytes of a stream -> the name of another protocol, or whether they are a SASL token.
-# ------------------------------------------------------------------------------------------------------------
-
-
-def is_gssapi_token(data: bytes) -> bool:
-    """Whether a stream begins with a size and a GSSAPI token, which 0.9 clients send on a SASL port instead
-    of a request.
-
-    RFC 2743 section 3.1: tag 0x60, then a DER length that reaches to the token's end.
-    """
-    if len(data) < _SIZE.size + 4 or data[4] != 0x60:
-        return False
-    (size,) = _SIZE.unpack_from(data)
-    length, octets = data[5], 0
-    if length & 0x80:
-        octets = length & 0x7F
-        length = int.from_bytes(data[6 : 6 + octets], "big")
-    return 0 < octets + 2 + length == size and octets <= 4
-
-
-def other_protocol(data: bytes) -> str | None:
-    """The name of another protocol that begins like this; None: unknown. Finds TLS mid-stream too."""
-    if (
-        len(data) >= 6
-        and data[0] in _TLS_RECORDS
-        and data[1] == 3
-        and data[2] <= 4
-        and int.from_bytes(data[3:5], "big") <= _TLS_RECORD_BYTES
-        and (data[0] != _TLS_HANDSHAKE or data[5] in _TLS_HELLOS)
-    ):
-        return "TLS"
-    for beginning, name in _BEGINNINGS:
-        if data.startswith(beginning):
-            return name
-    return None
-
-
-def tls_alert(data: bytes) -> str | None:
-    """The alert at the start of a TLS stream: ``fatal protocol_version (70)``. None if it does not
-    begin with one, or if it is encrypted.
-    """
-    if len(data) < _TLS_ALERT_BYTES or data[0] != _TLS_ALERT or data[3:5] != b"\0\2":
-        return None
-    level, description = data[5], data[6]
-    if level not in _TLS_LEVELS:
-        return None
-    name = _TLS_ALERTS.get(description, "alert")
-    return f"{_TLS_LEVELS[level]} {name} ({description})"
-
-
-# RFC 8446 section 5.1: record type, version 3.x, a length of at most 2^14 + 256.
-_TLS_HANDSHAKE = 0x16
-_TLS_RECORDS = (0x14, 0x15, _TLS_HANDSHAKE, 0x17)
-_TLS_HELLOS = (1, 2)
-_TLS_ALERT, _TLS_ALERT_BYTES = 0x15, 7
-_TLS_LEVELS = {1: "warning", 2: "fatal"}
-_TLS_ALERTS = {  # RFC 8446 section 6, RFC 5246 section 7.2
-    0: "close_notify",
-    10: "unexpected_message",
-    20: "bad_record_mac",
-    21: "decryption_failed",
-    22: "record_overflow",
-    40: "handshake_failure",
-    47: "illegal_parameter",
-    50: "decode_error",
-    51: "decrypt_error",
-    70: "protocol_version",
-    71: "insufficient_security",
-    80: "internal_error",
-    86: "inappropriate_fallback",
-    90: "user_canceled",
-}
-_TLS_RECORD_BYTES = 0x4100
-
-_BEGINNINGS = (
-    *(
-        (method + b" ", "HTTP")
-        for method in (b"GET", b"POST", b"PUT", b"HEAD", b"DELETE", b"OPTIONS", b"CONNECT", b"PATCH")
-    ),
-    (b"HTTP/1.", "HTTP"),
-    (b"PRI * HTTP/2", "HTTP/2"),
-    (b"SSH-", "SSH"),
-    (b"AMQP", "AMQP"),
-)
 
 
 # ------------------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
+from kdissect.kafka.other_protocols import can_be_size
 from kdissect.model import Data, Gap
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 ITEM_COST = 256
 """Approximate overhead in bytes of holding an item, so that tiny packets are limited too."""
 
+_CORRELATION_ID_BYTES = 4
 _MAX_WAITING = 256  # positions that wait for more bytes
 _RESCAN_BYTES = 64 * 1024  # bytes to search again
 _MAX_EFFORT = 64  # bytes read to confirm positions, per byte of the stream
@@ -119,6 +121,10 @@ class Search:
     def largest(self) -> int:
         """Anything larger is not a frame."""
         return self._limits.frame_max_bytes
+
+    def can_be_size(self, size: int) -> bool:
+        """Whether a response with this size prefix is possible."""
+        return size >= _CORRELATION_ID_BYTES and can_be_size(size, self.largest)
 
     @property
     def effort_exhausted(self) -> bool:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from kdissect.kafka import schema
 from kdissect.kafka.codes import lines
+from kdissect.kafka.vendors import is_vendor_key
 from kdissect.model import Embedded, Redacted
 
 if TYPE_CHECKING:
@@ -49,8 +50,10 @@ def carries_secrets(message: Message, *, ignore_configs: bool = False) -> bool:
 
 @cache
 def is_credential_api(api_key: int | None) -> bool:
-    """Whether undecoded bytes of the API's bodies are redacted. True for an unknown API (None)."""
-    if api_key is None or api_key in _CARRIES_RECORDS:
+    """Whether undecoded bytes of the API's bodies are redacted. True for an unknown API (None), and for APIs
+    of vendors: their bodies are not decoded.
+    """
+    if api_key is None or api_key in _CARRIES_RECORDS or is_vendor_key(api_key):
         return True
     messages = (schema.request(api_key), schema.response(api_key))
     return any(message is not None and carries_secrets(message) for message in messages)

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from kdissect.errors import UsageError
 from kdissect.exchanges import content
 from kdissect.exchanges.topic_names import topic_refs
-from kdissect.kafka import apis, codes
+from kdissect.kafka import apis, codes, vendors
 from kdissect.model import KINDS, NOT_EXPECTED, PENDING
 from kdissect.nearest import did_you_mean
 from kdissect.phrases import many
@@ -260,8 +260,8 @@ def build(
     body_tests: list[Test] = []
     if is_kind := _values(kind, _kinds):
         header_tests.append(lambda exchange: is_kind(exchange.kind))
-    if is_key := _values(api, _api_keys):
-        header_tests.append(lambda exchange: is_key(exchange.api_key))
+    if is_api := _values(api, _apis):
+        header_tests.append(lambda exchange: is_api(exchange.api))
     if ids := tuple(connection):
         header_tests.append(_connection(ids))
     if durations := [parse_duration(text) for text in slower_than]:
@@ -391,9 +391,10 @@ def _known(term: _Term, names: Sequence[str], noun: str) -> list[str]:
     return matching
 
 
-def _api_keys(term: _Term) -> list[int]:
-    names = [term.text] if term.glob is None else _known(term, apis.names(), "API name")
-    return [apis.find(name).key for name in names]
+def _apis(term: _Term) -> list[str]:
+    if term.glob is not None:
+        return _known(term, [*apis.names(), *vendors.names()], "API name")
+    return vendors.find(term.text) or [apis.find(term.text).name]
 
 
 def _kinds(term: _Term) -> list[str]:

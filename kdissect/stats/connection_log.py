@@ -13,6 +13,7 @@ from collections import Counter, OrderedDict
 from typing import TYPE_CHECKING
 
 from kdissect.exchanges.outcomes import outcome
+from kdissect.exchanges.pairing import NO_HANDSHAKE
 from kdissect.model import ANSWERED, INCOMPLETE, INCOMPLETE_REQUEST, ORPHAN, UNANSWERED, TlsSession
 from kdissect.stats.survey import KAFKA, Survey
 
@@ -71,6 +72,7 @@ class ConnectionLogRow:
             came.
         tls: its TLS session; empty if it is not TLS.
         tls_alerts: requests that the broker rejected with a TLS alert.
+        bare_tokens: SASL tokens without SaslHandshake that were not answered.
         served: answered requests after the handshake.
         is_listener: whether its far end was known as a Kafka listener when it ended, or did not open.
         is_selected: whether any of its exchanges matches the filters.
@@ -78,6 +80,7 @@ class ConnectionLogRow:
 
     __slots__ = (
         "anomalies",
+        "bare_tokens",
         "broker",
         "capture",
         "client",
@@ -149,7 +152,7 @@ class ConnectionLogRow:
         self.end: End | None = None
         self.closed_ns: int | None = None
         self.repeated = self.seen = (0, 0)
-        self.outstanding = self.outstanding_calls = self.served = self.tls_alerts = 0
+        self.outstanding = self.outstanding_calls = self.served = self.tls_alerts = self.bare_tokens = 0
         self.outstanding_ns: int | None = None
         self.outstanding_api: str | None = None
         self.tls = _NO_TLS
@@ -208,7 +211,9 @@ class ConnectionLogRow:
             self.incomplete += result in (INCOMPLETE, INCOMPLETE_REQUEST)
         if exchange.anomalies:
             self.anomalies += len(exchange.anomalies)
-            self.tls_alerts += any(anomaly.kind == TLS_ALERT for anomaly in exchange.anomalies)
+            kinds = {anomaly.kind for anomaly in exchange.anomalies}
+            self.tls_alerts += TLS_ALERT in kinds
+            self.bare_tokens += NO_HANDSHAKE in kinds and exchange.kind == UNANSWERED
         identity = (
             exchange.client_software_name,
             exchange.client_software_version,

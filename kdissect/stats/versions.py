@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.kafka import apis
+from kdissect.kafka.vendors import api_name, vendor_of
 from kdissect.stats import releases
 from kdissect.stats.cluster import Cluster
 from kdissect.stats.document import AdvertisedRow, UsedRow, VersionsPart
@@ -29,6 +30,7 @@ class Usage(NamedTuple):
 
     client: str
     software: str | None
+    api: str
     api_key: int
     version: int
 
@@ -81,7 +83,7 @@ class VersionUse(Summed):
         if keys.api_key is None or keys.api_version is None or not keys.has_request:
             return
         software = None if not keys.software else f"{keys.software} {keys.software_version or ''}".rstrip()
-        uses = self._uses[Usage(aggregate.client, software, keys.api_key, keys.api_version)]
+        uses = self._uses[Usage(aggregate.client, software, keys.api, keys.api_key, keys.api_version)]
         uses.add_aggregate(aggregate)
         uses.addresses.add(aggregate.connection.client.ip)
         used = self._by_broker[aggregate.broker].versions
@@ -109,7 +111,7 @@ class VersionUse(Summed):
             uses,
             client=usage.client,
             software=usage.software,
-            api=_name(usage.api_key),
+            api=usage.api,
             api_key=usage.api_key,
             version=usage.version,
             since=None if api is None else api.introduced.get(usage.version),
@@ -119,12 +121,13 @@ class VersionUse(Summed):
     def _advertised(self, broker: str) -> list[AdvertisedRow]:
         offers = self._cluster.offers[broker]
         release = releases.guess(offers)
+        vendor = vendor_of(offers)
         used = self._by_broker[broker].versions if broker in self._by_broker else set()
         return [
             AdvertisedRow(
                 broker=broker,
                 release=release,
-                api=_name(key),
+                api=api_name(key, vendor) or f"api {key}",
                 api_key=key,
                 min_version=first,
                 max_version=last,
@@ -132,8 +135,3 @@ class VersionUse(Summed):
             )
             for key, (first, last) in sorted(offers.items())
         ]
-
-
-def _name(api_key: int) -> str:
-    api = apis.by_key(api_key)
-    return f"api {api_key}" if api is None else api.name

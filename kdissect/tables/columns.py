@@ -21,7 +21,7 @@ from kdissect.anomalies import CATALOGUE
 from kdissect.errors import UsageError
 from kdissect.exchanges import content
 from kdissect.exchanges.outcomes import outcome
-from kdissect.kafka import apis, codes
+from kdissect.kafka import apis, codes, vendors
 from kdissect.model import KINDS, OUTCOMES, Embedded
 from kdissect.nearest import did_you_mean
 from kdissect.query import where
@@ -405,7 +405,12 @@ EXCHANGE: tuple[Column, ...] = (
         "Authenticated principal of the connection, if it appears in the traffic.",
     ),
     Column("sasl_mechanism", STRING, attrgetter("sasl_mechanism"), "SASL mechanism, as named by the client."),
-    Column("api", STRING, attrgetter("api"), "API name; null for an unknown API key."),
+    Column(
+        "api",
+        STRING,
+        attrgetter("api"),
+        "API name, such as Fetch, AutoMQ CreateStreams or Confluent 10007; null for an unknown API key.",
+    ),
     Column(
         "api_key",
         INT16,
@@ -641,7 +646,7 @@ def _why_invalid(column: Column, sign: str, text: str | None) -> str | None:
     if text is None or column.name not in _NAMES or sign not in signs:
         return None
     known = _NAMES[column.name]()
-    if text in known or text.startswith(_NAMELESS_ERROR):
+    if text in known or text.startswith(_NAMELESS_ERROR) or vendors.find(text) == [text]:
         return None
     return f'no {column.name.removesuffix("s")} "{text}"{did_you_mean(text, known)}'
 

@@ -71,6 +71,7 @@ class BodyContext(NamedTuple):
         decoded_records: the message's record data, if its records are to be shown.
         forwarded: API key and version of the request in an Envelope.
         style: its colors show errors, and values that are not defaults.
+        vendor: of the broker, for the names of APIs.
     """
 
     message: Message | None
@@ -80,10 +81,13 @@ class BodyContext(NamedTuple):
     decoded_records: DecodedRecords | None = None
     forwarded: tuple[int, int] | None = None
     style: Style = PLAIN
+    vendor: str | None = None
 
     def text(self, path: str, field: Field | None, value: Any) -> str:
         """A value that is not a container, as text."""
-        text = described(self.message, path, field, value, self.topic_names, full=self.full)
+        text = described(
+            self.message, path, field, value, self.topic_names, full=self.full, vendor=self.vendor
+        )
         if not self.style.is_colored or value in _DEFAULTS:
             return text
         is_error = field is not None and field.role == "error"

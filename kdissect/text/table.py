@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from kdissect.exchanges import content
 from kdissect.exchanges.offload import LineFacts, LineForm
 from kdissect.exchanges.outcomes import outcome
-from kdissect.kafka import apis
 from kdissect.kafka.bodies import TRAILING_BYTES, decode_exchange
 from kdissect.kafka.codes import error_name
 from kdissect.kafka.headers import API_VERSIONS
 from kdissect.kafka.primitives import DecodeBudget
 from kdissect.kafka.recordbatch import native_records
+from kdissect.kafka.vendors import api_name
 from kdissect.model import (
     ANSWERED,
     INCOMPLETE,
@@ -251,18 +251,17 @@ def _client_name(exchange: Exchange) -> str:
 
 
 @lru_cache(4096)
-def _api(api_key: int | None, api_version: int | None) -> str:
+def _api(api: str | None, api_key: int | None, api_version: int | None) -> str:
     if api_key is None:
         return ABSENT
-    api = apis.by_key(api_key)
-    return f"{api.name if api else f'api {api_key}'} v{api_version}"
+    return f"{api or api_name(api_key) or f'api {api_key}'} v{api_version}"
 
 
 def api(exchange: Exchange) -> str:
     """Name and version: ``Fetch v13``."""
     if exchange.api_key is None and exchange.kind != ORPHAN:
         return "SASL token"
-    return _api(exchange.api_key, exchange.api_version)
+    return _api(exchange.api, exchange.api_key, exchange.api_version)
 
 
 def _cut_before(separator: str, text: str, max_width: int) -> str:

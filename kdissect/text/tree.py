@@ -163,7 +163,14 @@ class ExchangeTree(Tree["Exchange"]):
     def _header(self, name: str, version: int, exchange: Exchange, frame: Frame) -> Iterator[str]:
         message = schema.header(name)
         walked = walk(message, version, frame.data)
-        view = BodyContext(message, version, exchange.topic_names, self._full, style=self._style)
+        view = BodyContext(
+            message,
+            version,
+            exchange.topic_names,
+            self._full,
+            style=self._style,
+            vendor=exchange.connection.vendor,
+        )
         if self._show_bytes:
             yield from offsets(view, walked, frame.data)
         else:
@@ -190,6 +197,7 @@ class ExchangeTree(Tree["Exchange"]):
             decoded_records,
             _forwarded(exchange),
             self._style,
+            exchange.connection.vendor,
         )
         if walked is None:
             yield from _indented(outline(view, body or {}, layout_of(*layout).fields))

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kdissect.kafka import apis, codes
+from kdissect.kafka import codes
 from kdissect.kafka.records import RecordData
+from kdissect.kafka.vendors import api_name
 from kdissect.model import Embedded, Redacted
 from kdissect.phrases import ELLIPSIS, many, printable, quoted
 from kdissect.text.style import iso_ms
@@ -188,7 +189,12 @@ def schemas_and_trace(record: CarriedRecord) -> list[str]:
 
 
 def meaning(
-    message: Message, path: str, field: Field | None, value: Any, topic_names: Mapping[str, str]
+    message: Message,
+    path: str,
+    field: Field | None,
+    value: Any,
+    topic_names: Mapping[str, str],
+    vendor: str | None = None,
 ) -> str | None:
     """What a number or id means; None if there is nothing to add."""
     if isinstance(value, bool):
@@ -204,8 +210,7 @@ def meaning(
     if (known := codes.enum_name(message.name, path, value)) is not None:
         return known
     if name in _API_KEYS:
-        api = apis.by_key(value)
-        return None if api is None else api.name
+        return api_name(value, vendor)
     if name.endswith(_OPERATIONS):
         return _operations(value)
     if name.endswith(_TIMESTAMPS) and (field is None or field.type == "int64"):
@@ -229,9 +234,10 @@ def described(
     topic_names: Mapping[str, str],
     *,
     full: bool = False,
+    vendor: str | None = None,
 ) -> str:
-    """A value as text, with its meaning in parentheses."""
+    """A value as text, with its meaning in parentheses. ``vendor``: of the broker."""
     is_id = field is not None and field.type == "uuid" and isinstance(value, str)
     text = printable(value) if is_id else value_text(value, full=full)
-    label = None if message is None else meaning(message, path, field, value, topic_names)
+    label = None if message is None else meaning(message, path, field, value, topic_names, vendor)
     return text if label is None else f"{text} ({label})"

@@ -8,8 +8,10 @@ import pytest
 
 from kdissect.cli.main import main
 from kdissect.cli.terminal import OK, USAGE
-from kdissect.kafka import apis
+from kdissect.kafka import apis, vendors
 from tests.cli.commands import run
+
+LINES = len(apis.all_apis()) + len(vendors.vendor_apis()) + 4
 
 
 def test_all_apis(capsys: pytest.CaptureFixture[str]) -> None:
@@ -20,7 +22,8 @@ def test_all_apis(capsys: pytest.CaptureFixture[str]) -> None:
         "0    Produce                                0-13      9+        0.8.0   0-2 in 4.0.0",
         "1    Fetch                                  0-18      12+       0.8.0   0-3 in 4.0.0",
     ]
-    assert len(done.lines) == 1 + len(apis.all_apis())
+    assert len(done.lines) == LINES
+    assert done.lines[-1] == "15000  Redpanda DescribeRedpandaRoles            0"
 
 
 def test_one_api_by_any_name(capsys: pytest.CaptureFixture[str]) -> None:
@@ -67,7 +70,8 @@ def test_the_compiled_source(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     everything = json.loads(run(capsys, "apis", "--json").out)
-    assert [api["name"] for api in everything] == [api.name for api in apis.all_apis()]
+    names = [api["name"] for api in everything]
+    assert names == [api.name for api in (*apis.all_apis(), *vendors.vendor_apis())]
     assert everything[11] == json.loads(run(capsys, "apis", "--json", "JoinGroup").out)
     assert everything[11]["versions"][0] == {
         "version": 0,
@@ -114,5 +118,22 @@ def test_a_terminal_gets_lines_that_fit(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("COLUMNS", "80")
     assert main(["apis"]) == OK
     lengths = [len(line) for line in screen.getvalue().splitlines()]
-    assert len(lengths) == len(apis.all_apis()) + 1
+    assert len(lengths) == LINES
     assert max(lengths) == 80
+
+
+def test_apis_of_vendors(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "apis", "501").lines == [
+        "KEY  NAME                         VERSIONS",
+        "501  AutoMQ CreateStreams         0",
+        "501  Inkless AlterDisklessSwitch  0",
+    ]
+    assert run(capsys, "apis", "inkless").lines[1] == "500  Inkless InitDisklessLog      0"
+    (shown,) = json.loads(run(capsys, "apis", "--json", "automq-get-kvs").out)
+    assert (shown["api_key"], [each["version"] for each in shown["versions"]]) == (509, [0, 1])
+    assert shown.keys() == json.loads(run(capsys, "apis", "--json", "Fetch").out).keys()
+    for arguments in (("501", "0"), ("--source", "501"), ("--source", "automq")):
+        refused = run(capsys, "apis", *arguments)
+        assert refused.status == USAGE
+        assert "the layouts of AutoMQ CreateStreams are not known" in refused.err
+    assert run(capsys, "apis", "517").status == USAGE

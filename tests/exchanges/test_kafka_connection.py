@@ -538,6 +538,30 @@ def test_a_client_of_0_9_begins_with_a_gssapi_token() -> None:
     exchanges, _ = play(*steps, *BEATS)
     assert kinds(exchanges) == [(None, None, "answered"), (None, None, "answered"), *ANSWERED]
     assert exchanges[-1].sasl_mechanism == "GSSAPI"
+    assert anomalies(exchanges) == ["no_handshake"]
+    whole = [(side, payload) for side, payload in [*steps, *BEATS] if isinstance(payload, bytes)]
+    by_byte, _ = play(*[(side, bytes([byte])) for side, payload in whole for byte in payload])
+    assert kinds(by_byte) == kinds(exchanges)
+
+
+TOKENS = [b"\x60\x05hello", b"\0alice\0hunter2", b"n,,n=alice,r=fyko"]
+
+
+@pytest.mark.parametrize("token", TOKENS)
+@pytest.mark.parametrize("broker_side", [None, BROKER])
+def test_a_token_where_the_broker_expects_a_request(token: bytes, broker_side: int | None) -> None:
+    exchanges, kafka = play(*versions_and_software(), (CLIENT, sized(token)), broker_side=broker_side)
+    assert kinds(exchanges) == [(API_VERSIONS, 1, "answered"), (None, None, "unanswered")]
+    assert exchanges[1].request == {"sasl_token": Redacted(len(token))}
+    assert exchanges[1].principal is None
+    assert anomalies(exchanges) == ["no_handshake"]
+    assert kafka.unattached == []
+
+
+def test_other_bytes_where_the_broker_expects_a_request() -> None:
+    exchanges, kafka = play(*versions_and_software(), (CLIENT, sized(b"\x60\x06hello")))
+    assert kinds(exchanges) == [(API_VERSIONS, 1, "answered")]
+    assert [anomaly.kind for anomaly in kafka.unattached] == ["not_a_frame", "partial_frame"]
 
 
 def test_byte_by_byte() -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import orjson
 import pytest
 
+from kdissect.options import WHOLE
 from tests.cli.commands import run
 from tests.field.test_ways import CAPTURES
 
@@ -22,7 +23,9 @@ COLUMNS = ("connection", "number", "packet", "kind", "outcome", "api", "client_i
 def test_spark_has_the_same_exchanges(
     spark: SparkSession, capture: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shown = [orjson.loads(line) for line in run(capsys, "read", "--json", str(capture)).lines]
+    shown = [
+        orjson.loads(line) for line in run(capsys, "read", "--json", "--names", WHOLE, str(capture)).lines
+    ]
     table = spark.read.format("kdissect").option("table", "exchanges").load(str(capture))
     found = [tuple(row) for row in table.select(*COLUMNS).collect()]
     assert sorted(found) == sorted(tuple(row[name] for name in COLUMNS) for row in shown)

@@ -259,6 +259,7 @@ class NotLeader(Rule):
 
 
 _LOOP = 10
+_NO_HANDSHAKE = "the broker takes no token without SaslHandshake, and closed the connection"
 
 
 @summed
@@ -269,10 +270,14 @@ class Sasl(Rule):
     needs_flaws = True
     severity = WARNING
     title = "A client fails to authenticate."
-    when = f"Any failure; error at {_LOOP} failures."
+    when = (
+        f"Any failure, or a broker that closes the connection when a SASL token comes without SaslHandshake; "
+        f"error at {_LOOP} failures."
+    )
     advice = (
-        "Check the client's user, password and sasl.mechanism. PLAIN users are in the configuration of the "
-        "broker's listener; for SCRAM users, see kafka-configs --describe --entity-type users."
+        "Check the client's user, password and sasl.mechanism, and whether it sends SaslHandshake. PLAIN "
+        "users are in the configuration of the broker's listener; for SCRAM users, see kafka-configs "
+        "--describe --entity-type users."
     )
     apis = frozenset({"SaslHandshake", "SaslAuthenticate"})
 
@@ -282,6 +287,12 @@ class Sasl(Rule):
         mechanism = (exchange.request or {}).get("mechanism") or exchange.sasl_mechanism
         for error in facts.errors:
             self.kept[facts.client, exchange.connection.client.ip, mechanism, error].add(facts)
+
+    def connect(self, row: ConnectionLogRow) -> None:
+        """Count the connection if the broker closed it after a token without SaslHandshake."""
+        if row.bare_tokens and row.ended_by == BROKER:
+            key = row.client_id or row.client.ip, row.client.ip, row.sasl_mechanism, _NO_HANDSHAKE
+            self.kept[key].take(row.first_ns or 0, row.id)
 
     def findings(self) -> Iterator[FindingRow]:
         """All clients with failed logins."""

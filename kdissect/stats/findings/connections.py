@@ -206,7 +206,7 @@ class BrokerCloses(ConnectionRule):
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Count the connection if the broker closed it right after a request."""
-        if not is_kafka(row) or row.ending != f"{BROKER} FIN":
+        if not is_kafka(row) or row.ending != f"{BROKER} FIN" or row.bare_tokens:  # those are sasl-failures
             return
         if row.outstanding_calls and row.idle_ns is not None and row.idle_ns <= _RIGHT_AFTER_NS:
             kept = self.note(row)

@@ -18,7 +18,7 @@ from kdissect.pipeline import Dissection
 from kdissect.stats.findings.connections import ResolvedNames
 from kdissect.stats.findings.rules import RULES
 from kdissect.stats.summarizer import Summarizer
-from tests.frames import METADATA, heartbeat_answers, heartbeats, request, response
+from tests.frames import API_VERSIONS, METADATA, heartbeat_answers, heartbeats, request, response, sized
 from tests.segments import ACK, FIN, PSH, RST, START_NS, SYN, Talk, packet
 
 if TYPE_CHECKING:
@@ -516,3 +516,17 @@ def test_a_broker_that_leaves_out_a_response() -> None:
     assert findings(talk().finish()) == []
     (row,) = findings(talk().waits(60).reset())
     assert row.rule == "request-timeouts"
+
+
+@pytest.mark.parametrize("closing", [0, 1])
+@pytest.mark.parametrize("flag", [FIN, RST])
+def test_a_broker_that_takes_no_token_without_a_handshake(closing: int, flag: int) -> None:
+    def refused(place: int) -> Talk:
+        one = talk(place).handshake().client_sends(request(API_VERSIONS, 0))
+        one.broker_sends(response(API_VERSIONS, 0)).client_sends(sized(b"\0alice\0hunter2"))
+        return one.broker_acks().put(closing, flag | ACK)
+
+    reported = [row for row in findings(*map(refused, range(3))) if row.rule != "broker-resets"]
+    refusal = "the broker takes no token without SaslHandshake, and closed the connection"
+    expected = [("sasl-failures", f"login with PLAIN failed 3 times: {refusal}")] if closing else []
+    assert [(row.rule, row.message) for row in reported] == expected
