@@ -210,8 +210,8 @@ class Rule(Summed, ABC):
         self, subject: str, message: str, evidence: Evidence, severity: str | None = None
     ) -> FindingRow:
         """A finding of this rule. Quotes what the broker says about the error."""
-        if said := evidence.explained[2]:
-            message = f'{message}: "{said}"'
+        if quote := evidence.explained[2]:
+            message = f'{message}: "{quote}"'
         return row_of(
             FindingRow,
             evidence,
