@@ -64,6 +64,12 @@ CATALOGUE: dict[str, AnomalyKind] = {
     "crc_mismatch": AnomalyKind(
         WARNING, "The checksum of a batch or message does not match; its records are shown."
     ),
+    "lz4_checksum_mismatch": AnomalyKind(
+        WARNING, "A checksum of an LZ4 frame does not match; its records are shown, some readers reject them."
+    ),
+    "lz4_linked_blocks": AnomalyKind(
+        WARNING, "An LZ4 frame has linked blocks; its records are shown, Kafka's own reader rejects them."
+    ),
     "wrong_record_count": AnomalyKind(
         WARNING, "The record count of a batch is wrong; the records present are shown."
     ),

@@ -16,6 +16,8 @@ import snappy
 import zstandard
 from crc32c import crc32c
 
+from kdissect.kafka.compression import xxh32
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
@@ -53,9 +55,9 @@ def java_lz4(data: bytes) -> bytes:
 
 
 def lz4_of_magic_0(data: bytes) -> bytes:
-    """The same with KAFKA-3160: whatever the header checksum should be, it is another."""
+    """The same with KAFKA-3160: the header checksum also covers the frame's magic."""
     frame = bytearray(java_lz4(data))
-    frame[6] ^= 0x5A
+    frame[6] = xxh32(bytes(frame[:6])) >> 8 & 0xFF
     return bytes(frame)
 
 

@@ -12,6 +12,8 @@ from pyarrow import parquet
 
 from kdissect.cli.main import kdissect
 from kdissect.kafka import secrets
+from kdissect.kafka.bodies import decode_response
+from kdissect.model import Redacted
 from kdissect.tables.rows import TABLES
 from tests.captures import pcap
 from tests.exports import part
@@ -64,11 +66,18 @@ CREATE_TOPICS, DESCRIBE_CONFIGS, CREATE_TOKEN, RENEW_TOKEN, EXPIRE_TOKEN, DESCRI
     40,
     41,
 )
+INVALID = 40
 ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS, ALTER_SCRAM, ENVELOPE, FETCH_SNAPSHOT = 33, 44, 51, 58, 59
 
 
 def config(name: str, value: str, **more: Any) -> dict[str, Any]:
     return {"name": name, "value": value, **more}
+
+
+def quoting(value: str, resource: str = "") -> dict[str, Any]:
+    """A response to a change of configs that quotes a value."""
+    entry = {"error_code": INVALID, "error_message": f"Invalid value {value}", "resource_name": resource}
+    return {"responses": [entry]}
 
 
 def exchanges_with_secrets() -> list[tuple[int, int, dict[str, Any], dict[str, Any]]]:
@@ -90,15 +99,25 @@ def exchanges_with_secrets() -> list[tuple[int, int, dict[str, Any], dict[str, A
     return [
         (SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"}, {"mechanisms": ["PLAIN"]}),
         (SASL_AUTHENTICATE, 2, {"auth_bytes": plain, "_tags": {99: TAGGED}}, {"auth_bytes": plain}),
-        (CREATE_TOPICS, 7, {"topics": [{"name": "t", "configs": [config("my.secret", CREATED)]}]}, {}),
+        (
+            CREATE_TOPICS,
+            7,
+            {"topics": [{"name": "t", "configs": [config("my.secret", CREATED)]}]},
+            {"topics": [{"name": "t", "error_code": INVALID, "error_message": f"Invalid value {CREATED}"}]},
+        ),
         (DESCRIBE_CONFIGS, 4, {}, {"results": [{"configs": described}]}),
-        (ALTER_CONFIGS, 2, {"resources": [{"configs": [jaas, keystore]}]}, {}),
-        (INCREMENTAL_ALTER_CONFIGS, 1, {"resources": [{"configs": [jaas, keystore]}]}, {}),
+        (ALTER_CONFIGS, 2, {"resources": [{"configs": [jaas, keystore]}]}, quoting(JAAS)),
+        (INCREMENTAL_ALTER_CONFIGS, 1, {"resources": [{"configs": [jaas, keystore]}]}, quoting(KEYSTORE)),
         (CREATE_TOKEN, 3, {}, {"token_id": "id", "hmac": HMAC}),
         (RENEW_TOKEN, 2, {"hmac": HMAC}, {}),
         (EXPIRE_TOKEN, 2, {"hmac": HMAC}, {}),
         (DESCRIBE_TOKEN, 3, {}, {"tokens": [{"token_id": "id", "hmac": HMAC}]}),
-        (ALTER_SCRAM, 0, {"upsertions": [{"name": "bob", "salt": SALT, "salted_password": SALTED}]}, {}),
+        (
+            ALTER_SCRAM,
+            0,
+            {"upsertions": [{"name": "bob", "salt": SALT, "salted_password": SALTED}]},
+            {"results": [{"user": "bob", "error_code": INVALID, "error_message": SALTED.decode()}]},
+        ),
         (
             ENVELOPE,
             0,
@@ -108,6 +127,16 @@ def exchanges_with_secrets() -> list[tuple[int, int, dict[str, Any], dict[str, A
                 )
             },
             {"response_data": response_payload(CREATE_TOKEN, 3, {"hmac": HMAC})},
+        ),
+        (
+            ENVELOPE,
+            0,
+            {
+                "request_data": request_payload(
+                    ALTER_CONFIGS, 2, {"resources": [{"configs": [config("x.password", ENVELOPED)]}]}
+                )
+            },
+            {"response_data": response_payload(ALTER_CONFIGS, 2, quoting(ENVELOPED))},
         ),
         (FETCH, 12, {}, {"responses": [metadata]}),
         (FETCH_SNAPSHOT, 0, {}, {"topics": [{"partitions": [{"unaligned_records": batch}]}]}),
@@ -181,6 +210,49 @@ def test_no_output_shows_a_credential(capture: Path, options: list[str]) -> None
     assert result.exit_code == 0
     assert [secret for secret in SECRETS if shown(result.output, secret)] == []
     assert not shown(result.output, b"hunter2")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["summary"], ["summary", "--json", "--findings"], ["check"], ["story", "topic:t"]],
+    ids=" ".join,
+)
+def test_no_summary_shows_a_credential(capture: Path, command: list[str]) -> None:
+    result = CliRunner().invoke(kdissect, [*command, str(capture)], catch_exceptions=False)
+    assert result.exit_code == 0
+    assert not shown(result.output, b"hunter2")
+
+
+@pytest.mark.parametrize("options", [[], ["-V"], ["-x"], ["--json"]], ids=" ".join)
+def test_only_messages_about_a_resource_with_a_redacted_value_are_redacted(
+    tmp_path: Path, options: list[str]
+) -> None:
+    resources = [
+        {"resource_type": 2, "resource_name": "a", "configs": [config("my.password", "hunter2")]},
+        {"resource_type": 2, "resource_name": "b", "configs": [config("retention.ms", "soon")]},
+    ]
+    answers = quoting("hunter2", "a")["responses"] + quoting("soon", "b")["responses"]
+    talk = Talk().handshake()
+    talk.client_sends(request(INCREMENTAL_ALTER_CONFIGS, 1, {"resources": resources}, correlation_id=1))
+    talk.broker_sends(response(INCREMENTAL_ALTER_CONFIGS, 1, {"responses": answers}, correlation_id=1))
+    path = tmp_path / "two.pcap"
+    path.write_bytes(pcap((packet.time_ns, packet.data) for packet in talk.packets))
+    result = CliRunner().invoke(kdissect, ["read", *options, str(path)], catch_exceptions=False)
+    assert "Invalid value soon" in result.output
+    assert not shown(result.output, b"hunter2")
+    result = CliRunner().invoke(
+        kdissect, ["read", "--show-secrets", *options, str(path)], catch_exceptions=False
+    )
+    assert "Invalid value hunter2" in result.output
+
+
+def test_a_request_that_was_not_captured_whole_may_have_had_credentials() -> None:
+    data = response_payload(INCREMENTAL_ALTER_CONFIGS, 1, quoting("x", "a"))
+    for answered in (None, {"resources": [], "_undecoded": b"?"}):
+        decoded = decode_response(data, INCREMENTAL_ALTER_CONFIGS, 1, request=answered)
+        assert decoded.value["responses"][0]["error_message"] == Redacted(len("Invalid value x"))
+    decoded = decode_response(data, INCREMENTAL_ALTER_CONFIGS, 1, request={"resources": []})
+    assert decoded.value["responses"][0]["error_message"] == "Invalid value x"
 
 
 @pytest.mark.parametrize("options", [[], ["-V", "--full"], ["--json"], ["--csv"], ["-q"]], ids=" ".join)

@@ -131,6 +131,8 @@ pub struct Line {
     pub bodies: Bodies,
     pub request_template: Template,
     pub response_template: Template,
+    /// Responses have messages about errors. Those with errors are left to Python, which shows them.
+    pub explains_errors: bool,
 }
 
 impl Line {
@@ -166,6 +168,9 @@ impl Line {
         out: &mut String,
     ) -> Result<(Vec<i64>, bool), Odd> {
         let decoded = self.bodies.decoded(request, response, budget)?;
+        if self.explains_errors && !decoded.errors.is_empty() {
+            return Err(Odd);
+        }
         let describing = Describing {
             request: &decoded.request,
             topics,

@@ -23,14 +23,15 @@ pub struct Line {
 
 #[pymethods]
 impl Line {
-    /// Arguments: see [`BodiesForm`]; the templates of request and response, specialized for the version; and
-    /// the fields of both that `follow` needs.
+    /// Arguments: see [`BodiesForm`]; the templates of request and response, specialized for the version; the
+    /// fields of both that `follow` needs; and whether responses have messages about errors.
     #[new]
     fn new(
         bodies: BodiesForm<'_>,
         request_template: &Bound<'_, PyTuple>,
         response_template: &Bound<'_, PyTuple>,
         followed: Option<(Vec<String>, Vec<String>)>,
+        explains_errors: bool,
     ) -> PyResult<Self> {
         let py = request_template.py();
         let names = Names::default();
@@ -38,6 +39,7 @@ impl Line {
             bodies: names.bodies(bodies)?,
             request_template: names.template(request_template, true)?,
             response_template: names.template(response_template, false)?,
+            explains_errors,
         };
         let followed = followed.map(|(request, response)| {
             names.is_request.set(true);

@@ -15,6 +15,8 @@ from kdissect.kafka.codes import error_name
 from kdissect.kafka.compiler import collector
 from kdissect.kafka.layout import layout as layout_of
 from kdissect.kafka.layout import present
+from kdissect.kafka.secrets import MESSAGE, SASL_AUTHENTICATE
+from kdissect.phrases import ELLIPSIS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -31,6 +33,9 @@ ERROR = "error"
 GROUP = "group"
 TRANSACTION = "transaction"
 RECORDS = "records"  # a type, not a role
+
+MAX_MESSAGE = 160
+"""Characters of a broker's message that are shown outside of its body."""
 
 PRODUCE, FETCH, FIND_COORDINATOR = 0, 1, 10
 
@@ -72,6 +77,42 @@ def errors(exchange: Exchange) -> list[str]:
         return exchange.errors
     codes = _collect(response_layout(exchange), ERROR, exchange.response)
     return [error_name(code) for code in dict.fromkeys(codes) if code] if any(codes) else []
+
+
+def error_messages(exchange: Exchange) -> dict[str, str]:
+    """What the broker says about the errors in the response: error name -> its first message, cut after
+    ``MAX_MESSAGE`` characters. Nothing about SASL, and nothing that was redacted.
+    """
+    layout, response, messages = response_layout(exchange), exchange.response, dict[str, str]()
+    if layout is not None and response is not None and explains_errors(layout):
+        _collect_messages(layout_of(*layout).fields, layout.version, response, 0, messages)
+    return messages
+
+
+@cache
+def explains_errors(layout: BodyLayout) -> bool:
+    """Whether a response has fields for messages about its errors. Those of SASL do not count."""
+    return layout.message.api_key != SASL_AUTHENTICATE and bool(role_paths(layout, MESSAGE))
+
+
+def _collect_messages(
+    fields: Sequence[Field], version: int, struct: Body, code: int, messages: dict[str, str]
+) -> None:
+    """Collect the messages in a struct. Each is about the last error code before it; the first may be about
+    ``code``, which is around it.
+    """
+    for field in present(fields, version):
+        value = struct.get(field.name)
+        if field.role == ERROR and not field.array:
+            code = value or 0
+        elif not value:
+            continue
+        elif field.role == MESSAGE and code and isinstance(value, str):
+            cut = value if len(value) <= MAX_MESSAGE else f"{value[: MAX_MESSAGE - 1]}{ELLIPSIS}"
+            messages.setdefault(error_name(code), cut)
+        elif field.fields:
+            for each in value if field.array else (value,):
+                _collect_messages(field.fields, version, each, code, messages)
 
 
 def groups(exchange: Exchange) -> list[str]:

@@ -25,7 +25,7 @@ from kdissect.model import Anomaly, Embedded, Redacted
 from kdissect.phrases import TopicId, topic_label
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from kdissect.kafka.bodies import BodyLayout
     from kdissect.kafka.internal.topics import Control, Payload
@@ -236,12 +236,15 @@ class DecodedBatch:
         return len(self.batch.records)
 
     def __iter__(self) -> Iterator[CarriedRecord]:
+        batch = self.batch
+        records: Iterable[CarriedRecord] = map(self.plain, range(len(self)))
         if not self.are_plain:
-            yield from _decoded(
-                self.source, self.batch, self._first, self._topic, show_secrets=self._show_secrets
-            )
-            return
-        yield from map(self.plain, range(len(self)))
+            records = _decoded(self.source, batch, self._first, self._topic, show_secrets=self._show_secrets)
+        if batch.bad_messages is None:
+            yield from records
+        else:
+            for index, record in enumerate(records, batch.first):
+                yield record._replace(batch=batch.around(index))
 
     def pieces(self) -> Iterator[DecodedBatch]:
         """Batches of at most ``MAX_ALIKE`` records with the same content. Only for plain records."""

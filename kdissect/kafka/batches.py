@@ -21,7 +21,15 @@ from zlib import crc32
 from kdissect.errors import DecodeError, Malformed, Oversized, Truncated, Unsupported
 from kdissect.kafka.compression import HELD_BYTES, Budget, in_pieces
 from kdissect.kafka.internal.topics import open_control_record
-from kdissect.kafka.messageset import MESSAGES, end_of_message, message_parts, read_messages
+from kdissect.kafka.messageset import (
+    MAX_BAD_CRCS,
+    MESSAGES,
+    BadCrc,
+    add_bad_crcs,
+    end_of_message,
+    message_parts,
+    read_messages,
+)
 from kdissect.kafka.primitives import crc32c
 from kdissect.kafka.recordbatch import Record, complete_entries, int64, read_batch, read_pieces
 from kdissect.kafka.records import COMPRESSION, TIMESTAMP_TYPES
@@ -67,6 +75,18 @@ _MAX_OFFSET = 0x7FFFFFFFFFFFFFFF
 _MAX_SEQUENCE = 0x7FFFFFFF
 
 
+class BadMessages(NamedTuple):
+    """The messages of a set whose CRC is wrong.
+
+    Attributes:
+        of_all: one anomaly for all of them.
+        of_each: the anomaly of each, by its index in the batch; of the first ``MAX_BAD_CRCS``.
+    """
+
+    of_all: Anomaly
+    of_each: Mapping[int, Anomaly]
+
+
 class Batch(NamedTuple):
     """A record batch, a compressed message set, or consecutive messages of the same kind.
 
@@ -86,6 +106,7 @@ class Batch(NamedTuple):
         first: index in the batch of the first of ``records``. A batch with too many records to hold comes in
             parts.
         elsewhere: number of records in its other parts.
+        bad_messages: for magic 0 and 1, those whose CRC is wrong. None if there are none.
     """
 
     pos: int
@@ -105,6 +126,15 @@ class Batch(NamedTuple):
     aborted: bool = False
     first: int = 0
     elsewhere: int = 0
+    bad_messages: BadMessages | None = None
+
+    def around(self, index: int) -> Batch:
+        """The batch as one of its records has it: without what is wrong only with others."""
+        if self.bad_messages is None:
+            return self
+        of_all, own = self.bad_messages.of_all, self.bad_messages.of_each.get(index)
+        kept = (own if each is of_all else each for each in self.anomalies)
+        return self._replace(anomalies=[each for each in kept if each is not None], bad_messages=None)
 
     @property
     def number(self) -> int:
@@ -209,8 +239,9 @@ def check_crcs(records: RecordData, where: str = "records") -> list[Anomaly]:
         checked = memoryview(data)[pos + _CRC_FROM[magic] : stop]
         if magic == 2:
             crc = _BATCH.unpack_from(data, pos)[4]
-        if (crc32c(checked) if magic == 2 else crc32(checked)) != crc:
-            anomalies.append(source.anomaly("crc_mismatch", pos))
+        computed = crc32c(checked) if magic == 2 else crc32(checked)
+        if computed != crc:
+            anomalies.append(source.bad_crc(pos, crc, computed, magic))
         pos = stop
     return anomalies
 
@@ -231,15 +262,23 @@ class _Source:
         self.budget = budget
         self.rest: Iterator[Sequence[Record]] | None = None
 
-    def inflate(self, codec: int, data: bytes) -> Inflated[bytes | Pieces]:
-        """Decompress the content of a batch or a wrapper message."""
+    def inflate(
+        self, pos: int, magic: int, codec: int, data: bytes, anomalies: list[Anomaly]
+    ) -> Inflated[bytes | Pieces]:
+        """Decompress the content of a batch or a wrapper message. Adds what strict readers reject."""
         if self.budget is None:
             self.budget = Budget()
-        return self.budget.inflate(codec, data, self.limits)
+        inflated = self.budget.inflate(codec, data, self.limits, magic)
+        anomalies += (self.anomaly(flaw.kind, pos, flaw.text) for flaw in inflated.flaws)
+        return inflated
 
-    def anomaly(self, kind: str, pos: int, detail: str = "") -> Anomaly:
-        at = f"batch at byte {pos - self.records.start}"
-        return Anomaly(kind, self.where, f"{at}: {detail}" if detail else at)
+    def anomaly(self, kind: str, pos: int, detail: str, what: str = "batch") -> Anomaly:
+        return Anomaly(kind, self.where, f"{what} at byte {pos - self.records.start}: {detail}")
+
+    def bad_crc(self, pos: int, stored: int, computed: int, magic: int) -> Anomaly:
+        """The anomaly of a wrong checksum: of a batch, or of a message before magic 2."""
+        what, name = ("batch", "CRC32C") if magic == 2 else ("message", "CRC32")
+        return self.anomaly("crc_mismatch", pos, f"{name} {_both(stored, computed)}", what)
 
     def fault(
         self, pos: int, inflating: DecodeError | None, reading: DecodeError | None, shown: str
@@ -255,6 +294,10 @@ class _Source:
             case fault:
                 kind = "damaged_compression" if inflating else "malformed_records"
         return [self.anomaly(kind, pos, f"{fault.reason}; {shown}")]
+
+
+def _both(stored: int, computed: int) -> str:
+    return f"stored {stored}, computed {computed}"
 
 
 # --- magic 2 ------------------------------------------------------------------------------------------------
@@ -288,13 +331,13 @@ def _decode_batch(source: _Source, pos: int, base_offset: int | None) -> Batch |
         offset = base_offset
     anomalies: list[Anomaly] = []
     # A copy costs less than a view, except for batches so large that neither matters.
-    if crc32c(data[pos + _BATCH_CRC_FROM : stop]) != crc:
-        anomalies.append(source.anomaly("crc_mismatch", pos))
+    if (computed := crc32c(data[pos + _BATCH_CRC_FROM : stop])) != crc:
+        anomalies.append(source.bad_crc(pos, crc, computed, 2))
 
     inflating = None
     packed: bytes | Pieces = data
     if attributes & _CODEC and start < stop:
-        packed, inflating = source.inflate(attributes & _CODEC, data[start:stop])
+        packed, inflating, _ = source.inflate(pos, 2, attributes & _CODEC, data[start:stop], anomalies)
         start, stop = 0, len(packed)
     if stop - start <= HELD_BYTES:
         records, reading = read_batch(cast("bytes", packed), start, stop, offset, base_ms, source.limits)
@@ -338,6 +381,7 @@ def _decode_batch(source: _Source, pos: int, base_offset: int | None) -> Batch |
             False,
             0,
             shown - len(records),
+            None,
         ),
     )
 
@@ -431,17 +475,18 @@ def _decode_messages(source: _Source, pos: int, base_offset: int | None) -> Batc
         parts, (stop, bad_crcs, fault) = _read_twice(
             lambda: message_parts(data, pos, end, max_messages), end - pos
         )
-    anomalies = []
+    anomalies: list[Anomaly] = []
+    bad_messages = None
     if bad_crcs:
-        detail = f"{len(bad_crcs)} messages" if len(bad_crcs) > 1 else ""
-        anomalies.append(source.anomaly("crc_mismatch", bad_crcs[0], detail))
+        of_each = {each.number: source.bad_crc(*each[1:], magic) for each in bad_crcs}
+        bad_messages = _bad_messages(of_each, anomalies)
     if fault:
         anomalies += source.fault(pos, None, fault, f"{parts.number} records precede it")
         stop = _end_of_unreadable(data, stop, end)
     elif not parts.last:
         return None
     if compressed and parts.last:
-        parts = _decode_wrapper(source, pos, parts.last, attributes, anomalies)
+        parts, bad_messages = _decode_wrapper(source, pos, parts.last, attributes, anomalies)
     if base_offset is not None:
         parts = _numbered(parts, base_offset)
     first = parts.first[0].offset if parts.first else base_offset or 0
@@ -449,7 +494,16 @@ def _decode_messages(source: _Source, pos: int, base_offset: int | None) -> Batc
     source.rest = parts.rest
     return _without_producer(
         pos - source.records.start, stop - pos, magic, attributes, first, last, parts.first, anomalies
-    )._replace(elsewhere=parts.number - len(parts.first))
+    )._replace(elsewhere=parts.number - len(parts.first), bad_messages=bad_messages)
+
+
+def _bad_messages(of_each: Mapping[int, Anomaly], anomalies: list[Anomaly]) -> BadMessages:
+    """These, which are counted in one anomaly of the batch."""
+    first, count = next(iter(of_each.values())), len(of_each)
+    more = f"; {count:,} such messages{' or more' if count >= MAX_BAD_CRCS else ''}" if count > 1 else ""
+    of_all = first._replace(detail=f"{first.detail}{more}")
+    anomalies.append(of_all)
+    return BadMessages(of_all, of_each)
 
 
 def _numbered(parts: _Parts, base_offset: int) -> _Parts:
@@ -469,26 +523,34 @@ def _end_of_unreadable(data: bytes, pos: int, end: int) -> int:
 
 def _decode_wrapper(
     source: _Source, pos: int, wrapper: Record, attributes: int, anomalies: list[Anomaly]
-) -> _Parts:
+) -> tuple[_Parts, BadMessages | None]:
     """The messages inside a compressed one, with absolute offsets (KIP-31) and their timestamps (KIP-32)."""
-    data, inflating = source.inflate(attributes & _CODEC, wrapper.value or b"")
+    magic = source.records.data[pos + _MAGIC_AT]
+    data, inflating, _ = source.inflate(pos, magic, attributes & _CODEC, wrapper.value or b"", anomalies)
     if isinstance(data, bytes):
         records, bad_crcs, reading = _inner_messages(data, source.limits.batch_items)
         parts = _as_parts(records)
     else:
         parts, (bad_crcs, reading) = _read_twice(lambda: _inner_parts(data, source.limits), len(data))
+    bad_messages = None
     if bad_crcs:
-        anomalies.append(source.anomaly("crc_mismatch", pos, f"{bad_crcs} messages inside it"))
+        of_each = {
+            number: source.anomaly(
+                "crc_mismatch", pos, f"message {number} inside it: CRC32 {_both(stored, computed)}"
+            )
+            for number, _, stored, computed in bad_crcs
+        }
+        bad_messages = _bad_messages(of_each, anomalies)
     if inflating or reading:
         anomalies += source.fault(pos, inflating, reading, f"{parts.number} records are shown")
     if wrapper.timestamp_ms is None or not parts.last:  # magic 0 has absolute offsets inside
-        return parts
+        return parts, bad_messages
     # A wrapper has the offset of its last message. Old librdkafka producers set it to 0: then the
     # messages count from 0.
     shift = wrapper.offset - parts.last.offset if wrapper.offset else 0
     time_of_all = wrapper.timestamp_ms if attributes & _LOG_APPEND_TIME else None
     if not shift and time_of_all is None:
-        return parts
+        return parts, bad_messages
 
     def absolute(records: Sequence[Record]) -> list[Record]:
         return [
@@ -499,19 +561,20 @@ def _decode_wrapper(
             for offset, own_ms, key, value, headers in records
         ]
 
-    return parts.mapped(absolute)._replace(last=absolute([parts.last])[0])
+    return parts.mapped(absolute)._replace(last=absolute([parts.last])[0]), bad_messages
 
 
 def _inner_parts(
     pieces: Iterable[bytes], limits: Limits
-) -> Generator[Sequence[Record], None, tuple[int, DecodeError | None]]:
+) -> Generator[Sequence[Record], None, tuple[list[BadCrc], DecodeError | None]]:
     """Like ``_inner_messages``, for bytes in pieces: yields some records at a time."""
-    bad_crcs, left = 0, limits.batch_items
+    bad_crcs: list[BadCrc] = []
+    left = limits.batch_items
     fault: DecodeError | None = None
     try:
         for data in complete_entries(pieces, end_of_message, limits.record_bytes):
             records, bad, fault = _inner_messages(data, left)
-            bad_crcs += bad
+            add_bad_crcs(bad_crcs, bad, limits.batch_items - left)
             left -= len(records)
             if records:
                 yield records
@@ -524,10 +587,11 @@ def _inner_parts(
     return bad_crcs, fault
 
 
-def _inner_messages(data: bytes, max_records: int) -> tuple[list[Record], int, DecodeError | None]:
-    """Decode inner messages. Returns records, number of checksum errors, and why decoding stopped early."""
+def _inner_messages(data: bytes, max_records: int) -> tuple[list[Record], list[BadCrc], DecodeError | None]:
+    """Decode inner messages. Returns records, those with a wrong CRC, and why decoding stopped early."""
     records: list[Record] = []
-    bad_crcs = pos = 0
+    bad_crcs: list[BadCrc] = []
+    pos = 0
     fault: DecodeError | None = None
     while pos < len(data) and not fault:
         start = pos
@@ -541,8 +605,8 @@ def _inner_messages(data: bytes, max_records: int) -> tuple[list[Record], int, D
             fault = Oversized(f"more than {max_records} records")
         else:
             new_records, pos, bad, fault = read_messages(data, pos, len(data), max_records - len(records))
+            add_bad_crcs(bad_crcs, bad, len(records))
             records += new_records
-            bad_crcs += len(bad)
             if pos == start:
                 fault = fault or Truncated("a message is truncated", pos=pos)
     return records, bad_crcs, fault
@@ -568,8 +632,8 @@ def _without_producer(
     records: Sequence[Record],
     anomalies: list[Anomaly],
 ) -> Batch:
-    no_producer = None, None, None, None, None
-    values = (pos, size, magic, attributes, first, last, *no_producer, records, anomalies, (), False, 0, 0)
+    no_producer, whole = (None, None, None, None, None), ((), False, 0, 0, None)
+    values = (pos, size, magic, attributes, first, last, *no_producer, records, anomalies, *whole)
     return _new(Batch, values)
 
 

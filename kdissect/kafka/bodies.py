@@ -130,12 +130,13 @@ def decode_exchange(
             exchange.response_layout = plain_response.layout
             exchange.response = _decode_plainly(plain_response, frame, plain_response.response_pos, budget)
         if exchange.response is None:
+            quotes = secrets.quotes_secrets(exchange.api_key)
             decoded = decode_response(
                 frame.data,
                 exchange.api_key,
                 exchange.api_version,
                 complete=frame.complete,
-                request=exchange.request,
+                request=_whole_request(exchange) if quotes else exchange.request,
                 show_secrets=show_secrets,
                 budget=budget,
             )
@@ -150,6 +151,8 @@ def _plain(api_key: int | None, api_version: int | None) -> tuple[_Plain | None,
     redacted.
     """
     if api_key is None or api_version is None or api_key in (API_VERSIONS, ENVELOPE):
+        return None, None
+    if secrets.quotes_secrets(api_key):
         return None, None
     return (
         _plain_layout(schema.request(api_key), api_version),
@@ -231,7 +234,8 @@ def decode_response(
         api_key: of its request. None if that was not captured.
         api_version: of its request, likewise.
         complete: whether ``data`` is all of it.
-        request: the decoded request. An Envelope's response is decoded according to the forwarded request.
+        request: the decoded request, None if not all of it was captured. An Envelope's response is decoded
+            according to the forwarded request, and what brokers say about redacted values is redacted.
         show_secrets: do not redact credentials.
         budget: memory for the body. None: the default for an exchange.
     """
@@ -287,9 +291,8 @@ def walk_response(exchange: Exchange, *, show_secrets: bool = False) -> Walk | N
     layout, frame = response_layout(exchange), exchange.response_frame
     if layout is None or frame is None or exchange.api_key is None or exchange.api_version is None:
         return None
-    return _walk(
-        layout, frame, response_body_pos(frame.data, exchange.api_key, exchange.api_version), show_secrets
-    )
+    pos = response_body_pos(frame.data, exchange.api_key, exchange.api_version)
+    return _walk(layout, frame, pos, show_secrets, exchange)
 
 
 def fits_request(data: bytes, *, to_the_end: bool = True) -> bool:
@@ -461,6 +464,8 @@ def _decode(
         elif request is not None:
             _decode_envelope_response(value, request, show_secrets, budget)
     if not show_secrets:
+        if where == RESPONSE and secrets.quotes_secrets(api_key):
+            secrets.redact_quotes(message, value, request)
         secrets.redact(message, value)
     return DecodedBody(value, layout, anomalies)
 
@@ -521,18 +526,35 @@ def _decode_envelope_response(value: Body, request: Body, show_secrets: bool, bu
         return
     header = request_data.decoded["header"]
     api_key, version = header["request_api_key"], header["request_api_version"]
-    inner = decode_response(data, api_key, version, show_secrets=show_secrets, budget=budget)
+    inner = decode_response(
+        data,
+        api_key,
+        version,
+        request=request_data.decoded["body"],
+        show_secrets=show_secrets,
+        budget=budget,
+    )
     names: Body = {"correlation_id": read_correlation_id(data)}
     value["response_data"] = Embedded(
         _raw(api_key, data, show_secrets), {"header": names, "body": inner.value}
     )
 
 
-def _walk(layout: BodyLayout, frame: Frame, pos: int, show_secrets: bool) -> Walk:
+def _walk(
+    layout: BodyLayout, frame: Frame, pos: int, show_secrets: bool, answered: Exchange | None = None
+) -> Walk:
     walked = walk(layout.message, layout.version, frame.data, pos, layout.draft)
     if not show_secrets:
+        if answered is not None and secrets.quotes_secrets(answered.api_key):
+            secrets.redact_quotes(layout.message, walked.value, _whole_request(answered))
         secrets.redact_spans(layout.message, walked)
     return walked
+
+
+def _whole_request(exchange: Exchange) -> Body | None:
+    """The decoded request. None if not all of it was captured."""
+    frame = exchange.request_frame
+    return exchange.request if frame is not None and frame.complete else None
 
 
 def _sasl_token(data: bytes, show_secrets: bool) -> DecodedBody:

@@ -9,6 +9,7 @@ a block of up to 4 MiB for LZ4, a block and up to 128 MiB of window for zstd. A 
 completely.
 
 Checksums inside the compressed data are verified as far as the libraries do. The batch around it has one too.
+What is wrong with LZ4 frames besides their data does not end decompression: it is a ``Flaw``.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, cast
 from kdissect.errors import DecodeError, Malformed, Oversized, Truncated, Unsupported
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Callable, Generator, Iterator, Sequence
 
     from kdissect.limits import Limits
 
@@ -60,6 +61,10 @@ _LZ4_UNCOMPRESSED = 0x80000000
 _LZ4_WINDOW_BYTES = 64 * 1024
 _LZ4_EXPANSION = 255
 
+_LZ4_FASTEST = -1000  # the level at which little is compressed
+_CHECKSUM_BYTES = 4
+_ALL_REFUSE, _STRICT_REFUSE = "Kafka rejects it", "Kafka ignores it, strict readers reject it"
+
 # Producers fill blocks of 32 KiB and more, and write one member or frame. Data of millions of tiny or empty
 # ones takes time and holds nothing.
 _ALWAYS_BLOCKS = 1000
@@ -88,16 +93,28 @@ class Pieces:
 _Data = TypeVar("_Data", bound=bytes | Pieces, covariant=True)
 
 
+class Flaw(NamedTuple):
+    """Why a strict reader rejects data that can be decompressed: a kind of anomaly, and its detail."""
+
+    kind: str
+    text: str
+
+
+_LZ4_LINKED = Flaw("lz4_linked_blocks", "LZ4 frame of linked blocks; Kafka's own reader rejects it")
+
+
 class Inflated(NamedTuple, Generic[_Data]):
     """The result of decompression.
 
     Attributes:
         data: all of it, or up to the fault.
         fault: Truncated or Malformed for damaged data, Oversized (then there is no data), Unsupported.
+        flaws: at most one of each kind of checksum, and one for linked blocks.
     """
 
     data: _Data
     fault: DecodeError | None
+    flaws: Sequence[Flaw] = ()
 
 
 def in_pieces(data: bytes, pos: int, end: int) -> Iterator[bytes]:
@@ -135,12 +152,14 @@ class Budget:
         self._exchange = exchange
         self.compressed = self.inflated = 0
 
-    def inflate(self, codec: int, data: bytes, limits: Limits) -> Inflated[bytes | Pieces]:
-        """Decompress the content of one batch, and count it. If it exceeds ``HELD_BYTES``, it is not held."""
+    def inflate(self, codec: int, data: bytes, limits: Limits, magic: int = 2) -> Inflated[bytes | Pieces]:
+        """Decompress the content of one batch of this magic, and count it. If it exceeds ``HELD_BYTES``, it
+        is not held.
+        """
         self.compressed += len(data)
         left = _by_ratio(self.compressed, limits, self._exchange) - self.inflated
         max_bytes = min(left, max_inflated(len(data), limits, self._exchange))
-        inflated = _inflate(codec, data, max_bytes, HELD_BYTES)
+        inflated = _inflate(codec, data, max_bytes, HELD_BYTES, magic)
         self.inflated += max_bytes if isinstance(inflated.fault, Oversized) else len(inflated.data)
         return inflated
 
@@ -150,20 +169,24 @@ def inflate(codec: int, data: bytes, max_bytes: int) -> Inflated[bytes]:
     return cast("Inflated[bytes]", _inflate(codec, data, max_bytes, max_bytes))
 
 
-def _inflate(codec: int, data: bytes, max_bytes: int, held: int) -> Inflated[bytes | Pieces]:
+def _inflate(codec: int, data: bytes, max_bytes: int, held: int, magic: int = 2) -> Inflated[bytes | Pieces]:
     """The same, in pieces if it exceeds ``held``."""
     if codec == NONE:
         return Inflated(data, None)
     plain = _at_once(codec, data, min(max_bytes, held))
-    return _step_by_step(codec, data, max_bytes, held) if plain is None else Inflated(plain, None)
+    if plain is None:
+        return _step_by_step(codec, data, max_bytes, held, magic)
+    is_linked = codec == LZ4 and not data[_LZ4_FLAGS_AT] & _LZ4_INDEPENDENT
+    return Inflated(plain, None, (_LZ4_LINKED,) if is_linked else ())
 
 
-def _step_by_step(codec: int, data: bytes, max_bytes: int, held: int) -> Inflated[bytes | Pieces]:
+def _step_by_step(codec: int, data: bytes, max_bytes: int, held: int, magic: int) -> Inflated[bytes | Pieces]:
+    flaws = _Lz4Flaws(magic) if codec == LZ4 else None
     pieces: list[bytes] = []
     fault: DecodeError | None = None
     size = 0
     try:
-        for piece in _pieces(codec, data, max_bytes):
+        for piece in _pieces(codec, data, max_bytes, flaws):
             size += len(piece)
             if size > max_bytes:
                 raise Oversized(f"{len(data)} bytes decompress to more than {max_bytes}")
@@ -175,17 +198,18 @@ def _step_by_step(codec: int, data: bytes, max_bytes: int, held: int) -> Inflate
         return Inflated(b"", error.with_traceback(None))  # its frames would keep their variables alive
     except DecodeError as error:
         fault = error.with_traceback(None)
-    return Inflated(b"".join(pieces) if size <= held else Pieces(codec, data, size), fault)
+    whole = b"".join(pieces) if size <= held else Pieces(codec, data, size)
+    return Inflated(whole, fault, () if flaws is None else list(flaws.first.values()))
 
 
-def _pieces(codec: int, data: bytes, max_bytes: int) -> Iterator[bytes]:
+def _pieces(codec: int, data: bytes, max_bytes: int, flaws: _Lz4Flaws | None = None) -> Iterator[bytes]:
     match codec:
         case 1:
             return _gzip(data)
         case 2:
             return _snappy(data, max_bytes)
         case 3:
-            return _lz4(data)
+            return _lz4(data, flaws)
         case 4:
             return _zstd(data)
     raise Unsupported(f"codec {codec}")
@@ -330,9 +354,78 @@ def _snappy_block(data: bytes, max_bytes: int) -> bytes:
         raise Malformed(f"snappy: {error.__cause__ or error}") from None
 
 
-def _lz4(data: bytes) -> Iterator[bytes]:
-    """Block by block, because clients of magic 0 wrote another header checksum than the format requires
-    (KAFKA-3160), which the library's frame decoder would reject.
+class _Lz4Flaws:
+    """What is wrong with LZ4 frames, although their blocks can be decompressed: the first of each kind.
+
+    Args:
+        magic: of the message or batch. In messages of magic 0, the header checksum of Kafka 0.8 and 0.9 is
+            right: it also covers the frame's magic (KAFKA-3160).
+    """
+
+    def __init__(self, magic: int) -> None:
+        self._magic = magic
+        self.first: dict[str, Flaw] = {}
+
+    def check_header(self, data: bytes, pos: int, end: int) -> None:
+        """Compare the byte at ``end`` with the header from ``pos``; note linked blocks."""
+        stored = data[end]
+        computed, old = (xxh32(data[start:end]) >> 8 & 0xFF for start in (pos + len(_LZ4_MAGIC), pos))
+        if stored == old != computed and self._magic:
+            self._differ("header", stored, computed, "as Kafka 0.8 and 0.9 wrote it; later ones reject it")
+        elif stored not in (computed, old):
+            self._differ("header", stored, computed, _ALL_REFUSE if self._magic else _STRICT_REFUSE)
+        if not data[pos + _LZ4_FLAGS_AT] & _LZ4_INDEPENDENT:
+            self.first.setdefault("linked", _LZ4_LINKED)
+
+    def check_block(self, block: bytes, stored: bytes) -> None:
+        """Compare the checksum of a block."""
+        if len(stored) == _CHECKSUM_BYTES:
+            self._check("block", stored, xxh32(block), _ALL_REFUSE)
+
+    def check_content(self, stored: bytes, computed: int) -> None:
+        """Compare the checksum of the decompressed frame."""
+        if len(stored) == _CHECKSUM_BYTES:
+            self._check("content", stored, computed, _STRICT_REFUSE)
+
+    def _check(self, what: str, stored: bytes, computed: int, refused: str) -> None:
+        if (number := int.from_bytes(stored, "little")) != computed:
+            self._differ(what, number, computed, refused)
+
+    def _differ(self, what: str, stored: int, computed: int, refused: str) -> None:
+        text = f"LZ4 {what} checksum stored {stored}, computed {computed}; {refused}"
+        self.first.setdefault(what, Flaw("lz4_checksum_mismatch", text))
+
+
+class _Xxh32:
+    """The hash of LZ4's checksums (xxHash, 32 bits), of data in pieces. The library has it only at the end of
+    frames, so this compresses the data, as fast as it can, and drops the output.
+    """
+
+    def __init__(self) -> None:
+        from lz4.frame import LZ4FrameCompressor
+
+        self._frame = LZ4FrameCompressor(content_checksum=True, compression_level=_LZ4_FASTEST)
+        self._frame.begin()
+
+    def add(self, data: bytes) -> None:
+        """Hash the next piece."""
+        self._frame.compress(data)
+
+    def value(self) -> int:
+        """The hash of all of it."""
+        return int.from_bytes(self._frame.flush()[-_CHECKSUM_BYTES:], "little")
+
+
+def xxh32(data: bytes) -> int:
+    """The hash of bytes that are short, or a block."""
+    hashed = _Xxh32()
+    hashed.add(data)
+    return hashed.value()
+
+
+def _lz4(data: bytes, flaws: _Lz4Flaws | None) -> Iterator[bytes]:
+    """Block by block, because the library's frame decoder rejects frames with flaws. Without ``flaws``, they
+    are not looked for.
     """
     pos, blocks = 0, _Blocks("lz4", data)
     while pos < len(data) or not pos:
@@ -344,18 +437,22 @@ def _lz4(data: bytes) -> Iterator[bytes]:
             raise Malformed("lz4: not a frame", pos=pos)
         block_bytes = 1 << 8 + 2 * (code[0] >> 4 & 7)  # 64 KiB, 256 KiB, 1 MiB or 4 MiB: codes 4 to 7
         optional = 8 * bool(flags[0] & _LZ4_CONTENT_SIZE) + 4 * bool(flags[0] & _LZ4_DICTIONARY)
-        pos = yield from _lz4_blocks(data, pos + 7 + optional, flags[0], block_bytes, blocks)
+        end = pos + 6 + optional
+        if flaws is not None and end < len(data):
+            flaws.check_header(data, pos, end)
+        pos = yield from _lz4_blocks(data, end + 1, flags[0], block_bytes, blocks, flaws)
         if pos > len(data):
             raise Truncated("lz4: truncated checksum", pos=len(data))
 
 
 def _lz4_blocks(
-    data: bytes, pos: int, flags: int, block_bytes: int, blocks: _Blocks
+    data: bytes, pos: int, flags: int, block_bytes: int, blocks: _Blocks, flaws: _Lz4Flaws | None
 ) -> Generator[bytes, None, int]:
     """The blocks of one frame. Returns its end."""
     import lz4.block
 
-    checksum_bytes = 4 * bool(flags & _LZ4_BLOCK_CHECKSUM)
+    checksum_bytes = _CHECKSUM_BYTES * bool(flags & _LZ4_BLOCK_CHECKSUM)
+    content = _Xxh32() if flaws is not None and flags & _LZ4_CONTENT_CHECKSUM else None
     window = bytearray()
     while True:
         blocks.add(pos)
@@ -364,17 +461,24 @@ def _lz4_blocks(
             raise Truncated("lz4: truncated frame", pos=pos)
         size = int.from_bytes(data[pos:start], "little")
         if not size:
-            return start + 4 * bool(flags & _LZ4_CONTENT_CHECKSUM)
+            end = start + _CHECKSUM_BYTES * bool(flags & _LZ4_CONTENT_CHECKSUM)
+            if flaws is not None and content is not None:
+                flaws.check_content(data[start:end], content.value())
+            return end
         pos = start + (size & ~_LZ4_UNCOMPRESSED)
         if pos > len(data):
             raise Truncated("lz4: truncated block", pos=start)
         block = data[start:pos]
+        if flaws is not None and checksum_bytes:
+            flaws.check_block(block, data[pos : pos + checksum_bytes])
         if not size & _LZ4_UNCOMPRESSED:
             max_bytes = min(block_bytes, len(block) * _LZ4_EXPANSION)
             try:
                 block = lz4.block.decompress(block, uncompressed_size=max_bytes, dict=window)
             except lz4.block.LZ4BlockError as error:
                 raise Malformed(f"lz4: {error}", pos=start) from None
+        if content is not None:
+            content.add(block)
         yield block
         if not flags & _LZ4_INDEPENDENT:
             window += block

@@ -10,6 +10,7 @@ value of a compressed message.
 
 from __future__ import annotations
 
+from itertools import islice
 from struct import Struct, error
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
@@ -18,7 +19,7 @@ from kdissect.errors import DecodeError, Malformed
 from kdissect.kafka.recordbatch import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Iterable
 
 _LOG_OVERHEAD = 12  # offset and size, not included in size
 _CRC_FROM = 16
@@ -35,6 +36,26 @@ MESSAGES = 20_000
 """Messages that are decoded at a time."""
 
 
+MAX_BAD_CRCS = MESSAGES
+"""Messages with a wrong CRC that are listed, of consecutive ones."""
+
+
+class BadCrc(NamedTuple):
+    """A message whose CRC is wrong.
+
+    Attributes:
+        number: among the messages decoded together, from 0.
+        pos: of the message.
+        stored: in the message.
+        computed: from its bytes.
+    """
+
+    number: int
+    pos: int
+    stored: int
+    computed: int
+
+
 class MessageSet(NamedTuple):
     """Consecutive messages of the same kind.
 
@@ -42,13 +63,13 @@ class MessageSet(NamedTuple):
         records: as on the wire: inside a compressed message offsets can be relative, and the values of
             compressed messages are still compressed.
         end: position after the last one.
-        bad_crcs: positions of messages with a wrong CRC. They are among the records.
+        bad_crcs: the messages with a wrong CRC. They are among the records.
         fault: why decoding stopped. None if another kind of entry follows, or the end.
     """
 
     records: list[Record]
     end: int
-    bad_crcs: list[int]
+    bad_crcs: list[BadCrc]
     fault: DecodeError | None
 
 
@@ -64,7 +85,7 @@ def read_messages(data: bytes, pos: int, end: int, max_messages: int) -> Message
         max_messages: to read.
     """
     records: list[Record] = []
-    bad_crcs: list[int] = []
+    bad_crcs: list[BadCrc] = []
     fault: DecodeError | None = None
     kind = data[pos + _CRC_FROM] << 8 | data[pos + _CRC_FROM + 1]
     head = _HEADS[kind >> 8]
@@ -98,8 +119,8 @@ def read_messages(data: bytes, pos: int, end: int, max_messages: int) -> Message
             value = None if length == -1 else data[at : (at := at + length)]
             if at != stop:
                 raise Malformed("key and value of a message do not fit its size", pos=pos)
-            if crc32(data[pos + _CRC_FROM : stop]) != crc:
-                bad_crcs.append(pos)
+            if (computed := crc32(data[pos + _CRC_FROM : stop])) != crc:
+                bad_crcs.append(BadCrc(len(records), pos, crc, computed))
             records.append(_new(Record, (offset, timestamp_ms, key, value, ())))
             pos = stop
     except DecodeError as malformed:
@@ -111,21 +132,29 @@ def read_messages(data: bytes, pos: int, end: int, max_messages: int) -> Message
 
 def message_parts(
     data: bytes, pos: int, end: int, max_messages: int
-) -> Generator[list[Record], None, tuple[int, list[int], DecodeError | None]]:
+) -> Generator[list[Record], None, tuple[int, list[BadCrc], DecodeError | None]]:
     """The same in parts: yields up to ``MESSAGES`` records at a time, returns the rest of a
     ``MessageSet``.
     """
     kind = data[pos + _CRC_FROM : pos + _CRC_FROM + 2]
-    bad_crcs: list[int] = []
+    bad_crcs: list[BadCrc] = []
+    number = 0
     fault: DecodeError | None = None
     while max_messages and not fault and data[pos + _CRC_FROM : min(pos + _CRC_FROM + 2, end)] == kind:
         records, pos, bad, fault = read_messages(data, pos, end, min(max_messages, MESSAGES))
-        bad_crcs += bad
+        add_bad_crcs(bad_crcs, bad, number)
         if not records:
             break
+        number += len(records)
         max_messages -= len(records)
         yield records
     return pos, bad_crcs, fault
+
+
+def add_bad_crcs(known: list[BadCrc], more: Iterable[BadCrc], before: int) -> None:
+    """Add those of the next messages, up to ``MAX_BAD_CRCS`` in all. ``before``: number of those before."""
+    room = MAX_BAD_CRCS - len(known)
+    known += (each._replace(number=before + each.number) for each in islice(more, room))
 
 
 def end_of_message(data: bytes, pos: int) -> int:

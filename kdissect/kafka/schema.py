@@ -57,6 +57,7 @@ VALUE_ROLES = (
     "transaction",
     "partition",
     "error",
+    "message",
     "secret",
     "config",
 )

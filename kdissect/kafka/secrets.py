@@ -3,7 +3,8 @@
 The schema identifies credentials: role ``secret`` (tokens, salts, hashes, HMACs), and role ``config`` for the
 value of a config, which is a credential if the message says so (``is_sensitive``) or if its name is on the
 list in sensitive.txt. Bodies of APIs that carry any of these are never shown as raw bytes either, nor are
-undecodable bytes that could belong to such an API: a damaged message must not leak a credential.
+undecodable bytes that could belong to such an API: a damaged message must not leak a credential. Nor are the
+broker's messages about values that were redacted in the request: brokers quote invalid values of configs.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import re
 from fnmatch import translate
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kdissect.kafka import schema
 from kdissect.kafka.codes import lines
@@ -19,6 +20,8 @@ from kdissect.kafka.vendors import is_vendor_key
 from kdissect.model import Embedded, Redacted
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from kdissect.kafka.schema import Field, Message
     from kdissect.kafka.walker import Walk
     from kdissect.model import Body
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 
 SECRET = "secret"
 CONFIG = "config"
+MESSAGE = "message"
 ENVELOPE = ("envelope_request", "envelope_response")
 _ROLES = (SECRET, CONFIG, *ENVELOPE)
 
@@ -36,6 +40,7 @@ _CLUSTER_METADATA = ("__cluster_metadata", "AAAAAAAAAAAAAAAAAAAAAQ")
 # them.
 FETCH = 1
 FETCH_SNAPSHOT = 59
+SASL_AUTHENTICATE = 36
 _CARRIES_RECORDS = frozenset({FETCH, FETCH_SNAPSHOT})
 
 
@@ -65,6 +70,62 @@ def redact(message: Message, body: Body) -> None:
     """
     if carries_secrets(message):
         _redact(message.fields, body, inherited=False)
+
+
+@cache
+def quotes_secrets(api_key: int | None) -> bool:
+    """Whether the broker's messages in responses of the API can be about credentials in its requests. What
+    brokers say about SASL tokens is about the login, and does not repeat them.
+    """
+    if api_key is None or api_key == SASL_AUTHENTICATE:
+        return False
+    request, response = schema.request(api_key), schema.response(api_key)
+    if request is None or response is None:
+        return False
+    return carries_secrets(request) and any(_leads_to(field, (MESSAGE,)) for field in response.fields)
+
+
+def redact_quotes(message: Message, body: Body, request: Body | None) -> None:
+    """Redact the broker's messages in the response ``body`` about resources for which a value was redacted in
+    the request. In place. Without all of the request, redact all messages.
+    """
+    unknown = request is None or "_undecoded" in request
+    names: set[str | None] = {None} if unknown else set(_redacted_resources(request or {}))
+    if names:
+        _redact_quotes(message.fields, body, names)
+
+
+def _redacted_resources(request: Body) -> Iterator[str | None]:
+    """The names of resources for which something is redacted. None for one without a name."""
+    for value in request.values():
+        for struct in value if isinstance(value, list) else ():
+            if isinstance(struct, dict) and _holds_redacted(struct):
+                yield _resource(struct)
+        if isinstance(value, Redacted):
+            yield None
+
+
+def _holds_redacted(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(map(_holds_redacted, value.values()))
+    return any(map(_holds_redacted, value)) if isinstance(value, list) else isinstance(value, Redacted)
+
+
+def _resource(struct: Body) -> str | None:
+    names = (struct.get(key) for key in ("resource_name", "name"))
+    return next((name for name in names if isinstance(name, str)), None)
+
+
+def _redact_quotes(fields: tuple[Field, ...], body: Body, names: set[str | None]) -> None:
+    name = _resource(body)
+    is_other = name is not None and name not in names and None not in names
+    for field in fields:
+        value = body.get(field.name)
+        if field.role == MESSAGE and value and isinstance(value, str) and not is_other:
+            body[field.name] = Redacted(_length(value))
+        elif field.fields and value is not None and _leads_to(field, (MESSAGE,)):
+            for struct in value if field.array else (value,):
+                _redact_quotes(field.fields, struct, names)
 
 
 def redact_spans(message: Message, walked: Walk) -> None:

@@ -116,7 +116,7 @@ class Records:
         for open_batch in self.batches(exchanges):
             if not record_filter.matches_all:
                 yield from filter(record_filter.matches, open_batch)
-            elif open_batch.are_plain and len(open_batch) > 1:
+            elif open_batch.are_plain and open_batch.batch.bad_messages is None and len(open_batch) > 1:
                 yield from open_batch.pieces()
             else:
                 yield from open_batch

@@ -612,6 +612,9 @@ class ErrorRow:
     client: str = described("Client ID of the requests.")
     count: int = described("Number of exchanges and topics with it.")
     expected: int = described("How many of them are normal steps of the protocol.")
+    message: str | None = described(
+        "The broker's first message about it, up to 160 characters; null if none has one, or for SASL."
+    )
     first: datetime = described("Time of the first.")
     last: datetime = described("Time of the last.")
     example: str = described("CONNECTION/NUMBER of the first, for `read --exchange`.")

@@ -56,7 +56,7 @@ class Facts:
     __slots__ = (
         *("api", "broker", "client", "errors", "exchange", "has_flaw", "inflation", "latency_us", "outcome"),
         *("parts", "request_bytes", "response_bytes", "serious", "service_us", "throttle_ms", "time_ns"),
-        *("touched", "wait_us", "positions", "_group_events", "_id"),
+        *("touched", "wait_us", "positions", "_group_events", "_id", "_messages"),
     )
 
     def __init__(self, exchange: Exchange, sessions: FetchSessions | None = None) -> None:
@@ -91,7 +91,15 @@ class Facts:
             or (parts is not None and parts.network_us)
         )
         self._id: str | None = None
+        self._messages: dict[str, str] | None = None
         self._group_events: list[GroupEvent] | None = None
+
+    @property
+    def messages(self) -> dict[str, str]:
+        """What the broker says about the errors, by name."""
+        if self._messages is None:
+            self._messages = content.error_messages(self.exchange) if self.errors else {}
+        return self._messages
 
     @property
     def group(self) -> str | None:

@@ -178,10 +178,12 @@ class Failures(Summed):
     Attributes:
         expected: how often it was expected.
         first: time and ID of the first exchange.
+        explained: the same of the first with a message, and the message.
     """
 
     count: int = total()
     expected: int = total()
+    explained: tuple[int, str, str] = earliest((NEVER_NS, "", ""))
     first: tuple[int, str] = earliest((NEVER_NS, ""))
     last_ns: int = latest(0)
 
@@ -195,11 +197,20 @@ class Failures(Summed):
         """The first of them, as ``connection/number``."""
         return self.first[1]
 
-    def add(self, time_ns: int, example: str, *, is_expected: bool = False) -> None:
-        """Count an occurrence."""
+    @property
+    def message(self) -> str | None:
+        """The broker's first message about it."""
+        return self.explained[2] or None
+
+    def add(
+        self, time_ns: int, example: str, message: str | None = None, *, is_expected: bool = False
+    ) -> None:
+        """Count an occurrence, with the broker's message about it."""
         self.count += 1
         self.expected += is_expected
         self.first = min(self.first, (time_ns, example))
+        if message:
+            self.explained = min(self.explained, (time_ns, example, message))
         self.last_ns = max(self.last_ns, time_ns)
 
 
@@ -335,7 +346,8 @@ class Traffic(Summed):
         exchange = facts.exchange
         for failure in failures_of(facts):
             is_expected = failure.error in exchange.expected_errors
-            self.failures[failure].add(exchange.time_ns, facts.id, is_expected=is_expected)
+            message = facts.messages.get(failure.error)
+            self.failures[failure].add(exchange.time_ns, facts.id, message, is_expected=is_expected)
         if facts.service_us is not None and facts.service_us > self.slowest.smallest:
             self._keep(facts, facts.service_us)
         if facts.parts is not None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from kdissect.exchanges.partition_records import DecodedBatch, PartitionRecords
+    from kdissect.kafka.batches import Batch
     from kdissect.limits import Limits
     from kdissect.model import Body, Exchange
 
@@ -104,10 +105,10 @@ def _batches(data: RecordData, decoded_records: DecodedRecords) -> RecordData | 
         while header is not None and header[0] <= batch.pos + batch.size and len(inside) < max_headers:
             inside.append(header[1])
             header = next(headers, None)
-        anomalies = [anomaly._asdict() for anomaly in batch.anomalies]
+        extra = []
         if budget.left < 0:
-            anomalies.append(_oversized(source, f"{len(rows)} of {batch.number} records are shown"))
-        entries += _entries(inside, rows, anomalies)
+            extra.append(_oversized(source, f"{len(rows)} of {batch.number} records are shown"))
+        entries += _entries(inside, rows, batch, extra)
         if budget.left < 0:
             break
     remaining = chain(() if header is None else (header[1],), (each for _, each in headers))
@@ -115,13 +116,13 @@ def _batches(data: RecordData, decoded_records: DecodedRecords) -> RecordData | 
         entries += remaining
     elif left_out := sum(1 for _ in remaining):
         shown = f"{left_out} batches or messages after them are not"
-        entries.append({"records": [], "anomalies": [_oversized(source, shown)]})
+        entries.append({"records": [], "anomalies": [_oversized(source, shown)._asdict()]})
     return entries
 
 
-def _oversized(partition: PartitionRecords, shown: str) -> Body:
+def _oversized(partition: PartitionRecords, shown: str) -> Anomaly:
     where = REQUEST if partition.produced else RESPONSE
-    return Anomaly("oversized_records", where, f"more would exceed decoded_bytes; {shown}")._asdict()
+    return Anomaly("oversized_records", where, f"more would exceed decoded_bytes; {shown}")
 
 
 def _with_ends(headers: Iterable[Body]) -> Iterator[tuple[int, Body]]:
@@ -131,14 +132,26 @@ def _with_ends(headers: Iterable[Body]) -> Iterator[tuple[int, Body]]:
         yield end, header
 
 
-def _entries(headers: list[Body], rows: list[Fragment], anomalies: list[Body]) -> list[Body]:
-    """One entry for each header: consecutive messages of magic 0 and 1 are decoded together."""
-    anomalies_field = {"anomalies": anomalies} if anomalies else {}
+def _entries(headers: list[Body], rows: list[Fragment], batch: Batch, extra: list[Anomaly]) -> list[Body]:
+    """One entry for each header: consecutive messages of magic 0 and 1 are decoded together. The first has
+    the anomalies of all; those of one message are in its own entry. ``extra``: more of the former.
+    """
     if len(headers) > 1 and len(headers) == len(rows):
-        each = [{**header, "records": [row]} for header, row in zip(headers, rows, strict=True)]
-        return [{**each[0], **anomalies_field}, *each[1:]]
-    header = headers[0] if headers else {}
-    return [{**header, "records": rows, **anomalies_field}, *headers[1:]]
+        own = batch.bad_messages.of_each if batch.bad_messages else {}
+        anomalies = batch.around(-1).anomalies + extra
+        entries = []
+        for index, (header, row) in enumerate(zip(headers, rows, strict=True)):
+            entries.append(_entry(header, [row], [*anomalies, own[index]] if index in own else anomalies))
+            anomalies = []
+        return entries
+    return [_entry(headers[0] if headers else {}, rows, batch.anomalies + extra), *headers[1:]]
+
+
+def _entry(header: Body, rows: list[Fragment], anomalies: list[Anomaly]) -> Body:
+    entry: Body = {**header, "records": rows}
+    if anomalies:
+        entry["anomalies"] = [anomaly._asdict() for anomaly in anomalies]
+    return entry
 
 
 # ------------------------------------------------------------------------------------------------------------

@@ -1,9 +1,9 @@
 """``Exchange`` -> a short description specific to its API: ``orders-0 from 7 -> 12 records, 3.4 KB``.
 
-The request is described before the arrow, the response after it; errors are shown elsewhere. The texts are
-data: kafka/messages/about.txt. Bodies may be partial, so any field may be missing. Holds nothing but the
-functions generated from the templates. At most ``phrases.NAMES`` names are shown, the rest are counted. The
-text is not yet safe for a terminal (phrases.py).
+The request is described before the arrow, the response after it, with the broker's message about its first
+error; errors are shown elsewhere. The texts are data: kafka/messages/about.txt. Bodies may be partial, so any
+field may be missing. Holds nothing but the functions generated from the templates. At most ``phrases.NAMES``
+names are shown, the rest are counted. The text is not yet safe for a terminal (phrases.py).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
+from kdissect.exchanges.content import error_messages
 from kdissect.exchanges.undecoded import undecoded
 from kdissect.kafka import apis
 from kdissect.kafka.codes import error_name
@@ -49,6 +50,9 @@ def about(exchange: Exchange) -> str:
         response_text = _incomplete(exchange)
     elif exchange.announced is not None:
         request_text = f"{request_text}, {_incomplete(exchange)}".lstrip(", ")
+    if exchange.response is not None and (messages := [*error_messages(exchange).values()]):
+        more = f" and {many(len(messages) - 1, 'more message')}" if len(messages) > 1 else ""
+        response_text = facts(response_text, f'"{messages[0]}"{more}')
     return f"{request_text} -> {response_text}".lstrip() if response_text else request_text
 
 

@@ -43,8 +43,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect import native
 from kdissect.errors import SchemaError
+from kdissect.exchanges.content import explains_errors
 from kdissect.exchanges.undecoded import undecoded
 from kdissect.kafka import schema
+from kdissect.kafka.bodies import BodyLayout
 from kdissect.kafka.codes import enum_names
 from kdissect.kafka.decoder import FunctionSource
 from kdissect.kafka.internal.payloads import FOLLOWED
@@ -367,6 +369,7 @@ def native_line(api_key: int, version: int) -> Any:
             specialized(both[0], scope),
             specialized(both[1], of_response),
             FOLLOWED if known.follows else None,
+            explains_errors(BodyLayout(known.response, version)),
         )
     except ValueError:
         return None

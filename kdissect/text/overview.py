@@ -193,6 +193,7 @@ def _errors(summary: Summary) -> _ScreenBlock | None:
                 row.api,
                 f"topic {topic_label(row.topic)}" if row.topic else "",
                 f"client {client_label(row.client)}",
+                f'"{row.message}"' if row.message else "",
             ),
             "",
         )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from kdissect.stats import document
-    from kdissect.stats.document import FindingRow, LagRow, RuleRow, VersionsPart
+    from kdissect.stats.document import ErrorRow, FindingRow, LagRow, RuleRow, VersionsPart
     from kdissect.stats.load import Load
     from kdissect.stats.summarizer import Summarizer
 
@@ -49,6 +49,7 @@ def sections(
     intervals = (_INTERVALS[0], key, *_INTERVALS[2:])
     over_time = f"Over time{f', in intervals of {span(interval_ns)}' if interval_ns else ''}"
     yield capture(summary.capture)
+    failed = [row for row in summary.errors or () if row.expected < row.count]
     for title, views, rows in (
         ("APIs", _APIS, summary.apis),
         ("Brokers", _BROKERS, summary.brokers),
@@ -59,7 +60,7 @@ def sections(
         ("Connections", _CONNECTIONS, summary.connections),
         (over_time, intervals, summary.intervals),
         ("Unanswered", _UNANSWERED, summary.unanswered),
-        ("Errors", _ERRORS, [row for row in summary.errors or () if row.expected < row.count]),
+        ("Errors", _error_views(failed), failed),
         ("Slowest exchanges", _SLOWEST, summary.slowest),
         ("Waits and delays", _WAITS, summary.waits),
     ):
@@ -75,7 +76,8 @@ def sections(
     expected = [row for row in summary.errors or () if row.expected == row.count]
     if expected:
         notes = ("normal steps of the protocol, not counted as errors above",)
-        section = table("Expected errors", _ERRORS, expected, limit=limit, narrow=narrow, notes=notes)
+        views = _error_views(expected)
+        section = table("Expected errors", views, expected, limit=limit, narrow=narrow, notes=notes)
         yield section._replace(is_dim=True)
     if summary.group_history is not None:
         yield from groups_page.sections(summary.group_history, limit=limit, narrow=narrow)
@@ -355,7 +357,15 @@ _ERRORS = (
     View("FIRST", lambda row: f"{row.first:%H:%M:%S}"),
     View("LAST", lambda row: f"{row.last:%H:%M:%S}"),
     View("EXAMPLE", lambda row: row.example, keep=True),
+    View("MESSAGE", lambda row: row.message or "", shrinks=True),
 )
+
+
+def _error_views(rows: Sequence[ErrorRow]) -> Sequence[View]:
+    """Without messages of brokers if there are none."""
+    return _ERRORS if any(row.message for row in rows) else _ERRORS[:-1]
+
+
 _UNANSWERED = (
     View("WAITED", lambda row: us(row.age_us), right=True, keep=True),
     View("API", lambda row: row.api, keep=True),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kdissect import native
 from kdissect.cli.terminal import INTERRUPTED, OK, USAGE
 from kdissect.tables.columns import RECORD
 from samples.golden import captures, name_of
@@ -480,6 +481,25 @@ def talk(body: bytes, *, topic: str = "orders", snapshot: bytes | None = None) -
         answer = {"topics": [{"name": topic, "partitions": partitions}]}
         conversation.broker_sends(response(FETCH_SNAPSHOT, 0, answer, correlation_id=2))
     return conversation
+
+
+@pytest.mark.parametrize(
+    ("name", "marks"),
+    [
+        ("legacy-crc-wrong", ["", "! crc_mismatch"]),
+        ("lz4-frame-flags", ["", "! lz4_checksum_mismatch", "", "", "! lz4_linked_blocks"]),
+    ],
+)
+def test_only_records_with_a_wrong_checksum_are_marked(
+    name: str, marks: list[str], records: Records, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for core in (native.core, None):
+        with monkeypatch.context() as context:
+            context.setattr(native, "core", core)
+            done = records(f"tests/field/{name}.pcap")
+        assert [
+            "! " + mark if mark else "" for _, _, mark in (line.partition("! ") for line in done.lines)
+        ] == marks
 
 
 def test_damaged_batches_are_counted_on_stderr(tmp_path: Path, records: Records) -> None:

@@ -9,6 +9,7 @@ from kdissect.exchanges import content
 from kdissect.kafka import apis, schema
 from kdissect.kafka.layout import layout
 from kdissect.kafka.records import RecordData
+from kdissect.model import Redacted
 from tests.exchange_factory import exchange
 
 if TYPE_CHECKING:
@@ -39,6 +40,53 @@ def record_data(*entries: bytes) -> RecordData:
 def produce(*fields: RecordData | None) -> Body:
     partitions = [{"index": number, "records": data} for number, data in enumerate(fields)]
     return {"acks": 1, "topic_data": [{"name": "orders", "partition_data": partitions}]}
+
+
+# -- what brokers say about errors
+
+
+def test_each_message_is_about_the_error_code_before_it() -> None:
+    partitions = [
+        {"index": 0, "error_code": 0, "error_message": "not about an error"},
+        {
+            "index": 1,
+            "error_code": 87,
+            "record_errors": [{"batch_index": 0, "batch_index_error_message": "no key"}],
+            "error_message": "One or more records have been rejected",
+        },
+        {"index": 2, "error_code": 2, "record_errors": [], "error_message": "x" * 500},
+        {"index": 3, "error_code": 2, "record_errors": [], "error_message": "second"},
+        {"index": 4, "error_code": 3, "record_errors": [], "error_message": None},
+    ]
+    answer = {"responses": [{"name": "orders", "partition_responses": partitions}]}
+    messages = content.error_messages(exchange("Produce", 9, {}, answer))
+    assert messages == {"INVALID_RECORD": "no key", "CORRUPT_MESSAGE": "x" * 159 + "…"}
+
+
+def test_messages_in_all_places() -> None:
+    answer: Body = {"error_code": 15, "error_message": "loading"}
+    assert content.error_messages(exchange("FindCoordinator", 3, {}, answer)) == {
+        "COORDINATOR_NOT_AVAILABLE": "loading"
+    }
+    topics: Body = {"topics": [{"name": "a", "error_code": 44, "error_message": "policy"}]}
+    assert content.error_messages(exchange("CreateTopics", 5, {}, topics)) == {"POLICY_VIOLATION": "policy"}
+    partition = {
+        "error_code": 0,
+        "error_message": None,
+        "acknowledge_error_code": 121,
+        "acknowledge_error_message": "not acquired",
+    }
+    shared: Body = {"responses": [{"partitions": [partition]}]}
+    assert content.error_messages(exchange("ShareFetch", 1, {}, shared)) == {
+        "INVALID_RECORD_STATE": "not acquired"
+    }
+
+
+def test_no_message_of_sasl_and_none_that_was_redacted() -> None:
+    answer: Body = {"error_code": 58, "error_message": "token abc is expired"}
+    assert content.error_messages(exchange("SaslAuthenticate", 2, {}, answer)) == {}
+    refused: Body = {"responses": [{"error_code": 40, "error_message": Redacted(9)}]}
+    assert content.error_messages(exchange("AlterConfigs", 2, {}, refused)) == {}
 
 
 # -- topics and partitions

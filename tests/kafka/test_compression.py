@@ -17,8 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kdissect.errors import Malformed, Oversized, Truncated, Unsupported
-from kdissect.kafka.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, Budget, inflate, max_inflated
-from kdissect.limits import MIB, Limits
+from kdissect.kafka import compression
+from kdissect.kafka.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, Budget, inflate, max_inflated, xxh32
+from kdissect.limits import DEFAULT, MIB, Limits
 from tests.record_batches import JAVA_SNAPPY, java_lz4, java_snappy, lz4_of_magic_0, streamed_zstd
 
 if TYPE_CHECKING:
@@ -79,14 +80,14 @@ EACH_COMPRESSED = pytest.mark.parametrize("name", COMPRESSED)
 @pytest.mark.parametrize("data", [b"a", b"ab" * 40, TEXT, NOISE, TEXT[:70_000] + NOISE + bytes(900_000)])
 def test_every_writer_is_read(name: str, data: bytes) -> None:
     codec, compress = WRITERS[name]
-    assert inflate(codec, compress(data), MOST) == (data, None)
+    assert inflate(codec, compress(data), MOST)[:2] == (data, None)
 
 
 @EACH
 @given(data=st.binary(min_size=1, max_size=2000))
 def test_any_bytes_come_back(name: str, data: bytes) -> None:
     codec, compress = WRITERS[name]
-    assert inflate(codec, compress(data), 2000) == (data, None)
+    assert inflate(codec, compress(data), 2000)[:2] == (data, None)
 
 
 @EACH_COMPRESSED
@@ -94,7 +95,7 @@ def test_nothing_is_more_than_the_bound_but_the_bound_itself_is_not(name: str) -
     codec, compress = WRITERS[name]
     packed = compress(TEXT)
     assert inflate(codec, packed, len(TEXT)).data == TEXT
-    plain, fault = inflate(codec, packed, len(TEXT) - 1)
+    plain, fault, _ = inflate(codec, packed, len(TEXT) - 1)
     assert plain == b""
     assert isinstance(fault, Oversized)
 
@@ -106,7 +107,7 @@ def test_cut_anywhere_gives_what_was_before(name: str) -> None:
     packed = compress(data)
     complete = 0
     for kept in range(len(packed)):
-        plain, fault = inflate(codec, packed[:kept], MOST)
+        plain, fault, _ = inflate(codec, packed[:kept], MOST)
         assert data.startswith(plain)
         if fault is None:  # between two members, frames or blocks
             complete += 1
@@ -119,7 +120,7 @@ def test_cut_anywhere_gives_what_was_before(name: str) -> None:
 @pytest.mark.parametrize("tail", [b"\0", b"garbage behind it"])
 def test_bytes_behind_it_cost_nothing_before_them(name: str, tail: bytes) -> None:
     codec, compress = WRITERS[name]
-    plain, fault = inflate(codec, compress(TEXT) + tail, MOST)
+    plain, fault, _ = inflate(codec, compress(TEXT) + tail, MOST)
     assert fault is not None
     assert plain == (b"" if name == "snappy raw" else TEXT)
 
@@ -129,7 +130,7 @@ def test_bytes_behind_it_cost_nothing_before_them(name: str, tail: bytes) -> Non
 def test_long_data_cut_in_the_middle_gives_most_of_it(name: str) -> None:
     codec, compress = WRITERS[name]
     packed = compress(LONG_NOISE)
-    plain, fault = inflate(codec, packed[: len(packed) * 3 // 4], MOST)
+    plain, fault, _ = inflate(codec, packed[: len(packed) * 3 // 4], MOST)
     assert fault is not None
     assert LONG_NOISE.startswith(plain)
     assert name == "lz4 large blocks, size" or len(plain) > len(NOISE)
@@ -144,7 +145,7 @@ def test_damage_is_a_value(name: str) -> None:
         damaged = bytearray(packed)
         for _ in range(random.randint(1, 4)):
             damaged[random.randrange(len(damaged))] = random.randrange(256)
-        plain, _fault = inflate(codec, bytes(damaged), 100_000)
+        plain, *_ = inflate(codec, bytes(damaged), 100_000)
         assert len(plain) <= 100_000
 
 
@@ -156,7 +157,7 @@ def test_noise_raises_nothing(codec: int, data: bytes) -> None:
 
 @pytest.mark.parametrize("codec", [5, 6, 7, 100, -1])
 def test_codecs_that_nobody_knows(codec: int) -> None:
-    plain, fault = inflate(codec, b"abc", MOST)
+    plain, fault, _ = inflate(codec, b"abc", MOST)
     assert plain == b""
     assert isinstance(fault, Unsupported)
 
@@ -182,11 +183,77 @@ def test_small_data_is_read_completely_and_cut_anywhere_like_large(name: str) ->
             assert inflate(codec, compress(data), 10 * MOST).data == data
 
 
+# --- what strict readers of LZ4 reject ----------------------------------------------------------------------
+
+
+PLAIN = TEXT[:5000]
+CHECKED = lz4.frame.compress(
+    PLAIN, content_checksum=True, block_checksum=True, block_linked=False, store_size=False
+)
+BLOCK, CONTENT = (int.from_bytes(CHECKED[at : at + 4], "little") for at in (-12, len(CHECKED) - 4))
+HEADER = CHECKED[6]
+OLD_HEADER = xxh32(CHECKED[:6]) >> 8 & 0xFF
+BAD_HEADER = HEADER ^ 0x80
+
+
+def flawed(at: int, replacement: bytes) -> bytes:
+    frame = bytearray(CHECKED)
+    frame[at : at + len(replacement)] = replacement
+    return bytes(frame)
+
+
+BAD_CONTENT, BAD_BLOCK = flawed(len(CHECKED) - 4, b"\1\0\0\0"), flawed(len(CHECKED) - 12, b"\1\0\0\0")
+LINKED_FLAGS = bytes([CHECKED[4] & ~0x20, CHECKED[5]])  # a single block, but declared as linked
+LINKED = flawed(4, LINKED_FLAGS + bytes([xxh32(LINKED_FLAGS) >> 8 & 0xFF]))
+IN_HEADER = f"LZ4 header checksum stored {BAD_HEADER}, computed {HEADER}; "
+OLD = (
+    f"LZ4 header checksum stored {OLD_HEADER}, computed {HEADER}; as Kafka 0.8 and 0.9 wrote it; later ones "
+)
+IGNORED = "Kafka ignores it, strict readers reject it"
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize(
+    ("frame", "magic", "flaw"),
+    [
+        (CHECKED, 2, None),
+        (CHECKED, 0, None),
+        (BAD_CONTENT, 2, f"LZ4 content checksum stored 1, computed {CONTENT}; {IGNORED}"),
+        (BAD_BLOCK, 1, f"LZ4 block checksum stored 1, computed {BLOCK}; Kafka rejects it"),
+        (flawed(6, bytes([OLD_HEADER])), 1, f"{OLD}reject it"),
+        (flawed(6, bytes([OLD_HEADER])), 2, f"{OLD}reject it"),
+        (flawed(6, bytes([OLD_HEADER])), 0, None),
+        (flawed(6, bytes([BAD_HEADER])), 0, IN_HEADER + IGNORED),
+        (flawed(6, bytes([BAD_HEADER])), 2, f"{IN_HEADER}Kafka rejects it"),
+        (LINKED, 2, "LZ4 frame of linked blocks; Kafka's own reader rejects it"),
+    ],
+)
+def test_a_flaw_of_an_lz4_frame_is_named_and_costs_nothing(
+    frame: bytes, magic: int, flaw: str | None, at_once: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not at_once:
+        monkeypatch.setattr(compression, "_at_once", lambda *_: None)
+    inflated = Budget().inflate(LZ4, frame, DEFAULT, magic)
+    assert (inflated.data, inflated.fault) == (PLAIN, None)
+    assert [each.text for each in inflated.flaws] == ([] if flaw is None else [flaw])
+
+
+def test_the_first_flaw_of_each_kind_is_named() -> None:
+    inflated = inflate(LZ4, BAD_CONTENT * 3 + LINKED * 2, MOST)
+    assert inflated.data == PLAIN * 5
+    assert [flaw.kind for flaw in inflated.flaws] == ["lz4_checksum_mismatch", "lz4_linked_blocks"]
+
+
+@pytest.mark.parametrize(("data", "expected"), [(b"", 0x02CC5D05), (b"a", 0x550D7456), (b"abc", 0x32D153FF)])
+def test_the_hash_is_that_of_its_specification(data: bytes, expected: int) -> None:
+    assert xxh32(data) == expected
+
+
 def test_an_lz4_frame_that_lies_about_its_size_shows_what_is_there() -> None:
     frame = bytearray(lz4.frame.compress(TEXT[:500], store_size=True))
     for announced in (0, 499, 501, MOST, MOST + 1, 2**62, 2**64 - 1):
         frame[6:14] = announced.to_bytes(8, "little")
-        assert inflate(LZ4, bytes(frame), MOST) == (TEXT[:500], None)
+        assert inflate(LZ4, bytes(frame), MOST)[:2] == (TEXT[:500], None)
 
 
 def test_a_budget_is_for_all_that_is_inflated_with_it() -> None:
@@ -250,7 +317,7 @@ def test_a_bomb_costs_no_more_than_the_bound(name: str) -> None:
     bomb = make()
     tracemalloc.start()
     try:
-        plain, fault = inflate(codec, bomb, MOST)
+        plain, fault, _ = inflate(codec, bomb, MOST)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -312,7 +379,7 @@ def test_millions_of_tiny_blocks_are_not_read_to_the_end(name: str) -> None:
     codec, make = TINY[name]
     few, many = make(400), make(10_000)
     assert inflate(codec, few, MOST).fault is None
-    plain, fault = inflate(codec, many, MOST)
+    plain, fault, _ = inflate(codec, many, MOST)
     assert isinstance(fault, Malformed)
     most = 1000 + len(many) // 64
     assert len(plain) <= most

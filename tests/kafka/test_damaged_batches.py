@@ -6,8 +6,10 @@ import gzip
 import tracemalloc
 from random import Random
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import pytest
+from crc32c import crc32c
 
 from kdissect.anomalies import CATALOGUE
 from kdissect.kafka import batches, compression, messageset
@@ -124,7 +126,13 @@ def test_a_checksum_that_does_not_hold_is_reported_and_costs_nothing(magic: int,
     assert kinds(result) == ["crc_mismatch"]
     assert after is None or after.anomalies == []
     record_data = RecordData(b"??" + bytes(data), 2, 2 + len(data))
-    assert check_crcs(record_data, "here") == [("crc_mismatch", "here", "batch at byte 0")]
+    stored = int.from_bytes(data[17:21] if magic == 2 else data[12:16], "big")
+    computed = crc32c(data[21:]) if magic == 2 else crc32(data[16 : 12 + int.from_bytes(data[8:12], "big")])
+    where = "batch at byte 0: CRC32C" if magic == 2 else "message at byte 0: CRC32"
+    assert check_crcs(record_data, "here") == [
+        ("crc_mismatch", "here", f"{where} stored {stored}, computed {computed}")
+    ]
+    assert [each.detail for each in result.anomalies] == [f"{where} stored {stored}, computed {computed}"]
 
 
 @EVERY_FORMAT
@@ -139,14 +147,56 @@ def test_checksums_inside_a_compressed_message_are_checked_too() -> None:
     inner = message(1, offset=0, crc=1) + message(1, offset=1, crc=1) + message(1, offset=2)
     result = only(message(1, Item(None, gzip.compress(inner)), offset=2, attributes=GZIP))
     assert places(result) == [0, 1, 2]
-    assert kinds(result) == ["crc_mismatch"]
-    assert "2 messages inside it" in result.anomalies[0].detail
+    computed = crc32(message(1)[16:])
+    first, second = (
+        f"batch at byte 0: message {number} inside it: CRC32 stored 1, computed {computed}"
+        for number in (0, 1)
+    )
+    assert accused(result) == [[first], [second], []]
+    assert [each.detail for each in result.anomalies] == [f"{first}; 2 such messages"]
+
+
+def test_only_the_message_with_the_wrong_checksum_is_accused() -> None:
+    good, bad = message(1), message(1, crc=1)
+    result = only(good + bad + good + bad)
+    computed = crc32(bad[16:])
+    details = [
+        f"message at byte {pos}: CRC32 stored 1, computed {computed}" for pos in (len(good), 3 * len(good))
+    ]
+    assert accused(result) == [[], details[:1], [], details[1:]]
+    assert [each.detail for each in result.anomalies] == [f"{details[0]}; 2 such messages"]
+
+
+def test_all_in_a_compressed_message_with_a_wrong_checksum_are_accused() -> None:
+    inner = message(1, offset=0) + message(1, offset=1, crc=1)
+    result = only(message(1, Item(None, gzip.compress(inner)), offset=1, attributes=GZIP, crc=1))
+    outer, own = accused(result)
+    assert len(outer) == 1
+    assert own[:1] == outer
+    assert own[1].startswith("batch at byte 0: message 1 inside it: CRC32 stored 1, ")
+
+
+def test_messages_in_parts_are_accused_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "MESSAGES", 3)
+    monkeypatch.setattr(messageset, "MESSAGES", 3)
+    good, bad = message(1), message(1, crc=1)
+    parts = decoded_batches(good * 4 + bad + good * 3)
+    assert [len(part.records) for part in parts] == [3, 3, 2]
+    assert [bool(each) for part in parts for each in accused(part)] == [number == 4 for number in range(8)]
+
+
+def accused(result: Batch) -> list[list[str]]:
+    """The details of the anomalies of each record."""
+    places = range(result.first, result.first + len(result.records))
+    return [[each.detail for each in result.around(place).anomalies] for place in places]
 
 
 def test_many_bad_checksums_are_one_anomaly() -> None:
     good = message(0)
     result = only(good + message(0, crc=1) * 500)
-    assert [anomaly.detail for anomaly in result.anomalies] == [f"batch at byte {len(good)}: 500 messages"]
+    (anomaly,) = result.anomalies
+    assert anomaly.detail.startswith(f"message at byte {len(good)}: CRC32 stored 1, ")
+    assert anomaly.detail.endswith("; 500 such messages")
     data = good + message(0, crc=1) * 5
     assert len(check_crcs(RecordData(data, 0, len(data)))) == 5
 

@@ -37,6 +37,17 @@ from kdissect.kafka.secrets import is_sensitive_config
         "sasl.oauthbearer.client.credentials.client.secret",
         "sasl.oauthbearer.assertion.file",
         "http.headers",
+        "db.pwd",
+        "userPwd",
+        "ftp.passwd",
+        "ssl.key.passphrase",
+        "gcp.credential",
+        "aws.credentials.provider.class",
+        "api.key",
+        "api_key",
+        "service.apikey",
+        "s3.access.key",
+        "access_key",
     ],
 )
 def test_sensitive(name: str) -> None:

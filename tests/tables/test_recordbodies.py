@@ -7,7 +7,7 @@ from kdissect.tables.columns import EXCHANGE
 from kdissect.tables.lines import CsvLines, JsonLines
 from kdissect.tables.record_bodies import Opener, with_records
 from tests.exchange_factory import exchange
-from tests.record_batches import GZIP, Item, batch, message_set, messages
+from tests.record_batches import GZIP, Item, batch, message, message_set, messages
 from tests.record_exchanges import fetch, produce, snapshot
 
 if TYPE_CHECKING:
@@ -69,6 +69,14 @@ def test_messages_of_magic_0_and_1() -> None:
     ]
     assert [[record["offset"] for record in each["records"]] for each in example] == [[3], [4], [5, 6], [7]]
     assert [each["magic"] for each in example] == [1, 1, 1, 2]
+
+
+def test_a_wrong_checksum_is_beside_the_message_that_has_it() -> None:
+    good, bad = messages(1, [Item(b"a")], base_offset=3), message(1, Item(b"b"), offset=4, crc=1)
+    example = batches(fetch(good + bad + messages(1, [Item(b"c")], base_offset=5)))
+    assert ["anomalies" in each for each in example] == [False, True, False]
+    (anomaly,) = example[1]["anomalies"]
+    assert anomaly["detail"].startswith(f"message at byte {len(good)}: CRC32 stored 1, computed ")
 
 
 def test_anomalies_are_beside_the_records() -> None:

@@ -173,6 +173,37 @@ CASES: list[tuple[str, int, Body, Body | None, str]] = [
         "group shipping, range -> generation 4, leader of 2 members, member m-1",
     ),
     (
+        "ConsumerGroupHeartbeat",
+        0,
+        {"group_id": "g", "member_epoch": 0},
+        {"error_code": 42, "error_message": "MemberId can't be empty.", "member_epoch": 0},
+        'group g, joins -> epoch 0, "MemberId can\'t be empty."',
+    ),
+    (
+        "DeleteTopics",
+        5,
+        {"topic_names": ["a", "b", "c"]},
+        {
+            "responses": [
+                {"name": "a", "error_code": 29, "error_message": "denied"},
+                {"name": "b", "error_code": 73, "error_message": "disabled"},
+                {"name": "c", "error_code": 29, "error_message": "denied too"},
+            ]
+        },
+        'a, b, c -> "denied" and 1 more message',
+    ),
+    (
+        "Fetch",
+        13,
+        {
+            "session_id": 7,
+            "topics": [],
+            "forgotten_topics_data": [{"topic_id": "A" * 22, "partitions": [0, 3]}],
+        },
+        {"responses": []},
+        f"session 7, forget <id {'A' * 22}>-0,3 -> no records",
+    ),
+    (
         "SyncGroup",
         3,
         {"group_id": "g", "generation_id": 4, "member_id": "m-1", "assignments": [{}]},

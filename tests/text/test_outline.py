@@ -155,7 +155,7 @@ def test_payloads_of_kafkas_own_topics_are_decoded_and_credentials_redacted() ->
 
 def test_anomalies_are_below_their_batch() -> None:
     shown = with_records(fetch(batch([Item()], crc=1)))
-    assert shown[1] == "  ! crc_mismatch: batch at byte 0"
+    assert shown[1] == "  ! crc_mismatch: batch at byte 0: CRC32C stored 1, computed 2559870729"
 
 
 def test_long_lists_of_records_are_cut_unless_full() -> None:

@@ -56,7 +56,7 @@ def test_offsets_without_a_response() -> None:
     assert shown[0] == "topic orders, partition 3, offset unknown"
     assert shown[1].startswith("  sent in: Produce c0ffee/1, ")
     assert shown[2].startswith("  batch: 1 record, ")
-    assert shown[3] == "  ! crc_mismatch: batch at byte 0"
+    assert shown[3] == "  ! crc_mismatch: batch at byte 0: CRC32C stored 1, computed 982733180"
     assert shown[-2:] == ["  key: null", "  value: 2 bytes: ff 00"]
 
 

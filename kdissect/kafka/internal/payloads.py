@@ -329,7 +329,7 @@ def decode(data: bytes, compression_type: int, limits: Limits) -> Body | Anomaly
     """Decode the metrics of one push. An anomaly says why it failed."""
     if (protobuf := _protobuf()) is None:
         return Anomaly("unread_telemetry", "", f"{len(data)} bytes")
-    plain, fault = inflate(compression_type, data, limits.telemetry_bytes)
+    plain, fault, _ = inflate(compression_type, data, limits.telemetry_bytes)
     if fault is not None:
         return Anomaly("malformed_payload", "", f"metrics: {fault.reason}")
     metrics = protobuf.metrics_data()

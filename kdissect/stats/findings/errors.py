@@ -62,7 +62,7 @@ class ProduceRefused(Rule):
             if each.error:
                 error = error_name(each.error)
                 if error not in _NOT_REFUSED and not error.endswith(_DENIED):
-                    self.kept[facts.client, each.topic, error].add(facts)
+                    self.kept[facts.client, each.topic, error].add(facts, error=error)
 
     def findings(self) -> Iterator[FindingRow]:
         """Clients whose records are rejected."""
@@ -103,7 +103,7 @@ class AuthorizationDenied(Rule):
                     else ""
                 )
                 key = facts.client, facts.exchange.principal, facts.api, error, name
-                self.kept[key].add(facts)
+                self.kept[key].add(facts, error=error)
 
     def findings(self) -> Iterator[FindingRow]:
         """All clients that were denied something."""
@@ -135,8 +135,8 @@ class NotEnoughReplicas(Rule):
     def feed(self, facts: Facts) -> None:
         """Count rejected batches."""
         for each in facts.touched:
-            if each.error and error_name(each.error) in _TOO_FEW_REPLICAS:
-                self.kept[each.topic, error_name(each.error)].add(facts)
+            if each.error and (error := error_name(each.error)) in _TOO_FEW_REPLICAS:
+                self.kept[each.topic, error].add(facts, error=error)
 
     def findings(self) -> Iterator[FindingRow]:
         """Topics that cannot be written."""
@@ -171,7 +171,7 @@ class StorageError(Rule):
         """Count such errors."""
         for error in _STORAGE.intersection(facts.errors):
             kept = self.kept[facts.broker, error]
-            kept.add(facts)
+            kept.add(facts, error=error)
             for each in facts.touched:
                 if each.error and error_name(each.error) == error:
                     kept.topics.add(each.topic)
@@ -214,7 +214,7 @@ class CoordinatorUnavailable(Rule):
     def feed(self, facts: Facts) -> None:
         """Count such errors."""
         for error in _COORDINATOR.intersection(facts.errors):
-            self.kept[facts.client, error].add(facts)
+            self.kept[facts.client, error].add(facts, error=error)
 
     def findings(self) -> Iterator[FindingRow]:
         """Clients without a coordinator."""

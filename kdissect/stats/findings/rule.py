@@ -40,11 +40,16 @@ def _first(one: list[tuple[int, str]], other: list[tuple[int, str]]) -> list[tup
 
 @summed
 class Evidence(Summed):
-    """Occurrences of one finding."""
+    """Occurrences of one finding.
+
+    Attributes:
+        explained: time and ID of the first exchange with a broker's message about the error, and the message.
+    """
 
     count: int = total()
     first_ns: int = earliest(NEVER_NS)
     last_ns: int = latest(0)
+    explained: tuple[int, str, str] = earliest((NEVER_NS, "", ""))
     _examples: list[tuple[int, str]] = joined(_first, list)
 
     @property
@@ -57,9 +62,11 @@ class Evidence(Summed):
         """The times of these."""
         return [time_ns for time_ns, _ in self._examples]
 
-    def add(self, facts: Facts, count: int = 1) -> None:
-        """Add an exchange with ``count`` occurrences."""
+    def add(self, facts: Facts, count: int = 1, error: str | None = None) -> None:
+        """Add an exchange with ``count`` occurrences, of this error."""
         self.take(facts.time_ns, facts.id, count)
+        if error is not None and (message := facts.messages.get(error)):
+            self.explained = min(self.explained, (facts.time_ns, facts.id, message))
 
     def add_aggregate(self, aggregate: Aggregate) -> None:
         """Add exchanges that are alike."""
@@ -202,7 +209,9 @@ class Rule(Summed, ABC):
     def finding(
         self, subject: str, message: str, evidence: Evidence, severity: str | None = None
     ) -> FindingRow:
-        """A finding of this rule."""
+        """A finding of this rule. Quotes what the broker says about the error."""
+        if quote := evidence.explained[2]:
+            message = f'{message}: "{quote}"'
         return row_of(
             FindingRow,
             evidence,

@@ -63,6 +63,15 @@ def test_each_error_has_one_rule(error: str, rule: type[Rule], severity: str, me
         )
 
 
+def test_a_finding_quotes_the_first_message_of_the_broker() -> None:
+    facts = refused("INVALID_RECORD", 3)
+    for each, text in zip(facts, (None, "no key", "no value"), strict=True):
+        partitions = [{"index": 0, "error_code": error_code("INVALID_RECORD"), "error_message": text}]
+        each.exchange.response = {"responses": [{"name": "orders", "partition_responses": partitions}]}
+    (row,) = findings_of(ProduceRefused, facts)
+    assert row.message == '3 batches rejected: INVALID_RECORD: "no key"'
+
+
 @pytest.mark.parametrize(
     "error", ["NOT_LEADER_OR_FOLLOWER", "MESSAGE_TOO_LARGE", "REQUEST_TIMED_OUT", "NONE"]
 )
