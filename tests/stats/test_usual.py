@@ -19,7 +19,7 @@ from kdissect.stats.summarizer import PARTS, Summarizer
 from kdissect.stats.usual import COUNTED
 from tests.captures import pcap
 from tests.frames import request, response
-from tests.segments import Talk
+from tests.segments import ACK, FIN, Talk
 from tests.test_offload import SAMPLES, SEEDS, damaged, timed
 from tests.usual_traffic import FETCH, usual_traffic
 
@@ -116,6 +116,18 @@ def test_the_polls_of_a_session(compare: Any, tmp_path: Path) -> None:
         )
     path.write_bytes(pcap([(each.time_ns, each.data) for each in talk.packets]))
     assert compare(path) >= 60 - 11
+
+
+@core
+def test_a_broker_that_stops_while_it_holds_a_fetch(compare: Any, tmp_path: Path) -> None:
+    path, talk = tmp_path / "stopped.pcap", Talk().handshake()
+    for number in range(20):
+        talk.client_sends(request(FETCH, 12, {}, correlation_id=number))
+        if number < 19:
+            talk.broker_sends(response(FETCH, 12, {}, correlation_id=number))
+    talk.put(1, FIN | ACK)
+    path.write_bytes(pcap([(each.time_ns, each.data) for each in talk.packets]))
+    assert compare(path) > 0
 
 
 @core
