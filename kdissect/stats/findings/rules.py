@@ -38,6 +38,7 @@ from kdissect.stats.findings.connections import (
     TlsPortMismatch,
 )
 from kdissect.stats.findings.consumers import (
+    ConsumerStuck,
     EmptyPolls,
     FallingBehind,
     InstanceIds,
@@ -53,6 +54,7 @@ from kdissect.stats.findings.errors import (
 )
 from kdissect.stats.findings.producers import (
     Acks,
+    EpochDuplicates,
     FencedProducers,
     HotPartitions,
     RequestsTooLarge,
@@ -76,8 +78,8 @@ RULES: tuple[type[Rule], ...] = (
     *(NetworkLoss, StalledReader, ClientVanished, SlowBroker),
     *(ProduceRefused, AuthorizationDenied, NotEnoughReplicas, StorageError, CoordinatorUnavailable),
     *(RequestTimeouts, NotLeader, LeadersMoving, UnsupportedVersions, Sasl, Throttled),
-    *(Acks, TinyBatches, RequestsTooLarge, HotPartitions, FencedProducers),
-    *(RebalanceStorm, FallingBehind, EmptyPolls, OutOfRange, ClientIds, InstanceIds),
+    *(Acks, TinyBatches, RequestsTooLarge, HotPartitions, FencedProducers, EpochDuplicates),
+    *(RebalanceStorm, FallingBehind, ConsumerStuck, EmptyPolls, OutOfRange, ClientIds, InstanceIds),
     *(ConnectionChurn, MetadataPolling),
 )
 """In this order: connections, errors, brokers and logins, producers, consumers, and client habits."""
