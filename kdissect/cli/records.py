@@ -95,7 +95,7 @@ Each line shows one record: its time, API, partition, offset, key and value. NUL
 value, "" for an empty one, and "-" for an unknown offset. Then, if present: the schema ID of the value, the
 trace ID from its headers,
 "[rejected: ERROR]" if the broker rejected it ("[unconfirmed: ERROR]" if the leader may have stored it
-anyway), "[before OFFSET]" if the Fetch asked for a later offset, "[aborted]" if its transaction was aborted,
+anyway), "[before OFFSET]" if the Fetch requested a later offset, "[aborted]" if its transaction was aborted,
 and any anomalies of its batch after "!".
 
 The time of a record is that of the request that produced it, or of the response that carried it.

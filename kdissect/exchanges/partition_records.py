@@ -84,7 +84,7 @@ class PartitionRecords(NamedTuple):
             for fetched records.
         piece: of a FetchSnapshot. All but the first can begin anywhere, even inside a batch.
         budget: the limit on the decompressed size of all record data of the message.
-        fetch_offset: that a Fetch asks for. None if its request does not have it.
+        fetch_offset: that a Fetch requests. None if its request does not have it.
     """
 
     exchange: Exchange
@@ -206,7 +206,7 @@ class CarriedRecord(NamedTuple):
 
     @property
     def is_before_fetch(self) -> bool | None:
-        """Whether the Fetch asks for a later offset: brokers send whole batches, and clients skip the records
+        """Whether the Fetch requests a later offset: brokers send whole batches, and clients skip the records
         before it. None if that is unknown.
         """
         fetch_offset = self.source.fetch_offset
@@ -278,8 +278,8 @@ class DecodedBatch:
             yield self._part(start, start + MAX_ALIKE)
 
     def by_fetch_offset(self) -> Iterator[DecodedBatch]:
-        """The records before the offset that the Fetch asks for, then the others: two batches, if there are
-        both. Only plain records are told apart.
+        """The records before the requested offset, then the others: two batches, if there are
+        both. Only plain records are divided.
         """
         fetch_offset = self.source.fetch_offset or 0
         before = sum(1 for _ in takewhile(lambda record: record[0] < fetch_offset, self.batch.records))
@@ -412,7 +412,7 @@ def _answers(exchange: Exchange) -> dict[tuple[str | None, int | None], _Answer]
 
 
 def _requested(exchange: Exchange) -> dict[tuple[str | None, int | None], int]:
-    """For each partition that a Fetch names the offset that it asks for."""
+    """For each partition that a Fetch names the requested offset."""
     if exchange.api_key != FETCH or exchange.request is None:
         return {}
     return {

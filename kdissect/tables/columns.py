@@ -720,7 +720,7 @@ RECORD: tuple[Column, ...] = (
         "before_fetch_offset",
         BOOLEAN,
         attrgetter("is_before_fetch"),
-        "Whether the Fetch asked for a later offset: brokers send whole batches, and clients skip the "
+        "Whether the Fetch requested a later offset: brokers send whole batches, and clients skip the "
         "records before that offset. Null for produced records, and if the request does not have the offset.",
     ),
     Column(

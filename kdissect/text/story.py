@@ -290,7 +290,8 @@ def _add_passage(entry: Entry, carried: CarriedRecord) -> None:
         way = "fetched"
     e2e_latency_us = _e2e_latency_us(carried)
     since = "" if e2e_latency_us is None else f"{duration(e2e_latency_us * 1000)} end to end"
-    entry.text = f"{facts(way, since, copy_text(carried))}: {entry.text}"
+    skipped = "before the requested offset" if carried.is_before_fetch else ""
+    entry.text = f"{facts(way, since, copy_text(carried), skipped)}: {entry.text}"
 
 
 def _is_routine(exchange: Exchange) -> bool:

@@ -289,7 +289,7 @@ class RecordTree(Tree["CarriedRecord"]):
         if (copy := copy_text(record)) is not None:
             yield INDENT + self._paint(copy, YELLOW)
         if record.is_before_fetch:
-            yield f"{INDENT}before offset {source.fetch_offset}, which the request asked for"
+            yield f"{INDENT}before offset {source.fetch_offset}, which was requested"
         if (rejection := rejection_text(source)) is not None:
             yield INDENT + self._paint(rejection, RED)
         if source.topic is not None and source.topic_id is not None:

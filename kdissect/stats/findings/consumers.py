@@ -207,7 +207,7 @@ class Repeats(Evidence):
     the lag then.
     """
 
-    most: tuple[int, int] = largest((0, 0))
+    longest: tuple[int, int] = largest((0, 0))
     lag: tuple[int, int] = latest((0, 0))
 
 
@@ -240,13 +240,13 @@ class ConsumerStuck(Rule):
             if position.repeats and not position.error:
                 kept = self.kept[facts.client, position.topic, position.partition]
                 kept.add(facts)
-                kept.most = max(kept.most, (position.repeats, position.fetch_offset or 0))
+                kept.longest = max(kept.longest, (position.repeats, position.fetch_offset or 0))
                 kept.lag = max(kept.lag, (facts.time_ns, position.lag or 0))
 
     def findings(self) -> Iterator[FindingRow]:
-        """Consumers that asked for an offset too often."""
+        """Consumers that fetched an offset too often."""
         for (client, topic, partition), each in self.kept.items():
-            repeats, offset = each.most
+            repeats, offset = each.longest
             if repeats + 1 >= _STUCK:
                 lag = f"; its lag is {each.lag[1]:,}" if each.lag[1] else ""
                 yield self.finding(
