@@ -314,11 +314,18 @@ class Limits:
         "Produced batches whose time is remembered until they are fetched, about 300 bytes each. The oldest "
         "are forgotten first. With Spark or `export -j`, the earliest are kept instead.",
     )
+    fetched_batches: int = _bound(
+        20_000,
+        "end-to-end latency",
+        "Fetched batches that are remembered until the Produce that sent them fails, about 400 bytes each: a "
+        "Produce without an answer fails after 30 s by default. The oldest are forgotten first.",
+    )
     produce_window_ns: int = _bound(
         1 * SECOND_NS,
         "end-to-end latency",
         "How long a row with fetched records waits for the response to their Produce, which can come "
-        "milliseconds later. Rows that wait share the limits of those that wait for a name.",
+        "milliseconds later, and a row with a failed Produce for a Fetch of its records. Rows that wait "
+        "share the limits of those that wait for a name.",
     )
 
     unique_records: int = _bound(
@@ -353,8 +360,14 @@ class Limits:
     fetch_session_partitions: int = _bound(
         200_000,
         "summaries",
-        "Partitions of all fetch sessions (KIP-227): a broker keeps 1,000 sessions, each with a few to "
-        "thousands of partitions.",
+        "Partitions of all fetch sessions (KIP-227), and those whose records a consumer may fetch again: a "
+        "broker keeps 1,000 sessions, each with a few to thousands of partitions.",
+    )
+    resent_records: int = _bound(
+        50_000,
+        "summaries",
+        "Records of failed batches, and of the first ones of a producer epoch, that are compared to find "
+        "those sent twice, about 300 bytes each.",
     )
     summary_group_events: int = _bound(
         5000,

@@ -484,6 +484,8 @@ class Exchange:
             TCP is analyzed), or because another response had begun.
         produced_ns: when the batches in the response were produced, by topic as in the message, partition,
             base offset and base timestamp (ms); None if not determined (exchanges/end_to_end.py).
+        copies: of batches in it, the exchange with another copy: where a batch was fetched although its
+            Produce failed, and the reverse; None if not determined (exchanges/end_to_end.py).
         errors: ``content.errors``; None until it is decoded. ``expected_errors``: those that are normal steps
             of the protocol (exchanges/expected.py).
         retransmitted_ns: when bytes of the request were last retransmitted, or arrived behind later ones,
@@ -516,6 +518,7 @@ class Exchange:
     anomalies: list[Anomaly] = field(default_factory=list)
     topic_names: dict[str, str] = field(default_factory=dict)
     produced_ns: dict[tuple[str, int, int, int], int] | None = None
+    copies: dict[Any, Any] | None = None
     text: str | None = None
     decoded_bytes: int = 0
     ended: bool | None = False

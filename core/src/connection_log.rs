@@ -39,6 +39,8 @@ pub struct Counted {
     last_ns: i64,
     /// When the last request that does not wait by design was sent, and when its response came.
     last_call: Option<(i64, i64)>,
+    /// Keys of the others.
+    waited: Vec<i16>,
 }
 
 impl Log {
@@ -95,6 +97,7 @@ impl Counted {
                 .map(|each| each.clone_ref(py)),
             last_ns: 0,
             last_call: None,
+            waited: Vec::new(),
         }
     }
 
@@ -119,7 +122,12 @@ impl Counted {
         self.exchanges += 1;
         self.bytes = [self.bytes[0] + bytes[0], self.bytes[1] + bytes[1]];
         self.last_ns = response.end_ns;
-        if !form.waiting.contains(&exchange.header.api_key) {
+        let api_key = exchange.header.api_key;
+        if form.waiting.contains(&api_key) {
+            if !self.waited.contains(&api_key) {
+                self.waited.push(api_key);
+            }
+        } else {
             self.last_call = Some((request.end_ns, response.start_ns));
         }
     }
@@ -134,6 +142,7 @@ impl Counted {
             self.bytes,
             (self.first_ns, self.last_ns),
             self.last_call,
+            self.waited,
         );
         form.take.bind(py).call1(arguments).map(|_| ())
     }

@@ -508,18 +508,18 @@ impl Connection {
         })
     }
 
-    /// Takes over the session of a Fetch from Python.
+    /// Takes over the session of a Fetch from Python. One that requests an offset again is odd.
     fn take_over(&mut self, py: Python<'_>, form: &CountForm, fetch: &Fetch<'_, '_>) -> Result<(), Odd> {
         let step = &fetch.session;
-        if step.is_incremental && !self.sessions.has(step.requested) {
-            let known = form
-                .session
-                .bind(py)
-                .call1((self.splitter.info(), step.requested));
+        for id in self.sessions.unknown(step) {
+            let known = form.session.bind(py).call1((self.splitter.info(), id));
             let known = known.and_then(|known| known.extract()).map_err(|_| Odd)?;
-            self.sessions.set(step.requested, Session::of(known)?);
+            self.sessions.set(id, Session::of(known)?);
         }
-        match self.sessions.has_room(step, fetch.reads.len()) {
+        let mut positions = fetch.positions();
+        let is_repeated =
+            positions.any(|(topic, partition, each)| self.sessions.repeats(step, topic, partition, each));
+        match self.sessions.has_room(step, fetch.reads.len()) && !is_repeated {
             true => Ok(()),
             false => Err(Odd),
         }
@@ -667,7 +667,10 @@ impl Group {
                     known.records += read.records;
                     known.batches += read.batches;
                     if !fetch.session.has_session() {
-                        known.see(time_ns, stamp, &read.position.after(None));
+                        let position = read.position.after(None);
+                        known.see(time_ns, stamp, &position);
+                        let end = read.position.next_offset;
+                        sessions.answer(&each.topic, each.partition, &position, end);
                     }
                 }
                 if fetch.session.has_session() {
@@ -677,6 +680,11 @@ impl Group {
                         for (partition, position) in partitions.iter().filter(|each| each.1.error == 0) {
                             let known = topic.read(*partition, &mut more);
                             known.see(time_ns, stamp, position);
+                        }
+                    }
+                    for (topic, partition, read) in fetch.positions() {
+                        if let Some(position) = session.get(topic, partition) {
+                            sessions.answer(topic, partition, position, read.next_offset);
                         }
                     }
                     sessions.keep(&fetch.session, session);

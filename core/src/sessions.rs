@@ -19,7 +19,11 @@ pub type PythonPosition = (
     Option<i64>,
     Option<i64>,
     i64,
+    i64,
 );
+
+/// The ID under which Python keeps the partitions whose last response had records, as they were requested.
+const ANSWERED: i64 = 0;
 
 /// The positions in the partitions of a session.
 #[derive(Default)]
@@ -58,9 +62,19 @@ impl Step {
 impl Session {
     pub fn of(positions: Vec<PythonPosition>) -> Result<Self, Odd> {
         let mut session = Session::default();
-        for (topic, partition, fetch, next, newest_ms, high_watermark, last_stable, log_start, error) in
-            positions
-        {
+        for each in positions {
+            let (
+                topic,
+                partition,
+                fetch,
+                next,
+                newest_ms,
+                high_watermark,
+                last_stable,
+                log_start,
+                error,
+                repeats,
+            ) = each;
             let position = Position {
                 fetch_offset: fetch,
                 next_offset: next,
@@ -69,6 +83,7 @@ impl Session {
                 last_stable,
                 log_start,
                 error,
+                repeats,
             };
             position.check()?;
             session.set(&topic, partition, position);
@@ -83,6 +98,10 @@ impl Session {
         self.topics
             .iter()
             .map(|(topic, partitions)| (topic.as_str(), partitions))
+    }
+
+    pub fn get(&self, topic: &str, partition: i64) -> Option<&Position> {
+        self.topics.get(topic).and_then(|known| known.get(&partition))
     }
 
     fn set(&mut self, topic: &str, partition: i64, position: Position) {
@@ -109,8 +128,7 @@ impl Session {
             self.forget(topic, *partition);
         }
         for (topic, partition, position) in positions {
-            let previous = self.topics.get(topic).and_then(|known| known.get(&partition));
-            let position = position.after(previous);
+            let position = position.after(self.get(topic, partition));
             self.set(topic, partition, position);
         }
     }
@@ -129,6 +147,7 @@ impl Session {
                     each.last_stable,
                     each.log_start,
                     each.error,
+                    each.repeats,
                 ));
             }
         }
@@ -137,10 +156,6 @@ impl Session {
 }
 
 impl Sessions {
-    pub fn has(&self, id: i64) -> bool {
-        self.by_id.contains_key(&id)
-    }
-
     pub fn set(&mut self, id: i64, session: Session) {
         self.count += session.count;
         if let Some(before) = self.by_id.insert(id, session) {
@@ -148,10 +163,59 @@ impl Sessions {
         }
     }
 
+    /// The sessions to take over from Python before a Fetch.
+    pub fn unknown(&self, step: &Step) -> impl Iterator<Item = i64> {
+        let needed = [Some(ANSWERED), step.is_incremental.then_some(step.requested)];
+        let unknown = needed.map(|id| id.filter(|id| !self.by_id.contains_key(id)));
+        unknown.into_iter().flatten()
+    }
+
     /// Whether a Fetch with so many partitions may be added to its session.
     pub fn has_room(&self, step: &Step, partitions: usize) -> bool {
-        let session = self.by_id.get(&step.requested).filter(|_| step.is_incremental);
-        session.map_or(0, |session| session.count) + partitions <= MAX_PARTITIONS
+        let count = |id: i64| self.by_id.get(&id).map_or(0, |session| session.count);
+        let session = if step.is_incremental {
+            count(step.requested)
+        } else {
+            0
+        };
+        session.max(count(ANSWERED)) + partitions <= MAX_PARTITIONS
+    }
+
+    /// Whether a Fetch requests the offset of the one before, although that one returned records.
+    pub fn repeats(&self, step: &Step, topic: &str, partition: i64, position: &Position) -> bool {
+        let of = |id: i64| {
+            self.by_id
+                .get(&id)
+                .and_then(|session| session.get(topic, partition))
+        };
+        let Some(answered) = of(ANSWERED) else {
+            return false;
+        };
+        let previous = of(step.requested).filter(|_| step.is_incremental);
+        let requested = match (position.fetch_offset, position.next_offset) {
+            (None, Some(end)) if Some(end) <= answered.next_offset => answered.fetch_offset,
+            (None, _) => previous.and_then(|previous| previous.next_offset),
+            (fetch_offset, _) => fetch_offset,
+        };
+        requested.is_some() && requested == answered.fetch_offset
+    }
+
+    /// Notes whether a response had records, up to `end`; `position`: after it.
+    pub fn answer(&mut self, topic: &str, partition: i64, position: &Position, end: Option<i64>) {
+        let session = self.by_id.entry(ANSWERED).or_default();
+        self.count -= session.count;
+        match end {
+            Some(_) => session.set(
+                topic,
+                partition,
+                Position {
+                    next_offset: end,
+                    ..*position
+                },
+            ),
+            None => session.forget(topic, partition),
+        }
+        self.count += session.count;
     }
 
     /// Takes out the session of a Fetch, with the positions after it.
@@ -179,6 +243,7 @@ impl Sessions {
         }
         for position in session.topics.values_mut().flat_map(BTreeMap::values_mut) {
             position.fetch_offset = position.next_offset;
+            position.repeats = 0;
         }
         self.set(step.assigned, session);
     }
@@ -259,7 +324,20 @@ mod tests {
     #[test]
     fn a_session_has_a_limit() {
         let known = |count| {
-            (0..count).map(|each| ("orders".into(), each, Some(0), Some(0), None, None, None, None, 0))
+            (0..count).map(|each| {
+                (
+                    "orders".into(),
+                    each,
+                    Some(0),
+                    Some(0),
+                    None,
+                    None,
+                    None,
+                    None,
+                    0,
+                    0,
+                )
+            })
         };
         let mut sessions = Sessions::default();
         sessions.set(77, Session::of(known(4000).collect()).unwrap());

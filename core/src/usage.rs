@@ -26,6 +26,9 @@ const METADATA_ID: [u8; 22] = *b"AAAAAAAAAAAAAAAAAAAAAQ";
 const MS_NS: i64 = 1_000_000;
 /// Timestamps up to here, in both directions, have differences in nanoseconds.
 const MAX_MS: i64 = (1 << 61) / MS_NS;
+/// Before this sequence number, Python looks for records that were sent before with an earlier producer epoch
+/// (`EpochDuplicates` of kdissect/stats/findings/producers.py).
+const FRESH: i64 = 10_000;
 /// The last sequence number is followed by 0.
 const WRAP: i64 = 1 << 31;
 
@@ -126,7 +129,8 @@ impl Write {
             tally(&mut write.codecs, batch.codec(), 1);
             if batch.producer_id >= 0 {
                 let base = i64::from(batch.base_sequence);
-                if base < 0 || base + i64::from(batch.records) > WRAP {
+                let is_fresh = batch.producer_epoch > 0 && base < FRESH;
+                if base < 0 || base + i64::from(batch.records) > WRAP || is_fresh {
                     return Err(Odd);
                 }
                 write
@@ -208,6 +212,7 @@ pub struct Position {
     pub last_stable: Option<i64>,
     pub log_start: Option<i64>,
     pub error: i64,
+    pub repeats: i64,
 }
 
 impl Read {

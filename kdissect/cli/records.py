@@ -72,7 +72,8 @@ if TYPE_CHECKING:
 
 
 MAX_UNREADABLE = 20
-E2E_LATENCY = "e2e_latency_us"
+JOINED = frozenset({"e2e_latency_us", "also_in"})
+"""Columns for which batches that are produced and fetched are joined."""
 
 EXAMPLES = """\b
 Examples:
@@ -94,7 +95,8 @@ Each line shows one record: its time, API, partition, offset, key and value. NUL
 value, "" for an empty one, and "-" for an unknown offset. Then, if present: the schema ID of the value, the
 trace ID from its headers,
 "[rejected: ERROR]" if the broker rejected it ("[unconfirmed: ERROR]" if the leader may have stored it
-anyway), "[aborted]" if its transaction was aborted, and any anomalies of its batch after "!".
+anyway), "[before OFFSET]" if the Fetch requested a later offset, "[aborted]" if its transaction was aborted,
+and any anomalies of its batch after "!".
 
 The time of a record is that of the request that produced it, or of the response that carried it.
 --since and --until compare with this time.
@@ -214,7 +216,7 @@ def records(count: int | None, jobs: int | None, registry: str | None, **options
     query = query.with_fields(names)
     if not names:
         query = query.without_latency_parts()
-    end_to_end = output.shows_all_columns or E2E_LATENCY in names
+    end_to_end = output.shows_all_columns or output.is_table or not JOINED.isdisjoint(names)
     query = replace(query, options=replace(query.options, end_to_end=end_to_end))
     query.filter.use_record_times()
     criteria = query.options.criteria

@@ -5,6 +5,10 @@ In a fetch session (KIP-227) a request names only the partitions whose position 
 those with something new. The others are remembered here: positions by connection and session ID, at most
 ``Limits.fetch_session_partitions`` of them. Above that, the least recently used session is evicted. If a
 capture starts in the middle of a session, its partitions are learned as they are named.
+
+A consumer is expected to go on after the records that it was sent. Whether it did is known from its next
+request. So the partitions whose last response had records are remembered too, as they were requested, in a
+session with ID 0 for each connection.
 """
 
 from __future__ import annotations
@@ -32,10 +36,12 @@ class Position(NamedTuple):
     Attributes:
         topic, partition: the partition.
         fetch_offset: the requested offset. None if it was requested before the capture started.
-        next_offset: just past the last fetched record, otherwise ``fetch_offset``.
+        next_offset: just past the last fetched record; ``fetch_offset`` if there was none, or if it
+            ``repeats``.
         newest_ms: timestamp of the newest fetched record. None without records.
         high_watermark, last_stable_offset, log_start_offset: from the broker. None if it did not send them.
         error: the partition's error code.
+        repeats: how often in a row the same offset was requested again, although records came.
     """
 
     topic: str
@@ -47,6 +53,7 @@ class Position(NamedTuple):
     last_stable_offset: int | None
     log_start_offset: int | None
     error: int
+    repeats: int = 0
 
     @property
     def lag(self) -> int | None:
@@ -94,10 +101,16 @@ class FetchSessions:
                 session.pop((name, partition), None)
         if exchange.response is None or exchange.response.get("error_code"):
             return []
+        answered = self._take(connection, _NO_SESSION)
         for each in touched:
-            session[each.topic, each.partition] = _new_position(
-                each, session.get((each.topic, each.partition))
-            )
+            key = each.topic, each.partition
+            end, newest_ms = _end(each.fetched)
+            position = _new_position(each, session.get(key), answered.pop(key, None), end, newest_ms)
+            session[key] = position
+            if end is not None and not position.error:
+                answered[key] = position._replace(next_offset=end)
+        if answered:
+            self._store((connection, _NO_SESSION), answered)
         assigned_id = exchange.response.get("session_id", _NO_SESSION)
         if assigned_id != _NO_SESSION and session:
             self._keep((connection, assigned_id), session)
@@ -112,7 +125,7 @@ class FetchSessions:
         self._take(connection, session_id)
         if positions:
             session = {(position.topic, position.partition): position for position in positions}
-            self._keep((connection, session_id), session)
+            self._store((connection, session_id), session)
 
     def _take(self, connection: str, session_id: int) -> _Session:
         session = self._sessions.pop((connection, session_id), {})
@@ -123,29 +136,53 @@ class FetchSessions:
         """Remember the positions of a session, without what the last response returned."""
         kept = {
             each: position
-            if position.fetch_offset == position.next_offset
-            else position._replace(fetch_offset=position.next_offset)
+            if position.fetch_offset == position.next_offset and not position.repeats
+            else position._replace(fetch_offset=position.next_offset, repeats=0)
             for each, position in session.items()
         }
+        self._store(key, kept)
+
+    def _store(self, key: tuple[str, int], session: _Session) -> None:
         self._take(*key)
-        self._sessions[key] = kept
-        self._partitions += len(kept)
+        self._sessions[key] = session
+        self._partitions += len(session)
         while self._partitions > self._max_partitions and self._sessions:
             _, oldest = self._sessions.popitem(last=False)
             self._partitions -= len(oldest)
 
 
-def _new_position(touched: Touched, previous: Position | None) -> Position:
-    """The position after a response. Values that neither message contains keep their previous value."""
+def _new_position(
+    touched: Touched,
+    previous: Position | None,
+    answered: Position | None,
+    end: int | None,
+    newest_ms: int | None,
+) -> Position:
+    """The position after a response. Values that neither message contains keep their previous value.
+
+    Args:
+        touched: the partition.
+        previous: its position in the session.
+        answered: as it was requested before, if records came.
+        end: offset after the records that came now.
+        newest_ms: of these.
+    """
     fetch_offset = touched.request.get("fetch_offset")
+    if (
+        fetch_offset is None
+        and answered is not None
+        and end is not None
+        and end <= (answered.next_offset or 0)
+    ):
+        fetch_offset = answered.fetch_offset  # an unnamed partition is requested as before, and so it was
     if fetch_offset is None and previous is not None:
         fetch_offset = previous.next_offset
-    next_offset, newest_ms = _end(touched.fetched)
+    is_repeated = answered is not None and fetch_offset is not None and answered.fetch_offset == fetch_offset
     return Position(
         touched.topic,
         touched.partition,
         fetch_offset,
-        fetch_offset if next_offset is None else next_offset,
+        fetch_offset if end is None or is_repeated else end,
         newest_ms,
         _or_previous(
             touched.response.get("high_watermark"), None if previous is None else previous.high_watermark
@@ -158,6 +195,7 @@ def _new_position(touched: Touched, previous: Position | None) -> Position:
             touched.response.get("log_start_offset"), None if previous is None else previous.log_start_offset
         ),
         touched.error or 0,
+        answered.repeats + 1 if answered is not None and is_repeated else 0,
     )
 
 

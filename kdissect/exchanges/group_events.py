@@ -28,6 +28,7 @@ JOIN, SYNC, HEARTBEAT, ALIVE, LEAVE, COMMIT = "join", "sync", "heartbeat", "aliv
 EVENTS = (JOIN, SYNC, HEARTBEAT, LEAVE, COMMIT)
 
 _NOTHING: Body = {}
+HANDSHAKE = "MEMBER_ID_REQUIRED"  # KIP-394: a new member gets its ID, and joins again with it
 _JOINING, _LEAVING = 0, -1  # member epochs; below -1: a static member leaves temporarily (KIP-848)
 
 Assignment = tuple[tuple[str, tuple[int, ...]], ...]
@@ -87,6 +88,11 @@ class GroupEvent(NamedTuple):
     def key(self) -> tuple[int, str, int, str]:
         """Sort key: by time, regardless of the order in which the events were collected."""
         return self.time_ns, self.connection, self.number, self.member_id or ""
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the response says that the member did not join. Being told its ID is part of joining."""
+        return self.event == JOIN and self.error not in (None, HANDSHAKE)
 
 
 def group_events(exchange: Exchange, *, include_alive: bool = False) -> list[GroupEvent]:

@@ -14,7 +14,7 @@ capture is read once, from beginning to end. Known listeners are used only with 
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect.limits import DEFAULT
 from kdissect.model import Endpoint
@@ -82,6 +82,32 @@ ProducedBatch = tuple[str, int, int, int]
 """
 
 
+class NumberedBatch(NamedTuple):
+    """A copy of a batch that was fetched, or whose Produce failed, by the numbers that its producer gave it.
+    The base timestamp tells clusters apart.
+    """
+
+    topic: str
+    partition: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    base_timestamp_ms: int
+    is_fetched: bool
+
+    @property
+    def numbers(self) -> tuple[Any, ...]:
+        """What copies have in common."""
+        return self[:-1]
+
+
+class BatchCopy(NamedTuple):
+    """The exchange with a copy of a batch, as ``connection/number``, and where the log has it."""
+
+    exchange: str
+    base_offset: int | None
+
+
 class LearnedFacts:
     """Facts learned from a capture or a part of it.
 
@@ -94,13 +120,17 @@ class LearnedFacts:
         listeners: where brokers respond, and the addresses that they advertise.
         produced: batch -> when it was produced, and when its offset was learned. None if these were not
             gathered.
+        failed: batch whose Produce failed -> the exchange, and when it was completed. Gathered with
+            ``produced``.
         dropped_batches: how many were not kept because of the limit.
         tls_sessions: hash of a session ID or ticket -> client random and principal of the TLS session, see
             tls/connection.py. It has no secrets.
         names: as given.
     """
 
-    __slots__ = ("_limits", "dropped_batches", "listeners", "names", "produced", "tls_sessions", "topics")
+    __slots__ = (
+        *("_limits", "dropped_batches", "failed", "listeners", "names", "produced", "tls_sessions", "topics"),
+    )
 
     def __init__(self, limits: Limits = DEFAULT, names: str = WINDOW) -> None:
         self._limits = limits
@@ -108,6 +138,7 @@ class LearnedFacts:
         self.topics: dict[str, tuple[str, int]] = {}
         self.listeners = Listeners(limits)
         self.produced: dict[ProducedBatch, tuple[int, int]] | None = None
+        self.failed: dict[NumberedBatch, tuple[BatchCopy, int]] = {}
         self.dropped_batches = 0
         self.tls_sessions: dict[bytes, tuple[bytes, str | None]] = {}
 
@@ -127,6 +158,13 @@ class LearnedFacts:
         if before is None or (time_ns, sent_ns) < before[::-1]:
             known[batch] = sent_ns, time_ns
 
+    def learn_failed(self, batch: NumberedBatch, copy: BatchCopy, time_ns: int) -> None:
+        before = self.failed.get(batch)
+        if before is None and len(self.failed) >= self._limits.produced_batches:
+            self.dropped_batches += 1
+        elif before is None or (time_ns, copy) < before[::-1]:
+            self.failed[batch] = copy, time_ns
+
     def gathered_batches(self) -> dict[ProducedBatch, tuple[int, int]]:
         """``produced``, which is gathered from now on."""
         if self.produced is None:
@@ -140,6 +178,8 @@ class LearnedFacts:
         self.dropped_batches += other.dropped_batches
         room = self._limits.tls_sessions - len(self.tls_sessions)
         self.tls_sessions.update(islice(other.tls_sessions.items(), max(0, room)))
+        for failed, (copy, time_ns) in other.failed.items():
+            self.learn_failed(failed, copy, time_ns)
         if other.produced is not None:
             self.gathered_batches()
             for batch, (sent_ns, time_ns) in other.produced.items():

@@ -196,7 +196,8 @@ class LogForm(NamedTuple):
         take: takes some exchanges of a connection: what they share; the interface of the first; software
             name and version, principal and SASL mechanism of the client; the first client ID; their number;
             bytes of requests and responses; start of the first and end of the last; begin and end of the
-            latency of the last one whose API is not among ``waiting``. It is called before lines are taken.
+            latency of the last one whose API is not among ``waiting``; keys of the APIs that are. It is
+            called before lines are taken.
         waiting: keys of APIs.
     """
 

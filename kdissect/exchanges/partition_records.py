@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from functools import cache
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect.exchanges.content import PARTITION, RECORDS, TOPIC, record_time_ns
@@ -27,9 +28,11 @@ from kdissect.phrases import TopicId, topic_label
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from kdissect.exchanges.learned import BatchCopy
     from kdissect.kafka.bodies import BodyLayout
     from kdissect.kafka.internal.topics import Control, Payload
     from kdissect.kafka.recordbatch import Headers, Record
+    from kdissect.kafka.records import BatchOrigin
     from kdissect.kafka.schema import Field
     from kdissect.kafka.traces import SchemaId, Trace
     from kdissect.limits import Limits
@@ -37,7 +40,7 @@ if TYPE_CHECKING:
 
 
 REQUEST, RESPONSE = "request", "response"
-FETCH_SNAPSHOT = 59
+FETCH, FETCH_SNAPSHOT = 1, 59
 
 MAX_ALIKE = 256
 """Number of records read together, column by column. Their values are held until the next ones are read."""
@@ -81,6 +84,7 @@ class PartitionRecords(NamedTuple):
             for fetched records.
         piece: of a FetchSnapshot. All but the first can begin anywhere, even inside a batch.
         budget: the limit on the decompressed size of all record data of the message.
+        fetch_offset: that a Fetch requests. None if its request does not have it.
     """
 
     exchange: Exchange
@@ -95,6 +99,7 @@ class PartitionRecords(NamedTuple):
     error_code: int | None = None
     piece: Slice | None = None
     budget: Budget | None = None
+    fetch_offset: int | None = None
 
     @property
     def time_ns(self) -> int:
@@ -110,6 +115,22 @@ class PartitionRecords(NamedTuple):
         sent_ns = known.get((topic, self.partition, batch.base_offset, batch.base_timestamp_ms))  # type: ignore[arg-type]
         # If a retry got the offset, the response to the request that stored the batch is missing.
         return None if sent_ns is None or sent_ns > self.time_ns else sent_ns
+
+    def copy(self, batch: Batch | BatchOrigin) -> BatchCopy | None:
+        """Of a fetched batch the Produce that failed, of one whose Produce failed the Fetch. None if unknown
+        (``Options.end_to_end``), and if there is none.
+        """
+        if not self.exchange.copies:
+            return None
+        numbers = batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.base_timestamp_ms
+        key: Any = (self.topic_id or self.topic, self.partition, *numbers, not self.produced)
+        return self.exchange.copies.get(key)
+
+    def as_fetched(self) -> PartitionRecords:
+        """With the base offset of a batch whose Produce failed, if it was fetched."""
+        first = next(self.records.origins(), None)
+        copy = None if first is None else self.copy(first)
+        return self if copy is None else self._replace(base_offset=copy.base_offset)
 
     @property
     def error(self) -> str | None:
@@ -184,6 +205,14 @@ class CarriedRecord(NamedTuple):
         return self.source.timestamp_type(self.batch)
 
     @property
+    def is_before_fetch(self) -> bool | None:
+        """Whether the Fetch requests a later offset: brokers send whole batches, and clients skip the records
+        before it. None if that is unknown.
+        """
+        fetch_offset = self.source.fetch_offset
+        return None if fetch_offset is None or self.offset is None else self.offset < fetch_offset
+
+    @property
     def schema(self) -> SchemaId | None:
         """The registered schema of its value, if any."""
         return self._schema(self.value, VALUE_HEADER)
@@ -249,8 +278,25 @@ class DecodedBatch:
     def pieces(self) -> Iterator[DecodedBatch]:
         """Batches of at most ``MAX_ALIKE`` records with the same content. Only for plain records."""
         for start in range(0, len(self), MAX_ALIKE):
-            batch = self.batch._replace(records=self.batch.records[start : start + MAX_ALIKE])
-            yield DecodedBatch(self.source, batch, self._first + start, show_secrets=self._show_secrets)
+            yield self._part(start, start + MAX_ALIKE)
+
+    def by_fetch_offset(self) -> Iterator[DecodedBatch]:
+        """The records before the requested offset, then the others: two batches, if there are
+        both. Only plain records are divided.
+        """
+        fetch_offset = self.source.fetch_offset or 0
+        before = sum(1 for _ in takewhile(lambda record: record[0] < fetch_offset, self.batch.records))
+        if self.are_plain and before < len(self):
+            yield self._part(0, before)
+            yield self._part(before, len(self))
+        else:
+            yield self
+
+    def _part(self, start: int, end: int) -> DecodedBatch:
+        records = self.batch.records[start:end]
+        elsewhere = self.batch.number - len(records)
+        batch = self.batch._replace(records=records, first=self.batch.first + start, elsewhere=elsewhere)
+        return DecodedBatch(self.source, batch, self._first + start, show_secrets=self._show_secrets)
 
     def plain(self, index: int) -> CarriedRecord:
         """The record at an index, counted from 0. Only for plain records."""
@@ -269,7 +315,7 @@ def partition_records(exchange: Exchange) -> Iterator[PartitionRecords]:
             base_offset, append_ms, error_code = appended.get(
                 (field.topic or field.topic_id, field.partition), _NOT_ANSWERED
             )
-            yield _partition_records(
+            records = _partition_records(
                 exchange,
                 field,
                 produced=True,
@@ -278,13 +324,20 @@ def partition_records(exchange: Exchange) -> Iterator[PartitionRecords]:
                 error_code=error_code,
                 budget=budget,
             )
+            yield records if base_offset is not None or not exchange.copies else records.as_fetched()
     if response is not None and exchange.response is not None and (plan := plan_for(response, RECORDS)):
-        budget = Budget(exchange.number)
+        budget, requested = Budget(exchange.number), _requested(exchange)
         for field in field_values(plan, exchange.response):
             aborted = field.struct.get("aborted_transactions")
             piece = _piece(field.struct) if exchange.api_key == FETCH_SNAPSHOT else None
             yield _partition_records(
-                exchange, field, produced=False, aborted=aborted, piece=piece, budget=budget
+                exchange,
+                field,
+                produced=False,
+                aborted=aborted,
+                piece=piece,
+                budget=budget,
+                fetch_offset=requested.get((field.topic or field.topic_id, field.partition)),
             )
 
 
@@ -301,7 +354,7 @@ def decode_batches(
             source, _unaligned(source.records, source.piece, where), 0, show_secrets=show_secrets
         )
         return
-    index = 0
+    index, fetch_offset = 0, source.fetch_offset
     batches = read_records(
         source.records,
         limits,
@@ -311,7 +364,11 @@ def decode_batches(
         budget=source.budget,
     )
     for batch in batches:
-        yield DecodedBatch(source, batch, index, show_secrets=show_secrets)
+        decoded = DecodedBatch(source, batch, index, show_secrets=show_secrets)
+        if fetch_offset is None or not batch.records or batch.records[0][0] >= fetch_offset:
+            yield decoded
+        else:
+            yield from decoded.by_fetch_offset()
         index += len(batch.records)
 
 
@@ -355,6 +412,18 @@ def _answers(exchange: Exchange) -> dict[tuple[str | None, int | None], _Answer]
         known = (None, None) if code else (_unless_negative(field.value), _unless_negative(append_ms))
         answers[field.topic or field.topic_id, field.partition] = *known, code
     return answers
+
+
+def _requested(exchange: Exchange) -> dict[tuple[str | None, int | None], int]:
+    """For each partition that a Fetch names the requested offset."""
+    if exchange.api_key != FETCH or exchange.request is None:
+        return {}
+    return {
+        (topic.get("topic") or topic.get("topic_id"), each["partition"]): each["fetch_offset"]
+        for topic in exchange.request.get("topics") or ()
+        for each in topic.get("partitions") or ()
+        if "fetch_offset" in each  # the message may end before it
+    }
 
 
 def _unless_negative(number: int) -> int | None:

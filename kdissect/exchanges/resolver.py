@@ -11,9 +11,9 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from kdissect.exchanges.learned import ProducedBatch
+    from kdissect.exchanges.learned import BatchCopy, NumberedBatch, ProducedBatch
     from kdissect.limits import Limits
     from kdissect.model import Anomaly
 
@@ -22,10 +22,13 @@ Value = TypeVar("Value")
 
 
 class Refs(NamedTuple, Generic[Key, Value]):
-    """The keys in an item, in wire order, and the values that it reveals. ``NO_REFS`` if there are none."""
+    """The keys in an item, in wire order, the values that it reveals, and keys for which it does not wait.
+    ``NO_REFS`` if there are none.
+    """
 
     keys: list[Key]
     learned: list[tuple[Key, Value]]
+    optional: Sequence[Key] = ()
 
 
 NO_REFS: Refs[Any, Any] = Refs([], [])
@@ -37,6 +40,7 @@ class Resolvable(Protocol):
     anomalies: list[Anomaly]
     topic_names: dict[str, str]
     produced_ns: dict[ProducedBatch, int] | None
+    copies: dict[NumberedBatch, BatchCopy] | None
 
     @property
     def completed_ns(self) -> int: ...
@@ -101,9 +105,10 @@ class Resolver(Generic[Item, Key, Value]):
             for key, value in refs.learned:
                 self._learn(item, key, value)
         if not held and (self._resolve(item, keys) or window_ns <= 0):
+            self._resolve(item, refs.optional)
             settled.append(item)
             return settled
-        held.append((item, keys, keys[::-1]))
+        held.append((item, [*keys, *refs.optional], keys[::-1]))
         self._bytes += item.held_bytes + item.decoded_bytes
         while held:
             first, _, unknown = held[0]
@@ -118,7 +123,9 @@ class Resolver(Generic[Item, Key, Value]):
 
     def resolve_now(self, item: Item) -> None:
         """Write the values known so far into an item that does not wait."""
-        self._resolve(item, self._refs(item).keys)
+        refs = self._refs(item)
+        self._resolve(item, refs.keys)
+        self._resolve(item, refs.optional)
 
     def close(self) -> list[Item]:
         """The items that still wait."""
@@ -135,7 +142,7 @@ class Resolver(Generic[Item, Key, Value]):
         self._resolve(item, keys)
         return item
 
-    def _resolve(self, item: Item, keys: list[Key]) -> bool:
+    def _resolve(self, item: Item, keys: Sequence[Key]) -> bool:
         """Write the values of an item's keys, as far as they are known. Returns whether all are."""
         values = {key: value for key in keys if (value := self._find(item, key)) is not None}
         if values:

@@ -42,7 +42,7 @@ _BATCH_FIELDS = (
     "base_sequence",
     "records_count",
 )
-_ORIGIN = Struct(">q19xq")  # base offset and base timestamp
+_ORIGIN = Struct(">q19xq8xqhi")  # the fields of BatchOrigin
 _LOG_OVERHEAD = 12  # offset and size: the size field counts what follows it
 _MIN_ENTRY = _ENTRY.size
 _MIN_BATCH_LENGTH = 49
@@ -84,6 +84,16 @@ class BatchTotals(NamedTuple):
 
     records: int | None
     codecs: list[str]
+
+
+class BatchOrigin(NamedTuple):
+    """Header fields by which copies of a batch are known: from the producer, except ``base_offset``."""
+
+    base_offset: int
+    base_timestamp_ms: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
 
 
 class RecordData:
@@ -139,15 +149,15 @@ class RecordData:
         """The header of each batch: fields by name, with the attribute bits decoded."""
         return self.scan().batches
 
-    def origins(self) -> Iterator[tuple[int, int]]:
-        """Base offset and base timestamp (ms) of each batch of magic 2, up to the first that is cut off."""
+    def origins(self) -> Iterator[BatchOrigin]:
+        """Where each batch of magic 2 comes from, up to the first that is cut off."""
         pos, end = self.start, self.end
         while end - pos >= _USUAL.size:
             size, magic, _, _ = _USUAL.unpack_from(self.data, pos)
             if not _MIN_MESSAGE_SIZE <= size <= end - pos - _LOG_OVERHEAD:
                 return
             if magic == 2:
-                yield _ORIGIN.unpack_from(self.data, pos)
+                yield BatchOrigin._make(_ORIGIN.unpack_from(self.data, pos))
             pos += _LOG_OVERHEAD + size
 
     def count(self) -> int | None:

@@ -41,7 +41,8 @@ _SIDE = 5
 _TOP, _UNACKED_NS, _ACK, _DUPLICATE_ACKS, _SEGMENTS, _RETRANSMITTED, _SPURIOUS, _ZERO_NS = range(8)
 _NUMBERS = 8
 
-OPENED, REFUSED, UNANSWERED = "opened", "refused", "unanswered"
+OPENED, REFUSED, UNANSWERED, ONE_WAY = "opened", "refused", "unanswered", "one_way"
+UNOPENED = frozenset({REFUSED, UNANSWERED, ONE_WAY})
 
 _UNKNOWN = -1
 _REORDERED_NS = 3_000_000
@@ -139,12 +140,14 @@ class TcpAnalysis:
 
     @property
     def opening(self) -> str | None:
-        """``opened``, ``refused`` (by an RST), ``unanswered``; None if its SYN was not captured."""
+        """``opened``, ``refused`` (by an RST), ``unanswered``, or ``one_way``: a SYN-ACK was never
+        acknowledged; None if its SYN was not captured.
+        """
         numbers = self._numbers
         if not numbers[_SYNS]:
             return None
-        if all(numbers[_SIDE + _NUMBERS * side + _TOP] != _UNKNOWN for side in (0, 1)):
-            return OPENED
+        if all(self._of(side, _TOP) != _UNKNOWN for side in (0, 1)):
+            return ONE_WAY if self._is_one_way else OPENED
         return REFUSED if numbers[_END] & _ENDED_BY_RST else UNANSWERED
 
     @property
@@ -211,6 +214,16 @@ class TcpAnalysis:
         return min(bounds, default=None)
 
     # --------------------------------------------------------------------------------------------------------
+
+    @property
+    def _is_one_way(self) -> bool:
+        """Whether a SYN-ACK was repeated, and the other end never acknowledged anything. If it was not
+        repeated, the capture may have ended, or missed the acknowledgment.
+        """
+        silent = [side for side in (0, 1) if self._of(side, _ACK) == _UNKNOWN]
+        if not silent or any(map(self.segments, (0, 1))) or not any(map(self.retransmitted, (0, 1))):
+            return False
+        return self.end is None or self.end.side not in silent
 
     def _of(self, side: int, number: int) -> int:
         return self._numbers[_SIDE + _NUMBERS * side + number]

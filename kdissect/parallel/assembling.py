@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kdissect.capture.source import Source
     from kdissect.errors import KdissectError
     from kdissect.exchanges.end_to_end import ProduceRefs
-    from kdissect.exchanges.learned import ProducedBatch
+    from kdissect.exchanges.learned import BatchCopy, NumberedBatch, ProducedBatch
     from kdissect.exchanges.topic_names import TopicRefs
     from kdissect.limits import Limits
     from kdissect.model import Anomaly
@@ -42,14 +42,15 @@ class OrderedItem:
         number: number of an open row; 0 if the row is not open.
         is_ready: whether ``output`` is there.
         output: the output of the worker's sink.
-        connection_id, order, completed_ns, held_bytes, decoded_bytes, anomalies, topic_names, produced_ns: as
-            in ``Exchange``.
+        connection_id, order, completed_ns, held_bytes, decoded_bytes, anomalies, topic_names, produced_ns,
+            copies: as in ``Exchange``.
     """
 
     __slots__ = (
         "anomalies",
         "completed_ns",
         "connection_id",
+        "copies",
         "decoded_bytes",
         "held_bytes",
         "is_ready",
@@ -84,6 +85,7 @@ class OrderedItem:
         self.anomalies: list[Anomaly] = []
         self.topic_names = dict(topic_names)
         self.produced_ns: dict[ProducedBatch, int] | None = None
+        self.copies: dict[NumberedBatch, BatchCopy] | None = None
 
     @classmethod
     def of(cls, worker: int, rows: Columns, index: int) -> OrderedItem:
@@ -318,7 +320,8 @@ class Assembly:
             if row.number:
                 part = self._parts[row.worker]
                 part.open[row.number] = row
-                part.resolved.append(ResolvedRow(row.number, row.topic_names, row.anomalies, row.produced_ns))
+                known = row.topic_names, row.anomalies, row.produced_ns, row.copies
+                part.resolved.append(ResolvedRow(row.number, *known))
             self._out.append(row)
 
     def _ready(self) -> list[Any]:
@@ -401,14 +404,15 @@ class WorkerBatch(NamedTuple):
 
 
 class ResolvedRow(NamedTuple):
-    """An open row whose turn has come: its number, the names of its topic IDs, the resolver's anomalies, and
-    ``Exchange.produced_ns``.
+    """An open row whose turn has come: its number, the names of its topic IDs, the resolver's anomalies,
+    ``Exchange.produced_ns`` and ``copies``.
     """
 
     number: int
     names: dict[str, str]
     anomalies: list[Anomaly]
     produced_ns: dict[ProducedBatch, int] | None
+    copies: dict[NumberedBatch, BatchCopy] | None
 
 
 class ParentUpdate(NamedTuple):

@@ -256,7 +256,7 @@ class Worker:
         while len(self._names) > self._limits.topic_names:
             del self._names[next(iter(self._names))]
         outputs = []
-        for number, names, anomalies, produced_ns in update.resolved:
+        for number, names, anomalies, produced_ns, copies in update.resolved:
             item = self._open.pop(number)
             self._open_on[item.connection_id] -= 1
             if not self._open_on[item.connection_id]:
@@ -264,6 +264,7 @@ class Worker:
             item.topic_names |= names
             item.anomalies += anomalies
             item.produced_ns = produced_ns
+            item.copies = copies
             outputs.append((number, self._work.feed(item)))
         if outputs:
             self._send(LateRows(outputs))

@@ -69,8 +69,8 @@ class Reader(DataSourceReader):
     """Reads captures that are complete."""
 
     def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
-        shows_latency = options.table == "records" and "e2e_latency_us" in columns
-        self._options = replace(options, end_to_end=shows_latency)
+        joins_batches = options.table == "records" and not {"e2e_latency_us", "also_in"}.isdisjoint(columns)
+        self._options = replace(options, end_to_end=joins_batches)
         self._captures = find(options)  # here, because Spark sends the reader only once
         self._columns = columns
         self._filters: list[Filter] = []

@@ -11,7 +11,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from kdissect.exchanges.learned import Listeners
-from kdissect.net.analysis import BUCKETS, OPENED, REFUSED, UNANSWERED
+from kdissect.net.analysis import BUCKETS, ONE_WAY, REFUSED, UNANSWERED, UNOPENED
 from kdissect.stats.document import ClientConnectionsRow, RoundTripsRow
 from kdissect.stats.quantiles import Bounded, Quantiles
 from kdissect.stats.rows import row_of
@@ -84,7 +84,7 @@ class ConnectionCounts(Summed):
             self.openings[tcp.opening] += 1
         if tcp.connect_ns is not None:
             self.connect_us.add(tcp.connect_ns // 1000)
-        if tcp.opening in (OPENED, None):
+        if tcp.opening not in UNOPENED:
             self.client.add(row, row.client_side)
             self.broker.add(row, 1 - row.client_side)
             self.ends[row.ending] += 1
@@ -113,7 +113,7 @@ class ClientConnections(Summed):
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Add a connection that has ended."""
-        if row.opening in (REFUSED, UNANSWERED):
+        if row.opening in UNOPENED:
             if row.is_listener:
                 self.listeners.add(row.broker)
             self.unopened[row.client.ip, row.broker].add(row)
@@ -144,6 +144,7 @@ def _row(client: str, broker: Endpoint, counted: ConnectionCounts) -> ClientConn
         broker=str(broker),
         refused=counted.openings[REFUSED],
         unanswered=counted.openings[UNANSWERED],
+        one_way=counted.openings[ONE_WAY],
         client_zero_window_us=counted.client.zero_window_ns // 1000,
         broker_zero_window_us=counted.broker.zero_window_ns // 1000,
         client_round_trips=round_trips(counted.client.round_trips),

@@ -18,7 +18,7 @@ from kdissect.model import ANSWERED, INCOMPLETE, INCOMPLETE_REQUEST, ORPHAN, UNA
 from kdissect.stats.survey import KAFKA, Survey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from kdissect.exchanges.kafka_connection import KafkaConnection
     from kdissect.limits import Limits
@@ -35,6 +35,7 @@ HANDSHAKE_APIS = frozenset({"ApiVersions", "SaslHandshake", "SaslAuthenticate"})
 WAITING_APIS = frozenset({"Fetch", "ShareFetch", "JoinGroup", "SyncGroup"})  # brokers delay their responses
 _NO_TLS = TlsSession()
 _NO_GAPS: Mapping[str, int] = {}
+_NO_KEYS: frozenset[int | None] = frozenset()
 
 
 class ConnectionLogRow:
@@ -68,6 +69,8 @@ class ConnectionLogRow:
         outstanding: requests without a response at its end.
         outstanding_calls, outstanding_ns, outstanding_api: of those that do not wait by design, as Fetch and
             JoinGroup do: their number, when the first was sent, API and version of the last.
+        waited: keys of the APIs of answered requests that wait by design.
+        held_api: API and version of the last outstanding request that waits by design, and is not of those.
         last_call: when the last answered request that does not wait by design was sent, and when its response
             came.
         tls: its TLS session; empty if it is not TLS.
@@ -95,6 +98,7 @@ class ConnectionLogRow:
         "first_ns",
         "from_start",
         "gaps",
+        "held_api",
         "hop",
         "id",
         "incomplete",
@@ -125,6 +129,7 @@ class ConnectionLogRow:
         "tls_alerts",
         "unattached",
         "unread_bytes",
+        "waited",
     )  # fmt: skip
 
     def __init__(self, connection_id: str, capture: str, client: Endpoint, broker: Endpoint) -> None:
@@ -155,6 +160,8 @@ class ConnectionLogRow:
         self.outstanding = self.outstanding_calls = self.served = self.tls_alerts = self.bare_tokens = 0
         self.outstanding_ns: int | None = None
         self.outstanding_api: str | None = None
+        self.held_api: str | None = None
+        self.waited: frozenset[int | None] = _NO_KEYS
         self.tls = _NO_TLS
         self.last_call: tuple[int, int] | None = None
         self.out_of_order: int | None = None
@@ -235,10 +242,12 @@ class ConnectionLogRow:
         sizes: tuple[int, int],
         times_ns: tuple[int, int],
         last_call: tuple[int, int] | None,
+        waited: frozenset[int],
     ) -> None:
         """Add answered exchanges without anomalies, none of them of a handshake; see ``offload.LogForm``."""
         self.outstanding = self.outstanding_calls = 0
-        self.outstanding_ns = None
+        self.outstanding_ns = self.held_api = None
+        self.waited |= waited
         self.served += exchanges
         self.kinds[ANSWERED] += exchanges
         self.last_call = last_call or self.last_call
@@ -272,7 +281,9 @@ class ConnectionLogRow:
             is_whole = exchange.kind == ANSWERED and not exchange.is_cut
             self.served += is_whole and exchange.api not in HANDSHAKE_APIS
             self.outstanding = self.outstanding_calls = 0
-            self.outstanding_ns = None
+            self.outstanding_ns = self.held_api = None
+            if exchange.api in WAITING_APIS:
+                self.waited |= {exchange.api_key}
             if exchange.latency_ns is not None and exchange.api not in WAITING_APIS:
                 self.last_call = exchange.time_ns, exchange.time_ns + exchange.latency_ns
         elif exchange.kind == UNANSWERED:
@@ -282,6 +293,8 @@ class ConnectionLogRow:
                 self.outstanding_api = _named(exchange)
                 if self.outstanding_ns is None and not (exchange.is_held_up or exchange.is_out_of_order):
                     self.outstanding_ns = exchange.time_ns
+            elif exchange.api_key not in self.waited:
+                self.held_api = _named(exchange)
 
 
 def _named(exchange: Exchange) -> str:
@@ -369,6 +382,7 @@ class ConnectionLog(Survey):
         sizes: tuple[int, int],
         times_ns: tuple[int, int],
         last_call: tuple[int, int] | None,
+        waited: Sequence[int],
     ) -> None:
         """Take consecutive exchanges of a connection, all answered and without anomalies; see
         ``offload.LogForm``.
@@ -377,7 +391,7 @@ class ConnectionLog(Survey):
         self._count_usual(exchanges)
         row = self._row_of(info, interface)
         row.is_selected = True
-        row.add_usual(identity, client_id, exchanges, sizes, times_ns, last_call)
+        row.add_usual(identity, client_id, exchanges, sizes, times_ns, last_call, frozenset(waited))
         if row.exchanges_total is not None:
             self._finish(row)
 

@@ -226,6 +226,9 @@ class ClientConnectionsRow:
     connections: int = described("Number of connections.")
     refused: int = described("Connections refused with an RST.")
     unanswered: int = described("Connections whose SYNs were not answered.")
+    one_way: int = described(
+        "Connections whose SYN was answered, but whose client never acknowledged the SYN-ACK."
+    )
     syn_retransmissions: int = described("SYN retransmissions.")
     connect_us: Spread = described("From the first SYN to the end of the TCP handshake.")
     client_round_trips: RoundTripsRow = described("Round trips to the client.")

@@ -88,7 +88,7 @@ class Member(Summed):
     """A member ID.
 
     Attributes:
-        joined_ns: first join request; ``rejoined_ns``: last.
+        joined_ns: first join request that was not refused; ``rejoined_ns``: last that was accepted.
         left_ns: last LeaveGroup.
         alive_ns: when the broker last accepted it as a member; None if never.
         latest: values that can change: client, address, instance, generation, assignment, subscribed.
@@ -108,15 +108,16 @@ class Member(Summed):
         self.seen += count
         time_ns, key = event.time_ns, event.key
         self.first_ns = earlier(self.first_ns, time_ns)
-        if event.event == JOIN:
+        if event.event == JOIN and not event.is_refused:
             self.joined_ns = earlier(self.joined_ns, time_ns)
-            self.rejoined_ns = later(self.rejoined_ns, time_ns)
         if event.event == LEAVE and event.error is None:
             self.left_ns = later(self.left_ns, time_ns)
             _note(self.latest, "instance", key, event.group_instance_id)
             return  # an administrator may have sent it
         if event.error is not None or event.completed_ns is None:
             return
+        if event.event == JOIN:
+            self.rejoined_ns = later(self.rejoined_ns, time_ns)
         self.heartbeats += count * (event.event == ALIVE)
         self.alive_ns = later(self.alive_ns, event.completed_ns)
         _note(self.latest, "client", key, event.client_id or event.client_ip)
@@ -482,7 +483,7 @@ class _Epochs:
             self._leave(event, member)
             return
         if event.error is not None:
-            if event.error in _FENCED:
+            if event.error in _FENCED and (member in self.members or not event.is_refused):
                 self.members.discard(member)
                 self._add_cause(TIMEOUT, event)
             return

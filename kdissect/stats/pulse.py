@@ -19,8 +19,7 @@ from kdissect.exchanges.learned import Listeners
 from kdissect.kafka.codes import error_name
 from kdissect.limits import DEFAULT, Limits
 from kdissect.model import UNANSWERED
-from kdissect.net.analysis import REFUSED
-from kdissect.net.analysis import UNANSWERED as NOT_ANSWERED
+from kdissect.net.analysis import UNOPENED
 from kdissect.stats.connection_log import BROKER
 from kdissect.stats.load import Load
 from kdissect.stats.pulse_groups import PulseGroups
@@ -264,9 +263,9 @@ class Pulse:
             self._lost += row.tcp.lost(0) + row.tcp.lost(1)
 
     def did_not_open(self, row: ConnectionLogRow) -> bool:
-        """Whether a connection to a Kafka listener was refused or not answered."""
+        """Whether a connection to a Kafka listener did not open."""
         is_listener = row.is_listener or row.broker in self._listeners
-        return is_listener and row.opening in (REFUSED, NOT_ANSWERED)
+        return is_listener and row.opening in UNOPENED
 
     def now(self) -> PulseSnapshot:
         """The current state."""

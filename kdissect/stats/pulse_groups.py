@@ -119,7 +119,8 @@ class _Group:
     def _next_state(self, event: GroupEvent, now_ns: int) -> str | None:
         """The group's state after an event; None: unchanged."""
         if event.error is not None:
-            return REBALANCING if event.error == _REBALANCING_ERROR else None
+            is_rebalancing = event.error == _REBALANCING_ERROR and not event.is_refused
+            return REBALANCING if is_rebalancing else None
         if event.completed_ns is None:
             return None
         if event.event == ALIVE:

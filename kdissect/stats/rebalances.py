@@ -14,7 +14,7 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from kdissect.exchanges.group_events import HEARTBEAT, JOIN, LEAVE, SYNC
+from kdissect.exchanges.group_events import HANDSHAKE, HEARTBEAT, JOIN, LEAVE, SYNC
 from kdissect.phrases import many
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ _COUNTED = {
 }
 """What to call several rebalances of a cause, unless its name is a noun."""
 
-_HANDSHAKE = "MEMBER_ID_REQUIRED"  # KIP-394: a new member gets its ID, and joins again with it
 _REJECTED = "REBALANCE_IN_PROGRESS"
 _SILENT = 0.9  # of the session timeout: the broker starts its timer before the response is captured
 _LATEST_ROUNDS = 3  # a late response may belong to one of this many latest rebalances
@@ -141,7 +140,7 @@ def rebalances(events: Iterable[GroupEvent], alive_ns: Mapping[str, int]) -> lis
     ordered = sorted(events, key=lambda event: event.key)
     rounds = _rounds(ordered)
     _sync(ordered, rounds)
-    handshakes = {event.member_id: event for event in ordered if event.error == _HANDSHAKE}
+    handshakes = {event.member_id: event for event in ordered if event.error == HANDSHAKE}
     leaves = [event for event in ordered if event.event == LEAVE and not event.error]
     left_ns = [event.time_ns for event in leaves]
     rejected: dict[int | None, list[GroupEvent]] = {}

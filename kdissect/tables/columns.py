@@ -735,6 +735,11 @@ def _e2e_latency_us(record: CarriedRecord) -> int | None:
     return None if sent_ns is None else (record.source.time_ns - sent_ns) // 1000
 
 
+def _also_in(record: CarriedRecord) -> str | None:
+    copy = record.source.copy(record.batch)
+    return None if copy is None else copy.exchange
+
+
 def _timestamp_ns(record: CarriedRecord) -> int | None:
     time_ms = record.timestamp_ms
     return None if time_ms is None or time_ms == NO_TIMESTAMP else time_ms * 1_000_000
@@ -806,8 +811,15 @@ RECORD: tuple[Column, ...] = (
         "offset",
         INT64,
         attrgetter("offset"),
-        "Offset in the partition; for Produce, counted from the response's base offset and null while "
-        "that is unknown; null in a snapshot.",
+        "Offset in the partition; for Produce, counted from the response's base offset (after an error, from "
+        "that of the copy `also_in`) and null while that is unknown; null in a snapshot.",
+    ),
+    Column(
+        "before_fetch_offset",
+        BOOLEAN,
+        attrgetter("is_before_fetch"),
+        "Whether the Fetch requested a later offset: brokers send whole batches, and clients skip the "
+        "records before that offset. Null for produced records, and if the request does not have the offset.",
     ),
     Column(
         "e2e_latency_us",
@@ -817,6 +829,16 @@ RECORD: tuple[Column, ...] = (
         "last byte of the response that carried it to a consumer or replica. Null if the Produce or its "
         "response was not captured, for magic 0 and 1, and in Spark streams.",
         "us",
+    ),
+    Column(
+        "also_in",
+        STRING,
+        _also_in,
+        "Exchange with another copy of its batch, if its Produce failed (an error, or no response) and it "
+        "was fetched nevertheless: of the fetched record the Produce, of the produced record the Fetch, as "
+        "`connection/number`. Producer ID, epoch and base sequence identify the batch. Null if the other "
+        "exchange was complete more than 1 s later. In Spark and with `export -j` only fetched records have "
+        "it; a join by these columns finds the others.",
     ),
     Column(
         "error",

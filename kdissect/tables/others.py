@@ -199,7 +199,8 @@ _TCP_COLUMNS = (
     _plain(
         "opening",
         STRING,
-        "`opened`, `refused` (RST) or `unanswered` (no SYN-ACK); null if its SYN was not captured. A "
+        "`opened`, `refused` (RST), `unanswered` (no SYN-ACK) or `one_way` (the SYN-ACK was "
+        "repeated, but never acknowledged); null if its SYN was not captured. A "
         "connection that did not open has a row only if it was to a known Kafka listener.",
     ),
     _tcp(

@@ -125,7 +125,7 @@ def _connections(check: quality.Check) -> Iterator[str]:
     to_listeners = f"; {which} to Kafka listeners" if part.unopened else ""
     others = facts(
         f"{part.without_data:,} more without data" if part.without_data else None,
-        f"{many(unopened, 'failed connection attempt')} (refused or unanswered{to_listeners})"
+        f"{many(unopened, 'failed connection attempt')} (refused, unanswered or one-way{to_listeners})"
         if unopened
         else None,
     )

@@ -35,6 +35,7 @@ from kdissect.text.groups_page import cause
 from kdissect.text.style import BOLD, CYAN, PLAIN, RED, Style
 from kdissect.text.table import LineTable, LineView, api, is_narrow, latency
 from kdissect.text.transactions_page import outcome_text
+from kdissect.text.value_labels import copy_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -289,7 +290,8 @@ def _add_passage(entry: Entry, carried: CarriedRecord) -> None:
         way = "fetched"
     e2e_latency_us = _e2e_latency_us(carried)
     since = "" if e2e_latency_us is None else f"{duration(e2e_latency_us * 1000)} end to end"
-    entry.text = f"{facts(way, since)}: {entry.text}"
+    skipped = "before the requested offset" if carried.is_before_fetch else ""
+    entry.text = f"{facts(way, since, copy_text(carried), skipped)}: {entry.text}"
 
 
 def _is_routine(exchange: Exchange) -> bool:

@@ -443,7 +443,7 @@ def _lost(row: document.ClientConnectionsRow) -> str:
 
 
 def _not_opened(row: document.ClientConnectionsRow) -> str:
-    counts = ((row.refused, "refused"), (row.unanswered, "unanswered"))
+    counts = ((row.refused, "refused"), (row.unanswered, "unanswered"), (row.one_way, "one-way"))
     return ", ".join(f"{count:,} {name}" for count, name in counts if count) or ABSENT
 
 
@@ -485,7 +485,7 @@ def connection_sections(
 ) -> Iterator[PageSection]:
     """Yield one table; the client with the most connections comes first."""
     total = sum(row.connections for row in rows)
-    unopened = sum(row.refused + row.unanswered for row in rows)
+    unopened = sum(row.refused + row.unanswered + row.one_way for row in rows)
     notes = (f"{many(total, 'connection')} to Kafka listeners, {many(unopened, 'attempt')} failed",)
     views = _TCP if any(row.tls for row in rows) else _TCP[:-1]
     yield table("TCP connections", views, rows, limit=limit, narrow=narrow, notes=notes)

@@ -52,7 +52,7 @@ from kdissect.tables.values import json_bytes
 from kdissect.text.about import about, undecoded_line
 from kdissect.text.page import View
 from kdissect.text.style import BOLD, CYAN, FAINT, PLAIN, RED, YELLOW, Style, of_anomaly, severity
-from kdissect.text.value_labels import rejection_text
+from kdissect.text.value_labels import copy_text, rejection_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -538,6 +538,10 @@ class RecordTable(LineTable["CarriedRecord"]):
         batch = record.batch
         if (rejection := rejection_text(record.source)) is not None:
             marks.append((f"[{rejection}]", f"{BOLD};{RED}"))
+        if (copy := copy_text(record)) is not None:
+            marks.append((f"[{copy}]", YELLOW))
+        if record.is_before_fetch:
+            marks.append((f"[before {record.source.fetch_offset}]", YELLOW))
         if batch.aborted:
             marks.append(("[aborted]", YELLOW))
         if batch.anomalies:

@@ -24,9 +24,9 @@ from kdissect.text.outline import (
     outline,
     record_details,
 )
-from kdissect.text.style import BOLD, CYAN, PLAIN, RED, Style, folded, of_anomaly
+from kdissect.text.style import BOLD, CYAN, PLAIN, RED, YELLOW, Style, folded, of_anomaly
 from kdissect.text.table import api, no_response
-from kdissect.text.value_labels import MAX_BYTES, decoded_batch_text, offset_text, rejection_text
+from kdissect.text.value_labels import MAX_BYTES, copy_text, decoded_batch_text, offset_text, rejection_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -311,6 +311,10 @@ class RecordTree(Tree["CarriedRecord"]):
         yield f"{INDENT}{way}: {facts(where, self._times.text(source.time_ns), client)}"
         if (sent_ns := source.produced_ns(record.batch)) is not None:
             yield f"{INDENT}end-to-end latency: {duration(source.time_ns - sent_ns)}"
+        if (copy := copy_text(record)) is not None:
+            yield INDENT + self._paint(copy, YELLOW)
+        if record.is_before_fetch:
+            yield f"{INDENT}before offset {source.fetch_offset}, which was requested"
         if (rejection := rejection_text(source)) is not None:
             yield INDENT + self._paint(rejection, RED)
         if source.topic is not None and source.topic_id is not None:

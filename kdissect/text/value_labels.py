@@ -165,6 +165,17 @@ def rejection_text(source: PartitionRecords) -> str | None:
     return f"{'unconfirmed' if source.may_be_stored else 'rejected'}: {source.error}"
 
 
+def copy_text(record: CarriedRecord) -> str | None:
+    """Where there is another copy of its batch, whose Produce failed. None if there is none."""
+    copy = record.source.copy(record.batch)
+    if copy is None:
+        return None
+    exchange = copy.exchange
+    return (
+        f"fetched nevertheless in {exchange}" if record.source.produced else f"its Produce {exchange} failed"
+    )
+
+
 def offset_text(record: CarriedRecord) -> str:
     """The offset of a record, as text."""
     if record.offset is not None:

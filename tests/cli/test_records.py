@@ -620,3 +620,46 @@ def test_a_damaged_capture_is_reported(tmp_path: Path, records: Records) -> None
     done = records(path)
     assert len(done.lines) == 1
     assert "the rest was not read" in done.err
+
+
+FIELD = Path(__file__).resolve().parents[1] / "field"
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_batch_whose_produce_failed_is_linked_with_its_fetch(
+    jobs: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(FIELD / "idempotent-epoch-bump-duplicates.pcap")
+    done = run(capsys, "records", "-j", jobs, "--fields", "number,offset,error,also_in,value", path)
+    failed, fetched = "NOT_LEADER_OR_FOLLOWER", "109cc5869b61/5"
+    assert [line.split("\t") for line in done.lines] == [
+        ["1", "2703", "", "", "0a8f"],
+        ["2", "2704", failed, fetched, "0a90"],
+        ["3", "2705", failed, fetched, "0a91"],
+        ["1", "2704", "UNKNOWN_PRODUCER_ID", fetched, "0a90"],
+        ["3", "2706", "", "", "0a90"],
+        ["4", "2707", "", "", "0a91"],
+        ["5", "2703", "", "", "0a8f"],
+        ["5", "2704", "", "267c6eafe895/2", "0a90"],
+        ["5", "2705", "", "267c6eafe895/3", "0a91"],
+        ["5", "2706", "", "", "0a90"],
+        ["5", "2707", "", "", "0a91"],
+    ]
+    lines = run(capsys, "records", "-j", jobs, path).lines
+    assert sum(line.endswith("  [fetched nevertheless in 109cc5869b61/5]") for line in lines) == 3
+    assert [line[-34:] for line in lines if "failed]" in line] == [
+        "[its Produce 267c6eafe895/2 failed]"[-34:],
+        "[its Produce 267c6eafe895/3 failed]"[-34:],
+    ]
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_records_before_the_requested_offset_are_marked(
+    jobs: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(FIELD / "compacted-tail-stuck.pcap")
+    lines = run(capsys, "records", "-j", jobs, path).lines
+    assert len(lines) == 600
+    assert all(line.endswith("  [before 120]") for line in lines)
+    rows = [json.loads(line) for line in run(capsys, "records", "--json", "-j", jobs, path).lines]
+    assert {row["before_fetch_offset"] for row in rows} == {True}

@@ -6,7 +6,7 @@ import io
 import json
 import re
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -14,9 +14,6 @@ from kdissect.cli.main import main
 from samples.pages import Terminal
 from tests.cli.commands import run
 from tests.test_hostile import AS_KAFKA, assert_harmless, capture
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 __all__ = ["capture"]  # a fixture
 
@@ -135,3 +132,29 @@ def test_filters_select_what_is_shown(capsys: pytest.CaptureFixture[str]) -> Non
     nothing = run(capsys, "story", "group:restless", "--since", "2027-01-01T00:00:00Z", STORM)
     assert (nothing.status, nothing.out) == (0, "")
     assert re.fullmatch(r"kdissect: the filters exclude all \d+ exchanges of group restless\n", nothing.err)
+
+
+FIELD = Path(__file__).resolve().parents[1] / "field"
+
+
+def test_the_story_of_a_record_begins_with_the_produce_that_failed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = str(FIELD / "idempotent-epoch-bump-duplicates.pcap")
+    rows = [json.loads(line) for line in run(capsys, "story", "--json", "record:seqs-0@2704", path).lines]
+    assert [(row["exchange"], row["errors"], row["text"].partition(":")[0]) for row in rows] == [
+        (
+            "267c6eafe895/2",
+            ["NOT_LEADER_OR_FOLLOWER"],
+            "produced, fetched nevertheless in 109cc5869b61/5",
+        ),
+        ("109cc5869b61/1", ["UNKNOWN_PRODUCER_ID"], "produced, fetched nevertheless in 109cc5869b61/5"),
+        ("109cc5869b61/5", [], "fetched, its Produce 267c6eafe895/2 failed"),
+    ]
+
+
+def test_the_story_of_a_record_that_clients_skip(capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(FIELD / "compacted-tail-stuck.pcap")
+    rows = [json.loads(line) for line in run(capsys, "story", "--json", "record:state-0@110", path).lines]
+    assert len(rows) == 30
+    assert rows[0]["text"].startswith("fetched, before the requested offset: state-0 from 120")

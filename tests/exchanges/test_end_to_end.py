@@ -199,3 +199,79 @@ def test_facts_of_parts_give_what_one_pass_gives(events: list[tuple[bool, int, i
     for carrier in in_parts:
         assert end_to_end.feed(carrier) == [carrier]
     assert list(map(latencies_ms, in_parts)) == list(map(latencies_ms, one_pass))
+
+
+# --- batches whose Produce failed ---------------------------------------------------------------------------
+
+NOT_LEADER = 6
+NUMBERED = {"producer_id": 9, "producer_epoch": 0}
+
+
+def failed(sequence: int, ms: int, number: int = 1, error: int | None = NOT_LEADER) -> Exchange:
+    """A Produce of a numbered batch with an error; None: without an answer."""
+    raw = batch([Item()] * 2, base_sequence=sequence, **NUMBERED)
+    carrier = produce(raw, None if error is None else {"error_code": error, "base_offset": -1})
+    carrier.number, carrier.ended = number, True
+    return at(carrier, ms)
+
+
+def stored(sequence: int, ms: int, offset: int = 7, number: int = 2, **numbers: int) -> Exchange:
+    """A Fetch of a numbered batch."""
+    raw = batch([Item()] * 2, base_offset=offset, base_sequence=sequence, **(NUMBERED | numbers))
+    carrier = at(fetch(raw), ms)
+    carrier.number = number
+    return carrier
+
+
+def links(carrier: Exchange) -> list[tuple[int | None, str | None]]:
+    """Of each record the offset, and the number of the other exchange."""
+    copies = [(record.offset, record.source.copy(record.batch)) for record in opened(carrier)]
+    return [(offset, copy and copy.exchange.partition("/")[2]) for offset, copy in copies]
+
+
+@pytest.mark.parametrize("error", [NOT_LEADER, None])
+def test_a_batch_that_is_fetched_although_its_produce_failed(error: int | None) -> None:
+    end_to_end, first, second = stage(), failed(80, 0, error=error), stored(80, 500)
+    assert end_to_end.feed(first) == []
+    assert [*end_to_end.feed(second), *end_to_end.close()] == [first, second]
+    assert links(first) == [(7, "2"), (8, "2")]
+    assert links(second) == [(7, "1"), (8, "1")]
+
+
+def test_a_produce_that_times_out_after_its_batch_was_fetched() -> None:
+    end_to_end, early, other = stage(), stored(80, 10), produced(1, 3000)
+    late = failed(80, 30_000, error=None)
+    assert [*end_to_end.feed(early), *end_to_end.feed(other)] == [early, other]
+    assert end_to_end.feed(late) == [late]
+    assert links(late) == [(7, "2"), (8, "2")]
+    assert links(early) == [(7, None), (8, None)]  # its row was complete long before
+
+
+@pytest.mark.parametrize(
+    "other", [{"producer_id": 10}, {"producer_epoch": 1}, {"base_ms": BASE_MS + 1}, {"producer_id": -1}]
+)
+def test_another_batch_is_no_copy(other: dict[str, int]) -> None:
+    end_to_end, first, second = stage(), failed(80, 0), stored(80, 500, **other)
+    assert [*end_to_end.feed(first), *end_to_end.feed(second), *end_to_end.close()] == [first, second]
+    assert links(first) == [(None, None)] * 2
+    assert links(second) == [(7, None), (8, None)]
+
+
+def test_failed_batches_that_were_learned_beforehand() -> None:
+    facts, others = LearnedFacts(DEFAULT), LearnedFacts(DEFAULT)
+    facts.gathered_batches()
+    learn_produced(failed(80, 0), others)
+    facts.merge(others)
+    end_to_end, second = stage(learned=facts), stored(80, 5000)
+    assert end_to_end.feed(second) == [second]
+    assert links(second) == [(7, "1"), (8, "1")]
+
+
+def test_fetched_batches_are_bounded() -> None:
+    end_to_end = stage(Limits(fetched_batches=2, produce_window_ns=0))
+    for sequence in (80, 82, 84):
+        end_to_end.feed(stored(sequence, sequence))
+    for sequence, numbers in ((80, [None] * 2), (84, ["2"] * 2)):
+        late = failed(sequence, 30_000)
+        end_to_end.feed(late)
+        assert [number for _, number in links(late)] == numbers

@@ -153,3 +153,51 @@ def test_bodies_that_end_early() -> None:
     assert sessions.feed(cut, touched(cut)) == []
     unanswered = exchange("Fetch", 11, {"topics": requested(p0=1)})
     assert sessions.feed(unanswered, touched(unanswered)) == []
+
+
+# --- offsets that are requested again -----------------------------------------------------------------------
+
+RECORDS = batch([Item()] * 3, base_offset=5)  # offsets 5 to 7
+
+
+def repeats(positions: dict[int, Position]) -> tuple[int, int | None]:
+    return positions[0].repeats, positions[0].next_offset
+
+
+def test_a_consumer_that_requests_the_same_offset_although_records_came() -> None:
+    sessions = FetchSessions(DEFAULT)
+    for number in range(4):
+        positions = fetch(sessions, requested(p0=5), returned(RECORDS, p0=99), session_id=0)
+        assert repeats(positions) == (number, 5 if number else 8)
+    assert positions[0].lag == 94
+    assert repeats(fetch(sessions, requested(p0=8), returned(RECORDS, p0=99), session_id=0)) == (0, 8)
+
+
+def test_an_unnamed_partition_is_requested_as_before() -> None:
+    sessions = FetchSessions(DEFAULT)
+    fetch(sessions, requested(p0=5), returned(RECORDS, p0=99))
+    positions = fetch(sessions, [], returned(RECORDS, p0=99), session=(SESSION, 1))
+    assert (positions[0].fetch_offset, *repeats(positions)) == (5, 1, 5)
+    assert repeats(fetch(sessions, [], returned(RECORDS, p0=99), session=(SESSION, 2))) == (2, 5)
+    later = batch([Item()], base_offset=8)  # the request that named offset 8 was not captured
+    assert repeats(fetch(sessions, [], returned(later, p0=99), session=(SESSION, 3)))[1] in (5, 9)
+
+
+def test_long_polls_and_errors_are_no_repetition() -> None:
+    sessions = FetchSessions(DEFAULT)
+    for _ in range(3):
+        assert repeats(fetch(sessions, requested(p0=5), returned(p0=5))) == (0, 5)
+    failed = returned(p0=-1)
+    failed[0]["partitions"][0]["error_code"] = 6
+    for records in (RECORDS, b"", RECORDS):
+        assert (
+            repeats(fetch(sessions, requested(p0=5), returned(records, p0=9) if records else failed))[0] < 2
+        )
+    assert repeats(fetch(sessions, requested(p0=5), returned(p0=9)))[0] == 1
+    assert repeats(fetch(sessions, requested(p0=5), returned(p0=9)))[0] == 0
+
+
+def test_other_consumers_of_a_partition_are_others() -> None:
+    sessions = FetchSessions(DEFAULT)
+    for consumer in ("a", "b", "c"):
+        assert repeats(fetch(sessions, requested(p0=5), returned(RECORDS, p0=9), on=consumer)) == (0, 8)

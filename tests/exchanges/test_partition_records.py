@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from kdissect.exchanges.partition_records import decode_batches, partition_records
 from kdissect.kafka.records import RecordData
 from kdissect.model import Embedded, Redacted
@@ -169,3 +171,31 @@ def test_schemas_and_traces() -> None:
     ):
         (record,) = records_in(hidden)
         assert (record.schema, record.key_schema, record.trace) == (None, None, None)
+
+
+@pytest.mark.parametrize("fetch_offset", [0, 41, 43, 45, 46, 99])
+def test_records_before_the_requested_offset(fetch_offset: int) -> None:
+    raw = batch([Item(b"a", b"%d" % number) for number in range(6)], base_offset=40)
+    sample = fetch(raw)
+    partition = {"partition": 3, "fetch_offset": fetch_offset}
+    sample.request = {"topics": [{"topic": "orders", "partitions": [partition]}]}
+    records = records_in(sample)
+    assert [(record.offset, record.ordinal, record.value) for record in records] == [
+        (40 + number, number, b"%d" % number) for number in range(6)
+    ]
+    assert [record.is_before_fetch for record in records] == [
+        offset < fetch_offset for offset in range(40, 46)
+    ]
+    parts = [part for each in partition_records(sample) for part in decode_batches(each)]
+    assert [{record.is_before_fetch for record in part} for part in parts] == (
+        [{True}, {False}] if 40 < fetch_offset <= 45 else [{fetch_offset > 45}]
+    )
+    assert {part.batch.number for part in parts} == {6}
+
+
+def test_what_a_request_does_not_name_is_not_known_to_be_before_it() -> None:
+    assert [record.is_before_fetch for record in records_in(fetch())] == [None, None]
+    assert [record.is_before_fetch for record in records_in(produce({"index": 3, "base_offset": 4}))] == [
+        None,
+        None,
+    ]

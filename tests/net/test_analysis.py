@@ -144,6 +144,38 @@ def test_a_handshake() -> None:
     assert talk.tcp.connect_ns == 3 * MILLISECOND
 
 
+def test_a_syn_ack_that_never_arrives() -> None:
+    talk = Conversation()
+    talk.send(0, 99, 0, SYN)
+    talk.send(1, 499, 100, SYN | ACK)
+    assert talk.tcp.opening == "opened"
+    talk.send(0, 99, 0, SYN)
+    talk.send(1, 499, 100, SYN | ACK)
+    assert talk.tcp.opening == "one_way"
+    talk.send(1, 500, 100, RST | ACK)  # the broker gives up
+    assert talk.tcp.opening == "one_way"
+
+
+@pytest.mark.parametrize(
+    ("side", "sequence", "acknowledgment", "flags", "length"),
+    [
+        pytest.param(0, 100, 500, ACK, 0, id="the ACK arrives at last"),
+        pytest.param(0, 100, 0, RST, 0, id="the client resets it"),
+        pytest.param(0, 100, 500, FIN | ACK, 0, id="the client closes it"),
+        pytest.param(1, 500, 100, ACK, 9, id="the capture missed the ACK"),
+    ],
+)
+def test_a_syn_ack_that_was_repeated(
+    side: int, sequence: int, acknowledgment: int, flags: int, length: int
+) -> None:
+    talk = Conversation()
+    talk.send(0, 99, 0, SYN)
+    talk.send(1, 499, 100, SYN | ACK)
+    talk.send(1, 499, 100, SYN | ACK)
+    talk.send(side, sequence, acknowledgment, flags, length)
+    assert talk.tcp.opening == "opened"
+
+
 def test_a_refused_connection() -> None:
     talk = Conversation()
     talk.send(0, 99, 0, SYN)

@@ -2,12 +2,59 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from kdissect.stats.groups import STORM, histories
 from tests.exchange_factory import connection, exchange
-from tests.groups import consumer, counted, heartbeat, history, join, sync
+from tests.groups import (
+    MEMBER_ID_REQUIRED,
+    REBALANCE_IN_PROGRESS,
+    UNKNOWN_MEMBER_ID,
+    consumer,
+    counted,
+    heartbeat,
+    history,
+    join,
+    leave,
+    sync,
+)
 
 if TYPE_CHECKING:
     from kdissect.model import Exchange
+
+
+CLASSIC = (
+    join("a", 1, 1, members=["a"], request_member_id=""),
+    sync("a", 2, 1, {"t": [0]}),
+    leave("a", 3),
+)
+HEARTBEATS = ("ConsumerGroupHeartbeat", "ShareGroupHeartbeat", "StreamsGroupHeartbeat")
+
+
+def refused(error: int) -> tuple[Exchange, ...]:
+    return tuple(join("a", 4 + second, 0, error=error) for second in range(4))
+
+
+@pytest.mark.parametrize("error", [UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, MEMBER_ID_REQUIRED])
+def test_a_group_whose_last_member_left_stays_empty_while_joins_are_refused(error: int) -> None:
+    group = history(*CLASSIC, *refused(error))
+    assert (group.state, group.present, len(group.rebalances)) == ("empty", 0, 1)
+    assert group.members[0].left is not None
+    unanswered = history(*CLASSIC, join("a", 4, 0, answered=False))
+    assert (unanswered.state, unanswered.present) == ("empty", 0)
+    joined = history(*CLASSIC, *refused(error), join("a", 9, 2, members=["a"]))
+    assert (joined.state, joined.present) == ("rebalancing", 1)
+
+
+@pytest.mark.parametrize("api", HEARTBEATS)
+def test_a_group_with_heartbeats_only_stays_empty_too(api: str) -> None:
+    alone = consumer("a", 1, 0, 1, {"t": [0]}, topics=["t"], api=api), consumer("a", 3, -1, -1, api=api)
+    refused = [consumer("a", 4 + second, 0, 0, error=UNKNOWN_MEMBER_ID, api=api) for second in range(3)]
+    group = history(*alone, *refused)
+    assert (group.state, group.present) == ("empty", 0)
+    again = history(*alone, *refused, consumer("b", 9, 0, 3, {"t": [0]}, topics=["t"], api=api))
+    assert (again.state, again.present) == ("stable", 1)
+    assert [cause.cause for each in again.rebalances for cause in each.causes] == ["first", "first"]
 
 
 def storm(count: int, every: float, first: float = 10) -> list[Exchange]:

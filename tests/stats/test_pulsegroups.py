@@ -9,7 +9,16 @@ from kdissect.limits import DEFAULT
 from kdissect.stats.facts import Facts
 from kdissect.stats.pulse_groups import EMPTY, REBALANCING, SILENT, STABLE, GroupSnapshot, PulseGroups
 from kdissect.stats.rebalances import FIRST, JOINED, LEFT
-from tests.groups import MEMBER_ID_REQUIRED, REBALANCE_IN_PROGRESS, consumer, heartbeat, join, leave, sync
+from tests.groups import (
+    MEMBER_ID_REQUIRED,
+    REBALANCE_IN_PROGRESS,
+    UNKNOWN_MEMBER_ID,
+    consumer,
+    heartbeat,
+    join,
+    leave,
+    sync,
+)
 from tests.pulses import at, commit, fetch, produce
 
 if TYPE_CHECKING:
@@ -76,6 +85,13 @@ def test_members_leave() -> None:
     assert (only(groups, 9).state, only(groups, 9).members) == (EMPTY, 0)
     assert only(groups, 300).state == EMPTY
     assert groups.rows(at(700)) == []
+
+
+@pytest.mark.parametrize("error", [UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS])
+def test_refused_joins_leave_a_group_empty(error: int) -> None:
+    groups = fed(*FORMED, leave("a", 3), *(join("a", second, 0, error=error) for second in (4, 5, 6)))
+    row = only(groups, 7)
+    assert (row.state, row.members, row.rebalances) == (EMPTY, 0, 1)
 
 
 def test_a_group_that_falls_silent() -> None:

@@ -15,7 +15,7 @@ TABLES = ("connections",)
 BY = {**keys.OF_CONNECTION, "protocol": "coalesce(protocol, 'not recognized')", "address": "client_ip"}
 USUAL = ("protocol", "client")
 
-_UNOPENED = "coalesce(opening in ('refused', 'unanswered'), false)"
+_UNOPENED = "coalesce(opening in ('refused', 'unanswered', 'one_way'), false)"
 _CLOSED = f"not {_UNOPENED} and close_reason in ('fin', 'reset', 'reused')"
 _LASTED_MS = (
     f"case when {_CLOSED} then cast(floor((unix_micros(last_time) - unix_micros(time)) / 1000) as bigint) end"
@@ -34,7 +34,7 @@ def connections(connections: DataFrame, *, by: Sequence[str] = USUAL, window: st
         start timestamp: with a window, where it begins
         ... string: the columns of ``by``
         connections bigint: connections that started, without those that did not open
-        unopened bigint: connections to Kafka listeners that were refused or not answered
+        unopened bigint: connections to Kafka listeners that did not open
         from_start bigint: those whose TCP handshake was captured
         closed bigint: those that were closed: fin, reset, reused
         reset bigint: those that were closed by RST

@@ -47,7 +47,8 @@ def lag(partitions: DataFrame, *, window: str | None = None) -> DataFrame:
         name string: client ID, or group ID
         topic string: name or ID of the topic
         partition int: partition of the topic
-        position bigint: of a client, the offset after the last record it fetched
+        position bigint: of a client, the offset after the last record it fetched, or the one it fetches
+            from again although records came
         committed_offset bigint: of a group, the last offset committed, or in a response to OffsetFetch
         high_watermark bigint: last known high watermark
         last_stable_offset bigint: last known last stable offset
@@ -66,13 +67,15 @@ def lag(partitions: DataFrame, *, window: str | None = None) -> DataFrame:
     last_known = ",\n    ".join(
         f"last_value({text}) ignore nulls over so_far as {name}"
         for name, text in {
-            "position": "coalesce(last_offset + 1, fetch_offset)",
+            "position": "case when is_repeated then requested "
+            "else coalesce(last_offset + 1, fetch_offset) end",
             **{name: f"case when {name} >= 0 then {name} end" for name in _ENDS},
         }.items()
     )
     ends = ", ".join(_ENDS)
     text = f"""with answered as (
-  select connection, number, api, group_id, replica_id, error_code, {keys.CLIENT} as client,
+  select connection, number, api, group_id, replica_id, error_code,
+    coalesce(latency_us, error_code) is not null as is_answered, {keys.CLIENT} as client,
     {keys.OF_PARTITION["topic"]} as topic, partition, max_timestamp,
     timestamp_micros(unix_micros(time) + coalesce(latency_us, 0)) as time,
     fetch_offset, last_offset, {ends},
@@ -80,11 +83,25 @@ def lag(partitions: DataFrame, *, window: str | None = None) -> DataFrame:
     coalesce(committed_offset, partitions.offset) as found_offset
   from partitions
 ),
+requests as ( -- what a request does not name is requested as before
+  select *, last_value(fetch_offset) ignore nulls over so_far as requested
+  from answered
+  where api = 'Fetch'
+  window so_far as (partition by connection, topic, partition order by number)
+),
+repeats as ( -- whether it was requested before, and records came
+  select *, coalesce(lag(error_code) over before = 0
+    and case when fetch_offset is null then last_offset <= lag(last_offset) over before
+      else lag(last_offset) over before >= 0 and fetch_offset = lag(requested) over before
+    end, false) as is_repeated
+  from requests
+  where is_answered
+  window before as (partition by connection, topic, partition order by number)
+),
 fetched as (
   select time, topic, partition, client, replica_id, error_code, max_timestamp,
     {last_known}
-  from answered
-  where api = 'Fetch'
+  from repeats
   window so_far as (partition by connection, topic, partition order by number)
 ),
 positions as (select * from fetched where error_code = 0), -- null: not in the response

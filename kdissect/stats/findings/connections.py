@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from ipaddress import ip_address
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from kdissect.anomalies import ERROR, WARNING
 from kdissect.exchanges.learned import Listeners, advertised
-from kdissect.limits import SECOND_NS
+from kdissect.limits import MILLISECOND_NS, SECOND_NS
 from kdissect.model import ANSWERED, ORPHAN, UNANSWERED, Endpoint
-from kdissect.net.analysis import OPENED, REFUSED
-from kdissect.net.analysis import UNANSWERED as NOT_ANSWERED
+from kdissect.net.analysis import ONE_WAY, OPENED, REFUSED, UNOPENED
 from kdissect.phrases import client_label, duration, many
 from kdissect.stats.connection_log import BROKER, CLIENT, TLS_ALERT
 from kdissect.stats.findings.rule import ADVERTISING, Bursts, Evidence, Minutes, Rule
@@ -78,6 +77,7 @@ def _subject(client: str, ip: str, broker: str) -> str:
 
 _SILENT_NS, _NEVER_NS = 5 * SECOND_NS, SECOND_NS
 _RIGHT_AFTER_NS = SECOND_NS
+_AT_ONCE_NS = SECOND_NS // 10
 
 
 @summed
@@ -195,8 +195,9 @@ class BrokerCloses(ConnectionRule):
     severity = WARNING
     title = "A broker closes connections (FIN) right after a request, without a response."
     when = (
-        f"Within {_RIGHT_AFTER_NS // SECOND_NS} s of a request, except those that brokers hold on purpose "
-        f"(long polls, JoinGroup, SyncGroup); error at {_ERROR_AT} connections."
+        f"Within {_RIGHT_AFTER_NS // SECOND_NS} s of a request; of one that brokers hold on purpose (long "
+        f"polls, JoinGroup, SyncGroup), within {_AT_ONCE_NS // MILLISECOND_NS} ms, if no other request of "
+        f"that API was answered on the connection. Error at {_ERROR_AT} connections."
     )
     advice = (
         "See the broker's log for the reason: an unsupported version, a request larger than "
@@ -208,10 +209,14 @@ class BrokerCloses(ConnectionRule):
         """Count the connection if the broker closed it right after a request."""
         if not is_kafka(row) or row.ending != f"{BROKER} FIN" or row.bare_tokens:  # those are sasl-failures
             return
-        if row.outstanding_calls and row.idle_ns is not None and row.idle_ns <= _RIGHT_AFTER_NS:
+        assert row.tcp is not None
+        api, within_ns = row.outstanding_api, _RIGHT_AFTER_NS
+        if not row.outstanding_calls:
+            api, within_ns = row.held_api, _AT_ONCE_NS + (row.tcp.connect_ns or 0)  # and a round trip
+        if api is not None and row.idle_ns is not None and row.idle_ns <= within_ns:
             kept = self.note(row)
             assert isinstance(kept, Closes)
-            kept.requests.add(row.outstanding_api or "")
+            kept.requests.add(api)
 
     def findings(self) -> Iterator[FindingRow]:
         """Clients whose connections were closed."""
@@ -240,6 +245,19 @@ class Attempts(Bursts):
 
     repeated: int = total()
     refused: int = total()
+    one_way: int = total()
+
+    @property
+    def failures(self) -> str:
+        """``3 connections refused and 2 without a SYN-ACK``."""
+        counts = (
+            (self.refused, "refused"),
+            (self.count - self.refused - self.one_way, "without a SYN-ACK"),
+            (self.one_way, "whose SYN-ACK was never acknowledged"),
+        )
+        kinds = [(count, text) for count, text in counts if count]
+        texts = [f"{count:,} {text}" for count, text in kinds[1:]]
+        return " and ".join([f"{many(kinds[0][0], 'connection attempt')} {kinds[0][1]}", *texts])
 
 
 @summed
@@ -248,7 +266,7 @@ class Unreachable(ConnectionRule):
 
     apis = ADVERTISING
     counts = Attempts
-    opening = ""
+    openings: ClassVar[frozenset[str]] = frozenset()
 
     known: Listeners = merged()
     listeners: Listeners = merged()
@@ -274,7 +292,7 @@ class Unreachable(ConnectionRule):
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Count the connection if it did not open; note when one last did."""
-        if row.opening == self.opening:
+        if row.opening in self.openings:
             if row.is_listener:
                 self.listeners.add(row.broker)
             self.count(row)
@@ -288,6 +306,7 @@ class Unreachable(ConnectionRule):
         kept.take(row.first_ns or 0, row.id)
         kept.repeated += row.tcp.syn_retransmissions
         kept.refused += row.opening == REFUSED
+        kept.one_way += row.opening == ONE_WAY
 
     def failed(self, *, known: bool = True) -> Iterator[tuple[str, Endpoint, Attempts]]:
         """Attempts of clients to reach listeners that are known, or all others."""
@@ -332,7 +351,7 @@ class ConnectionRefused(Unreachable):
         "Check that the broker is running and listening there: its log, its listeners setting, ss -ltn on "
         "its host. If later connections succeeded, it was probably restarting."
     )
-    opening = REFUSED
+    openings = frozenset({REFUSED})
 
     def findings(self) -> Iterator[FindingRow]:
         """Clients that were refused."""
@@ -349,31 +368,35 @@ class ConnectionRefused(Unreachable):
 
 @summed
 class ConnectTimeout(Unreachable):
-    """SYNs without any answer: the packets are dropped along the way, or the machine is gone."""
+    """SYNs without an answer, or whose SYN-ACK is never acknowledged: packets are dropped on the way to the
+    broker, or on the way back, or the machine is gone.
+    """
 
     name = "connect-timeout"
     severity = WARNING
-    title = "Attempts to connect to a Kafka listener get no answer."
+    title = "Attempts to connect to a Kafka listener get no answer, or the answer does not reach the client."
     when = (
-        "Any attempt whose SYN was retransmitted without an answer, to the same endpoints as for "
+        "Any attempt whose SYN was retransmitted without an answer, or whose SYN-ACK was "
+        "retransmitted but never acknowledged, to the same endpoints as for "
         f"connection-refused; error at {_ERROR_AT} attempts if no later one succeeds."
     )
     advice = (
         "Check firewalls, security groups and routes between client and broker, and that the broker's host "
-        "is up."
+        "is up. If there are SYN-ACKs, check the way back: asymmetric routes, and stateful firewalls that "
+        "see only one direction."
     )
-    opening = NOT_ANSWERED
+    openings = UNOPENED - {REFUSED}
 
     def findings(self) -> Iterator[FindingRow]:
         """Clients without an answer. Floods send each SYN only once."""
         for ip, broker, each in self.failed():
-            if each.repeated:
+            if each.repeated or each.one_way:
                 reached = self.reached(ip, broker, each)
                 is_persistent = each.count >= _ERROR_AT and "later" not in reached
+                way = "; the path works in one direction only" if each.one_way else ""
                 yield self.finding(
                     f"client at {ip}, broker {broker}",
-                    f"{many(each.count, 'connection attempt')} without a SYN-ACK, "
-                    f"{many(each.repeated, 'SYN retransmission')}{reached}",
+                    f"{each.failures}, {many(each.repeated, 'SYN retransmission')}{way}{reached}",
                     each,
                     ERROR if is_persistent else WARNING,
                 )
@@ -472,8 +495,8 @@ class AdvertisedUnreachable(Unreachable):
                 self.advertised[key].take(exchange.response_frame.end_ns, facts.id)
 
     def connect(self, row: ConnectionLogRow) -> None:
-        """Count the connection if it was refused or not answered."""
-        if row.opening in (REFUSED, NOT_ANSWERED):
+        """Count the connection if it did not open."""
+        if row.opening in UNOPENED:
             self.count(row)
         elif row.opening == OPENED:
             self.known.add(row.broker)
@@ -492,7 +515,7 @@ class AdvertisedUnreachable(Unreachable):
                 message = "advertised in Metadata; DNS has no such name (NXDOMAIN)"
                 yield self.finding(f"client at {ip}, broker {host}:{port}", message, each)
         for ip, broker, attempts in self.failed(known=False):
-            result = f"{many(attempts.count, 'connection')} {_failures(attempts)}, none succeeded"
+            result = f"{attempts.failures}, none succeeded"
             for host, reported in named.get((ip, broker.port), ()):
                 if host == broker.ip:
                     message = f"advertised in Metadata; {result}"
@@ -512,12 +535,6 @@ class AdvertisedUnreachable(Unreachable):
 
 def _normalized(host: str) -> str:
     return host.rstrip(".").lower()
-
-
-def _failures(attempts: Attempts) -> str:
-    unanswered = attempts.count - attempts.refused
-    counts = ((attempts.refused, "refused"), (unanswered, "without a SYN-ACK"))
-    return " and ".join(name for count, name in counts if count)
 
 
 def _is_address(host: str) -> bool:

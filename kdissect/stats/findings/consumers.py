@@ -12,7 +12,7 @@ from kdissect.stats.findings.rule import SECOND_NS, Bursts, Evidence, Rule
 from kdissect.stats.groups import STORM, STORM_NS, Groups, causes, storms, timelines
 from kdissect.stats.lag import ClientLag
 from kdissect.stats.rebalances import counted
-from kdissect.stats.sums import earlier, earliest, largest, merged, summed, total
+from kdissect.stats.sums import earlier, earliest, largest, latest, merged, summed, total
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -191,6 +191,69 @@ def _pace(partitions: list[Reading]) -> float | None:
     time_ns = max(ended)[0] - min(start)[0]
     moved = sum(offset for _, offset in ended) - sum(offset for _, offset in start)
     return moved * SECOND_NS / time_ns if time_ns > 0 else None
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Fetches of the same offset, although records came -> consumers that do not get past it.
+# ------------------------------------------------------------------------------------------------------------
+
+
+_STUCK = 5
+
+
+@summed
+class Repeats(Evidence):
+    """Fetches that repeat the offset of the one before; the most in a row, and the offset; the last time, and
+    the lag then.
+    """
+
+    longest: tuple[int, int] = largest((0, 0))
+    lag: tuple[int, int] = latest((0, 0))
+
+
+@summed
+class ConsumerStuck(Rule):
+    """A consumer that cannot decode a record, fails to process it, or does not skip the end of a batch whose
+    last records were compacted away, reads the same records forever.
+    """
+
+    name = "consumer-stuck"
+    severity = WARNING
+    title = "A consumer fetches the same offset again and again, although records come."
+    when = (
+        f"{_STUCK} fetches of an offset in a row on a connection, each after a response with records. Empty "
+        "responses, errors, and replicas are not counted."
+    )
+    advice = (
+        "See the consumer's log for what fails at this offset: a record that cannot be decoded or processed, "
+        "or a client that does not go past the last offset of a compacted batch (then upgrade it, or seek "
+        "past the batch). records --offset shows the records."
+    )
+    apis = frozenset({"Fetch"})
+    counts = Repeats
+
+    def feed(self, facts: Facts) -> None:
+        """Count repeated offsets; the core passes on all of them."""
+        if facts.replica:
+            return
+        for position in facts.positions:
+            if position.repeats and not position.error:
+                kept = self.kept[facts.client, position.topic, position.partition]
+                kept.add(facts)
+                kept.longest = max(kept.longest, (position.repeats, position.fetch_offset or 0))
+                kept.lag = max(kept.lag, (facts.time_ns, position.lag or 0))
+
+    def findings(self) -> Iterator[FindingRow]:
+        """Consumers that fetched an offset too often."""
+        for (client, topic, partition), each in self.kept.items():
+            repeats, offset = each.longest
+            if repeats + 1 >= _STUCK:
+                lag = f"; its lag is {each.lag[1]:,}" if each.lag[1] else ""
+                yield self.finding(
+                    f"client {client_label(client)}, partition {topic_label(topic)}-{partition}",
+                    f"{repeats + 1:,} fetches in a row from offset {offset:,}, although records came{lag}",
+                    each,
+                )
 
 
 # ------------------------------------------------------------------------------------------------------------

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from hashlib import blake2b
+from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.anomalies import ERROR, NOTE, WARNING
 from kdissect.exchanges import content
+from kdissect.kafka.batches import read_records
 from kdissect.kafka.codes import error_code
-from kdissect.phrases import client_label, topic_label
+from kdissect.model import UNANSWERED
+from kdissect.phrases import client_label, many, topic_label
 from kdissect.stats.findings.rule import APIS, Bursts, Evidence, Rule, Topics
 from kdissect.stats.quantiles import Distinct
-from kdissect.stats.sums import largest, merged, summed, total
+from kdissect.stats.sums import Summed, joined, largest, merged, own, summed, total
 from kdissect.stats.transactions import FENCED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from kdissect.exchanges.touched import Touched
+    from kdissect.kafka.batches import Batch
+    from kdissect.kafka.recordbatch import Record
+    from kdissect.kafka.records import BatchOrigin, RecordData
     from kdissect.limits import Limits
     from kdissect.stats.document import FindingRow
     from kdissect.stats.facts import Facts
@@ -92,6 +99,129 @@ class Acks(Rule):
                     each,
                     WARNING if acks == 0 else NOTE,
                 )
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Records of failed batches that come again with a later producer epoch -> possible duplicates.
+#
+# Numbers and checksum of the batch differ then, and clients may batch the records anew. So records are
+# compared, by a hash of timestamp, key and value. Holds at most ``Limits.resent_records`` of them.
+# ------------------------------------------------------------------------------------------------------------
+
+
+_FRESH = 10_000  # sequence numbers: what failed is sent first with a new epoch; the core passes these on
+_DUPLICATE = error_code("DUPLICATE_SEQUENCE_NUMBER")  # the client takes it for success
+
+
+class Sent(NamedTuple):
+    """When a record was sent, with which producer epoch, and in which exchange."""
+
+    time_ns: int
+    epoch: int
+    exchange: str
+
+
+def _earliest(one: dict[bytes, Sent], other: dict[bytes, Sent]) -> dict[bytes, Sent]:
+    for record, sent in other.items():
+        one[record] = min(one.get(record, sent), sent)
+    return one
+
+
+@summed
+class SentRecords(Summed):
+    """Records of failed batches, and those accepted soon after a new epoch, by hash."""
+
+    failed: dict[bytes, Sent] = joined(_earliest, dict)
+    accepted: dict[bytes, Sent] = joined(_earliest, dict)
+
+
+@summed
+class EpochDuplicates(Rule):
+    """The broker drops a batch with a sequence number that it has already stored. With a new producer epoch
+    the numbers start again from 0, so it stores the records again.
+    """
+
+    name = "epoch-duplicates"
+    severity = WARNING
+    title = "A producer sends records of a failed batch again with a new producer epoch."
+    when = (
+        "Any record with the same timestamp, key and value as one in a batch that failed (an error, or no "
+        "response), accepted with a later epoch of the same producer ID. Transactions are not counted: those "
+        "that fail are aborted."
+    )
+    advice = (
+        "Look for the records in the topic: they are there twice if the failed batch was stored (records "
+        "shows where it was fetched). Upgrade the client if it takes a new epoch after retriable errors."
+    )
+    apis = frozenset({"Produce"})
+    counts = SentRecords
+
+    limits: Limits = own()
+    noted: int = total()
+
+    def __init__(self, limits: Limits) -> None:
+        Rule.__init__(self, limits)
+        self.limits = limits
+        self.noted = 0
+
+    def feed(self, facts: Facts) -> None:
+        """Note the records that may be sent again, and those that may be sent again now."""
+        for each in facts.touched:
+            if each.produced is None or each.error == _DUPLICATE:
+                continue
+            is_failed = bool(each.error) or facts.outcome == UNANSWERED
+            if not is_failed and each.error != 0:
+                continue
+            origins = each.produced.origins()
+            if any(is_failed or _is_fresh(origin) for origin in origins if origin.producer_id >= 0):
+                self._note(facts, each, each.produced, is_failed=is_failed)
+
+    def findings(self) -> Iterator[FindingRow]:
+        """Records that failed, and were accepted with a later epoch."""
+        for (client, topic, partition, producer_id), each in self.kept.items():
+            again, epochs = Evidence(), set()
+            for record, failed in each.failed.items():
+                sent = each.accepted.get(record)
+                if sent is not None and failed.epoch < sent.epoch and failed.time_ns <= sent.time_ns:
+                    again.take(failed.time_ns, failed.exchange, 0)
+                    again.take(sent.time_ns, sent.exchange)
+                    epochs |= {failed.epoch, sent.epoch}
+            if again.count:
+                yield self.finding(
+                    f"client {client_label(client)}, partition {topic_label(topic)}-{partition}",
+                    f"{many(again.count, 'record')} of failed batches accepted again with a new epoch of "
+                    f"producer {producer_id} ({min(epochs)} to {max(epochs)}): duplicates if the first were "
+                    "stored",
+                    again,
+                )
+
+    def _note(self, facts: Facts, each: Touched, produced: RecordData, *, is_failed: bool) -> None:
+        for batch in read_records(produced, self.limits):
+            if batch.transactional or batch.producer_id is None or batch.producer_id < 0:
+                continue
+            if not is_failed and not _is_fresh(batch):
+                continue
+            kept = self.kept[facts.client, each.topic, each.partition, batch.producer_id]
+            sent = Sent(facts.time_ns, batch.producer_epoch or 0, facts.id)
+            room = max(0, self.limits.resent_records - self.noted)
+            records = dict.fromkeys(map(_hash, batch.records[:room]), sent)
+            self.noted += len(records)
+            _earliest(kept.failed if is_failed else kept.accepted, records)
+
+
+def _is_fresh(batch: BatchOrigin | Batch) -> bool:
+    """Whether it is one of the first of a producer epoch that is not the first."""
+    return (batch.producer_epoch or 0) > 0 and (batch.base_sequence or 0) < _FRESH
+
+
+def _hash(record: Record) -> bytes:
+    _, time_ms, key, value, _ = record
+    digest = blake2b(
+        f"{time_ms} {None if key is None else len(key)} {value is None} ".encode(), digest_size=8
+    )
+    digest.update(key or b"")
+    digest.update(value or b"")
+    return digest.digest()
 
 
 # ------------------------------------------------------------------------------------------------------------

@@ -40,6 +40,7 @@ from kdissect.stats.findings.connections import (
     TlsPortMismatch,
 )
 from kdissect.stats.findings.consumers import (
+    ConsumerStuck,
     EmptyPolls,
     FallingBehind,
     InstanceIds,
@@ -55,6 +56,7 @@ from kdissect.stats.findings.errors import (
 )
 from kdissect.stats.findings.producers import (
     Acks,
+    EpochDuplicates,
     FencedProducers,
     HotPartitions,
     RequestsTooLarge,
@@ -78,8 +80,8 @@ RULES: tuple[type[Rule], ...] = (
     *(NetworkLoss, StalledReader, ClientVanished, SlowBroker),
     *(ProduceRefused, AuthorizationDenied, NotEnoughReplicas, StorageError, CoordinatorUnavailable),
     *(RequestTimeouts, IncompleteMessages, NotLeader, LeadersMoving, UnsupportedVersions, Sasl, Throttled),
-    *(Acks, TinyBatches, RequestsTooLarge, HotPartitions, FencedProducers),
-    *(RebalanceStorm, FallingBehind, EmptyPolls, OutOfRange, ClientIds, InstanceIds),
+    *(Acks, TinyBatches, RequestsTooLarge, HotPartitions, FencedProducers, EpochDuplicates),
+    *(RebalanceStorm, FallingBehind, ConsumerStuck, EmptyPolls, OutOfRange, ClientIds, InstanceIds),
     *(ConnectionChurn, MetadataPolling),
 )
 """In this order: connections, errors, brokers and logins, producers, consumers, and client habits."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
@@ -18,13 +19,13 @@ from tests.row_assertions import as_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
 Row = dict[str, Any]
 
 SAMPLES = {name_of(path): path for path in captures()}
+FIELD = Path(__file__).resolve().parents[2] / "field"
 
 
 class Exported(NamedTuple):
@@ -41,7 +42,7 @@ class Exported(NamedTuple):
 
 def export_samples(directory: Path, samples: Sequence[str], form: str) -> Exported:
     """Export some samples, and summarize them."""
-    paths = [SAMPLES[name] for name in samples]
+    paths = [SAMPLES.get(name, FIELD / f"{name}.pcap") for name in samples]
     with open_capture(*paths) as packets:
         export_packets(packets, directory, [form], packets)
     with open_capture(*paths) as packets:
@@ -61,6 +62,12 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Exported:
 def lagging(tmp_path_factory: pytest.TempPathFactory) -> Exported:
     """A consumer that falls behind, in Parquet: so few exchanges that percentiles are exact."""
     return export_samples(tmp_path_factory.mktemp("lagging"), ["kafka-4-lag"], "parquet")
+
+
+@pytest.fixture(scope="session")
+def stuck(tmp_path_factory: pytest.TempPathFactory) -> Exported:
+    """A consumer that fetches the same records again and again."""
+    return export_samples(tmp_path_factory.mktemp("stuck"), ["compacted-tail-stuck"], "parquet")
 
 
 @pytest.fixture(scope="session")

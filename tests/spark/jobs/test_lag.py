@@ -16,7 +16,7 @@ OFFSETS = (
 )
 
 
-@pytest.mark.parametrize("captures", ["lagging", "everything"])
+@pytest.mark.parametrize("captures", ["lagging", "everything", "stuck"])
 def test_as_the_summary_has_it(
     captures: str, run_job: Callable[..., Any], request: pytest.FixtureRequest
 ) -> None:

@@ -18,7 +18,16 @@ from kdissect.pipeline import Dissection
 from kdissect.stats.findings.connections import ResolvedNames
 from kdissect.stats.findings.rules import RULES
 from kdissect.stats.summarizer import Summarizer
-from tests.frames import API_VERSIONS, METADATA, heartbeat_answers, heartbeats, request, response, sized
+from tests.frames import (
+    API_VERSIONS,
+    FETCH,
+    METADATA,
+    heartbeat_answers,
+    heartbeats,
+    request,
+    response,
+    sized,
+)
 from tests.segments import ACK, FIN, PSH, RST, START_NS, SYN, Talk, packet
 
 if TYPE_CHECKING:
@@ -143,6 +152,39 @@ def test_resets_and_closes() -> None:
     ]
 
 
+JOIN_GROUP = 11
+JOIN = request(JOIN_GROUP, 0, {"group_id": "readers"}, correlation_id=1)
+POLL = [request(FETCH, 11, {}, correlation_id=number) for number in (1, 2)]
+POLLED = response(FETCH, 11, {}, correlation_id=1)
+
+
+def closed_after(requests: Iterable[bytes], responses: Iterable[bytes] = (), waits_s: float = 0) -> Talk:
+    """The broker answers the first requests and closes the connection."""
+    one = talk().handshake()
+    answers = iter(responses)
+    for each in requests:
+        one.client_sends(each)
+        for answer in answers:
+            one.broker_sends(answer)
+            break
+    return one.waits(waits_s).put(1, FIN | ACK).put(0, FIN | ACK).put(1, ACK)
+
+
+@pytest.mark.parametrize("requested", [JOIN, POLL[0]])
+def test_a_broker_that_closes_instead_of_holding_a_request(requested: bytes) -> None:
+    (row,) = findings(closed_after([requested], waits_s=0.05))
+    assert row.rule == "broker-closes"
+    assert row.message in (
+        "1 connection closed right after JoinGroup v0",
+        "1 connection closed right after Fetch v11",
+    )
+    assert rules(closed_after([requested], waits_s=0.5)) == []
+
+
+def test_a_broker_that_stops_while_it_holds_a_request() -> None:
+    assert rules(closed_after(POLL, [POLLED])) == []
+
+
 def test_an_idle_connection_that_the_broker_closes() -> None:
     one = talk().handshake().client_sends(heartbeats(1)[0]).broker_sends(heartbeat_answers(1)[0]).waits(600)
     assert rules(one.put(1, FIN | ACK).put(0, FIN | ACK).put(1, ACK)) == []
@@ -171,6 +213,29 @@ def test_a_connection_that_nobody_answers() -> None:
     assert (
         row.message == "1 connection attempt without a SYN-ACK, 2 SYN retransmissions; earlier ones succeeded"
     )
+
+
+def one_way(place: int, at_s: float = 0, broker: tuple[str, int] = BROKER) -> Talk:
+    """The client repeats its SYN, because no SYN-ACK arrives."""
+    one = talk(place, broker, at_s)
+    for _ in range(3):
+        one.put(0, SYN, sequence=1000, acknowledgment=0).put(1, SYN | ACK, sequence=5000).waits(1)
+    return one
+
+
+def test_a_syn_ack_that_never_arrives() -> None:
+    (row,) = findings(*(one_way(place, 1 + place) for place in range(3)), served(at_s=9))
+    assert (row.rule, row.severity, row.count) == ("connect-timeout", "warning", 3)
+    assert row.message == (
+        "3 connection attempts whose SYN-ACK was never acknowledged, 6 SYN retransmissions; the path works "
+        "in one direction only; later ones succeeded"
+    )
+    (row,) = findings(served(), unanswered(1, 1), one_way(2, 5))
+    assert row.message.startswith(
+        "1 connection attempt without a SYN-ACK and 1 whose SYN-ACK was never acknowledged, 4 SYN"
+    )
+    (row,) = findings(metadata("10.0.0.9"), one_way(1, 1, ELSEWHERE))
+    assert row.rule == "advertised-listener-unreachable"
 
 
 def test_a_port_scan_finds_nothing() -> None:
@@ -207,13 +272,13 @@ def test_an_advertised_address_that_does_not_open() -> None:
     (row,) = findings(metadata("10.0.0.9"), *(unanswered(place, 1 + place, ELSEWHERE) for place in range(2)))
     assert (row.rule, row.severity) == ("advertised-listener-unreachable", "error")
     assert row.subject == "client at 10.0.0.1, broker 10.0.0.9:9092"
-    assert row.message == "advertised in Metadata; 2 connections without a SYN-ACK, none succeeded"
+    assert row.message == "advertised in Metadata; 2 connection attempts without a SYN-ACK, none succeeded"
 
 
 def test_an_advertised_name_that_probably_does_not_open() -> None:
     (row,) = findings(metadata("kafka.internal"), refused(1, 1, ELSEWHERE))
     assert (row.rule, row.severity) == ("advertised-listener-unreachable", "warning")
-    assert row.message == "probably advertised at 10.0.0.9; 1 connection refused, none succeeded"
+    assert row.message == "probably advertised at 10.0.0.9; 1 connection attempt refused, none succeeded"
     assert rules(metadata("kafka.internal"), refused(1, 60, ELSEWHERE)) == []
     assert rules(metadata("kafka.internal", 9093), refused(1, 1, ELSEWHERE)) == []
 
@@ -235,7 +300,7 @@ def test_dns_decides_whether_an_advertised_name_does_not_open() -> None:
     assert (row.rule, row.severity) == ("advertised-listener-unreachable", "error")
     assert row.subject == "client at 10.0.0.1, broker kafka.internal:9092"
     assert row.message == (
-        "advertised in Metadata, 10.0.0.9 according to DNS; 1 connection refused, none succeeded"
+        "advertised in Metadata, 10.0.0.9 according to DNS; 1 connection attempt refused, none succeeded"
     )
     other = dns(NAME, (NAME, "A", "10.0.0.2"))
     assert rules(metadata("kafka.internal"), refused(1, 1, ELSEWHERE), more=(other,)) == []
