@@ -113,7 +113,7 @@ CATALOGUE: dict[str, AnomalyKind] = {
         NOTE, "The response to a later request of the connection came before the response to this one."
     ),
     "incomplete_message": AnomalyKind(
-        WARNING, "The message began but did not end: before that, the connection or the capture did."
+        WARNING, "The message began but did not end: the connection or the capture ended first."
     ),
     "name_not_waited_for": AnomalyKind(
         NOTE, "Too many rows were waiting for a topic name; this one was written without it."

@@ -444,7 +444,7 @@ def _messages(
         )
     if cut := exchanges.incomplete_responses + exchanges.incomplete_requests:
         messages = f"{_plural(cut, 'message')} began but did not end"
-        yield _finding(quality.GOOD, f"{messages}: before that, the connection or the capture did.", None)
+        yield _finding(quality.GOOD, f"{messages}: the connection or the capture ended first.", None)
     if exchanges.pending:
         waiting = _plural(exchanges.pending, "request")
         yield _finding(quality.GOOD, f"{waiting} had no response yet when the capture ended.", None)
