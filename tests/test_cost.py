@@ -32,7 +32,7 @@ MOST = {  # command, traffic, for each: instructions; docs/decisions/answers-bef
     ("read", "large", "packets"): 210,
     ("read", "chatty", "exchanges"): 3600,
     ("read --names whole", "chatty", "exchanges"): 4450,
-    ("read --json", "chatty", "exchanges"): 4900,
+    ("read --json", "chatty", "exchanges"): 4950,
     ("records --json", "loopback", "records"): 335,
     ("summary", "chatty", "exchanges"): 9400,
 }

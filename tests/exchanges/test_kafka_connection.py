@@ -39,6 +39,8 @@ class Connection(NamedTuple):
     ordinal: int = 1
     number: int | None = None
     tcp: None = None
+    proxy: None = None
+    preface_fault: str | None = None
 
     @property
     def from_start(self) -> tuple[bool, bool]:
@@ -49,6 +51,12 @@ class Connection(NamedTuple):
         one, two = Stream(), Stream()
         one.seen = two.seen = True
         return one, two
+
+    def client(self, side: int) -> Endpoint:
+        return self.ends[side]
+
+    def hop(self, _: int) -> None:
+        """It does not begin with PROXY headers."""
 
     def expect(self, side: int, size: int) -> None:
         """Nothing gathers here."""
