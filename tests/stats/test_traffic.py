@@ -47,8 +47,8 @@ def test_an_error_of_no_partition_has_no_topic() -> None:
 def test_the_first_message_of_the_broker_is_kept() -> None:
     def created(number: int, message: str | None) -> Facts:
         answer = {"topics": [{"name": "t", "error_code": 44, "error_message": message}]}
-        made = exchange("CreateTopics", 5, {}, answer, number=number, time_ns=START_NS + number)
-        return Facts(made)
+        example = exchange("CreateTopics", 5, {}, answer, number=number, time_ns=START_NS + number)
+        return Facts(example)
 
     parts = [traffic(created(3, "later")), traffic(created(1, None), created(2, "replication factor 1"))]
     for first, second in (parts, parts[::-1]):
