@@ -83,9 +83,11 @@ def error_messages(exchange: Exchange) -> dict[str, str]:
     """What the broker says about the errors in the response: error name -> its first message, cut after
     ``MAX_MESSAGE`` characters. Nothing about SASL, and nothing that was redacted.
     """
-    layout, response, messages = response_layout(exchange), exchange.response, dict[str, str]()
-    if layout is not None and response is not None and explains_errors(layout):
-        _collect_messages(layout_of(*layout).fields, layout.version, response, 0, messages)
+    messages: dict[str, str] = {}
+    if errors(exchange):
+        layout, response = response_layout(exchange), exchange.response
+        if layout is not None and response is not None and explains_errors(layout):
+            _collect_messages(layout_of(*layout).fields, layout.version, response, 0, messages)
     return messages
 
 

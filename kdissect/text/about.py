@@ -50,9 +50,10 @@ def about(exchange: Exchange) -> str:
         response_text = _incomplete(exchange)
     elif exchange.announced is not None:
         request_text = f"{request_text}, {_incomplete(exchange)}".lstrip(", ")
-    if exchange.response is not None and (messages := [*error_messages(exchange).values()]):
-        more = f" and {many(len(messages) - 1, 'more message')}" if len(messages) > 1 else ""
-        response_text = facts(response_text, f'"{messages[0]}"{more}')
+    if exchange.errors != [] and (messages := error_messages(exchange)):  # [] is the usual case
+        first, *others = messages.values()
+        more = f" and {many(len(others), 'more message')}" if others else ""
+        response_text = facts(response_text, f'"{first}"{more}')
     return f"{request_text} -> {response_text}".lstrip() if response_text else request_text
 
 

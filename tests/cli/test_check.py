@@ -85,6 +85,15 @@ def test_real_traffic_is_good(capsys: Capsys, name: str) -> None:
     assert verdict(capsys, str(SAMPLES / name)) == "good"
 
 
+def test_a_subscription_that_ends_early_is_no_fault_of_the_capture(capsys: Capsys) -> None:
+    done = run(capsys, "check", "--json", "tests/field/subscription-v1-without-owned.pcap")
+    document = json.loads(done.out)
+    assert document["verdict"] == "good"
+    assert [(each["anomaly"], each["severity"]) for each in document["anomalies"]] == [
+        ("truncated_payload", "note")
+    ]
+
+
 def test_verdicts(tmp_path: Path, capsys: Capsys) -> None:
     lost, cut = talk(), talk(snaplen=90)
     del lost.packets[4]  # the answer to Metadata

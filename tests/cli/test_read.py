@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kdissect import native
 from kdissect.cli.terminal import INTERRUPTED, OK, USAGE
 from kdissect.text.style import FORMATS, Times
 from tests.captures import gzipped
@@ -433,3 +434,26 @@ def test_headings_of_all_formats_of_time() -> None:
         assert (
             len(times.text(1_790_000_000_123_456_789 if name not in "ddr" else 1_000_000_000)) == times.width
         )
+
+
+@pytest.mark.parametrize("core", [True, False])
+def test_what_a_fetch_forgets_is_in_its_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, core: bool
+) -> None:
+    if not core:
+        monkeypatch.setattr(native, "core", None)
+    *_, line = run(capsys, "read", "tests/field/forgotten-zero-uuid.pcap").lines
+    text = f"replica 2 session 620866590, forget <id {'A' * 22}>-0 -> no records  UNKNOWN_TOPIC_ID"
+    assert line.endswith(text)
+
+
+def test_what_the_broker_says_is_one_short_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    answer = {"topics": [{"name": "t", "error_code": 44, "error_message": "two\n\x1b[31mlines " * 50}]}
+    conversation = Talk().handshake()
+    conversation.client_sends(request(19, 5, {"topics": [{"name": "t"}]}, correlation_id=1))
+    conversation.broker_sends(response(19, 5, answer, correlation_id=1))
+    path = write(tmp_path / "policy.pcap", conversation)
+    (line,) = run(capsys, "read", path).lines
+    assert ' -> "two\\n\\x1b[31mlines two' in line
+    assert line.endswith('…"  POLICY_VIOLATION')
+    assert len(line) < 500

@@ -44,6 +44,23 @@ def test_an_error_of_no_partition_has_no_topic() -> None:
     assert list(result.failures) == [Failure("REBALANCE_IN_PROGRESS", "Heartbeat", None, "shop")]
 
 
+def test_the_first_message_of_the_broker_is_kept() -> None:
+    def created(number: int, message: str | None) -> Facts:
+        answer = {"topics": [{"name": "t", "error_code": 44, "error_message": message}]}
+        example = exchange("CreateTopics", 5, {}, answer, number=number, time_ns=START_NS + number)
+        return Facts(example)
+
+    parts = [traffic(created(3, "later")), traffic(created(1, None), created(2, "replication factor 1"))]
+    for first, second in (parts, parts[::-1]):
+        merged = traffic()
+        merged.merge(first)
+        merged.merge(second)
+        (failures,) = [each for _, each in merged.failures.items()]
+        assert (failures.count, failures.example, failures.message) == (3, "c0ffee/1", "replication factor 1")
+    (failures,) = [each for _, each in traffic(created(1, None)).failures.items()]
+    assert failures.message is None
+
+
 def test_the_slowest_are_kept_slowest_first() -> None:
     result = traffic(
         *(produce(0, number=number, latency_ns=number * 10**6) for number in (3, 9, 1, 7)), slowest=2
