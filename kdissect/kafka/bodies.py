@@ -123,7 +123,7 @@ def decode_exchange(
                 each for each in decoded.anomalies if not (is_request_cut and each.kind == _UNCAPTURED)
             ]
     frame = exchange.response_frame
-    if exchange.response is None and frame is not None and not only_request and not exchange.is_cut:
+    if exchange.response is None and frame is not None and not only_request and exchange.announced is None:
         if plain_response is not None and frame.data.startswith(plain_response.tags, CORRELATION_ID_BYTES):
             exchange.response_layout = plain_response.layout
             exchange.response = _decode_plainly(plain_response, frame, plain_response.response_pos, budget)
