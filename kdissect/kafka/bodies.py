@@ -102,7 +102,6 @@ def decode_exchange(
     if budget is None:
         budget = DecodeBudget()
     plain_request, plain_response = _plain(exchange.api_key, exchange.api_version)
-    is_request_cut = exchange.announced is not None and not exchange.is_cut
     frame = exchange.request_frame
     if exchange.request is None and frame is not None:
         header = exchange.request_header
@@ -110,6 +109,7 @@ def decode_exchange(
             exchange.request_layout = plain_request.layout
             exchange.request = _decode_plainly(plain_request, frame, header.body_pos, budget)
         if exchange.request is None:
+            is_request_cut = exchange.announced is not None and not exchange.is_cut
             decoded = decode_request(
                 frame.data,
                 exchange.api_key,
