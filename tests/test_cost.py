@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 MOST = {  # command, traffic, for each: instructions; docs/decisions/answers-before-speed.md
     ("read", "bulk", "packets"): 255,
-    ("read", "loopback", "exchanges"): 5100,
+    ("read", "loopback", "exchanges"): 5150,
     ("read", "large", "packets"): 210,
     ("read", "chatty", "exchanges"): 3600,
     ("read --names whole", "chatty", "exchanges"): 4450,
-    ("read --json", "chatty", "exchanges"): 4950,
+    ("read --json", "chatty", "exchanges"): 5000,
     ("records --json", "loopback", "records"): 335,
     ("summary", "chatty", "exchanges"): 9400,
 }

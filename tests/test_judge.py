@@ -21,7 +21,7 @@ import pytest
 from kdissect import dissect, open_capture, summarize
 from kdissect.exchanges.outcomes import outcome
 from kdissect.kafka.codes import error_name
-from kdissect.model import ANSWERED, NOT_EXPECTED, ORPHAN, PENDING, UNANSWERED, Exchange, LatencyParts
+from kdissect.model import ANSWERED, INCOMPLETE, NOT_EXPECTED, ORPHAN, PENDING, Exchange, LatencyParts
 from kdissect.stats.facts import Facts
 
 DIRECTORY = Path("samples/troubles")
@@ -228,10 +228,9 @@ def test_what_became_of_each_request() -> None:
     unconcerned = [outcome(each) for each in by_client["unconcerned"] if each.api == "Produce"]
     assert unconcerned == [NOT_EXPECTED] * 3
     fetches = [outcome(each) for each in by_client["mortal"] if each.api == "Fetch"]
-    assert fetches[-1] == UNANSWERED
+    assert fetches[-1] == INCOMPLETE  # it was killed: the host resets the connection at the first bytes
     with open_capture(DIRECTORY / "outcomes.pcap.gz") as packets:
-        (killed,) = summarize(dissect(packets)).unanswered or ()
-    assert 1e6 < killed.age_us < 10e6  # it was killed 5 s after its start; the broker noticed 33 s later
+        assert not summarize(dissect(packets)).unanswered
     # After 30 s more than it allows, a request counts as unanswered: until its response comes after all.
     late = by_client["patient"][-1]
     assert outcome(late) == ANSWERED

@@ -109,7 +109,7 @@ class Pairing:
         self._short = 0  # how many of the oldest had their bodies dropped
         self._stale = 0  # how many of the oldest may have lost their responses
         self._unsure = 0  # how many of the oldest may expect no response
-        self._due_ns: list[int] = []  # until when the oldest stay outstanding: those that were passed over
+        self._due_ns: list[int] = []  # until when the oldest stay outstanding: those that were overtaken
         self._misses_responses = not info.from_start  # until the first one
         self._orphan_ns = 0  # time of the latest orphan
         self.repeats = False
@@ -287,29 +287,43 @@ class Pairing:
 
     def _answer(self, index: int, frame: Frame, now_ns: int) -> list[Exchange]:
         """Complete a request with its response, and the older ones that no response can answer any more."""
-        lost = index
-        if index and not (self.doubts or self._misses_responses or self._has_equal_ids):
-            lost = min(index, max(self._stale, self._unsure))
-        self.doubts = self._misses_responses = False
         done: list[Exchange] = []
-        for _ in range(lost):
-            overtaken = self._complete(self._pop(), UNANSWERED, now_ns)
-            overtaken.ended = True
-            done.append(overtaken)
-        exchange = self._pop(index - lost)
+        if index or self._due_ns:
+            index = self._settle_older(index, now_ns, done)
+        self.doubts = self._misses_responses = False
+        exchange = self._pop(index)
         exchange.response_frame = frame
-        if index > lost:
-            self._pass_over(index - lost, exchange)
-        while self._due_ns and min(self._due_ns) < now_ns:
-            late = self._due_ns.index(min(self._due_ns))
-            done.append(self._complete(self._pop(late), UNANSWERED, now_ns))
         done.append(self._complete(exchange, ANSWERED, now_ns))
         return done
 
-    def _pass_over(self, count: int, answered: Exchange) -> None:
-        """The ``count`` oldest requests are outstanding although a later one was answered."""
+    def _settle_older(self, index: int, now_ns: int, done: list[Exchange]) -> int:
+        """Before a request is answered, complete those before it whose response was lost or was never
+        expected, and those that were overtaken and have been outstanding for too long. Returns its new index.
+        """
+        lost = index
+        if not (self.doubts or self._misses_responses or self._has_equal_ids):
+            lost = min(index, max(self._stale, self._unsure))
+        for _ in range(lost):
+            exchange = self._complete(self._pop(), UNANSWERED, now_ns)
+            exchange.ended = True
+            done.append(exchange)
+        index -= lost
+        if index:
+            self._overtake(index)
+        late = 0
+        while late < len(self._due_ns):
+            if self._due_ns[late] < now_ns and late != index:
+                done.append(self._complete(self._pop(late), UNANSWERED, now_ns))
+                index -= late < index
+            else:
+                late += 1
+        return index
+
+    def _overtake(self, index: int) -> None:
+        """A request is answered before all older ones, which stay outstanding."""
+        answered = self._waiting[index]
         answered.is_out_of_order = True
-        for exchange in self._waiting[len(self._due_ns) : count]:
+        for exchange in self._waiting[len(self._due_ns) : index]:
             exchange.is_out_of_order = True
             detail = f"the response to correlation ID {answered.correlation_id}, a later request, came first"
             exchange.anomalies.append(Anomaly(OUT_OF_ORDER, "response", detail))
@@ -365,7 +379,7 @@ class Pairing:
     def retransmitted(self, time_ns: int, back: int) -> None:
         """Requests were retransmitted, from ``back`` bytes before the end of the latest one."""
         before: list[tuple[Exchange, int | None]] = []
-        for exchange in reversed(self._waiting[len(self._due_ns) :]):  # the broker has those passed over
+        for exchange in reversed(self._waiting[len(self._due_ns) :]):  # the broker has those overtaken
             if back <= 0:
                 break
             if time_ns - exchange.time_ns > _COPY_NS:
@@ -506,10 +520,10 @@ class Pairing:
         frame = exchange.request_frame
         assert frame is not None  # outstanding requests have one
         self._bytes -= len(frame.data)
-        self._short -= index < self._short
-        self._stale -= index < self._stale
-        self._unsure -= index < self._unsure
-        if self._due_ns:
+        if self._short or self._stale or self._unsure or self._due_ns:
+            self._short -= index < self._short
+            self._stale -= index < self._stale
+            self._unsure -= index < self._unsure
             del self._due_ns[index : index + 1]
         return exchange
 

@@ -104,7 +104,6 @@ def decode_exchange(
     if budget is None:
         budget = DecodeBudget()
     plain_request, plain_response = _plain(exchange.api_key, exchange.api_version)
-    is_request_cut = exchange.announced is not None and not exchange.is_cut
     frame = exchange.request_frame
     if exchange.request is None and frame is not None:
         header = exchange.request_header
@@ -112,6 +111,7 @@ def decode_exchange(
             exchange.request_layout = plain_request.layout
             exchange.request = _decode_plainly(plain_request, frame, header.body_pos, budget)
         if exchange.request is None:
+            is_request_cut = exchange.announced is not None and not exchange.is_cut
             decoded = decode_request(
                 frame.data,
                 exchange.api_key,
@@ -125,7 +125,7 @@ def decode_exchange(
                 each for each in decoded.anomalies if not (is_request_cut and each.kind == _UNCAPTURED)
             ]
     frame = exchange.response_frame
-    if exchange.response is None and frame is not None and not only_request and not exchange.is_cut:
+    if exchange.response is None and frame is not None and not only_request and exchange.announced is None:
         if plain_response is not None and frame.data.startswith(plain_response.tags, CORRELATION_ID_BYTES):
             exchange.response_layout = plain_response.layout
             exchange.response = _decode_plainly(plain_response, frame, plain_response.response_pos, budget)

@@ -278,7 +278,7 @@ class ConnectionLogRow:
         responses.
         """
         if exchange.kind in (ANSWERED, ORPHAN):
-            is_whole = exchange.kind == ANSWERED and not exchange.is_cut
+            is_whole = exchange.kind == ANSWERED and exchange.announced is None
             self.served += is_whole and exchange.api not in HANDSHAKE_APIS
             self.outstanding = self.outstanding_calls = 0
             self.outstanding_ns = self.held_api = None

@@ -204,16 +204,17 @@ def _part(name: str, description: str) -> Column:
 
 def _incomplete(message: str) -> tuple[Column, Column]:
     """The columns of a message that began but did not end."""
-
-    def is_incomplete(exchange: Exchange) -> bool:
-        return exchange.announced is not None and exchange.is_cut == (message == "response")
+    is_response = message == "response"
 
     def announced(exchange: Exchange) -> int | None:
-        return exchange.announced if is_incomplete(exchange) else None
+        if exchange.announced is None or exchange.is_cut != is_response:
+            return None
+        return exchange.announced
 
     def received(exchange: Exchange) -> int | None:
-        frame = exchange.response_frame or exchange.request_frame
-        return _frame_bytes(frame) if is_incomplete(exchange) else None
+        if exchange.announced is None or exchange.is_cut != is_response:
+            return None
+        return _frame_bytes(exchange.response_frame or exchange.request_frame)
 
     return (
         Column(
@@ -233,6 +234,12 @@ def _incomplete(message: str) -> tuple[Column, Column]:
             "bytes",
         ),
     )
+
+
+def _errors(exchange: Exchange) -> list[str] | None:
+    if exchange.announced is not None and exchange.is_cut:
+        return None
+    return content.errors(exchange)
 
 
 def _frame_bytes(frame: Frame | None) -> int | None:
@@ -461,7 +468,7 @@ EXCHANGE: tuple[Column, ...] = (
     Column(
         "errors",
         Array(STRING),
-        lambda exchange: None if exchange.is_cut else content.errors(exchange),
+        _errors,
         "Names of the distinct error codes in the response, in wire order, except NONE. Null if the response "
         "is incomplete.",
         needs_bodies=True,

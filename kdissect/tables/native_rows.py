@@ -78,10 +78,8 @@ _FIELDS: list[tuple[str, ...]] = [
     *(names for _, names in _OF_COMMIT.values()),
 ]
 """The fields of messages that are columns of partitions and groups, each with its names there."""
-_SAME = (  # in all exchanges that the core writes
-    *("kind", "outcome", "anomalies"),
-    *("request_size", "request_received", "response_size", "response_received"),
-)
+_OF_INCOMPLETE = ("request_size", "request_received", "response_size", "response_received")
+_SAME = ("kind", "outcome", "anomalies", *_OF_INCOMPLETE)  # in all exchanges that the core writes
 
 
 def are_known(columns: Sequence[Column]) -> bool:
@@ -183,6 +181,8 @@ def table_form(
 
 def _exchange_content(column: Column) -> tuple[str, int]:
     known = BY_NAME.get(column.name)
+    if column.name in _OF_INCOMPLETE:
+        return _NULL
     if column.type == OBJECT and known is not None and column.get is not known.get:
         return _NULL
     return _shared_content(column.name)

@@ -46,10 +46,11 @@ def about(exchange: Exchange) -> str:
         request_text = topics_text(exchange, _topics(response))
     elif not request_text and "_undecoded" in request:
         request_text = _subject(exchange, "_undecoded", request["_undecoded"])
-    if exchange.is_cut:
-        response_text = _incomplete(exchange)
-    elif exchange.announced is not None:
-        request_text = f"{request_text}, {_incomplete(exchange)}".lstrip(", ")
+    if exchange.announced is not None:
+        if exchange.is_cut:
+            response_text = _incomplete(exchange)
+        else:
+            request_text = f"{request_text}, {_incomplete(exchange)}".lstrip(", ")
     if exchange.errors != [] and (messages := error_messages(exchange)):  # [] is the usual case
         first, *others = messages.values()
         more = f" and {many(len(others), 'more message')}" if others else ""

@@ -298,7 +298,7 @@ def test_outstanding_requests_are_limited_whatever_the_order() -> None:
 
 
 @pytest.mark.parametrize("doubt", ["responses", "requests", "start", "same ID", "acks"])
-def test_where_the_order_tells_more(doubt: str) -> None:
+def test_where_order_says_more_than_the_id(doubt: str) -> None:
     stage = pairing(info=INFO if doubt == "start" else WHOLE)
     if doubt == "acks":
         unreadable = request_payload(PRODUCE, 9, {"acks": 1}, correlation_id=1)

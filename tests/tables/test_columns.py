@@ -23,6 +23,7 @@ proxy PROXY
 client_id string, client_software_name string, client_software_version string
 principal string, sasl_mechanism string
 api string, api_key int16, api_version int16, correlation_id int32, request_bytes int64, response_bytes int64
+request_size int32, request_received int64, response_size int32, response_received int64
 topics array<string>, group_id string, transactional_id string, errors array<string>
 expected_errors array<string>
 throttle_time_ms int32
