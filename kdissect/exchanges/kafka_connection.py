@@ -421,6 +421,7 @@ _CUT_BY = {
 """What may come before the end of a message, by the reason why a connection ended."""
 
 _SASL_HANDSHAKE = SASL_HANDSHAKE.to_bytes(2, "big")  # as API key at the start of a request
+_MAX_BEFORE_TOKEN = 4  # requests: ApiVersions, perhaps in several versions
 _NEVER_CAPTURED = "lost"  # the reason of gaps that are not due to the snaplen
 _ENDED = frozenset({"fin", "reset", "reused"})  # reasons for which no response follows
 
@@ -902,7 +903,8 @@ class KafkaConnection:
             done = pairing.request(frame)
         except DecodeError:
             mechanism = sasl_mechanism(frame.data, frame.size)
-            if mechanism is None:
+            sent = pairing.completed + len(pairing.waiting)
+            if mechanism is None or sent > _MAX_BEFORE_TOKEN or self._losses is not None:
                 raise
             identity.on_token(mechanism)
             return pairing.token_request(frame, has_handshake=False)

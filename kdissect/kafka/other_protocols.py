@@ -113,6 +113,7 @@ _LONG_LENGTH, _MAX_OCTETS = 0x80, 4
 _OID_BYTES = max(map(len, _GSSAPI_MECHANISMS))
 _DECISIVE_BYTES = 2 + _MAX_OCTETS + _OID_BYTES
 
+_GSSAPI = re.compile(rb"\x60(?:[\0-\x7f]|\x81.|\x82.{2}|\x83.{3}|\x84.{4})\x06", re.DOTALL)  # any OID
 _SCRAM = re.compile(rb"(?:[ny]|p=[^,\0]+),(?:a=[^,\0]*)?,n=[^,\0]+,r=[!-+\--~]")
 _OAUTHBEARER = re.compile(rb"n,(?:a=[^,\0]*)?,\x01(?:[^\x01]*\x01)*?auth=Bearer ", re.IGNORECASE)
 _PLAIN = re.compile(rb"[^\0-\x1f]*\0[^\0-\x1f]+\0[^\0-\x1f]+\Z")
@@ -136,7 +137,7 @@ def sasl_mechanism(token: bytes, size: int) -> str | None:
         token: the captured bytes.
         size: of the whole token.
     """
-    if _is_gssapi(token, size):
+    if _GSSAPI.match(token) or _is_gssapi(token, size):
         return "GSSAPI"
     if _SCRAM.match(token):  # RFC 5802, 7; SHA-256 and SHA-512 begin alike
         return "SCRAM"

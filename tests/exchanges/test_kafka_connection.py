@@ -572,6 +572,17 @@ def test_other_bytes_where_the_broker_expects_a_request() -> None:
     assert [anomaly.kind for anomaly in kafka.unattached] == ["not_a_frame", "partial_frame"]
 
 
+def test_a_token_late_on_a_connection_is_none() -> None:
+    late = [
+        step for pair in zip(heartbeats(5), heartbeat_answers(5), strict=True) for step in enumerate(pair)
+    ]
+    exchanges, kafka = play(*late, (CLIENT, sized(TOKENS[1])))
+    assert [exchange.api_key for exchange in exchanges] == [HEARTBEAT] * 5
+    assert "not_a_frame" in [anomaly.kind for anomaly in kafka.unattached]
+    exchanges, _ = play(*BEATS[:2], (BROKER, gap(7)), (CLIENT, sized(TOKENS[1])))
+    assert [exchange.api_key for exchange in exchanges] == [HEARTBEAT]
+
+
 def test_byte_by_byte() -> None:
     steps = [(side, bytes([byte])) for side, payload in versions_and_software() + BEATS for byte in payload]
     exchanges, _ = play(*steps)

@@ -61,6 +61,9 @@ def test_a_token_may_come_byte_by_byte() -> None:
     ("token", "mechanism"),
     [
         (gssapi(b"ticket"), "GSSAPI"),
+        (gssapi(b"ticket", length=591).replace(KERBEROS, b"\6\3\1\2\3"), "GSSAPI"),
+        (b"\x60\x05hello", "GSSAPI"),
+        (b"\x60\x06hello", None),
         (b"\0alice\0hunter2", "PLAIN"),
         ("boss\0älice\0hunter2".encode(), "PLAIN"),
         (b"n,,n=alice,r=fyko+d2lbbFgONRv9qkxdawL", "SCRAM"),

@@ -36,7 +36,7 @@ KAFKA = range(95)
         ((20000,), "Confluent"),
     ],
 )
-def test_the_advertised_keys_tell_the_vendor(advertised: Collection[int], vendor: str | None) -> None:
+def test_advertised_keys_show_the_vendor(advertised: Collection[int], vendor: str | None) -> None:
     assert vendors.vendor_of([*KAFKA, *advertised]) == vendor
 
 
