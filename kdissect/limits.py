@@ -247,6 +247,13 @@ class Limits:
         "Frame bytes of the outstanding requests of one connection. Above it, the oldest are kept without "
         "their bodies. Usually at most five requests of max.request.size (1 MiB by default) are in flight.",
     )
+    connection_ids: int = _bound(
+        100_000,
+        "TCP connections",
+        "Connections whose ends and first time are remembered, about 150 bytes each: the IDs of others that "
+        "have the same are then different.",
+    )
+
     pending_age_ns: int = _bound(
         10 * MINUTE_NS,
         "outstanding requests",

@@ -335,6 +335,10 @@ class Redacted(NamedTuple):
     length: int
 
 
+ConnectionKey = tuple[str, int]
+"""ID and ordinal of a connection: IDs are short, and so not certainly unique."""
+
+
 @dataclass(slots=True)
 class ConnectionInfo:
     """What the exchanges of one connection share. Fields are set as they become known.
@@ -369,6 +373,11 @@ class ConnectionInfo:
     splitter: Any = None
     ended_ns: int | None = None
     is_decrypted: bool = False
+
+    @property
+    def key(self) -> ConnectionKey:
+        """What identifies the connection in this run."""
+        return self.id, self.ordinal
 
 
 class LatencyParts(NamedTuple):
@@ -481,9 +490,9 @@ class Exchange:
         return frame
 
     @property
-    def connection_id(self) -> str:
-        """ID of its connection."""
-        return self.connection.id
+    def connection_key(self) -> ConnectionKey:
+        """What identifies its connection."""
+        return self.connection.key
 
     @property
     def order(self) -> tuple[int, int]:

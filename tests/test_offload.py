@@ -34,6 +34,7 @@ from samples.golden import ROOT, captures, name_of
 from tests.captures import MICROSECONDS, MODIFIED, NANOSECONDS, pcap, pcapng
 from tests.disguises import other_family
 from tests.frames import request, response
+from tests.hostile_traffic import hostile, to_itself
 from tests.lifetimes import lifetimes
 from tests.segments import FIN, Talk
 from tests.tls.sessions import TlsSettings
@@ -116,7 +117,7 @@ def facts(
 
     def watched() -> Iterator[Step]:
         for step in dissection.steps():
-            places.extend((dissection.place, step[2], each.connection_id, each.number) for each in step[1])
+            places.extend((dissection.place, step[2], each.connection_key, each.number) for each in step[1])
             yield step
 
     exchanges = [values_of(exchange) for exchange in dissection.in_order(watched())]
@@ -341,6 +342,38 @@ def test_lifetimes(
         blocks = in_parts(blocks_of(pcap(packets), tmp_path), random)
         completed += compare(blocks, limits=Limits(**limits), is_observed=bool(seed // 2 % 2))
     assert completed
+
+
+@pytest.mark.parametrize("is_observed", [False, True])
+def test_hostile_traffic(
+    compare: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_observed: bool
+) -> None:
+    """Connections that are hard to tell apart, clocks that are set back, many held bytes, long names."""
+    monkeypatch.setattr(pipeline, "_TICK_PACKETS", 20)
+    for seed in range(10 * SEEDS):
+        random = Random(seed)
+        packets = hostile(random, 30)
+        blocks = in_parts(blocks_of(random.choice((pcap, pcapng))(packets), tmp_path), random)
+        compare(blocks, is_observed=is_observed)
+
+
+@pytest.mark.parametrize("rate", [0.05, 1])
+def test_both_ends_are_the_same(rate: float, compare: Any, tmp_path: Path) -> None:
+    """As on loopback, when a client connects from the port that it connects to: Python takes these."""
+    packets = to_itself(lifetimes(Random(8), 60, 0.02), Random(8), rate)
+    assert (compare(blocks_of(pcap(packets), tmp_path), is_observed=True) == 0) == (rate == 1)
+
+
+def test_the_clock_is_set_back(compare: Any, tmp_path: Path) -> None:
+    talk = Talk().handshake()
+    for number in range(60):
+        talk.client_sends(request(3, 9, correlation_id=number)).broker_sends(
+            response(3, 9, correlation_id=number)
+        )
+        if number == 5:
+            talk.time_ns -= 10**10
+    packets = [(each.time_ns, each.data) for each in talk.finish().packets]
+    assert compare(blocks_of(pcap(packets), tmp_path), is_observed=True)
 
 
 @pytest.mark.parametrize("port", [9092, 40_003])

@@ -695,7 +695,7 @@ impl<X> Connection<X> {
             records.keep(segment.payload);
         }
         if !payload.is_empty() {
-            self.last_ns = packet.time_ns;
+            self.last_ns = self.last_ns.max(packet.time_ns); // the clock may have been set back
         }
         if let Some(opening) = self.opening.as_mut() {
             opening.first_id = opening.first_id.or(self.last_id);

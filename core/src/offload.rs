@@ -82,8 +82,8 @@ struct Link {
     client_id: Option<(Box<[u8]>, Py<PyString>)>,
     /// Texts that its exchanges share, once they are needed.
     shared: Option<Vec<Option<Constant>>>,
-    /// Its ID, once a key needs it.
-    id: Option<i64>,
+    /// Its number in keys, once one needs it.
+    number: Option<i64>,
     /// Exchanges in the queue, and the order of the latest one.
     queued: usize,
     latest: Order,
@@ -192,7 +192,8 @@ type PythonOpening = (
     i64,
 );
 
-/// See `stage::Ended`; the object of a connection that was lent; and what is to be told of one that was reset.
+/// See `stage::Ended`; the object of a connection that was lent; what is to be told of one that was reset; and the
+/// time of the SYN of one that was opened here.
 type PythonEnded<'py> = (
     u64,
     Bound<'py, PyBytes>,
@@ -200,6 +201,7 @@ type PythonEnded<'py> = (
     ((u32, u32), (u32, u32)),
     Option<Object>,
     Option<Closed<'py>>,
+    Option<i64>,
 );
 
 /// Packet, time, interface; sequence number, acknowledgment, flags.
@@ -412,7 +414,8 @@ impl Offload {
     /// a cycle elsewhere. All else that is held here is data, which refers to no dissection.
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.python.introduction)?;
-        visit.call(&self.python.may_open)
+        visit.call(&self.python.may_open)?;
+        visit.call(&self.python.info)
     }
 
     /// From now on connections are analyzed, and `run` and `ended` tell of the end of each.
@@ -614,15 +617,20 @@ impl Offload {
             } else {
                 None // not at all, or by `run`
             };
-            let mut duplex = None;
+            let (mut duplex, mut first_ns) = (None, None);
             if let Some(link) = self.links.get_mut(slot).and_then(Option::as_mut) {
                 link.is_released = true;
-                if let Side::Lent(object, _) = &link.side {
-                    duplex = Some(object.clone_ref(py));
+                match &link.side {
+                    Side::Lent(object, _) => duplex = Some(object.clone_ref(py)),
+                    Side::Opened(_, time_ns, _) => first_ns = Some(*time_ns),
+                }
+                if link.queued > 0 {
+                    link.info(py, &self.python)?; // later it would get the ID of the next one
                 }
             }
             self.forget(py, slot);
-            ended.push((ordinal, PyBytes::new(py, &ends), time_ns, numbers, duplex, closed));
+            let ends = PyBytes::new(py, &ends);
+            ended.push((ordinal, ends, time_ns, numbers, duplex, closed, first_ns));
         }
         Ok(ended)
     }
@@ -919,23 +927,26 @@ impl Offload {
             identity,
             client_id: None,
             shared: None,
-            id: None,
+            number: None,
             queued: 0,
             latest: (0, 0),
             is_released: false,
         });
     }
 
-    /// The ID of a connection, as a number.
-    fn id(&mut self, py: Python<'_>, slot: usize) -> PyResult<i64> {
+    /// The number of a connection in keys: its ID and the lowest bits of its ordinal, as in
+    /// kdissect/parallel/worker.py.
+    fn number(&mut self, py: Python<'_>, slot: usize) -> PyResult<i64> {
         let Some(link) = self.links.get_mut(slot).and_then(Option::as_mut) else {
             return Ok(0);
         };
-        if link.id.is_none() {
-            let id: String = link.info(py, &self.python)?.getattr(py, "id")?.extract(py)?;
-            link.id = Some(i64::from_str_radix(&id, 16)?);
+        if let Some(number) = link.number {
+            return Ok(number);
         }
-        Ok(link.id.unwrap_or_default())
+        let (id, ordinal): (String, i64) = link.info(py, &self.python)?.getattr(py, "key")?.extract(py)?;
+        let number = i64::from_str_radix(&id, 16)? << 15 | ordinal & 0x7FFF;
+        link.number = Some(number);
+        Ok(number)
     }
 
     /// Exchanges the texts of a batch and of the page, which then adds to that of the batch, or no longer does.
@@ -970,7 +981,7 @@ impl Offload {
                 is_written = self.write(py, &finished).is_ok();
                 if let (true, Some(shift), Some(batch)) = (is_written, self.shift, &mut *batch) {
                     let size = self.page.as_ref().map_or(0, |page| page.text.len()) - start;
-                    let key = key(&finished, shift, self.id(py, slot)?, size);
+                    let key = key(&finished, shift, self.number(py, slot)?, size);
                     batch.keys.extend_from_slice(&key);
                 }
             }

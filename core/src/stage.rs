@@ -364,8 +364,12 @@ impl<X> Stage<X> {
         self.shard.is_some_and(|shard| !shard.owns(ends))
     }
 
+    /// Whether a segment may open a connection here: not one whose ends are the same.
     fn may_open(&self, segment: &Segment<'_>) -> bool {
-        self.room > 0 && segment.flags & CONTROL == SYN && segment.payload.is_empty()
+        self.room > 0
+            && segment.flags & CONTROL == SYN
+            && segment.payload.is_empty()
+            && segment.ends != reversed(segment.ends)
     }
 
     /// Opens a connection by its SYN.
@@ -939,6 +943,30 @@ mod tests {
             assert_eq!(stage.feed(RAW, &bytes, packet, &mut Known), verdict);
         }
         assert_eq!(stage.is_foreign(RAW, &bytes), Verdict::Odd); // not to be taken by Python either
+    }
+
+    #[test]
+    fn a_connection_to_itself_is_left_to_python() {
+        let mut bytes = tcp_over_ipv4(CLIENT, 1, 0, SYN, b"");
+        for (from, to) in [(12..16, 16), (20..22, 22)] {
+            bytes.copy_within(from, to);
+        }
+        let packet = Packet {
+            number: 1,
+            time_ns: 1,
+            interface: 0,
+        };
+        let mut stage = empty_stage();
+        let verdict = stage.feed(RAW, &bytes, packet, &mut Known);
+        assert_eq!((verdict, stage.room), (Verdict::Foreign(None), 1));
+    }
+
+    #[test]
+    fn the_clock_may_be_set_back() {
+        let mut talk = Talk::new();
+        talk.stage.slots[0].as_mut().unwrap().connection.last_ns = 50;
+        assert!(talk.send(CLIENT, &request(3, 7, b"")));
+        assert_eq!(talk.stage.connection(0).unwrap().last_ns, 50);
     }
 
     #[test]

@@ -78,7 +78,7 @@ def check(as_json: bool, max_rows: int, fail: bool, color: str, **options: Any) 
     aggregator = Aggregator(query.limits, [findings.feed_aggregate, load.merge])
 
     def connect(row: ConnectionLogRow) -> None:
-        aggregator.settle(row.id)
+        aggregator.settle(row.key)
         findings.connect(row)
 
     observer = ConnectionFeed(query.limits, connect, filtered=False)

@@ -18,7 +18,7 @@ Holds nothing; what the core holds for connections counts as theirs.
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from kdissect import native
@@ -49,7 +49,7 @@ from kdissect.model import (
 )
 from kdissect.net.analysis import TcpAnalysis
 from kdissect.net.connection import Connection, Ended, Opened
-from kdissect.net.duplex import NEVER_NS, connection_id
+from kdissect.net.duplex import NEVER_NS
 from kdissect.net.stream import Stream
 from kdissect.net.tcp import endpoints, reversed_ends
 
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from kdissect.limits import Limits
     from kdissect.model import Interface, Segment
     from kdissect.net.connection import Connections, Event
-    from kdissect.net.duplex import Duplex
+    from kdissect.net.duplex import ConnectionIds, Duplex
     from kdissect.tls.decryption import Decryption
 
     Identity = tuple[str | None, str | None, str | None, str | None]
@@ -332,7 +332,9 @@ class Offload:
             is_first = begins_with_request(frame, limits)
             return is_first, *(client_software(frame) if frame.startswith(_API_VERSIONS) else (None, None))
 
-        callbacks = _Callbacks(_usual, introduction, may_open, connections.shard, is_needed, _info)
+        callbacks = _Callbacks(
+            _usual, introduction, may_open, connections.shard, is_needed, partial(_info, connections.ids)
+        )
         self._core: Any = native.core.Offload(numbers, callbacks, (ANSWERED, UNACKNOWLEDGED, UNANSWERED))
         self._missing: dict[Duplex, tuple[int, int]] = {}  # chances to be lent that each misses: all, left
         self._entered = 0  # connections that the core has opened and ``Connections`` does not know
@@ -495,22 +497,22 @@ class Offload:
         for ordinal in self._core.tick(_clamped(time_ns)):
             self.recall(ordinal)
 
-    def ended(self, before: tuple[int, int]) -> Iterable[tuple[int, Ended, Event | None]]:
+    def ended(self, before: tuple[int, int]) -> Iterable[tuple[int, Ended, Event | None, int | None]]:
         """See ``net.connection.Lender``."""
         time_ns, ordinal = before
         all_ended = self._core.ended((_clamped(time_ns), ordinal))
         if all_ended:
             self._count()
             self.waiting_since_ns = self._core.waiting_since_ns
-        for *_, duplex, closed in all_ended:
+        for *_, duplex, closed, _ in all_ended:
             if duplex is not None:
                 if closed is None:
                     self._kafka.pop(duplex.connection, None)
                 self.closing(duplex)
         self._core.pass_on(False)
         return [
-            (ordinal, Ended(*ended), None if closed is None else self._closed(closed))
-            for ordinal, *ended, _, closed in all_ended
+            (ordinal, Ended(*ended), None if closed is None else self._closed(closed), first_ns)
+            for ordinal, *ended, _, closed, first_ns in all_ended
         ]
 
     def _closed(self, closed: dict[str, Any]) -> Event:
@@ -575,11 +577,17 @@ class Offload:
             return
         duplex, connection = flow.duplex, flow.duplex.connection
         one, two = duplex.streams
-        if not duplex.plain or connection not in self._kafka or one.fin is not None or two.fin is not None:
+        both = duplex.ends, reversed_ends(duplex.ends)
+        if (
+            not duplex.plain
+            or connection not in self._kafka
+            or one.fin is not None
+            or two.fin is not None
+            or both[0] == both[1]
+        ):
             return
         assert connection is not None
         kafka = self._kafka[connection]
-        both = duplex.ends, reversed_ends(duplex.ends)
         decryption = self._decryption() if kafka is not None and kafka.is_decrypted else None
         if (
             kafka is None
@@ -597,7 +605,7 @@ class Offload:
         if kafka.client is None or self._core.has(duplex.ordinal) or not -MAX_NS < duplex.now_ns < MAX_NS:
             return
         if self._lines is not None and self._lines.ordering is not None:
-            latest = self._lines.ordering.latest(connection.id)
+            latest = self._lines.ordering.latest(connection.key)
             if latest is not None and latest[0] >= duplex.now_ns:
                 return
         sealed = None if decryption is None else decryption.lend(connection)
@@ -674,7 +682,7 @@ class Offload:
         if (latest := released["latest"]) is not None:
             assert self._lines is not None
             assert self._lines.ordering is not None  # a shard's exchanges do not wait
-            self._lines.ordering.note_latest(info.id, latest)
+            self._lines.ordering.note_latest(info.key, latest)
         ends, segments, reset_ns, first_id, is_answered, due_ns, idle_ns = released["opening"]
         opened = Opened(ends, segments, reset_ns, due_ns, idle_ns, streams, now_ns, released["analysis"])
         duplex: Duplex | None = released["duplex"]
@@ -722,10 +730,10 @@ def _clamped(time_ns: int) -> int:
     return max(-MAX_NS, min(time_ns, MAX_NS))
 
 
-def _info(ends: bytes, first_ns: int, ordinal: int) -> ConnectionInfo:
-    """What the exchanges share of a connection that its client opened with a SYN."""
+def _info(ids: ConnectionIds, ends: bytes, first_ns: int, ordinal: int) -> ConnectionInfo:
+    """What the exchanges share of a connection that its client opened with a SYN, until that has ended."""
     client, broker = endpoints(ends)
-    return ConnectionInfo(connection_id(ends, first_ns), client, broker, ordinal=ordinal, from_start=True)
+    return ConnectionInfo(ids.next(ends, first_ns), client, broker, ordinal=ordinal, from_start=True)
 
 
 def _learn(exchange: Exchange, ended_ns: int) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from kdissect.exchanges.kafka_connection import KafkaConnection
     from kdissect.limits import Limits
-    from kdissect.model import Anomaly, Closed, ConnectionInfo, Endpoint, Exchange, Interface
+    from kdissect.model import Anomaly, Closed, ConnectionInfo, ConnectionKey, Endpoint, Exchange, Interface
     from kdissect.net.analysis import End, TcpAnalysis
     from kdissect.net.connection import Connection
     from kdissect.net.dns import Resolved
@@ -40,6 +40,7 @@ class ConnectionLogRow:
     """One connection.
 
     Attributes:
+        key: what identifies it in this run.
         capture: the file in which it starts.
         first_ns: time of its first packet; of its first exchange as long as it is open.
         last_ns: time of its last bytes.
@@ -90,9 +91,9 @@ class ConnectionLogRow:
         "first_ns",
         "from_start",
         "gaps",
-        "id",
         "is_listener",
         "is_selected",
+        "key",
         "kinds",
         "last_call",
         "last_ns",
@@ -119,8 +120,8 @@ class ConnectionLogRow:
         "unread_bytes",
     )  # fmt: skip
 
-    def __init__(self, connection_id: str, capture: str, client: Endpoint, broker: Endpoint) -> None:
-        self.id = connection_id
+    def __init__(self, key: ConnectionKey, capture: str, client: Endpoint, broker: Endpoint) -> None:
+        self.key = key
         self.capture = capture
         self.client, self.broker = client, broker
         self.first_ns: int | None = None
@@ -153,6 +154,11 @@ class ConnectionLogRow:
         self.unread_bytes: int | None = None
         self.unattached: list[Anomaly] = []
         self.is_listener = self.is_selected = False
+
+    @property
+    def id(self) -> str:
+        """Its ID."""
+        return self.key[0]
 
     @property
     def exchanges(self) -> int:
@@ -279,7 +285,7 @@ class ConnectionLog(Survey):
         super().__init__(limits)
         self.on_row: list[Callable[[ConnectionLogRow], object]] = []
         self.on_name: list[Callable[[Resolved], object]] = []
-        self._rows: dict[str, ConnectionLogRow] = {}
+        self._rows: dict[ConnectionKey, ConnectionLogRow] = {}
         self._finished: list[ConnectionLogRow] = []
         self._unopened: OrderedDict[ConnectionLogRow, None] = OrderedDict()
 
@@ -290,11 +296,11 @@ class ConnectionLog(Survey):
         selected.
         """
         super().connection(connection, kafka, end)
-        row = self._rows.get(connection.id)
+        row = self._rows.get(connection.key)
         if row is None:
-            row = self._rows[connection.id] = _row(connection, kafka.client)
+            row = self._rows[connection.key] = _row(connection, kafka.client)
         _close(row, connection, kafka.client, end)
-        row.last_ns = kafka.last_ns
+        row.last_ns = max(connection.first_time_ns, kafka.last_ns)  # the clock may have been set back
         row.protocol = kafka.protocol
         row.is_listener = kafka.listener_side == 1 - row.client_side
         row.from_start = connection.initiator is not None
@@ -358,10 +364,10 @@ class ConnectionLog(Survey):
             self._finish(row)
 
     def _row_of(self, info: ConnectionInfo, interface: Interface) -> ConnectionLogRow:
-        row = self._rows.get(info.id)
+        row = self._rows.get(info.key)
         if row is None:
-            row = ConnectionLogRow(info.id, interface.capture, info.client, info.broker)
-            self._rows[info.id] = row
+            row = ConnectionLogRow(info.key, interface.capture, info.client, info.broker)
+            self._rows[info.key] = row
         return row
 
     def finished(self) -> list[ConnectionLogRow]:
@@ -385,7 +391,7 @@ class ConnectionLog(Survey):
             if all(row.seen) and row.from_start and not row.gaps and not row.resyncs:
                 self.whole += row.kinds[ORPHAN]  # their requests are not missing
             self._pass_on(row)
-            self._finished.append(self._rows.pop(row.id))
+            self._finished.append(self._rows.pop(row.key))
 
     def _pass_on(self, row: ConnectionLogRow) -> None:
         for callback in self.on_row:
@@ -430,7 +436,7 @@ def _row(connection: Connection, client_side: int | None) -> ConnectionLogRow:
     """The row of a connection; if no message shows which end is the client, it is the one that opened it."""
     side = connection.initiator or 0 if client_side is None else client_side
     client, broker = connection.ends[side], connection.ends[1 - side]
-    return ConnectionLogRow(connection.id, connection.interface.capture, client, broker)
+    return ConnectionLogRow(connection.key, connection.interface.capture, client, broker)
 
 
 def _close(row: ConnectionLogRow, connection: Connection, client_side: int | None, end: Closed) -> None:

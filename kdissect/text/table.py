@@ -370,7 +370,7 @@ class ExchangeTable(LineTable["Exchange"]):
             self._gap,
             of_latency.width,
             lambda client_id: cells([of_client], client_id=client_id),
-            lambda info, *exchange: protocols.follow(info.id, *exchange),
+            lambda info, *exchange: protocols.follow(info.key, *exchange),
             rejected,
             without=(_NO_RESPONSE[NOT_EXPECTED], _UNANSWERED),
             followed=f"! {TRAILING_BYTES}",
