@@ -354,14 +354,9 @@ pub struct Plan {
 }
 
 impl<X> Connection<X> {
-    /// Bytes held, including overhead.
+    /// Bytes held, including overhead, as `KafkaConnection.held` counts them.
     pub fn held(&self) -> usize {
-        let in_record = |each: &Direction| each.records.as_ref().map_or(0, |records| records.buffer.len());
-        let partial: usize = self
-            .directions
-            .iter()
-            .map(|each| each.data.len() + in_record(each))
-            .sum();
+        let partial: usize = self.directions.iter().map(|each| each.data.len()).sum();
         partial + self.bytes + EXCHANGE_COST * self.waiting.len()
     }
 

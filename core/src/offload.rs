@@ -44,7 +44,7 @@ const TAKEN: u8 = 0;
 const FOREIGN: u8 = 1;
 /// ... a packet is not usual, ...
 const ODD: u8 = 2;
-/// ... there is no room left, ...
+/// ... there are too many interfaces, ...
 const FULL: u8 = 3;
 /// ... or there was a panic.
 const BROKEN: u8 = 4;
@@ -495,8 +495,8 @@ impl Offload {
         self.stage.held
     }
 
-    /// Takes the packets of a block from index `at` on, until what is held exceeds `room`: memory, exchanges in
-    /// the queue, and bytes of their frames; after them, the latest time of an exchange that Python has held.
+    /// Takes the packets of a block from index `at` on, until the queue exceeds `room`: exchanges, and bytes of their
+    /// frames; after them, the latest time of an exchange that Python has held.
     /// `opening`: how many connections may be opened until the next call of `take_touched`, and the number of
     /// the latest one. Returns the steps, without those of exchanges that are queued; the index of the first
     /// packet not taken; why that is so; the index after the packets to which that applies; and ends of
@@ -507,12 +507,12 @@ impl Offload {
         block: (u64, Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyAny>),
         link_type: u32,
         at: usize,
-        room: (usize, usize, usize, i64),
+        room: (usize, usize, i64),
         opening: (usize, u64),
     ) -> PyResult<Ran<'py>> {
         let (number, interface, data, places) = block;
-        let (max_held, max_queued, max_bytes, newest_ns) = room;
-        let room = (max_held, max_queued, max_bytes);
+        let (max_queued, max_bytes, newest_ns) = room;
+        let room = (max_queued, max_bytes);
         self.at = at;
         self.newest_ns = self.newest_ns.max(newest_ns);
         (self.stage.room, self.stage.latest) = opening;
@@ -818,8 +818,8 @@ impl Offload {
     }
 
     /// Takes packets from `self.at` on; says why it stops there.
-    fn take(&mut self, py: Python<'_>, block: &Block<'_, '_>, room: (usize, usize, usize)) -> u8 {
-        let (max_held, max_queued, max_bytes) = room;
+    fn take(&mut self, py: Python<'_>, block: &Block<'_, '_>, room: (usize, usize)) -> u8 {
+        let (max_queued, max_bytes) = room;
         let mut is_new = false; // whether anything may have to come before what follows
         let max_queued = max_queued.min(self.queue.exchanges.len() + PAGE);
         while self.at < block.len() {
@@ -888,9 +888,6 @@ impl Offload {
                 if is_waited_for || until > before || closed.is_some() {
                     self.steps.push((self.at - 1, waits, until, closed));
                 }
-            }
-            if self.stage.held > max_held {
-                return FULL;
             }
             if self.stage.finished.len() >= BATCH || self.steps.len() >= BATCH {
                 return TAKEN;

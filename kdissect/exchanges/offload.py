@@ -366,7 +366,6 @@ class Offload:
         if lines is not None and is_shard:
             core.shift = lines.arrived() - block.span[0] + 1 - number
         while at < end and not self._is_broken:
-            room = max(0, self._max_held - self._memory.held)
             order_room, newest_ns = (_ALL, _ALL), 0
             if lines is not None and lines.ordering is not None:
                 order_room = lines.ordering.room
@@ -377,7 +376,7 @@ class Offload:
                 block,
                 interface.link_type,
                 at,
-                (room, *order_room, newest_ns),
+                (*order_room, newest_ns),
                 (opens, connections.counts["connections"]),
             )
             self._count()
@@ -412,7 +411,7 @@ class Offload:
                 self._update()
                 yield from connections.feed_block(block.part(at, following), segment_of)
             else:
-                self._recall_all()
+                self.recall_all()
                 self._is_broken = self._is_broken or reason == _BROKEN
                 if was_full and at == start:
                     break  # it has made no room
@@ -426,7 +425,7 @@ class Offload:
                 self._lend(ends)
             at = following
         if self._is_broken:
-            self._recall_all()
+            self.recall_all()
         if at < end:
             yield from connections.feed_block(block.part(at), segment_of)
 
@@ -564,9 +563,15 @@ class Offload:
                     self._entered += number
 
     @property
+    def held(self) -> int:
+        """See ``net.connection.Lender``."""
+        held: int = self._core.held
+        return held
+
+    @property
     def _has_room(self) -> bool:
         """Whether the limit on the memory of all connections is far away."""
-        return 2 * (self._memory.held + int(self._core.held)) < self._max_held
+        return 2 * (self._memory.held + self.held) < self._max_held
 
     def _lend(self, ends: bytes) -> None:
         """Lend the connection between these ends to the core, if it is plain."""
@@ -662,7 +667,8 @@ class Offload:
             return None
         return cast("list[int]", firsts)
 
-    def _recall_all(self) -> None:
+    def recall_all(self) -> None:
+        """See ``net.connection.Lender``."""
         self._update()
         for ordinal in self._core.all:
             self.recall(ordinal)
@@ -717,7 +723,7 @@ class Offload:
         partial = [PartialFrame(bytes(prefix), *rest) for prefix, *rest in released["partial"]]
         pairing = completed, last_id, steady, waiting, unacknowledged, released["has_retransmissions"]
         kafka.restore(pairing, partial)
-        self._memory.restored(kafka)
+        self._memory.note(kafka)
         if released["taken"] < _BRIEF:
             missed = min(_MAX_MISSED, 2 * self._missing.get(duplex, (0, 0))[0] + 1)
             self._missing[duplex] = missed, missed

@@ -123,9 +123,16 @@ class Lender(Protocol):
 
     Attributes:
         waiting_since_ns: of those that it has opened, as ``Connections.waiting_since_ns``.
+        held: bytes that it holds.
     """
 
     waiting_since_ns: int | None
+
+    @property
+    def held(self) -> int: ...
+
+    def recall_all(self) -> None:
+        """Recall all connections."""
 
     def closing(self, duplex: Duplex) -> None:
         """Recall a connection that is about to be closed, if it is lent."""
@@ -430,11 +437,27 @@ class Connections:
         """The direction of the current connection between these ends; None if there is none."""
         return self._flows.get(ends)
 
-    def flush(self, duplex: Duplex) -> list[Event]:
-        """Pass on what a connection has gathered."""
+    def flush(self, duplex: Duplex | None = None) -> list[Event]:
+        """Pass on what a connection has gathered; None: what all have."""
         out: list[Event] = []
-        self._flush_both(duplex, out)
+        if duplex is None:
+            self._flush_all(out)
+        else:
+            self._flush_both(duplex, out)
         return out
+
+    @property
+    def gathered(self) -> int:
+        """Bytes gathered in all."""
+        return sum(len(item.payload) for stream in self._gathering for item in stream.gathered)
+
+    @property
+    def by_use(self) -> list[Connection]:
+        """All connections with events, least recently used first; those in the native core must be recalled
+        before.
+        """
+        duplexes = self._order.values()
+        return [each.connection for each in duplexes if each is not None and each.connection is not None]
 
     @property
     def room(self) -> int:
@@ -531,8 +554,7 @@ class Connections:
                 self._refused += not too_large
                 if self._refused >= _MAX_REFUSED:
                     self._refused = 0
-                    for each in list(self._gathering.values()):  # some may have stalled: make room for others
-                        self._flush_gathered(each, out)
+                    self._flush_all(out)  # some may have stalled: make room for others
                 return out
             self._gathering[stream] = flow
         stream.gathered.append(item)
@@ -552,6 +574,10 @@ class Connections:
         stream.expected = 0
         stream.gathered = []
         del self._gathering[stream]
+
+    def _flush_all(self, out: list[Event]) -> None:
+        for flow in list(self._gathering.values()):
+            self._flush_gathered(flow, out)
 
     def _flush_both(self, duplex: Duplex, out: list[Event]) -> None:
         """Pass on what both directions have gathered, before an unusual event of their connection."""

@@ -30,14 +30,14 @@ def talk(number: int, payload: bytes = b"data") -> Talk:
 def ids(packets: Iterable[Packet], limits: Limits = DEFAULT, *, analyzes: bool = False) -> list[str]:
     """The IDs of connections that have carried data, in order."""
     segments, connections = Segments(), Connections(limits, analyzes=analyzes)
-    found = []
+    shown = []
     for packet in packets:
         segment = segments.feed(packet)
         assert segment is not None
         for connection, _, item in connections.feed(segment):
             if hasattr(item, "payload"):
-                found.append(connection.id)
-    return found
+                shown.append(connection.id)
+    return shown
 
 
 @pytest.mark.parametrize("ends", ["finish", "reset", None])
@@ -46,9 +46,9 @@ def test_the_same_ends_and_first_time(ends: str | None) -> None:
     for each in talks:
         if ends is not None:
             getattr(each, ends)()
-    found = ids(packet for each in talks for packet in each.packets)
-    assert len(set(found)) == 5
-    assert ids(talks[0].packets) == ids(talks[3].packets) == found[:1]  # the first ID needs no others
+    shown = ids(packet for each in talks for packet in each.packets)
+    assert len(set(shown)) == 5
+    assert ids(talks[0].packets) == ids(talks[3].packets) == shown[:1]  # the first ID needs no others
 
 
 def test_both_directions_have_the_same_id() -> None:
@@ -66,11 +66,11 @@ def test_those_of_which_only_a_syn_was_captured_count(*, analyzes: bool) -> None
     half_open = Talk(client_start=99, step_ns=0).put(0, SYN, acknowledgment=0)
     alone = ids(talk(1).packets, analyzes=analyzes)
     assert ids([*half_open.packets, *talk(1).packets]) != alone
-    found = [
+    shown = [
         ids([*half_open.packets, *talk(1).packets, *talk(2).packets], analyzes=each) for each in (False, True)
     ]
-    assert found[0] == found[1]
-    assert len({*alone, *found[0]}) == 3
+    assert shown[0] == shown[1]
+    assert len({*alone, *shown[0]}) == 3
 
 
 def test_the_earliest_packet_counts_wherever_it_is_in_the_capture() -> None:
@@ -78,9 +78,9 @@ def test_the_earliest_packet_counts_wherever_it_is_in_the_capture() -> None:
     earlier = (
         Talk(start_ns=48, step_ns=0, client_start=77_000, broker_start=3).handshake().client_sends(b"data")
     )
-    found = ids([*swapped.packets[:2], *swapped.packets[3:], *earlier.packets])
-    assert found[1:] != ids(earlier.packets)
-    assert len(set(found)) == 2
+    shown = ids([*swapped.packets[:2], *swapped.packets[3:], *earlier.packets])
+    assert shown[1:] != ids(earlier.packets)
+    assert len(set(shown)) == 2
 
 
 def test_memory_is_limited() -> None:
