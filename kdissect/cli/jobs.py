@@ -67,11 +67,11 @@ def jobs_option(
         type=at_least(1),
         metavar="N",
         help=(
-            f"Worker processes; connections are divided among them. {guarantee} A worker that reaches a limit "
-            "on all connections together drops other data than one process does. [default: all cores if the "
-            f"input has several connections and at least {native_worth or f'{WORTH_PACKETS:,} packets'} "
-            f"averaging at most {SMALL_BYTES} bytes; otherwise 1] "
-            f"{single_process}"
+            f"Worker processes; connections are divided among them. {guarantee} A worker that reaches a "
+            "limit on all connections together drops other data than one process does. [default: all cores "
+            "if the input has several connections and at least "
+            f"{native_worth or f'{WORTH_PACKETS:,} packets'} averaging at most {SMALL_BYTES} bytes; "
+            f"otherwise 1] {single_process}"
         ),
     )
 

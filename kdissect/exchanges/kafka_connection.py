@@ -329,7 +329,7 @@ def _is_complete(frame: Frame | None) -> bool:
 #
 # A limit per connection does not bound the memory of twenty thousand connections. So the sum of what they
 # hold (``KafkaConnection.held``) is kept as well. pipeline.py compares it with ``Limits.total_held_bytes``
-# after the same packets with and without the native core, which has a sum of its own.
+# after the same packets with and without the native core, which adds up what it has.
 #
 # Holds a number for each connection that holds anything, and the connections fed since it was updated.
 # ------------------------------------------------------------------------------------------------------------

@@ -41,6 +41,7 @@ from kdissect.phrases import (
     duration,
     facts,
     many,
+    most_frequent,
     printable,
     size,
     truncate,
@@ -655,7 +656,7 @@ class ExchangeTally(Tally["Exchange"]):
         yield f"{self._with_anomalies:,} with anomalies" if self._with_anomalies else None
         yield many(self._expected, "expected error") if self._expected else None
         counts = +self._errors  # without those that were always expected
-        errors = [f"{count:,} {name}" for name, count in counts.most_common(_ERRORS)]
+        errors = [f"{count:,} {name}" for name, count in most_frequent(counts, _ERRORS)]
         yield f"errors: {', '.join(errors)}" if errors else None
         more = len(counts) - _ERRORS
         yield f"{more:,} more kinds" if more > 0 else None
