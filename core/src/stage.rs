@@ -543,6 +543,7 @@ fn broker_of(ends: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
     use crate::connection::{BeforeAcks, Direction, Message, Outcome, Usual};
+    use crate::fuzzing::rounds;
     use crate::packet::tests::tcp_over_ipv4;
     use std::collections::VecDeque;
 
@@ -993,6 +994,71 @@ mod tests {
             let taken = whole(&mut empty_stage(), &segments);
             assert_eq!(taken, [vec![true; count], vec![false]].concat());
         }
+    }
+
+    /// Ends that are the same, equal times and clocks that are set back, long names, and bytes that are held.
+    #[test]
+    fn hostile_traffic_does_not_panic() {
+        let mut completed = 0;
+        rounds("segments", 300, |random| {
+            let mut stage = empty_stage();
+            stage.analyzes = random.below(2) == 0;
+            let (mut time_ns, mut next) = (1_000_i64, [[0_u32; 2]; 4]);
+            for number in 1..200 {
+                stage.room = random.below(9);
+                let (port, side) = (random.below(4), random.below(2));
+                time_ns += [0, 0, 1, 30, -25, -1000][random.below(6)];
+                let name = vec![b'n'; [1, 30, 900, 40_000][random.below(4)]];
+                let id = random.below(4) as u8;
+                let head = [
+                    &[0, 3, 0, 3, 0, 0, 0, id][..],
+                    &(name.len() as u16).to_be_bytes(),
+                    &name,
+                ];
+                let mut payload = match (random.below(3), side) {
+                    (0, _) => Vec::new(),
+                    (_, CLIENT) => frame(&head.concat()),
+                    _ => response(id),
+                };
+                if random.below(4) == 0 {
+                    payload.truncate(random.below(payload.len() + 1));
+                }
+                let flags = [0x02, 0x12, 0x10, 0x18, 0x18, 0x18, 0x11, 0x14][random.below(8)];
+                let payload = if flags == SYN { &[][..] } else { &payload[..] };
+                let (sent, answered) = (next[port][side], next[port][1 - side]);
+                let mut bytes = tcp_over_ipv4(side, sent, answered, flags, payload);
+                bytes[20 + 2 * side + 1] = port as u8;
+                if random.below(20) == 0 {
+                    bytes.copy_within(12..16, 16); // to itself
+                    bytes.copy_within(20..22, 22);
+                }
+                let packet = Packet {
+                    number,
+                    time_ns,
+                    interface: 0,
+                };
+                if matches!(
+                    stage.feed(RAW, &bytes, packet, &mut Known),
+                    Verdict::Taken | Verdict::Opened(_)
+                ) {
+                    let moved = payload.len() as u32 + u32::from(flags & 1) + u32::from(flags >> 1 & 1);
+                    next[port][side] = sent.wrapping_add(moved);
+                } else if random.below(8) == 0 {
+                    next[port] = [random.number() as u32, random.number() as u32];
+                }
+                match random.below(40) {
+                    0 => drop(stage.overdue(time_ns)),
+                    1 => while stage.end_next((time_ns, u64::MAX)).is_some() {},
+                    2 => drop(stage.take_touched()),
+                    3 => drop(stage.release(random.below(4))),
+                    _ => {}
+                }
+                completed += std::mem::take(&mut stage.finished).len();
+                let all = stage.slots.iter().flatten();
+                assert_eq!(stage.held, all.map(|each| each.connection.held()).sum::<usize>());
+            }
+        });
+        assert!(completed > 100);
     }
 
     #[test]
