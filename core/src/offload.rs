@@ -31,7 +31,7 @@ const RUN: usize = 64;
 /// Most exchanges that are queued at a time.
 const PAGE: usize = 256;
 /// Interfaces known at a time.
-const INTERFACES: usize = 256;
+const INTERFACES: usize = 65_536;
 /// Introductions known at a time, and the longest one.
 const INTRODUCTIONS: usize = 1024;
 const INTRODUCTION_BYTES: usize = 1024;
@@ -242,6 +242,8 @@ pub struct Offload {
     stage: Stage<Object>,
     links: Vec<Option<Link>>, // by slot
     interfaces: Vec<Object>,
+    /// By address.
+    known_interfaces: HashMap<usize, usize>,
     apis: KnownApis,
     introductions: Introductions,
     python: Callbacks,
@@ -396,6 +398,7 @@ impl Offload {
             stage,
             links: Vec::new(),
             interfaces: Vec::new(),
+            known_interfaces: HashMap::new(),
             apis: BTreeMap::new(),
             introductions: Introductions::default(),
             python,
@@ -768,7 +771,8 @@ impl Offload {
 impl Offload {
     /// The number that stands for an interface. None: there are too many, until all connections have gone.
     fn interface(&mut self, interface: &Bound<'_, PyAny>) -> Option<usize> {
-        if let Some(known) = self.interfaces.iter().position(|each| each.is(interface)) {
+        let address = interface.as_ptr() as usize;
+        if let Some(&known) = self.known_interfaces.get(&address) {
             return Some(known);
         }
         if self.interfaces.len() >= INTERFACES {
@@ -776,7 +780,9 @@ impl Offload {
                 return None;
             }
             self.interfaces.clear();
+            self.known_interfaces.clear();
         }
+        self.known_interfaces.insert(address, self.interfaces.len());
         self.interfaces.push(interface.clone().unbind());
         Some(self.interfaces.len() - 1)
     }

@@ -998,33 +998,39 @@ mod tests {
 
     /// Ends that are the same, equal times and clocks that are set back, long names, and bytes that are held.
     #[test]
-    fn hostile_traffic_does_not_panic() {
+    fn no_hostile_segments_panic() {
         let mut completed = 0;
         rounds("segments", 300, |random| {
             let mut stage = empty_stage();
             stage.analyzes = random.below(2) == 0;
-            let (mut time_ns, mut next) = (1_000_i64, [[0_u32; 2]; 4]);
+            let (mut time_ns, mut next, mut ids) = (1_000_i64, [[0_u32; 2]; 4], [[0_u8; 2]; 4]);
             for number in 1..200 {
                 stage.room = random.below(9);
-                let (port, side) = (random.below(4), random.below(2));
-                time_ns += [0, 0, 1, 30, -25, -1000][random.below(6)];
-                let name = vec![b'n'; [1, 30, 900, 40_000][random.below(4)]];
-                let id = random.below(4) as u8;
+                let port = random.below(4);
+                let is_odd = random.below(10) == 0;
+                let (side, flags) = match next[port] {
+                    [0, _] if !is_odd => (CLIENT, 0x02),
+                    [_, 0] if !is_odd => (BROKER, 0x12),
+                    _ if !is_odd => (random.below(2), 0x18),
+                    _ => (random.below(2), [0x02, 0x12, 0x10, 0x11, 0x14][random.below(5)]),
+                };
+                time_ns += [0, 0, 1, 1, 1, 30, -25, -1000][random.below(if is_odd { 8 } else { 5 })];
+                let name = vec![b'n'; [1, 1, 30, 900, 40_000][random.below(if is_odd { 5 } else { 3 })]];
+                let id = ids[port][side] + 1;
                 let head = [
                     &[0, 3, 0, 3, 0, 0, 0, id][..],
                     &(name.len() as u16).to_be_bytes(),
                     &name,
                 ];
-                let mut payload = match (random.below(3), side) {
-                    (0, _) => Vec::new(),
+                let mut payload = match (flags, side) {
+                    (0x02 | 0x12, _) => Vec::new(),
                     (_, CLIENT) => frame(&head.concat()),
                     _ => response(id),
                 };
-                if random.below(4) == 0 {
+                if is_odd {
                     payload.truncate(random.below(payload.len() + 1));
                 }
-                let flags = [0x02, 0x12, 0x10, 0x18, 0x18, 0x18, 0x11, 0x14][random.below(8)];
-                let payload = if flags == SYN { &[][..] } else { &payload[..] };
+                let payload = &payload[..];
                 let (sent, answered) = (next[port][side], next[port][1 - side]);
                 let mut bytes = tcp_over_ipv4(side, sent, answered, flags, payload);
                 bytes[20 + 2 * side + 1] = port as u8;
@@ -1043,8 +1049,11 @@ mod tests {
                 ) {
                     let moved = payload.len() as u32 + u32::from(flags & 1) + u32::from(flags >> 1 & 1);
                     next[port][side] = sent.wrapping_add(moved);
+                    if !payload.is_empty() {
+                        ids[port][side] = id % 100;
+                    }
                 } else if random.below(8) == 0 {
-                    next[port] = [random.number() as u32, random.number() as u32];
+                    (next[port], ids[port]) = ([0; 2], [0; 2]);
                 }
                 match random.below(40) {
                     0 => drop(stage.overdue(time_ns)),
