@@ -40,7 +40,8 @@ class Limits:
     interfaces: int = _bound(
         4096,
         "reading captures",
-        "Interfaces of one pcapng section, and interfaces with drop counters.",
+        "Interfaces of one pcapng section, and interfaces with drop counters. Of a file with many sections, 16 "
+        "times as many may have no packets.",
     )
 
     live_bytes: int = _bound(

@@ -59,6 +59,9 @@ MIN_BYTES = {
 # Besides the packet: comments, hashes and verdicts are options in the same block.
 OPTIONS_BYTES = 1 * MIB
 
+_SECTIONS = 16
+"""Sections that may have as many interfaces as possible; in all others there may be no more than packets."""
+
 INTERFACE_NAME, INTERFACE_RESOLUTION, INTERFACE_OFFSET = 2, 9, 14
 RECEIVED, DROPPED_BY_INTERFACE, ACCEPTED, DROPPED_BY_SYSTEM, DELIVERED = 4, 5, 6, 7, 8
 APPLICATION = 4  # of a section: the program that wrote it
@@ -239,9 +242,12 @@ class Section:
     # The interfaces
 
     def _add_interface(self, pos: int, total: int) -> None:
-        index = len(self._clocks)
-        if index >= self._source.limits.interfaces:
+        index, most = len(self._clocks), self._source.limits.interfaces
+        if index >= most:
             raise self._fault(f"more than {index} interfaces in one section", pos)
+        declared = self._interfaces_before + index
+        if declared >= _SECTIONS * most + self._source.packets:  # each takes as long as several packets
+            raise self._fault(f"more than {declared} interfaces, and fewer packets", pos)
         link_type, snaplen = struct.unpack_from(self._order + "H2xI", self._window.data, pos + 8)
         options = self._options(pos + 16, pos + total - 4)
         name = _text(options.get(INTERFACE_NAME, b""))

@@ -10,7 +10,8 @@ import pytest
 
 from kdissect import native
 from kdissect.capture.reader import open_capture
-from kdissect.limits import DEFAULT
+from kdissect.errors import CaptureError
+from kdissect.limits import DEFAULT, Limits
 from kdissect.model import PacketBlock
 from kdissect.stats.survey import Census
 from tests.captures import enhanced, interface, section
@@ -68,6 +69,24 @@ def test_each_packet_has_its_interface(
     assert [packet for block in blocks for packet in block.part(1).packets] == [
         packet for block in blocks for packet in block.packets[1:]
     ]
+
+
+def test_interfaces_without_packets_are_limited() -> None:
+    """Their number is limited by section, and in all sections by that of packets."""
+    limits = Limits(interfaces=10)
+    sections = [section() + interface() * 10] * 16
+    more = section() + interface()
+    with (
+        open_capture(io.BytesIO(b"".join([*sections, more])), limits=limits) as opened,
+        pytest.raises(CaptureError, match="more than 160 interfaces, and fewer packets"),
+    ):
+        list(opened.packet_blocks())
+    packets = section() + interface() + enhanced(1, bytes(60))
+    with open_capture(io.BytesIO(b"".join([*sections[1:], *[packets] * 50])), limits=limits) as opened:
+        assert (
+            sum(len(block.packets) for block in opened.packet_blocks() if isinstance(block, PacketBlock))
+            == 50
+        )
 
 
 @pytest.mark.core
