@@ -40,8 +40,8 @@ class Limits:
     interfaces: int = _bound(
         4096,
         "reading captures",
-        "Interfaces of one pcapng section, and interfaces with drop counters. Of a file with many sections, 16 "
-        "times as many may have no packets.",
+        "Interfaces of one pcapng section, and interfaces with drop counters. All sections of a file may have "
+        "16 times as many, and one more for each packet.",
     )
 
     live_bytes: int = _bound(
@@ -132,6 +132,13 @@ class Limits:
         "TCP connections",
         "How long closed connections are remembered: long enough for clock differences between merged "
         "captures, and for TIME_WAIT on Linux.",
+    )
+
+    connection_ids: int = _bound(
+        100_000,
+        "TCP connections",
+        "Connections whose ends and first time are remembered, about 150 bytes each: the IDs of others that "
+        "have the same are then different.",
     )
 
     resync_bytes: int = _bound(
@@ -248,13 +255,6 @@ class Limits:
         "Frame bytes of the outstanding requests of one connection. Above it, the oldest are kept without "
         "their bodies. Usually at most five requests of max.request.size (1 MiB by default) are in flight.",
     )
-    connection_ids: int = _bound(
-        100_000,
-        "TCP connections",
-        "Connections whose ends and first time are remembered, about 150 bytes each: the IDs of others that "
-        "have the same are then different.",
-    )
-
     pending_age_ns: int = _bound(
         10 * MINUTE_NS,
         "outstanding requests",

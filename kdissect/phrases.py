@@ -228,8 +228,8 @@ def truncate_start(text: str, limit: int) -> str:
     return text if len(text) <= limit else ELLIPSIS + text[len(text) - limit + 1 :]
 
 
-def most_frequent(counts: Mapping[str, int], most: int | None = None) -> list[tuple[str, int]]:
-    """Names and counts, the most frequent first, at most so many. Equally frequent names are in alphabetical
+def most_frequent(counts: Mapping[str, int], limit: int | None = None) -> list[tuple[str, int]]:
+    """Names and counts, the most frequent first, at most ``limit``. Equally frequent names are in alphabetical
     order: which process counted one first does not matter.
     """
-    return sorted(counts.items(), key=lambda each: (-each[1], each[0]))[:most]
+    return sorted(counts.items(), key=lambda each: (-each[1], each[0]))[:limit]

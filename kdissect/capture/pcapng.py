@@ -242,11 +242,11 @@ class Section:
     # The interfaces
 
     def _add_interface(self, pos: int, total: int) -> None:
-        index, most = len(self._clocks), self._source.limits.interfaces
-        if index >= most:
+        index, limit = len(self._clocks), self._source.limits.interfaces
+        if index >= limit:
             raise self._fault(f"more than {index} interfaces in one section", pos)
         declared = self._interfaces_before + index
-        if declared >= _SECTIONS * most + self._source.packets:  # each takes as long as several packets
+        if declared >= _SECTIONS * limit + self._source.packets:  # each takes as long as several packets
             raise self._fault(f"more than {declared} interfaces, and fewer packets", pos)
         link_type, snaplen = struct.unpack_from(self._order + "H2xI", self._window.data, pos + 8)
         options = self._options(pos + 16, pos + total - 4)
