@@ -40,8 +40,8 @@ class Limits:
     interfaces: int = _bound(
         4096,
         "reading captures",
-        "Interfaces of one pcapng section, and interfaces with drop counters. All sections of a file may have "
-        "16 times as many, and one more for each packet.",
+        "Interfaces of one pcapng section, and interfaces with drop counters. All sections of a file may "
+        "have 16 times as many, and one more for each packet.",
     )
 
     live_bytes: int = _bound(

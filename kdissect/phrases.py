@@ -229,7 +229,7 @@ def truncate_start(text: str, limit: int) -> str:
 
 
 def most_frequent(counts: Mapping[str, int], limit: int | None = None) -> list[tuple[str, int]]:
-    """Names and counts, the most frequent first, at most ``limit``. Equally frequent names are in alphabetical
-    order: which process counted one first does not matter.
+    """Names and counts, at most ``limit``, the most frequent first. Equally frequent names are in
+    alphabetical order: which process counted one first does not matter.
     """
     return sorted(counts.items(), key=lambda each: (-each[1], each[0]))[:limit]
