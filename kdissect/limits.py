@@ -40,7 +40,8 @@ class Limits:
     interfaces: int = _bound(
         4096,
         "reading captures",
-        "Interfaces of one pcapng section, and interfaces with drop counters.",
+        "Interfaces of one pcapng section, and interfaces with drop counters. All sections of a file may "
+        "have 16 times as many, and one more for each packet.",
     )
 
     live_bytes: int = _bound(
@@ -143,6 +144,12 @@ class Limits:
         "PROXY headers",
         "All PROXY headers of a connection. One with addresses, TLS version and names takes about 200 bytes; "
         "the certificate of a client adds 1 to 2 KiB.",
+    )
+    connection_ids: int = _bound(
+        100_000,
+        "TCP connections",
+        "Connections whose ends and first time are remembered, about 150 bytes each: the IDs of others that "
+        "have the same are then different.",
     )
 
     resync_bytes: int = _bound(

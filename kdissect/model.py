@@ -71,7 +71,8 @@ class PacketBlock(NamedTuple):
 
     Attributes:
         number: of the first packet, unless ``places`` have numbers.
-        interface: where they were captured.
+        interface: where they were captured, or at least one of them: the others have the same capture and
+            link type, see ``interfaces``.
         data: the buffer.
         places: for each packet: time, start and end of its bytes in ``data``, length on the wire. A list, or
             the native core's ``Places``, which have numbers if these are not consecutive: packets of a shard.
@@ -105,6 +106,12 @@ class PacketBlock(NamedTuple):
         own: list[int] | None = getattr(self.places, "numbers", None)
         return range(self.number, self.number + len(self.places)) if own is None else own
 
+    @property
+    def interfaces(self) -> Sequence[Interface]:
+        """Where each packet was captured."""
+        own: list[Interface] | None = getattr(self.places, "interfaces", None)
+        return [self.interface] * len(self.places) if own is None else own
+
     def number_at(self, index: int) -> int:
         """Number of the packet at an index; at the index after the last, the last number plus one."""
         places: Any = self.places
@@ -129,10 +136,12 @@ class PacketBlock(NamedTuple):
     @property
     def packets(self) -> list[Packet]:
         """The packets, with copies of their bytes."""
-        _, interface, data, places = self
+        _, _, data, places = self
         return [
             Packet(packet, time_ns, interface, data[begin:end], length)
-            for packet, (time_ns, begin, end, length) in zip(self.numbers, places, strict=True)
+            for packet, interface, (time_ns, begin, end, length) in zip(
+                self.numbers, self.interfaces, places, strict=True
+            )
         ]
 
     def part(self, begin: int, end: int | None = None) -> PacketBlock:
@@ -363,6 +372,10 @@ class Redacted(NamedTuple):
     length: int
 
 
+ConnectionKey = tuple[str, int]
+"""ID and ordinal of a connection: IDs are short, and so not certainly unique."""
+
+
 @dataclass(slots=True)
 class ConnectionInfo:
     """What the exchanges of one connection share. Fields are set as they become known.
@@ -409,6 +422,11 @@ class ConnectionInfo:
     def client_end(self) -> Endpoint:
         """The client's end of the TCP connection."""
         return self.hop or self.client
+
+    @property
+    def key(self) -> ConnectionKey:
+        """What identifies the connection in this run."""
+        return self.id, self.ordinal
 
 
 class LatencyParts(NamedTuple):
@@ -543,9 +561,9 @@ class Exchange:
         return frame
 
     @property
-    def connection_id(self) -> str:
-        """ID of its connection."""
-        return self.connection.id
+    def connection_key(self) -> ConnectionKey:
+        """What identifies its connection."""
+        return self.connection.key
 
     @property
     def order(self) -> tuple[int, int]:

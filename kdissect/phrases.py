@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from unicodedata import east_asian_width
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import TextIO
 
 
@@ -226,3 +226,10 @@ def wrapped(text: str, limit: int | None, indent: str = "") -> list[str]:
 def truncate_start(text: str, limit: int) -> str:
     """Replace the start by an ellipsis: for addresses, whose end is more specific. ASCII only."""
     return text if len(text) <= limit else ELLIPSIS + text[len(text) - limit + 1 :]
+
+
+def most_frequent(counts: Mapping[str, int], limit: int | None = None) -> list[tuple[str, int]]:
+    """Names and counts, at most ``limit``, the most frequent first. Equally frequent names are in
+    alphabetical order: which process counted one first does not matter.
+    """
+    return sorted(counts.items(), key=lambda each: (-each[1], each[0]))[:limit]

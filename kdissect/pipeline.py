@@ -121,6 +121,9 @@ _RARE = Closed, Prefaced, Retransmitted, Decrypted, Exchange
 _TICK_PACKETS = 1000
 """Packets between two checks for expired deadlines. The interval does not affect the results."""
 
+_CHECK_PACKETS = 100
+"""Packets, at least, between two checks of what all connections hold: after the same blocks everywhere."""
+
 
 class Dissection:
     """Packets in, exchanges out: iterate over it once.
@@ -206,6 +209,7 @@ class Dissection:
         self.noticed: list[tuple[int, str]] = []
         self.place = self.now_ns = self._ticked_ns = 0
         self._earliest_since_tick_ns, self._packets_since_tick = NEVER_NS, 0
+        self._packets_since_check = 0
         self._idle_ticks = 0
 
     def __iter__(self) -> Iterator[Exchange]:
@@ -426,6 +430,9 @@ class Dissection:
                 self.place += 2
                 self.now_ns = max(self.now_ns, packet.time_ns)
                 yield stage.feed(packet)
+                self._packets_since_check += 1
+                if self._packets_since_check >= _CHECK_PACKETS:
+                    yield from self._excess()
                 continue
             block = packet if isinstance(packet, PacketBlock) else PacketBlock.of(packet)
             count, origin, earliest_ns, latest_ns = block.span
@@ -452,10 +459,38 @@ class Dissection:
                             index.note(connections.ordinal(segment.ends), segments.take_parts())
                         yield events
             self.place = 2 * (before + count)
+            self._packets_since_check += count
+            if self._packets_since_check >= _CHECK_PACKETS:
+                yield from self._excess()
             self._earliest_since_tick_ns = min(self._earliest_since_tick_ns, earliest_ns)
             self._packets_since_tick += count
             if self._packets_since_tick >= _TICK_PACKETS:
                 yield self._tick(self._earliest_since_tick_ns - self._limits.reorder_window_ns)
+
+    def _excess(self) -> Iterator[list[Event]]:
+        """Let connections free memory if all together hold too much: those that have been idle longest, until
+        the sum is within the limit. Those in the native core count, and lose, as if they were here.
+        """
+        connections, memory = self._connections, self._memory
+        lender = connections.lender
+        self._packets_since_check = 0
+        gathered = connections.gathered
+        lent = 0 if lender is None else lender.held
+        if not memory.is_exceeded(gathered + lent):
+            return
+        if gathered:
+            yield connections.flush()
+        if not memory.is_exceeded(lent):
+            return
+        if lender is not None:
+            lender.recall_all()
+        for connection in connections.by_use:
+            kafka = self._kafka_connections.get(connection)
+            if kafka is not None and kafka.held:
+                yield cast("list[Event]", [(connection, 0, each) for each in kafka.shed(self.now_ns)])
+                memory.note(kafka)
+                if not memory.is_exceeded():
+                    break
 
     @property
     def _arrived(self) -> int:
@@ -572,9 +607,7 @@ class Dissection:
         items = kafka.feed(side, item)
         if self._watcher is not None:
             self._watcher.note(kafka)
-        if self._memory.note(kafka):
-            for idle in self._memory.excess():
-                items += idle.shed(item.time_ns)
+        self._memory.note(kafka)
         return items
 
     def _open(self, connection: Connection, tls: TlsSession | None = None) -> KafkaConnection | None:

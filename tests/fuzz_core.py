@@ -4,7 +4,8 @@
 
 Runs for ``KDISSECT_FUZZ_SECONDS`` seconds (15), from one seed to the next; with SEED, only that one. A seed
 is the packets of one sample, or of several in turn, some of them dropped, repeated, swapped, cut or changed,
-or those of many short connections (tests/lifetimes.py). If a seed fails, its capture is kept.
+or those of many short connections (tests/lifetimes.py), or of an attack (tests/hostile_traffic.py). If a
+seed fails, its capture is kept.
 ``.ci/run fuzz`` runs this, and the tests that use core/src/fuzzing.rs.
 """
 
@@ -26,6 +27,7 @@ from kdissect import native
 from kdissect.cli.main import main
 from tests.attack.mutation import mutated
 from tests.captures import pcap
+from tests.hostile_traffic import hostile
 from tests.learned_facts import facts_of
 from tests.lifetimes import lifetimes
 from tests.test_offload import BUSY, SAMPLES, Timed, damaged, mixed, timed
@@ -85,6 +87,8 @@ def learn(words: list[str]) -> int:
 def packets_of(random: Random) -> Timed:
     """The packets of a seed."""
     if random.random() < 0.3:
+        return hostile(random, 100)
+    if random.random() < 0.3:
         return lifetimes(random, 300, random.choice((0, 0.02, 0.1, 0.3)))
     if random.random() < 0.2:
         return usual_traffic(random, 100)
@@ -108,10 +112,15 @@ def packets_of(random: Random) -> Timed:
 def check(seed: int, workers: list[Worker], directory: Path) -> None:
     """Compare what both make of a seed's capture."""
     path = directory / f"{seed}.pcap"
-    path.write_bytes(pcap(packets_of(Random(seed))))
+    random = Random(seed)
+    path.write_bytes(pcap(packets_of(random)))
+    limits = random.choice(
+        ((), ("--limits", "total_held_bytes=20KiB"), ("--limits", "total_held_bytes=1MiB"))
+    )
     for command in COMMANDS:
         jobs = [] if command.startswith(("check", LEARN)) else ["-j", "1"]
-        with_core, without = (worker.run([*command.split(), *jobs, str(path)]) for worker in workers)
+        words = [*command.split(), *jobs, *(() if command.startswith(LEARN) else limits), str(path)]
+        with_core, without = (worker.run(words) for worker in workers)
         if command == SUMMARY:
             with_core, without = map(without_quantiles, (with_core, without))
         if with_core != without:

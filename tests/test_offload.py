@@ -34,6 +34,7 @@ from samples.golden import ROOT, captures, name_of
 from tests.captures import MICROSECONDS, MODIFIED, NANOSECONDS, pcap, pcapng
 from tests.disguises import other_family
 from tests.frames import request, response
+from tests.hostile_traffic import held, hostile, to_itself
 from tests.lifetimes import lifetimes
 from tests.segments import FIN, Talk
 from tests.tls.sessions import TlsSettings
@@ -116,7 +117,7 @@ def facts(
 
     def watched() -> Iterator[Step]:
         for step in dissection.steps():
-            places.extend((dissection.place, step[2], each.connection_id, each.number) for each in step[1])
+            places.extend((dissection.place, step[2], each.connection_key, each.number) for each in step[1])
             yield step
 
     exchanges = [values_of(exchange) for exchange in dissection.in_order(watched())]
@@ -343,6 +344,38 @@ def test_lifetimes(
     assert completed
 
 
+@pytest.mark.parametrize("is_observed", [False, True])
+def test_hostile_traffic(
+    compare: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_observed: bool
+) -> None:
+    """Connections that are hard to tell apart, clocks that are set back, many held bytes, long names."""
+    monkeypatch.setattr(pipeline, "_TICK_PACKETS", 20)
+    for seed in range(10 * SEEDS):
+        random = Random(seed)
+        packets = hostile(random, 30)
+        blocks = in_parts(blocks_of(random.choice((pcap, pcapng))(packets), tmp_path), random)
+        compare(blocks, is_observed=is_observed)
+
+
+@pytest.mark.parametrize("rate", [0.05, 1])
+def test_both_ends_are_the_same(rate: float, compare: Any, tmp_path: Path) -> None:
+    """As on loopback, when a client connects from the port that it connects to: Python takes these."""
+    packets = to_itself(lifetimes(Random(8), 60, 0.02), Random(8), rate)
+    assert (compare(blocks_of(pcap(packets), tmp_path), is_observed=True) == 0) == (rate == 1)
+
+
+def test_the_clock_is_set_back(compare: Any, tmp_path: Path) -> None:
+    talk = Talk().handshake()
+    for number in range(60):
+        talk.client_sends(request(3, 9, correlation_id=number)).broker_sends(
+            response(3, 9, correlation_id=number)
+        )
+        if number == 5:
+            talk.time_ns -= 10**10
+    packets = [(each.time_ns, each.data) for each in talk.finish().packets]
+    assert compare(blocks_of(pcap(packets), tmp_path), is_observed=True)
+
+
 @pytest.mark.parametrize("port", [9092, 40_003])
 def test_ports(port: int, compare: Any, tmp_path: Path) -> None:
     """Of brokers, or of a client."""
@@ -529,12 +562,42 @@ def test_a_packet_at_a_time(compare: Any, tmp_path: Path) -> None:
     assert compare(packets)
 
 
-def test_the_memory_of_all_connections_has_a_limit(tmp_path: Path) -> None:
-    """What the core holds counts too. With it, other connections may lose what they hold."""
-    blocks = blocks_of(pcap(mixed(BUSY, Random(4))), tmp_path)
-    dissection = Dissection(blocks, Options(limits=Limits(total_held_bytes=3000)))
+@pytest.mark.parametrize("limit", [3000, 50_000, 400_000])
+def test_the_memory_of_all_connections_has_a_limit(limit: int, compare: Any, tmp_path: Path) -> None:
+    """The connections that lose what they hold are the same with the core."""
+    limits = Limits(total_held_bytes=limit)
+    compare(blocks_of(pcap(mixed(BUSY[:3], Random(4))), tmp_path), limits=limits)
+    blocks = in_parts(blocks_of(pcap(held(Random(limit), 30, 20_000)), tmp_path), Random(4))
+    compare(blocks, limits=limits)
+    dissection = Dissection(blocks, Options(limits=limits))
     list(dissection)
     assert dissection.counts["shed"]
+
+
+def test_the_connection_that_was_idle_longest_loses_what_it_holds(compare: Any, tmp_path: Path) -> None:
+    """Not the one that was opened first."""
+    talks = [Talk(("10.0.0.1", port)).handshake() for port in (40_001, 40_002)]
+    packets = [packet for talk in talks for packet in talk.packets]
+    for number, place in enumerate((0, 1, 0, 1, 0, *([0] * 100))):
+        talk, sent = talks[place], len(talks[place].packets)
+        talk.time_ns = packets[-1].time_ns + 1_000_000
+        if number < 2:
+            talk.client_sends(request(3, 9, correlation_id=1)).broker_sends(response(3, 9, correlation_id=1))
+        elif number < 5:
+            body = {"transactional_id": "t" * 1000, "acks": 1}
+            talk.client_sends(request(0, 8, body, correlation_id=number))
+        else:
+            talk.client_acks()
+        packets += talk.packets[sent:]
+    blocks = blocks_of(pcap([(each.time_ns, each.data) for each in packets]), tmp_path)
+    limits = Limits(total_held_bytes=6000)
+    compare(blocks, limits=limits)
+    shortened = [
+        each.connection.client.port
+        for each in Dissection(blocks, Options(limits=limits))
+        if each.request_frame is not None and not each.request_frame.complete
+    ]
+    assert shortened == [40_002]
 
 
 @pytest.mark.parametrize("is_observed", [False, True])

@@ -363,14 +363,9 @@ pub struct Plan {
 }
 
 impl<X> Connection<X> {
-    /// Bytes held, including overhead.
+    /// Bytes held, including overhead, as `KafkaConnection.held` counts them.
     pub fn held(&self) -> usize {
-        let in_record = |each: &Direction| each.records.as_ref().map_or(0, |records| records.buffer.len());
-        let partial: usize = self
-            .directions
-            .iter()
-            .map(|each| each.data.len() + in_record(each))
-            .sum();
+        let partial: usize = self.directions.iter().map(|each| each.data.len()).sum();
         partial + self.bytes + EXCHANGE_COST * self.waiting.len()
     }
 
@@ -715,7 +710,7 @@ impl<X> Connection<X> {
         }
         if !payload.is_empty() {
             direction.latest = Some(packet);
-            self.last_ns = packet.time_ns;
+            self.last_ns = self.last_ns.max(packet.time_ns); // the clock may have been set back
         }
         if let Some(opening) = self.opening.as_mut() {
             opening.first_id = opening.first_id.or(self.last_id);

@@ -74,6 +74,7 @@ pub fn packets_of_shard(
         places,
         numbers: Some(numbers),
         whole,
+        ..Places::default()
     };
     Ok((bytes, places))
 }

@@ -31,7 +31,7 @@ const RUN: usize = 64;
 /// Most exchanges that are queued at a time.
 const PAGE: usize = 256;
 /// Interfaces known at a time.
-const INTERFACES: usize = 256;
+const INTERFACES: usize = 65_536;
 /// Introductions known at a time, and the longest one.
 const INTRODUCTIONS: usize = 1024;
 const INTRODUCTION_BYTES: usize = 1024;
@@ -43,7 +43,7 @@ const TAKEN: u8 = 0;
 const FOREIGN: u8 = 1;
 /// ... a packet is not usual, ...
 const ODD: u8 = 2;
-/// ... there is no room left, ...
+/// ... there are too many interfaces, ...
 const FULL: u8 = 3;
 /// ... or there was a panic.
 const BROKEN: u8 = 4;
@@ -81,8 +81,8 @@ struct Link {
     client_id: Option<(Box<[u8]>, Py<PyString>)>,
     /// Texts that its exchanges share, once they are needed.
     shared: Option<Vec<Option<Constant>>>,
-    /// Its ID, once a key needs it.
-    id: Option<i64>,
+    /// Its number in keys, once one needs it.
+    number: Option<i64>,
     /// Exchanges in the queue, and the order of the latest one.
     queued: usize,
     latest: Order,
@@ -199,7 +199,8 @@ type PythonOpening = (
     i64,
 );
 
-/// See `stage::Ended`; the object of a connection that was lent; and what is to be told of one that was reset.
+/// See `stage::Ended`; the object of a connection that was lent; what is to be told of one that was reset; and the
+/// time of the SYN of one that was opened here.
 type PythonEnded<'py> = (
     u64,
     Bound<'py, PyBytes>,
@@ -207,6 +208,7 @@ type PythonEnded<'py> = (
     ((u32, u32), (u32, u32)),
     Option<Object>,
     Option<Closed<'py>>,
+    Option<i64>,
 );
 
 /// Packet, time, interface; sequence number, acknowledgment, flags.
@@ -247,6 +249,8 @@ pub struct Offload {
     stage: Stage<Object>,
     links: Vec<Option<Link>>, // by slot
     interfaces: Vec<Object>,
+    /// By address.
+    known_interfaces: HashMap<usize, usize>,
     apis: KnownApis,
     introductions: Introductions,
     python: Callbacks,
@@ -401,6 +405,7 @@ impl Offload {
             stage,
             links: Vec::new(),
             interfaces: Vec::new(),
+            known_interfaces: HashMap::new(),
             apis: BTreeMap::new(),
             introductions: Introductions::default(),
             python,
@@ -419,7 +424,8 @@ impl Offload {
     /// a cycle elsewhere. All else that is held here is data, which refers to no dissection.
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.python.introduction)?;
-        visit.call(&self.python.may_open)
+        visit.call(&self.python.may_open)?;
+        visit.call(&self.python.info)
     }
 
     /// From now on connections are analyzed, and `run` and `ended` tell of the end of each.
@@ -499,8 +505,8 @@ impl Offload {
         self.stage.held
     }
 
-    /// Takes the packets of a block from index `at` on, until what is held exceeds `room`: memory, exchanges in
-    /// the queue, and bytes of their frames; after them, the latest time of an exchange that Python has held.
+    /// Takes the packets of a block from index `at` on, until the queue exceeds `room`: exchanges, and bytes of their
+    /// frames; after them, the latest time of an exchange that Python has held.
     /// `opening`: how many connections may be opened until the next call of `take_touched`, and the number of
     /// the latest one. Returns the steps, without those of exchanges that are queued; the index of the first
     /// packet not taken; why that is so; the index after the packets to which that applies; and ends of
@@ -511,12 +517,12 @@ impl Offload {
         block: (u64, Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyAny>),
         link_type: u32,
         at: usize,
-        room: (usize, usize, usize, i64),
+        room: (usize, usize, i64),
         opening: (usize, u64),
     ) -> PyResult<Ran<'py>> {
         let (number, interface, data, places) = block;
-        let (max_held, max_queued, max_bytes, newest_ns) = room;
-        let room = (max_held, max_queued, max_bytes);
+        let (max_queued, max_bytes, newest_ns) = room;
+        let room = (max_queued, max_bytes);
         self.at = at;
         self.newest_ns = self.newest_ns.max(newest_ns);
         (self.stage.room, self.stage.latest) = opening;
@@ -621,15 +627,20 @@ impl Offload {
             } else {
                 None // not at all, or by `run`
             };
-            let mut duplex = None;
+            let (mut duplex, mut first_ns) = (None, None);
             if let Some(link) = self.links.get_mut(slot).and_then(Option::as_mut) {
                 link.is_released = true;
-                if let Side::Lent(object, _) = &link.side {
-                    duplex = Some(object.clone_ref(py));
+                match &link.side {
+                    Side::Lent(object, _) => duplex = Some(object.clone_ref(py)),
+                    Side::Opened(_, time_ns, _) => first_ns = Some(*time_ns),
+                }
+                if link.queued > 0 {
+                    link.info(py, &self.python)?; // later it would get the ID of the next one
                 }
             }
             self.forget(py, slot);
-            ended.push((ordinal, PyBytes::new(py, &ends), time_ns, numbers, duplex, closed));
+            let ends = PyBytes::new(py, &ends);
+            ended.push((ordinal, ends, time_ns, numbers, duplex, closed, first_ns));
         }
         Ok(ended)
     }
@@ -768,7 +779,8 @@ impl Offload {
 impl Offload {
     /// The number that stands for an interface. None: there are too many, until all connections have gone.
     fn interface(&mut self, interface: &Bound<'_, PyAny>) -> Option<usize> {
-        if let Some(known) = self.interfaces.iter().position(|each| each.is(interface)) {
+        let address = interface.as_ptr() as usize;
+        if let Some(&known) = self.known_interfaces.get(&address) {
             return Some(known);
         }
         if self.interfaces.len() >= INTERFACES {
@@ -776,7 +788,9 @@ impl Offload {
                 return None;
             }
             self.interfaces.clear();
+            self.known_interfaces.clear();
         }
+        self.known_interfaces.insert(address, self.interfaces.len());
         self.interfaces.push(interface.clone().unbind());
         Some(self.interfaces.len() - 1)
     }
@@ -818,8 +832,8 @@ impl Offload {
     }
 
     /// Takes packets from `self.at` on; says why it stops there.
-    fn take(&mut self, py: Python<'_>, block: &Block<'_, '_>, room: (usize, usize, usize)) -> u8 {
-        let (max_held, max_queued, max_bytes) = room;
+    fn take(&mut self, py: Python<'_>, block: &Block<'_, '_>, room: (usize, usize)) -> u8 {
+        let (max_queued, max_bytes) = room;
         let mut is_new = false; // whether anything may have to come before what follows
         let max_queued = max_queued.min(self.queue.exchanges.len() + PAGE);
         while self.at < block.len() {
@@ -889,9 +903,6 @@ impl Offload {
                     self.steps.push((self.at - 1, waits, until, closed));
                 }
             }
-            if self.stage.held > max_held {
-                return FULL;
-            }
             if self.stage.finished.len() >= BATCH || self.steps.len() >= BATCH {
                 return TAKEN;
             }
@@ -927,23 +938,26 @@ impl Offload {
             identity,
             client_id: None,
             shared: None,
-            id: None,
+            number: None,
             queued: 0,
             latest: (0, 0),
             is_released: false,
         });
     }
 
-    /// The ID of a connection, as a number.
-    fn id(&mut self, py: Python<'_>, slot: usize) -> PyResult<i64> {
+    /// The number of a connection in keys: its ID and the lowest bits of its ordinal, as in
+    /// kdissect/parallel/worker.py.
+    fn number(&mut self, py: Python<'_>, slot: usize) -> PyResult<i64> {
         let Some(link) = self.links.get_mut(slot).and_then(Option::as_mut) else {
             return Ok(0);
         };
-        if link.id.is_none() {
-            let id: String = link.info(py, &self.python)?.getattr(py, "id")?.extract(py)?;
-            link.id = Some(i64::from_str_radix(&id, 16)?);
+        if let Some(number) = link.number {
+            return Ok(number);
         }
-        Ok(link.id.unwrap_or_default())
+        let (id, ordinal): (String, i64) = link.info(py, &self.python)?.getattr(py, "key")?.extract(py)?;
+        let number = i64::from_str_radix(&id, 16)? << 15 | ordinal & 0x7FFF;
+        link.number = Some(number);
+        Ok(number)
     }
 
     /// Exchanges the texts of a batch and of the page, which then adds to that of the batch, or no longer does.
@@ -978,7 +992,7 @@ impl Offload {
                 is_written = self.write(py, &finished).is_ok();
                 if let (true, Some(shift), Some(batch)) = (is_written, self.shift, &mut *batch) {
                     let size = self.page.as_ref().map_or(0, |page| page.text.len()) - start;
-                    let key = key(&finished, shift, self.id(py, slot)?, size);
+                    let key = key(&finished, shift, self.number(py, slot)?, size);
                     batch.keys.extend_from_slice(&key);
                 }
             }

@@ -1,5 +1,6 @@
 //! Bytes of a capture -> where its packets are: the loops of kdissect/capture/pcap.py and pcapng.py.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::PathBuf;
@@ -9,6 +10,12 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PySlice};
 
 use crate::guarded;
+
+/// An interface, the number of its packets, and their sizes.
+type OfInterface<'py> = (Bound<'py, PyAny>, usize, [usize; 4]);
+
+/// Of an interface: as in `Clock` of pcapng.py, `plain_below`, `tick_ns` and `kind`.
+type Clock = (u32, i64, usize);
 
 /// Time, start and end in the buffer, and length on the wire.
 pub type Place = (i64, usize, usize, u32);
@@ -29,6 +36,8 @@ pub struct Places {
     pub numbers: Option<Vec<u64>>,
     /// If they are not all packets of their block: number of these, their earliest and their latest time.
     pub whole: Option<(usize, i64, i64)>,
+    /// Of a block with packets of several interfaces: Python's interfaces, and which of them each packet has.
+    pub mixed: Option<(Py<PyList>, Vec<u32>)>,
 }
 
 impl From<Vec<Place>> for Places {
@@ -76,6 +85,10 @@ impl Places {
                 places: self.places[begin..end].to_vec(),
                 numbers: numbers.map(|numbers| numbers[begin..end].to_vec()),
                 whole: self.whole,
+                mixed: self
+                    .mixed
+                    .as_ref()
+                    .map(|(all, of)| (all.clone_ref(py), of[begin..end].to_vec())),
             };
             return Ok(part.into_pyobject(py)?.into_any());
         }
@@ -105,6 +118,46 @@ impl Places {
     #[getter]
     fn numbers(&self) -> Option<Vec<u64>> {
         self.numbers.clone()
+    }
+
+    /// The interface of each packet. None: they have the same.
+    #[getter]
+    fn interfaces<'py>(&self, py: Python<'py>) -> PyResult<Option<Vec<Bound<'py, PyAny>>>> {
+        let Some((all, of)) = &self.mixed else {
+            return Ok(None);
+        };
+        let all = all.bind(py);
+        of.iter()
+            .map(|&each| all.get_item(each as usize))
+            .collect::<PyResult<_>>()
+            .map(Some)
+    }
+
+    /// The interfaces in order of their first packets, each with the number of its packets and their sizes as in
+    /// `counted`. None: they have the same.
+    fn by_interface<'py>(&self, py: Python<'py>) -> PyResult<Option<Vec<OfInterface<'py>>>> {
+        let Some((all, of)) = &self.mixed else {
+            return Ok(None);
+        };
+        let all = all.bind(py);
+        let mut known: HashMap<u32, usize> = HashMap::new();
+        let mut counts: Vec<OfInterface<'py>> = Vec::new();
+        for (&interface, &(_, begin, end, length)) in of.iter().zip(&self.places) {
+            let place = *known.entry(interface).or_insert(counts.len());
+            if place == counts.len() {
+                counts.push((all.get_item(interface as usize)?, 0, [0; 4]));
+            }
+            let (_, packets, [captured_bytes, wire_bytes, cut, cut_to]) = &mut counts[place];
+            let (captured, on_wire) = (end.saturating_sub(begin), length as usize);
+            *packets += 1;
+            *captured_bytes += captured;
+            *wire_bytes += on_wire;
+            if captured < on_wire {
+                *cut += 1;
+                *cut_to = captured.max(*cut_to);
+            }
+        }
+        Ok(Some(counts))
     }
 
     /// As `number`.
@@ -270,39 +323,62 @@ fn run(
     (joined, places.len())
 }
 
-/// Steps over the enhanced packet blocks of one interface, see `pcapng.py`. Returns their places, and where the
-/// first block begins that is not one of them, not whole, or not usual. None: Python does it.
+/// Steps over the enhanced packet blocks of interfaces of one kind, see `pcapng.py`. Returns their places, and where
+/// the first block begins that is not one of them, not whole, or not usual. `clocks` and `interfaces`: of the section.
+/// None: Python does it.
 #[pyfunction]
 pub fn pcapng_places(
     data: &Bound<'_, PyBytes>,
     pos: usize,
     is_little: bool,
-    interface: u32,
-    clock: (u32, i64),
+    clocks: &Bound<'_, PyList>,
+    interfaces: &Bound<'_, PyList>,
     limit: usize,
 ) -> Option<(Places, usize)> {
-    guarded(|| Ok(pcapng(data.as_bytes(), pos, is_little, interface, clock, limit))).ok()
+    let clock_of = |interface: u32| clocks.get_item(interface as usize).ok()?.extract().ok();
+    let stepped = guarded(|| Ok(pcapng(data.as_bytes(), pos, is_little, &clock_of, limit)));
+    let (places, of, at) = stepped.ok()?;
+    let is_mixed = of.iter().any(|each| Some(each) != of.first());
+    let places = Places {
+        mixed: is_mixed.then(|| (interfaces.clone().unbind(), of)),
+        ..places.into()
+    };
+    Some((places, at))
 }
 
 fn pcapng(
     data: &[u8],
     pos: usize,
     is_little: bool,
-    interface: u32,
-    clock: (u32, i64),
+    clock_of: &dyn Fn(u32) -> Option<Clock>,
     limit: usize,
-) -> (Places, usize) {
+) -> (Vec<Place>, Vec<u32>, usize) {
     let (before, after) = ENHANCED_BYTES;
-    let (plain_below, tick_ns) = clock;
-    let mut places = Vec::new();
+    let (mut places, mut interfaces) = (Vec::new(), Vec::new());
+    let mut clocks: HashMap<u32, Clock> = HashMap::new();
+    let mut latest: Option<(u32, Clock)> = None;
     let mut at = pos;
     while let Some(block) = data.get(at..).filter(|rest| rest.len() >= before + after) {
         let field = |number: usize| word(block, 4 * number, is_little).unwrap_or_default();
-        let (total, captured) = (field(1) as usize, field(5) as usize);
+        let (total, interface, captured) = (field(1) as usize, field(2), field(5) as usize);
+        if field(0) != ENHANCED_PACKET {
+            break;
+        }
+        let clock = match latest {
+            Some((known, clock)) if known == interface => clock,
+            _ => {
+                let known = clocks.get(&interface).copied().or_else(|| clock_of(interface));
+                let Some(clock) = known.filter(|each| latest.is_none_or(|(_, one)| one.2 == each.2)) else {
+                    break;
+                };
+                clocks.insert(interface, clock);
+                latest = Some((interface, clock));
+                clock
+            }
+        };
+        let (plain_below, tick_ns, _) = clock;
         let ticks = i64::from(field(3)) << 32 | i64::from(field(4));
-        let is_usual = field(0) == ENHANCED_PACKET
-            && field(2) == interface
-            && field(3) < plain_below
+        let is_usual = field(3) < plain_below
             && captured.saturating_add(before + after) <= total
             && captured <= limit
             && total <= block.len()
@@ -311,9 +387,10 @@ fn pcapng(
             break;
         };
         places.push((time_ns, at + before, at + before + captured, field(6)));
+        interfaces.push(interface);
         at += total;
     }
-    (places.into(), at)
+    (places, interfaces, at)
 }
 
 /// Steps over the enhanced packet blocks of a file, of which only the lengths are read. Returns where the first

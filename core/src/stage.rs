@@ -364,8 +364,12 @@ impl<X> Stage<X> {
         self.shard.is_some_and(|shard| !shard.owns(ends))
     }
 
+    /// Whether a segment may open a connection here: not one whose ends are the same.
     fn may_open(&self, segment: &Segment<'_>) -> bool {
-        self.room > 0 && segment.flags & CONTROL == SYN && segment.payload.is_empty()
+        self.room > 0
+            && segment.flags & CONTROL == SYN
+            && segment.payload.is_empty()
+            && segment.ends != reversed(segment.ends)
     }
 
     /// Opens a connection by its SYN.
@@ -539,6 +543,7 @@ fn broker_of(ends: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
     use crate::connection::{BeforeAcks, Direction, Message, Outcome, Usual};
+    use crate::fuzzing::rounds;
     use crate::packet::tests::tcp_over_ipv4;
     use std::collections::VecDeque;
 
@@ -979,6 +984,30 @@ mod tests {
     }
 
     #[test]
+    fn a_connection_to_itself_is_left_to_python() {
+        let mut bytes = tcp_over_ipv4(CLIENT, 1, 0, SYN, b"");
+        for (from, to) in [(12..16, 16), (20..22, 22)] {
+            bytes.copy_within(from, to);
+        }
+        let packet = Packet {
+            number: 1,
+            time_ns: 1,
+            interface: 0,
+        };
+        let mut stage = empty_stage();
+        let verdict = stage.feed(RAW, &bytes, packet, &mut Known);
+        assert_eq!((verdict, stage.room), (Verdict::Foreign(None), 1));
+    }
+
+    #[test]
+    fn the_clock_may_be_set_back() {
+        let mut talk = Talk::new();
+        talk.stage.slots[0].as_mut().unwrap().connection.last_ns = 50;
+        assert!(talk.send(CLIENT, &request(3, 7, b"")));
+        assert_eq!(talk.stage.connection(0).unwrap().last_ns, 50);
+    }
+
+    #[test]
     fn odd_openings_and_ends_are_left_to_python() {
         let request = request(3, 7, b"");
         let usual: [Sent<'_>; 4] = [
@@ -1002,6 +1031,80 @@ mod tests {
             let taken = whole(&mut empty_stage(), &segments);
             assert_eq!(taken, [vec![true; count], vec![false]].concat());
         }
+    }
+
+    /// Ends that are the same, equal times and clocks that are set back, long names, and bytes that are held.
+    #[test]
+    fn no_hostile_segments_panic() {
+        let mut completed = 0;
+        rounds("segments", 300, |random| {
+            let mut stage = empty_stage();
+            stage.analyzes = random.below(2) == 0;
+            let (mut time_ns, mut next, mut ids) = (1_000_i64, [[0_u32; 2]; 4], [[0_u8; 2]; 4]);
+            for number in 1..200 {
+                stage.room = random.below(9);
+                let port = random.below(4);
+                let is_odd = random.below(10) == 0;
+                let (side, flags) = match next[port] {
+                    [0, _] if !is_odd => (CLIENT, 0x02),
+                    [_, 0] if !is_odd => (BROKER, 0x12),
+                    _ if !is_odd => (random.below(2), 0x18),
+                    _ => (random.below(2), [0x02, 0x12, 0x10, 0x11, 0x14][random.below(5)]),
+                };
+                time_ns += [0, 0, 1, 1, 1, 30, -25, -1000][random.below(if is_odd { 8 } else { 5 })];
+                let name = vec![b'n'; [1, 1, 30, 900, 40_000][random.below(if is_odd { 5 } else { 3 })]];
+                let id = ids[port][side] + 1;
+                let head = [
+                    &[0, 3, 0, 3, 0, 0, 0, id][..],
+                    &(name.len() as u16).to_be_bytes(),
+                    &name,
+                ];
+                let mut payload = match (flags, side) {
+                    (0x02 | 0x12, _) => Vec::new(),
+                    (_, CLIENT) => frame(&head.concat()),
+                    _ => response(id),
+                };
+                if is_odd {
+                    payload.truncate(random.below(payload.len() + 1));
+                }
+                let payload = &payload[..];
+                let (sent, answered) = (next[port][side], next[port][1 - side]);
+                let mut bytes = tcp_over_ipv4(side, sent, answered, flags, payload);
+                bytes[20 + 2 * side + 1] = port as u8;
+                if random.below(20) == 0 {
+                    bytes.copy_within(12..16, 16); // to itself
+                    bytes.copy_within(20..22, 22);
+                }
+                let packet = Packet {
+                    number,
+                    time_ns,
+                    interface: 0,
+                };
+                if matches!(
+                    stage.feed(RAW, &bytes, packet, &mut Known),
+                    Verdict::Taken | Verdict::Opened(_)
+                ) {
+                    let moved = payload.len() as u32 + u32::from(flags & 1) + u32::from(flags >> 1 & 1);
+                    next[port][side] = sent.wrapping_add(moved);
+                    if !payload.is_empty() {
+                        ids[port][side] = id % 100;
+                    }
+                } else if random.below(8) == 0 {
+                    (next[port], ids[port]) = ([0; 2], [0; 2]);
+                }
+                match random.below(40) {
+                    0 => drop(stage.overdue(time_ns)),
+                    1 => while stage.end_next((time_ns, u64::MAX)).is_some() {},
+                    2 => drop(stage.take_touched()),
+                    3 => drop(stage.release(random.below(4))),
+                    _ => {}
+                }
+                completed += std::mem::take(&mut stage.finished).len();
+                let all = stage.slots.iter().flatten();
+                assert_eq!(stage.held, all.map(|each| each.connection.held()).sum::<usize>());
+            }
+        });
+        assert!(completed > 100);
     }
 
     #[test]

@@ -59,6 +59,9 @@ MIN_BYTES = {
 # Besides the packet: comments, hashes and verdicts are options in the same block.
 OPTIONS_BYTES = 1 * MIB
 
+_SECTIONS = 16
+"""Sections that may have as many interfaces as possible; in all others there may be no more than packets."""
+
 INTERFACE_NAME, INTERFACE_RESOLUTION, INTERFACE_OFFSET = 2, 9, 14
 RECEIVED, DROPPED_BY_INTERFACE, ACCEPTED, DROPPED_BY_SYSTEM, DELIVERED = 4, 5, 6, 7, 8
 APPLICATION = 4  # of a section: the program that wrote it
@@ -104,6 +107,9 @@ class Section:
     Attributes:
         word: unpacks the 32-bit word at a position.
         enhanced: unpacks the seven words before the packet in an enhanced packet block.
+        interfaces: of the section.
+        exact_clocks: of each of them ``plain_below`` and ``tick_ns`` of its clock, and its kind: those of a
+            kind have the same capture and link type, so that a block may have packets of all.
         cut: where the last block begins if the stream is truncated; None if it is not.
         cut_packet: whether that block has a packet.
     """
@@ -115,6 +121,9 @@ class Section:
         self._source = source
         self._on_description = on_description
         self._clocks: list[Clock] = []
+        self.exact_clocks: list[tuple[int, int, int]] = []
+        self.interfaces: list[Interface] = []
+        self._kinds: dict[tuple[str, int], int] = {}  # by capture and link type
         self._interfaces_before = 0
         self._skipped = 0
         self._time_warned = False
@@ -196,7 +205,7 @@ class Section:
             raise self._fault("section header without a byte-order magic", pos)
         self._set_order(order)
         self._interfaces_before += len(self._clocks)
-        self._clocks = []
+        self._clocks, self.exact_clocks, self.interfaces = [], [], []
 
     def _check_version(self, pos: int) -> None:
         major, minor = struct.unpack_from(self._order + "2H", self._window.data, pos + 12)
@@ -233,9 +242,12 @@ class Section:
     # The interfaces
 
     def _add_interface(self, pos: int, total: int) -> None:
-        index = len(self._clocks)
-        if index >= self._source.limits.interfaces:
+        index, limit = len(self._clocks), self._source.limits.interfaces
+        if index >= limit:
             raise self._fault(f"more than {index} interfaces in one section", pos)
+        declared = self._interfaces_before + index
+        if declared >= _SECTIONS * limit + self._source.packets:  # each takes as long as several packets
+            raise self._fault(f"more than {declared} interfaces, and fewer packets", pos)
         link_type, snaplen = struct.unpack_from(self._order + "H2xI", self._window.data, pos + 8)
         options = self._options(pos + 16, pos + total - 4)
         name = _text(options.get(INTERFACE_NAME, b""))
@@ -247,6 +259,9 @@ class Section:
         offset_seconds = struct.unpack(self._order + "q", offset)[0] if len(offset) == 8 else 0
         new_clock = clock(index, interface, resolution[0] if resolution else 6, offset_seconds)
         self._clocks.append(new_clock)
+        kind = self._kinds.setdefault((interface.capture, link_type), len(self._kinds))
+        self.exact_clocks.append((new_clock.plain_below, new_clock.tick_ns, kind))
+        self.interfaces.append(interface)
         self._source.describe(interface, new_clock.per_second)
 
     def _add_statistics(self, pos: int, total: int) -> None:
@@ -437,8 +452,10 @@ def packet_blocks(
                     clock = section.clock(index, pos)
                 of_core = None
                 if native.core is not None and not places and high < clock.plain_below:
-                    exact = clock.plain_below, clock.tick_ns
-                    of_core = native.core.pcapng_places(data, pos, section.is_little, index, exact, limit)
+                    clocks, interfaces = section.exact_clocks, section.interfaces
+                    of_core = native.core.pcapng_places(
+                        data, pos, section.is_little, clocks, interfaces, limit
+                    )
                 if of_core is not None:
                     stepped, pos = of_core
                     number += len(stepped)

@@ -56,11 +56,17 @@ def chosen_user(name: str | None) -> User | None:
         user = _user(name)
         if user is None:
             raise UsageError(f'-Z: no user "{name}"')
-        if (blocked := _unreadable(user)) is not None:
-            raise UsageError(f"-Z: {user} cannot read {blocked}, where kdissect or Python is installed")
+        if (obstacle := _obstacle(user)) is not None:
+            raise UsageError(f"-Z: {obstacle}")
         return user
-    user = _user(os.environ.get("SUDO_UID", ""))
-    return None if user is None or user.uid == _ROOT or _unreadable(user) is not None else user
+    user = _sudo_user()
+    return None if user is None or _obstacle(user) is not None else user
+
+
+def why_root() -> str | None:
+    """Why root cannot become the user who called sudo; None: nobody did, or nothing prevents it."""
+    user = _sudo_user()
+    return None if user is None else _obstacle(user)
 
 
 def drop_privileges(user: User | None) -> None:
@@ -117,6 +123,18 @@ def _user(text: str) -> User | None:
         entry = pwd.getpwuid(int(text)) if text.isdecimal() else pwd.getpwnam(text)
         return User(entry.pw_name, entry.pw_uid, entry.pw_gid)
     return User(None, int(text), int(text)) if text.isdecimal() and int(text) < 1 << 31 else None
+
+
+def _sudo_user() -> User | None:
+    """The user who called sudo, unless that is root."""
+    user = _user(os.environ.get("SUDO_UID", ""))
+    return None if user is None or user.uid == _ROOT else user
+
+
+def _obstacle(user: User) -> str | None:
+    """Why kdissect cannot run as a user."""
+    blocked = _unreadable(user)
+    return blocked and f"{user} cannot read {blocked}, where kdissect or Python is installed"
 
 
 def _unreadable(user: User) -> str | None:

@@ -27,7 +27,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from kdissect.capture.live import CaptureSettings, InterfaceDown, PacketSocket, is_there, is_up
-from kdissect.capture.privileges import User, drop_privileges
+from kdissect.capture.privileges import User, drop_privileges, why_root
 from kdissect.capture.source import InterfaceStatistics
 from kdissect.capture.write import PcapngWriter, packet_block
 from kdissect.errors import CaptureError, UnexpectedError
@@ -300,9 +300,9 @@ def main(arguments: list[str]) -> int:
         os.set_blocking(_STDOUT, False)
         with closing(Relay(settings, max_bytes, _STDOUT)) as relay:
             if user is None and os.geteuid() == 0:
-                _report(
-                    "warning: still running as root, but without capabilities; use -Z USER to switch users"
-                )
+                why = f" ({reason})" if (reason := why_root()) else ""
+                text = f"still running as root{why}, but without capabilities; use -Z USER to switch users"
+                _report(f"warning: {text}")
             drop_privileges(None if user is None else User(*user))
             relay.run(until=_STDIN)
     except CaptureError as error:

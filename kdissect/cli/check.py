@@ -77,7 +77,7 @@ def check(as_json: bool, max_rows: int, fail: bool, fail_on: str | None, color: 
     aggregator = Aggregator(query.limits, [findings.feed_aggregate, load.merge])
 
     def connect(row: ConnectionLogRow) -> None:
-        aggregator.settle(row.id)
+        aggregator.settle(row.key)
         findings.connect(row)
 
     observer = ConnectionFeed(query.limits, connect, filtered=False)

@@ -15,7 +15,7 @@ from kdissect.errors import UsageError
 from kdissect.files import PRIVATE
 from kdissect.nearest import did_you_mean
 from kdissect.options import BOTH, JSONL, PARQUET, ROTATED_BYTES, ExportOptions
-from kdissect.phrases import facts, many, size
+from kdissect.phrases import facts, many, most_frequent, size
 from kdissect.query.filters import SECOND_NS, parse_duration, parse_size
 from kdissect.tables.exchanges import BODIES
 from kdissect.tables.rows import DEFAULT_TABLES, RECORDS, TABLES
@@ -245,7 +245,7 @@ def finish_or_abandon(writer: Export, run: Run, failures: Sequence[str] = ()) ->
 def report_export(writer: Export, records: Records, directory: Path) -> None:
     """Report on stderr what was written."""
     if records.anomalies:
-        kinds = ", ".join(f"{count:,} {kind}" for kind, count in records.anomalies.most_common())
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in most_frequent(records.anomalies))
         warn(f"anomalies in record batches: {kinds}; details: the anomalies table")
     rows = facts(*(f"{name} {count:,}" for name, count in writer.rows.items()))
     warn(f"{many(writer.files, 'file')} ({size(writer.bytes)}) written to {directory}; rows: {rows}")

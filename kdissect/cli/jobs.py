@@ -50,7 +50,7 @@ _MAX_WORKERS = 16
 
 
 def jobs_option(
-    single_process: str, guarantee: str = "Does not change the output.", *, is_native: bool = False
+    single_process: str, guarantee: str = "The output is the same.", *, is_native: bool = False
 ) -> Callable[[Any], Any]:
     """``-j``. Its help says when a command uses a ``single_process``, what several have in common with one
     (``guarantee``), and whether the native core may write the rows, as in ``processes``.
@@ -67,10 +67,11 @@ def jobs_option(
         type=at_least(1),
         metavar="N",
         help=(
-            f"Worker processes; connections are divided among them. {guarantee} [default: all cores if the "
-            f"input has several connections and at least {native_worth or f'{WORTH_PACKETS:,} packets'} "
-            f"averaging at most {SMALL_BYTES} bytes; otherwise 1] "
-            f"{single_process}"
+            f"Worker processes; connections are divided among them. {guarantee} A worker that reaches a "
+            "limit on all connections together drops other data than one process does. [default: all cores "
+            "if the input has several connections and at least "
+            f"{native_worth or f'{WORTH_PACKETS:,} packets'} averaging at most {SMALL_BYTES} bytes; "
+            f"otherwise 1] {single_process}"
         ),
     )
 

@@ -296,7 +296,8 @@ down or disappears, kdissect waits for it and resumes.
 
 Run as root, kdissect uses its privileges only to open the interfaces. It then drops all capabilities and
 switches to the user given with -Z, or else to the user who ran sudo; that user owns the output files. If
-there is neither, it remains root, without capabilities.
+there is neither, or that user cannot read where kdissect is installed, it remains root, without
+capabilities.
 
 -o: tables as in kdissect export. Restarting with the same DIR adds files, and removes unfinished ones
 left by a killed run. manifest.json lists the finished files, and says whether the run ended normally.

@@ -38,7 +38,7 @@ from kdissect.cli.terminal import style_of, warn, width
 from kdissect.exchanges.content import record_time_ns
 from kdissect.files import PRIVATE
 from kdissect.limits import live
-from kdissect.phrases import json_writer, many
+from kdissect.phrases import json_writer, many, most_frequent
 from kdissect.query.where import compile_where
 from kdissect.tables.columns import RECORD, RECORD_NAMES, is_about_records, resolve_record, selected
 from kdissect.tables.lines import CsvLines, FieldLines, JsonLines, RecordLines
@@ -429,7 +429,7 @@ def _report(source: Records, shown: int, *, complete: bool) -> None:
         warn(f"no readable record: {text}")
     if (more := source.unread - len(source.unreadable[:MAX_UNREADABLE])) > 0:
         warn(f"{more:,} more {'batch' if more == 1 else 'batches'} like these")
-    for reason, times in source.undecoded.most_common(MAX_UNREADABLE):
+    for reason, times in most_frequent(source.undecoded, MAX_UNREADABLE):
         warn(f"{many(times, 'key or value', 'keys or values')} not decoded: {reason}")
     if (more := len(source.undecoded) - MAX_UNREADABLE) > 0:
         warn(f"{many(more, 'more reason')} like these")

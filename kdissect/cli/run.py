@@ -38,7 +38,7 @@ from kdissect.cli.terminal import (
 )
 from kdissect.errors import KdissectError, UnexpectedError
 from kdissect.options import WHOLE, WINDOW
-from kdissect.phrases import listed, many
+from kdissect.phrases import listed, many, most_frequent
 from kdissect.pipeline import Dissection, learned_from
 from kdissect.query.filters import build
 from kdissect.text.loss_report import DETAILS, loss_lines
@@ -624,9 +624,8 @@ def _how_to_decode(counts: Counter[str]) -> str:
 
 
 def _unrecognized_ports(counts: Counter[str]) -> list[str]:
-    names = [name for name in counts if name.startswith(_UNRECOGNIZED_PORT)]
-    ordered = sorted(names, key=lambda name: (-counts[name], name))
-    return [name.removeprefix(_UNRECOGNIZED_PORT) for name in ordered]
+    names = [name for name, _ in most_frequent(counts) if name.startswith(_UNRECOGNIZED_PORT)]
+    return [name.removeprefix(_UNRECOGNIZED_PORT) for name in names]
 
 
 def _no_exchange_line(totals: Reported) -> str:
@@ -637,8 +636,8 @@ def _no_exchange_line(totals: Reported) -> str:
     connections = {name.removeprefix(_CONNECTIONS): counts[name] for name in protocols}
     if _KAFKA in connections:
         return f"no complete request or response in {many(connections[_KAFKA], 'Kafka connection')}"
-    others = [f"{count:,} {name}" for name, count in connections.items()]
-    skipped = [f"{count:,} {reason}" for reason, count in totals.skipped.most_common(_REASONS)]
+    others = [f"{count:,} {name}" for name, count in most_frequent(connections)]
+    skipped = [f"{count:,} {reason}" for reason, count in most_frequent(totals.skipped, _REASONS)]
     if count := counts["connections on other ports"]:
         others.append(f"{count:,} on other ports")
     summary = f"connections: {', '.join(others)}" if others else "no TCP connection"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kdissect.exchanges.touched import Touched
     from kdissect.kafka.records import RecordData
     from kdissect.limits import Limits
-    from kdissect.model import Exchange
+    from kdissect.model import ConnectionKey, Exchange
 
 FETCH = 1
 _NO_SESSION = 0
@@ -65,13 +65,14 @@ class Position(NamedTuple):
 
 _Key = tuple[str, int]
 _Session = dict[_Key, Position]
+_SessionKey = tuple["ConnectionKey", int]  # with the session ID
 
 
 class FetchSessions:
     """The open fetch sessions."""
 
     def __init__(self, limits: Limits) -> None:
-        self._sessions: OrderedDict[tuple[str, int], _Session] = OrderedDict()
+        self._sessions: OrderedDict[_SessionKey, _Session] = OrderedDict()
         self._max_partitions = limits.fetch_session_partitions
         self._partitions = 0
 
@@ -84,7 +85,7 @@ class FetchSessions:
             request.get("session_id", _NO_SESSION),
             request.get("session_epoch", -1),
         )
-        connection = exchange.connection.id
+        connection = exchange.connection.key
         is_incremental = requested_id != _NO_SESSION and requested_epoch > _FIRST_EPOCH
         session = self._take(connection, requested_id) if requested_id != _NO_SESSION else {}
         if not is_incremental:
@@ -116,23 +117,23 @@ class FetchSessions:
             self._keep((connection, assigned_id), session)
         return list(session.values())
 
-    def positions(self, connection: str, session_id: int) -> list[Position]:
+    def positions(self, connection: ConnectionKey, session_id: int) -> list[Position]:
         """The positions before the next Fetch of a session, which the native core then counts."""
         return list(self._sessions.get((connection, session_id), {}).values())
 
-    def resume(self, connection: str, session_id: int, positions: list[Position]) -> None:
+    def resume(self, connection: ConnectionKey, session_id: int, positions: list[Position]) -> None:
         """Go on with the positions after the last Fetch that the core has seen; none: the session is over."""
         self._take(connection, session_id)
         if positions:
             session = {(position.topic, position.partition): position for position in positions}
             self._store((connection, session_id), session)
 
-    def _take(self, connection: str, session_id: int) -> _Session:
+    def _take(self, connection: ConnectionKey, session_id: int) -> _Session:
         session = self._sessions.pop((connection, session_id), {})
         self._partitions -= len(session)
         return session
 
-    def _keep(self, key: tuple[str, int], session: _Session) -> None:
+    def _keep(self, key: _SessionKey, session: _Session) -> None:
         """Remember the positions of a session, without what the last response returned."""
         kept = {
             each: position
@@ -142,7 +143,7 @@ class FetchSessions:
         }
         self._store(key, kept)
 
-    def _store(self, key: tuple[str, int], session: _Session) -> None:
+    def _store(self, key: _SessionKey, session: _Session) -> None:
         self._take(*key)
         self._sessions[key] = session
         self._partitions += len(session)

@@ -49,7 +49,7 @@ from kdissect.phrases import duration
 from kdissect.tls.handshake import Hellos
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from kdissect.exchanges.pairing import LentPairing
     from kdissect.kafka.framing import CutFrame, PartialFrame
@@ -344,67 +344,51 @@ def _is_complete(frame: Frame | None) -> bool:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# The memory of all connections -> those that must free some of it.
+# The memory of all connections -> whether some of them must free it.
 #
 # A limit per connection does not bound the memory of twenty thousand connections. So the sum of what they
-# hold (``KafkaConnection.held``) is kept as well, and above ``Limits.total_held_bytes`` the connection that
-# has been idle longest frees what it holds. The sum is updated every ``_ITEMS_PER_UPDATE`` items. Little
-# changes in between.
+# hold (``KafkaConnection.held``) is kept as well. pipeline.py compares it with ``Limits.total_held_bytes``
+# after the same packets with and without the native core, which adds up what it has.
 #
-# Holds a number for each connection that holds anything.
+# Holds a number for each connection that holds anything, and the connections fed since it was updated.
 # ------------------------------------------------------------------------------------------------------------
-
-
-_ITEMS_PER_UPDATE = 64
 
 
 class MemoryBudget:
     """The sum of what connections hold.
 
     Attributes:
-        held: bytes including overhead, at the latest update.
+        held: bytes including overhead, as of the latest update.
     """
 
-    __slots__ = ("_changed", "_due", "_held_by", "_limit", "held")
+    __slots__ = ("_changed", "_held_by", "_limit", "held")
 
     def __init__(self, limits: Limits) -> None:
         self._limit = limits.total_held_bytes
-        self._changed: dict[KafkaConnection, None] = {}
-        self._held_by: dict[KafkaConnection, int] = {}  # idle the longest first
-        self._due = _ITEMS_PER_UPDATE
+        self._changed: set[KafkaConnection] = set()
+        self._held_by: dict[KafkaConnection, int] = {}
         self.held = 0
 
-    def note(self, kafka: KafkaConnection) -> bool:
-        """Note that a connection was fed. Returns whether to call ``excess``."""
-        self._changed[kafka] = None
-        self._due -= 1
-        return not self._due
+    def note(self, kafka: KafkaConnection) -> None:
+        """Note that a connection was fed, or has freed memory."""
+        self._changed.add(kafka)
 
-    def restored(self, kafka: KafkaConnection) -> None:
-        """Count what a connection holds that comes back from the native core."""
-        self._account(kafka)
-
-    def excess(self) -> Iterator[KafkaConnection]:
-        """The connections that must free memory, one after another, until the sum is within the limit."""
-        changed, self._changed, self._due = self._changed, {}, _ITEMS_PER_UPDATE
-        for kafka in changed:
-            self._account(kafka)
-        for _ in range(len(self._held_by)):
-            if self.held <= self._limit:
-                break
-            idle = next(iter(self._held_by))
-            yield idle
-            self._account(idle)
+    def is_exceeded(self, elsewhere: int = 0) -> bool:
+        """Update the sum. Returns whether it exceeds the limit, with bytes that are held elsewhere."""
+        for kafka in self._changed:
+            held = kafka.held
+            self.held += held - self._held_by.get(kafka, 0)
+            if held:
+                self._held_by[kafka] = held
+            else:
+                self._held_by.pop(kafka, None)
+        self._changed.clear()
+        return self.held + elsewhere > self._limit
 
     def forget(self, kafka: KafkaConnection) -> None:
-        self._changed.pop(kafka, None)
+        """Note that a connection has ended, or is lent to the native core."""
+        self._changed.discard(kafka)
         self.held -= self._held_by.pop(kafka, 0)
-
-    def _account(self, kafka: KafkaConnection) -> None:
-        self.forget(kafka)
-        if held := kafka.held:
-            self._held_by[kafka] = held
-            self.held += held
 
 
 # ------------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ Holds nothing; what the core holds for connections counts as theirs.
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from kdissect import native
@@ -51,7 +51,7 @@ from kdissect.model import (
 )
 from kdissect.net.analysis import TcpAnalysis
 from kdissect.net.connection import Connection, Ended, Opened
-from kdissect.net.duplex import NEVER_NS, connection_id
+from kdissect.net.duplex import NEVER_NS
 from kdissect.net.stream import Stream
 from kdissect.net.tcp import endpoints, reversed_ends
 
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from kdissect.limits import Limits
     from kdissect.model import Interface, Segment
     from kdissect.net.connection import Connections, Event
-    from kdissect.net.duplex import Duplex
+    from kdissect.net.duplex import ConnectionIds, Duplex
     from kdissect.tls.decryption import Decryption
 
     Identity = tuple[str | None, str | None, str | None, str | None]
@@ -335,7 +335,9 @@ class Offload:
             is_first = begins_with_request(frame, limits)
             return is_first, *(client_software(frame) if frame.startswith(_API_VERSIONS) else (None, None))
 
-        callbacks = _Callbacks(_usual, introduction, may_open, connections.shard, is_needed, _info)
+        callbacks = _Callbacks(
+            _usual, introduction, may_open, connections.shard, is_needed, partial(_info, connections.ids)
+        )
         self._core: Any = native.core.Offload(numbers, callbacks, (ANSWERED, UNACKNOWLEDGED, UNANSWERED))
         self._missing: dict[Duplex, tuple[int, int]] = {}  # chances to be lent that each misses: all, left
         self._entered = 0  # connections that the core has opened and ``Connections`` does not know
@@ -367,7 +369,6 @@ class Offload:
         if lines is not None and is_shard:
             core.shift = lines.arrived() - block.span[0] + 1 - number
         while at < end and not self._is_broken:
-            room = max(0, self._max_held - self._memory.held)
             order_room, newest_ns = (_ALL, _ALL), 0
             if lines is not None and lines.ordering is not None:
                 order_room = lines.ordering.room
@@ -378,7 +379,7 @@ class Offload:
                 block,
                 interface.link_type,
                 at,
-                (room, *order_room, newest_ns),
+                (*order_room, newest_ns),
                 (opens, connections.counts["connections"]),
             )
             self._count()
@@ -413,7 +414,7 @@ class Offload:
                 self._update()
                 yield from connections.feed_block(block.part(at, following), segment_of)
             else:
-                self._recall_all()
+                self.recall_all()
                 self._is_broken = self._is_broken or reason == _BROKEN
                 if was_full and at == start:
                     break  # it has made no room
@@ -427,7 +428,7 @@ class Offload:
                 self._lend(ends)
             at = following
         if self._is_broken:
-            self._recall_all()
+            self.recall_all()
         if at < end:
             yield from connections.feed_block(block.part(at), segment_of)
 
@@ -498,22 +499,22 @@ class Offload:
         for ordinal in self._core.tick(_clamped(time_ns)):
             self.recall(ordinal)
 
-    def ended(self, before: tuple[int, int]) -> Iterable[tuple[int, Ended, Event | None]]:
+    def ended(self, before: tuple[int, int]) -> Iterable[tuple[int, Ended, Event | None, int | None]]:
         """See ``net.connection.Lender``."""
         time_ns, ordinal = before
         all_ended = self._core.ended((_clamped(time_ns), ordinal))
         if all_ended:
             self._count()
             self.waiting_since_ns = self._core.waiting_since_ns
-        for *_, duplex, closed in all_ended:
+        for *_, duplex, closed, _ in all_ended:
             if duplex is not None:
                 if closed is None:
                     self._kafka.pop(duplex.connection, None)
                 self.closing(duplex)
         self._core.pass_on(False)
         return [
-            (ordinal, Ended(*ended), None if closed is None else self._closed(closed))
-            for ordinal, *ended, _, closed in all_ended
+            (ordinal, Ended(*ended), None if closed is None else self._closed(closed), first_ns)
+            for ordinal, *ended, _, closed, first_ns in all_ended
         ]
 
     def _closed(self, closed: dict[str, Any]) -> Event:
@@ -565,9 +566,15 @@ class Offload:
                     self._entered += number
 
     @property
+    def held(self) -> int:
+        """See ``net.connection.Lender``."""
+        held: int = self._core.held
+        return held
+
+    @property
     def _has_room(self) -> bool:
         """Whether the limit on the memory of all connections is far away."""
-        return 2 * (self._memory.held + int(self._core.held)) < self._max_held
+        return 2 * (self._memory.held + self.held) < self._max_held
 
     def _lend(self, ends: bytes) -> None:
         """Lend the connection between these ends to the core, if it is plain."""
@@ -578,11 +585,17 @@ class Offload:
             return
         duplex, connection = flow.duplex, flow.duplex.connection
         one, two = duplex.streams
-        if not duplex.plain or connection not in self._kafka or one.fin is not None or two.fin is not None:
+        both = duplex.ends, reversed_ends(duplex.ends)
+        if (
+            not duplex.plain
+            or connection not in self._kafka
+            or one.fin is not None
+            or two.fin is not None
+            or both[0] == both[1]
+        ):
             return
         assert connection is not None
         kafka = self._kafka[connection]
-        both = duplex.ends, reversed_ends(duplex.ends)
         decryption = self._decryption() if kafka is not None and kafka.is_decrypted else None
         if (
             kafka is None
@@ -600,7 +613,7 @@ class Offload:
         if kafka.client is None or self._core.has(duplex.ordinal) or not -MAX_NS < duplex.now_ns < MAX_NS:
             return
         if self._lines is not None and self._lines.ordering is not None:
-            latest = self._lines.ordering.latest(connection.id)
+            latest = self._lines.ordering.latest(connection.key)
             if latest is not None and latest[0] >= duplex.now_ns:
                 return
         sealed = None if decryption is None else decryption.lend(connection)
@@ -657,7 +670,8 @@ class Offload:
             return None
         return cast("list[int]", firsts)
 
-    def _recall_all(self) -> None:
+    def recall_all(self) -> None:
+        """See ``net.connection.Lender``."""
         self._update()
         for ordinal in self._core.all:
             self.recall(ordinal)
@@ -677,7 +691,7 @@ class Offload:
         if (latest := released["latest"]) is not None:
             assert self._lines is not None
             assert self._lines.ordering is not None  # a shard's exchanges do not wait
-            self._lines.ordering.note_latest(info.id, latest)
+            self._lines.ordering.note_latest(info.key, latest)
         ends, segments, reset_ns, first_id, is_answered, due_ns, idle_ns = released["opening"]
         opened = Opened(ends, segments, reset_ns, due_ns, idle_ns, streams, now_ns, released["analysis"])
         duplex: Duplex | None = released["duplex"]
@@ -717,7 +731,7 @@ class Offload:
         ]
         pairing = completed, last_id, steady, waiting, unacknowledged, released["has_retransmissions"]
         kafka.restore(pairing, partial)
-        self._memory.restored(kafka)
+        self._memory.note(kafka)
         if released["taken"] < _BRIEF:
             missed = min(_MAX_MISSED, 2 * self._missing.get(duplex, (0, 0))[0] + 1)
             self._missing[duplex] = missed, missed
@@ -730,10 +744,10 @@ def _clamped(time_ns: int) -> int:
     return max(-MAX_NS, min(time_ns, MAX_NS))
 
 
-def _info(ends: bytes, first_ns: int, ordinal: int) -> ConnectionInfo:
-    """What the exchanges share of a connection that its client opened with a SYN."""
+def _info(ids: ConnectionIds, ends: bytes, first_ns: int, ordinal: int) -> ConnectionInfo:
+    """What the exchanges share of a connection that its client opened with a SYN, until that has ended."""
     client, broker = endpoints(ends)
-    return ConnectionInfo(connection_id(ends, first_ns), client, broker, ordinal=ordinal, from_start=True)
+    return ConnectionInfo(ids.next(ends, first_ns), client, broker, ordinal=ordinal, from_start=True)
 
 
 def _learn(exchange: Exchange, ended_ns: int) -> None:

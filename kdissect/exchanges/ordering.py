@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
     from kdissect.exchanges.kafka_connection import KafkaConnection
     from kdissect.limits import Limits
-    from kdissect.model import Exchange
+    from kdissect.model import ConnectionKey, Exchange
 
 
 class Completed(Protocol):
     """Anything with a place in the order: an exchange, or a stand-in for one in another process."""
 
     @property
-    def connection_id(self) -> str: ...
+    def connection_key(self) -> ConnectionKey: ...
 
     @property
     def order(self) -> tuple[int, int]: ...
@@ -73,8 +73,10 @@ class Ordering(Generic[Item]):
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._heap: list[tuple[tuple[int, int], str, int, Item]] = []  # by order, connection and arrival
-        self._latest: dict[str, tuple[int, int]] = {}  # by connection: order of the last one held
+        self._heap: list[
+            tuple[tuple[int, int], ConnectionKey, int, Item]
+        ] = []  # by order, connection and arrival
+        self._latest: dict[ConnectionKey, tuple[int, int]] = {}  # by connection: order of the last one held
         self._bytes = 0
         self._arrivals = count()
         self.newest_ns = -NEVER_NS
@@ -135,13 +137,13 @@ class Ordering(Generic[Item]):
         if not heap and not rows:
             self._latest.clear()
 
-    def latest(self, connection_id: str) -> tuple[int, int] | None:
+    def latest(self, connection: ConnectionKey) -> tuple[int, int] | None:
         """Order of the last exchange of a connection that is held."""
-        return self._latest.get(connection_id)
+        return self._latest.get(connection)
 
-    def note_latest(self, connection_id: str, order: tuple[int, int]) -> None:
+    def note_latest(self, connection: ConnectionKey, order: tuple[int, int]) -> None:
         """The last exchange of a connection is queued elsewhere."""
-        self._latest[connection_id] = order
+        self._latest[connection] = order
 
     @property
     def room(self) -> tuple[int, int]:
@@ -152,7 +154,7 @@ class Ordering(Generic[Item]):
     def _add(self, items: Iterable[Item]) -> None:
         latest = self._latest
         for item in items:
-            connection = item.connection_id
+            connection = item.connection_key
             order = latest[connection] = max(item.order, latest.get(connection, item.order))
             heappush(self._heap, (order, connection, next(self._arrivals), item))
             self._bytes += item.held_bytes
@@ -165,8 +167,8 @@ class Ordering(Generic[Item]):
 
 
 def _is_one_connection(items: list[Item]) -> bool:
-    first = items[0].connection_id
-    return all(item.connection_id == first for item in items)
+    first = items[0].connection_key
+    return all(item.connection_key == first for item in items)
 
 
 # ------------------------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from kdissect.kafka.schema import Field
     from kdissect.kafka.traces import SchemaId, Trace
     from kdissect.limits import Limits
-    from kdissect.model import Body, Exchange
+    from kdissect.model import Body, ConnectionKey, Exchange
 
 
 REQUEST, RESPONSE = "request", "response"
@@ -599,7 +599,7 @@ def _plan(fields: Sequence[Field], version: int, target: str) -> Plan | None:
 
 
 if TYPE_CHECKING:
-    Key = tuple[str, str | None, int | None, tuple[int, int]]
+    Key = tuple[ConnectionKey, str | None, int | None, tuple[int, int]]
 
 
 class _Rest(NamedTuple):
@@ -629,7 +629,7 @@ class Snapshots:
         if partition.piece is None:
             return partition
         piece = partition.piece
-        key = (partition.exchange.connection.id, partition.topic, partition.partition, piece.snapshot)
+        key = (partition.exchange.connection.key, partition.topic, partition.partition, piece.snapshot)
         rest = self._take(key)
         if piece.position and (rest is None or rest.position != piece.position):
             return partition

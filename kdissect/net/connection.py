@@ -39,7 +39,7 @@ from kdissect import native
 from kdissect.limits import DEFAULT, Limits
 from kdissect.model import Closed, Data, Packet, PacketBlock, Segment
 from kdissect.net.analysis import TcpAnalysis
-from kdissect.net.duplex import NEVER_NS, Connection, Duplex, Event
+from kdissect.net.duplex import NEVER_NS, Connection, ConnectionIds, Duplex, Event
 from kdissect.net.ip import TCP
 from kdissect.net.link import COOKED, ETHERNET
 from kdissect.net.stream import PIECE_COST, SEQUENCE_MASK, Stream, advance, distance
@@ -123,9 +123,16 @@ class Lender(Protocol):
 
     Attributes:
         waiting_since_ns: of those that it has opened, as ``Connections.waiting_since_ns``.
+        held: bytes that it holds.
     """
 
     waiting_since_ns: int | None
+
+    @property
+    def held(self) -> int: ...
+
+    def recall_all(self) -> None:
+        """Recall all connections."""
 
     def closing(self, duplex: Duplex) -> None:
         """Recall a connection that is about to be closed, if it is lent."""
@@ -139,9 +146,9 @@ class Lender(Protocol):
         connections opened by the core whose deadline has passed.
         """
 
-    def ended(self, before: tuple[int, int]) -> Iterable[tuple[int, Ended, Event | None]]:
+    def ended(self, before: tuple[int, int]) -> Iterable[tuple[int, Ended, Event | None, int | None]]:
         """The connections whose end in the core is final before this deadline and ordinal; with ``Closed``,
-        if that was not passed on yet.
+        if that was not passed on yet, and the time of the SYN of those that it has opened.
         """
         ...
 
@@ -219,7 +226,7 @@ class _TimeQueue:
 
 
 _NO_STREAM = Stream()
-_NO_FLOW = FlowEntry(Duplex(b"", 0, DEFAULT, Counter()), 0, _NO_STREAM, _NO_STREAM)
+_NO_FLOW = FlowEntry(Duplex(b"", 0, DEFAULT, Counter(), ConnectionIds(DEFAULT)), 0, _NO_STREAM, _NO_STREAM)
 """Stands for the flow of unknown ends; its connection is never ``plain``."""
 
 
@@ -236,6 +243,7 @@ class Connections:
         analyzes: the same; it may change before the first packet.
         number: of the next segment's connection, see ``tcp.StreamNumbers``; None if they are not counted.
         packet: number of the packet that caused the latest events.
+        ids: of the connections.
         lender: the native core, if it has any of the connections.
         counts: ``connections``, ``retransmitted_bytes``, ``overlapping_bytes``, ``conflicting_bytes``
             (overlapping ones that differ from those captured first), ``out_of_order`` segments, ``gaps``,
@@ -269,6 +277,7 @@ class Connections:
         self._held: dict[int, int] = {}  # ordinal -> bytes held, in order of when it began to hold any
         self._held_in_all = 0
         self._ended = EndedConnections(limits)
+        self.ids = ConnectionIds(limits)
         self._waits = _TimeQueue()  # since when each waits
         self._deadlines = _TimeQueue()
         self._idle = _TimeQueue()  # when each becomes idle, at the earliest
@@ -435,11 +444,27 @@ class Connections:
         """The direction of the current connection between these ends; None if there is none."""
         return self._flows.get(ends)
 
-    def flush(self, duplex: Duplex) -> list[Event]:
-        """Pass on what a connection has gathered."""
+    def flush(self, duplex: Duplex | None = None) -> list[Event]:
+        """Pass on what a connection has gathered; None: what all have."""
         out: list[Event] = []
-        self._flush_both(duplex, out)
+        if duplex is None:
+            self._flush_all(out)
+        else:
+            self._flush_both(duplex, out)
         return out
+
+    @property
+    def gathered(self) -> int:
+        """Bytes gathered in all."""
+        return sum(len(item.payload) for stream in self._gathering for item in stream.gathered)
+
+    @property
+    def by_use(self) -> list[Connection]:
+        """All connections with events, least recently used first; those in the native core must be recalled
+        before.
+        """
+        duplexes = self._order.values()
+        return [each.connection for each in duplexes if each is not None and each.connection is not None]
 
     @property
     def room(self) -> int:
@@ -538,8 +563,7 @@ class Connections:
                 self._refused += not too_large
                 if self._refused >= _MAX_REFUSED:
                     self._refused = 0
-                    for each in list(self._gathering.values()):  # some may have stalled: make room for others
-                        self._flush_gathered(each, out)
+                    self._flush_all(out)  # some may have stalled: make room for others
                 return out
             self._gathering[stream] = flow
         stream.gathered.append(item)
@@ -559,6 +583,10 @@ class Connections:
         stream.expected = 0
         stream.gathered = []
         del self._gathering[stream]
+
+    def _flush_all(self, out: list[Event]) -> None:
+        for flow in list(self._gathering.values()):
+            self._flush_gathered(flow, out)
 
     def _flush_both(self, duplex: Duplex, out: list[Event]) -> None:
         """Pass on what both directions have gathered, before an unusual event of their connection."""
@@ -645,7 +673,7 @@ class Connections:
 
     def _enter(self, ends: bytes, now_ns: int, ordinal: int) -> Duplex:
         """Enter a connection in the tables."""
-        duplex = Duplex(ends, now_ns, self._limits, self.counts, ordinal, self._is_listener)
+        duplex = Duplex(ends, now_ns, self._limits, self.counts, self.ids, ordinal, self._is_listener)
         one, two = duplex.streams
         self._flows[reversed_ends(ends)] = FlowEntry(duplex, 1, two, one)
         self._flows[ends] = FlowEntry(duplex, 0, one, two)
@@ -663,8 +691,10 @@ class Connections:
     def _forget_ended(self, before: tuple[int, int], out: list[Event]) -> None:
         """Remember as closed what has ended in the native core before this deadline and ordinal."""
         if self.lender is not None:
-            for ordinal, ended, closed in self.lender.ended(before):
+            for ordinal, ended, closed, first_ns in self.lender.ended(before):
                 self._remember(ended)
+                if first_ns is not None:
+                    self.ids.take(ended.ends, first_ns)
                 self._drop(ordinal)
                 if closed is not None:
                     out.append(closed)
@@ -685,6 +715,8 @@ class Connections:
         is_reported = not duplex.is_half_open or duplex.tcp is not None
         if is_reported:
             duplex.flush(out)
+        else:
+            duplex.drop()
         if duplex.is_finished:
             reason = "fin"
         elif duplex.reset_ns is not None:

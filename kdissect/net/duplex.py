@@ -38,7 +38,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kdissect.limits import Limits
-    from kdissect.model import Closed, Data, Decrypted, Endpoint, Interface, Prefaced, Proxy, Segment
+    from kdissect.model import (
+        Closed,
+        ConnectionKey,
+        Data,
+        Decrypted,
+        Endpoint,
+        Interface,
+        Prefaced,
+        Proxy,
+        Segment,
+    )
     from kdissect.net.analysis import TcpAnalysis
 
 NEVER_NS = 1 << 70
@@ -54,7 +64,7 @@ class Connection:
     """What is known about a connection when its first bytes are passed on. Compared by identity.
 
     Attributes:
-        id: 12 hex digits, a hash of both ends and the first packet's time.
+        id: 12 hex digits, see ``ConnectionIds``.
         ends: of side 0 and side 1. Side 0 sent the first segment in the capture.
         initiator: the side that sent a SYN, or received a SYN-ACK; None if neither was captured.
         from_start: by side, whether the beginning of the stream is known from a SYN or its acknowledgment.
@@ -80,6 +90,11 @@ class Connection:
     tcp: TcpAnalysis | None = field(default=None, repr=False)
     proxy: Proxy | None = None
     preface_fault: str | None = None
+
+    @property
+    def key(self) -> ConnectionKey:
+        """What identifies it in this run."""
+        return self.id, self.ordinal
 
     @property
     def server(self) -> Endpoint:
@@ -108,10 +123,35 @@ Event = tuple[Connection, int, "Data | Gap | Prefaced | Retransmitted | Decrypte
 """Connection, side (0 for ``Closed``), item."""
 
 
-def connection_id(ends: bytes, first_ns: int) -> str:
-    """``Connection.id``, from the ends of either side and the time of its first packet."""
-    both = sorted((ends, reversed_ends(ends)))
-    return blake2b(b"".join((*both, b"%d" % first_ns)), digest_size=6).hexdigest()
+class ConnectionIds:
+    """The IDs of connections: a hash of both ends and the first packet's time.
+
+    Connections can have the same ends and first time: packets may have no time (simple packet blocks), or a
+    coarse one, and clocks are set back. From the second of them on, their ordinal is part of the hash. They
+    come one after another, and both ends are in one shard. So ordinals do not depend on other connections, as
+    long as those between the same ends are remembered: at least the latest ``Limits.connection_ids / 2``.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._half = limits.connection_ids // 2
+        self._recent: dict[bytes, int] = {}  # both ends and time -> connections so far
+        self._earlier: dict[bytes, int] = {}
+
+    def next(self, ends: bytes, first_ns: int) -> str:
+        """The ID of the next connection between these ends, in either order, that begins at this time."""
+        key, before = self._before(ends, first_ns)
+        return blake2b(key if not before else b"%b,%d" % (key, before), digest_size=6).hexdigest()
+
+    def take(self, ends: bytes, first_ns: int) -> None:
+        """Note that there is such a connection."""
+        key, before = self._before(ends, first_ns)
+        self._recent[key] = before + 1
+        if len(self._recent) > self._half:
+            self._recent, self._earlier = {}, self._recent
+
+    def _before(self, ends: bytes, first_ns: int) -> tuple[bytes, int]:
+        key = b"".join((*sorted((ends, reversed_ends(ends))), b"%d" % first_ns))
+        return key, self._recent.get(key) or self._earlier.get(key, 0)
 
 
 class Duplex:
@@ -136,7 +176,7 @@ class Duplex:
     """
 
     __slots__ = (
-        "_counts", "_due_begin", "_due_end", "_early", "_early_held", "_early_ns", "_initiator",
+        "_counts", "_due_begin", "_due_end", "_early", "_early_held", "_early_ns", "_ids", "_initiator",
         "_is_listener", "_limits", "_reach", "cause", "connection", "due_ns", "ends", "is_close_reported",
         "is_finished", "now_ns",
         "number", "ordinal", "plain", "preface", "reset_ns", "streams", "tcp",
@@ -148,6 +188,7 @@ class Duplex:
         now_ns: int,
         limits: Limits,
         counts: Counter[str],
+        ids: ConnectionIds,
         ordinal: int = 0,
         is_listener: Callable[[Endpoint], bool] = lambda _: False,
     ) -> None:
@@ -163,6 +204,7 @@ class Duplex:
         self.due_ns = NEVER_NS
         self.cause: Segment | None = None
         self._counts = counts
+        self._ids = ids
         self._limits = limits
         # A segment from farther ahead than can be held belongs to an earlier connection between these ends.
         self._reach = 2 * limits.stream_bytes
@@ -274,6 +316,10 @@ class Duplex:
                 self._report_late(side, segment, repeated, out)
             self._enforce_limits(side, out)
 
+    def drop(self) -> None:
+        """The connection ends half open, without events: the next one may have the same first time."""
+        self._ids.take(self.ends, self._early_ns)
+
     def set_deadline(self) -> None:
         """Set the deadline for everything that is waited for now, unless the current one is still needed.
         Must be called after every change.
@@ -375,8 +421,10 @@ class Duplex:
     def _identify(self, early: list[tuple[int, Segment]]) -> Connection:
         first = min((segment for _, segment in early), key=lambda segment: (segment.time_ns, segment.packet))
         one, two = self.streams
+        connection_id = self._ids.next(self.ends, first.time_ns)
+        self._ids.take(self.ends, first.time_ns)
         return Connection(
-            connection_id(self.ends, first.time_ns),
+            connection_id,
             endpoints(self.ends),
             self._initiator,
             (one.exact, two.exact),

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kdissect.exchanges.learned import BatchCopy, NumberedBatch, ProducedBatch
     from kdissect.exchanges.topic_names import TopicRefs
     from kdissect.limits import Limits
-    from kdissect.model import Anomaly
+    from kdissect.model import Anomaly, ConnectionKey
     from kdissect.query.filters import FilterNotes
     from kdissect.stats.survey import Census
 
@@ -42,14 +42,14 @@ class OrderedItem:
         number: number of an open row; 0 if the row is not open.
         is_ready: whether ``output`` is there.
         output: the output of the worker's sink.
-        connection_id, order, completed_ns, held_bytes, decoded_bytes, anomalies, topic_names, produced_ns,
+        connection_key, order, completed_ns, held_bytes, decoded_bytes, anomalies, topic_names, produced_ns,
             copies: as in ``Exchange``.
     """
 
     __slots__ = (
         "anomalies",
         "completed_ns",
-        "connection_id",
+        "connection_key",
         "copies",
         "decoded_bytes",
         "held_bytes",
@@ -68,7 +68,7 @@ class OrderedItem:
         self,
         worker: int,
         order: tuple[int, int],
-        connection_id: str,
+        connection_key: ConnectionKey,
         output: Any,
         held_bytes: int,
         decoded_bytes: int = 0,
@@ -78,7 +78,7 @@ class OrderedItem:
         self.completed_ns, _ = self.order = order
         self.held_bytes = held_bytes
         self.decoded_bytes = decoded_bytes
-        self.connection_id = connection_id
+        self.connection_key = connection_key
         self.number, self.topic_refs, self.produce_refs, topic_names = opened or _NOT_OPEN
         self.output = output
         self.is_ready = not self.number
@@ -251,7 +251,7 @@ class Assembly:
             if not count:
                 self._resolve(self._rows.pop((worker, number)))
             else:
-                row = OrderedItem(worker, (completed_ns, 0), "", (count, text), held)
+                row = OrderedItem(worker, (completed_ns, 0), ("", 0), (count, text), held)
                 if single:
                     self._resolve(row)
                 else:
@@ -367,7 +367,7 @@ class Columns:
         completed_ns, packets: ``Exchange.order`` of each.
         held: ``Exchange.held_bytes`` of each.
         decoded: ``Exchange.decoded_bytes`` of each.
-        connections: connection ID of each.
+        connections: ``connection_key`` of each.
         outputs: the sink's output for each; None: nothing, or the row is open.
         open: open rows, by index.
         waits: changes of the time since which a connection waits for missing bytes (None: none does), each
@@ -379,7 +379,7 @@ class Columns:
     packets: array[int]
     held: array[int]
     decoded: array[int]
-    connections: list[str] = field(default_factory=list)
+    connections: list[ConnectionKey] = field(default_factory=list)
     outputs: list[Any] = field(default_factory=list)
     open: dict[int, OpenRow] = field(default_factory=dict)
     waits: list[tuple[int, int | None]] = field(default_factory=list)

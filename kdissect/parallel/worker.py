@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from kdissect.exchanges.offload import CountForm, LineContext, LineForm, RowForm
     from kdissect.exchanges.topic_names import TopicRefs
     from kdissect.limits import Limits
-    from kdissect.model import Exchange, IdleTick, Packet, PacketBlock
+    from kdissect.model import ConnectionKey, Exchange, IdleTick, Packet, PacketBlock
     from kdissect.pipeline import Dissection
     from kdissect.stats.connection_log import ConnectionFeed
     from kdissect.stats.summarizer import Summarizer
@@ -85,6 +85,12 @@ class _KnownNames:
             KeyError: the ID is not known.
         """
         self._names[topic_id]
+
+
+def number_of(connection: ConnectionKey) -> int:
+    """A connection in a key of the core: ID and lowest bits of the ordinal, as in core/src/offload.rs."""
+    connection_id, ordinal = connection
+    return int(connection_id, 16) << 15 | ordinal & 0x7FFF
 
 
 def columns() -> Columns:
@@ -138,7 +144,7 @@ class Worker:
         self._names: dict[str, str] = dict(RESERVED)
         self._lines: Any = None  # the core's ``RowBatch``, if it writes lines
         self._open: dict[int, Exchange] = {}
-        self._open_on: Counter[str] = Counter()
+        self._open_on: Counter[ConnectionKey] = Counter()
         self._numbers = 0
         self.exchanges = 0
 
@@ -194,7 +200,7 @@ class Worker:
         return (0, 0) if self._lines is None else self._lines.sizes
 
     def _add(self, place: int, item: Exchange) -> None:
-        connection = item.connection_id
+        connection = item.connection_key
         self.exchanges += 1
         self._dissection.decode(item)
         completed_ns, packet = item.order
@@ -224,7 +230,7 @@ class Worker:
         rows.decoded.append(item.decoded_bytes)
         rows.connections.append(connection)
         if self._lines is not None:
-            self._lines.add(place, completed_ns, packet, held, int(connection, 16))
+            self._lines.add(place, completed_ns, packet, held, number_of(connection))
         self._bytes += held
         self._decoded += item.decoded_bytes
 
@@ -258,9 +264,9 @@ class Worker:
         outputs = []
         for number, names, anomalies, produced_ns, copies in update.resolved:
             item = self._open.pop(number)
-            self._open_on[item.connection_id] -= 1
-            if not self._open_on[item.connection_id]:
-                del self._open_on[item.connection_id]
+            self._open_on[item.connection_key] -= 1
+            if not self._open_on[item.connection_key]:
+                del self._open_on[item.connection_key]
             item.topic_names |= names
             item.anomalies += anomalies
             item.produced_ns = produced_ns

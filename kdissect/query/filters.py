@@ -176,7 +176,7 @@ class Filter:
         for name_kind, unmatched in zip(self._name_kinds, self.notes.unmatched, strict=True):
             if not any(map(NameTest(name_kind.texts), unmatched)):
                 quoted = ", ".join(f'"{text}"' for text in name_kind.texts)
-                hint = did_you_mean(name_kind.texts[0], unmatched)
+                hint = did_you_mean(name_kind.texts[0], sorted(unmatched))
                 if not hint and name_kind.noun in _LISTED:
                     hint = f"; kdissect summary --by {name_kind.noun} lists {name_kind.noun}s"
                 messages.append(f"no {name_kind.noun} {quoted}{hint}")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from kdissect.exchanges.kafka_connection import KafkaConnection
     from kdissect.limits import Limits
-    from kdissect.model import Frame, Packet, PacketBlock
+    from kdissect.model import ConnectionKey, Frame, Packet, PacketBlock
     from kdissect.net.connection import Connection, Event
     from kdissect.pipeline import Step
     from kdissect.spark.planning import Part
@@ -62,8 +62,8 @@ class OwnExchanges:
         self._capture: str | None = None
         self.failures: list[str] = []
         self._exchanges: set[Exchange] = set()
-        self._recognized: set[str] = set()  # connections
-        self._closed: list[str] = []  # connections that ended since the last exchange
+        self._recognized: set[ConnectionKey] = set()
+        self._closed: list[ConnectionKey] = []  # connections that ended since the last exchange
         self._ranks = {path: rank for rank, path in enumerate(part.paths)}
 
     def packets(self, limits: Limits) -> Iterator[PacketBlock | Packet | IdleTick]:
@@ -95,7 +95,7 @@ class OwnExchanges:
     def connection(self, connection: Connection, kafka: KafkaConnection, end: Closed) -> None:
         """Take a connection that has ended, as an observer."""
         self._log.connection(connection, kafka, end, is_selected=self._capture in self._part.own)
-        self._closed.append(connection.id)
+        self._closed.append(connection.key)
 
     def unopened_connection(self, connection: Connection, end: Closed, *, is_listener: bool) -> None:
         """Take a connection that never opened, as an observer, if it ends in one of the task's own files."""
@@ -117,26 +117,26 @@ class OwnExchanges:
                 capture = frame.interface.capture
                 info = exchange.connection
                 sender = info.client_end if frame is exchange.request_frame else info.broker
-                run = late.get((info.id, sender, frame.end_ns))
+                run = late.get((info.key, sender, frame.end_ns))
                 if (
                     run is not None and frame.start_ns not in run.later_ns
                 ):  # else the frame is complete in the earlier file
                     capture = run.capture
             if capture in self._part.own or (self._capture is None and self._is_abandoned(exchange)):
                 self._exchanges.add(exchange)
-        self._recognized.update(exchange.connection_id for exchange in exchanges)
+        self._recognized.update(exchange.connection_key for exchange in exchanges)
         self._recognized.difference_update(self._closed)
         self._closed.clear()
 
-    def _late(self, events: Sequence[Event]) -> dict[tuple[str, Endpoint, int], _LateBytes]:
+    def _late(self, events: Sequence[Event]) -> dict[tuple[ConnectionKey, Endpoint, int], _LateBytes]:
         """Bytes that filled holes of an earlier file, by connection, sender and time of the later bytes."""
-        latest: dict[tuple[str, Endpoint], str] = {}
-        runs: dict[tuple[str, Endpoint], _LateBytes] = {}
-        late: dict[tuple[str, Endpoint, int], _LateBytes] = {}
+        latest: dict[tuple[ConnectionKey, Endpoint], str] = {}
+        runs: dict[tuple[ConnectionKey, Endpoint], _LateBytes] = {}
+        late: dict[tuple[ConnectionKey, Endpoint, int], _LateBytes] = {}
         for connection, side, item in events:
             if not isinstance(item, Data):
                 continue
-            stream, capture = (connection.id, connection.ends[side]), item.interface.capture
+            stream, capture = (connection.key, connection.ends[side]), item.interface.capture
             before = latest.get(stream, capture)
             latest[stream] = capture
             if self._ranks[before] > self._ranks[capture]:
@@ -156,7 +156,7 @@ class OwnExchanges:
             return True
         # a task that has read more files may have recognized the connection sooner
         is_reported_now = self._capture is not None and not self._part.begins
-        return is_reported_now and exchange.connection_id not in self._recognized
+        return is_reported_now and exchange.connection_key not in self._recognized
 
     def _is_abandoned(self, exchange: Exchange) -> bool:
         """Whether an exchange is a request without a complete response yet, from a file that no later task
@@ -177,14 +177,16 @@ def _completing_frames(exchanges: Sequence[Exchange]) -> list[Frame | None]:
     to a later request, which shows that there will be none.
     """
     answered = {
-        (each.connection_id, each.completed_ns): each for each in exchanges if each.response_frame is not None
+        (each.connection_key, each.completed_ns): each
+        for each in exchanges
+        if each.response_frame is not None
     }
     frames: list[Frame | None] = []
     for each in exchanges:
         frame = each.request_frame if each.kind == UNACKNOWLEDGED else each.response_frame
         if each.is_cut:  # its rest may be in another file
             frame = None
-        later = answered.get((each.connection_id, each.completed_ns))
+        later = answered.get((each.connection_key, each.completed_ns))
         if frame is None and later is not None and later.number > each.number:
             frame = later.response_frame
         frames.append(frame)

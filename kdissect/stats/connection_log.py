@@ -22,7 +22,16 @@ if TYPE_CHECKING:
 
     from kdissect.exchanges.kafka_connection import KafkaConnection
     from kdissect.limits import Limits
-    from kdissect.model import Anomaly, Closed, ConnectionInfo, Endpoint, Exchange, Interface, Proxy
+    from kdissect.model import (
+        Anomaly,
+        Closed,
+        ConnectionInfo,
+        ConnectionKey,
+        Endpoint,
+        Exchange,
+        Interface,
+        Proxy,
+    )
     from kdissect.net.analysis import End, TcpAnalysis
     from kdissect.net.connection import Connection
     from kdissect.net.dns import Resolved
@@ -42,6 +51,7 @@ class ConnectionLogRow:
     """One connection.
 
     Attributes:
+        key: what identifies it in this run.
         capture: the file in which it starts.
         first_ns: time of its first packet; of its first exchange as long as it is open.
         last_ns: time of its last bytes.
@@ -100,10 +110,10 @@ class ConnectionLogRow:
         "gaps",
         "held_api",
         "hop",
-        "id",
         "incomplete",
         "is_listener",
         "is_selected",
+        "key",
         "kinds",
         "last_call",
         "last_ns",
@@ -132,8 +142,8 @@ class ConnectionLogRow:
         "waited",
     )  # fmt: skip
 
-    def __init__(self, connection_id: str, capture: str, client: Endpoint, broker: Endpoint) -> None:
-        self.id = connection_id
+    def __init__(self, key: ConnectionKey, capture: str, client: Endpoint, broker: Endpoint) -> None:
+        self.key = key
         self.capture = capture
         self.client, self.broker = client, broker
         self.hop: Endpoint | None = None
@@ -170,6 +180,11 @@ class ConnectionLogRow:
         self.unread_bytes: int | None = None
         self.unattached: list[Anomaly] = []
         self.is_listener = self.is_selected = False
+
+    @property
+    def id(self) -> str:
+        """Its ID."""
+        return self.key[0]
 
     @property
     def client_end(self) -> Endpoint:
@@ -316,7 +331,7 @@ class ConnectionLog(Survey):
         super().__init__(limits)
         self.on_row: list[Callable[[ConnectionLogRow], object]] = []
         self.on_name: list[Callable[[Resolved], object]] = []
-        self._rows: dict[str, ConnectionLogRow] = {}
+        self._rows: dict[ConnectionKey, ConnectionLogRow] = {}
         self._finished: list[ConnectionLogRow] = []
         self._unopened: OrderedDict[ConnectionLogRow, None] = OrderedDict()
 
@@ -327,11 +342,11 @@ class ConnectionLog(Survey):
         selected.
         """
         super().connection(connection, kafka, end)
-        row = self._rows.get(connection.id)
+        row = self._rows.get(connection.key)
         if row is None:
-            row = self._rows[connection.id] = _row(connection, kafka.client)
+            row = self._rows[connection.key] = _row(connection, kafka.client)
         _close(row, connection, kafka.client, end)
-        row.last_ns = kafka.last_ns
+        row.last_ns = max(connection.first_time_ns, kafka.last_ns)  # the clock may have been set back
         row.protocol = kafka.protocol
         row.is_listener = kafka.listener_side == 1 - row.client_side
         row.from_start = connection.initiator is not None
@@ -396,11 +411,11 @@ class ConnectionLog(Survey):
             self._finish(row)
 
     def _row_of(self, info: ConnectionInfo, interface: Interface) -> ConnectionLogRow:
-        row = self._rows.get(info.id)
+        row = self._rows.get(info.key)
         if row is None:
-            row = ConnectionLogRow(info.id, interface.capture, info.client, info.broker)
+            row = ConnectionLogRow(info.key, interface.capture, info.client, info.broker)
             row.hop, row.proxy = info.hop, info.proxy
-            self._rows[info.id] = row
+            self._rows[info.key] = row
         return row
 
     def finished(self) -> list[ConnectionLogRow]:
@@ -424,7 +439,7 @@ class ConnectionLog(Survey):
             if all(row.seen) and row.from_start and not row.gaps and not row.resyncs:
                 self.whole += row.kinds[ORPHAN]  # their requests are not missing
             self._pass_on(row)
-            self._finished.append(self._rows.pop(row.id))
+            self._finished.append(self._rows.pop(row.key))
 
     def _pass_on(self, row: ConnectionLogRow) -> None:
         for callback in self.on_row:
@@ -469,7 +484,7 @@ def _row(connection: Connection, client_side: int | None) -> ConnectionLogRow:
     """The row of a connection; if no message shows which end is the client, it is the one that opened it."""
     side = connection.initiator or 0 if client_side is None else client_side
     client, broker = connection.client(side), connection.ends[1 - side]
-    row = ConnectionLogRow(connection.id, connection.interface.capture, client, broker)
+    row = ConnectionLogRow(connection.key, connection.interface.capture, client, broker)
     row.hop, row.proxy = connection.hop(side), connection.proxy
     return row
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from kdissect.limits import Limits
-    from kdissect.model import ConnectionInfo
+    from kdissect.model import ConnectionInfo, ConnectionKey
     from kdissect.stats.facts import Facts
     from kdissect.stats.usual import Usual
 
@@ -199,7 +199,7 @@ class Aggregator:
         self._callbacks = list(callbacks)
         self._by_group = by_group
         self._max_buckets = limits.summary_buckets
-        self._counts: dict[str, dict[tuple[Any, ...], Aggregate]] = {}  # by connection
+        self._counts: dict[ConnectionKey, dict[tuple[Any, ...], Aggregate]] = {}  # by connection
         self._held = 0
 
     def feed(self, facts: Facts) -> None:
@@ -246,9 +246,9 @@ class Aggregator:
 
     def _aggregate(self, key: tuple[Any, ...], connection: ConnectionInfo, ends: Facts | Usual) -> Aggregate:
         """The counts of exchanges with these ``AggregateKeys``."""
-        counts = self._counts.get(connection.id)
+        counts = self._counts.get(connection.key)
         if counts is None:
-            counts = self._counts[connection.id] = {}
+            counts = self._counts[connection.key] = {}
         aggregate = counts.get(key)
         if aggregate is None:
             keys = AggregateKeys(*key)
@@ -256,7 +256,7 @@ class Aggregator:
             self._held += 1
         return aggregate
 
-    def settle(self, connection: str | None = None) -> None:
+    def settle(self, connection: ConnectionKey | None = None) -> None:
         """Pass on the counts of a connection; None: of all."""
         for each in list(self._counts) if connection is None else (connection,):
             for aggregate in self._counts.pop(each, {}).values():

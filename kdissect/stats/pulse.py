@@ -32,7 +32,7 @@ from kdissect.stats.traffic import Failure, failures_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from kdissect.model import Exchange
+    from kdissect.model import ConnectionKey, Exchange
     from kdissect.stats.connection_log import ConnectionLogRow
     from kdissect.stats.facts import Facts
     from kdissect.stats.pulse_groups import GroupSnapshot, RebalanceSnapshot
@@ -198,7 +198,9 @@ class Pulse:
         self._topics: Bounded[str, PulseRow[TopicVolume]] = Bounded(rows, lambda: PulseRow(TopicVolume))
         self._groups = PulseGroups(limits)
         self._failures: OrderedDict[Failure, FailureSnapshot] = OrderedDict()
-        self._connections: OrderedDict[str, tuple[str, int]] = OrderedDict()  # its client, when last seen
+        self._connections: OrderedDict[ConnectionKey, tuple[str, int]] = (
+            OrderedDict()
+        )  # its client, when last seen
         self._connections_of: Counter[str] = Counter()
         self._max_connections = limits.connections
         self._overdue: list[tuple[Exchange, PulseRow[Load], PulseRow[Load]]] = []  # with API and client
@@ -236,7 +238,7 @@ class Pulse:
             self._no_answer += 1
             api.no_answer += 1
             client.no_answer += 1
-        self._connect(exchange.connection.id, facts.client, now_ns)
+        self._connect(exchange.connection.key, facts.client, now_ns)
         if not self._topics.keys().isdisjoint(exchange.topic_names):  # named since
             self._topics.rename(exchange.topic_names)
         self._count_records(facts, now_ns)
@@ -330,7 +332,7 @@ class Pulse:
         if len(self._failures) > _MAX_FAILURES:
             self._failures.popitem(last=False)
 
-    def _connect(self, connection: str, client: str, now_ns: int) -> None:
+    def _connect(self, connection: ConnectionKey, client: str, now_ns: int) -> None:
         before = self._connections.pop(connection, None)
         if before is None or before[0] != client:
             self._disconnect(before)

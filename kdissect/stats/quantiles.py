@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
 
+    from kdissect.model import Exchange
     from kdissect.stats.sums import Mergeable
 
 
@@ -147,24 +148,26 @@ def library() -> Any:
 
 
 class Largest:
-    """The items with the largest numbers. Holds ``count`` of them."""
+    """The items with the largest numbers; of equal numbers, those of the first exchanges. Holds ``count`` of
+    them.
+    """
 
     __slots__ = ("_count", "_kept")
 
     def __init__(self, count: int) -> None:
         self._count = count
-        self._kept: list[tuple[int, int, Any]] = []
+        self._kept: list[tuple[tuple[int, ...], Any]] = []  # by rank
 
-    @property
-    def smallest(self) -> int:
-        """Only items with larger numbers are kept."""
-        return self._kept[0][0] if len(self._kept) >= self._count else -1
-
-    def add(self, number: int, time_ns: int, item: Any) -> None:
-        """Keep an item if its number is large enough; of equal numbers, the earlier one."""
-        insort(self._kept, (number, -time_ns, item), key=_rank)
-        if len(self._kept) > self._count:
-            del self._kept[0]
+    def add(self, number: int, exchange: Exchange, item: Callable[[], Any]) -> None:
+        """Keep an item of an exchange if its number is large enough."""
+        kept = self._kept
+        if len(kept) >= self._count and (not kept or number < kept[0][0][0]):
+            return
+        completed_ns, packet = exchange.order
+        rank = number, -completed_ns, -packet, -exchange.number
+        if len(kept) < self._count or rank > kept[0][0]:
+            insort(kept, (rank, item()), key=_rank)
+            del kept[: -self._count]
 
     def merge(self, other: Largest) -> None:
         """Keep the largest of both."""
@@ -172,11 +175,11 @@ class Largest:
 
     def all(self) -> list[Any]:
         """The kept items, largest first."""
-        return [item for _, _, item in reversed(self._kept)]
+        return [item for _, item in reversed(self._kept)]
 
 
-def _rank(kept: tuple[int, int, Any]) -> tuple[int, int]:
-    return kept[:2]
+def _rank(kept: tuple[tuple[int, ...], Any]) -> tuple[int, ...]:
+    return kept[0]
 
 
 # ------------------------------------------------------------------------------------------------------------

@@ -205,7 +205,7 @@ class Summarizer(Summed):
     def connect(self, row: ConnectionLogRow) -> None:
         """Count a connection that has ended, after all its exchanges."""
         self._count()
-        self._aggregator.settle(row.id)
+        self._aggregator.settle(row.key)
         for name in OF_CONNECTIONS.intersection(self.parts):
             self.parts[name].connect(row)
 

@@ -28,7 +28,7 @@ from kdissect.stats.sums import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from kdissect.exchanges.kafka_connection import KafkaConnection
     from kdissect.limits import Limits
@@ -215,6 +215,15 @@ class InterfaceCount(Summed):
     captured_bytes: int = total()
     wire_bytes: int = total()
 
+    def add(self, packets: int, sizes: Sequence[int]) -> None:
+        """Count packets; ``sizes`` as from ``_counted``."""
+        captured_bytes, wire_bytes, cut, cut_to = sizes
+        self.packets += packets
+        self.captured_bytes += captured_bytes
+        self.wire_bytes += wire_bytes
+        self.cut += cut
+        self.cut_to = max(self.cut_to, cut_to)
+
 
 class Census:
     """Counts packets.
@@ -245,16 +254,16 @@ class Census:
             self._counts = self._of(block.interface, block.time_ns)
         file, count = self._counts
         file.packets += len(block.places)
-        count.packets += len(block.places)
         (first_ns, file.last_ns, backward, furthest_back_ns), sizes = _counted(block.places, file.last_ns)
         file.first_ns = min(file.first_ns, first_ns)
         file.backward += backward
         file.furthest_back_ns = max(file.furthest_back_ns, furthest_back_ns)
-        captured_bytes, wire_bytes, cut, cut_to = sizes
-        count.captured_bytes += captured_bytes
-        count.wire_bytes += wire_bytes
-        count.cut += cut
-        count.cut_to = max(count.cut_to, cut_to)
+        by_interface = getattr(block.places, "by_interface", lambda: None)()
+        if by_interface is None:
+            count.add(len(block.places), sizes)
+            return
+        for interface, packets, sizes in by_interface:
+            self._of(interface, block.time_ns)[1].add(packets, sizes)
 
     def merge(self, other: Census) -> None:
         """Add the counts of packets that come later in the same files."""

@@ -8,6 +8,7 @@ rows together.
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.exchanges.latency import waiter
@@ -348,12 +349,13 @@ class Traffic(Summed):
             is_expected = failure.error in exchange.expected_errors
             message = facts.messages.get(failure.error)
             self.failures[failure].add(exchange.time_ns, facts.id, message, is_expected=is_expected)
-        if facts.service_us is not None and facts.service_us > self.slowest.smallest:
-            self._keep(facts, facts.service_us)
+        if facts.service_us is not None:
+            self.slowest.add(facts.service_us, exchange, partial(_slow, facts))
         if facts.parts is not None:
             self._count_waits(facts, facts.parts)
         if facts.outcome == UNANSWERED:
-            self._keep_unanswered(facts)
+            age_us = max(0, outstanding_ns(exchange)) // 1000
+            self.unanswered.add(age_us, exchange, partial(_unanswered, facts, age_us))
         for anomaly in exchange.anomalies:
             self.anomalies[anomaly.kind] += 1
 
@@ -407,22 +409,17 @@ class Traffic(Summed):
             if us != 0:
                 self.waits[name].add(us)
 
-    def _keep(self, facts: Facts, service_us: int) -> None:
-        time_ns = facts.exchange.time_ns
-        assert facts.latency_us is not None
-        assert facts.parts is not None
-        named = facts.api, facts.client, facts.broker, _some_topics(facts), facts.throttle_ms
-        slow = Slow(facts.id, time_ns, facts.latency_us, facts.parts, *named)
-        self.slowest.add(service_us, time_ns, slow)
 
-    def _keep_unanswered(self, facts: Facts) -> None:
-        time_ns = facts.exchange.time_ns
-        age_us = max(0, outstanding_ns(facts.exchange)) // 1000
-        if age_us > self.unanswered.smallest:
-            ends = facts.api, facts.client, facts.broker
-            self.unanswered.add(
-                age_us, time_ns, Unanswered(facts.id, time_ns, age_us, *ends, _some_topics(facts))
-            )
+def _slow(facts: Facts) -> Slow:
+    assert facts.latency_us is not None
+    assert facts.parts is not None
+    named = facts.api, facts.client, facts.broker, _some_topics(facts), facts.throttle_ms
+    return Slow(facts.id, facts.exchange.time_ns, facts.latency_us, facts.parts, *named)
+
+
+def _unanswered(facts: Facts, age_us: int) -> Unanswered:
+    ends = facts.api, facts.client, facts.broker
+    return Unanswered(facts.id, facts.exchange.time_ns, age_us, *ends, _some_topics(facts))
 
 
 def _some_topics(facts: Facts) -> tuple[str, ...]:

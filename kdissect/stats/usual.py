@@ -423,13 +423,13 @@ def count_form(
     )
 
     def session(info: ConnectionInfo, session_id: int) -> list[Position]:
-        positions = sessions.positions(info.id, session_id)
+        positions = sessions.positions(info.key, session_id)
         if any(isinstance(position.topic, TopicId) for position in positions):
             raise ValueError("a topic without a name, which it may get")
         return positions
 
     def set_session(info: ConnectionInfo, session_id: int, positions: list[tuple[Any, ...]]) -> None:
-        sessions.resume(info.id, session_id, [Position._make(each) for each in positions])
+        sessions.resume(info.key, session_id, [Position._make(each) for each in positions])
 
     return CountForm(
         facts,

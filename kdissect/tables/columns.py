@@ -293,7 +293,8 @@ EXCHANGE: tuple[Column, ...] = (
         attrgetter("connection.id"),
         "Short connection ID: a hash of both endpoints and the time of its first packet, identical in "
         "every run over the same input, regardless of command and options. It differs if the first packet "
-        "was not read.",
+        "was not read. Of connections with the same endpoints and time, the second and later ones have other "
+        "IDs.",
     ),
     Column(
         "number",

@@ -92,7 +92,7 @@ def describe_undecoded(exchange: Exchange, context: LineContext) -> bool:
         limits.decoded_bytes,
         lambda topic_id: names.name(topic_id, exchange.completed_ns),
         names.learn,
-        partial(protocols.follow, exchange.connection.id, key),
+        partial(protocols.follow, exchange.connection.key, key),
     )
     if described is None:
         return False

@@ -42,6 +42,7 @@ from kdissect.phrases import (
     duration,
     facts,
     many,
+    most_frequent,
     printable,
     size,
     truncate,
@@ -375,7 +376,7 @@ class ExchangeTable(LineTable["Exchange"]):
             self._gap,
             of_latency.width,
             lambda client_id: cells([of_client], client_id=client_id),
-            lambda info, *exchange: protocols.follow(info.id, *exchange),
+            lambda info, *exchange: protocols.follow(info.key, *exchange),
             rejected,
             without=(_NO_RESPONSE[NOT_EXPECTED], _UNANSWERED),
             followed=f"! {TRAILING_BYTES}",
@@ -671,7 +672,7 @@ class ExchangeTally(Tally["Exchange"]):
         yield f"{self._with_anomalies:,} with anomalies" if self._with_anomalies else None
         yield many(self._expected, "expected error") if self._expected else None
         counts = +self._errors  # without those that were always expected
-        errors = [f"{count:,} {name}" for name, count in counts.most_common(_ERRORS)]
+        errors = [f"{count:,} {name}" for name, count in most_frequent(counts, _ERRORS)]
         yield f"errors: {', '.join(errors)}" if errors else None
         more = len(counts) - _ERRORS
         yield f"{more:,} more kinds" if more > 0 else None

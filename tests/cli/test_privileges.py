@@ -205,6 +205,21 @@ def test_without_privileges_it_waits_for_an_interface_and_resumes(directory: Pat
             running.close()
 
 
+@as_root
+@listens
+def test_the_warning_says_why_the_user_of_sudo_is_not_used(directory: Path) -> None:
+    hidden = directory / "hidden"
+    hidden.mkdir(mode=0o700)
+    running = started("live", "-i", "lo", PYTHONPATH=str(hidden), SUDO_UID=str(OTHER.uid), before=prefix())
+    try:
+        assert running.error_line().startswith("kdissect: listening on lo")
+        assert running.error_line() == WARNING.replace(
+            "root,", f"root (nobody cannot read {hidden}, where kdissect or Python is installed),"
+        )
+    finally:
+        running.close()
+
+
 def test_an_unknown_user_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     done = run(capsys, "live", "-i", "lo", "-Z", "nobody-there")
     text = '-Z: no user "nobody-there"' if os.geteuid() == 0 else "-Z needs root"

@@ -9,6 +9,7 @@ from kdissect.limits import DEFAULT, Limits
 from tests.exchange_factory import connection, exchange
 from tests.record_batches import Item, batch
 
+CONNECTION = ("c0ffee", 0)
 SESSION = 77
 
 
@@ -138,12 +139,12 @@ def test_a_topic_that_is_named_during_the_session() -> None:
 def test_another_goes_on_with_a_session() -> None:
     one, two = FetchSessions(DEFAULT), FetchSessions(DEFAULT)
     fetch(one, requested(p0=5, p1=7), returned(p0=9, p1=7))
-    two.resume("c0ffee", SESSION, one.positions("c0ffee", SESSION))
+    two.resume(CONNECTION, SESSION, one.positions(CONNECTION, SESSION))
     for sessions in (one, two):
         positions = fetch(sessions, [], returned(p1=12), session=(SESSION, 1))
         assert {partition: each.lag for partition, each in positions.items()} == {0: 4, 1: 5}
-    two.resume("c0ffee", SESSION, [])
-    assert two.positions("c0ffee", SESSION) == []
+    two.resume(CONNECTION, SESSION, [])
+    assert two.positions(CONNECTION, SESSION) == []
     assert fetch(two, [], [], session=(SESSION, 2)) == {}
 
 

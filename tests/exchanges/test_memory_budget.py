@@ -2,56 +2,47 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, cast
+
 from kdissect.exchanges.kafka_connection import MemoryBudget
 from kdissect.limits import Limits
 
+if TYPE_CHECKING:
+    from kdissect.exchanges.kafka_connection import KafkaConnection
+
 
 class Held:
-    """Stands for a dialogue."""
+    """Stands for a connection."""
 
     def __init__(self, held: int) -> None:
         self.held = held
 
 
-def shed(budget: MemoryBudget, *fed: Held) -> list[Held]:
-    """Feed until the budget is checked; return the connections that had to shed."""
-    out: list[Held] = []
-    for number in range(64):
-        if budget.note(fed[number % len(fed)]):  # type: ignore[arg-type]
-            for kafka in budget.excess():
-                kafka.held = 0  # type: ignore[misc]
-                out.append(kafka)  # type: ignore[arg-type]
-    return out
+def exceeds(budget: MemoryBudget, *fed: Any, elsewhere: int = 0) -> bool:
+    for each in fed:
+        budget.note(cast("KafkaConnection", each))
+    return budget.is_exceeded(elsewhere)
 
 
-def test_within_the_bound_nobody_lets_go() -> None:
+def test_what_connections_hold_is_added_up() -> None:
     budget = MemoryBudget(Limits(total_held_bytes=100))
-    assert shed(budget, Held(50), Held(50)) == []
+    one, other = Held(50), Held(50)
+    assert not exceeds(budget, one, other, one)
     assert budget.held == 100
-
-
-def test_past_it_those_silent_for_longest_let_go_first() -> None:
-    budget = MemoryBudget(Limits(total_held_bytes=100))
-    first, second, third = Held(40), Held(40), Held(40)
-    assert shed(budget, first, second) == []
-    assert shed(budget, third) == [first]
-    first.held = 30
-    assert shed(budget, first) == [second]
-    assert budget.held == 70
+    assert exceeds(budget, elsewhere=1)
+    one.held = 51
+    assert exceeds(budget, one)
+    one.held = 0
+    assert not exceeds(budget, one, elsewhere=50)
+    assert budget.held == 50
 
 
 def test_what_is_over_counts_no_more() -> None:
     budget = MemoryBudget(Limits(total_held_bytes=100))
     one, other = Held(90), Held(90)
-    shed(budget, one)
-    budget.forget(one)  # type: ignore[arg-type]
-    assert shed(budget, other) == []
-    assert budget.held == 90
-
-
-def test_what_cannot_be_let_go_is_needed_once() -> None:
-    budget = MemoryBudget(Limits(total_held_bytes=10))
-    stubborn = [Held(20), Held(20)]
-    for kafka in stubborn:
-        budget.note(kafka)  # type: ignore[arg-type]
-    assert list(budget.excess()) == stubborn
+    assert exceeds(budget, one, other)
+    for each in (one, other):
+        budget.note(cast("KafkaConnection", each))
+        budget.forget(cast("KafkaConnection", each))
+    assert not exceeds(budget)
+    assert budget.held == 0

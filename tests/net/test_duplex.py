@@ -7,7 +7,7 @@ import pytest
 
 from kdissect.limits import Limits
 from kdissect.model import Data, Gap
-from kdissect.net.duplex import NEVER_NS, Duplex, Event
+from kdissect.net.duplex import NEVER_NS, ConnectionIds, Duplex, Event
 from kdissect.net.stream import PIECE_COST
 from kdissect.net.tcp import Segments
 from tests.segments import ACK, FIN, PSH, RST, SYN, Talk
@@ -44,7 +44,9 @@ class Player:
             segment = Segments().feed(packet)
             assert segment is not None
             if self.duplex is None:
-                self.duplex = Duplex(segment.ends, segment.time_ns, self.limits, self.counts)
+                self.duplex = Duplex(
+                    segment.ends, segment.time_ns, self.limits, self.counts, ConnectionIds(self.limits)
+                )
             self.duplex.feed(int(segment.ends != self.duplex.ends), segment, out)
             self.duplex.cause = segment
         return script(out)
@@ -285,7 +287,7 @@ def test_more_than_4_gib_on_one_connection() -> None:
     handshake = [Segments().feed(packet) for packet in talk().handshake().packets]
     assert segment is not None
     player, out = Player(), list[Event]()
-    duplex = Duplex(segment.ends, segment.time_ns, player.limits, player.counts)
+    duplex = Duplex(segment.ends, segment.time_ns, player.limits, player.counts, ConnectionIds(player.limits))
     for each in handshake:
         assert each is not None
         duplex.feed(int(each.ends != segment.ends), each, out)

@@ -17,11 +17,11 @@ from kdissect.exchanges.resolver import NO_REFS, Refs
 from kdissect.exchanges.topic_names import TopicNameResolver, TopicRefs
 from kdissect.limits import Limits
 from kdissect.parallel.assembling import Assembly, LateRows, OpenRow, WorkerBatch
-from kdissect.parallel.worker import columns
+from kdissect.parallel.worker import columns, number_of
 
 if TYPE_CHECKING:
     from kdissect.exchanges.learned import ProducedBatch
-    from kdissect.model import Anomaly
+    from kdissect.model import Anomaly, ConnectionKey
 
 ROW_KEY = Struct("<6q")  # as in core/src/merge.rs, with a size instead of the text
 NO_TEXT = -1
@@ -47,8 +47,8 @@ class Item:
     produced_ns: dict[ProducedBatch, int] | None = None
 
     @property
-    def connection_id(self) -> str:
-        return f"c{self.worker}"
+    def connection_key(self) -> ConnectionKey:
+        return f"c{self.worker}", 1
 
     @property
     def order(self) -> tuple[int, int]:
@@ -145,7 +145,7 @@ class Fake:
                     continue
                 known = all(each in self.names for each in item.refs.keys) and not self.open
                 known = known and item.produce_refs is NO_REFS
-                key = item.place, *item.order, item.held_bytes, int(item.connection_id, 16)
+                key = item.place, *item.order, item.held_bytes, number_of(item.connection_key)
                 if known and self._writes_lines and self._random.random() < 0.8:
                     item.topic_names = {each: self.names[each] for each in item.refs.keys}
                     line = item.shown.encode() + b"\n"
@@ -158,7 +158,7 @@ class Fake:
                 rows.packets.append(item.place)
                 rows.held.append(item.held_bytes)
                 rows.decoded.append(item.decoded_bytes)
-                rows.connections.append(item.connection_id)
+                rows.connections.append(item.connection_key)
                 if known:
                     item.topic_names = {each: self.names[each] for each in item.refs.keys}
                     rows.outputs.append((1, item.shown.encode() + b"\n"))

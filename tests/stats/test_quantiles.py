@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kdissect.stats.quantiles import RANK_ERROR, Largest, Quantiles
+from tests.exchange_factory import exchange
 
 FRACTIONS = (0.0, 0.5, 0.95, 0.99, 1.0)
 
@@ -87,16 +88,31 @@ def test_a_histogram_has_all_numbers(count: int) -> None:
 def test_the_largest_are_kept_and_of_equals_the_earlier() -> None:
     result = Largest(3)
     for time, number in enumerate([5, 9, 5, 1, 7, 5]):
-        if number > result.smallest:
-            result.add(number, time, (number, time))
+        add(result, number, time, (number, time))
     assert result.all() == [(9, 1), (7, 4), (5, 0)]
+
+
+@pytest.mark.parametrize("split", range(6))
+def test_which_of_equals_come_first_does_not_depend_on_the_process(split: int) -> None:
+    one, other = Largest(3), Largest(3)
+    for time in (5, 0, 4, 2, 1, 3):
+        add(one if time < split else other, 7, time, time)
+    one.merge(other)
+    assert one.all() == [0, 1, 2]
+
+
+def add(largest: Largest, number: int, time: int, item: object) -> None:
+    """Add an item of an exchange that was completed then."""
+    completed = exchange("Heartbeat", 4, {}, {}, time_ns=time)
+    completed.completed_ns = time
+    largest.add(number, completed, lambda: item)
 
 
 def test_the_largest_of_two() -> None:
     one, two = Largest(2), Largest(2)
-    one.add(5, 1, "one")
-    two.add(5, 0, "two")
-    two.add(6, 2, "three")
+    add(one, 5, 1, "one")
+    add(two, 5, 0, "two")
+    add(two, 6, 2, "three")
     one.merge(two)
     assert one.all() == ["three", "two"]
 

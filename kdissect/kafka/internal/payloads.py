@@ -24,7 +24,7 @@ from kdissect.model import Anomaly, Embedded
 if TYPE_CHECKING:
     from kdissect.kafka.schema import Draft, Field, Message
     from kdissect.limits import Limits
-    from kdissect.model import Body, Exchange
+    from kdissect.model import Body, ConnectionKey, Exchange
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -72,14 +72,14 @@ class GroupProtocols:
 
     def __init__(self, limits: Limits = DEFAULT) -> None:
         self._max_groups = limits.group_protocols
-        self._known: dict[tuple[str, str], GroupProtocol] = {}
+        self._known: dict[tuple[ConnectionKey, str], GroupProtocol] = {}
 
     def learn(self, exchange: Exchange) -> GroupProtocol:
         """Remember the protocol of a decoded JoinGroup. Returns what is known about the exchange's group."""
         request, response = exchange.request or {}, exchange.response or {}
-        return self._learn(exchange.connection.id, exchange.api_key, request, response)
+        return self._learn(exchange.connection.key, exchange.api_key, request, response)
 
-    def follow(self, connection: str, api_key: int, request: Body, response: Body) -> bool:
+    def follow(self, connection: ConnectionKey, api_key: int, request: Body, response: Body) -> bool:
         """Learn from an exchange that is not decoded, only its ``FOLLOWED`` fields are. Returns whether its
         members are consumers.
         """
@@ -87,7 +87,9 @@ class GroupProtocols:
         types = request.get("protocol_type") or known, response.get("protocol_type") or known
         return types == (CONSUMER, CONSUMER)
 
-    def _learn(self, connection: str, api_key: int | None, request: Body, response: Body) -> GroupProtocol:
+    def _learn(
+        self, connection: ConnectionKey, api_key: int | None, request: Body, response: Body
+    ) -> GroupProtocol:
         group = request.get("group_id")
         if api_key == JOIN_GROUP:
             protocol = joined(request, response)
@@ -96,11 +98,11 @@ class GroupProtocols:
             return protocol
         return self.lookup(connection, group)
 
-    def lookup(self, connection: str, group: str | None) -> GroupProtocol:
-        """What is known about a group, by the ID of the connection on which it was joined."""
+    def lookup(self, connection: ConnectionKey, group: str | None) -> GroupProtocol:
+        """What is known about a group, by the connection on which it was joined."""
         return UNKNOWN if group is None else self._known.get((connection, group), UNKNOWN)
 
-    def _remember(self, group: tuple[str, str], protocol: GroupProtocol) -> None:
+    def _remember(self, group: tuple[ConnectionKey, str], protocol: GroupProtocol) -> None:
         self._known.pop(group, None)
         self._known[group] = protocol
         if len(self._known) > self._max_groups:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kdissect.limits import Limits
-    from kdissect.model import Exchange
+    from kdissect.model import ConnectionKey, Exchange
     from kdissect.stats.connection_log import ConnectionLogRow
     from kdissect.stats.document import FindingRow
     from kdissect.stats.facts import Facts
@@ -70,7 +70,7 @@ class ConnectionChurn(Rule):
         """Count requests after the handshake. SASL tokens without a header have no client ID."""
         if aggregate.keys.api_key is None:
             return
-        key = aggregate.client, aggregate.connection.client.ip, aggregate.broker, aggregate.connection.id
+        key = aggregate.client, aggregate.connection.client.ip, aggregate.broker, aggregate.connection.key
         kept = self.kept[key]
         kept.begin(*aggregate.first[0])
         if aggregate.keys.api not in HANDSHAKE_APIS:
@@ -78,7 +78,7 @@ class ConnectionChurn(Rule):
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Note that the broker ended a connection."""
-        key = row.client_id or row.client.ip, row.client.ip, str(row.broker), row.id
+        key = row.client_id or row.client.ip, row.client.ip, str(row.broker), row.key
         if row.ended_by == BROKER and key in self.kept:
             self.kept[key].ended_by_broker = True
 
@@ -405,7 +405,7 @@ class UnsupportedVersions(Rule):
     needs_flaws = True
     counts = Requests
 
-    rejected: Bounded[tuple[str, str], RejectedApiVersions] = merged()
+    rejected: Bounded[tuple[str, ConnectionKey], RejectedApiVersions] = merged()
     accepted: Bounded[tuple[str, str, int | None], Evidence] = merged()
 
     def __init__(self, limits: Limits) -> None:
@@ -419,22 +419,22 @@ class UnsupportedVersions(Rule):
         if keys.has_flaw:
             return
         self.accepted[aggregate.broker, keys.api, keys.api_version].add_aggregate(aggregate)
-        rejected = self.rejected.get((aggregate.client, aggregate.connection.id))
+        rejected = self.rejected.get((aggregate.client, aggregate.connection.key))
         if rejected is not None and (aggregate.last_ns or 0) >= rejected.first_ns:
             rejected.works = True
 
     def feed(self, facts: Facts) -> None:
         """Count rejected requests, and accepted ones with a flaw."""
         exchange = facts.exchange
-        version, connection = exchange.api_version, exchange.connection.id
+        version, connection = exchange.api_version, exchange.connection
         is_refused, is_silent = _UNSUPPORTED in facts.errors, _may_be_disconnected(exchange)
-        key = facts.client, connection
+        key = facts.client, connection.key
         if facts.api == _API_VERSIONS and is_refused:
             self.rejected[key].add(facts)
         elif is_refused or is_silent:
             kept = self.kept[facts.client, facts.broker, facts.api, version, is_silent]
             kept.add(facts)
-            kept.connections.add(connection)
+            kept.connections.add(connection.id)
         elif exchange.response is not None:
             self.accepted[facts.broker, facts.api, version].add(facts)
             if key in self.rejected:

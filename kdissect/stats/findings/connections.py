@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kdissect.limits import Limits
+    from kdissect.model import ConnectionKey
     from kdissect.net.dns import Resolved
     from kdissect.stats.connection_log import ConnectionLogRow
     from kdissect.stats.document import FindingRow
@@ -834,7 +835,7 @@ class NetworkLoss(ConnectionRule):
     needs_flaws = True
     counts = Losses
 
-    open: Bounded[str, Delays] = merged()
+    open: Bounded[ConnectionKey, Delays] = merged()
 
     def __init__(self, limits: Limits) -> None:
         Rule.__init__(self, limits)
@@ -844,14 +845,14 @@ class NetworkLoss(ConnectionRule):
         """Count the exchange if most of its latency is the wait for a retransmission."""
         network_us, latency_us = facts.parts and facts.parts.network_us, facts.latency_us
         if network_us and latency_us and network_us >= max(_DELAY_US, latency_us / 2):
-            delays = self.open[facts.exchange.connection.id]
+            delays = self.open[facts.exchange.connection.key]
             delays.add(facts)
             delays.network_us += network_us
             delays.longest = max(delays.longest, (network_us, facts.id))
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Count segments and retransmissions."""
-        delays = self.open.pop(row.id, None)
+        delays = self.open.pop(row.key, None)
         tcp = row.tcp
         if tcp is None or not is_kafka(row) or tcp.opening not in (OPENED, None):
             return

@@ -60,7 +60,7 @@ class EmptyPolls(Rule):
         """Count responses to consumers, and empty ones."""
         if facts.replica or facts.latency_us is None or facts.errors:
             return
-        kept = self.kept[facts.client, facts.exchange.connection.id]
+        kept = self.kept[facts.client, facts.exchange.connection.key]
         kept.responses += 1
         request = facts.exchange.request or {}
         kept.max_wait_ms = max(kept.max_wait_ms, request.get("max_wait_ms") or 0)
@@ -70,14 +70,14 @@ class EmptyPolls(Rule):
     def feed_usual(self, usual: Usual) -> None:
         """Count responses, and empty ones."""
         if (reads := usual.reads) is not None and not reads.are_replicated:
-            kept = self.kept[usual.client, usual.connection.id]
+            kept = self.kept[usual.client, usual.connection.key]
             kept.responses += usual.exchanges
             kept.max_wait_ms = max(kept.max_wait_ms, reads.max_wait_ms)
             kept.add_usual(usual, reads.empty)
 
     def findings(self) -> Iterator[FindingRow]:
         """Connections with mostly empty responses."""
-        for (client, connection), each in self.kept.items():
+        for (client, (connection, _)), each in self.kept.items():
             if each.busiest >= _MIN_EMPTY and each.count >= _SHARE * each.responses:
                 yield self.finding(
                     f"client {client_label(client)}, connection {connection}",

@@ -26,14 +26,14 @@ def test_a_join_shows_the_protocol_of_the_group() -> None:
     assert protocols.learn(join(response={"protocol_name": "sticky"})) == GroupProtocol("consumer", "sticky")
     sync = exchange("SyncGroup", 3, {"group_id": "readers"}, {"assignment": b""})
     assert protocols.learn(sync) == GroupProtocol("consumer", "sticky")
-    assert protocols.lookup("c0ffee", "readers") == GroupProtocol("consumer", "sticky")
+    assert protocols.lookup(("c0ffee", 0), "readers") == GroupProtocol("consumer", "sticky")
 
 
 def test_the_last_join_counts() -> None:
     protocols = GroupProtocols()
     protocols.learn(join(response={"protocol_name": "range"}))
     protocols.learn(join(response={"protocol_name": "sticky"}))
-    assert protocols.lookup("c0ffee", "readers").name == "sticky"
+    assert protocols.lookup(("c0ffee", 0), "readers").name == "sticky"
 
 
 def test_without_an_answer_the_only_protocol_offered_is_the_one() -> None:
@@ -51,16 +51,16 @@ def test_a_newer_response_has_the_type() -> None:
 def test_connections_and_groups_are_kept_apart() -> None:
     protocols = GroupProtocols()
     protocols.learn(join(offered=("range",), connection=connection("a")))
-    assert protocols.lookup("b", "readers") == UNKNOWN
-    assert protocols.lookup("a", "others") == UNKNOWN
-    assert protocols.lookup("a", None) == UNKNOWN
+    assert protocols.lookup(("b", 0), "readers") == UNKNOWN
+    assert protocols.lookup(("a", 0), "others") == UNKNOWN
+    assert protocols.lookup(("a", 0), None) == UNKNOWN
 
 
 def test_the_group_that_joined_longest_ago_is_forgotten() -> None:
     protocols = GroupProtocols(Limits(group_protocols=2))
     for group in ("one", "two", "one", "three"):
         protocols.learn(join(group))
-    assert [protocols.lookup("c0ffee", group).type for group in ("one", "two", "three")] == [
+    assert [protocols.lookup(("c0ffee", 0), group).type for group in ("one", "two", "three")] == [
         "consumer",
         None,
         "consumer",
