@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 CONTRACT = """\
 capture string, connection string, number int64, time timestamp, request_time timestamp
 api string, correlation_id int32, client_id string
-topic string, topic_id string, partition int32, offset int64
+topic string, topic_id string, partition int32, offset int64, before_fetch_offset boolean
 e2e_latency_us int64, error string
 timestamp timestamp, timestamp_type string
 key string, key_encoding string, value string, value_encoding string
