@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 CONTRACT = """\
 capture string, connection string, number int64, time timestamp, request_time timestamp
 api string, correlation_id int32, client_id string
-topic string, topic_id string, partition int32, offset int64, before_fetch_offset boolean
-e2e_latency_us int64, error string
+topic string, topic_id string, partition int32, offset int64
+before_fetch_offset boolean, e2e_latency_us int64, also_in string, error string
 timestamp timestamp, timestamp_type string
 key string, key_encoding string, value string, value_encoding string
 key_schema_id int32, key_schema_guid string, schema_id int32, schema_guid string
