@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.capture.write import PcapngWriter
+from kdissect.files import remove_all
 from kdissect.limits import DEFAULT, Limits
 from kdissect.options import ExportOptions, Options
 from kdissect.spark import decode, parts
@@ -128,7 +129,9 @@ def finished(
 ) -> DecodeResult:
     """What the driver does in the end."""
     output = decode._new_export(job, manifest.job_of(names, job.options, job.export))
-    return decode._finished(job, output, split, worker_parts, decode.with_unread(read, capture_ranges))
+    result = decode._finished(job, output, split, worker_parts, decode.with_unread(read, capture_ranges))
+    remove_all(parts.unpublished(job).parent)
+    return result
 
 
 def _only(batches: Any) -> Any:

@@ -298,6 +298,26 @@ class StorePath(PurePosixPath):
         with suppress(FileNotFoundError), _one_line_errors():
             address.client.delete_file(address.path)
 
+    def move(self, target: StorePath) -> None:
+        """Rename a file; a store that cannot copies it.
+
+        Raises:
+            OSError: the store refused.
+        """
+        old, new = _address(str(self)), _address(str(target))
+        with _one_line_errors():
+            try:
+                old.client.move(old.path, new.path)
+            except NotImplementedError:  # Azure without a hierarchical namespace
+                old.client.copy_file(old.path, new.path)
+                old.client.delete_file(old.path)
+
+    def rmtree(self) -> None:
+        """Remove all files below, as far as possible."""
+        address = _address(str(self))
+        with suppress(OSError), _one_line_errors():
+            address.client.delete_dir(address.path)
+
     def rmdir(self) -> None:
         """Do nothing: a directory without files is none."""
 

@@ -18,10 +18,13 @@ files.
 from __future__ import annotations
 
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from operator import attrgetter
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
@@ -30,6 +33,7 @@ import pyarrow as pa
 from kdissect.capture import inputs, stores
 from kdissect.errors import CaptureError, OutputError
 from kdissect.exchanges.learned import LearnedFacts
+from kdissect.files import is_stored, make_directory, move, remove_all, sync
 from kdissect.limits import MIB
 from kdissect.options import WHOLE, Options
 from kdissect.phrases import many
@@ -47,11 +51,10 @@ from kdissect.tables import manifest
 from kdissect.tables.columns import filter_of
 from kdissect.tables.export import Export, ExportJob, tables_of
 from kdissect.tables.rows import RECORDS
-from kdissect.tables.table_files import cannot_write, locked, row_files
+from kdissect.tables.table_files import cannot_write, locked, visible_files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -63,6 +66,8 @@ if TYPE_CHECKING:
     from kdissect.spark.parts import WorkerPart
     from kdissect.spark.ranges import CaptureRanges, FileRanges
     from kdissect.spark.shuffle import RangeStats
+    from kdissect.tables.export import PartResult
+    from kdissect.tables.table_files import FinishedFile
 
 STRATEGIES = AUTO, SINGLE, SHARDS, SHUFFLE = "auto", "single", "shards", "shuffle"
 SINGLE_BYTES = 256 * MIB
@@ -73,6 +78,7 @@ SHUFFLE_TASKS = 16
 _DEFAULT = Options()
 _SHARED_STORAGE = "DIR must be on storage shared by the driver and all workers"
 _MIN_TASKS = 1000  # that read ranges; files may be small and many
+_MOVES = 16  # at a time
 _SPREAD = 10_000  # rows that Spark divides among all cores
 _BATCH_BYTES = 8 * MIB
 _BATCH_LIMIT = "spark.sql.execution.arrow.maxBytesPerBatch"
@@ -123,7 +129,7 @@ def decode(
     """Dissect captures on a session's workers, and write their tables, as ``kdissect export`` does.
 
     All workers must see captures and directory under the same paths; this is checked before anything is read,
-    and for each file again after it was written.
+    and for each file again after it was written. Only this process adds files to the tables.
 
     Args:
         session: Spark session, classic or Connect.
@@ -169,12 +175,13 @@ def decode(
         job = ExportJob(options, own, tuple(divided.files), divided.first_ns, key_log)
         output = _new_export(job, manifest_job)
         with arrow_limit(session), ExitStack() as stack:
+            stack.callback(remove_all, parts.unpublished(job).parent)  # also of runs that were killed
             division = divide(session, job, divided, strategy, tasks, cores, stack)
             written = _run_tasks(division.rows, partial(parts.write, job, division.opened))
-        if written and division.learned is not None:
-            written[0].result.counts["produced_evicted"] += division.learned.dropped_batches
-        read = division.read_by([each.read for each in written])
-        return _finished(job, output, division.strategy, written, with_unread(read, divided))
+            if written and division.learned is not None:
+                written[0].result.counts["produced_evicted"] += division.learned.dropped_batches
+            read = division.read_by([each.read for each in written])
+            return _finished(job, output, division.strategy, written, with_unread(read, divided))
 
 
 class Division(NamedTuple):
@@ -323,11 +330,9 @@ def _finished(
 ) -> DecodeResult:
     """Write the tables that no part can write, and the manifests of all tables."""
     written = sorted(written, key=lambda each: each.result.part)
-    results = [each.result for each in written]
     _check_written(job, written)
-    for name in job.export.tables:
-        known = {file.path for each in results for file in each.files.get(name, ())}
-        _keep(job.export.directory / name, known)
+    output.check_ours()
+    results = _published(job, written)
     output.adopt(results)
     output.tables.log.census = read.census
     packets = sum(file.packets for file in read.census.files.values())
@@ -357,26 +362,53 @@ def _finished(
 
 
 def _check_written(job: ExportJob, written: Sequence[WorkerPart]) -> None:
-    """Check that the files that workers wrote are in the directory.
+    """Check that the driver sees the files that workers wrote.
 
     Raises:
         OutputError: a file is missing or has a different size.
     """
+    directory = parts.unpublished(job)
+    stored = visible_files(directory) if is_stored(directory) else None
     for part in written:
         for name, files in part.result.files.items():
             for file in files:
-                path = job.export.directory / name / file.path
-                if not path.is_file() or path.stat().st_size != file.bytes:
-                    raise OutputError(
-                        f"worker {part.host} wrote {path}, which the driver does not see; {_SHARED_STORAGE}"
-                    )
+                path = f"{part.attempt}/{name}/{file.path}"
+                size = stores.size(str(directory / path)) if stored is None else stored.get(path)
+                if size != file.bytes:
+                    where = f"{part.host} wrote {directory / path}, which the driver does not see"
+                    raise OutputError(f"worker {where}; {_SHARED_STORAGE}")
 
 
-def _keep(directory: Path, known: Collection[str]) -> None:
-    """Remove files left behind by failed attempts of tasks."""
-    for path in list(row_files(directory)):
-        if path.relative_to(directory).as_posix() not in known:
-            path.unlink()
+def _published(job: ExportJob, written: Sequence[WorkerPart]) -> list[PartResult]:
+    """Move the files of the tasks into the tables, where the export counts them among its own; those of other
+    attempts stay behind.
+
+    Raises:
+        OutputError: one cannot be moved.
+    """
+    tables, moves, results = job.files(), list[tuple[Path, Path]](), []
+    numbers: dict[str, Iterator[int]] = {name: count() for name in tables}
+    for part in written:
+        moved: dict[str, list[FinishedFile]] = {}
+        for name, files in part.result.files.items():
+            for file in files:
+                path = PurePath(file.path).with_name(tables[name].name(next(numbers[name])))
+                source = parts.unpublished(job) / part.attempt / name / file.path
+                moves.append((source, job.export.directory / name / path))
+                moved.setdefault(name, []).append(file._replace(path=path.as_posix()))
+        results.append(part.result._replace(files=moved))
+    directory = job.export.directory
+    try:
+        targets = {target.parent for _, target in moves}
+        for each in targets:
+            make_directory(each, job.export.mode, below=directory)
+        with ThreadPoolExecutor(_MOVES) as pool:  # a store takes some time for each
+            list(pool.map(lambda each: move(*each), moves))
+        for each in targets:
+            sync(each)
+    except OSError as error:
+        raise cannot_write(directory, error) from None
+    return results
 
 
 def _run_tasks(frame: DataFrame, work: Callable[[Iterator[Any]], Iterator[Any]]) -> list[Any]:

@@ -4,8 +4,9 @@ task.
 A part is a shard of the connections, whose task reads all captures, or gets its packets from a shuffle
 (shuffle.py).
 
-File numbers of a part start at a multiple of ``FILES_OF_PART``, those of an attempt at a multiple of
-``FILES_OF_ATTEMPT`` from there. The driver removes files left behind by failed attempts.
+Each attempt of a task writes to its own directory, where no reader looks (``unpublished``). The driver moves
+the files of the attempts whose results it has got. So one that it has given up, and that continues, publishes
+nothing.
 
 Holds what dissecting and writing hold (pipeline.py, tables/table_files.py).
 """
@@ -51,8 +52,8 @@ if TYPE_CHECKING:
 
     Opener = Callable[[Iterable[Any]], Iterator["OpenPart"]]
 
-FILES_OF_PART, FILES_OF_ATTEMPT = 10_000, 1_000
-
+UNPUBLISHED = "_unpublished"
+"""Directory beside the tables; readers ignore names that begin like this."""
 COLUMNS = "result binary"
 PACKED, READ = "name string, data binary", ""
 PLACE = ("completed_ns", "rank", "packet")
@@ -67,12 +68,14 @@ class WorkerPart(NamedTuple):
 
     Attributes:
         host: name of the worker's machine.
+        attempt: directory of its files, below ``unpublished``.
         result: the files and counts of the part.
         notes: of its filter.
         read: see ``OpenPart``.
     """
 
     host: str
+    attempt: str
     result: PartResult
     notes: FilterNotes
     read: ReadResult | None
@@ -214,11 +217,17 @@ def _shuffled(job: ExportJob, end_ns: int, batches: Iterable[Any], **settings: A
 def write(job: ExportJob, opened: Opener, batches: Iterable[Any]) -> Iterator[Any]:
     """Write the tables of the parts that ``opened`` opens; yield a ``WorkerPart`` for each."""
     task = TaskContext.get()
-    attempt = 0 if task is None else task.attemptNumber()
     for part in opened(batches):
-        filter_, first = job.filter(), (part.number + 1) * FILES_OF_PART + attempt * FILES_OF_ATTEMPT
-        result = write_part(job, part.number, part.dissection, part.log, filter_.matches, first)
-        yield _row(WorkerPart(gethostname(), result, filter_.notes, part.read()))
+        attempt = f"{part.number}-{0 if task is None else task.taskAttemptId()}"
+        own = replace(job, export=replace(job.export, directory=unpublished(job) / attempt))
+        filter_ = job.filter()
+        result = write_part(own, part.number, part.dissection, part.log, filter_.matches, 0)
+        yield _row(WorkerPart(gethostname(), attempt, result, filter_.notes, part.read()))
+
+
+def unpublished(job: ExportJob) -> Path:
+    """The directory of the files of a run that are not in the tables yet."""
+    return job.export.directory / UNPUBLISHED / job.run
 
 
 def pack(job: ExportJob, opened: Opener, batches: Iterable[Any]) -> Iterator[Any]:

@@ -1,7 +1,8 @@
 """The directory of an export -> its tables as data frames, of Spark or of DuckDB (duck.py).
 
 Columns and types are those of this version of kdissect: nothing is inferred, and a column that an older
-export lacks is null. Only the engine accesses the directory: for Spark it may be on a file system that this
+export lacks is null. The files are those of the manifest; if there are others, or some are lost, that is an
+error. Only the engine accesses the directory: for Spark it may be on a file system that this
 machine cannot reach.
 """
 
@@ -16,11 +17,12 @@ import orjson
 from kdissect.errors import UsageError
 from kdissect.nearest import did_you_mean
 from kdissect.tables import duck, spark_schema
-from kdissect.tables.manifest import DIRECTORY, MANIFEST
+from kdissect.tables.manifest import DIRECTORY, MANIFEST, compare, files_of
 from kdissect.tables.rows import TABLES
+from kdissect.tables.table_files import visible_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 
 _FORMATS = {"jsonl": "json", "parquet": "parquet"}
@@ -38,6 +40,7 @@ def tables(session: Any, directory: str, names: Iterable[str] | None = None) -> 
 
     Raises:
         UsageError: the directory lacks a table, or has none at all.
+        OutputError: the files of a table are not those of its manifest, which says that it is complete.
     """
     by_table = manifests(session, directory)
     selected = list(names) if names is not None else [name for name in TABLES if name in by_table]
@@ -46,7 +49,11 @@ def tables(session: Any, directory: str, names: Iterable[str] | None = None) -> 
             raise UsageError(
                 f'unknown table "{name}"{did_you_mean(name, TABLES)}; known: {", ".join(TABLES)}'
             )
-    return {name: _table(session, directory, name, by_table) for name in selected}
+        if name not in by_table:
+            there = ", ".join(table for table in TABLES if table in by_table)
+            raise UsageError(f"no table {name} in {directory}; it has {there}")
+    found = _found(session, directory, selected)
+    return {name: _table(session, directory, name, by_table[name], found[name]) for name in selected}
 
 
 def views(session: Any, directory: str) -> list[str]:
@@ -94,19 +101,38 @@ def manifests(session: Any, directory: str) -> dict[str, dict[str, Any]]:
     return {path.rsplit("/", 3)[1]: json.loads(text) for path, text in rows}
 
 
-def _table(session: Any, directory: str, name: str, by_table: dict[str, dict[str, Any]]) -> Any:
-    if name not in by_table:
-        there = ", ".join(table for table in TABLES if table in by_table)
-        raise UsageError(f"no table {name} in {directory}; it has {there}")
-    format_, partition_by = _FORMATS[by_table[name]["format"]], by_table[name]["partition_by"]
+def _found(session: Any, directory: str, names: Sequence[str]) -> dict[str, dict[str, int]]:
+    """The files of these tables that readers see: their sizes by table and path."""
+    if not is_spark(session):
+        return {name: visible_files(Path(directory, name)) for name in names}
+    paths = [f"{directory.rstrip('/')}/{name}" for name in names]
+    reader = session.read.format("binaryFile").option("recursiveFileLookup", "true")
+    found: dict[str, dict[str, int]] = {name: {} for name in names}
+    for row in reader.load(paths).select("path", "length").collect() if paths else ():
+        parts = row.path.split("/")
+        place = max(place for place, part in enumerate(parts) if part in found)
+        found[parts[place]]["/".join(parts[place + 1 :])] = row.length
+    return found
+
+
+def _table(
+    session: Any, directory: str, name: str, described: Mapping[str, Any], found: Mapping[str, int]
+) -> Any:
+    where, listed = f"{directory.rstrip('/')}/{name}", files_of(described)
+    if listed is not None and described["complete"]:
+        compare(where, listed, found)
+    # All of them, or those that an interrupted run has finished.
+    paths = [f"{where}/{path}" for path in found if listed is None or path in listed]
+    format_, partition_by = _FORMATS[described["format"]], described["partition_by"]
     columns = TABLES[name].columns if format_ == "json" else TABLES[name].binary_columns
     if not is_spark(session):
-        return duck.table(session, Path(directory, name), columns, format_, partition_by)
-    reader = session.read.schema(spark_schema.ddl(spark_schema.in_directories(columns, partition_by))).format(
-        format_
-    )
+        return duck.table(session, name, paths, columns, format_, partition_by)
+    schema = spark_schema.ddl(spark_schema.in_directories(columns, partition_by))
     # A value of the wrong type would be a bug, and must not silently become null.
-    return reader.option("mode", "FAILFAST").load(f"{directory.rstrip('/')}/{name}")
+    reader = session.read.schema(schema).format(format_).option("mode", "FAILFAST")
+    if len(paths) == len(found):
+        return reader.load(where)  # Spark would list each of many paths in a task of its own
+    return reader.option("basePath", where).load(paths) if paths else session.createDataFrame([], schema)
 
 
 # ------------------------------------------------------------------------------------------------------------

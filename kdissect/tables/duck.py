@@ -128,14 +128,19 @@ def connection() -> Iterator[Any]:
 
 
 def table(
-    database: Any, directory: Path, columns: Sequence[Column], form: str, partition_by: Sequence[str]
+    database: Any,
+    name: str,
+    files: Sequence[str],
+    columns: Sequence[Column],
+    form: str,
+    partition_by: Sequence[str],
 ) -> DuckFrame:
-    """A table of an export; a column that its files lack is null."""
+    """A table of an export, and its files; a column that these lack is null."""
     from kdissect.tables import arrow
 
     known = spark_schema.in_directories(columns, partition_by)
     relation = database.from_arrow(arrow.schema(known).empty_table())
-    files = sorted(str(path) for path in directory.rglob("part-*"))
+    files = sorted(files)
     if files and form == "parquet":
         from_files = database.read_parquet(files, hive_partitioning=True, union_by_name=True)
     elif files:
@@ -146,11 +151,9 @@ def table(
     else:
         return DuckFrame(database, relation)
     names = ", ".join(f'"{column.name}"' for column in known)
-    relation.create_view(f"{directory.name}_columns", replace=True)
-    from_files.create_view(f"{directory.name}_files", replace=True)
-    text = (
-        f"select {names} from (from {directory.name}_columns union all by name from {directory.name}_files)"
-    )
+    relation.create_view(f"{name}_columns", replace=True)
+    from_files.create_view(f"{name}_files", replace=True)
+    text = f"select {names} from (from {name}_columns union all by name from {name}_files)"
     return DuckFrame(database, database.sql(text))
 
 

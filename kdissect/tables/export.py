@@ -8,9 +8,8 @@ captures.
 
 from __future__ import annotations
 
-import sys
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from operator import itemgetter
@@ -19,6 +18,7 @@ from uuid import uuid4
 
 from kdissect.errors import OutputError
 from kdissect.exchanges.topic_names import topic_refs
+from kdissect.files import is_stored
 from kdissect.limits import SECOND_NS
 from kdissect.options import BOTH, JSONL, PARQUET
 from kdissect.query.records import records_of
@@ -103,7 +103,7 @@ class Export:
         self._before = 0, 0
         self._before = self.files, self.bytes
         self._started = datetime.now(UTC).isoformat(timespec="seconds")
-        self._writer = uuid4().hex  # stores have no locks, so another program may write here at the same time
+        self._writer = job.run  # stores have no locks, so another program may write here at the same time
         for name, table in files.items():
             manifest.begin(self._directory / name, table, self._form, described, self._end_fields(name, {}))
             self._listed[name] = len(table.files)
@@ -130,7 +130,7 @@ class Export:
         """
         for name, table in self._files.items():
             written = [file for part in parts for file in part.files.get(name, ())]
-            table.continue_from(len(written), Listing(self._limits.export_listed, written))
+            table.continue_from(len(written), Listing(written))
             table.rows = sum(file.rows or 0 for file in written)
         if TOPIC_IDS in self._files:
             first: dict[tuple[str, str], Any] = {}
@@ -175,9 +175,10 @@ class Export:
         self._write(self.tables.close(sources, warnings))
         for table in self._files.values():
             table.close()
-        for name in self._files:
-            if not self._is_ours(name):
-                raise OutputError(f"{self._directory / name}: another program has started to write to it")
+        self.check_ours()
+        if self._earlier is None:  # files of a live export may have been removed because of their age
+            for name, table in self._files.items():
+                manifest.compare(self._directory / name, {file.path: file.bytes for file in table.files})
         self._listed.clear()
         first, last = (
             timestamp(time_ns) if time_ns is not None else None
@@ -185,6 +186,16 @@ class Export:
         )
         clock = {"started": self._started, "first_packet": first, "last_packet": last}
         self._list(complete=complete, clock=clock, packets=packets, warnings=warnings)
+
+    def check_ours(self) -> None:
+        """Check that no other program has started to write to the tables: a store has no locks.
+
+        Raises:
+            OutputError: one has.
+        """
+        for name in self._files:
+            if not self._is_ours(name):
+                raise OutputError(f"{self._directory / name}: another program has started to write to it")
 
     def abandon(self) -> None:
         """Remove unfinished files; the manifests say that the export is not complete."""
@@ -261,6 +272,7 @@ class ExportJob:
         paths: of the captures.
         first_ns: time of the first packet; None if there is none.
         key_log: secrets of TLS sessions, for processes that cannot read key logs; None: see ``Dissection``.
+        run: unique; marks the manifests of this run, and its files in a store.
     """
 
     options: Options
@@ -268,6 +280,7 @@ class ExportJob:
     paths: tuple[str, ...] = ()
     first_ns: int | None = None
     key_log: KeyLog | None = None
+    run: str = field(default_factory=lambda: uuid4().hex)
 
     @property
     def format(self) -> Format:
@@ -307,6 +320,7 @@ class ExportJob:
                 rotate_bytes=self.export.rotate_bytes,
                 limits=self.options.limits,
                 mode=self.export.mode,
+                tag=f"-{self.run[:8]}" if is_stored(self.export.directory) else "",
             )
             for name, table in tables.items()
         }
@@ -448,7 +462,7 @@ def write_part(
 
     files = {name: each for name, each in job.files().items() if name not in NOT_IN_PARTS}
     for each in files.values():
-        each.continue_from(first, Listing(sys.maxsize), step)
+        each.continue_from(first, Listing(), step)
     rows = PartRows(job, log, selects)
     if job.is_native:
         # Exchanges with new pairs come to PartRows, also if it only counts their IDs.

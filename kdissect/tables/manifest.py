@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 from contextlib import suppress
 from dataclasses import fields
 from datetime import UTC, datetime
@@ -36,6 +37,7 @@ from kdissect.tables.table_files import (
     file_number,
     remove_row_files,
     row_files,
+    visible_files,
 )
 
 if TYPE_CHECKING:
@@ -61,6 +63,9 @@ _MAX_RUNS = 100
 _NO_FIELDS: Mapping[str, Any] = {}
 _OLDER = ("files", "rows", "bytes")
 _HINT = "use a new directory"
+_AGAIN = "--overwrite exports it again"
+_ROWS = re.compile(r"\.(parquet|jsonl?)(\.gz|\.zst)?$")
+"""The end of the name of a file that has rows for those who read the whole directory."""
 _NOT_IN_JOB = ("limits", "end_to_end", "pcapng_files")  # the latter two follow from the rest
 _RUN_FIELDS = ("complete", "first_part", "clock", "packets", "warnings", "job", "versions", "written")
 
@@ -118,6 +123,21 @@ class Earlier(NamedTuple):
     removed: int
 
 
+def has(directory: Path, tables: Iterable[str], job: Job) -> bool:
+    """Whether a directory has these tables of a job, complete.
+
+    Raises:
+        OutputError: it does, but the files of a table are not those of its manifest.
+    """
+    manifests, requested = _manifests(directory), list(tables)
+    described = [manifests.get(name, {}) for name in requested]
+    if not all(each.get("complete") and each["job"] == job for each in described):
+        return False
+    for name in requested:
+        check(directory / name)
+    return True
+
+
 def missing(directory: Path, tables: Iterable[str], job: Job, *, overwrite: bool) -> list[str]:
     """The tables that must be written to a directory; unfinished ones in it are removed first.
 
@@ -128,7 +148,8 @@ def missing(directory: Path, tables: Iterable[str], job: Job, *, overwrite: bool
         overwrite: remove an export of another job, including tables that are not requested now.
 
     Raises:
-        OutputError: the directory contains something that must not be removed.
+        OutputError: the directory contains something that must not be removed; or the files of a complete
+            table are not those of its manifest.
     """
     requested = list(tables)
     manifests = _manifests(directory)
@@ -141,6 +162,8 @@ def missing(directory: Path, tables: Iterable[str], job: Job, *, overwrite: bool
                     f"options; {_HINT}, or --overwrite to remove it"
                 )
     done = {name for name, manifest in manifests.items() if manifest["complete"] and not overwrite}
+    for name in done.intersection(requested):
+        check(directory / name)
     try:
         for name in requested:
             if name not in manifests and _has_files(directory / name):
@@ -175,6 +198,7 @@ def resume(directory: Path, tables: Mapping[str, TableFiles], form: Format, limi
     removed = 0
     for name, files in tables.items():
         path = directory / name
+        files.files = Listing(max_names=limits.export_listed)
         try:
             if name in manifests:
                 _check_compatible(path, manifests[name], files, form)
@@ -284,6 +308,58 @@ def read(directory: Path) -> dict[str, Any]:
     raise OutputError(f"{path} is not the manifest of an export; {_HINT}")
 
 
+def check(directory: Path) -> None:
+    """Check that the files of a table are those of its manifest, unless that says that the export is not
+    complete.
+
+    Raises:
+        OutputError: they are not, or cannot be listed.
+    """
+    if (files := files_of(manifest := read(directory))) is not None and manifest["complete"]:
+        compare(directory, files)
+
+
+def files_of(manifest: Mapping[str, Any]) -> dict[str, int] | None:
+    """The files of a table and their sizes, by path below its directory. None: a live export, whose manifest
+    lists only the latest, and whose users remove old ones.
+    """
+    return None if "runs" in manifest else {file["path"]: file["bytes"] for file in manifest["files"]}
+
+
+def compare(directory: Path | str, files: Mapping[str, int], found: Mapping[str, int] | None = None) -> None:
+    """Compare the files of a table with those that its manifest lists.
+
+    Args:
+        directory: of the table.
+        files: the manifest's: sizes by path.
+        found: those that readers see; None: list them.
+
+    Raises:
+        OutputError: one is lost or has another size, or there is another one with rows; or the files cannot
+            be listed.
+    """
+    if found is None:
+        assert not isinstance(directory, str)
+        try:
+            found = visible_files(directory)
+        except OSError as error:
+            raise OutputError(f"cannot read {directory}: {error.strerror or error}") from None
+    foreign = (path for path in found.keys() - files.keys() if _ROWS.search(path))
+    lost = (
+        path for path, size in files.items() if found.get(path, 0) != size
+    )  # Spark does not list empty ones
+    path = min(lost, default=min(foreign, default=None))
+    if path is None:
+        return
+    if path not in files:
+        fault = f"has {path}, which its manifest does not list; move that elsewhere"
+    elif path not in found:
+        fault = f"lacks {path}, which its manifest lists; {_AGAIN}"
+    else:
+        fault = f"has {found[path]:,} bytes of {path}, not {files[path]:,} as its manifest says; {_AGAIN}"
+    raise OutputError(f"{directory} {fault}")
+
+
 def _describe(manifest: Mapping[str, Any]) -> str:
     captures = [each["path"] for each in manifest["job"]["captures"]]
     more = f" and {len(captures) - 1:,} more" if len(captures) > 1 else ""
@@ -329,7 +405,7 @@ def _resume_table(directory: Path, manifest: Mapping[str, Any], files: TableFile
                 listed.append(FinishedFile(name, None, path.stat().st_size))
     except OSError as error:
         raise cannot_write(directory, error) from None
-    files.continue_from(first, Listing(limits.export_listed, listed, older))
+    files.continue_from(first, Listing(listed, limits.export_listed, older))
     return removed
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 from socket import gethostname
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -19,15 +20,19 @@ from pyspark.sql.functions import lit
 
 from benchmarks.traffic import make
 from kdissect.capture import stores
+from kdissect.capture.inputs import output_directory
 from kdissect.capture.reader import open_capture
 from kdissect.errors import CaptureError, OutputError, UsageError
 from kdissect.limits import DEFAULT, MIB
 from kdissect.options import ExportOptions, Options
+from kdissect.spark import parts
 from kdissect.spark.decode import decode
+from kdissect.tables import manifest
 from samples.golden import captures, name_of
 from tests.damage import DAMAGES
 from tests.disguises import NETWORKS
 from tests.shuffling import alone, counted, cut_up, numbers
+from tests.stores import BUCKET, environment, s3_server
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -133,7 +138,10 @@ class Workers:
     """What ``decode`` needs of a session, with tasks that run here, one after another.
 
     Args:
-        around: of each task, by the number of its stage.
+        contexts: of the tasks of each stage.
+
+    Attributes:
+        work: of the tasks of the last stage.
     """
 
     def __init__(self, *contexts: Callable[[], AbstractContextManager[None]]) -> None:
@@ -152,6 +160,7 @@ class Workers:
         return self
 
     def mapInArrow(self, work: Callable[[Any], Any], _: str) -> Workers:  # noqa: N802  (Spark's name)
+        self.work = work
         with next(self._contexts, nullcontext)():
             self._rows = [
                 (row,)
@@ -226,7 +235,7 @@ def test_an_export_with_missing_files_is_incomplete(tmp_path: Path, lost: str) -
     @contextmanager
     def losing() -> Iterator[None]:
         yield
-        path = next((out / "partitions").rglob("part-*"))
+        path = next(out.rglob("partitions/**/part-*"))
         if lost == "one file":
             path.unlink()
         else:
@@ -237,7 +246,7 @@ def test_an_export_with_missing_files_is_incomplete(tmp_path: Path, lost: str) -
     name = str(SAMPLES["kafka-4-basics"])
     with pytest.raises(
         OutputError,
-        match=rf"^worker {gethostname()} wrote {out}/.*part-10000.parquet, "
+        match=rf"^worker {gethostname()} wrote {out}/.*part-00000.parquet, "
         "which the driver does not see; DIR",
     ):
         decode(workers, [name], parquet(out))
@@ -245,6 +254,31 @@ def test_an_export_with_missing_files_is_incomplete(tmp_path: Path, lost: str) -
     assert [each["complete"] for each in manifests] == [False] * len(TABLES)
     done = decode(cast("Any", Workers()), [name], parquet(out))
     assert done.rows["exchanges"] > 100
+
+
+@pytest.mark.parametrize("is_store", [False, True], ids=["disk", "store"])
+def test_a_task_that_was_given_up_publishes_nothing(
+    is_store: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark runs it again elsewhere; the first one continues after the driver has finished."""
+    attempts = iter((7, 8))
+    task = SimpleNamespace(taskAttemptId=lambda: next(attempts))
+    monkeypatch.setattr(parts, "TaskContext", SimpleNamespace(get=lambda: task))
+    with s3_server() if is_store else nullcontext(("", None)) as (endpoint, _):
+        for name, value in environment(endpoint).items():
+            monkeypatch.setenv(name, value)
+        stores._client.cache_clear()
+        out = output_directory(f"s3://{BUCKET}/out" if is_store else tmp_path / "out")
+        workers = Workers()
+        done = decode(cast("Any", workers), [str(SAMPLES["quickstart"])], parquet(out))
+        assert done.rows["exchanges"] == 75
+        assert list(workers.work(iter(numbers(0))))
+        assert next(attempts, None) is None
+        for name in TABLES:
+            manifest.check(out / name)
+        decode(cast("Any", Workers()), [str(SAMPLES["quickstart"])], parquet(out))  # not redone
+        assert next(attempts, None) is None
+    stores._client.cache_clear()
 
 
 def test_a_capture_that_workers_do_not_see(tmp_path: Path) -> None:

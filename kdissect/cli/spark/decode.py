@@ -21,6 +21,8 @@ from kdissect.cli.terminal import FAILED, warn
 from kdissect.options import PARQUET, WHOLE
 from kdissect.phrases import facts, many, size
 from kdissect.spark.session import session
+from kdissect.tables.export import tables_of
+from kdissect.tables.manifest import has, job_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -76,6 +78,9 @@ def decode(**options: Any) -> None:
     if export.rotate_ns is not None:
         raise click.UsageError("--rotate takes a size here, not a time")
     paths = _paths(query.paths, spark_target)
+    if not overwrite and has(export.directory, tables_of(export), job_of(paths, query.options, export)):
+        warn(f"{export.directory} already has this export; use --overwrite to redo it")  # before Spark starts
+        return
     show_progress = spark_target.remote is None and not query.no_progress
     with session(spark_target, log) as spark, progress(spark, "decoding", enabled=show_progress):
         from kdissect.spark.decode import (
