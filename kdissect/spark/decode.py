@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -44,6 +44,7 @@ from kdissect.spark.options import check_where
 from kdissect.spark.parts import ReadResult
 from kdissect.spark.planning import PART_BYTES, key_log_of
 from kdissect.spark.ranges import RANGE_BYTES, UNSHARED_CAPTURES, in_order
+from kdissect.spark.session import own_python
 from kdissect.spark.values import from_json
 from kdissect.stats.connection_log import ConnectionLog
 from kdissect.stats.survey import Census
@@ -80,8 +81,6 @@ _SHARED_STORAGE = "DIR must be on storage shared by the driver and all workers"
 _MIN_TASKS = 1000  # that read ranges; files may be small and many
 _MOVES = 16  # at a time
 _SPREAD = 10_000  # rows that Spark divides among all cores
-_BATCH_BYTES = 8 * MIB
-_BATCH_LIMIT = "spark.sql.execution.arrow.maxBytesPerBatch"
 
 
 class DecodeResult(NamedTuple):
@@ -149,7 +148,7 @@ def decode(
         OutputError: the tables cannot be written, or workers wrote them to their own disks.
         SparkError: a worker does not see the captures that this process sees.
     """
-    directory = inputs.output_directory(export.directory)
+    directory = inputs.output_directory(export.directory).absolute()
     tables = tables_of(export)
     options = replace(options, end_to_end=RECORDS in tables)
     notes = filter_of(options).notes  # fails here rather than in every task
@@ -158,30 +157,30 @@ def decode(
     files = inputs.candidates(captures, exclude=directory)
     if not files:
         raise CaptureError(f"{', '.join(captures)}: {inputs.NOTHING}")
-    divided, cores = survey(session, files, options.limits, range_bytes)
-    directory = directory.absolute()
-    regular = {name: status for name, status in divided.statuses.items() if status.size is not None}
-    manifest_job = manifest.job_of(regular, options, export, statuses=regular)
-    with locked(directory, export.mode):
-        missing = manifest.missing(directory, tables, manifest_job, overwrite=overwrite)
-        if not missing:
-            return DecodeResult(
-                strategy, 0, {}, 0, 0, 0, divided.faults, [], Counter(), Counter(), notes, True
-            )
-        _check_shared(session, directory)
-        own = replace(export, directory=directory, tables=tuple(missing))
-        key_log = key_log_of(options, divided.pcapng_files)
-        options = replace(options, pcapng_files=divided.pcapng_files)
-        job = ExportJob(options, own, tuple(divided.files), divided.first_ns, key_log)
-        output = _new_export(job, manifest_job)
-        with arrow_limit(session), ExitStack() as stack:
-            stack.callback(remove_all, parts.unpublished(job).parent)  # also of runs that were killed
-            division = divide(session, job, divided, strategy, tasks, cores, stack)
-            written = _run_tasks(division.rows, partial(parts.write, job, division.opened))
-            if written and division.learned is not None:
-                written[0].result.counts["produced_evicted"] += division.learned.dropped_batches
-            read = division.read_by([each.read for each in written])
-            return _finished(job, output, division.strategy, written, with_unread(read, divided))
+    with own_python(session):
+        divided, cores = survey(session, files, options.limits, range_bytes)
+        regular = {name: status for name, status in divided.statuses.items() if status.size is not None}
+        manifest_job = manifest.job_of(regular, options, export, statuses=regular)
+        with locked(directory, export.mode):
+            missing = manifest.missing(directory, tables, manifest_job, overwrite=overwrite)
+            if not missing:
+                return DecodeResult(
+                    strategy, 0, {}, 0, 0, 0, divided.faults, [], Counter(), Counter(), notes, True
+                )
+            _check_shared(session, directory)
+            own = replace(export, directory=directory, tables=tuple(missing))
+            key_log = key_log_of(options, divided.pcapng_files)
+            options = replace(options, pcapng_files=divided.pcapng_files)
+            job = ExportJob(options, own, tuple(divided.files), divided.first_ns, key_log)
+            output = _new_export(job, manifest_job)
+            with ExitStack() as stack:
+                stack.callback(remove_all, parts.unpublished(job).parent)  # also of runs that were killed
+                division = divide(session, job, divided, strategy, tasks, cores, stack)
+                written = _run_tasks(division.rows, partial(parts.write, job, division.opened))
+                if written and division.learned is not None:
+                    written[0].result.counts["produced_evicted"] += division.learned.dropped_batches
+                read = division.read_by([each.read for each in written])
+                return _finished(job, output, division.strategy, written, with_unread(read, divided))
 
 
 class Division(NamedTuple):
@@ -415,20 +414,6 @@ def _run_tasks(frame: DataFrame, work: Callable[[Iterator[Any]], Iterator[Any]])
     """Run ``work`` on each partition; return the values that it yields."""
     rows = frame.mapInArrow(work, parts.COLUMNS).collect()
     return [from_json(row[0]) for row in rows]
-
-
-@contextmanager
-def arrow_limit(session: SparkSession) -> Iterator[None]:
-    """Limit the batches that workers get: a row can have 400 KiB."""
-    before = session.conf.get(_BATCH_LIMIT, None)
-    session.conf.set(_BATCH_LIMIT, str(_BATCH_BYTES))
-    try:
-        yield
-    finally:
-        if before is None:
-            session.conf.unset(_BATCH_LIMIT)
-        else:
-            session.conf.set(_BATCH_LIMIT, before)
 
 
 def survey(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kdissect.capture.stores import StorePath
 from kdissect.cli.help import command
 from kdissect.cli.options import at_least, color_option
 from kdissect.cli.spark import target_options
@@ -150,10 +151,11 @@ def report(directory: str, **options: Any) -> None:
             f"{target} already has the report {existing[0]}; use --overwrite to replace it"
         )
     reporting.check(jobs, interval, by)
-    needs_spark = options["sketches"] or spark_target != SparkTarget() or log is not None or _is_url(target)
+    needs_spark = options["sketches"] or spark_target != SparkTarget() or log is not None or is_url(target)
     engine = options["engine"] or (SPARK if needs_spark else _usual_engine(where))
-    if engine == DUCKDB and (options["sketches"] or _is_url(target)):
+    if engine == DUCKDB and (options["sketches"] or is_url(target)):
         raise click.UsageError("--sketches and -o URL need --engine spark")
+    check_engine(engine, where)
     with output() as out, target_options.engine(engine, spark_target, log) as session:
         reports = reporting.report(session, where, jobs, interval, by, sketches=options["sketches"])
         if target is not None:
@@ -177,14 +179,27 @@ def _check_append(target: str | None, interval: str | None, jobs: Sequence[str],
 
 def _usual_engine(where: str) -> str:
     """DuckDB if it is installed, and the tables are small and on this machine."""
-    if _is_url(where) or duck.why_not() is not None:
+    if is_url(where) or duck.why_not() is not None:
         return SPARK
     total = sum(path.stat().st_size for path in Path(where).rglob("part-*"))
     return DUCKDB if total <= MAX_DUCKDB_BYTES else SPARK
 
 
-def _is_url(name: str | None) -> bool:
+def is_url(name: str | None) -> bool:
+    """Whether it names something that is not a path."""
     return name is not None and _URL.match(name) is not None
+
+
+def check_engine(engine: str, where: str) -> None:
+    """Check that an engine can read the tables.
+
+    Raises:
+        click.UsageError: it cannot.
+    """
+    if engine == DUCKDB and is_url(where):
+        raise click.UsageError(
+            f"DuckDB reads only directories on this machine, not {where}; use --engine spark"
+        )
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -208,8 +223,8 @@ def address(directory: str, spark_target: SparkTarget | None = None) -> str:
         UsageError: there are no tables.
     """
     path = Path(directory)
-    if _is_url(directory):
-        return directory
+    if is_url(directory):
+        return StorePath(directory).as_uri()
     if spark_target is not None:
         manifests = [
             json.loads(each.read_text("utf-8")) for each in sorted(path.glob(f"*/{DIRECTORY}/{MANIFEST}"))

@@ -11,7 +11,7 @@ import click
 from kdissect.cli.help import command
 from kdissect.cli.options import CSV_TEXTS, at_least, color_option
 from kdissect.cli.spark import target_options
-from kdissect.cli.spark.report import address
+from kdissect.cli.spark.report import address, check_engine
 from kdissect.cli.spark.target_options import DUCKDB, SPARK
 from kdissect.cli.terminal import output, style_of, width
 from kdissect.phrases import absent, json_writer, many
@@ -75,6 +75,7 @@ def sql(
     """
     spark_target, log = target_options.take(options)
     where = address(directory, spark_target)
+    check_engine(engine, where)
     with output() as out, target_options.engine(engine, spark_target, log) as session:
         views(session, where)
         frame = session.sql(statement) if is_spark(session) else duck.sql(session, statement)
