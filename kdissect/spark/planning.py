@@ -23,7 +23,7 @@ from kdissect.capture.reader import first_time_ns, open_capture
 from kdissect.errors import CaptureError, UsageError
 from kdissect.limits import MIB
 from kdissect.net.tcp import Shard, cores
-from kdissect.spark.options import AUTO, CONNECTIONS, FILES, NONE
+from kdissect.spark.options import AUTO, CONNECTIONS, FAILFAST, FILES, NONE
 from kdissect.tls.keylog import read_key_logs, searchable
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def plan(options: SourceOptions, captures: Captures) -> list[Part]:
         return [Part(paths[place : place + size]) for place in range(0, len(paths), size)]
     if split == CONNECTIONS:
         return [Part(shard=Shard(number, count)) for number in range(count)]
-    timed = _in_order(captures.files, options.limits)
+    timed = _in_order(captures.files, options)
     directories: dict[str, list[str]] = {}
     for _, path in timed:
         directories.setdefault(path.rpartition("/")[0], []).append(path)
@@ -226,17 +226,18 @@ def first_times_ns(paths: Collection[str], limits: Limits) -> Iterator[int | Non
         yield from pool.map(first_ns, paths)
 
 
-def _in_order(files: Mapping[str, Candidate], limits: Limits) -> list[tuple[int, str]]:
+def _in_order(files: Mapping[str, Candidate], options: SourceOptions) -> list[tuple[int, str]]:
     """The files that have packets, in order of their first packets' time.
 
     Raises:
-        CaptureError: none of them can be read.
+        CaptureError: none of them can be read, or one cannot be and ``mode`` says that this matters.
     """
-    times_ns = zip(first_times_ns(files, limits), files, strict=True)
-    timed = [(time_ns, path) for time_ns, path in times_ns if time_ns is not None]
-    if not timed:
-        with open_capture(*files, limits=limits) as capture:  # raises the reason
-            next(iter(capture), None)
+    times_ns = dict(zip(files, first_times_ns(files, options.limits), strict=True))
+    timed = [(time_ns, path) for path, time_ns in times_ns.items() if time_ns is not None]
+    if not timed or options.mode == FAILFAST:
+        for path in [path for path, time_ns in times_ns.items() if time_ns is None]:
+            with open_capture(path, limits=options.limits) as capture:  # raises the reason
+                next(iter(capture), None)
     return sorted(timed)
 
 

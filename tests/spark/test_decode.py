@@ -22,6 +22,7 @@ from benchmarks.traffic import make
 from kdissect.capture import stores
 from kdissect.capture.inputs import output_directory
 from kdissect.capture.reader import open_capture
+from kdissect.cli.main import main
 from kdissect.errors import CaptureError, OutputError, UsageError
 from kdissect.limits import DEFAULT, MIB
 from kdissect.options import ExportOptions, Options
@@ -31,6 +32,8 @@ from kdissect.tables import manifest
 from samples.golden import captures, name_of
 from tests.damage import DAMAGES
 from tests.disguises import NETWORKS
+from tests.exports import json_rows
+from tests.late import late
 from tests.shuffling import alone, counted, cut_up, numbers
 from tests.stores import BUCKET, environment, s3_server
 
@@ -323,6 +326,16 @@ def test_a_capture_may_grow_meanwhile(tmp_path: Path) -> None:
     (on_worker / "x.pcap").write_bytes(data)
     workers: Any = Workers(nullcontext, nullcontext, swapped_paths(capture.parent, on_worker))
     assert decode(workers, [str(capture)], parquet(tmp_path / "out")).packets == len(packets_of("quickstart"))
+
+
+def test_names_come_from_the_whole_input_by_default(tmp_path: Path) -> None:
+    """As on the command line."""
+    capture = str(late(tmp_path / "late.pcapng"))
+    decode(cast("Any", Workers()), [capture], ExportOptions(tmp_path / "out", tables=("partitions",)))
+    assert main(["export", capture, "-o", str(tmp_path / "here"), "--tables", "partitions"]) == 0
+    rows = json_rows(tmp_path / "out" / "partitions")
+    assert rows == json_rows(tmp_path / "here" / "partitions")
+    assert {row["topic"] for row in rows} == {"orders"}
 
 
 def test_other_urls_are_no_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
