@@ -128,7 +128,7 @@ def finished(
     capture_ranges: CaptureRanges,
 ) -> DecodeResult:
     """What the driver does in the end."""
-    output = decode._new_export(job, manifest.job_of(names, job.options, job.export))
+    output = decode._new_export(job, manifest.job_of(names, job.options, job.export), {})
     result = decode._finished(job, output, split, worker_parts, decode.with_unread(read, capture_ranges))
     remove_all(parts.unpublished(job).parent)
     return result

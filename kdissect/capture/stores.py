@@ -26,6 +26,7 @@ from functools import cache
 from pathlib import PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self, cast
 from urllib.parse import urlsplit
+from zlib import crc32
 
 from kdissect.errors import UsageError
 
@@ -120,6 +121,20 @@ def size(name: str) -> int | None:
         return status(name).size
     except OSError:
         return None
+
+
+FIRST_BYTES = 4 * 1024
+"""Start of a file that identifies it: long enough for the headers and the first packet."""
+
+
+def begins(name: str, size: int) -> int:
+    """CRC-32 of a file's first ``FIRST_BYTES`` when it had ``size`` bytes.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with open_file(name) as file:
+        return crc32(file.read(min(FIRST_BYTES, size)))
 
 
 def open_file(name: str) -> IO[bytes]:

@@ -27,7 +27,7 @@ from kdissect.spark.batches import TableBatches, columns_of
 from kdissect.spark.decode import AUTO, STRATEGIES, disk, divide, survey, with_unread
 from kdissect.spark.options import FAILFAST, parse
 from kdissect.spark.planning import key_log_of, selected
-from kdissect.spark.ranges import RANGE_BYTES
+from kdissect.spark.ranges import RANGE_BYTES, in_order
 from kdissect.spark.session import own_python
 from kdissect.spark.values import from_json
 from kdissect.tables import spark_schema
@@ -119,7 +119,8 @@ def frames(
     parsed = replace(parse({**texts, "paths": json.dumps(names)}).for_batch, end_to_end=RECORDS in tables)
     files = selected(candidates(parsed.paths), parsed)
     with own_python(spark):
-        divided, cores = survey(spark, files, parsed.limits, range_bytes)
+        examined, cores = survey(spark, files, parsed.limits, range_bytes)
+        divided = in_order(examined)
         key_log = key_log_of(parsed, divided.pcapng_files)
         parsed = replace(parsed, pcapng_files=divided.pcapng_files)
         export = ExportOptions(Path(), PARQUET, tables=tuple(tables), bodies=parsed.bodies)

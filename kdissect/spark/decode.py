@@ -122,6 +122,7 @@ def decode(
     *,
     strategy: str = AUTO,
     overwrite: bool = False,
+    redo: bool = False,
     range_bytes: int = RANGE_BYTES,
     tasks: int | None = None,
 ) -> DecodeResult:
@@ -139,6 +140,7 @@ def decode(
             connections; ``shuffle``: each task reads a range of them, and Spark sorts the packets by shard
             and time; ``auto``: one task for small captures, shards if few tasks run concurrently.
         overwrite: whether to replace another export in the directory.
+        redo: whether to replace what the directory has of these captures. Otherwise only others are added.
         range_bytes: approximate size of the ranges of a shuffle.
         tasks: number of tasks that write tables; None: depends on the size of the captures and the cores.
 
@@ -158,21 +160,26 @@ def decode(
     if not files:
         raise CaptureError(f"{', '.join(captures)}: {inputs.NOTHING}")
     with own_python(session):
-        divided, cores = survey(session, files, options.limits, range_bytes)
+        examined, cores = survey(session, files, options.limits, range_bytes)
+        divided = in_order(examined)
         regular = {name: status for name, status in divided.statuses.items() if status.size is not None}
-        manifest_job = manifest.job_of(regular, options, export, statuses=regular)
+        begins = {name: fingerprint.crc for name, fingerprint in divided.files.items()}
+        manifest_job = manifest.job_of(regular, options, export, statuses=regular, begins=begins)
         with locked(directory, export.mode):
-            missing = manifest.missing(directory, tables, manifest_job, overwrite=overwrite)
-            if not missing:
+            lacks = manifest.missing(directory, tables, manifest_job, overwrite=overwrite, redo=redo)
+            if not lacks.tables:
                 return DecodeResult(
                     strategy, 0, {}, 0, 0, 0, divided.faults, [], Counter(), Counter(), notes, True
                 )
             _check_shared(session, directory)
-            own = replace(export, directory=directory, tables=tuple(missing))
+            if len(lacks.captures) < len(regular):
+                divided = in_order(each for each in examined if each.name in lacks.captures)
+            own = replace(export, directory=directory, tables=tuple(lacks.tables))
+            first_file = manifest.prepare(directory, lacks, overwrite=overwrite)
             key_log = key_log_of(options, divided.pcapng_files)
             options = replace(options, pcapng_files=divided.pcapng_files)
-            job = ExportJob(options, own, tuple(divided.files), divided.first_ns, key_log)
-            output = _new_export(job, manifest_job)
+            job = ExportJob(options, own, tuple(divided.files), divided.first_ns, key_log, first_file)
+            output = _new_export(job, lacks.job, lacks.kept)
             with ExitStack() as stack:
                 stack.callback(remove_all, parts.unpublished(job).parent)  # also of runs that were killed
                 division = divide(session, job, divided, strategy, tasks, cores, stack)
@@ -314,10 +321,10 @@ def with_unread(read: ReadResult, divided: CaptureRanges) -> ReadResult:
     return read._replace(sources=sources, warnings=warnings)
 
 
-def _new_export(job: ExportJob, manifest_job: manifest.Job) -> Export:
-    """An export without any files."""
+def _new_export(job: ExportJob, manifest_job: manifest.Job, kept: Mapping[str, Sequence[Any]]) -> Export:
+    """An export without any files of its own."""
     log, records = ConnectionLog(job.options.limits), records_of(job.options)
-    return Export(job, job.files(in_parts=True), manifest_job, log, records)
+    return Export(job, job.files(in_parts=True), manifest_job, log, records, kept=kept)
 
 
 def _finished(
@@ -386,7 +393,7 @@ def _published(job: ExportJob, written: Sequence[WorkerPart]) -> list[PartResult
         OutputError: one cannot be moved.
     """
     tables, moves, results = job.files(), list[tuple[Path, Path]](), []
-    numbers: dict[str, Iterator[int]] = {name: count() for name in tables}
+    numbers = {name: count(job.first_file) for name in tables}
     for part in written:
         moved: dict[str, list[FinishedFile]] = {}
         for name, files in part.result.files.items():
@@ -421,7 +428,7 @@ def survey(
     files: Mapping[str, Candidate],
     limits: Limits,
     range_bytes: int,
-) -> tuple[CaptureRanges, int]:
+) -> tuple[list[FileRanges], int]:
     """Examine the captures. This process only lists them, and tasks open them.
 
     Args:
@@ -431,10 +438,10 @@ def survey(
         range_bytes: approximate size of the ranges.
 
     Returns:
-        The captures, and how many tasks run concurrently: as many as Spark makes by default.
+        The captures as named, and how many tasks run concurrently: as many as Spark makes by default.
 
     Raises:
-        CaptureError: no capture can be read, or a worker does not see one.
+        CaptureError: there is no capture, or a worker does not see one.
     """
     rows = max(len(files), _SPREAD)
     spread = {place * rows // len(files): file for place, file in enumerate(files.items())}
@@ -447,7 +454,7 @@ def survey(
     examined = {file.name: file for _, of_task in by_task for file in of_task}
     if not examined:
         raise CaptureError(f"no capture among {many(len(files), 'file')}; the first is {next(iter(files))}")
-    return in_order(examined[name] for name in files if name in examined), len(by_task)
+    return [examined[name] for name in files if name in examined], len(by_task)
 
 
 def _check_shared(session: SparkSession, directory: Path) -> None:

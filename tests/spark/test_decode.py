@@ -95,7 +95,7 @@ def test_parquet_by_shuffle_and_by_one_task(spark: SparkSession, tmp_path: Path)
     again = decode(spark, names, parquet(tmp_path / "one"))
     assert (again.rows, again.files) == ({}, 0)
     with pytest.raises(OutputError, match="made from other captures or with other options"):
-        decode(spark, names[1:], parquet(tmp_path / "one"))
+        decode(spark, names, replace(parquet(tmp_path / "one"), bodies="none"))
 
 
 def test_json_lines_of_a_damaged_capture_in_ranges(spark: SparkSession, tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ def test_the_driver_opens_no_capture(tmp_path: Path, monkeypatch: pytest.MonkeyP
         opened.clear()
 
     monkeypatch.setattr(stores, "open_file", opening)
-    workers: Any = Workers(task, nullcontext, task)
+    workers: Any = Workers(task, nullcontext, task, task)
     done = decode(workers, [str(tmp_path / "ring")], parquet(tmp_path / "out"))
     assert done.packets == len(packets)
     assert opened == []
@@ -245,7 +245,7 @@ def test_an_export_with_missing_files_is_incomplete(tmp_path: Path, lost: str) -
             os.truncate(path, 10)
 
     last = swapped_paths(out, on_worker) if lost == "all" else losing
-    workers: Any = Workers(nullcontext, nullcontext, last)
+    workers: Any = Workers(nullcontext, nullcontext, nullcontext, last)
     name = str(SAMPLES["kafka-4-basics"])
     with pytest.raises(
         OutputError,
@@ -310,7 +310,7 @@ def test_a_capture_that_is_another_one_for_workers(tmp_path: Path, change: Any, 
     capture.write_bytes(data)
     if change is not None:
         (on_worker / "x.pcap").write_bytes(change(data))
-    workers: Any = Workers(nullcontext, nullcontext, swapped_paths(capture.parent, on_worker))
+    workers: Any = Workers(nullcontext, nullcontext, nullcontext, swapped_paths(capture.parent, on_worker))
     with pytest.raises(
         CaptureError, match=rf"^worker {gethostname()} {message}.*; captures must be on storage"
     ):
@@ -324,8 +324,23 @@ def test_a_capture_may_grow_meanwhile(tmp_path: Path) -> None:
     data = SAMPLES["quickstart"].read_bytes()
     capture.write_bytes(data[:2000])
     (on_worker / "x.pcap").write_bytes(data)
-    workers: Any = Workers(nullcontext, nullcontext, swapped_paths(capture.parent, on_worker))
+    workers: Any = Workers(nullcontext, nullcontext, nullcontext, swapped_paths(capture.parent, on_worker))
     assert decode(workers, [str(capture)], parquet(tmp_path / "out")).packets == len(packets_of("quickstart"))
+
+
+def test_captures_of_the_next_day_are_added(tmp_path: Path) -> None:
+    names, out = [str(SAMPLES[name]) for name in ("quickstart", "kafka-4-basics")], tmp_path / "out"
+    export = ExportOptions(out, tables=("exchanges", "captures"))
+    one = decode(cast("Any", Workers()), names[:1], export)
+    two = decode(cast("Any", Workers()), names, export)
+    assert two.rows["captures"] == 1
+    manifest.check(out / "exchanges")
+    assert len(json_rows(out / "exchanges")) == one.rows["exchanges"] + two.rows["exchanges"]
+    assert [row["capture"] for row in json_rows(out / "captures")] == names
+    assert decode(cast("Any", Workers()), names, export).rows == {}
+    again = decode(cast("Any", Workers()), names[:1], export, redo=True)
+    assert again.rows == one.rows
+    assert len(json_rows(out / "captures")) == 2
 
 
 def test_names_come_from_the_whole_input_by_default(tmp_path: Path) -> None:

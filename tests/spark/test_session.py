@@ -30,7 +30,7 @@ def views(spark, directory):
     print("started", flush=True)
     spark.udf.register("sleep", lambda: time.sleep(600))
 
-sql.views, sql.address = views, lambda directory, place: directory
+sql.views, sql.addresses = views, lambda directories, place: directories
 sys.exit(command_line.main(["spark", "sql", "--master", "local[2]", "x", "select sleep()"]))
 """
 

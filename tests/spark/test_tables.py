@@ -73,7 +73,8 @@ def test_views(spark: SparkSession, exported: Path) -> None:
 def test_manifests_say_what_is_complete(spark: SparkSession, exported: Path) -> None:
     result = manifests(spark, f"{exported}/parquet/")
     assert result.keys() == TABLES.keys()
-    assert all(each["complete"] for each in result.values())
+    assert {directory for table in result.values() for directory in table} == {f"{exported}/parquet"}
+    assert all(each["complete"] for table in result.values() for each in table.values())
 
 
 @pytest.mark.parametrize(("directory", "names", "message"), [
