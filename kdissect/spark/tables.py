@@ -60,10 +60,10 @@ def tables(
             raise UsageError(f"no table {name} in {_listed(directories)}; it has {there}")
         _check_apart(by_table[name])
     result = {}
-    found = _found(session, [f"{directory}/{name}" for name in selected for directory in by_table[name]])
+    sizes = _sizes(session, [f"{directory}/{name}" for name in selected for directory in by_table[name]])
     for name in selected:
         frames = [
-            _table(session, f"{directory}/{name}", described, found[f"{directory}/{name}"])
+            _table(session, f"{directory}/{name}", described, sizes[f"{directory}/{name}"])
             for directory, described in by_table[name].items()
         ]
         result[name] = reduce(lambda one, other: one.unionByName(other), frames)
@@ -151,17 +151,17 @@ def _path(url: str) -> str:
     return re.sub("^file:/+", "/", url)
 
 
-def _found(session: Any, tables: Sequence[str]) -> dict[str, dict[str, int]]:
+def _sizes(session: Any, tables: Sequence[str]) -> dict[str, dict[str, int]]:
     """The files of these directories of tables that readers see: their sizes by path."""
     if not is_spark(session):
         return {table: visible_files(Path(table)) for table in tables}
-    found: dict[str, dict[str, int]] = {table: {} for table in tables}
+    sizes: dict[str, dict[str, int]] = {table: {} for table in tables}
     reader = session.read.format("binaryFile").option("recursiveFileLookup", "true")
     for row in reader.load(list(tables)).select("path", "length").collect() if tables else ():
         path = _path(row.path)
-        table = next(each for each in _parents(path) if each in found)
-        found[table][path[len(table) + 1 :]] = row.length
-    return found
+        table = next(each for each in _parents(path) if each in sizes)
+        sizes[table][path[len(table) + 1 :]] = row.length
+    return sizes
 
 
 def _parents(path: str) -> Iterator[str]:
@@ -170,13 +170,13 @@ def _parents(path: str) -> Iterator[str]:
         yield path
 
 
-def _table(session: Any, where: str, described: Mapping[str, Any], found: Mapping[str, int]) -> Any:
+def _table(session: Any, where: str, described: Mapping[str, Any], sizes: Mapping[str, int]) -> Any:
     """A table in one directory."""
     name, listed = where.rpartition("/")[2], files_of(described)
     if listed is not None and is_complete(described):
-        compare(where, listed, found)
+        compare(where, listed, sizes)
     # All of them, or those that an interrupted run has finished.
-    paths = [f"{where}/{path}" for path in found if listed is None or path in listed]
+    paths = [f"{where}/{path}" for path in sizes if listed is None or path in listed]
     format_, partition_by = _FORMATS[described["format"]], described["partition_by"]
     columns = TABLES[name].columns if format_ == "json" else TABLES[name].binary_columns
     if not is_spark(session):
@@ -184,8 +184,8 @@ def _table(session: Any, where: str, described: Mapping[str, Any], found: Mappin
     schema = spark_schema.ddl(spark_schema.in_directories(columns, partition_by))
     # A value of the wrong type would be a bug, and must not silently become null.
     reader = session.read.schema(schema).format(format_).option("mode", "FAILFAST")
-    if len(paths) == len(found):
-        return reader.load(where)  # Spark would list each of many paths in a task of its own
+    if len(paths) == len(sizes):
+        return reader.load(where)  # Spark would list each of many paths in a separate task
     return reader.option("basePath", where).load(paths) if paths else session.createDataFrame([], schema)
 
 

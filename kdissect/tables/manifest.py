@@ -28,6 +28,7 @@ from kdissect.capture import stores
 from kdissect.capture.inputs import STDIN
 from kdissect.errors import OutputError
 from kdissect.files import create, make_directory, publish, replacing
+from kdissect.options import WINDOW
 from kdissect.phrases import many
 from kdissect.tables import spark_schema
 from kdissect.tables.table_files import (
@@ -67,6 +68,7 @@ _HINT = "use a new directory"
 _AGAIN = "--overwrite exports it again"
 _ROWS = re.compile(r"\.(parquet|jsonl?)(\.gz|\.zst)?$")
 """The end of the name of a file that has rows for those who read the whole directory."""
+_FIRST = {"names": WINDOW}  # what the first versions did, whose manifests do not say it
 _NOT_IN_JOB = ("limits", "end_to_end", "pcapng_files")  # the latter two follow from the rest
 _JOB_FIELDS = (
     *("complete", "clock", "packets", "warnings", "job", "versions", "written"),
@@ -97,7 +99,7 @@ def job_of(
     settings = {name: getattr(export, name) for name in _FILE_SETTINGS}
     for setting in fields(options):
         value = getattr(options, setting.name)
-        if setting.name not in _NOT_IN_JOB and value != setting.default:
+        if setting.name not in _NOT_IN_JOB and value != _FIRST.get(setting.name, setting.default):
             settings[setting.name] = value
     changed = {
         limit.name: value
@@ -460,7 +462,7 @@ def files_of(manifest: Mapping[str, Any]) -> dict[str, int] | None:
 def compare(
     directory: Path | str,
     files: Mapping[str, int],
-    found: Mapping[str, int] | None = None,
+    sizes: Mapping[str, int] | None = None,
     *,
     is_all: bool = True,
 ) -> None:
@@ -469,32 +471,32 @@ def compare(
     Args:
         directory: of the table.
         files: the manifest's: sizes by path.
-        found: those that readers see; None: list them.
+        sizes: those that readers see; None: list them.
         is_all: whether there must not be others.
 
     Raises:
         OutputError: one is lost or has another size, or there is another one with rows; or the files cannot
             be listed.
     """
-    if found is None:
+    if sizes is None:
         assert not isinstance(directory, str)
         try:
-            found = visible_files(directory)
+            sizes = visible_files(directory)
         except OSError as error:
             raise OutputError(f"cannot read {directory}: {error.strerror or error}") from None
-    foreign = (path for path in found.keys() - files.keys() if is_all and _ROWS.search(path))
+    foreign = (path for path in sizes.keys() - files.keys() if is_all and _ROWS.search(path))
     lost = (
-        path for path, size in files.items() if found.get(path, 0) != size
+        path for path, size in files.items() if sizes.get(path, 0) != size
     )  # Spark does not list empty ones
     path = min(lost, default=min(foreign, default=None))
     if path is None:
         return
     if path not in files:
         fault = f"has {path}, which its manifest does not list; move that elsewhere"
-    elif path not in found:
+    elif path not in sizes:
         fault = f"lacks {path}, which its manifest lists; {_AGAIN}"
     else:
-        fault = f"has {found[path]:,} bytes of {path}, not {files[path]:,} as its manifest says; {_AGAIN}"
+        fault = f"has {sizes[path]:,} bytes of {path}, not {files[path]:,} as its manifest says; {_AGAIN}"
     raise OutputError(f"{directory} {fault}")
 
 

@@ -34,12 +34,12 @@ def export(capsys: pytest.CaptureFixture[str]) -> Exporting:
 @pytest.fixture
 def days(tmp_path: Path) -> dict[str, Path]:
     """A directory with a capture for each day."""
-    found = {}
+    captures = {}
     for day, sample in DAYS.items():
-        found[day] = tmp_path / day / f"{day}.pcap"
-        found[day].parent.mkdir()
-        found[day].write_bytes((ROOT / "samples" / sample).read_bytes())
-    return found
+        captures[day] = tmp_path / day / f"{day}.pcap"
+        captures[day].parent.mkdir()
+        captures[day].write_bytes((ROOT / "samples" / sample).read_bytes())
+    return captures
 
 
 def rows(directory: Path) -> Counter[str]:
@@ -157,22 +157,22 @@ def test_reports_on_several_directories(
     for day, path in days.items():
         assert export(path, "-o", tmp_path / "out" / day, "--format", "parquet").status == OK
 
-    def ask(*directories: Path) -> Run:
-        query = "select api, count(*) n from exchanges group by all order by all"
+    def query(*directories: Path) -> Run:
+        text = "select api, count(*) n from exchanges group by all order by all"
         return run(
-            capsys, "spark", "sql", "--engine", "duckdb", "--csv", *map(str, directories), query
+            capsys, "spark", "sql", "--engine", "duckdb", "--csv", *map(str, directories), text
         )  # fmt: skip
 
-    one, other = (ask(tmp_path / "out" / day) for day in days)
-    both = ask(tmp_path / "out" / "*")
+    one, other = (query(tmp_path / "out" / day) for day in days)
+    both = query(tmp_path / "out" / "*")
     assert both.status == OK, both.err
     counts = [Counter({api: int(n) for api, n in (line.split(",") for line in each.lines[1:])})
               for each in (one, other, both)]  # fmt: skip
     assert counts[0] + counts[1] == counts[2]
-    assert ask(*(tmp_path / "out" / day for day in days)).out == both.out
+    assert query(*(tmp_path / "out" / day for day in days)).out == both.out
     report = ("spark", "report", "--engine", "duckdb", str(tmp_path / "out" / "*"), "--report", "latency,lag")
     assert run(capsys, *report).status == OK
     export(days["monday"], "-o", tmp_path / "out" / "again", "--format", "parquet")
-    twice = ask(tmp_path / "out" / "*")
+    twice = query(tmp_path / "out" / "*")
     assert twice.status == USAGE
     assert f"{days['monday']} is in {tmp_path}/out/again and in {tmp_path}/out/monday" in twice.err

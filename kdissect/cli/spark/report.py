@@ -226,15 +226,15 @@ def addresses(directories: Sequence[str], spark_target: SparkTarget) -> list[str
     Raises:
         UsageError: there are no tables.
     """
-    found: dict[str, None] = {}
+    paths: dict[str, None] = {}
     for directory in directories:
         is_pattern = not is_url(directory) and not Path(directory).is_dir()
         expanded = sorted(glob(directory)) if is_pattern else []  # noqa: PTH207  (Path.glob takes no absolute one)
         for each in expanded or [directory]:
             if not is_url(each):
                 _check(each, spark_target)
-            found[address(each)] = None
-    return list(found)
+            paths[address(each)] = None
+    return list(paths)
 
 
 def _check(directory: str, spark_target: SparkTarget) -> None:
