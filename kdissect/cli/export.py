@@ -55,7 +55,7 @@ Examples:
 docs/columns.md describes the tables and their columns. Each table is a subdirectory of DIR; files appear
 there only when complete. The table's _kdissect subdirectory contains schema.json, schema.ddl,
 create_table.sql and manifest.json. To redo an interrupted export, run the same command again. A complete
-export is left alone; missing tables are added.
+export is left alone; tables and captures that DIR does not have yet are added.
 
 \b
   schema = open("tables/exchanges/_kdissect/schema.ddl").read()
