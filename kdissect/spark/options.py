@@ -92,7 +92,8 @@ OPTIONS = {
         "the driver's cores, whichever is larger]"
     ),
     "lookback": "With `split=files`, and in streams: number of preceding files that a task also reads. [1]",
-    "filesPerTask": "With `split=files`, and in streams: number of files per task. [1]",
+    "filesPerTask": "With `split=files`, for the `captures` table, and in streams: number of files per task. "
+    "[one, or with more than 64 files as many as have about 128 MiB, counting 4 MiB for opening each]",
     "batchRows": "Maximum rows per batch handed to Spark. [5000]",
     "batchBytes": "Maximum bytes per batch. [16MiB]",
     "pushdown": "Accept filters that Spark pushes down. This needs "
@@ -162,7 +163,7 @@ class SourceOptions(Options):
     split: str = AUTO
     parts: int | None = None
     lookback: int = 1
-    files_per_task: int = 1
+    files_per_task: int | None = None
     batch_rows: int = ROWS
     batch_bytes: int = BYTES
     pushdown: bool = False
