@@ -129,7 +129,9 @@ def finished(
 ) -> DecodeResult:
     """What the driver does in the end."""
     output = decode._new_export(job, manifest.job_of(names, job.options, job.export), {})
-    result = decode._finished(job, output, split, worker_parts, decode.with_unread(read, capture_ranges))
+    files = decode.task_files(worker_parts)
+    read = decode.with_unread(read, capture_ranges)
+    result = decode._finished(job, output, split, worker_parts, files, read)
     remove_all(parts.unpublished(job).parent)
     return result
 

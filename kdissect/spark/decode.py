@@ -41,7 +41,7 @@ from kdissect.pipeline import notices_of
 from kdissect.query.records import records_of
 from kdissect.spark import parts, shuffle
 from kdissect.spark.options import check_where
-from kdissect.spark.parts import ReadResult
+from kdissect.spark.parts import ReadResult, TaskFile
 from kdissect.spark.planning import PART_BYTES, key_log_of
 from kdissect.spark.ranges import RANGE_BYTES, UNSHARED_CAPTURES, in_order
 from kdissect.spark.session import own_python
@@ -52,7 +52,7 @@ from kdissect.tables import manifest
 from kdissect.tables.columns import filter_of
 from kdissect.tables.export import Export, ExportJob, tables_of
 from kdissect.tables.rows import RECORDS
-from kdissect.tables.table_files import cannot_write, locked, visible_files
+from kdissect.tables.table_files import FinishedFile, cannot_write, locked, visible_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -67,8 +67,6 @@ if TYPE_CHECKING:
     from kdissect.spark.parts import WorkerPart
     from kdissect.spark.ranges import CaptureRanges, FileRanges
     from kdissect.spark.shuffle import RangeStats
-    from kdissect.tables.export import PartResult
-    from kdissect.tables.table_files import FinishedFile
 
 STRATEGIES = AUTO, SINGLE, SHARDS, SHUFFLE = "auto", "single", "shards", "shuffle"
 SINGLE_BYTES = 256 * MIB
@@ -186,8 +184,9 @@ def decode(
                 written = _run_tasks(division.rows, partial(parts.write, job, division.opened))
                 if written and division.learned is not None:
                     written[0].result.counts["produced_evicted"] += division.learned.dropped_batches
-                read = division.read_by([each.read for each in written])
-                return _finished(job, output, division.strategy, written, with_unread(read, divided))
+                read = with_unread(division.read_by([each.read for each in written]), divided)
+                combined = _combined(session, job, written)
+                return _finished(job, output, division.strategy, written, combined, read)
 
 
 class Division(NamedTuple):
@@ -332,14 +331,14 @@ def _finished(
     output: Export,
     strategy: str,
     written: Sequence[WorkerPart],
+    files: Sequence[TaskFile],
     read: ReadResult,
 ) -> DecodeResult:
-    """Write the tables that no part can write, and the manifests of all tables."""
-    written = sorted(written, key=lambda each: each.result.part)
-    _check_written(job, written)
+    """Publish the files of tasks, and write the tables that no part can write, and all manifests."""
+    _check_written(job, files)
     output.check_ours()
-    results = _published(job, written)
-    output.adopt(results)
+    results = [each.result for each in sorted(written, key=lambda each: each.result.part)]
+    output.adopt(results, _published(job, files))
     output.tables.log.census = read.census
     packets = sum(file.packets for file in read.census.files.values())
     complete = not any(source.failed for source in read.sources)
@@ -367,7 +366,41 @@ def _finished(
     )
 
 
-def _check_written(job: ExportJob, written: Sequence[WorkerPart]) -> None:
+def task_files(written: Sequence[WorkerPart]) -> list[TaskFile]:
+    """The files of all parts, in the order of the parts."""
+    return [
+        TaskFile(part.host, part.attempt, name, file)
+        for part in sorted(written, key=lambda each: each.result.part)
+        for name, files in part.result.files.items()
+        for file in files
+    ]
+
+
+def _combined(session: SparkSession, job: ExportJob, written: Sequence[WorkerPart]) -> list[TaskFile]:
+    """The files of all tasks; tasks combine small ones of a table to files of about ``PART_BYTES``."""
+    files = task_files(written)
+    _check_written(job, files)
+    most = min(PART_BYTES, job.export.rotate_bytes)
+    groups: dict[tuple[str, PurePath], list[list[TaskFile]]] = {}
+    sizes: dict[tuple[str, PurePath], int] = {}
+    for each in files:
+        place = each.table, PurePath(each.file.path).parent
+        if place not in groups or sizes[place] + each.file.bytes > most:
+            groups.setdefault(place, []).append([])
+            sizes[place] = 0
+        groups[place][-1].append(each)
+        sizes[place] += each.file.bytes
+    listed = [group for of_place in groups.values() for group in of_place]
+    small = [group for group in listed if len(group) > 1]
+    if not small:
+        return files
+    numbers = session.range(0, len(small), 1, min(len(small), _MIN_TASKS))
+    return [group[0] for group in listed if len(group) == 1] + _run_tasks(
+        numbers, partial(parts.combine, job, small)
+    )
+
+
+def _check_written(job: ExportJob, files: Sequence[TaskFile]) -> None:
     """Check that the driver sees the files that workers wrote.
 
     Raises:
@@ -375,46 +408,38 @@ def _check_written(job: ExportJob, written: Sequence[WorkerPart]) -> None:
     """
     directory = parts.unpublished(job)
     stored = visible_files(directory) if is_stored(directory) else None
-    for part in written:
-        for name, files in part.result.files.items():
-            for file in files:
-                path = f"{part.attempt}/{name}/{file.path}"
-                size = stores.size(str(directory / path)) if stored is None else stored.get(path)
-                if size != file.bytes:
-                    where = f"{part.host} wrote {directory / path}, which the driver does not see"
-                    raise OutputError(f"worker {where}; {_SHARED_STORAGE}")
+    for each in files:
+        path = each.path(job)
+        size = stores.size(str(path)) if stored is None else stored.get(str(path.relative_to(directory)))
+        if size != each.file.bytes:
+            where = f"{each.host} wrote {path}, which the driver does not see"
+            raise OutputError(f"worker {where}; {_SHARED_STORAGE}")
 
 
-def _published(job: ExportJob, written: Sequence[WorkerPart]) -> list[PartResult]:
-    """Move the files of the tasks into the tables, where the export counts them among its own; those of other
-    attempts stay behind.
+def _published(job: ExportJob, files: Sequence[TaskFile]) -> dict[str, list[FinishedFile]]:
+    """Move the files of tasks into the tables, and return them by table; those of other attempts stay behind.
 
     Raises:
         OutputError: one cannot be moved.
     """
-    tables, moves, results = job.files(), list[tuple[Path, Path]](), []
+    tables, moves, moved = job.files(), list[tuple[Path, Path]](), dict[str, list[FinishedFile]]()
     numbers = {name: count(job.first_file) for name in tables}
-    for part in written:
-        moved: dict[str, list[FinishedFile]] = {}
-        for name, files in part.result.files.items():
-            for file in files:
-                path = PurePath(file.path).with_name(tables[name].name(next(numbers[name])))
-                source = parts.unpublished(job) / part.attempt / name / file.path
-                moves.append((source, job.export.directory / name / path))
-                moved.setdefault(name, []).append(file._replace(path=path.as_posix()))
-        results.append(part.result._replace(files=moved))
     directory = job.export.directory
+    for each in files:
+        path = PurePath(each.file.path).with_name(tables[each.table].name(next(numbers[each.table])))
+        moves.append((each.path(job), directory / each.table / path))
+        moved.setdefault(each.table, []).append(each.file._replace(path=path.as_posix()))
     try:
         targets = {target.parent for _, target in moves}
-        for each in targets:
-            make_directory(each, job.export.mode, below=directory)
+        for target in targets:
+            make_directory(target, job.export.mode, below=directory)
         with ThreadPoolExecutor(_MOVES) as pool:  # a store takes some time for each
             list(pool.map(lambda each: move(*each), moves))
-        for each in targets:
-            sync(each)
+        for target in targets:
+            sync(target)
     except OSError as error:
         raise cannot_write(directory, error) from None
-    return results
+    return moved
 
 
 def _run_tasks(frame: DataFrame, work: Callable[[Iterator[Any]], Iterator[Any]]) -> list[Any]:

@@ -14,18 +14,21 @@ Holds what dissecting and writing hold (pipeline.py, tables/table_files.py).
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from itertools import chain
 from operator import itemgetter
 from socket import gethostname
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
 
 import pyarrow as pa
 from pyspark import TaskContext
 
+from kdissect.capture import stores
 from kdissect.capture.reader import Readable, open_capture
 from kdissect.exchanges.learned import LearnedFacts
+from kdissect.files import create, make_directory, publish
 from kdissect.model import IdleTick
 from kdissect.net.tcp import Shard
 from kdissect.pipeline import Dissection, learned_from
@@ -36,6 +39,7 @@ from kdissect.spark.values import known, to_json
 from kdissect.stats.connection_log import ConnectionLog
 from kdissect.tables.columns import INT64, Column
 from kdissect.tables.export import CAPTURES, TOPIC_IDS, PartResult, PartRows, write_part
+from kdissect.tables.table_files import UNFINISHED, FinishedFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -223,6 +227,46 @@ def write(job: ExportJob, opened: Opener, batches: Iterable[Any]) -> Iterator[An
         filter_ = job.filter()
         result = write_part(own, part.number, part.dissection, part.log, filter_.matches, 0)
         yield _row(WorkerPart(gethostname(), attempt, result, filter_.notes, part.read()))
+
+
+@known
+class TaskFile(NamedTuple):
+    """A file that a task wrote.
+
+    Attributes:
+        host: name of the worker's machine.
+        attempt: directory of the file, below ``unpublished``.
+        table: name of the table.
+        file: its path, below the directory of the table.
+    """
+
+    host: str
+    attempt: str
+    table: str
+    file: FinishedFile
+
+    def path(self, job: ExportJob) -> Path:
+        """Where it is until the driver moves it."""
+        return unpublished(job) / self.attempt / self.table / self.file.path
+
+
+def combine(job: ExportJob, groups: Sequence[Sequence[TaskFile]], batches: Iterable[Any]) -> Iterator[Any]:
+    """Make one file of each group whose number is in the column ``id``; yield a ``TaskFile``."""
+    task = TaskContext.get()
+    for number in _numbers(batches):
+        group = groups[number]
+        attempt = f"combined-{number}-{0 if task is None else task.taskAttemptId()}"
+        combined = group[0]._replace(host=gethostname(), attempt=attempt)
+        path = combined.path(job)
+        unfinished = path.with_name(f".{path.name}{UNFINISHED}")
+        make_directory(path.parent, job.export.mode, below=unpublished(job))
+        with ExitStack() as stack:
+            parts = (stack.enter_context(stores.open_file(str(each.path(job)))) for each in group)
+            file = stack.enter_context(create(unfinished, job.export.mode))
+            job.format.concatenate(file, cast("Iterable[BinaryIO]", parts))
+            publish(file, unfinished, path)
+        rows = sum(each.file.rows or 0 for each in group)
+        yield _row(combined._replace(file=FinishedFile(group[0].file.path, rows, path.stat().st_size)))
 
 
 def unpublished(job: ExportJob) -> Path:

@@ -131,12 +131,15 @@ class Export:
             table.settle()
         self._write(self.tables.finished())
 
-    def adopt(self, parts: Sequence[PartResult]) -> None:
+    def adopt(
+        self, parts: Sequence[PartResult], files: Mapping[str, Sequence[FinishedFile]] | None = None
+    ) -> None:
         """Take over the files that parts have written, and write the first row of each pair of topic ID and
-        name, in the order of the whole capture.
+        name, in the order of the whole capture. ``files`` are those that came of them, if others did.
         """
         for name, table in self._files.items():
-            written = [file for part in parts for file in part.files.get(name, ())]
+            own = [file for part in parts for file in part.files.get(name, ())]
+            written = own if files is None else list(files.get(name, ()))
             table.continue_from(self._first_file + len(written), Listing(written))
             table.rows = sum(file.rows or 0 for file in written)
         if TOPIC_IDS in self._files:

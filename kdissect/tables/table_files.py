@@ -16,6 +16,7 @@ import fcntl
 import gzip
 import os
 import re
+import shutil
 from collections import OrderedDict, deque
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -456,6 +457,7 @@ def _directory_name(value: Any) -> str:
 NONE, GZ, ZST = "none", "gz", "zst"
 COMPRESSIONS = (NONE, GZ, ZST)
 
+_COPIED_BYTES = 1024 * 1024
 _GZIP_LEVEL = 6  # the default of gzip; a higher level takes twice the time for one percent
 _ZSTD_LEVEL = 3
 
@@ -515,6 +517,9 @@ class Format(Protocol):
     def open(self, file: BinaryIO, columns: Sequence[Column]) -> RowFile:
         """Start a file."""
 
+    def concatenate(self, file: BinaryIO, parts: Iterable[BinaryIO]) -> None:
+        """Write the rows of other files of a table, one after the other."""
+
 
 class JsonFormat:
     """JSON lines, bodies as objects."""
@@ -533,6 +538,11 @@ class JsonFormat:
     def open(self, file: BinaryIO, columns: Sequence[Column]) -> RowFile:
         """Start a file."""
         return JsonFile(file, columns, self.compression)
+
+    def concatenate(self, file: BinaryIO, parts: Iterable[BinaryIO]) -> None:
+        """Write the rows of other files, which may be compressed."""
+        for part in parts:
+            shutil.copyfileobj(part, file, _COPIED_BYTES)
 
 
 class JsonFile:

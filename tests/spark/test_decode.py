@@ -8,7 +8,7 @@ import json
 import os
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from socket import gethostname
 from types import SimpleNamespace
@@ -29,10 +29,11 @@ from kdissect.options import ExportOptions, Options
 from kdissect.spark import parts
 from kdissect.spark.decode import decode
 from kdissect.tables import manifest
+from kdissect.tables.rows import TABLES as ALL_TABLES
 from samples.golden import captures, name_of
 from tests.damage import DAMAGES
 from tests.disguises import NETWORKS
-from tests.exports import json_rows
+from tests.exports import json_rows, parquet_rows
 from tests.late import late
 from tests.shuffling import alone, counted, cut_up, numbers
 from tests.stores import BUCKET, environment, s3_server
@@ -341,6 +342,30 @@ def test_captures_of_the_next_day_are_added(tmp_path: Path) -> None:
     again = decode(cast("Any", Workers()), names[:1], export, redo=True)
     assert again.rows == one.rows
     assert len(json_rows(out / "captures")) == 2
+
+
+@pytest.mark.parametrize(
+    ("form", "compression", "partition_by"),
+    [("parquet", None, ()), ("jsonl", "none", ("date",)), ("jsonl", "gz", ()), ("jsonl", "zst", ())],
+)
+def test_small_files_are_combined(
+    tmp_path: Path, form: str, compression: str | None, partition_by: tuple[str, ...]
+) -> None:
+    name, directory = str(SAMPLES["kafka-4-basics"]), tmp_path / "many"
+    export = ExportOptions(directory, form, compression, ("exchanges", "records"), partition_by=partition_by)
+    done = decode(cast("Any", Workers()), [name], export, strategy="shards", tasks=3)
+    assert (done.tasks, done.files) == (3, 2)
+    one = replace(export, directory=tmp_path / "one")
+    decode(cast("Any", Workers()), [name], one, strategy="single")
+    for table in ("exchanges", "records"):
+        manifest.check(directory / table)
+        read = json_rows if form == "jsonl" else partial(parquet_rows, table=ALL_TABLES[table])
+        rows = [sorted(map(repr, read(place / table))) for place in (directory, one.directory)]
+        assert rows[0] == rows[1] != []
+    (file,) = manifest.read(directory / "exchanges")["files"]
+    assert file["rows"] == done.rows["exchanges"]
+    apart = replace(export, directory=tmp_path / "apart", rotate_bytes=1000)
+    assert decode(cast("Any", Workers()), [name], apart, strategy="shards", tasks=3).files > 5
 
 
 def test_names_come_from_the_whole_input_by_default(tmp_path: Path) -> None:
