@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kdissect.errors import OutputError, UsageError
-from kdissect.spark.tables import manifests, tables, views
+from kdissect.spark.tables import manifests, rows, tables, views
 from kdissect.tables import duck
 from kdissect.tables.rows import TABLES
 from samples.golden import captures, name_of
@@ -135,3 +135,20 @@ def test_of_an_interrupted_export_only_finished_files_are_read(
     path.write_text(json.dumps({**json.loads(path.read_text()), "complete": False}))
     expected = len(json_rows(exported / "none" / "partitions"))
     assert tables(spark, str(tmp_path), ["partitions"])["partitions"].count() == expected
+
+
+@pytest.mark.parametrize("engine", ["spark", "duckdb"])
+def test_tables_of_several_directories(
+    engine: str, exported: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    spark = request.getfixturevalue("spark") if engine == "spark" else None
+    for day, form in (("monday", "parquet"), ("tuesday", "none")):
+        copytree(exported / form, tmp_path / day)
+        for path in (tmp_path / day).glob("*/_kdissect/manifest.json"):
+            path.write_text(path.read_text().replace('"path": "x"', f'"path": "{day}"'))
+    with duck.connection() if spark is None else nullcontext(spark) as session:
+        frames = tables(session, str(tmp_path / "*"), ["exchanges", "groups"])
+        assert sum(1 for _ in rows(frames["exchanges"])) == 2 * 75
+        assert len(frames["exchanges"].columns) == len(TABLES["exchanges"].columns)
+        with pytest.raises(UsageError, match=r"^x is in .*/none and in .*/parquet$"):
+            tables(session, [str(exported / "none"), str(exported / "parquet")])
