@@ -215,6 +215,10 @@ class _StoreFile:
         self._data = b""
         self._file.close()
 
+    @property
+    def closed(self) -> bool:
+        return bool(self._file.closed)
+
     def tell(self) -> int:
         return self._position
 

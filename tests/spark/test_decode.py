@@ -9,6 +9,7 @@ import os
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial, reduce
+from itertools import count as numbers_from
 from pathlib import Path
 from socket import gethostname
 from types import SimpleNamespace
@@ -145,26 +146,19 @@ class Workers:
         contexts: of the tasks of each stage.
 
     Attributes:
-        work: of the tasks of the last stage.
+        works: what the tasks of each stage have done.
     """
 
     def __init__(self, *contexts: Callable[[], AbstractContextManager[None]]) -> None:
         self._contexts = iter(contexts)
-        self.conf = self
-
-    def get(self, _: str, default: Any) -> Any:
-        return default
-
-    def set(self, *_: str) -> None: ...
-
-    def unset(self, _: str) -> None: ...
+        self.works: list[Callable[[Any], Any]] = []
 
     def range(self, *bounds: int) -> Workers:
         self._ids = range(*bounds[:2])
         return self
 
     def mapInArrow(self, work: Callable[[Any], Any], _: str) -> Workers:  # noqa: N802  (Spark's name)
-        self.work = work
+        self.works.append(work)
         with next(self._contexts, nullcontext)():
             self._rows = [
                 (row,)
@@ -265,7 +259,7 @@ def test_a_task_that_was_given_up_publishes_nothing(
     is_store: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark runs it again elsewhere; the first one continues after the driver has finished."""
-    attempts = iter((7, 8))
+    attempts = numbers_from(7)
     task = SimpleNamespace(taskAttemptId=lambda: next(attempts))
     monkeypatch.setattr(parts, "TaskContext", SimpleNamespace(get=lambda: task))
     with s3_server() if is_store else nullcontext(("", None)) as (endpoint, _):
@@ -274,14 +268,17 @@ def test_a_task_that_was_given_up_publishes_nothing(
         stores._client.cache_clear()
         out = output_directory(f"s3://{BUCKET}/out" if is_store else tmp_path / "out")
         workers = Workers()
-        done = decode(cast("Any", workers), [str(SAMPLES["quickstart"])], parquet(out))
-        assert done.rows["exchanges"] == 75
-        assert list(workers.work(iter(numbers(0))))
-        assert next(attempts, None) is None
-        for name in TABLES:
-            manifest.check(out / name)
-        decode(cast("Any", Workers()), [str(SAMPLES["quickstart"])], parquet(out))  # not redone
-        assert next(attempts, None) is None
+        name = str(SAMPLES["quickstart"])
+        done = decode(cast("Any", workers), [name], parquet(out), strategy="shards", tasks=2)
+        assert (done.tasks, done.rows["exchanges"]) == (2, 75)
+        write_part, combine = workers.works[-2:]
+        assert list(write_part(iter(numbers(0))))
+        with pytest.raises(OSError, match="No such file"):
+            list(combine(iter(numbers(0))))
+        for table in TABLES:
+            manifest.check(out / table)
+            assert sum(each["rows"] for each in manifest.read(out / table)["files"]) == done.rows[table]
+        assert decode(cast("Any", Workers()), [name], parquet(out)).rows == {}  # it is complete
     stores._client.cache_clear()
 
 
