@@ -380,12 +380,12 @@ def _combined(session: SparkSession, job: ExportJob, written: Sequence[WorkerPar
     """The files of all tasks; tasks combine small ones of a table to files of about ``PART_BYTES``."""
     files = task_files(written)
     _check_written(job, files)
-    most = min(PART_BYTES, job.export.rotate_bytes)
+    max_bytes = min(PART_BYTES, job.export.rotate_bytes)
     groups: dict[tuple[str, PurePath], list[list[TaskFile]]] = {}
     sizes: dict[tuple[str, PurePath], int] = {}
     for each in files:
         place = each.table, PurePath(each.file.path).parent
-        if place not in groups or sizes[place] + each.file.bytes > most:
+        if place not in groups or sizes[place] + each.file.bytes > max_bytes:
             groups.setdefault(place, []).append([])
             sizes[place] = 0
         groups[place][-1].append(each)

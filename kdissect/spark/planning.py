@@ -186,9 +186,9 @@ def _runs(sizes: Sequence[int], count: int | None) -> list[tuple[int, int]]:
     if count is not None:
         return [(start, min(start + count, len(sizes))) for start in range(0, len(sizes), count)]
     costs = [size + _OPEN_BYTES for size in sizes]
-    most, starts, cost = min(PART_BYTES, sum(costs) // _MIN_PARTS), list[int](), 0
+    max_cost, starts, cost = min(PART_BYTES, sum(costs) // _MIN_PARTS), list[int](), 0
     for place, each in enumerate(costs):
-        if not starts or cost + each > most:
+        if not starts or cost + each > max_cost:
             starts.append(place)
             cost = 0
         cost += each
