@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import stat
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -94,7 +95,27 @@ def publish(file: BinaryIO, unfinished: Path, path: Path) -> None:
     os.fsync(file.fileno())
     file.close()
     unfinished.replace(path)
-    _sync(path.parent)
+    sync(path.parent)
+
+
+def move(path: Path, target: Path) -> None:
+    """Rename a finished file, in the same file system or store. The caller makes the new name durable.
+
+    Raises:
+        OSError: it cannot be renamed.
+    """
+    if is_stored(path):
+        cast("Any", path).move(target)
+    else:
+        path.replace(target)
+
+
+def remove_all(directory: Path) -> None:
+    """Remove a directory with all that is in it, as far as possible."""
+    if is_stored(directory):
+        cast("Any", directory).rmtree()
+    else:
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def make_directory(directory: Path, mode: int = PRIVATE, *, below: Path | None = None) -> None:
@@ -118,7 +139,7 @@ def make_directory(directory: Path, mode: int = PRIVATE, *, below: Path | None =
         with suppress(FileExistsError):  # another process was faster
             each.mkdir(0o700)
             each.chmod(0o700 | mode | (mode & 0o444) >> 2)
-        _sync(each.parent)
+        sync(each.parent)
 
 
 def _special(path: Path) -> BinaryIO | None:
@@ -151,8 +172,10 @@ def _permit(file: BinaryIO, mode: int) -> None:
         os.fchmod(file.fileno(), mode)
 
 
-def _sync(directory: Path) -> None:
+def sync(directory: Path) -> None:
     """Flush a directory's entries to disk."""
+    if is_stored(directory):
+        return
     number = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(number)

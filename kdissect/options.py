@@ -45,7 +45,7 @@ class Options:
         numbers_streams: number TCP connections as tshark does, for the field ``tcp_stream``.
         exchanges: connection ID and number of each selected exchange; empty: all.
         names: ``WHOLE`` or ``WINDOW``, see exchanges/learned.py. A dissection by itself reads its input once,
-            so it always uses the latter.
+            so it always uses the latter, and so do pipes and streams.
     """
 
     limits: Limits = DEFAULT
@@ -55,7 +55,7 @@ class Options:
     criteria: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     where: str | None = None
     exchanges: frozenset[tuple[str, int]] = frozenset()
-    names: str = WINDOW
+    names: str = WHOLE
     key_logs: tuple[str, ...] = ()
     pcapng_files: tuple[str, ...] = ()
     end_to_end: bool = False

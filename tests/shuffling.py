@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.capture.write import PcapngWriter
+from kdissect.files import remove_all
 from kdissect.limits import DEFAULT, Limits
-from kdissect.options import ExportOptions, Options
+from kdissect.options import WINDOW, ExportOptions, Options
 from kdissect.spark import decode, parts
 from kdissect.spark.ranges import RANGE_BYTES, examine, in_order
 from kdissect.spark.shuffle import ORDER, SCHEMA, bundled, completed
@@ -43,7 +44,7 @@ def job_of(
 ) -> ExportJob:
     """A job that writes all tables as JSON lines, but for what is ``changed`` of its options."""
     export_options = ExportOptions(directory, tables=tuple(TABLES), rotate_bytes=1 << 40)
-    job = ExportJob(Options(limits=limits), export_options, tuple(paths), first_ns)
+    job = ExportJob(Options(limits=limits, names=WINDOW), export_options, tuple(paths), first_ns)
     export = {name: changed.pop(name) for name in list(changed) if name in {"tables", "form", "rotate_bytes"}}
     return replace(job, options=replace(job.options, **changed), export=replace(job.export, **export))
 
@@ -127,8 +128,12 @@ def finished(
     capture_ranges: CaptureRanges,
 ) -> DecodeResult:
     """What the driver does in the end."""
-    output = decode._new_export(job, manifest.job_of(names, job.options, job.export))
-    return decode._finished(job, output, split, worker_parts, decode.with_unread(read, capture_ranges))
+    output = decode._new_export(job, manifest.job_of(names, job.options, job.export), {})
+    files = decode.task_files(worker_parts)
+    read = decode.with_unread(read, capture_ranges)
+    result = decode._finished(job, output, split, worker_parts, files, read)
+    remove_all(parts.unpublished(job).parent)
+    return result
 
 
 def _only(batches: Any) -> Any:

@@ -44,6 +44,11 @@ def local(name: str) -> str:
     return re.sub("^/{2,}", "/", url["path"])
 
 
+def absolute(name: str) -> str:
+    """The name of a capture in any working directory."""
+    return name if name == STDIN else stores.normalized(name) or os.path.abspath(local(name))  # noqa: PTH100
+
+
 def output_directory(name: str | Path) -> Path:
     """The directory to write tables to, for a path or a URL.
 

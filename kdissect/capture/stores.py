@@ -26,6 +26,7 @@ from functools import cache
 from pathlib import PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self, cast
 from urllib.parse import urlsplit
+from zlib import crc32
 
 from kdissect.errors import UsageError
 
@@ -122,6 +123,20 @@ def size(name: str) -> int | None:
         return None
 
 
+FIRST_BYTES = 4 * 1024
+"""Start of a file that identifies it: long enough for the headers and the first packet."""
+
+
+def begins(name: str, size: int) -> int:
+    """CRC-32 of a file's first ``FIRST_BYTES`` when it had ``size`` bytes.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with open_file(name) as file:
+        return crc32(file.read(min(FIRST_BYTES, size)))
+
+
 def open_file(name: str) -> IO[bytes]:
     """Open a file to read and seek in it. The caller closes it.
 
@@ -199,6 +214,10 @@ class _StoreFile:
     def close(self) -> None:
         self._data = b""
         self._file.close()
+
+    @property
+    def closed(self) -> bool:
+        return bool(self._file.closed)
 
     def tell(self) -> int:
         return self._position
@@ -297,6 +316,26 @@ class StorePath(PurePosixPath):
         address = _address(str(self))
         with suppress(FileNotFoundError), _one_line_errors():
             address.client.delete_file(address.path)
+
+    def move(self, target: StorePath) -> None:
+        """Rename a file; a store that cannot copies it.
+
+        Raises:
+            OSError: the store refused.
+        """
+        old, new = _address(str(self)), _address(str(target))
+        with _one_line_errors():
+            try:
+                old.client.move(old.path, new.path)
+            except NotImplementedError:  # Azure without a hierarchical namespace
+                old.client.copy_file(old.path, new.path)
+                old.client.delete_file(old.path)
+
+    def rmtree(self) -> None:
+        """Remove all files below, as far as possible."""
+        address = _address(str(self))
+        with suppress(OSError), _one_line_errors():
+            address.client.delete_dir(address.path)
 
     def rmdir(self) -> None:
         """Do nothing: a directory without files is none."""

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kdissect.cli.export_options import export_options, finish_or_abandon, report_export, take_export
+from kdissect.capture.inputs import absolute
+from kdissect.cli.export_options import (
+    export_options,
+    finish_or_abandon,
+    report_existing,
+    report_export,
+    report_kept,
+    take_export,
+)
 from kdissect.cli.help import command
 from kdissect.cli.jobs import jobs_option, processes
 from kdissect.cli.live_run import DeferInterrupt
@@ -23,6 +31,7 @@ from kdissect.query.records import records_of
 from kdissect.stats.connection_log import ConnectionLog
 from kdissect.tables import manifest
 from kdissect.tables.export import Export, ExportJob, tables_of
+from kdissect.tables.manifest import Missing
 from kdissect.tables.rows import RECORDS, needs_log
 from kdissect.tables.table_files import locked
 
@@ -46,7 +55,7 @@ Examples:
 docs/columns.md describes the tables and their columns. Each table is a subdirectory of DIR; files appear
 there only when complete. The table's _kdissect subdirectory contains schema.json, schema.ddl,
 create_table.sql and manifest.json. To redo an interrupted export, run the same command again. A complete
-export is left alone; missing tables are added.
+export is left alone; tables and captures that DIR does not have yet are added.
 
 \b
   schema = open("tables/exchanges/_kdissect/schema.ddl").read()
@@ -70,16 +79,17 @@ def export(jobs: int | None, **options: Any) -> None:
     names are the keys of read --json.
     """
     tables = take_export(options)
-    overwrite = options.pop("overwrite")
+    overwrite, redo = options.pop("overwrite"), options.pop("redo")
     query = Query.take(options, exclude=tables.directory)
-    query = replace(query, options=replace(query.options, end_to_end=RECORDS in tables.tables))
+    paths = tuple(absolute(path) for path in query.paths)  # the tables are read elsewhere
+    query = replace(query, paths=paths, options=replace(query.options, end_to_end=RECORDS in tables.tables))
     job = manifest.job_of(query.paths, query.options, tables)
     is_pipe = any(each["bytes"] is None for each in job["captures"])
     jobs = processes(query, jobs, allowed=tables.rotate_ns is None)
     failures: list[str] = []
     while True:
         try:
-            result = _write(query, tables, job, jobs, failures, overwrite=overwrite)
+            result = _write(query, tables, job, jobs, failures, overwrite=overwrite, redo=redo)
             break
         except UnexpectedError as error:
             if len(query.paths) == 1 or is_pipe:  # a pipe can be read only once
@@ -90,8 +100,8 @@ def export(jobs: int | None, **options: Any) -> None:
             failures.append(str(fault))
             warn(f"{fault}; the other captures are exported without it")
             query = replace(query, paths=tuple(path for path in query.paths if path != fault.capture))
-    if result is None:
-        warn(f"{tables.directory} already has this export; use --overwrite to redo it")
+    if isinstance(result, Missing):
+        report_existing(tables.directory, result)
         return
     run, writer, records = result
     run.report(run.shown)
@@ -114,8 +124,10 @@ def _write(
     failures: Sequence[str] = (),
     *,
     overwrite: bool = False,
-) -> tuple[Run, Export, Records] | None:
-    """Write the tables of all captures of a query, with their manifests. None: they already exist.
+    redo: bool = False,
+) -> tuple[Run, Export, Records] | Missing:
+    """Write the tables of all captures of a query that they lack, with their manifests. If they lack none,
+    return what is there.
 
     Args:
         query: what to read.
@@ -124,10 +136,33 @@ def _write(
         jobs: number of processes.
         failures: errors of captures that are in the description but not in the query.
         overwrite: remove an existing export.
+        redo: replace existing exports of the same captures.
 
     Raises:
         KdissectError: a capture cannot be read or the tables cannot be written.
     """
+    with locked(tables.directory, tables.mode):
+        lacks = manifest.missing(
+            tables.directory, tables_of(tables), description, overwrite=overwrite, redo=redo
+        )
+        if not lacks.tables:
+            return lacks
+        if len(lacks.captures) < len(description["captures"]):
+            report_kept(tables.directory, lacks, description)
+        query = replace(query, paths=tuple(path for path in query.paths if path in lacks.captures))
+        return _write_missing(query, tables, lacks, jobs, failures, overwrite=overwrite)
+
+
+def _write_missing(
+    query: Query,
+    tables: ExportOptions,
+    lacks: Missing,
+    jobs: int,
+    failures: Sequence[str],
+    *,
+    overwrite: bool,
+) -> tuple[Run, Export, Records]:
+    """Write what a directory lacks; see ``_write``."""
     log = ConnectionLog(query.limits)
     records = records_of(query.options)
     run_context = (
@@ -135,16 +170,11 @@ def _write(
         if jobs == 1
         else open_parallel_run(query, bar=lambda _: True)
     )
-    with run_context as run, locked(tables.directory, tables.mode):
-        missing_tables = manifest.missing(
-            tables.directory, tables_of(tables), description, overwrite=overwrite
-        )
-        if not missing_tables:
-            return None
-        job = ExportJob(
-            query.options, replace(tables, tables=tuple(missing_tables)), query.paths, run.first_ns
-        )
-        writer = Export(job, job.files(in_parts=jobs > 1), description, log, records)
+    with run_context as run:
+        first_file = manifest.prepare(tables.directory, lacks, overwrite=overwrite)
+        own = replace(tables, tables=tuple(lacks.tables))
+        job = ExportJob(query.options, own, query.paths, run.first_ns, first_file=first_file)
+        writer = Export(job, job.files(in_parts=jobs > 1), lacks.job, log, records, kept=lacks.kept)
         defer = DeferInterrupt()
         with finish_or_abandon(writer, run, failures):
             if isinstance(run, ParallelRun):
@@ -182,6 +212,6 @@ def _find_failing_capture(query: Query, tables: ExportOptions, error: Unexpected
                 return fault
             except KdissectError:  # a damaged capture does not stop an export
                 continue
-            if result is not None and result[0].interrupted:
+            if not isinstance(result, Missing) and result[0].interrupted:
                 raise click.Abort
     return error

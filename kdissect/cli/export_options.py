@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from kdissect.cli.run import Run
     from kdissect.query.records import Records
     from kdissect.tables.export import Export
+    from kdissect.tables.manifest import Job, Missing
 
 PARTITIONS = ("date", "api")
 MIN_ROTATED_BYTES = 1000
@@ -195,6 +196,11 @@ def export_options(form: str = JSONL, *, by_time: bool = True) -> Callable[[Comm
             is_flag=True,
             help="Remove an existing export in DIR. Other files are never removed.",
         ),
+        click.option(
+            "--redo",
+            is_flag=True,
+            help="Replace what DIR has of these captures, for example after an upgrade of kdissect.",
+        ),
     )
 
 
@@ -240,6 +246,22 @@ def finish_or_abandon(writer: Export, run: Run, failures: Sequence[str] = ()) ->
     except BaseException:
         writer.abandon()
         raise
+
+
+def report_existing(directory: Path, lacks: Missing) -> None:
+    """Report that a directory has a complete export."""
+    if lacks.outdated:
+        versions = ", ".join(lacks.outdated)
+        warn(f"{directory} already has this export, from kdissect {versions}; use --redo to write it again")
+    else:
+        warn(f"{directory} already has this export; use --overwrite to redo it")
+
+
+def report_kept(directory: Path, lacks: Missing, job: Job) -> None:
+    """Report that an export is added to those in its directory."""
+    there = len(job["captures"]) - len(lacks.captures)
+    of_version = f", from kdissect {', '.join(lacks.outdated)}" if lacks.outdated else ""
+    warn(f"{directory} already has {there:,} of {many(len(job['captures']), 'capture')}{of_version}")
 
 
 def report_export(writer: Export, records: Records, directory: Path) -> None:

@@ -22,7 +22,7 @@ _OUTPUT = (
     "--tables --bodies --rotate --partition-by --lines --summary --top --prometheus "
     "--prometheus-cert --prometheus-key --by --order-by --max-rows --interval "
     "--groups --lag --versions --transactions --connections --findings --list --fail --fail-on --sketches "
-    "--diagram --mermaid --overwrite --append --report --show-sql "
+    "--diagram --mermaid --overwrite --redo --append --report --show-sql "
     "--ddl --sql --pyspark --location --start --source"
 )
 _PERFORMANCE = "--jobs --limits --no-progress -l --strategy --engine --log"

@@ -31,10 +31,11 @@ from kdissect.model import (
 from kdissect.options import PARQUET, ExportOptions
 from kdissect.spark import parts
 from kdissect.spark.batches import TableBatches, columns_of
-from kdissect.spark.decode import AUTO, STRATEGIES, arrow_limit, disk, divide, survey, with_unread
-from kdissect.spark.options import parse
+from kdissect.spark.decode import AUTO, STRATEGIES, disk, divide, survey, with_unread
+from kdissect.spark.options import FAILFAST, parse
 from kdissect.spark.planning import key_log_of, selected
-from kdissect.spark.ranges import RANGE_BYTES
+from kdissect.spark.ranges import RANGE_BYTES, in_order
+from kdissect.spark.session import own_python
 from kdissect.spark.values import from_json
 from kdissect.tables import spark_schema
 from kdissect.tables.exchanges import BODIES
@@ -62,11 +63,13 @@ class Frames(dict[str, "DataFrame"]):
 
     Attributes:
         warnings: problems of the captures.
+        damaged: number of captures that have any.
     """
 
-    def __init__(self, warnings: Sequence[str], stack: ExitStack) -> None:
+    def __init__(self, warnings: Sequence[str], damaged: int, stack: ExitStack) -> None:
         super().__init__()
         self.warnings = list(warnings)
+        self.damaged = damaged
         self._stack = stack
 
     def unpersist(self) -> None:
@@ -106,7 +109,8 @@ def frames(
 
     Raises:
         UsageError: a table, strategy, option, value or file name is invalid.
-        CaptureError: no capture can be read; or reading one failed, unless ``failOnDataLoss`` is false.
+        CaptureError: no capture can be read; or reading one failed, unless ``failOnDataLoss`` is false; or
+            one is damaged, and ``mode`` is ``FAILFAST``.
     """
     tables = tables or DEFAULT_TABLES
     names = [captures] if isinstance(captures, str) else list(captures)
@@ -121,32 +125,36 @@ def frames(
     }
     parsed = replace(parse({**texts, "paths": json.dumps(names)}).for_batch, end_to_end=RECORDS in tables)
     files = selected(candidates(parsed.paths), parsed)
-    divided, cores = survey(spark, files, parsed.limits, range_bytes)
-    key_log = key_log_of(parsed, divided.pcapng_files)
-    parsed = replace(parsed, pcapng_files=divided.pcapng_files)
-    export = ExportOptions(Path(), PARQUET, tables=tuple(tables), bodies=parsed.bodies)
-    job = ExportJob(parsed, export, tuple(divided.files), divided.first_ns, key_log)
-    with ExitStack() as stack:
-        with arrow_limit(spark):
+    with own_python(spark):
+        examined, cores = survey(spark, files, parsed.limits, range_bytes)
+        divided = in_order(examined)
+        key_log = key_log_of(parsed, divided.pcapng_files)
+        parsed = replace(parsed, pcapng_files=divided.pcapng_files)
+        export = ExportOptions(Path(), PARQUET, tables=tuple(tables), bodies=parsed.bodies)
+        job = ExportJob(parsed, export, tuple(divided.files), divided.first_ns, key_log)
+        with ExitStack() as stack:
             division = divide(spark, job, divided, strategy, parsed.parts, cores, stack)
             pack = partial(parts.pack, job, division.opened)
             packed = division.rows.mapInArrow(pack, parts.PACKED).persist(disk())
             stack.callback(packed.unpersist)
             reads = [from_json(row.data) for row in packed.where(packed.name == parts.READ).collect()]
-        read = with_unread(division.read_by(reads), divided)
-        if parsed.fail_on_data_loss and any(source.failed for source in read.sources):
-            raise CaptureError(next(iter(read.warnings)))
-        result = Frames(read.warnings, stack.pop_all())
-        for name, schema in schemas.items():
-            if name == CAPTURES:
-                result[name] = spark.createDataFrame(_captures(job, read), schema)
-                continue
-            columns = StructType.fromJson(spark_schema.struct_type(parts.packed_columns(job, name)))
-            frame = packed.where(packed.name == name).mapInArrow(parts.unpack, columns)
-            result[name] = _first_of_pairs(frame, schema) if name == TOPIC_IDS else frame
-            if variant and name == EXCHANGES:
-                result[name] = frame.select(*(_as_variant(field) for field in columns))
-        return result
+            read = with_unread(division.read_by(reads), divided)
+            if parsed.fail_on_data_loss and any(source.failed for source in read.sources):
+                raise CaptureError(next(iter(read.warnings)))
+            if parsed.mode == FAILFAST and read.warnings:
+                raise CaptureError(f"{read.warnings[0]}; mode=PERMISSIVE leaves out what is damaged")
+            damaged = sum(1 for each in read.sources if each.failed or each.warnings)
+            result = Frames(read.warnings, damaged, stack.pop_all())
+            for name, schema in schemas.items():
+                if name == CAPTURES:
+                    result[name] = spark.createDataFrame(_captures(job, read), schema)
+                    continue
+                columns = StructType.fromJson(spark_schema.struct_type(parts.packed_columns(job, name)))
+                frame = packed.where(packed.name == name).mapInArrow(parts.unpack, columns)
+                result[name] = _first_of_pairs(frame, schema) if name == TOPIC_IDS else frame
+                if variant and name == EXCHANGES:
+                    result[name] = frame.select(*(_as_variant(field) for field in columns))
+            return result
 
 
 def _as_variant(field: StructField) -> Column:

@@ -7,6 +7,9 @@ computed. Spark's Python workers do the work, one ``Part`` per task. The driver 
 from __future__ import annotations
 
 import operator
+import os
+import sys
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
@@ -15,7 +18,7 @@ from pyspark.sql import datasource as spark
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from kdissect.errors import UsageError
+from kdissect.errors import CaptureError, UnexpectedError, UsageError
 from kdissect.spark.batches import columns_of
 from kdissect.spark.options import parse
 from kdissect.spark.planning import find, plan
@@ -42,7 +45,8 @@ class KdissectSource(DataSource):
 
     def __init__(self, options: Any) -> None:
         super().__init__(options)
-        self._options = parse(options)
+        with _errors_in_one_line():
+            self._options = parse(options)
 
     @classmethod
     def name(cls) -> str:
@@ -56,13 +60,27 @@ class KdissectSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of the captures that exist now."""
         reader = PushingReader if self._options.pushdown else Reader
-        return reader(self._options.for_batch, names_in(schema, self._options.table))
+        with _errors_in_one_line():
+            return reader(self._options.for_batch, names_in(schema, self._options.table))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  (Spark's name)
         """A reader of captures as they are written."""
         from kdissect.spark.stream import StreamReader
 
-        return StreamReader(self._options.for_stream, names_in(schema, self._options.table))
+        with _errors_in_one_line():
+            return StreamReader(self._options.for_stream, names_in(schema, self._options.table))
+
+
+@contextmanager
+def _errors_in_one_line() -> Iterator[None]:
+    """Have a worker report an error of the user without its traceback, in the first line; it ends then."""
+    try:
+        yield
+    except (UsageError, CaptureError) as error:
+        main = getattr(sys.modules["__main__"], "__spec__", None)
+        if not isinstance(error, UnexpectedError) and main is not None and main.name.startswith("pyspark."):
+            os.environ["SPARK_HIDE_TRACEBACK"] = "1"
+        raise
 
 
 class Reader(DataSourceReader):
@@ -77,7 +95,8 @@ class Reader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """A partition per task, with the ``Part`` that it reads."""
-        return [InputPartition(part) for part in plan(self._options, self._captures)]
+        with _errors_in_one_line():
+            return [InputPartition(part) for part in plan(self._options, self._captures)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The record batches of a task."""
@@ -91,7 +110,8 @@ class Reader(DataSourceReader):
         known = {column.name: column for column in columns_of(self._options.table)}
         tests = [test for each in self._filters if (test := test_of(each, known)) is not None]
         row_filter = (lambda row: all(test(row) for test in tests)) if tests else None
-        yield from read(part, self._options, self._columns, row_filter)
+        with _errors_in_one_line():
+            yield from read(part, self._options, self._columns, row_filter)
 
 
 class PushingReader(Reader):

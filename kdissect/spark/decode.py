@@ -18,10 +18,13 @@ files.
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import ExitStack, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from operator import attrgetter
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
@@ -30,6 +33,7 @@ import pyarrow as pa
 from kdissect.capture import inputs, stores
 from kdissect.errors import CaptureError, OutputError
 from kdissect.exchanges.learned import LearnedFacts
+from kdissect.files import is_stored, make_directory, move, remove_all, sync
 from kdissect.limits import MIB
 from kdissect.options import WHOLE, Options
 from kdissect.phrases import many
@@ -37,9 +41,10 @@ from kdissect.pipeline import notices_of
 from kdissect.query.records import records_of
 from kdissect.spark import parts, shuffle
 from kdissect.spark.options import check_where
-from kdissect.spark.parts import ReadResult
+from kdissect.spark.parts import ReadResult, TaskFile
 from kdissect.spark.planning import PART_BYTES, key_log_of
 from kdissect.spark.ranges import RANGE_BYTES, UNSHARED_CAPTURES, in_order
+from kdissect.spark.session import own_python
 from kdissect.spark.values import from_json
 from kdissect.stats.connection_log import ConnectionLog
 from kdissect.stats.survey import Census
@@ -47,11 +52,10 @@ from kdissect.tables import manifest
 from kdissect.tables.columns import filter_of
 from kdissect.tables.export import Export, ExportJob, tables_of
 from kdissect.tables.rows import RECORDS
-from kdissect.tables.table_files import cannot_write, locked, row_files
+from kdissect.tables.table_files import FinishedFile, cannot_write, locked, visible_files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -73,9 +77,8 @@ SHUFFLE_TASKS = 16
 _DEFAULT = Options()
 _SHARED_STORAGE = "DIR must be on storage shared by the driver and all workers"
 _MIN_TASKS = 1000  # that read ranges; files may be small and many
+_MOVES = 16  # at a time
 _SPREAD = 10_000  # rows that Spark divides among all cores
-_BATCH_BYTES = 8 * MIB
-_BATCH_LIMIT = "spark.sql.execution.arrow.maxBytesPerBatch"
 
 
 class DecodeResult(NamedTuple):
@@ -119,13 +122,14 @@ def decode(
     *,
     strategy: str = AUTO,
     overwrite: bool = False,
+    redo: bool = False,
     range_bytes: int = RANGE_BYTES,
     tasks: int | None = None,
 ) -> DecodeResult:
     """Dissect captures on a session's workers, and write their tables, as ``kdissect export`` does.
 
     All workers must see captures and directory under the same paths; this is checked before anything is read,
-    and for each file again after it was written.
+    and for each file again after it was written. Only this process adds files to the tables.
 
     Args:
         session: Spark session, classic or Connect.
@@ -136,6 +140,7 @@ def decode(
             connections; ``shuffle``: each task reads a range of them, and Spark sorts the packets by shard
             and time; ``auto``: one task for small captures, shards if few tasks run concurrently.
         overwrite: whether to replace another export in the directory.
+        redo: whether to replace what the directory has of these captures. Otherwise only others are added.
         range_bytes: approximate size of the ranges of a shuffle.
         tasks: number of tasks that write tables; None: depends on the size of the captures and the cores.
 
@@ -145,7 +150,7 @@ def decode(
         OutputError: the tables cannot be written, or workers wrote them to their own disks.
         SparkError: a worker does not see the captures that this process sees.
     """
-    directory = inputs.output_directory(export.directory)
+    directory = inputs.output_directory(export.directory).absolute()
     tables = tables_of(export)
     options = replace(options, end_to_end=RECORDS in tables)
     notes = filter_of(options).notes  # fails here rather than in every task
@@ -154,30 +159,37 @@ def decode(
     files = inputs.candidates(captures, exclude=directory)
     if not files:
         raise CaptureError(f"{', '.join(captures)}: {inputs.NOTHING}")
-    divided, cores = survey(session, files, options.limits, range_bytes)
-    directory = directory.absolute()
-    regular = {name: status for name, status in divided.statuses.items() if status.size is not None}
-    manifest_job = manifest.job_of(regular, options, export, statuses=regular)
-    with locked(directory, export.mode):
-        missing = manifest.missing(directory, tables, manifest_job, overwrite=overwrite)
-        if not missing:
-            return DecodeResult(
-                strategy, 0, {}, 0, 0, 0, divided.faults, [], Counter(), Counter(), notes, True
-            )
-        _check_shared(session, directory)
-        own = replace(export, directory=directory, tables=tuple(missing))
-        key_log = key_log_of(options, divided.pcapng_files)
-        options = replace(options, pcapng_files=divided.pcapng_files)
-        job = ExportJob(options, own, tuple(divided.files), divided.first_ns, key_log)
-        output = _new_export(job, manifest_job)
-        with arrow_limit(session), ExitStack() as stack:
-            division = divide(session, job, divided, strategy, tasks, cores, stack)
-            written = _run_tasks(division.rows, partial(parts.write, job, division.opened))
-        if written and division.learned is not None:
-            written[0].result.counts["produced_evicted"] += division.learned.dropped_batches
-        read = division.read_by([each.read for each in written])
-        finished = _finished(job, output, division.strategy, written, with_unread(read, divided))
-        return finished._replace(unreadable=bool(divided.faults))
+    with own_python(session):
+        examined, cores = survey(session, files, options.limits, range_bytes)
+        divided = in_order(examined)
+        regular = {name: status for name, status in divided.statuses.items() if status.size is not None}
+        begins = {name: fingerprint.crc for name, fingerprint in divided.files.items()}
+        manifest_job = manifest.job_of(regular, options, export, statuses=regular, begins=begins)
+        with locked(directory, export.mode):
+            lacks = manifest.missing(directory, tables, manifest_job, overwrite=overwrite, redo=redo)
+            if not lacks.tables:
+                return DecodeResult(
+                    strategy, 0, {}, 0, 0, 0, divided.faults, [], Counter(), Counter(), notes, True
+                )
+            _check_shared(session, directory)
+            if len(lacks.captures) < len(regular):
+                divided = in_order(each for each in examined if each.name in lacks.captures)
+            own = replace(export, directory=directory, tables=tuple(lacks.tables))
+            first_file = manifest.prepare(directory, lacks, overwrite=overwrite)
+            key_log = key_log_of(options, divided.pcapng_files)
+            options = replace(options, pcapng_files=divided.pcapng_files)
+            job = ExportJob(options, own, tuple(divided.files), divided.first_ns, key_log, first_file)
+            output = _new_export(job, lacks.job, lacks.kept)
+            with ExitStack() as stack:
+                stack.callback(remove_all, parts.unpublished(job).parent)  # also of runs that were killed
+                division = divide(session, job, divided, strategy, tasks, cores, stack)
+                written = _run_tasks(division.rows, partial(parts.write, job, division.opened))
+                if written and division.learned is not None:
+                    written[0].result.counts["produced_evicted"] += division.learned.dropped_batches
+                read = with_unread(division.read_by([each.read for each in written]), divided)
+                combined = _combined(session, job, written)
+                finished = _finished(job, output, division.strategy, written, combined, read)
+                return finished._replace(unreadable=bool(divided.faults))
 
 
 class Division(NamedTuple):
@@ -311,10 +323,10 @@ def with_unread(read: ReadResult, divided: CaptureRanges) -> ReadResult:
     return read._replace(sources=sources, warnings=warnings)
 
 
-def _new_export(job: ExportJob, manifest_job: manifest.Job) -> Export:
-    """An export without any files."""
+def _new_export(job: ExportJob, manifest_job: manifest.Job, kept: Mapping[str, Sequence[Any]]) -> Export:
+    """An export without any files of its own."""
     log, records = ConnectionLog(job.options.limits), records_of(job.options)
-    return Export(job, job.files(in_parts=True), manifest_job, log, records)
+    return Export(job, job.files(in_parts=True), manifest_job, log, records, kept=kept)
 
 
 def _finished(
@@ -322,16 +334,14 @@ def _finished(
     output: Export,
     strategy: str,
     written: Sequence[WorkerPart],
+    files: Sequence[TaskFile],
     read: ReadResult,
 ) -> DecodeResult:
-    """Write the tables that no part can write, and the manifests of all tables."""
-    written = sorted(written, key=lambda each: each.result.part)
-    results = [each.result for each in written]
-    _check_written(job, written)
-    for name in job.export.tables:
-        known = {file.path for each in results for file in each.files.get(name, ())}
-        _keep(job.export.directory / name, known)
-    output.adopt(results)
+    """Publish the files of tasks, and write the tables that no part can write, and all manifests."""
+    _check_written(job, files)
+    output.check_ours()
+    results = [each.result for each in sorted(written, key=lambda each: each.result.part)]
+    output.adopt(results, _published(job, files))
     output.tables.log.census = read.census
     packets = sum(file.packets for file in read.census.files.values())
     complete = not any(source.failed for source in read.sources)
@@ -359,27 +369,80 @@ def _finished(
     )
 
 
-def _check_written(job: ExportJob, written: Sequence[WorkerPart]) -> None:
-    """Check that the files that workers wrote are in the directory.
+def task_files(written: Sequence[WorkerPart]) -> list[TaskFile]:
+    """The files of all parts, in the order of the parts."""
+    return [
+        TaskFile(part.host, part.attempt, name, file)
+        for part in sorted(written, key=lambda each: each.result.part)
+        for name, files in part.result.files.items()
+        for file in files
+    ]
+
+
+def _combined(session: SparkSession, job: ExportJob, written: Sequence[WorkerPart]) -> list[TaskFile]:
+    """The files of all tasks; tasks combine small ones of a table to files of about ``PART_BYTES``."""
+    files = task_files(written)
+    _check_written(job, files)
+    max_bytes = min(PART_BYTES, job.export.rotate_bytes)
+    groups: dict[tuple[str, PurePath], list[list[TaskFile]]] = {}
+    sizes: dict[tuple[str, PurePath], int] = {}
+    for each in files:
+        place = each.table, PurePath(each.file.path).parent
+        if place not in groups or sizes[place] + each.file.bytes > max_bytes:
+            groups.setdefault(place, []).append([])
+            sizes[place] = 0
+        groups[place][-1].append(each)
+        sizes[place] += each.file.bytes
+    listed = [group for of_place in groups.values() for group in of_place]
+    small = [group for group in listed if len(group) > 1]
+    if not small:
+        return files
+    numbers = session.range(0, len(small), 1, min(len(small), _MIN_TASKS))
+    return [group[0] for group in listed if len(group) == 1] + _run_tasks(
+        numbers, partial(parts.combine, job, small)
+    )
+
+
+def _check_written(job: ExportJob, files: Sequence[TaskFile]) -> None:
+    """Check that the driver sees the files that workers wrote.
 
     Raises:
         OutputError: a file is missing or has a different size.
     """
-    for part in written:
-        for name, files in part.result.files.items():
-            for file in files:
-                path = job.export.directory / name / file.path
-                if not path.is_file() or path.stat().st_size != file.bytes:
-                    raise OutputError(
-                        f"worker {part.host} wrote {path}, which the driver does not see; {_SHARED_STORAGE}"
-                    )
+    directory = parts.unpublished(job)
+    stored = visible_files(directory) if is_stored(directory) else None
+    for each in files:
+        path = each.path(job)
+        size = stores.size(str(path)) if stored is None else stored.get(str(path.relative_to(directory)))
+        if size != each.file.bytes:
+            where = f"{each.host} wrote {path}, which the driver does not see"
+            raise OutputError(f"worker {where}; {_SHARED_STORAGE}")
 
 
-def _keep(directory: Path, known: Collection[str]) -> None:
-    """Remove files left behind by failed attempts of tasks."""
-    for path in list(row_files(directory)):
-        if path.relative_to(directory).as_posix() not in known:
-            path.unlink()
+def _published(job: ExportJob, files: Sequence[TaskFile]) -> dict[str, list[FinishedFile]]:
+    """Move the files of tasks into the tables, and return them by table; those of other attempts stay behind.
+
+    Raises:
+        OutputError: one cannot be moved.
+    """
+    tables, moves, moved = job.files(), list[tuple[Path, Path]](), dict[str, list[FinishedFile]]()
+    numbers = {name: count(job.first_file) for name in tables}
+    directory = job.export.directory
+    for each in files:
+        path = PurePath(each.file.path).with_name(tables[each.table].name(next(numbers[each.table])))
+        moves.append((each.path(job), directory / each.table / path))
+        moved.setdefault(each.table, []).append(each.file._replace(path=path.as_posix()))
+    try:
+        targets = {target.parent for _, target in moves}
+        for target in targets:
+            make_directory(target, job.export.mode, below=directory)
+        with ThreadPoolExecutor(_MOVES) as pool:  # a store takes some time for each
+            list(pool.map(lambda each: move(*each), moves))
+        for target in targets:
+            sync(target)
+    except OSError as error:
+        raise cannot_write(directory, error) from None
+    return moved
 
 
 def _run_tasks(frame: DataFrame, work: Callable[[Iterator[Any]], Iterator[Any]]) -> list[Any]:
@@ -388,26 +451,12 @@ def _run_tasks(frame: DataFrame, work: Callable[[Iterator[Any]], Iterator[Any]])
     return [from_json(row[0]) for row in rows]
 
 
-@contextmanager
-def arrow_limit(session: SparkSession) -> Iterator[None]:
-    """Limit the batches that workers get: a row can have 400 KiB."""
-    before = session.conf.get(_BATCH_LIMIT, None)
-    session.conf.set(_BATCH_LIMIT, str(_BATCH_BYTES))
-    try:
-        yield
-    finally:
-        if before is None:
-            session.conf.unset(_BATCH_LIMIT)
-        else:
-            session.conf.set(_BATCH_LIMIT, before)
-
-
 def survey(
     session: SparkSession,
     files: Mapping[str, Candidate],
     limits: Limits,
     range_bytes: int,
-) -> tuple[CaptureRanges, int]:
+) -> tuple[list[FileRanges], int]:
     """Examine the captures. This process only lists them, and tasks open them.
 
     Args:
@@ -417,10 +466,10 @@ def survey(
         range_bytes: approximate size of the ranges.
 
     Returns:
-        The captures, and how many tasks run concurrently: as many as Spark makes by default.
+        The captures as named, and how many tasks run concurrently: as many as Spark makes by default.
 
     Raises:
-        CaptureError: no capture can be read, or a worker does not see one.
+        CaptureError: there is no capture, or a worker does not see one.
     """
     rows = max(len(files), _SPREAD)
     spread = {place * rows // len(files): file for place, file in enumerate(files.items())}
@@ -433,7 +482,7 @@ def survey(
     examined = {file.name: file for _, of_task in by_task for file in of_task}
     if not examined:
         raise CaptureError(f"no capture among {many(len(files), 'file')}; the first is {next(iter(files))}")
-    return in_order(examined[name] for name in files if name in examined), len(by_task)
+    return [examined[name] for name in files if name in examined], len(by_task)
 
 
 def _check_shared(session: SparkSession, directory: Path) -> None:

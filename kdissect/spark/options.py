@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from kdissect.capture.stores import Status
 
 AUTO, NONE, CONNECTIONS, FILES = "auto", "none", "connections", "files"
+PERMISSIVE, FAILFAST = "permissive", "failfast"
 SPLITS = (AUTO, NONE, CONNECTIONS, FILES)
 
 CRITERIA = {
@@ -91,11 +92,12 @@ OPTIONS = {
         "the driver's cores, whichever is larger]"
     ),
     "lookback": "With `split=files`, and in streams: number of preceding files that a task also reads. [1]",
-    "filesPerTask": "With `split=files`, and in streams: number of files per task. [1]",
+    "filesPerTask": "With `split=files`, for the `captures` table, and in streams: number of files per task. "
+    "[one, or with more than 64 files as many as have about 128 MiB, counting 4 MiB for opening each]",
     "batchRows": "Maximum rows per batch handed to Spark. [5000]",
     "batchBytes": "Maximum bytes per batch. [16MiB]",
-    "pushdown": "Accept filters that Spark pushes down. Without `kdissect.spark.register`, this needs "
-    "`spark.sql.python.filterPushdown.enabled`. [false]",
+    "pushdown": "Accept filters that Spark pushes down. This needs "
+    "`spark.sql.python.filterPushdown.enabled` in the session. [false]",
     "names": (
         "Where to look for the name of a topic ID. `whole`: anywhere in the input, which is then read twice; "
         "`window`: only in packets before the exchange, or up to 2 s after it (limit `naming_window`). With "
@@ -116,6 +118,10 @@ OPTIONS = {
         "Streams: also read the newest file of each ring. Set this only if nothing writes to the rings "
         "anymore. With the trigger `availableNow`, this ends the ring: requests without a response are "
         "reported, and later files are not paired with earlier ones. [false]"
+    ),
+    "mode": (
+        "What happens to damaged captures. `PERMISSIVE`: only the damaged part is left out, and the "
+        "`captures` table has the problems of each file; `FAILFAST`: the query fails. [PERMISSIVE]"
     ),
     "failOnDataLoss": (
         "Fail if a file cannot be read to its end because of an I/O error; streams also fail if a file was "
@@ -157,7 +163,7 @@ class SourceOptions(Options):
     split: str = AUTO
     parts: int | None = None
     lookback: int = 1
-    files_per_task: int = 1
+    files_per_task: int | None = None
     batch_rows: int = ROWS
     batch_bytes: int = BYTES
     pushdown: bool = False
@@ -167,6 +173,7 @@ class SourceOptions(Options):
     max_file_age_ns: int = 7 * DAY_NS
     include_last: bool = False
     fail_on_data_loss: bool = True
+    mode: str = PERMISSIVE
 
     @property
     def for_batch(self) -> SourceOptions:
@@ -339,5 +346,6 @@ _READERS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "maxFileAge": ("max_file_age_ns", parse_duration),
     "includeLast": ("include_last", _flag),
     "failOnDataLoss": ("fail_on_data_loss", _flag),
+    "mode": ("mode", _choice(PERMISSIVE, FAILFAST)),
 }
 """All options except paths and filters: attribute of ``SourceOptions``, and parser of the value."""

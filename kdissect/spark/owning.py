@@ -6,7 +6,6 @@ yields them, and the connections that have had an exchange.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from kdissect.capture.reader import open_capture
@@ -54,6 +53,7 @@ class OwnExchanges:
 
     Attributes:
         failures: files whose reading was ended by an I/O error.
+        problems: of the task's own files.
     """
 
     def __init__(self, part: Part, log: ConnectionLog) -> None:
@@ -61,6 +61,7 @@ class OwnExchanges:
         self._log = log
         self._capture: str | None = None
         self.failures: list[str] = []
+        self.problems: list[str] = []
         self._exchanges: set[Exchange] = set()
         self._recognized: set[ConnectionKey] = set()
         self._closed: list[ConnectionKey] = []  # connections that ended since the last exchange
@@ -72,13 +73,20 @@ class OwnExchanges:
         """
         for path in self._part.paths:
             self._capture, latest_ns = path, 0
-            with suppress(CaptureError), open_capture(path, limits=limits) as capture:
-                try:
-                    for block in cast("Iterator[PacketBlock]", capture.packet_blocks()):  # it is one file
-                        latest_ns = max(latest_ns, block.times_ns[1])
-                        yield block
-                finally:
-                    self.failures += [path] if capture.failed else []
+            problems: list[str] = []
+            try:
+                with open_capture(path, limits=limits) as capture:
+                    try:
+                        for block in cast("Iterator[PacketBlock]", capture.packet_blocks()):  # it is one file
+                            latest_ns = max(latest_ns, block.times_ns[1])
+                            yield block
+                    finally:
+                        self.failures += [path] if capture.failed else []
+                        problems += capture.warnings
+            except CaptureError as error:
+                problems.append(str(error))
+            if path in self._part.own:
+                self.problems += problems
             # Every task that reads this file notices the deadlines that have passed by its end here.
             yield IdleTick(latest_ns - limits.reorder_window_ns)
         if not self._part.is_last:

@@ -4,8 +4,9 @@ task.
 A part is a shard of the connections, whose task reads all captures, or gets its packets from a shuffle
 (shuffle.py).
 
-File numbers of a part start at a multiple of ``FILES_OF_PART``, those of an attempt at a multiple of
-``FILES_OF_ATTEMPT`` from there. The driver removes files left behind by failed attempts.
+Each attempt of a task writes to its own directory, where no reader looks (``unpublished``). The driver moves
+the files of the attempts whose results it has got. So one that it has given up, and that continues, publishes
+nothing.
 
 Holds what dissecting and writing hold (pipeline.py, tables/table_files.py).
 """
@@ -13,18 +14,21 @@ Holds what dissecting and writing hold (pipeline.py, tables/table_files.py).
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from itertools import chain
 from operator import itemgetter
 from socket import gethostname
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
 
 import pyarrow as pa
 from pyspark import TaskContext
 
+from kdissect.capture import stores
 from kdissect.capture.reader import Readable, open_capture
 from kdissect.exchanges.learned import LearnedFacts
+from kdissect.files import create, make_directory, publish
 from kdissect.model import IdleTick
 from kdissect.net.tcp import Shard
 from kdissect.pipeline import Dissection, learned_from
@@ -35,6 +39,7 @@ from kdissect.spark.values import known, to_json
 from kdissect.stats.connection_log import ConnectionLog
 from kdissect.tables.columns import INT64, Column
 from kdissect.tables.export import CAPTURES, TOPIC_IDS, PartResult, PartRows, write_part
+from kdissect.tables.table_files import UNFINISHED, FinishedFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -51,8 +56,8 @@ if TYPE_CHECKING:
 
     Opener = Callable[[Iterable[Any]], Iterator["OpenPart"]]
 
-FILES_OF_PART, FILES_OF_ATTEMPT = 10_000, 1_000
-
+UNPUBLISHED = "_unpublished"
+"""Directory beside the tables; readers ignore names that begin like this."""
 COLUMNS = "result binary"
 PACKED, READ = "name string, data binary", ""
 PLACE = ("completed_ns", "rank", "packet")
@@ -67,12 +72,14 @@ class WorkerPart(NamedTuple):
 
     Attributes:
         host: name of the worker's machine.
+        attempt: directory of its files, below ``unpublished``.
         result: the files and counts of the part.
         notes: of its filter.
         read: see ``OpenPart``.
     """
 
     host: str
+    attempt: str
     result: PartResult
     notes: FilterNotes
     read: ReadResult | None
@@ -214,11 +221,57 @@ def _shuffled(job: ExportJob, end_ns: int, batches: Iterable[Any], **settings: A
 def write(job: ExportJob, opened: Opener, batches: Iterable[Any]) -> Iterator[Any]:
     """Write the tables of the parts that ``opened`` opens; yield a ``WorkerPart`` for each."""
     task = TaskContext.get()
-    attempt = 0 if task is None else task.attemptNumber()
     for part in opened(batches):
-        filter_, first = job.filter(), (part.number + 1) * FILES_OF_PART + attempt * FILES_OF_ATTEMPT
-        result = write_part(job, part.number, part.dissection, part.log, filter_.matches, first)
-        yield _row(WorkerPart(gethostname(), result, filter_.notes, part.read()))
+        attempt = f"{part.number}-{0 if task is None else task.taskAttemptId()}"
+        own = replace(job, export=replace(job.export, directory=unpublished(job) / attempt))
+        filter_ = job.filter()
+        result = write_part(own, part.number, part.dissection, part.log, filter_.matches, 0)
+        yield _row(WorkerPart(gethostname(), attempt, result, filter_.notes, part.read()))
+
+
+@known
+class TaskFile(NamedTuple):
+    """A file that a task wrote.
+
+    Attributes:
+        host: name of the worker's machine.
+        attempt: directory of the file, below ``unpublished``.
+        table: name of the table.
+        file: its path, below the directory of the table.
+    """
+
+    host: str
+    attempt: str
+    table: str
+    file: FinishedFile
+
+    def path(self, job: ExportJob) -> Path:
+        """Where it is until the driver moves it."""
+        return unpublished(job) / self.attempt / self.table / self.file.path
+
+
+def combine(job: ExportJob, groups: Sequence[Sequence[TaskFile]], batches: Iterable[Any]) -> Iterator[Any]:
+    """Make one file of each group whose number is in the column ``id``; yield a ``TaskFile``."""
+    task = TaskContext.get()
+    for number in _numbers(batches):
+        group = groups[number]
+        attempt = f"combined-{number}-{0 if task is None else task.taskAttemptId()}"
+        combined = group[0]._replace(host=gethostname(), attempt=attempt)
+        path = combined.path(job)
+        unfinished = path.with_name(f".{path.name}{UNFINISHED}")
+        make_directory(path.parent, job.export.mode, below=unpublished(job))
+        with ExitStack() as stack:
+            parts = (stack.enter_context(stores.open_file(str(each.path(job)))) for each in group)
+            file = stack.enter_context(create(unfinished, job.export.mode))
+            job.format.concatenate(file, cast("Iterable[BinaryIO]", parts))
+            publish(file, unfinished, path)
+        rows = sum(each.file.rows or 0 for each in group)
+        yield _row(combined._replace(file=FinishedFile(group[0].file.path, rows, path.stat().st_size)))
+
+
+def unpublished(job: ExportJob) -> Path:
+    """The directory of the files of a run that are not in the tables yet."""
+    return job.export.directory / UNPUBLISHED / job.run
 
 
 def pack(job: ExportJob, opened: Opener, batches: Iterable[Any]) -> Iterator[Any]:

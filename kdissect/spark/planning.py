@@ -15,6 +15,8 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.capture import stores
@@ -23,7 +25,7 @@ from kdissect.capture.reader import first_time_ns, open_capture
 from kdissect.errors import CaptureError, UsageError
 from kdissect.limits import MIB
 from kdissect.net.tcp import Shard, cores
-from kdissect.spark.options import AUTO, CONNECTIONS, FILES, NONE
+from kdissect.spark.options import AUTO, CONNECTIONS, FAILFAST, FILES, NONE
 from kdissect.tls.keylog import read_key_logs, searchable
 
 if TYPE_CHECKING:
@@ -45,8 +47,10 @@ PART_BYTES = 128 * MIB
 _MAX_PARTS = 64
 """Default maximum of tasks with ``connections``: each reads all captures."""
 
-_MAX_TASKS = 1000
-"""Of the ``captures`` table: files may be small and many."""
+_OPEN_BYTES = 4 * MIB
+"""What opening a file costs, in bytes that could be read in the same time (as Spark's own sources assume)."""
+_MIN_PARTS = 64
+"""Files share a task only if there are more tasks than these otherwise."""
 _OPEN_FILES = 16
 _BY_FILE = frozenset({"exchanges", "records", "partitions", "groups", "topic_ids", "anomalies", "captures"})
 
@@ -96,13 +100,18 @@ class Captures(NamedTuple):
 
     Attributes:
         files: names, and what is known of the files.
-        bytes: their total size.
+        sizes: of the files, in bytes.
         key_log: secrets of TLS sessions; None: only captures have some.
     """
 
     files: dict[str, Candidate]
-    bytes: int
+    sizes: dict[str, int]
     key_log: KeyLog | None
+
+    @property
+    def bytes(self) -> int:
+        """Their total size."""
+        return sum(self.sizes.values())
 
 
 def find(options: SourceOptions) -> Captures:
@@ -114,11 +123,11 @@ def find(options: SourceOptions) -> Captures:
     """
     if not options.paths:
         raise UsageError('no path given; use spark.read.format("kdissect").load("captures/")')
-    files, size = selected(candidates(options.paths), options), 0
+    files, sizes = selected(candidates(options.paths), options), dict[str, int]()
     for name, candidate in files.items():
         with suppress(OSError):  # reported when it is opened
-            size += (candidate.status or stores.status(name)).size or 0
-    return Captures(files, size, key_log_of(options, ()))
+            sizes[name] = (candidate.status or stores.status(name)).size or 0
+    return Captures(files, sizes, key_log_of(options, ()))
 
 
 def selected(files: dict[str, Candidate], options: SourceOptions) -> dict[str, Candidate]:
@@ -150,33 +159,59 @@ def plan(options: SourceOptions, captures: Captures) -> list[Part]:
     if split == NONE:
         return [Part()]
     if options.table == "captures":
-        paths, size = tuple(captures.files), -(-len(captures.files) // _MAX_TASKS)
-        return [Part(paths[place : place + size]) for place in range(0, len(paths), size)]
+        paths = tuple(captures.files)
+        runs = _runs([captures.sizes.get(path, 0) for path in paths], options.files_per_task)
+        return [Part(paths[start:end]) for start, end in runs]
     if split == CONNECTIONS:
         return [Part(shard=Shard(number, count)) for number in range(count)]
-    timed = _in_order(captures.files, options.limits)
+    timed = _in_order(captures.files, options)
     directories: dict[str, list[str]] = {}
     for _, path in timed:
         directories.setdefault(path.rpartition("/")[0], []).append(path)
     first_ns = timed[0][0] if timed else None
-    return [part for own in directories.values() for part in by_files(own, options, first_ns=first_ns)]
+    return [
+        part
+        for own in directories.values()
+        for part in by_files(own, options, sizes=captures.sizes, first_ns=first_ns)
+    ]
+
+
+def _runs(sizes: Sequence[int], count: int | None) -> list[tuple[int, int]]:
+    """Divide files into consecutive runs: the index of the first, and that after the last of each.
+
+    Args:
+        sizes: of the files, in bytes.
+        count: files of each run; None: those of about ``PART_BYTES``, unless there would be few runs.
+    """
+    if count is not None:
+        return [(start, min(start + count, len(sizes))) for start in range(0, len(sizes), count)]
+    costs = [size + _OPEN_BYTES for size in sizes]
+    max_cost, starts, cost = min(PART_BYTES, sum(costs) // _MIN_PARTS), list[int](), 0
+    for place, each in enumerate(costs):
+        if not starts or cost + each > max_cost:
+            starts.append(place)
+            cost = 0
+        cost += each
+    return list(pairwise([*starts, len(sizes)]))
 
 
 def by_files(
     paths: Sequence[str],
     options: SourceOptions,
     *,
+    sizes: Mapping[str, int] = MappingProxyType({}),
     before: int = 0,
     gone: int = 0,
     after: int = 0,
     ends: bool = True,
     first_ns: int | None = None,
 ) -> list[Part]:
-    """A part for each file, or for every ``files_per_task`` files.
+    """A part for each run of files (``_runs``).
 
     Args:
         paths: consecutive files.
         options: the options of the data source.
+        sizes: of the files, in bytes, as far as known.
         before: number of leading files that are only read as look-back.
         gone: number of files before those that no longer exist.
         after: number of files following ``paths`` that were read before, so no task has them as look-back.
@@ -192,11 +227,11 @@ def by_files(
             "; for streams see kdissect.spark.stream_connections"
         )
     parts = []
-    starts = range(before, len(paths), options.files_per_task)
-    all_begin = ends and before == gone == 0 and all(start <= options.lookback for start in starts)
-    for start in starts:
-        own = tuple(paths[start : start + options.files_per_task])
-        end = start + len(own)
+    runs = _runs([sizes.get(path, 0) for path in paths[before:]], options.files_per_task)
+    bounds = [(before + start, before + end) for start, end in runs]
+    all_begin = ends and before == gone == 0 and all(start <= options.lookback for start, _ in bounds)
+    for start, end in bounds:
+        own = tuple(paths[start:end])
         window = tuple(paths[max(0, start - options.lookback) : end])
         behind = after if end == len(paths) else 0
         parts.append(
@@ -226,17 +261,18 @@ def first_times_ns(paths: Collection[str], limits: Limits) -> Iterator[int | Non
         yield from pool.map(first_ns, paths)
 
 
-def _in_order(files: Mapping[str, Candidate], limits: Limits) -> list[tuple[int, str]]:
+def _in_order(files: Mapping[str, Candidate], options: SourceOptions) -> list[tuple[int, str]]:
     """The files that have packets, in order of their first packets' time.
 
     Raises:
-        CaptureError: none of them can be read.
+        CaptureError: none of them can be read, or one cannot be and ``mode`` says that this matters.
     """
-    times_ns = zip(first_times_ns(files, limits), files, strict=True)
-    timed = [(time_ns, path) for time_ns, path in times_ns if time_ns is not None]
-    if not timed:
-        with open_capture(*files, limits=limits) as capture:  # raises the reason
-            next(iter(capture), None)
+    times_ns = dict(zip(files, first_times_ns(files, options.limits), strict=True))
+    timed = [(time_ns, path) for path, time_ns in times_ns.items() if time_ns is not None]
+    if not timed or options.mode == FAILFAST:
+        for path in [path for path, time_ns in times_ns.items() if time_ns is None]:
+            with open_capture(path, limits=options.limits) as capture:  # raises the reason
+                next(iter(capture), None)
     return sorted(timed)
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from socket import gethostname
 from typing import TYPE_CHECKING, NamedTuple, cast
-from zlib import crc32
 
 from kdissect.capture import compression, pcap, pcapng, stores
 from kdissect.capture.pcapng import Section
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
 
 RANGE_BYTES = 64 * MIB
 UNSHARED_CAPTURES = "captures must be on storage shared by the driver and all workers"
-FIRST_BYTES = 4 * KIB
-"""Start of a file that identifies it: long enough for the headers and the first packet."""
 MAX_HEAD_BYTES = 64 * KIB
 """Most bytes of headers in each range: a file with more interfaces than fit is not divided further."""
 
@@ -68,7 +65,7 @@ class Fingerprint(NamedTuple):
 
     Attributes:
         bytes: size of the file.
-        crc: CRC-32 of the file's first ``FIRST_BYTES``.
+        crc: ``stores.begins``.
     """
 
     bytes: int
@@ -84,11 +81,10 @@ class Fingerprint(NamedTuple):
         """
         try:
             now = stores.status(path).size or 0
-            with stores.open_file(path) as file:
-                first = file.read(min(FIRST_BYTES, now if size is None else size))
+            crc = stores.begins(path, now if size is None else size)
         except OSError as error:
             raise CaptureError(f"{path}: {(error.strerror or str(error)).lower()}") from None
-        return cls(now, crc32(first))
+        return cls(now, crc)
 
     def check(self, path: str) -> None:
         """Check that a file is the one that was examined; it may have grown since.

@@ -16,13 +16,14 @@ from kdissect.exchanges.learned import LearnedFacts
 from kdissect.options import WHOLE
 from kdissect.pipeline import Dissection, learned_from
 from kdissect.spark.batches import TableBatches, columns_of
+from kdissect.spark.options import FAILFAST
 from kdissect.spark.owning import OwnExchanges
 from kdissect.tables.columns import filter_of
 from kdissect.tables.rows import needs_log
 from kdissect.tls.keylog import searchable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 
     from kdissect.capture.reader import Capture
     from kdissect.model import Exchange, Packet
@@ -78,35 +79,40 @@ def _of_all(
         CaptureError: none of the files can be read.
     """
     failures: list[str] = []
+    problems: list[str] = []
     try:
         with open_capture(*part.paths, limits=options.limits) as capture:
-            yield from _of_capture(capture, options, batches, settings)
+            problems += yield from _of_capture(capture, options, batches, settings)
             failures = [source.name for source in capture.sources if source.failed]
     except CaptureError as error:
         if options.table != "captures":
             raise
         with suppress(CaptureError):
             yield from batches.close([Source(path, options.limits) for path in part.paths], [str(error)])
-    _check_read(failures, options)
+    _check_read(failures, problems, options)
 
 
-def _check_read(failures: Sequence[str], options: SourceOptions) -> None:
+def _check_read(failures: Sequence[str], problems: Sequence[str], options: SourceOptions) -> None:
     """Fail the task, so that Spark repeats it, if files could not be read to their ends.
 
     Args:
         failures: the files for which an I/O error, not damage, is the reason.
+        problems: of all files, damage included.
         options: of the data source.
 
     Raises:
-        CaptureError: there are some, and data loss matters.
+        CaptureError: there are some, and data loss or, for damage, ``mode`` says that they matter.
     """
+    if problems and options.mode == FAILFAST and options.table != "captures":
+        raise CaptureError(f"{problems[0]}; mode=PERMISSIVE leaves out what is damaged")
     if failures and options.fail_on_data_loss:
         raise CaptureError(f"cannot read all of {', '.join(failures)}; failOnDataLoss=false ignores that")
 
 
 def _of_capture(
     capture: Capture, options: SourceOptions, batches: TableBatches, settings: Mapping[str, Any]
-) -> Iterator[tuple[str, Any]]:
+) -> Generator[tuple[str, Any], None, list[str]]:
+    """Yield the rows; return the problems of the files."""
     if options.table == "captures":
         readable = Readable(capture)
         for _ in batches.log.watch(cast("Iterable[Packet]", readable)):
@@ -115,8 +121,9 @@ def _of_capture(
         readable = Readable(capture.packet_blocks())
         dissection = Dissection(readable, options, **settings)
         yield from _selected(batches.exchanges_of(dissection), capture.first_ns, options, batches)
-    fault = [] if readable.fault is None else [readable.fault]
-    yield from batches.close(capture.sources, [*capture.warnings, *fault])
+    problems = [*capture.warnings, *([] if readable.fault is None else [readable.fault])]
+    yield from batches.close(capture.sources, problems)
+    return problems
 
 
 def _of_own(
@@ -128,7 +135,7 @@ def _of_own(
     exchanges = dissection.in_order(own.watch(dissection.steps()))
     yield from _selected(exchanges, part.first_ns, options, batches, own)
     yield from batches.close()
-    _check_read(own.failures, options)
+    _check_read(own.failures, own.problems, options)
 
 
 def _selected(

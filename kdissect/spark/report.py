@@ -62,7 +62,7 @@ _WIDE = 160
 
 def report(
     session: Any,
-    directory: str,
+    directories: str | Sequence[str],
     jobs: Sequence[str] = JOBS,
     window: str | None = None,
     by: Sequence[str] = (),
@@ -73,8 +73,8 @@ def report(
 
     Args:
         session: Spark session, or a connection of ``duck``.
-        directory: written by ``kdissect export`` or ``kdissect spark decode``; a path, or a URL that Spark
-            can read.
+        directories: written by ``kdissect export`` or ``kdissect spark decode``: paths, or URLs that Spark
+            can read, or patterns of them.
         jobs: names from ``JOBS``.
         window: duration of a time window: jobs that support it have a row per window.
         by: columns to group by; a job uses those that it has, or its default if it has none of them.
@@ -85,7 +85,7 @@ def report(
     """
     modules = check(jobs, window, by)
     names = dict.fromkeys(each for module in modules.values() for each in module.TABLES)
-    frames = tables(session, directory, names)
+    frames = tables(session, directories, names)
     return [(name, _run(name, module, frames, window, by, sketches)) for name, module in modules.items()]
 
 

@@ -20,6 +20,7 @@ import tempfile
 import threading
 import warnings
 from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
 from importlib import metadata
 from importlib.resources import files
 from importlib.util import find_spec
@@ -28,9 +29,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
-from kdissect import __version__
+import kdissect
 from kdissect.children import python_environment
 from kdissect.errors import OutputError, SparkError
+from kdissect.limits import MIB
 from kdissect.phrases import size
 from kdissect.tables.table_files import cannot_write
 
@@ -43,12 +45,12 @@ if TYPE_CHECKING:
 
 
 EMBEDDED = "local[*]"
-_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # Spark would write INT96
     "spark.sql.parquet.compression.codec": "zstd",
-    _PUSHDOWN: "true",
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(8 * MIB),  # a packed row can have 400 KiB
 }
 CLASSIC = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
 LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
@@ -227,51 +229,49 @@ def _workers_environment(place: SparkTarget) -> Iterator[None]:
                 os.environ[name] = before[name]
 
 
-_SPREAD = 1000  # rows that Spark divides among all cores
-
-
 def register(spark: Any) -> None:
     """Make ``spark.read.format("kdissect")`` work in a session of any kind: of ``python job.py``,
-    ``spark-submit``, a notebook or Spark Connect.
+    ``spark-submit``, a notebook or Spark Connect. No setting of the session changes.
 
     Workers on this machine run this Python, unless ``PYSPARK_PYTHON`` is set. Those on other machines get
-    this kdissect, unless they have the same version; what it depends on must be installed there.
+    this kdissect, and use their own if it has the same version; what it depends on must be installed there.
     """
     from pyspark.sql import SparkSession
 
     from kdissect.spark.datasource import KdissectSource
 
     if not isinstance(spark, SparkSession):  # but the one of Spark Connect
-        if not _is_installed(spark):
-            spark.addArtifacts(_zip(), pyfile=True)
-    elif SparkTarget(spark.sparkContext.master).is_embedded:
-        if "PYSPARK_PYTHON" not in os.environ:  # Spark would run the first python3 on the PATH
-            spark.sparkContext.pythonExec = sys.executable
-    elif not Path(__file__).parents[2].is_file() and not _is_installed(spark):  # no zip of spark-submit
+        spark.addArtifacts(_zip(), pyfile=True)
+    elif not (
+        SparkTarget(spark.sparkContext.master).is_embedded or Path(kdissect.__file__).parents[1].is_file()
+    ):
+        # on workers elsewhere, and not from the zip of spark-submit
         spark.sparkContext.addPyFile(_zip())
-    spark.dataSource.register(KdissectSource)  # Spark finds it by itself only if it is installed
-    spark.conf.set(_PUSHDOWN, "true")  # of sources that accept filters, which else fail: the option is enough
+    with own_python(spark):
+        spark.dataSource.register(KdissectSource)  # Spark finds it by itself only if it is installed
 
 
-def _is_installed(spark: Any) -> bool:
-    """Whether all workers have this version of kdissect. A zip would hide it, and the native core with it."""
+@contextmanager
+def own_python(spark: Any) -> Iterator[None]:
+    """Have workers on this machine run this Python for what is handed to them in the block, unless the user
+    has chosen another: Spark would run the first ``python3`` on the PATH.
+    """
+    from pyspark.sql import SparkSession
 
-    def versions(batches: Any) -> Any:  # is pickled as a whole, because workers may not have this module
-        from importlib.metadata import PackageNotFoundError, version
-
-        import pyarrow as pa
-
-        for batch in batches:
-            try:
-                installed = version("kdissect")
-            except PackageNotFoundError:
-                installed = ""
-            yield pa.RecordBatch.from_pydict({"version": [installed] * batch.num_rows})
-
-    rows = spark.range(_SPREAD).mapInArrow(versions, "version string").distinct().collect()
-    return {row[0] for row in rows} == {__version__}
+    is_classic = isinstance(spark, SparkSession)
+    if "PYSPARK_PYTHON" in os.environ or not (
+        is_classic and SparkTarget(spark.sparkContext.master).is_embedded
+    ):
+        yield
+        return
+    before, spark.sparkContext.pythonExec = spark.sparkContext.pythonExec, sys.executable
+    try:
+        yield
+    finally:
+        spark.sparkContext.pythonExec = before
 
 
+@cache
 def _zip() -> str:
     """This package as a zip, which workers fetch while this process runs."""
     directory = tempfile.mkdtemp(prefix="kdissect-spark-")
@@ -477,6 +477,7 @@ _CAUSE = "Caused by: "
 _JAVA_CALL = re.compile(r"^An error occurred while calling .*?\n:? ?", re.DOTALL)
 _CLASS = re.compile(r"^(?:[A-Za-z_]\w*[.$])+[A-Z]\w*(?:: |$)")
 _OWN_CLASS = re.compile(r"^(?:kdissect\.errors\.)?(?:Usage|Output|Capture|Spark)Error: ")
+_OWN_ERROR = re.compile(r"kdissect\.errors\.(?:Usage|Output|Capture|Spark)Error: (.+)")
 _LOST_TASK = re.compile(r"^Job aborted due to stage failure: .*? \(TID \d+\) \(.*?\): ")
 _STATE = re.compile(r"\s*SQLSTATE: \w{5};?")
 _PYTHON_ERROR = re.compile(r"^(?:[A-Za-z_]\w*\.)*\w+(?:Error|Exception): .+")
@@ -484,12 +485,23 @@ _LOG_BYTES = 64 * 1024
 
 _PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 _SET_PYTHON = f"set PYSPARK_PYTHON to a Python {_PYTHON} with kdissect[spark], on every machine"
+
+
+def _hadoop() -> str:
+    """The version of Hadoop in this Spark, which its connectors must have, too."""
+    spec = find_spec("pyspark")
+    places = spec.submodule_search_locations if spec is not None else None
+    jars = (each for place in places or () for each in Path(place, "jars").glob("hadoop-client-api-*.jar"))
+    return next((each.stem.removeprefix("hadoop-client-api-") for each in jars), "VERSION")
+
+
 REMEDIES = {
     "PYTHON_VERSION_MISMATCH": _SET_PYTHON,
     "Cannot run program": _SET_PYTHON,
     "No module named": "missing in the workers' Python: pip install 'kdissect[spark]' there, or "
     + _SET_PYTHON,
     "OutOfMemoryError": "increase memory: --conf spark.driver.memory=4g, on a cluster spark.executor.memory",
+    "S3AFileSystem not found": f"--conf spark.jars.packages=org.apache.hadoop:hadoop-aws:{_hadoop()} adds it",
     "JAVA_GATEWAY_EXITED": "Java exited before Spark started; run kdissect spark doctor to find the reason",
     "Could not parse Master URL": "a master is local[*], spark://HOST:PORT, yarn or k8s://https://HOST:PORT",
 }
@@ -515,6 +527,8 @@ def explain(error: BaseException, log: Path | None = None) -> str:
 
 def _line(text: str) -> str:
     """The most informative line of a message."""
+    if _TRACEBACK not in text and (own := _OWN_ERROR.search(text)) is not None:
+        return own[1]
     if _TRACEBACK in text:
         return _OWN_CLASS.sub("", _raised(text.rpartition(_TRACEBACK)[2]))
     lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -556,11 +570,28 @@ def _last_words(log: Path) -> str | None:
 #
 # Python imports modules from such a zip, and ``importlib.resources`` reads the ``.kmsg`` files from it. The
 # dependencies of kdissect are not in it: they have compiled code, and must be installed on the workers. The
-# native core is not either: Python cannot import it from a zip, so workers that use the zip run without it.
+# native core is not either, because Python cannot import it from a zip. So where the same version is
+# installed, the package in the zip takes its modules from there.
 # ------------------------------------------------------------------------------------------------------------
 
 
 PACKAGE, SOURCE = "kdissect", "pyspark_kdissect"
+_INSTALLED = b"""
+
+def _use_installed() -> None:  # only in the zip
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    try:
+        found = distribution("kdissect")
+    except PackageNotFoundError:
+        return
+    place = found.locate_file("kdissect")
+    if found.version == __version__ and place.is_dir():
+        __path__[:] = [str(place)]
+
+
+_use_installed()
+"""
 _ENDINGS = (".py", ".kmsg", ".tsv", ".txt", ".typed")
 
 
@@ -595,7 +626,9 @@ def _below(directory: Traversable, name: str) -> Iterator[tuple[str, bytes]]:
         if each.is_dir():
             yield from _below(each, path)
         elif each.name.endswith(_ENDINGS):
-            yield path, each.read_bytes()
+            content = each.read_bytes()
+            is_package = path == f"{PACKAGE}/__init__.py" and not content.endswith(_INSTALLED)
+            yield path, content + _INSTALLED if is_package else content
 
 
 # ------------------------------------------------------------------------------------------------------------

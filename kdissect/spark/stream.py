@@ -29,7 +29,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles, Sup
 from kdissect.capture import stores
 from kdissect.capture.inputs import candidates
 from kdissect.errors import CaptureError, UsageError
-from kdissect.phrases import many
+from kdissect.phrases import duration, many
 from kdissect.spark.planning import by_files, first_times_ns, key_log_of
 from kdissect.spark.reading import read
 
@@ -208,8 +208,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if grown:
             self._lose(f"modified after they were read: {', '.join(grown)}", _NAME_APART)
         if late > known["late"]:
-            message = f"{many(late, 'capture')} arrived too late: more than maxFileAge before {known['name']}"
-            self._lose(message, _READ_APART)
+            reason = (
+                f"more than maxFileAge before {known['name']}"
+                if self._is_bound_by_age(known)
+                else f"before the {len(known['seen']):,} files that the stream remembers (limit seen_files)"
+            )
+            self._lose(f"{many(late, 'capture')} arrived too late: {reason}", _READ_APART)
+
+    def _is_bound_by_age(self, known: Offset) -> bool:
+        """Whether ``maxFileAge`` says which files are too late, and not the number of remembered files."""
+        latest_ns = max(known["seen"].values(), default=0)
+        return bool(known["since"] <= latest_ns - self._options.max_file_age_ns)
 
     def _lose(self, what: str, remedy: str) -> None:
         if self._options.fail_on_data_loss:
@@ -231,6 +240,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for first_ns, each in surplus:
             del seen[each]
             since = max(since, first_ns + 1)
+        if surplus and self._is_bound_by_age(known):  # that is, once
+            late_by = duration(max(0, max(seen.values()) - since))
+            message = (
+                f"limit seen_files ({max_files:,}) binds before maxFileAge: a file may be late by {late_by}"
+            )
+            warnings.warn(message, stacklevel=1)
         ended = known["ended"]
         if options.include_last and self._target is not None:
             last = {file.ring: file for file in files}
@@ -250,6 +265,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _parts(self, files: Sequence[RingFile], new: set[str], gone: int, *, ends: bool) -> Iterator[Part]:
         """Parts for the new files of a ring; the others were read before, and serve as look-back."""
         firsts_ns = {file.path: file.first_ns for file in files}
+        sizes = {file.path: file.bytes for file in files}
         paths = list(firsts_ns)
         runs = [(is_new, len(list(run))) for is_new, run in groupby(files, lambda file: file.id in new)]
         done = 0
@@ -260,6 +276,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for part in by_files(
                 paths[:done],
                 self._options,
+                sizes=sizes,
                 before=before,
                 gone=gone,
                 after=after,

@@ -14,6 +14,7 @@ from decimal import Decimal
 from importlib import metadata
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from kdissect.errors import UsageError
 from kdissect.tables import spark_schema
@@ -78,6 +79,11 @@ class DuckFrame:
                 for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                     yield [_plain(value) for value in row]
 
+    def unionByName(self, other: DuckFrame) -> DuckFrame:  # noqa: N802  (Spark's name)
+        """The rows of both, which have the same columns in any order."""
+        names = ", ".join(f'"{name}"' for name in self.columns)
+        return DuckFrame(self.connection, self._relation.union(other._relation.project(names)))
+
     def create_view(self, name: str) -> None:
         self._relation.create_view(name, replace=True)
 
@@ -128,14 +134,14 @@ def connection() -> Iterator[Any]:
 
 
 def table(
-    database: Any, directory: Path, columns: Sequence[Column], form: str, partition_by: Sequence[str]
+    database: Any, files: Sequence[str], columns: Sequence[Column], form: str, partition_by: Sequence[str]
 ) -> DuckFrame:
-    """A table of an export; a column that its files lack is null."""
+    """A table of an export, from its files; a column that these lack is null."""
     from kdissect.tables import arrow
 
     known = spark_schema.in_directories(columns, partition_by)
     relation = database.from_arrow(arrow.schema(known).empty_table())
-    files = sorted(str(path) for path in directory.rglob("part-*"))
+    files = sorted(files)
     if files and form == "parquet":
         from_files = database.read_parquet(files, hive_partitioning=True, union_by_name=True)
     elif files:
@@ -146,11 +152,10 @@ def table(
     else:
         return DuckFrame(database, relation)
     names = ", ".join(f'"{column.name}"' for column in known)
-    relation.create_view(f"{directory.name}_columns", replace=True)
-    from_files.create_view(f"{directory.name}_files", replace=True)
-    text = (
-        f"select {names} from (from {directory.name}_columns union all by name from {directory.name}_files)"
-    )
+    label = uuid4().hex
+    relation.create_view(f"columns_{label}", replace=True)
+    from_files.create_view(f"files_{label}", replace=True)
+    text = f"select {names} from (from columns_{label} union all by name from files_{label})"
     return DuckFrame(database, database.sql(text))
 
 

@@ -8,17 +8,18 @@ captures.
 
 from __future__ import annotations
 
-import sys
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from operator import itemgetter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
 from kdissect.errors import OutputError
 from kdissect.exchanges.topic_names import topic_refs
+from kdissect.files import is_stored
 from kdissect.limits import SECOND_NS
 from kdissect.options import BOTH, JSONL, PARQUET
 from kdissect.query.records import records_of
@@ -73,6 +74,7 @@ class Export:
         records: opens the records of an exchange, for their table.
         earlier: for a live export: the runs before this one, by table. Its manifests list files as soon as
             they are finished.
+        kept: other jobs of the tables, by table, as manifests have them.
 
     Raises:
         OutputError: something cannot be written; the methods raise this too.
@@ -86,6 +88,7 @@ class Export:
         log: ConnectionLog,
         records: Records,
         earlier: Mapping[str, Sequence[Any]] | None = None,
+        kept: Mapping[str, Sequence[Any]] = MappingProxyType({}),
     ) -> None:
         options = job.options
         self.is_native = job.is_native
@@ -97,14 +100,18 @@ class Export:
         self.tables = TableRows(files, log, records, options.limits, every_connection=not options.is_filtered)
         self._rotate_ns = job.export.rotate_ns
         self._earlier = earlier
+        self._kept = kept
+        self._first_file = job.first_file
         self._files_started_ns: int | None = None  # when the open files were started
         self._listed: dict[str, int] = {}  # how many files each table's manifest lists
         self._listed_ns = 0
         self._before = 0, 0
         self._before = self.files, self.bytes
         self._started = datetime.now(UTC).isoformat(timespec="seconds")
-        self._writer = uuid4().hex  # stores have no locks, so another program may write here at the same time
+        self._writer = job.run  # stores have no locks, so another program may write here at the same time
         for name, table in files.items():
+            if earlier is None:
+                table.continue_from(job.first_file, Listing())
             manifest.begin(self._directory / name, table, self._form, described, self._end_fields(name, {}))
             self._listed[name] = len(table.files)
 
@@ -124,13 +131,16 @@ class Export:
             table.settle()
         self._write(self.tables.finished())
 
-    def adopt(self, parts: Sequence[PartResult]) -> None:
+    def adopt(
+        self, parts: Sequence[PartResult], files: Mapping[str, Sequence[FinishedFile]] | None = None
+    ) -> None:
         """Take over the files that parts have written, and write the first row of each pair of topic ID and
-        name, in the order of the whole capture.
+        name, in the order of the whole capture. ``files`` are those that came of them, if others did.
         """
         for name, table in self._files.items():
-            written = [file for part in parts for file in part.files.get(name, ())]
-            table.continue_from(len(written), Listing(self._limits.export_listed, written))
+            own = [file for part in parts for file in part.files.get(name, ())]
+            written = own if files is None else list(files.get(name, ()))
+            table.continue_from(self._first_file + len(written), Listing(written))
             table.rows = sum(file.rows or 0 for file in written)
         if TOPIC_IDS in self._files:
             first: dict[tuple[str, str], Any] = {}
@@ -175,9 +185,14 @@ class Export:
         self._write(self.tables.close(sources, warnings))
         for table in self._files.values():
             table.close()
-        for name in self._files:
-            if not self._is_ours(name):
-                raise OutputError(f"{self._directory / name}: another program has started to write to it")
+        self.check_ours()
+        if self._earlier is None:  # files of a live export may have been removed because of their age
+            for name, table in self._files.items():
+                known = {
+                    file["path"]: file["bytes"] for job in self._kept.get(name, ()) for file in job["files"]
+                }
+                known |= {file.path: file.bytes for file in table.files}
+                manifest.compare(self._directory / name, known)
         self._listed.clear()
         first, last = (
             timestamp(time_ns) if time_ns is not None else None
@@ -185,6 +200,16 @@ class Export:
         )
         clock = {"started": self._started, "first_packet": first, "last_packet": last}
         self._list(complete=complete, clock=clock, packets=packets, warnings=warnings)
+
+    def check_ours(self) -> None:
+        """Check that no other program has started to write to the tables: a store has no locks.
+
+        Raises:
+            OutputError: one has.
+        """
+        for name in self._files:
+            if not self._is_ours(name):
+                raise OutputError(f"{self._directory / name}: another program has started to write to it")
 
     def abandon(self) -> None:
         """Remove unfinished files; the manifests say that the export is not complete."""
@@ -207,7 +232,8 @@ class Export:
 
     def _end_fields(self, name: str, end: Mapping[str, Any]) -> Mapping[str, Any]:
         runs = {} if self._earlier is None else {"runs": self._earlier[name]}
-        return {**end, **runs, "writer": self._writer}
+        jobs = {"jobs": self._kept[name]} if self._kept.get(name) else {}
+        return {**end, **runs, **jobs, "writer": self._writer}
 
     def _is_ours(self, name: str) -> bool:
         """Whether no other program has written the manifest of a table since this one did."""
@@ -261,6 +287,8 @@ class ExportJob:
         paths: of the captures.
         first_ns: time of the first packet; None if there is none.
         key_log: secrets of TLS sessions, for processes that cannot read key logs; None: see ``Dissection``.
+        first_file: number of the first file of each table.
+        run: unique; marks the manifests of this run, and its files in a store.
     """
 
     options: Options
@@ -268,6 +296,8 @@ class ExportJob:
     paths: tuple[str, ...] = ()
     first_ns: int | None = None
     key_log: KeyLog | None = None
+    first_file: int = 0
+    run: str = field(default_factory=lambda: uuid4().hex)
 
     @property
     def format(self) -> Format:
@@ -307,6 +337,7 @@ class ExportJob:
                 rotate_bytes=self.export.rotate_bytes,
                 limits=self.options.limits,
                 mode=self.export.mode,
+                tag=f"-{self.run[:8]}" if is_stored(self.export.directory) else "",
             )
             for name, table in tables.items()
         }
@@ -432,7 +463,7 @@ def write_part(
         dissection: of the connections.
         log: the connections.
         selects: whether an exchange passes the filters.
-        first: number of the first file.
+        first: number of the first file, after those of earlier jobs.
         step: difference between the numbers of consecutive files.
     """
 
@@ -448,7 +479,7 @@ def write_part(
 
     files = {name: each for name, each in job.files().items() if name not in NOT_IN_PARTS}
     for each in files.values():
-        each.continue_from(first, Listing(sys.maxsize), step)
+        each.continue_from(job.first_file + first, Listing(), step)
     rows = PartRows(job, log, selects)
     if job.is_native:
         # Exchanges with new pairs come to PartRows, also if it only counts their IDs.

@@ -8,7 +8,8 @@ Stateless.
 
 The manifest is written before the first file, saying that the export is not complete, and again at the end.
 So the next run knows what is in the directory: a complete export, which it leaves alone; an unfinished one,
-which it writes again; or files of other programs. A live export cannot start over: it adds to what earlier
+which it writes again; or files of other programs. An export of more captures is added: the manifest describes
+the latest job, and has the earlier ones in ``jobs``. A live export cannot start over: it adds to what earlier
 runs wrote, and its manifest lists those runs.
 """
 
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 from contextlib import suppress
 from dataclasses import fields
 from datetime import UTC, datetime
@@ -26,6 +28,7 @@ from kdissect.capture import stores
 from kdissect.capture.inputs import STDIN
 from kdissect.errors import OutputError
 from kdissect.files import create, make_directory, publish, replacing
+from kdissect.options import WINDOW
 from kdissect.phrases import many
 from kdissect.tables import spark_schema
 from kdissect.tables.table_files import (
@@ -36,6 +39,7 @@ from kdissect.tables.table_files import (
     file_number,
     remove_row_files,
     row_files,
+    visible_files,
 )
 
 if TYPE_CHECKING:
@@ -61,7 +65,15 @@ _MAX_RUNS = 100
 _NO_FIELDS: Mapping[str, Any] = {}
 _OLDER = ("files", "rows", "bytes")
 _HINT = "use a new directory"
+_AGAIN = "--overwrite exports it again"
+_ROWS = re.compile(r"\.(parquet|jsonl?)(\.gz|\.zst)?$")
+"""The end of the name of a file that has rows for those who read the whole directory."""
+_FIRST = {"names": WINDOW}  # what the first versions did, whose manifests do not say it
 _NOT_IN_JOB = ("limits", "end_to_end", "pcapng_files")  # the latter two follow from the rest
+_JOB_FIELDS = (
+    *("complete", "clock", "packets", "warnings", "job", "versions", "written"),
+    *("rows", "bytes", "files"),
+)
 _RUN_FIELDS = ("complete", "first_part", "clock", "packets", "warnings", "job", "versions", "written")
 
 
@@ -72,12 +84,22 @@ def job_of(
     *,
     is_live: bool = False,
     statuses: Mapping[str, Status] = _NO_FIELDS,
+    begins: Mapping[str, int] = _NO_FIELDS,
 ) -> Job:
-    """The job of an export; live captures have only a name. ``statuses`` are those that are already known."""
+    """The job of an export; live captures have only a name.
+
+    Args:
+        captures: their names.
+        options: what is dissected.
+        export: how the tables are written.
+        is_live: whether the captures are live.
+        statuses: those that are already known.
+        begins: ``stores.begins`` of files, as far as known.
+    """
     settings = {name: getattr(export, name) for name in _FILE_SETTINGS}
     for setting in fields(options):
         value = getattr(options, setting.name)
-        if setting.name not in _NOT_IN_JOB and value != setting.default:
+        if setting.name not in _NOT_IN_JOB and value != _FIRST.get(setting.name, setting.default):
             settings[setting.name] = value
     changed = {
         limit.name: value
@@ -85,7 +107,9 @@ def job_of(
         if (value := getattr(options.limits, limit.name)) != limit.default
     }
     job = {
-        "captures": [_capture(path, statuses.get(path), is_live=is_live) for path in captures],
+        "captures": [
+            _capture(path, statuses.get(path), begins.get(path), is_live=is_live) for path in captures
+        ],
         "options": {name: value for name, value in settings.items() if value},
         "limits": changed,
     }
@@ -93,15 +117,24 @@ def job_of(
     return described
 
 
-def _capture(path: str, status: Status | None, *, is_live: bool) -> dict[str, Any]:
+def _capture(path: str, status: Status | None, begins: int | None, *, is_live: bool) -> dict[str, Any]:
     """A capture, with the properties that differ if another file has replaced it."""
     if status is None and not (is_live or path == STDIN):
         with suppress(OSError):
             status = stores.status(path)
     if status is None or status.size is None:
         return {"path": path, "bytes": None, "modified": None}
+    if begins is None:
+        with suppress(OSError):
+            begins = stores.begins(path, status.size)
     modified = datetime.fromtimestamp(status.modified_ns / 1e9, UTC)
-    return {"path": path, "bytes": status.size, "modified": modified.isoformat()}
+    return {"path": path, "bytes": status.size, "modified": modified.isoformat(), "begins": begins}
+
+
+def _is_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether a capture is the one of that name that was exported: its content counts, not its time."""
+    name = "modified" if None in (one.get("begins"), other.get("begins")) else "begins"
+    return one["bytes"] is not None and (one["bytes"], one[name]) == (other["bytes"], other[name])
 
 
 class Earlier(NamedTuple):
@@ -118,39 +151,143 @@ class Earlier(NamedTuple):
     removed: int
 
 
-def missing(directory: Path, tables: Iterable[str], job: Job, *, overwrite: bool) -> list[str]:
-    """The tables that must be written to a directory; unfinished ones in it are removed first.
+class Missing(NamedTuple):
+    """What the tables in a directory lack of a job.
+
+    Attributes:
+        tables: those that lack something; empty: the directory has everything.
+        job: the job, of the captures that these lack.
+        kept: their other jobs, as their manifests have them.
+        outdated: versions of kdissect, other than this one, that wrote what the directory has.
+    """
+
+    tables: list[str]
+    job: Job
+    kept: dict[str, list[dict[str, Any]]]
+    outdated: list[str]
+
+    @property
+    def captures(self) -> set[str]:
+        """The captures to read."""
+        return {each["path"] for each in self.job["captures"]}
+
+
+def missing(
+    directory: Path, tables: Iterable[str], job: Job, *, overwrite: bool = False, redo: bool = False
+) -> Missing:
+    """Find out what must be written to a directory. Nothing is changed.
 
     Args:
         directory: may contain an export, or not exist.
         tables: which are requested.
         job: what the export is made from.
-        overwrite: remove an export of another job, including tables that are not requested now.
+        overwrite: write everything, in place of what is there.
+        redo: write everything, in place of earlier exports of the same captures.
 
     Raises:
-        OutputError: the directory contains something that must not be removed.
+        OutputError: the directory contains something that must not be removed, or an export with other
+            options; or the files of a table are not those of its manifest.
     """
-    requested = list(tables)
-    manifests = _manifests(directory)
-    if not overwrite:
-        for name, manifest in manifests.items():
-            # Earlier input from a pipe cannot be compared with the current input.
-            if manifest["job"] != job or any(each["bytes"] is None for each in job["captures"]):
-                raise OutputError(
-                    f"{directory / name} has {_describe(manifest)} made from other captures or with other "
-                    f"options; {_HINT}, or --overwrite to remove it"
-                )
-    done = {name for name, manifest in manifests.items() if manifest["complete"] and not overwrite}
+    requested, manifests = list(tables), _manifests(directory)
     try:
         for name in requested:
             if name not in manifests and _has_files(directory / name):
                 raise OutputError(f"{directory / name} is not empty and has no export; {_HINT}")
-        for name in manifests.keys() - done:
-            if overwrite or name in requested:
-                _remove(directory / name)
     except OSError as error:
         raise cannot_write(directory, error) from None
-    return [name for name in requested if name not in done]
+    if overwrite:
+        return Missing(requested, job, {}, [])
+    lacking: dict[str, list[dict[str, Any]]] = {}
+    kept: dict[str, list[dict[str, Any]]] = {}
+    versions = set[str]()
+    for name, manifest in manifests.items():
+        entries = _kept(directory / name, manifest, job, redo=redo and name in requested)
+        known = {each["path"]: entry for entry in entries for each in entry["job"]["captures"]}
+        if name in requested:
+            kept[name] = entries
+            lacking[name] = [each for each in job["captures"] if each["path"] not in known]
+            versions |= {
+                known[each["path"]]["versions"]["kdissect"]
+                for each in job["captures"]
+                if each["path"] in known
+            }
+            files = {file["path"]: file["bytes"] for entry in entries for file in entry["files"]}
+            is_all = len(entries) == len(_entries(manifest)) and is_complete(manifest)
+            compare(directory / name, files, is_all=is_all)
+    lacking.update((name, job["captures"]) for name in requested if name not in manifests)
+    left = [name for name in requested if lacking[name]]
+    captures = lacking[left[0]] if left else []
+    if (other := next((name for name in left if lacking[name] != captures), None)) is not None:
+        raise OutputError(
+            f"{directory / left[0]} and {directory / other} lack different captures; "
+            f"export them one after the other with --tables"
+        )
+    versions.discard(__version__)
+    rest = {**job, "captures": captures}
+    return Missing(left, rest, {name: kept.get(name, []) for name in left}, sorted(versions))
+
+
+def _kept(table: Path, manifest: Mapping[str, Any], job: Job, *, redo: bool) -> list[dict[str, Any]]:
+    """The jobs of a table that remain beside a job: those of other captures, and those that are complete,
+    unless they are to be done again.
+
+    Raises:
+        OutputError: one has other options, or one of its captures has changed.
+    """
+    given = {each["path"]: each for each in job["captures"]}
+    settings = job["options"], job["limits"]
+    kept = []
+    for entry in _entries(manifest):
+        own = {each["path"]: each for each in entry["job"]["captures"]}
+        common = own.keys() & given.keys()
+        is_again = common and (redo or not entry["complete"])
+        is_whole = common == own.keys()
+        is_pipe = any(each["bytes"] is None for each in (*own.values(), *given.values()))
+        has_changed = [path for path in common if not _is_same(own[path], given[path])]
+        differs = (entry["job"]["options"], entry["job"]["limits"]) != settings
+        if "runs" in manifest or is_pipe or (differs and not (redo and is_whole)):
+            raise OutputError(
+                f"{table} has {_describe(manifest)} made from other captures or with other options; "
+                f"{_HINT}, or --overwrite to remove it"
+            )
+        if has_changed and not is_again:
+            raise OutputError(f"{has_changed[0]} has changed since it was exported; --redo exports it again")
+        if is_again and not is_whole:
+            other = next(iter(own.keys() - common))
+            raise OutputError(
+                f"{table} has {next(iter(common))} together with {other}; export them together again"
+            )
+        if not is_again:
+            kept.append(entry)
+    return kept
+
+
+def prepare(directory: Path, lacks: Missing, *, overwrite: bool = False) -> int:
+    """Remove what will be written again, and return the number of the first file to write.
+
+    Args:
+        directory: may contain an export, or not exist.
+        lacks: what must be written.
+        overwrite: remove all of an earlier export, including tables that are not written now.
+
+    Raises:
+        OutputError: something cannot be removed.
+    """
+    first = 0
+    try:
+        for name in _manifests(directory):
+            if overwrite or not lacks.kept.get(name, name not in lacks.tables):
+                _remove(directory / name)
+        for name, entries in lacks.kept.items():
+            known = {file["path"] for entry in entries for file in entry["files"]}
+            for path in list(row_files(directory / name)) if known else ():
+                if path.relative_to(directory / name).as_posix() in known:
+                    first = max(first, file_number(path) + 1)
+                else:
+                    path.unlink()
+    except OSError as error:
+        raise cannot_write(directory, error) from None
+    return first
 
 
 def resume(directory: Path, tables: Mapping[str, TableFiles], form: Format, limits: Limits) -> Earlier:
@@ -175,6 +312,7 @@ def resume(directory: Path, tables: Mapping[str, TableFiles], form: Format, limi
     removed = 0
     for name, files in tables.items():
         path = directory / name
+        files.files = Listing(max_names=limits.export_listed)
         try:
             if name in manifests:
                 _check_compatible(path, manifests[name], files, form)
@@ -284,6 +422,84 @@ def read(directory: Path) -> dict[str, Any]:
     raise OutputError(f"{path} is not the manifest of an export; {_HINT}")
 
 
+def check(directory: Path) -> None:
+    """Check that the files of a table are those of its manifest, unless that says that the export is not
+    complete.
+
+    Raises:
+        OutputError: they are not, or cannot be listed.
+    """
+    if (files := files_of(manifest := read(directory))) is not None and is_complete(manifest):
+        compare(directory, files)
+
+
+def _entries(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The jobs of a table, the latest last."""
+    latest = {name: manifest[name] for name in _JOB_FIELDS if name in manifest}
+    return [*manifest.get("jobs", ()), latest]
+
+
+def is_complete(manifest: Mapping[str, Any]) -> bool:
+    """Whether all jobs of a table have ended."""
+    return all(entry["complete"] for entry in _entries(manifest))
+
+
+def captures_of(manifest: Mapping[str, Any]) -> list[tuple[str, int | None]]:
+    """Names and sizes of the captures of a table."""
+    captures = (each for entry in _entries(manifest) for each in entry["job"]["captures"])
+    return [(each["path"], each["bytes"]) for each in captures]
+
+
+def files_of(manifest: Mapping[str, Any]) -> dict[str, int] | None:
+    """The files of a table and their sizes, by path below its directory. None: a live export, whose manifest
+    lists only the latest, and whose users remove old ones.
+    """
+    if "runs" in manifest:
+        return None
+    return {file["path"]: file["bytes"] for entry in _entries(manifest) for file in entry["files"]}
+
+
+def compare(
+    directory: Path | str,
+    files: Mapping[str, int],
+    sizes: Mapping[str, int] | None = None,
+    *,
+    is_all: bool = True,
+) -> None:
+    """Compare the files of a table with those that its manifest lists.
+
+    Args:
+        directory: of the table.
+        files: the manifest's: sizes by path.
+        sizes: those that readers see; None: list them.
+        is_all: whether there must not be others.
+
+    Raises:
+        OutputError: one is lost or has another size, or there is another one with rows; or the files cannot
+            be listed.
+    """
+    if sizes is None:
+        assert not isinstance(directory, str)
+        try:
+            sizes = visible_files(directory)
+        except OSError as error:
+            raise OutputError(f"cannot read {directory}: {error.strerror or error}") from None
+    foreign = (path for path in sizes.keys() - files.keys() if is_all and _ROWS.search(path))
+    lost = (
+        path for path, size in files.items() if sizes.get(path, 0) != size
+    )  # Spark does not list empty ones
+    path = min(lost, default=min(foreign, default=None))
+    if path is None:
+        return
+    if path not in files:
+        fault = f"has {path}, which its manifest does not list; move that elsewhere"
+    elif path not in sizes:
+        fault = f"lacks {path}, which its manifest lists; {_AGAIN}"
+    else:
+        fault = f"has {sizes[path]:,} bytes of {path}, not {files[path]:,} as its manifest says; {_AGAIN}"
+    raise OutputError(f"{directory} {fault}")
+
+
 def _describe(manifest: Mapping[str, Any]) -> str:
     captures = [each["path"] for each in manifest["job"]["captures"]]
     more = f" and {len(captures) - 1:,} more" if len(captures) > 1 else ""
@@ -329,7 +545,7 @@ def _resume_table(directory: Path, manifest: Mapping[str, Any], files: TableFile
                 listed.append(FinishedFile(name, None, path.stat().st_size))
     except OSError as error:
         raise cannot_write(directory, error) from None
-    files.continue_from(first, Listing(limits.export_listed, listed, older))
+    files.continue_from(first, Listing(listed, limits.export_listed, older))
     return removed
 
 

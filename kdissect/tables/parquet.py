@@ -11,6 +11,7 @@ from kdissect.tables.columns import OBJECT, Array, Struct
 from kdissect.tables.table_files import GZ, NONE, ZST
 
 try:
+    import pyarrow as pa
     from pyarrow import parquet
 
     from kdissect.tables.arrow import RowBatch
@@ -18,7 +19,7 @@ except ImportError as error:
     raise UsageError("Parquet needs pyarrow: pip install 'kdissect[parquet]'") from error
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from kdissect.exchanges.partition_records import DecodedBatch
     from kdissect.limits import Limits
@@ -41,6 +42,7 @@ class ParquetFormat:
     def __init__(self, compression: str, limits: Limits) -> None:
         self.compression = compression
         self._max_rows = limits.export_rows
+        self._max_bytes = limits.export_bytes
 
     def columns(self, table: Table) -> tuple[Column, ...]:
         """The columns of a table in this format, which has bytes."""
@@ -49,6 +51,26 @@ class ParquetFormat:
     def open(self, file: BinaryIO, columns: Sequence[Column]) -> RowFile:
         """Start a file."""
         return _ParquetFile(file, columns, _CODECS[self.compression], self._max_rows)
+
+    def concatenate(self, file: BinaryIO, parts: Iterable[BinaryIO]) -> None:
+        """Write the rows of other files, in larger row groups. Holds one of these."""
+        writer: Any = None
+        held: list[Any] = []
+        for part in map(parquet.ParquetFile, parts):
+            writer = writer or parquet.ParquetWriter(
+                file, part.schema_arrow, compression=_CODECS[self.compression]
+            )
+            for number in range(part.num_row_groups):
+                group = part.read_row_group(number)
+                rows, size = (sum(getattr(each, name) for each in held) for name in ("num_rows", "nbytes"))
+                if held and (rows + group.num_rows > self._max_rows or size + group.nbytes > self._max_bytes):
+                    writer.write_table(pa.concat_tables(held))
+                    held.clear()
+                held.append(group)
+        if held:
+            writer.write_table(pa.concat_tables(held))
+        if writer is not None:
+            writer.close()
 
 
 def _paths(name: str, kind: Type) -> list[str]:

@@ -3,10 +3,11 @@
 
     exchanges/part-00000.jsonl.zst
     exchanges/date=2026-11-21/api=Fetch/part-00003.jsonl.zst     with partitions, named as in Hive
+    exchanges/part-00000-1b9d6bcd.parquet                        in a store, with the name of the run
 
 While a file is written its name begins with a dot and ends in ``.unfinished``, so Spark and other readers
 ignore it. It gets its final name when all of it is on disk. Partition columns are not in the files. The names
-of finished files are kept: the latest ``limits.export_listed``.
+of finished files are kept; of a live export only the latest (``limits.export_listed``).
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ import fcntl
 import gzip
 import os
 import re
+import shutil
 from collections import OrderedDict, deque
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
 
 import zstandard
 
+from kdissect.capture.stores import listing
 from kdissect.errors import OutputError
 from kdissect.exchanges.partition_records import DecodedBatch
 from kdissect.files import PRIVATE, create, is_stored, make_directory, publish
@@ -31,7 +35,6 @@ from kdissect.tables.values import json_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
 
     from kdissect.limits import Limits
     from kdissect.tables.arrow import RowBatch
@@ -42,7 +45,10 @@ if TYPE_CHECKING:
 UNFINISHED = ".unfinished"
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
-_ROW_FILE = re.compile(r"part-(\d{5,})\.(jsonl(\.gz|\.zst)?|parquet)|\.part-(\d{5,})\.[a-z.]+\.unfinished")
+_TAG = "(?:-[0-9a-f]{8})?"
+_ROW_FILE = re.compile(
+    rf"part-(\d{{5,}}){_TAG}\.(jsonl(\.gz|\.zst)?|parquet)|\.part-(\d{{5,}}){_TAG}\.[a-z.]+\.unfinished"
+)
 _PARTITION = re.compile(r"(date|api)=[^/]+")
 _PLAIN = re.compile(r"[^A-Za-z0-9._-]")
 
@@ -68,8 +74,8 @@ class Listing:
     """The finished files of a table.
 
     Args:
-        max_names: how many names are kept.
         files: from earlier runs.
+        max_names: how many names are kept; None: all.
         older: counts of earlier files whose names were dropped: files, rows, bytes.
 
     Attributes:
@@ -77,7 +83,10 @@ class Listing:
     """
 
     def __init__(
-        self, max_names: int, files: Iterable[FinishedFile] = (), older: tuple[int, int, int] = (0, 0, 0)
+        self,
+        files: Iterable[FinishedFile] = (),
+        max_names: int | None = None,
+        older: tuple[int, int, int] = (0, 0, 0),
     ) -> None:
         self._files: deque[FinishedFile] = deque()
         self.older = older
@@ -88,7 +97,7 @@ class Listing:
     def add(self, file: FinishedFile) -> None:
         """Add a file."""
         self._files.append(file)
-        if len(self._files) > self._max_names:
+        if self._max_names is not None and len(self._files) > self._max_names:
             count, rows, size = self.older
             _, more, bytes_ = self._files.popleft()
             self.older = count + 1, rows + (more or 0), size + bytes_
@@ -182,6 +191,7 @@ class TableFiles:
         rotate_bytes: size at which the next file is started.
         limits: see ``Limits``.
         mode: permissions of the files, see ``files.create``.
+        tag: of the run, in the names of its files; empty: none.
 
     Attributes:
         table: what to write.
@@ -201,11 +211,13 @@ class TableFiles:
         rotate_bytes: int,
         limits: Limits,
         mode: int = PRIVATE,
+        tag: str = "",
     ) -> None:
         self.table = table
         self.mode = mode
+        self._tag = tag
         self.first = 0
-        self.files = Listing(limits.export_listed)
+        self.files = Listing()
         self.rows = 0
         columns = form.columns(table)
         by_name = {column.name: column for column in columns}
@@ -228,6 +240,10 @@ class TableFiles:
         self.first = self._next_number = first
         self.files = files
         self._step = step
+
+    def name(self, number: int) -> str:
+        """The name of a file."""
+        return f"part-{number:05}{self._tag}{self._form.suffix}"
 
     def feed(self, row: Any) -> None:
         """Write a row, or a batch of records: files end as if the records had been fed one by one.
@@ -342,7 +358,7 @@ class TableFiles:
     def _begin(self, key: Key) -> _Open:
         while len(self._open) >= self._limits.export_files:
             self._finish(next(iter(self._open)))
-        name = f"part-{self._next_number:05}{self._form.suffix}"
+        name = self.name(self._next_number)
         self._next_number += self._step
         directory = self._directory.joinpath(*key)
         make_directory(directory, self.mode, below=self._directory.parent)
@@ -382,6 +398,28 @@ def row_files(directory: Path) -> Iterator[Path]:
             yield path
 
 
+def visible_files(directory: Path) -> dict[str, int]:
+    """The sizes of the files that readers of a table see, by path below its directory: all but those that
+    have, or are in a directory that has, a name that begins with ``.`` or ``_``.
+    """
+    if is_stored(directory):
+        known = {
+            Path(url).relative_to(Path(str(directory))): each for url, each in listing(str(directory)).items()
+        }
+        sizes = {path: each.size for path, each in known.items() if each.size is not None}
+    else:
+        sizes = {
+            Path(place, name).relative_to(directory): Path(place, name).stat().st_size
+            for place, _, names in os.walk(directory)
+            for name in names
+        }
+    return {
+        path.as_posix(): size
+        for path, size in sizes.items()
+        if not any(each[0] in "._" for each in path.parts)
+    }
+
+
 def remove_unfinished(directory: Path) -> None:
     """Remove unfinished files of rows."""
     for path in list(row_files(directory)):
@@ -419,6 +457,7 @@ def _directory_name(value: Any) -> str:
 NONE, GZ, ZST = "none", "gz", "zst"
 COMPRESSIONS = (NONE, GZ, ZST)
 
+_COPIED_BYTES = 1024 * 1024
 _GZIP_LEVEL = 6  # the default of gzip; a higher level takes twice the time for one percent
 _ZSTD_LEVEL = 3
 
@@ -478,6 +517,9 @@ class Format(Protocol):
     def open(self, file: BinaryIO, columns: Sequence[Column]) -> RowFile:
         """Start a file."""
 
+    def concatenate(self, file: BinaryIO, parts: Iterable[BinaryIO]) -> None:
+        """Write the rows of other files of a table, one after the other."""
+
 
 class JsonFormat:
     """JSON lines, bodies as objects."""
@@ -496,6 +538,11 @@ class JsonFormat:
     def open(self, file: BinaryIO, columns: Sequence[Column]) -> RowFile:
         """Start a file."""
         return JsonFile(file, columns, self.compression)
+
+    def concatenate(self, file: BinaryIO, parts: Iterable[BinaryIO]) -> None:
+        """Write the rows of other files, which may be compressed."""
+        for part in parts:
+            shutil.copyfileobj(part, file, _COPIED_BYTES)
 
 
 class JsonFile:

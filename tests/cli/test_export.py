@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -249,12 +248,6 @@ def test_another_export_in_the_same_directory(
     assert export(capture, "-o", out, *other, "--overwrite").status == OK
     assert (out / "exchanges" / "mine.txt").read_text() == "kept"
     assert len(names(out / "exchanges")) == 1
-
-
-def test_a_capture_that_has_changed_is_another_one(export: Exporting, capture: str, out: Path) -> None:
-    export(capture, "-o", out)
-    os.utime(capture, (1, 1))
-    assert export(capture, "-o", out).status == USAGE
 
 
 def test_files_of_another_program(export: Exporting, capture: str, out: Path) -> None:

@@ -34,6 +34,35 @@ class Standalone:
         """Kill a worker and its executors, at once."""
         os.killpg(self.workers.pop(), signal.SIGKILL)
 
+    def open_in(self, directory: Path) -> list[int]:
+        """The Python processes of executors that have files open in a directory, also unnamed ones."""
+        return [pid for each in self.workers for pid in _descendants(each) if _has_open(pid, directory)]
+
+    def signal_worker_of(self, pid: int, number: signal.Signals) -> None:
+        """Send a signal to the worker, with all its processes, that one belongs to."""
+        (worker,) = (each for each in self.workers if pid in _descendants(each))
+        for each in (worker, *_descendants(worker)):
+            os.kill(each, number)
+
+
+def _descendants(pid: int) -> list[int]:
+    parents = dict[int, int]()
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # the process has ended
+            parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
+    found = [pid]
+    for each in found:
+        found += [child for child, parent in parents.items() if parent == each]
+    return found[1:]
+
+
+def _has_open(pid: int, directory: Path) -> bool:
+    with suppress(OSError):  # the process has ended
+        links = (str(each.readlink()) for each in Path(f"/proc/{pid}/fd").iterdir())
+        is_python = "python" in Path(f"/proc/{pid}/exe").readlink().name
+        return is_python and any(each.startswith(f"{directory}/") for each in links)
+    return False
+
 
 @contextmanager
 def standalone(

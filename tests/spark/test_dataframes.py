@@ -11,7 +11,7 @@ from pyarrow import parquet
 
 import kdissect.spark
 from kdissect.cli.main import main
-from kdissect.errors import UsageError
+from kdissect.errors import CaptureError, UsageError
 from kdissect.spark import dataframes
 from kdissect.tables.rows import TABLES
 from samples.golden import captures, name_of
@@ -54,21 +54,17 @@ def test_rows_are_those_of_export_and_the_same_again(
         spark.sql("drop table from_frames")
 
 
-def test_settings_are_those_of_the_session_again(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    name = "spark.sql.execution.arrow.maxBytesPerBatch"
-    before, during = spark.conf.get(name), []
-    divide = dataframes.divide
-
-    def noting(*arguments: Any) -> Any:
-        during.append(spark.conf.get(name))
-        return divide(*arguments)
-
-    monkeypatch.setattr(dataframes, "divide", noting)
-    with kdissect.spark.frames(spark, str(SAMPLES["quickstart"]), ["captures"]) as frames:
-        assert frames["captures"].count() == 1
-        assert spark.conf.get(name) == before != during[0]
+def test_damage_is_counted_or_an_error(spark: SparkSession, tmp_path: Path) -> None:
+    data = SAMPLES["quickstart"].read_bytes()
+    (tmp_path / "cut.pcap").write_bytes(data[:-5])
+    (tmp_path / "good.pcap").write_bytes(data)
+    before = spark.conf.getAll
+    with kdissect.spark.frames(spark, str(tmp_path), ["captures"]) as frames:
+        assert frames["captures"].count() == 2
+        assert (frames.damaged, len(frames.warnings)) == (1, 1)
+    assert spark.conf.getAll == before
+    with pytest.raises(CaptureError, match=r"cut.pcap: ends in the middle of packet .*; mode=PERMISSIVE"):
+        kdissect.spark.frames(spark, str(tmp_path), ["captures"], mode="FAILFAST")
 
 
 def test_bodies_can_be_variants(spark: SparkSession) -> None:

@@ -239,7 +239,10 @@ def test_credentials_are_redacted_by_default(spark: SparkSession) -> None:
 def test_spark_shows_our_error_messages(spark: SparkSession, tmp_path: Path) -> None:
     from pyspark.errors import PySparkException
 
-    with pytest.raises(PySparkException, match='UsageError: unknown option "tabel"; did you mean "table"'):
+    first = (
+        r'^\[PYTHON_DATA_SOURCE_ERROR\] [^\n]*: kdissect.errors.UsageError: unknown option "tabel"; did you'
+    )
+    with pytest.raises(PySparkException, match=first):
         load(spark, SMALL, tabel="x")
     with pytest.raises(PySparkException, match='UsageError: no column "latency" in exchanges'):
         spark.read.format("kdissect").schema("latency bigint").load(str(SMALL)).count()

@@ -8,9 +8,11 @@ import json
 import os
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
+from itertools import count as numbers_from
 from pathlib import Path
 from socket import gethostname
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -19,15 +21,23 @@ from pyspark.sql.functions import lit
 
 from benchmarks.traffic import make
 from kdissect.capture import stores
+from kdissect.capture.inputs import output_directory
 from kdissect.capture.reader import open_capture
+from kdissect.cli.main import main
 from kdissect.errors import CaptureError, OutputError, UsageError
 from kdissect.limits import DEFAULT, MIB
 from kdissect.options import ExportOptions, Options
+from kdissect.spark import parts
 from kdissect.spark.decode import decode
+from kdissect.tables import manifest
+from kdissect.tables.rows import TABLES as ALL_TABLES
 from samples.golden import captures, name_of
 from tests.damage import DAMAGES
 from tests.disguises import NETWORKS
+from tests.exports import json_rows, parquet_rows
+from tests.late import late
 from tests.shuffling import alone, counted, cut_up, numbers
+from tests.stores import BUCKET, environment, s3_server
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -87,7 +97,7 @@ def test_parquet_by_shuffle_and_by_one_task(spark: SparkSession, tmp_path: Path)
     again = decode(spark, names, parquet(tmp_path / "one"))
     assert (again.rows, again.files) == ({}, 0)
     with pytest.raises(OutputError, match="made from other captures or with other options"):
-        decode(spark, names[1:], parquet(tmp_path / "one"))
+        decode(spark, names, replace(parquet(tmp_path / "one"), bodies="none"))
 
 
 def test_json_lines_of_a_damaged_capture_in_ranges(spark: SparkSession, tmp_path: Path) -> None:
@@ -133,25 +143,22 @@ class Workers:
     """What ``decode`` needs of a session, with tasks that run here, one after another.
 
     Args:
-        around: of each task, by the number of its stage.
+        contexts: of the tasks of each stage.
+
+    Attributes:
+        works: what the tasks of each stage have done.
     """
 
     def __init__(self, *contexts: Callable[[], AbstractContextManager[None]]) -> None:
         self._contexts = iter(contexts)
-        self.conf = self
-
-    def get(self, _: str, default: Any) -> Any:
-        return default
-
-    def set(self, *_: str) -> None: ...
-
-    def unset(self, _: str) -> None: ...
+        self.works: list[Callable[[Any], Any]] = []
 
     def range(self, *bounds: int) -> Workers:
         self._ids = range(*bounds[:2])
         return self
 
     def mapInArrow(self, work: Callable[[Any], Any], _: str) -> Workers:  # noqa: N802  (Spark's name)
+        self.works.append(work)
         with next(self._contexts, nullcontext)():
             self._rows = [
                 (row,)
@@ -180,7 +187,7 @@ def test_the_driver_opens_no_capture(tmp_path: Path, monkeypatch: pytest.MonkeyP
         opened.clear()
 
     monkeypatch.setattr(stores, "open_file", opening)
-    workers: Any = Workers(task, nullcontext, task)
+    workers: Any = Workers(task, nullcontext, task, task)
     done = decode(workers, [str(tmp_path / "ring")], parquet(tmp_path / "out"))
     assert done.packets == len(packets)
     assert opened == []
@@ -226,18 +233,18 @@ def test_an_export_with_missing_files_is_incomplete(tmp_path: Path, lost: str) -
     @contextmanager
     def losing() -> Iterator[None]:
         yield
-        path = next((out / "partitions").rglob("part-*"))
+        path = next(out.rglob("partitions/**/part-*"))
         if lost == "one file":
             path.unlink()
         else:
             os.truncate(path, 10)
 
     last = swapped_paths(out, on_worker) if lost == "all" else losing
-    workers: Any = Workers(nullcontext, nullcontext, last)
+    workers: Any = Workers(nullcontext, nullcontext, nullcontext, last)
     name = str(SAMPLES["kafka-4-basics"])
     with pytest.raises(
         OutputError,
-        match=rf"^worker {gethostname()} wrote {out}/.*part-10000.parquet, "
+        match=rf"^worker {gethostname()} wrote {out}/.*part-00000.parquet, "
         "which the driver does not see; DIR",
     ):
         decode(workers, [name], parquet(out))
@@ -245,6 +252,34 @@ def test_an_export_with_missing_files_is_incomplete(tmp_path: Path, lost: str) -
     assert [each["complete"] for each in manifests] == [False] * len(TABLES)
     done = decode(cast("Any", Workers()), [name], parquet(out))
     assert done.rows["exchanges"] > 100
+
+
+@pytest.mark.parametrize("is_store", [False, True], ids=["disk", "store"])
+def test_a_task_that_was_given_up_publishes_nothing(
+    is_store: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark runs it again elsewhere; the first one continues after the driver has finished."""
+    attempts = numbers_from(7)
+    task = SimpleNamespace(taskAttemptId=lambda: next(attempts))
+    monkeypatch.setattr(parts, "TaskContext", SimpleNamespace(get=lambda: task))
+    with s3_server() if is_store else nullcontext(("", None)) as (endpoint, _):
+        for name, value in environment(endpoint).items():
+            monkeypatch.setenv(name, value)
+        stores._client.cache_clear()
+        out = output_directory(f"s3://{BUCKET}/out" if is_store else tmp_path / "out")
+        workers = Workers()
+        name = str(SAMPLES["quickstart"])
+        done = decode(cast("Any", workers), [name], parquet(out), strategy="shards", tasks=2)
+        assert (done.tasks, done.rows["exchanges"]) == (2, 75)
+        write_part, combine = workers.works[-2:]
+        assert list(write_part(iter(numbers(0))))
+        with pytest.raises(OSError, match="No such file"):
+            list(combine(iter(numbers(0))))
+        for table in TABLES:
+            manifest.check(out / table)
+            assert sum(each["rows"] for each in manifest.read(out / table)["files"]) == done.rows[table]
+        assert decode(cast("Any", Workers()), [name], parquet(out)).rows == {}  # it is complete
+    stores._client.cache_clear()
 
 
 def test_a_capture_that_workers_do_not_see(tmp_path: Path) -> None:
@@ -273,7 +308,7 @@ def test_a_capture_that_is_another_one_for_workers(tmp_path: Path, change: Any, 
     capture.write_bytes(data)
     if change is not None:
         (on_worker / "x.pcap").write_bytes(change(data))
-    workers: Any = Workers(nullcontext, nullcontext, swapped_paths(capture.parent, on_worker))
+    workers: Any = Workers(nullcontext, nullcontext, nullcontext, swapped_paths(capture.parent, on_worker))
     with pytest.raises(
         CaptureError, match=rf"^worker {gethostname()} {message}.*; captures must be on storage"
     ):
@@ -287,8 +322,57 @@ def test_a_capture_may_grow_meanwhile(tmp_path: Path) -> None:
     data = SAMPLES["quickstart"].read_bytes()
     capture.write_bytes(data[:2000])
     (on_worker / "x.pcap").write_bytes(data)
-    workers: Any = Workers(nullcontext, nullcontext, swapped_paths(capture.parent, on_worker))
+    workers: Any = Workers(nullcontext, nullcontext, nullcontext, swapped_paths(capture.parent, on_worker))
     assert decode(workers, [str(capture)], parquet(tmp_path / "out")).packets == len(packets_of("quickstart"))
+
+
+def test_captures_of_the_next_day_are_added(tmp_path: Path) -> None:
+    names, out = [str(SAMPLES[name]) for name in ("quickstart", "kafka-4-basics")], tmp_path / "out"
+    export = ExportOptions(out, tables=("exchanges", "captures"))
+    one = decode(cast("Any", Workers()), names[:1], export)
+    two = decode(cast("Any", Workers()), names, export)
+    assert two.rows["captures"] == 1
+    manifest.check(out / "exchanges")
+    assert len(json_rows(out / "exchanges")) == one.rows["exchanges"] + two.rows["exchanges"]
+    assert [row["capture"] for row in json_rows(out / "captures")] == names
+    assert decode(cast("Any", Workers()), names, export).rows == {}
+    again = decode(cast("Any", Workers()), names[:1], export, redo=True)
+    assert again.rows == one.rows
+    assert len(json_rows(out / "captures")) == 2
+
+
+@pytest.mark.parametrize(
+    ("form", "compression", "partition_by"),
+    [("parquet", None, ()), ("jsonl", "none", ("date",)), ("jsonl", "gz", ()), ("jsonl", "zst", ())],
+)
+def test_small_files_are_combined(
+    tmp_path: Path, form: str, compression: str | None, partition_by: tuple[str, ...]
+) -> None:
+    name, directory = str(SAMPLES["kafka-4-basics"]), tmp_path / "many"
+    export = ExportOptions(directory, form, compression, ("exchanges", "records"), partition_by=partition_by)
+    done = decode(cast("Any", Workers()), [name], export, strategy="shards", tasks=3)
+    assert (done.tasks, done.files) == (3, 2)
+    one = replace(export, directory=tmp_path / "one")
+    decode(cast("Any", Workers()), [name], one, strategy="single")
+    for table in ("exchanges", "records"):
+        manifest.check(directory / table)
+        read = json_rows if form == "jsonl" else partial(parquet_rows, table=ALL_TABLES[table])
+        rows = [sorted(map(repr, read(place / table))) for place in (directory, one.directory)]
+        assert rows[0] == rows[1] != []
+    (file,) = manifest.read(directory / "exchanges")["files"]
+    assert file["rows"] == done.rows["exchanges"]
+    apart = replace(export, directory=tmp_path / "apart", rotate_bytes=1000)
+    assert decode(cast("Any", Workers()), [name], apart, strategy="shards", tasks=3).files > 5
+
+
+def test_names_come_from_the_whole_input_by_default(tmp_path: Path) -> None:
+    """As on the command line."""
+    capture = str(late(tmp_path / "late.pcapng"))
+    decode(cast("Any", Workers()), [capture], ExportOptions(tmp_path / "out", tables=("partitions",)))
+    assert main(["export", capture, "-o", str(tmp_path / "here"), "--tables", "partitions"]) == 0
+    rows = json_rows(tmp_path / "out" / "partitions")
+    assert rows == json_rows(tmp_path / "here" / "partitions")
+    assert {row["topic"] for row in rows} == {"orders"}
 
 
 def test_other_urls_are_no_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -143,3 +144,16 @@ def _fails(batches: object) -> object:
     from kdissect.errors import CaptureError
 
     raise CaptureError("no capture here")
+
+
+def test_a_store_that_spark_cannot_read() -> None:
+    text = "java.lang.ClassNotFoundException: Class org.apache.hadoop.fs.s3a.S3AFileSystem not found"
+    remedy = r"; --conf spark.jars.packages=org.apache.hadoop:hadoop-aws:\d+\.\d+\.\d+ adds it$"
+    assert re.search(remedy, explain(RuntimeError(text)))
+
+
+def test_an_error_of_the_source_without_a_traceback() -> None:
+    text = (
+        "[PYTHON_DATA_SOURCE_ERROR] Failed to create X: kdissect.errors.UsageError: no path\nSQLSTATE: 38000"
+    )
+    assert explain(RuntimeError(text)) == "no path"

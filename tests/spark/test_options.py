@@ -7,7 +7,7 @@ import pytest
 
 from kdissect.errors import UsageError
 from kdissect.query.filters import DAY_NS, SECOND_NS
-from kdissect.spark.options import OPTIONS, parse
+from kdissect.spark.options import FAILFAST, OPTIONS, parse
 
 
 def test_no_options_is_all_exchanges_with_credentials_redacted() -> None:
@@ -34,7 +34,7 @@ def test_every_option_takes_a_value() -> None:
         "batchBytes": "1MiB", "pushdown": "true", "names": "window", "maxFilesPerTrigger": "4",
         "includeLast": "true", "failOnDataLoss": "false", "ring": "^[a-z]+", "maxFileAge": "2d",
         "tlsKeylog": "keys.log", "pathGlobFilter": "*.{gz,zst}", "recursiveFileLookup": "true",
-        "modifiedAfter": "2026-11-21T09:05:00", "modifiedBefore": "2026-11-22",
+        "modifiedAfter": "2026-11-21T09:05:00", "modifiedBefore": "2026-11-22", "mode": "FAILFAST",
     }  # fmt: skip
     assert values.keys() == OPTIONS.keys()
     parsed = parse(values)
@@ -53,6 +53,7 @@ def test_every_option_takes_a_value() -> None:
     assert (parsed.modified_before_ns or 0) - (parsed.modified_after_ns or 0) == (
         14 * 60 + 55
     ) * 60 * SECOND_NS
+    assert parsed.mode == FAILFAST
     assert parsed.ring is not None
     assert (parsed.ring.pattern, parsed.max_file_age_ns) == ("^[a-z]+", 2 * DAY_NS)
     assert (parsed.show_secrets, parsed.pushdown, parsed.include_last, parsed.fail_on_data_loss) == (

@@ -88,3 +88,25 @@ def test_a_package_of_the_package(package: Path, tmp_path: Path) -> None:
 def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match=r"cannot write to .*nix"):
         write(tmp_path / "nix" / "kdissect.zip")
+
+
+@pytest.mark.parametrize("version", [kdissect.__version__, "0.0.0", None])
+def test_the_same_version_that_is_installed_is_used(
+    package: Path, tmp_path: Path, version: str | None
+) -> None:
+    """It has the native core. Another version has other columns."""
+    (tmp_path / "kdissect").mkdir()
+    (tmp_path / "kdissect" / "__init__.py").write_text("")
+    if version is not None:
+        (tmp_path / "kdissect.dist-info").mkdir()
+        (tmp_path / "kdissect.dist-info" / "METADATA").write_text(f"Name: kdissect\nVersion: {version}\n")
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", "import kdissect; print(*kdissect.__path__)"],
+        env={**os.environ, "PYTHONPATH": f"{package}:{tmp_path}"},
+        cwd=package.parent,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    is_used = version == kdissect.__version__
+    assert done.stdout.strip() == str(tmp_path / "kdissect" if is_used else package / "kdissect")

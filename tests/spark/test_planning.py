@@ -7,7 +7,7 @@ import pytest
 
 from kdissect.capture import stores
 from kdissect.errors import CaptureError, UsageError
-from kdissect.limits import DEFAULT
+from kdissect.limits import DEFAULT, MIB
 from kdissect.net.tcp import Shard
 from kdissect.spark import planning, reading
 from kdissect.spark.options import SourceOptions, parse
@@ -90,6 +90,16 @@ def test_a_file_is_read_with_those_before_it() -> None:
         (("a", "b", "c"), ("b", "c"), {"a", "b"}, False),
         (("c", "d"), ("d",), {"c"}, False),
     ]
+
+
+@pytest.mark.parametrize(("count", "size", "tasks", "longest"), [
+    (2000, 20_000, 65, 31), (64, 20_000, 64, 1), (100, 256 * MIB, 100, 1), (0, 0, 0, 0),
+])  # fmt: skip
+def test_many_small_files_share_tasks(count: int, size: int, tasks: int, longest: int) -> None:
+    names = [str(number) for number in range(count)]
+    parts = by_files(names, parse({}), sizes=dict.fromkeys(names, size))
+    assert [path for part in parts for path in part.own] == names
+    assert (len(parts), max((len(part.own) for part in parts), default=0)) == (tasks, longest)
 
 
 def test_parts_of_files_of_which_later_ones_were_read_before() -> None:

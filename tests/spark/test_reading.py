@@ -200,3 +200,17 @@ def test_an_io_error_ends_the_query(split: str, tmp_path: Path, monkeypatch: pyt
         rows(tmp_path, "exchanges", split=split, parts="2")
     some = rows(tmp_path, "exchanges", split=split, parts="2", failOnDataLoss="false")
     assert 0 < some.total() < complete.total()
+
+
+@pytest.mark.parametrize("split", ["none", "connections", "files"])
+def test_damage_is_an_error_on_request(tmp_path: Path, split: str) -> None:
+    data = SAMPLES[0].read_bytes()
+    (tmp_path / "a.pcap").write_bytes(data)
+    assert rows(tmp_path, "exchanges", split=split, mode="FAILFAST")
+    for name, damaged in (("b.pcap", data[:-5]), ("c.pcap", b"")):
+        (tmp_path / name).write_bytes(damaged)
+        assert rows(tmp_path, "exchanges", split=split)
+        with pytest.raises(CaptureError, match=rf"{name}: "):
+            rows(tmp_path, "exchanges", split=split, mode="failfast")
+        assert rows(tmp_path, "captures", split=split, mode="FAILFAST").total() == 2
+        (tmp_path / name).unlink()

@@ -30,7 +30,7 @@ def views(spark, directory):
     print("started", flush=True)
     spark.udf.register("sleep", lambda: time.sleep(600))
 
-sql.views, sql.address = views, lambda directory, place: directory
+sql.views, sql.addresses = views, lambda directories, place: directories
 sys.exit(command_line.main(["spark", "sql", "--master", "local[2]", "x", "select sleep()"]))
 """
 
@@ -212,10 +212,18 @@ def test_ctrl_c_leaves_no_java_behind(spark: SparkSession) -> None:
     assert not java_processes() & started
 
 
-def test_a_zip_does_not_hide_the_kdissect_that_workers_have(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It would hide the native core, too. Another version has other columns."""
-    assert module._is_installed(spark)
-    monkeypatch.setattr(module, "__version__", "0.0.0")
-    assert not module._is_installed(spark)
+def test_registering_changes_no_setting(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither for others, nor with a query that asks workers for their version."""
+    monkeypatch.delenv("PYSPARK_PYTHON")
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", "/nix/python")
+    before = spark.conf.getAll
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
+    try:
+        module.register(spark)
+        assert spark.conf.getAll == {**before, "spark.sql.python.filterPushdown.enabled": "false"}
+    finally:
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    assert spark.sparkContext.pythonExec == "/nix/python"
+    sample = str(ROOT / "samples" / "quickstart.pcap")
+    assert spark.read.format("kdissect").schema("api string").load(sample).count() == 75
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)

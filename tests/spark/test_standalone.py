@@ -1,5 +1,6 @@
 """``spark decode`` on a standalone cluster of two workers: what it writes when a worker or the driver is
-killed, or when the workers do not see the same directory.
+killed, when a worker is stopped and continues after the end, or when the workers do not see the same
+directory.
 """
 
 from __future__ import annotations
@@ -7,18 +8,29 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from benchmarks.traffic import make
+from kdissect.capture import stores
 from kdissect.cli.main import main
+from kdissect.spark.parts import UNPUBLISHED
+from kdissect.tables import manifest
 from kdissect.tables.rows import TABLES
 from tests.exports import parquet_rows
 from tests.spark.conftest import QUICK_JAVA, why_not
 from tests.spark.standalone import MAX_WAIT_S, standalone
+from tests.stores import BUCKET, s3_server
+from tests.stores import environment as stores_environment
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = [str(ROOT / "samples" / name) for name in ("quickstart.pcap", "kafka-4-basics.pcap")]
@@ -39,8 +51,14 @@ def environment() -> dict[str, str]:
     }
 
 
-def decode(tables: Path, master: str, environment: dict[str, str]) -> subprocess.Popen[str]:
-    command = ["spark", "decode", *SAMPLES, "-o", str(tables), "--strategy", "shuffle", "--master", master]
+def decode(
+    tables: Path | str,
+    master: str,
+    environment: dict[str, str],
+    captures: Sequence[str] = SAMPLES,
+    options: Sequence[str] = ("--strategy", "shuffle"),
+) -> subprocess.Popen[str]:
+    command = ["spark", "decode", *captures, "-o", str(tables), *options, "--master", master]
     return subprocess.Popen(
         [sys.executable, "-m", "kdissect", *command], env=environment, stderr=subprocess.PIPE, text=True
     )
@@ -68,6 +86,51 @@ def test_a_worker_is_killed(tmp_path: Path, environment: dict[str, str]) -> None
         assert rows[0] == rows[1], name
         assert json.loads((tables / name / "_kdissect" / "manifest.json").read_text())["complete"]
     assert not list(tables.rglob("*unfinished*"))
+
+
+IMPATIENT = [
+    word
+    for setting in ("network.timeout=20s", "network.timeoutInterval=5s", "executor.heartbeatInterval=2s")
+    for word in ("--conf", f"spark.{setting}")
+]
+
+
+def test_a_worker_is_stopped_and_continues_after_the_end(
+    tmp_path: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a partition of the network: the driver gives up its executor, which then writes its files."""
+    capture = tmp_path / "chatty.pcap"
+    make("chatty", capture, 30_000_000)
+    (tmp_path / "of_workers").mkdir()
+    with s3_server() as (endpoint, _):
+        store = stores_environment(endpoint)
+        for name, value in store.items():
+            monkeypatch.setenv(name, value)
+        stores._client.cache_clear()
+        url = f"s3://{BUCKET}/tables"
+        of_workers = {**environment, **store, "TMPDIR": str(tmp_path / "of_workers")}
+        with standalone(tmp_path, of_workers) as cluster:
+            options = ("--strategy", "shards", *IMPATIENT)
+            process = decode(url, cluster.url, {**environment, **store}, [str(capture)], options)
+            deadline = time.monotonic() + MAX_WAIT_S
+            while not (writing := cluster.open_in(tmp_path / "of_workers")):
+                assert process.poll() is None, process.communicate()[1]
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            cluster.signal_worker_of(writing[0], signal.SIGSTOP)
+            error = process.communicate(timeout=MAX_WAIT_S)[1]
+            assert process.returncode == 0, error
+            os.kill(writing[0], signal.SIGCONT)
+            while not stores.listing(f"{url}/{UNPUBLISHED}"):
+                assert time.monotonic() < deadline
+                time.sleep(0.2)
+        assert main(["export", str(capture), "-o", str(tmp_path / "here"), "--format", "parquet"]) == 0
+        for name in ("exchanges", "connections"):
+            table = stores.StorePath(f"{url}/{name}")
+            manifest.check(cast("Path", table))
+            rows = [manifest.read(each)["rows"] for each in (cast("Path", table), tmp_path / "here" / name)]
+            assert rows[0] == rows[1] > 0
+    stores._client.cache_clear()
 
 
 def test_the_output_is_another_mount_on_one_worker(tmp_path: Path, environment: dict[str, str]) -> None:

@@ -304,19 +304,40 @@ def test_files_that_are_gone_are_forgotten_with_time(tmp_path: Path) -> None:
     assert len(offset["seen"]) == 3  # of 7 days, with a file for 3 days
 
 
-def test_the_number_of_remembered_files_is_limited(tmp_path: Path) -> None:
-    for number in range(7):
-        later(tmp_path, number, 0)
-    source = reader(tmp_path, limits="seen_files=3")
+def read_all(source: StreamReader) -> Any:
+    """The last offset, and what each had."""
     offset, steps = source.initialOffset(), []
     while (following := source.latestOffset(offset, ALL)) != offset:
         assert len(paths(source, offset, following)) == following["files"] - offset["files"]
         offset = following
         steps.append((offset["files"], len(offset["seen"]), offset["forgotten"]))
+    return offset, *steps
+
+
+def test_the_number_of_remembered_files_is_limited(tmp_path: Path) -> None:
+    for number in range(7):
+        later(tmp_path, number, 0)
+    source = reader(tmp_path, limits="seen_files=3")
+    with pytest.warns(match=r"limit seen_files \(3\) binds before maxFileAge: a file may be late by "):
+        offset, *steps = read_all(source)
     assert steps == [(3, 3, 0), (6, 3, 3)]
     later(tmp_path, 7, 0)
     # no file is read twice, or is too late
     assert names(source.latestOffset(offset, ALL)) == (7, "ring-006.pcapng")
+
+
+def test_a_late_file_that_the_limit_excludes_is_reported_as_such(tmp_path: Path) -> None:
+    for number in range(1, 8):
+        later(tmp_path, number, number * 60 * SECOND_NS)
+    source = reader(tmp_path, limits="seen_files=3")
+    with pytest.warns(match="binds before maxFileAge"):
+        offset, *_ = read_all(source)
+    later(tmp_path, 0, 0)
+    later(tmp_path, 9, 600 * SECOND_NS)
+    with pytest.raises(
+        CaptureError, match=r"1 capture arrived too late: before the 3 files that the stream "
+    ):
+        source.latestOffset(offset, ALL)
 
 
 def test_a_file_that_grows_after_it_was_read_is_reported(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from kdissect.errors import OutputError
 from kdissect.limits import DEFAULT
 from kdissect.tables import manifest
-from kdissect.tables.manifest import CREATE_TABLE, DDL, DIRECTORY, MANIFEST, SCHEMA, missing
+from kdissect.tables.manifest import CREATE_TABLE, DDL, DIRECTORY, MANIFEST, SCHEMA
 from kdissect.tables.parquet import ParquetFormat
 from kdissect.tables.rows import TABLES
 from kdissect.tables.spark_schema import ddl, struct_type
@@ -31,6 +31,13 @@ def export(directory: Path, name: str, *, complete: bool, job: Any = JOB) -> Non
     files.close()
     if complete:
         manifest.write(directory / name, files, FORM, job, {"complete": True})
+
+
+def missing(directory: Path, tables: list[str], job: Any, **how: bool) -> list[str]:
+    """The tables that lack something; what is written again is removed."""
+    lacks = manifest.missing(directory, tables, job, **how)
+    manifest.prepare(directory, lacks, overwrite=how.get("overwrite", False))
+    return lacks.tables
 
 
 def names(directory: Path) -> list[str]:
@@ -120,7 +127,8 @@ def live(directory: Path, rows: int, form: Any = FORM, **options: Any) -> manife
     complete = options.pop("complete", True)
     files = table_files(directory / "topic_ids", TABLES["topic_ids"], form, rotate_bytes=1, **options)
     files._columns = ()  # type: ignore[assignment]
-    earlier = manifest.resume(directory, {"topic_ids": files}, form, DEFAULT)
+    limits = options.get("limits", DEFAULT)
+    earlier = manifest.resume(directory, {"topic_ids": files}, form, limits)
     document = {"runs": earlier.runs["topic_ids"]}
     manifest.begin(directory / "topic_ids", files, form, FROM_STDIN, document)
     for _ in range(rows):

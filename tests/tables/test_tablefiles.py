@@ -109,7 +109,7 @@ def test_files_end_on_rotate(tmp_path: Path) -> None:
 
 
 def test_a_listing_keeps_the_latest_names() -> None:
-    listing = Listing(2, [FinishedFile(name, rows, 10) for name, rows in (("a", 1), ("b", None), ("c", 3))])
+    listing = Listing([FinishedFile(name, rows, 10) for name, rows in (("a", 1), ("b", None), ("c", 3))], 2)
     assert [file.path for file in listing] == ["b", "c"]
     listing.add(FinishedFile("d", 4, 10))
     assert (len(listing), listing.rows, listing.bytes, listing.older) == (4, 8, 40, (2, 1, 20))

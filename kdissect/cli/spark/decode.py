@@ -5,14 +5,12 @@ from __future__ import annotations
 import sys
 import threading
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from kdissect.capture.inputs import STDIN
-from kdissect.capture.stores import normalized
-from kdissect.cli.export_options import export_options, take_export
+from kdissect.capture.inputs import STDIN, absolute
+from kdissect.cli.export_options import export_options, report_existing, report_kept, take_export
 from kdissect.cli.help import command
 from kdissect.cli.options import filter_options, input_options, names_option
 from kdissect.cli.run import Query, report_totals, report_unnamed
@@ -21,14 +19,16 @@ from kdissect.cli.terminal import FAILED, USAGE, warn
 from kdissect.options import PARQUET, WHOLE
 from kdissect.phrases import facts, many, size
 from kdissect.spark.session import session
+from kdissect.tables.export import tables_of
+from kdissect.tables.manifest import job_of, missing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
     from kdissect.spark.decode import DecodeResult
-    from kdissect.spark.session import SparkTarget
 
 
 STRATEGIES = ("auto", "single", "shards", "shuffle")
@@ -67,7 +67,7 @@ itself is sent to the workers; the packages it depends on must be installed ther
 def decode(**options: Any) -> None:
     """Decode captures into typed tables, on this machine or a cluster."""
     spark_target, log = target_options.take(options)
-    strategy, overwrite = options.pop("strategy"), options.pop("overwrite")
+    strategy, overwrite, redo = (options.pop(name) for name in ("strategy", "overwrite", "redo"))
     options["form"] = options["form"] or PARQUET
     export = take_export(options)
     query = Query.take(options, exclude=export.directory)
@@ -75,7 +75,14 @@ def decode(**options: Any) -> None:
         raise click.UsageError("workers cannot read stdin; use kdissect export - -o DIR")
     if export.rotate_ns is not None:
         raise click.UsageError("--rotate takes a size here, not a time")
-    paths = _paths(query.paths, spark_target)
+    paths = [absolute(path) for path in query.paths]  # workers have another working directory
+    job = job_of(paths, query.options, export)
+    lacks = missing(export.directory, tables_of(export), job, overwrite=overwrite, redo=redo)
+    if not lacks.tables:  # Spark takes long to start
+        report_existing(export.directory, lacks)
+        return
+    if len(lacks.captures) < len(paths):
+        report_kept(export.directory, lacks, job)
     show_progress = spark_target.remote is None and not query.no_progress
     with session(spark_target, log) as spark, progress(spark, "decoding", enabled=show_progress):
         from kdissect.spark.decode import (
@@ -89,22 +96,13 @@ def decode(**options: Any) -> None:
             query.options,
             strategy=strategy,
             overwrite=overwrite,
+            redo=redo,
         )
     query.filter.notes.merge(result.notes)
     _report(result, export.directory, query)
 
 
-def _paths(names: Sequence[str], spark_target: SparkTarget) -> list[str]:
-    """Return URLs and absolute paths, because workers have another working directory."""
-    if spark_target.is_embedded:
-        return list(names)
-    return [normalized(name) or str(Path(name).absolute()) for name in names]
-
-
 def _report(result: DecodeResult, directory: Path, query: Query) -> None:
-    if not result.rows:
-        warn(f"{directory} already has this export; use --overwrite to redo it")
-        return
     report_totals(
         result, shown=result.rows.get("exchanges", result.counts["exchanges"]), complete=result.complete
     )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from glob import glob
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from kdissect.capture.stores import StorePath
 from kdissect.cli.help import command
 from kdissect.cli.options import at_least, color_option
 from kdissect.cli.spark import target_options
@@ -21,7 +23,7 @@ from kdissect.spark import report as reporting
 from kdissect.spark.report import JOBS, ROWS
 from kdissect.spark.session import SparkTarget
 from kdissect.tables import duck
-from kdissect.tables.manifest import DIRECTORY, MANIFEST
+from kdissect.tables.manifest import DIRECTORY, MANIFEST, is_complete
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,6 +41,7 @@ Examples:
   kdissect spark report tables --report latency --interval 1h -o rollups --append
   kdissect spark report tables --report errors --show-sql
   kdissect spark report --master spark://host:7077 /share/tables --report errors
+  kdissect spark report 'days/2026-11-*' --report latency --interval 1h
 
 \b
 latency      service times (latency without waits), by client ...
@@ -73,7 +76,7 @@ def _to_reports(text: str) -> tuple[str, ...]:
 
 
 @command(epilog=EXAMPLES)
-@click.argument("directory", metavar="DIR")
+@click.argument("directories", metavar="DIR...", nargs=-1, required=True)
 @click.option(
     "--report",
     "reports",
@@ -122,10 +125,11 @@ def _to_reports(text: str) -> tuple[str, ...]:
 )
 @color_option
 @target_options.spark_options
-def report(directory: str, **options: Any) -> None:
+def report(directories: tuple[str, ...], **options: Any) -> None:
     """Analyze tables: latency, throughput, errors, lag, rebalances and more.
 
-    DIR is a directory written by kdissect export or kdissect spark decode. Computes the same numbers as
+    DIR is a directory written by kdissect export or kdissect spark decode; with several, or a pattern such as
+    'days/*', the rows of all are analyzed together. Computes the same numbers as
     kdissect summary, even for captures too large for one machine. Reports on stderr which engine ran.
     """
     spark_target, log = target_options.take(options)
@@ -143,17 +147,18 @@ def report(directory: str, **options: Any) -> None:
         return
     if appends:
         _check_append(target, interval, jobs, replaces=replaces)
-    where = address(directory, spark_target)
+    where = addresses(directories, spark_target)
     existing = [job for job in jobs if target is not None and Path(target, job).exists()]
     if existing and not replaces and not appends:
         raise click.UsageError(
             f"{target} already has the report {existing[0]}; use --overwrite to replace it"
         )
     reporting.check(jobs, interval, by)
-    needs_spark = options["sketches"] or spark_target != SparkTarget() or log is not None or _is_url(target)
+    needs_spark = options["sketches"] or spark_target != SparkTarget() or log is not None or is_url(target)
     engine = options["engine"] or (SPARK if needs_spark else _usual_engine(where))
-    if engine == DUCKDB and (options["sketches"] or _is_url(target)):
+    if engine == DUCKDB and (options["sketches"] or is_url(target)):
         raise click.UsageError("--sketches and -o URL need --engine spark")
+    check_engine(engine, where)
     with output() as out, target_options.engine(engine, spark_target, log) as session:
         reports = reporting.report(session, where, jobs, interval, by, sketches=options["sketches"])
         if target is not None:
@@ -175,16 +180,29 @@ def _check_append(target: str | None, interval: str | None, jobs: Sequence[str],
         raise click.UsageError(f"the report {VERSIONS} has no intervals; select others with --report")
 
 
-def _usual_engine(where: str) -> str:
+def _usual_engine(where: Sequence[str]) -> str:
     """DuckDB if it is installed, and the tables are small and on this machine."""
-    if _is_url(where) or duck.why_not() is not None:
+    if any(map(is_url, where)) or duck.why_not() is not None:
         return SPARK
-    total = sum(path.stat().st_size for path in Path(where).rglob("part-*"))
+    total = sum(path.stat().st_size for each in where for path in Path(each).rglob("part-*"))
     return DUCKDB if total <= MAX_DUCKDB_BYTES else SPARK
 
 
-def _is_url(name: str | None) -> bool:
+def is_url(name: str | None) -> bool:
+    """Whether it names something that is not a path."""
     return name is not None and _URL.match(name) is not None
+
+
+def check_engine(engine: str, where: Sequence[str]) -> None:
+    """Check that an engine can read the tables.
+
+    Raises:
+        click.UsageError: it cannot.
+    """
+    if engine == DUCKDB and (url := next(filter(is_url, where), None)) is not None:
+        raise click.UsageError(
+            f"DuckDB reads only directories on this machine, not {url}; use --engine spark"
+        )
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -197,28 +215,40 @@ def _is_url(name: str | None) -> bool:
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
-def address(directory: str, spark_target: SparkTarget | None = None) -> str:
-    """Return the absolute path or URL of a directory, because a server has another working directory.
+def addresses(directories: Sequence[str], spark_target: SparkTarget) -> list[str]:
+    """Return the absolute paths or URLs of directories of tables, each once, and warn if some are incomplete.
+    Patterns of paths are expanded here, those of URLs by Spark.
 
     Args:
-        directory: a path, or a URL that Spark can read.
-        spark_target: where Spark runs; None: do not check that the directory has tables.
+        directories: paths, URLs that Spark can read, and patterns.
+        spark_target: where Spark runs.
 
     Raises:
         UsageError: there are no tables.
     """
-    path = Path(directory)
-    if _is_url(directory):
-        return directory
-    if spark_target is not None:
-        manifests = [
-            json.loads(each.read_text("utf-8")) for each in sorted(path.glob(f"*/{DIRECTORY}/{MANIFEST}"))
-        ]
-        if spark_target.is_here and not manifests:
-            raise UsageError(
-                f"no tables in {directory}; create them with kdissect export or kdissect spark decode"
-            )
-        unfinished = ", ".join(each["table"] for each in manifests if not each["complete"])
-        if unfinished:
-            warn(f"warning: incomplete, because the run that wrote it was interrupted: {unfinished}")
-    return str(path.absolute())
+    paths: dict[str, None] = {}
+    for directory in directories:
+        is_pattern = not is_url(directory) and not Path(directory).is_dir()
+        expanded = sorted(glob(directory)) if is_pattern else []  # noqa: PTH207  (Path.glob takes no absolute one)
+        for each in expanded or [directory]:
+            if not is_url(each):
+                _check(each, spark_target)
+            paths[address(each)] = None
+    return list(paths)
+
+
+def _check(directory: str, spark_target: SparkTarget) -> None:
+    paths = sorted(Path(directory).glob(f"*/{DIRECTORY}/{MANIFEST}"))
+    if spark_target.is_here and not paths:
+        raise UsageError(
+            f"no tables in {directory}; create them with kdissect export or kdissect spark decode"
+        )
+    manifests = [json.loads(each.read_text("utf-8")) for each in paths]
+    unfinished = ", ".join(each["table"] for each in manifests if not is_complete(each))
+    if unfinished:
+        warn(f"warning: incomplete, because the run that wrote it was interrupted: {unfinished}")
+
+
+def address(directory: str) -> str:
+    """Return the absolute path or URL of a directory, because a server has another working directory."""
+    return StorePath(directory).as_uri() if is_url(directory) else str(Path(directory).absolute())

@@ -11,7 +11,7 @@ import click
 from kdissect.cli.help import command
 from kdissect.cli.options import CSV_TEXTS, at_least, color_option
 from kdissect.cli.spark import target_options
-from kdissect.cli.spark.report import address
+from kdissect.cli.spark.report import addresses, check_engine
 from kdissect.cli.spark.target_options import DUCKDB, SPARK
 from kdissect.cli.terminal import output, style_of, width
 from kdissect.phrases import absent, json_writer, many
@@ -40,7 +40,7 @@ Examples:
 
 
 @command(epilog=EXAMPLES)
-@click.argument("directory", metavar="DIR")
+@click.argument("directories", metavar="DIR...", nargs=-1, required=True)
 @click.argument("statement", metavar="STATEMENT")
 @click.option("--json", "form", flag_value="json", help="JSON lines.")
 @click.option("--csv", "form", flag_value="csv", help=f"CSV with a header line. {CSV_TEXTS}")
@@ -60,7 +60,7 @@ Examples:
 @color_option
 @target_options.spark_options
 def sql(
-    directory: str,
+    directories: tuple[str, ...],
     statement: str,
     form: str | None,
     max_rows: int | None,
@@ -71,10 +71,12 @@ def sql(
     """Query tables with SQL.
 
     DIR is a directory written by kdissect export or kdissect spark decode; each of its tables can be queried
-    by name. Columns: docs/columns.md, or kdissect spark schema TABLE.
+    by name. With several, or a pattern such as 'days/*', a table has the rows of all. Columns:
+    docs/columns.md, or kdissect spark schema TABLE.
     """
     spark_target, log = target_options.take(options)
-    where = address(directory, spark_target)
+    where = addresses(directories, spark_target)
+    check_engine(engine, where)
     with output() as out, target_options.engine(engine, spark_target, log) as session:
         views(session, where)
         frame = session.sql(statement) if is_spark(session) else duck.sql(session, statement)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kdissect.cli.spark import decode as module
 from kdissect.cli.spark.decode import STRATEGIES
 from kdissect.cli.terminal import OK, USAGE
 from kdissect.tables.rows import TABLES
@@ -35,6 +36,7 @@ def test_rows_are_those_of_export(
     spark: object,
     capture: str,
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     out = tmp_path / "tables"
     assert run(capsys, "export", capture, "-o", str(tmp_path / "here"), "--format", "parquet").status == OK
@@ -44,9 +46,14 @@ def test_rows_are_those_of_export(
     assert "rows: exchanges 4, partitions 0, connections 1" in done.err
     for name in ("exchanges", "connections", "topic_ids"):
         assert parquet_rows(out / name, TABLES[name]) == parquet_rows(tmp_path / "here" / name, TABLES[name])
+    monkeypatch.setattr(module, "session", None)  # Spark takes many seconds to start
     assert decode(capture, "-o", out, "--strategy", "shuffle").err == (
         f"kdissect: {out} already has this export; use --overwrite to redo it\n"
     )
+    next((out / "exchanges").glob("part-*")).unlink()
+    lost = decode(capture, "-o", out)
+    assert lost.status == USAGE
+    assert "exchanges lacks part-00000.parquet, which its manifest lists; --overwrite exports it" in lost.err
 
 
 def test_strategies_match_those_of_the_package() -> None:

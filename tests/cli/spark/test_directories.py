@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kdissect.cli.spark.report import address
+from kdissect.cli.spark.report import address, addresses
 from kdissect.errors import UsageError
 from kdissect.spark.session import SparkTarget
 from kdissect.tables.manifest import DIRECTORY, MANIFEST
@@ -22,23 +22,25 @@ def manifest(directory: Path, name: str, *, complete: bool) -> None:
 def test_the_address_of_a_directory_is_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     manifest(tmp_path / "tables", "groups", complete=True)
-    assert address("tables", SparkTarget()) == str(tmp_path / "tables")
+    assert addresses(["tables", "tables"], SparkTarget()) == [str(tmp_path / "tables")]
+    assert addresses(["t*"], SparkTarget()) == [str(tmp_path / "tables")]
     assert address("reports") == str(tmp_path / "reports")
-    for url in ("hdfs://host/tables", "file:/tables"):
-        assert address(url, SparkTarget()) == url
+    for url in ("hdfs://host/tables", "file:/tables", "s3a://bucket/*/tables"):
+        assert addresses([url], SparkTarget()) == [url]
+    assert addresses(["s3://bucket/tables"], SparkTarget()) == ["s3a://bucket/tables"]
 
 
 def test_no_tables(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no tables in"):
-        address(str(tmp_path), SparkTarget("local[2]"))
-    assert address("/elsewhere", SparkTarget(remote="sc://host")) == "/elsewhere"
-    assert address("/elsewhere", SparkTarget("spark://host:7077")) == "/elsewhere"
+        addresses([str(tmp_path)], SparkTarget("local[2]"))
+    for place in (SparkTarget(remote="sc://host"), SparkTarget("spark://host:7077")):
+        assert addresses(["/elsewhere"], place) == ["/elsewhere"]
 
 
 def test_incomplete_tables_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     manifest(tmp_path, "groups", complete=True)
     manifest(tmp_path, "exchanges", complete=False)
-    address(str(tmp_path), SparkTarget())
+    addresses([str(tmp_path)], SparkTarget())
     assert capsys.readouterr().err == (
         "kdissect: warning: incomplete, because the run that wrote it was interrupted: exchanges\n"
     )

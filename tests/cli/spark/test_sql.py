@@ -41,6 +41,12 @@ def test_a_table(query: Asking) -> None:
     ]
 
 
+def test_tables_in_a_store(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    done = run(capsys, "spark", "sql", "--engine", "duckdb", "s3://bucket/tables", "select 1")
+    assert done.status == USAGE
+    assert "DuckDB reads only directories on this machine, not s3a://bucket/tables; use --eng" in done.err
+
+
 def test_json_lines(query: Asking) -> None:
     done = query(
         "--json", "select time, topics, response, acks from exchanges left join (select 1 acks) on false"
