@@ -13,7 +13,7 @@ use crate::wire::{uuid_text, Reader};
 use crate::{guarded, Odd};
 
 /// Incremented whenever kdissect/native.py and this module must change together.
-const INTERFACE: u32 = 28;
+const INTERFACE: u32 = 29;
 
 type Name = Py<PyString>;
 

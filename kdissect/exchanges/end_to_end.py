@@ -18,6 +18,7 @@ from kdissect.exchanges.content import PRODUCE
 from kdissect.exchanges.learned import ProducedBatch
 from kdissect.exchanges.resolver import NO_REFS, Item, Refs, Resolver
 from kdissect.kafka.bodies import decode_exchange
+from kdissect.names import kept
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,7 +81,7 @@ def produce_refs(exchange: Exchange) -> ProduceRefs:
     produced: list[tuple[ProducedBatch, int]] = []
     fetched: list[ProducedBatch] = []
     for each in partition_records(exchange):
-        topic = each.topic_id or each.topic
+        topic = kept(each.topic_id or each.topic)
         if topic is None or each.partition is None or not each.in_log:
             continue
         if not each.produced:

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kdissect.names import entries, kept
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -91,13 +93,12 @@ class FetchSessions:
         for topic in request.get("forgotten_topics_data") or ():
             name = topic.get("topic") or names.get(topic.get("topic_id", ""), topic.get("topic_id"))
             for partition in topic.get("partitions") or ():
-                session.pop((name, partition), None)
+                session.pop((kept(name), partition), None)
         if exchange.response is None or exchange.response.get("error_code"):
             return []
         for each in touched:
-            session[each.topic, each.partition] = _new_position(
-                each, session.get((each.topic, each.partition))
-            )
+            key = kept(each.topic), each.partition
+            session[key] = _new_position(key[0], each, session.get(key))
         assigned_id = exchange.response.get("session_id", _NO_SESSION)
         if assigned_id != _NO_SESSION and session:
             self._keep((connection, assigned_id), session)
@@ -116,33 +117,37 @@ class FetchSessions:
 
     def _take(self, connection: str, session_id: int) -> _Session:
         session = self._sessions.pop((connection, session_id), {})
-        self._partitions -= len(session)
+        self._partitions -= _entries(session)
         return session
 
     def _keep(self, key: tuple[str, int], session: _Session) -> None:
         """Remember the positions of a session, without what the last response returned."""
-        kept = {
+        positions = {
             each: position
             if position.fetch_offset == position.next_offset
             else position._replace(fetch_offset=position.next_offset)
             for each, position in session.items()
         }
         self._take(*key)
-        self._sessions[key] = kept
-        self._partitions += len(kept)
+        self._sessions[key] = positions
+        self._partitions += _entries(positions)
         while self._partitions > self._max_partitions and self._sessions:
             _, oldest = self._sessions.popitem(last=False)
-            self._partitions -= len(oldest)
+            self._partitions -= _entries(oldest)
 
 
-def _new_position(touched: Touched, previous: Position | None) -> Position:
+def _entries(session: _Session) -> int:
+    return sum(map(entries, session))
+
+
+def _new_position(topic: str, touched: Touched, previous: Position | None) -> Position:
     """The position after a response. Values that neither message contains keep their previous value."""
     fetch_offset = touched.request.get("fetch_offset")
     if fetch_offset is None and previous is not None:
         fetch_offset = previous.next_offset
     next_offset, newest_ms = _end(touched.fetched)
     return Position(
-        touched.topic,
+        topic,
         touched.partition,
         fetch_offset,
         fetch_offset if next_offset is None else next_offset,

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import deque
 from functools import cache
 from itertools import pairwise
+from sys import getsizeof
 from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.errors import Malformed, Truncated
@@ -26,7 +27,9 @@ from kdissect.kafka.headers import (
     read_correlation_id,
     read_request_header,
 )
+from kdissect.kafka.primitives import DecodeBudget
 from kdissect.model import ANSWERED, ORPHAN, UNACKNOWLEDGED, UNANSWERED, Anomaly, Exchange
+from kdissect.names import NAME_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -42,6 +45,7 @@ _STEADY = 2
 _DISTINCTIVE_BYTES = 64  # shorter responses of different APIs can look the same
 _MAX_COMPARED = 16  # outstanding requests
 _EXCHANGE_COST = 1024  # approximate overhead in bytes of an outstanding request
+_PLENTY = DecodeBudget().left - 8192  # what a request leaves whose decoded form is held
 
 
 class LentPairing(NamedTuple):
@@ -81,8 +85,8 @@ class Pairing:
     """
 
     __slots__ = (
-        "_by_id", "_bytes", "_info", "_limits", "_number", "_orphan_ns", "_retransmissions", "_short",
-        "_stale", "_steady", "_unacknowledged", "_waiting", "doubts",
+        "_by_id", "_bytes", "_has_long_ids", "_info", "_limits", "_number", "_orphan_ns", "_retransmissions",
+        "_short", "_stale", "_steady", "_unacknowledged", "_waiting", "doubts",
         "first_id", "last_id", "repeats",
     )  # fmt: skip
 
@@ -91,7 +95,8 @@ class Pairing:
         self._limits = limits
         self._waiting: list[Exchange] = []
         self._by_id: dict[int | None, list[Exchange]] = {}  # the same, by correlation ID; None: SASL tokens
-        self._bytes = 0  # of their frames
+        self._bytes = 0  # of their frames, and of long client IDs
+        self._has_long_ids = False
         self._short = 0  # how many of the oldest had their bodies dropped
         self._stale = 0  # how many of the oldest may have lost their responses
         self._orphan_ns = 0  # time of the latest orphan
@@ -157,8 +162,12 @@ class Pairing:
             self._steady = self._steady + 1 if step == 1 else 0
             self.repeats = self.repeats or not step
         if api_key == PRODUCE:
-            decode_exchange(exchange)
-            if exchange.request is not None and exchange.request.get("acks") == 0:
+            budget = DecodeBudget()
+            decode_exchange(exchange, budget=budget)
+            request = exchange.request
+            if budget.left < _PLENTY and not exchange.anomalies:
+                exchange.request = None  # decoded again when the exchange is complete
+            if request is not None and request.get("acks") == 0:
                 if self._unacknowledged is None:
                     self._unacknowledged = deque(maxlen=_UNACKNOWLEDGED_KEPT)
                 self._unacknowledged.append((correlation_id, api_key, api_version))
@@ -248,6 +257,7 @@ class Pairing:
             or self.repeats
             or self._stale
             or self._short
+            or self._has_long_ids
             or self.first_id is None
             or self._orphan_ns > now_ns
             or any(two <= one for one, two in pairwise(ids))
@@ -326,6 +336,9 @@ class Pairing:
             self._stale = len(waiting)
         self._by_id.setdefault(exchange.correlation_id, []).append(exchange)
         self._bytes += len(frame.data)
+        if len(exchange.client_id or "") > NAME_BYTES:
+            self._has_long_ids = True
+            self._bytes += getsizeof(exchange.client_id)
         while self._bytes > limits.pending_bytes and self._short < len(waiting) - 1:
             self._shorten_next()
         timed_out = []
@@ -412,6 +425,8 @@ class Pairing:
         frame = exchange.request_frame
         assert frame is not None  # outstanding requests have one
         self._bytes -= len(frame.data)
+        if self._has_long_ids and len(exchange.client_id or "") > NAME_BYTES:
+            self._bytes -= getsizeof(exchange.client_id)
         if self._short:
             self._short -= 1
         if self._stale:
