@@ -7,7 +7,7 @@ Sizes of blocks and caches, which do not change results, are constants of their 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 KIB = 1024
@@ -20,9 +20,25 @@ MAX_COUNT = (1 << 63) - 1
 """Largest integer in a column of a table; counters in pcapng files, and their sums, can be larger."""
 
 
-def _bound(default: int, subject: str, reason: str) -> Any:
-    """Declare a limit: its default, what it limits, and the reason for the default."""
-    return field(default=default, metadata={"subject": subject, "reason": reason})
+ANY, ROWS, NAMES, SUMMARY, TABLES, PIPE, TOP, OPTION = (
+    *("any command", "rows", "rows that wait for others", "summaries and check", "tables", "live capture"),
+    *("dashboard and metrics", "an option, or a key log"),
+)
+"""What holds memory up to a limit. A command has some of these at once."""
+
+
+def _bound(default: int, subject: str, reason: str, *, each: int = 0, by: str = ANY) -> Any:
+    """Declare a limit: its default, what it limits, and the reason for the default.
+
+    Args:
+        default: of the limit.
+        subject: what it limits.
+        reason: for the default.
+        each: bytes of memory for each unit, at most, with ordinary names; long ones count as several units
+            (names.py). 0: none, or part of what another limit holds.
+        by: what holds them.
+    """
+    return field(default=default, metadata={"subject": subject, "reason": reason, "each": each, "by": by})
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +52,14 @@ class Limits:
         "reading captures",
         "Largest packet accepted, so that a damaged length field cannot allocate gigabytes; the largest "
         "snaplen in use is 256 KiB, and offloaded loopback packets reach 64 KiB plus headers.",
+        each=1,
     )
     interfaces: int = _bound(
         4096,
         "reading captures",
         "Interfaces of one pcapng section, and interfaces with drop counters. All sections of a file may "
         "have 16 times as many, and one more for each packet.",
+        each=1000,
     )
 
     live_bytes: int = _bound(
@@ -49,14 +67,17 @@ class Limits:
         "live capture",
         "Captured but not yet dissected: a one-second burst at 500 Mbit/s. Packets beyond it are dropped "
         "and counted.",
+        each=1,
+        by=PIPE,
     )
     fragment_datagrams: int = _bound(
         1024,
         "IP fragments",
         "Datagrams with missing fragments. Routers keep about as many; more suggest an attack or a broken "
         "capture.",
+        each=300,
     )
-    fragment_bytes: int = _bound(4 * MIB, "IP fragments", "Fragments of all datagrams together.")
+    fragment_bytes: int = _bound(4 * MIB, "IP fragments", "Fragments of all datagrams together.", each=1)
     fragment_age_ns: int = _bound(
         30 * SECOND_NS,
         "IP fragments",
@@ -73,6 +94,7 @@ class Limits:
         "tunnels",
         "Distinct reasons for skipping packets, each with its own count; random data can produce any "
         "number of them.",
+        each=300,
     )
 
     stream_gaps: int = _bound(
@@ -87,9 +109,10 @@ class Limits:
         "rarely exceeds 6 MiB.",
     )
     total_stream_bytes: int = _bound(
-        64 * MIB,
+        24 * MIB,
         "TCP reassembly",
         "The same for all connections together; the data that has waited longest is dropped first.",
+        each=1,
     )
     reorder_window_ns: int = _bound(
         250 * MILLISECOND_NS,
@@ -109,12 +132,15 @@ class Limits:
         "TCP connections",
         "TCP connections whose number (the field tcp_stream) is remembered, 300 bytes each; counted only "
         "where the field is used.",
+        each=300,
+        by=OPTION,
     )
     connections: int = _bound(
-        20_000,
+        10_000,
         "TCP connections",
-        "Open connections. A broker has thousands, and each takes a few KB even when idle. The least "
-        "recently used is evicted first.",
+        "Open connections. Most brokers have fewer, and each takes up to 7 KB. The least recently used is "
+        "evicted first.",
+        each=7000,
     )
     connection_idle_ns: int = _bound(
         15 * MINUTE_NS,
@@ -126,6 +152,7 @@ class Limits:
         10_000,
         "TCP connections",
         "Closed connections that are remembered, about 500 bytes each, to recognize their duplicate packets.",
+        each=500,
     )
     ended_age_ns: int = _bound(
         1 * MINUTE_NS,
@@ -145,11 +172,13 @@ class Limits:
         "All PROXY headers of a connection. One with addresses, TLS version and names takes about 200 bytes; "
         "the certificate of a client adds 1 to 2 KiB.",
     )
+
     connection_ids: int = _bound(
-        100_000,
+        40_000,
         "TCP connections",
         "Connections whose ends and first time are remembered, about 150 bytes each: the IDs of others that "
         "have the same are then different.",
+        each=150,
     )
 
     resync_bytes: int = _bound(
@@ -176,10 +205,11 @@ class Limits:
     )
 
     decoded_bytes: int = _bound(
-        192 * MIB,
+        80 * MIB,
         "decoding messages",
         "Estimated memory for the decoded messages of one exchange: three bytes can become a struct of "
-        "300. A Metadata response with 200,000 partitions takes 180 MiB.",
+        "300. A Metadata response with 80,000 partitions takes 72 MiB.",
+        each=1,
     )
     oversized_bytes: int = _bound(
         8 * MIB,
@@ -191,13 +221,17 @@ class Limits:
         200_000,
         "fields with their bytes (-x)",
         "Fields of one message shown with their bytes, about 250 bytes each.",
+        each=250,
+        by=OPTION,
     )
 
     inflated_bytes: int = _bound(
-        128 * MIB,
+        32 * MIB,
         "record batches",
         "Decompressed size of the records of one batch. Producers keep a batch below max.request.size "
-        "before compression: 1 MiB by default, rarely more than tens of MiB.",
+        "before compression: 1 MiB by default, rarely more than 16 MiB.",
+        each=1,
+        by=ROWS,
     )
     inflated_always_bytes: int = _bound(
         2 * MIB,
@@ -245,6 +279,7 @@ class Limits:
         10_000,
         "embedded messages",
         "Groups whose protocol type is remembered; a coordinator has a few thousand.",
+        each=500,
     )
     telemetry_bytes: int = _bound(
         4 * MIB,
@@ -277,6 +312,7 @@ class Limits:
         "outstanding requests",
         "Incomplete frames, searches and outstanding requests of all connections together. Above it, the "
         "longest-idle connection loses bodies first, then outstanding requests.",
+        each=1,
     )
 
     watermarks: int = _bound(
@@ -286,14 +322,24 @@ class Limits:
         "from one broker. Without the last high watermark of a partition it is unknown whether a Fetch "
         "waited.",
     )
+    total_watermarks: int = _bound(
+        50_000,
+        "service times and waits",
+        "The same of all connections together. Those that have fetched least recently lose theirs.",
+        each=300,
+    )
 
     order_rows: int = _bound(
         20_000,
         "order of rows",
         "Exchanges held back to keep the order while a connection waits for a late segment, usually for "
         "250 ms.",
+        each=500,
+        by=ROWS,
     )
-    order_bytes: int = _bound(16 * MIB, "order of rows", "Frames of the exchanges held back.")
+    order_bytes: int = _bound(
+        16 * MIB, "order of rows", "Frames of the exchanges held back.", each=1, by=ROWS
+    )
     order_age_ns: int = _bound(
         10 * MINUTE_NS,
         "order of rows",
@@ -302,9 +348,10 @@ class Limits:
     )
 
     topic_names: int = _bound(
-        200_000,
+        50_000,
         "topic names",
-        "Topic IDs with a name. 200,000 partitions was the most that ZooKeeper clusters could handle.",
+        "Topic IDs with a name; clusters have thousands of topics.",
+        each=400,
     )
     naming_window_ns: int = _bound(
         2 * SECOND_NS,
@@ -313,19 +360,25 @@ class Limits:
         "metadata of a new topic within milliseconds.",
     )
     naming_rows: int = _bound(10_000, "topic names", "Rows waiting for a name.")
-    naming_bytes: int = _bound(48 * MIB, "topic names", "Frames and decoded size of the waiting rows.")
+    naming_bytes: int = _bound(
+        24 * MIB, "topic names", "Frames and decoded size of the waiting rows.", each=1, by=NAMES
+    )
 
     produced_batches: int = _bound(
-        100_000,
+        50_000,
         "end-to-end latency",
         "Produced batches whose time is remembered until they are fetched, about 300 bytes each. The oldest "
         "are forgotten first. With Spark or `export -j`, the earliest are kept instead.",
+        each=400,
+        by=NAMES,
     )
     fetched_batches: int = _bound(
         20_000,
         "end-to-end latency",
         "Fetched batches that are remembered until the Produce that sent them fails, about 400 bytes each: a "
         "Produce without an answer fails after 30 s by default. The oldest are forgotten first.",
+        each=400,
+        by=NAMES,
     )
     produce_window_ns: int = _bound(
         1 * SECOND_NS,
@@ -336,10 +389,12 @@ class Limits:
     )
 
     unique_records: int = _bound(
-        200_000,
+        100_000,
         "each record once (--unique)",
         "Records remembered for --unique, about 250 bytes each; a record is usually fetched soon after it "
         "was produced.",
+        each=400,
+        by=OPTION,
     )
     snapshots: int = _bound(
         100,
@@ -347,83 +402,130 @@ class Limits:
         "Incomplete snapshots of the metadata log; a broker fetches one at a time.",
     )
     snapshot_bytes: int = _bound(
-        32 * MIB,
+        16 * MIB,
         "metadata snapshots (KRaft)",
         "Bytes of batches cut off at the end of a FetchSnapshot response; a batch of that log has at most "
         "8 MiB.",
+        each=1,
+        by=ROWS,
     )
 
     summary_rows: int = _bound(
         2000,
         "summaries",
-        "Rows per table; everything else is counted together. A busy row takes 10 to 30 KB.",
+        "Rows per table; everything else is counted together. A busy client, its broker, topic and group "
+        "take 20 KB together.",
+        each=20_000,
+        by=SUMMARY,
     )
     summary_buckets: int = _bound(
         4096,
         "summaries",
         "Groups of similar exchanges that are counted together before they are added to rows, about 10 MB "
         "at most.",
+        each=2500,
+        by=SUMMARY,
     )
     fetch_session_partitions: int = _bound(
-        200_000,
+        30_000,
         "summaries",
-        "Partitions of all fetch sessions (KIP-227), and those whose records a consumer may fetch again: a "
-        "broker keeps 1,000 sessions, each with a few to thousands of partitions.",
+        "Partitions of all fetch sessions (KIP-227), and those whose records a consumer may fetch again, "
+        "about 400 bytes each: a broker keeps 1,000 sessions, most with a few partitions.",
+        each=400,
+        by=SUMMARY,
     )
     resent_records: int = _bound(
         50_000,
         "summaries",
         "Records of failed batches, and of the first ones of a producer epoch, that are compared to find "
         "those sent twice, about 300 bytes each.",
+        each=300,
+        by=SUMMARY,
     )
     summary_group_events: int = _bound(
-        5000,
-        "summaries",
-        "Events of one group. A rebalance has two per member; a heartbeat with a normal response is not an "
-        "event.",
-    )
-    summary_total_group_events: int = _bound(
-        100_000, "summaries", "Events of all groups together, about 500 bytes each."
-    )
-    summary_group_members: int = _bound(
         20_000,
         "summaries",
+        "Events of one group, and the members and partitions that they list. A rebalance has two events per "
+        "member and lists each twice; a heartbeat with a normal response is not an event.",
+    )
+    summary_total_group_events: int = _bound(
+        40_000,
+        "summaries",
+        "Events of all groups together, about 500 bytes each.",
+        each=500,
+        by=SUMMARY,
+    )
+    summary_group_members: int = _bound(
+        10_000,
+        "summaries",
         "Member IDs of all groups together; each client gets one when it starts.",
+        each=1000,
+        by=SUMMARY,
+    )
+    summary_group_listed: int = _bound(
+        50_000,
+        "summaries",
+        "Partitions and topics of all members together, as last assigned and subscribed, about 50 bytes "
+        "each. Above it, those of members seen later are left out.",
+        each=60,
+        by=SUMMARY,
     )
     summary_group_partitions: int = _bound(
-        100_000, "summaries", "Partitions with offsets committed by groups, about 300 bytes each."
+        30_000,
+        "summaries",
+        "Partitions with offsets committed by groups, about 300 bytes each.",
+        each=500,
+        by=SUMMARY,
     )
     summary_transaction_events: int = _bound(
-        5000,
+        20_000,
         "summaries",
-        "Events of one transactional ID, about 400 bytes each. Above it, the older half is summarized.",
+        "Events of one transactional ID, and the partitions that they list. Above it, the older half is "
+        "summarized.",
+    )
+    summary_total_transaction_events: int = _bound(
+        30_000,
+        "summaries",
+        "The same of all transactional IDs together, about 400 bytes each.",
+        each=400,
+        by=SUMMARY,
     )
     summary_intervals: int = _bound(
-        10_000, "summaries", "Intervals of --interval: a week of one-minute intervals."
+        10_000,
+        "summaries",
+        "Intervals of --interval: a week of one-minute intervals.",
+        each=2000,
+        by=OPTION,
     )
 
     top_rows: int = _bound(
         500,
         "dashboard and metrics",
         "Rows per table of the dashboard, a few KB each; idle rows are removed after a minute.",
+        each=20_000,
+        by=TOP,
     )
     top_group_events: int = _bound(
-        100,
+        500,
         "dashboard and metrics",
-        "Events of one group, kept to determine what started its last rebalance, about 500 bytes each. A "
-        "rebalance has two per member.",
+        "Events of one group, and the members and partitions that they list, kept to determine what started "
+        "its last rebalance. A rebalance has two events per member.",
     )
     top_partitions: int = _bound(
         20_000,
         "dashboard and metrics",
         "End offsets of partitions, committed offsets, group members, 200 bytes each; the most recently "
         "seen are kept.",
+        each=500,
+        by=TOP,
     )
     metric_labels: int = _bound(
         500,
         "dashboard and metrics",
         "Topics with separate metrics; also clients, groups, APIs and errors. Each is a time series that "
         "Prometheus keeps for weeks; everything else is counted together.",
+        each=3000,
+        by=TOP,
     )
 
     listeners: int = _bound(
@@ -431,17 +533,30 @@ class Limits:
         "Kafka listeners",
         "Endpoints of brokers, about 200 bytes each: the largest clusters have a thousand brokers with a few "
         "listeners each.",
+        each=400,
+    )
+    key_log_bytes: int = _bound(
+        64 * MIB,
+        "TLS",
+        "Secrets of TLS sessions, in key logs and inside captures: about 150,000 sessions of TLS 1.2, half "
+        "as many of TLS 1.3.",
+        each=1,
+        by=OPTION,
     )
     tls_sessions: int = _bound(
-        100_000,
+        50_000,
         "TLS",
         "Session IDs and tickets of TLS sessions before TLS 1.3, about 200 bytes each. Clients that resume "
         "such a session may not write a line to the key log.",
+        each=200,
+        by=OPTION,
     )
     total_tls_bytes: int = _bound(
-        64 * MIB,
+        32 * MIB,
         "TLS",
         "Bytes held for all TLS connections together while their secrets are unknown.",
+        each=1,
+        by=OPTION,
     )
     tls_keylog_window_ns: int = _bound(
         2 * SECOND_NS,
@@ -453,17 +568,23 @@ class Limits:
         5000,
         "DNS responses",
         "Names in DNS responses, about 500 bytes each; the least recently seen are forgotten first.",
+        each=1000,
+        by=SUMMARY,
     )
     unopened_connections: int = _bound(
         10_000,
         "connections that never opened",
         "Connections that never opened, about 800 bytes each, until it is known whether their destination is "
         "a Kafka listener; scans and SYN floods can create any number of them.",
+        each=1000,
+        by=SUMMARY,
     )
     check_rows: int = _bound(
         1000,
         "check",
         "Maximum rows in the lists of non-Kafka endpoints and of unknown versions.",
+        each=300,
+        by=SUMMARY,
     )
     export_rows: int = _bound(
         20_000,
@@ -475,6 +596,8 @@ class Limits:
         16 * MIB,
         "tables",
         "Bytes of a row group held in memory; above it, a smaller row group is written.",
+        each=1,
+        by=TABLES,
     )
     export_files: int = _bound(
         32,
@@ -502,10 +625,24 @@ class Limits:
         200,
         "stories",
         "Entries of a story that are shown: half from its beginning, half from its end.",
+        each=10_000,
+        by=ROWS,
     )
 
     notices: int = _bound(
-        1000, "notices", "Notices kept for the end of a run; further ones are only counted."
+        1000,
+        "notices",
+        "Notices kept for the end of a run; further ones are only counted.",
+        each=300,
+    )
+
+
+def memory(limits: Limits, *by: str) -> int:
+    """Bytes that these hold together at most; see ``_bound``."""
+    return sum(
+        bound.metadata["each"] * getattr(limits, bound.name)
+        for bound in fields(limits)
+        if bound.metadata["by"] in by
     )
 
 

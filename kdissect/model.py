@@ -9,6 +9,7 @@ comes from this machine's clock.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from sys import getsizeof
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 if TYPE_CHECKING:
@@ -466,6 +467,9 @@ PENDING = "pending"
 OUTCOMES = (ANSWERED, INCOMPLETE, NOT_EXPECTED, PENDING, UNANSWERED, INCOMPLETE_REQUEST, ORPHAN)
 
 
+_LONG_ID = 1024  # characters; the native core has only shorter ones
+
+
 @dataclass(slots=True, eq=False)
 class Exchange:
     """A request and its response, or whichever of the two was captured.
@@ -577,9 +581,11 @@ class Exchange:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of both frames."""
+        """Bytes of both frames, and of a long client ID."""
         request, response = self.request_frame, self.response_frame
-        return (len(request.data) if request else 0) + (len(response.data) if response else 0)
+        frame_bytes = (len(request.data) if request else 0) + (len(response.data) if response else 0)
+        client_id = self.client_id
+        return frame_bytes + getsizeof(client_id) if client_id and len(client_id) > _LONG_ID else frame_bytes
 
     @property
     def latency_ns(self) -> int | None:

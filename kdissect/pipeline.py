@@ -37,7 +37,7 @@ from kdissect.exchanges.content import errors
 from kdissect.exchanges.end_to_end import EndToEnd, learn_produced, produce_refs
 from kdissect.exchanges.expected import expected_errors
 from kdissect.exchanges.kafka_connection import KafkaConnection, MemoryBudget
-from kdissect.exchanges.latency import split_latency
+from kdissect.exchanges.latency import Splitters
 from kdissect.exchanges.learned import LearnedFacts, Listeners
 from kdissect.exchanges.offload import LineContext, Lines, Offload
 from kdissect.exchanges.ordering import ByRequest, Ordering
@@ -203,7 +203,8 @@ class Dissection:
         self._end_to_end: EndToEnd[Exchange] | None = (
             EndToEnd(limits, produce_refs, learned) if options.end_to_end else None
         )
-        self._context = LineContext(self._resolver, limits, self._group_protocols)
+        self._splitters = Splitters(limits)
+        self._context = LineContext(self._resolver, limits, self._group_protocols, self._splitters)
         self.skipped = self._segments.skipped
         self.counts: Counter[str] = Counter()
         self.noticed: list[tuple[int, str]] = []
@@ -570,7 +571,7 @@ class Dissection:
         if names:
             exchange.expected_errors = expected_errors(exchange, names)
         if self._split_latency:
-            split_latency(exchange, limits)
+            self._splitters.split(exchange)
 
     def _held_since(self, waiting_since_ns: int | None) -> int | None:
         """Completion time after which exchanges are held back; None: they are not."""
@@ -716,7 +717,7 @@ def _decryption(options: Options, learned: LearnedFacts | None, key_log: KeyLog 
     from kdissect.tls.keylog import read_key_logs
 
     if key_log is None:
-        key_log = read_key_logs(options.key_logs, options.pcapng_files)
+        key_log = read_key_logs(options.key_logs, options.pcapng_files, options.limits)
     return Decryption(key_log, options.limits, None if learned is None else learned.tls_sessions)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kdissect.exchanges.latency import split_latency
+from kdissect.exchanges.latency import Splitters
 from kdissect.kafka import apis, schema
 from kdissect.kafka.bodies import BodyLayout
 from kdissect.limits import DEFAULT
@@ -86,7 +86,7 @@ def exchange(
     if key is not None:
         built.request_layout = None if request is None else _layout(schema.request(key), version, draft)
         built.response_layout = None if response is None else _layout(schema.response(key), version, draft)
-    split_latency(built, DEFAULT)
+    Splitters(DEFAULT).split(built)
     built.connection.splitter = None  # the others of its connection need not come in order
     for name, value in attributes.items():
         setattr(built, name, value)

@@ -29,6 +29,9 @@ const UNACKNOWLEDGED_KEPT: usize = 16;
 /// As in pairing.py: bytes repeated within this time were captured twice.
 const COPY_NS: i64 = 1_000_000;
 const FIRST_ALLOCATION: usize = 64 * 1024; // the size field may be wrong
+/// Longer names are left to Python, which shortens what it keeps of them: kdissect/names.py.
+pub const NAME_BYTES: usize = 1024;
+
 /// Bytes kept of a frame that is not needed: `SHED_BYTES` of framing.py.
 const KEPT_BYTES: usize = 512;
 
@@ -1013,6 +1016,9 @@ pub fn request_header(data: &[u8], apis: &mut impl Apis) -> Result<(Header, bool
         size => {
             let begin = end;
             end += usize::try_from(size).map_err(|_| Odd)?;
+            if end - begin > NAME_BYTES {
+                return Err(Odd);
+            }
             std::str::from_utf8(data.get(begin..end).ok_or(Odd)?).map_err(|_| Odd)?;
             Some(begin..end)
         }

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BinaryHeap, HashMap};
 
 use pyo3::prelude::*;
 
+use crate::connection::NAME_BYTES;
 use crate::connection_log::{Counted, LogForm};
 use crate::latency::{Parts, Rest, SplitForm, Splitter};
 use crate::page::{Answered, Facts, KnownApis, Object};
@@ -293,7 +294,7 @@ impl Counts {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(free) => free.insert(Connection::new(py, form, exchange, info.unbind())?),
         };
-        let positions = connection.sessions.count;
+        let known = connection.sessions.count + connection.splitter.watermarks_known();
         if let Found::Fetch(fetch) = &found {
             connection.take_over(py, form, fetch)?;
         }
@@ -360,7 +361,8 @@ impl Counts {
         connection.log.place = self.added;
         self.added += 1;
         let mut more = group.add(exchange, &parts, bytes, &found, &mut connection.sessions);
-        more += connection.sessions.count.saturating_sub(positions);
+        let now_known = connection.sessions.count + connection.splitter.watermarks_known();
+        more += now_known.saturating_sub(known);
         connection.held += more;
         self.held += more;
         self.exchanges += 1;
@@ -480,6 +482,7 @@ fn found<'b, 'a>(
 /// The member that a request names.
 fn member(decoded: &Decoded<'_>, fields: &Fields) -> Result<Member, Odd> {
     let text = |name| match decoded.request.get(name) {
+        Some(Value::Text(text)) if text.len() > NAME_BYTES => Err(Odd),
         Some(Value::Text(text)) if !text.is_empty() => Ok(Some((*text).to_owned())),
         Some(Value::Text(_) | Value::Null) | None => Ok(None),
         Some(_) => Err(Odd),

@@ -22,6 +22,12 @@ const NEW_SESSION: i64 = 0;
 const CLOSE_SESSION: i64 = -1;
 const LOG_OVERHEAD: i64 = 12;
 
+/// Bytes of names that take no more than one entry of a table.
+const ANY_NAME: usize = 44;
+const ASCII_NAME: usize = 206;
+/// Exchanges after which the watermarks of all connections are counted.
+const COUNTED_EVERY: u64 = 1024;
+
 /// What splits latencies in Python.
 #[derive(FromPyObject)]
 pub struct SplitForm {
@@ -32,8 +38,9 @@ pub struct SplitForm {
     watermarks: Object,
     /// Takes a connection, end of the previous response, and the watermarks, if they may have changed.
     set_pace: Object,
-    /// Of a connection.
+    /// Of a connection, and of all.
     max_watermarks: usize,
+    max_total_watermarks: usize,
 }
 
 /// Splits the latencies of a connection.
@@ -43,6 +50,7 @@ pub struct Splitter {
     watermarks: Option<Watermarks>,
     /// Whether it has split one.
     is_used: bool,
+    last_use: u64,
 }
 
 /// What an exchange changes, see [`Splitter::note`].
@@ -62,11 +70,16 @@ impl Splitter {
             pace,
             watermarks: None,
             is_used: false,
+            last_use: 0,
         })
     }
 
     pub fn info(&self) -> &Object {
         &self.info
+    }
+
+    pub fn watermarks_known(&self) -> usize {
+        self.watermarks.as_ref().map_or(0, |watermarks| watermarks.count)
     }
 
     /// The parts of the next latency. Nothing changes before `note`.
@@ -144,6 +157,8 @@ pub struct Splitters {
     splitters: HashMap<usize, Splitter>,
     /// Those of connections that are no longer here.
     left: Vec<Splitter>,
+    /// How often one was used.
+    uses: u64,
 }
 
 impl Splitters {
@@ -152,6 +167,7 @@ impl Splitters {
             form,
             splitters: HashMap::new(),
             left: Vec::new(),
+            uses: 0,
         }
     }
 
@@ -160,11 +176,24 @@ impl Splitters {
         py: Python<'_>,
         info: &Bound<'_, PyAny>,
     ) -> Result<(&mut Splitter, &SplitForm), Odd> {
+        self.uses += 1;
+        if self.uses % COUNTED_EVERY == 0 && self.has_too_many() {
+            self.left
+                .extend(self.splitters.drain().map(|(_, splitter)| splitter));
+            self.left.sort_by_key(|splitter| splitter.last_use);
+            return Err(Odd);
+        }
         let splitter = match self.splitters.entry(info.as_ptr() as usize) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(free) => free.insert(Splitter::new(py, &self.form, info.clone().unbind())?),
         };
+        splitter.last_use = self.uses;
         Ok((splitter, &self.form))
+    }
+
+    fn has_too_many(&self) -> bool {
+        let known: usize = self.splitters.values().map(Splitter::watermarks_known).sum();
+        known > self.form.max_total_watermarks
     }
 
     /// Python takes the next exchange of a connection, or it is no longer here.
@@ -285,6 +314,12 @@ impl Watermarks {
     }
 }
 
+/// Whether a name takes one entry of a table: `entries` of kdissect/names.py. None that it rejects does with Python's
+/// strings, of one, two or four bytes for each character; an empty one is odd.
+fn takes_one_entry(name: &str) -> bool {
+    matches!(name.len(), 1..=ANY_NAME) || (name.is_ascii() && name.len() <= ASCII_NAME)
+}
+
 /// A partition in a response: topic as on the wire, number, and struct.
 type Fetched<'b, 'a> = (String, i64, &'b Value<'a>);
 
@@ -294,7 +329,7 @@ impl Fields {
         let mut all = Vec::new();
         for topic in list(response.get(self.responses))? {
             let name = match (topic.get(self.topic), topic.get(self.topic_id)) {
-                (Some(Value::Text(name)), _) if !name.is_empty() => (*name).to_owned(),
+                (Some(Value::Text(name)), _) if takes_one_entry(name) => (*name).to_owned(),
                 (_, Some(Value::Uuid(id))) => String::from_utf8(id.to_vec()).map_err(|_| Odd)?,
                 _ => return Err(Odd),
             };

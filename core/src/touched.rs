@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
+use crate::connection::NAME_BYTES;
 use crate::row::{elements, name_of};
 use crate::tree::{batches, Batch, Decoded, Name, TopicNames, Value};
 use crate::Odd;
@@ -168,10 +169,11 @@ impl Plan {
         found: &mut Vec<Found<'b, 'a>>,
     ) -> Result<(), Odd> {
         let text = |name: Option<Name>| match name.and_then(|name| body.get(name)) {
-            Some(Value::Text(text)) if !text.is_empty() => Some(*text),
-            _ => None,
+            Some(Value::Text(text)) if text.len() > NAME_BYTES => Err(Odd),
+            Some(Value::Text(text)) if !text.is_empty() => Ok(Some(*text)),
+            _ => Ok(None),
         };
-        if let Some(name) = text(self.topic) {
+        if let Some(name) = text(self.topic)? {
             topic = Some(name.into());
         }
         if let Some(Value::Uuid(id)) = self.topic_id.and_then(|name| body.get(name)) {
@@ -181,7 +183,7 @@ impl Plan {
             topic_id = Some(std::str::from_utf8(id).map_err(|_| Odd)?);
             topic = Some(name_of(id, names)?.into());
         }
-        group = text(self.group).or(group);
+        group = text(self.group)?.or(group);
         let partition = self.partition.and_then(|name| body.get(name));
         if let (Some(topic), Some(partition)) = (&topic, partition) {
             let Value::Int(partition) = partition else {

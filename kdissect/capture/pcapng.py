@@ -29,6 +29,7 @@ from kdissect.capture.source import (
 from kdissect.errors import CaptureError
 from kdissect.limits import MAX_COUNT, MIB
 from kdissect.model import IdleTick, Interface, PacketBlock
+from kdissect.names import kept
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -365,8 +366,8 @@ class Section:
 
 
 def _text(option: bytes) -> str | None:
-    """An option's value as a string; None if it is empty or absent."""
-    return option.rstrip(b"\0").decode("utf-8", "backslashreplace") or None
+    """An option's value as a string, as it is ``kept``; None if it is empty or absent."""
+    return kept(option.rstrip(b"\0").decode("utf-8", "backslashreplace")) or None
 
 
 NO_CLOCK = Clock(-1, Interface("", -1, -1), 0, 0, 1, 0)

@@ -113,7 +113,9 @@ class Query:
         warn_of_secrets(files)
         own = replace(query.options, pcapng_files=searchable(files))
         if own.key_logs and query.are_files:
-            read_key_logs(own.key_logs, own.pcapng_files)  # once, before worker processes are forked
+            read_key_logs(
+                own.key_logs, own.pcapng_files, own.limits
+            )  # once, before worker processes are forked
         return replace(query, options=own)
 
     @classmethod
@@ -142,7 +144,7 @@ class Query:
         if own.key_logs and not query.are_files:
             from kdissect.tls.keylog import follow_key_logs
 
-            query = replace(query, key_log=follow_key_logs(own.key_logs))
+            query = replace(query, key_log=follow_key_logs(own.key_logs, own.limits))
         return replace(query, options=replace(own, names=chosen or names)).with_fields(())
 
     @property
@@ -422,7 +424,7 @@ def _key_log(query: Query, capture: Capture | LiveSources) -> KeyLog | None:
             return None
     from kdissect.tls.keylog import KeyLog, SecretsInCapture
 
-    key_log = KeyLog() if query.key_log is None else query.key_log
+    key_log = KeyLog(query.limits.key_log_bytes) if query.key_log is None else query.key_log
     key_log.may_come_last = may_come_last
     key_log.follow(SecretsInCapture(capture))
     return key_log

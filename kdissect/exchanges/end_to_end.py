@@ -25,6 +25,7 @@ from kdissect.exchanges.outcomes import outcome
 from kdissect.exchanges.resolver import NO_REFS, Item, Refs, Resolver
 from kdissect.kafka.bodies import decode_exchange
 from kdissect.model import UNANSWERED
+from kdissect.names import kept
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,7 +116,7 @@ def produce_refs(exchange: Exchange) -> ProduceRefs:
     optional: list[NumberedBatch] = []
     exchange_id = f"{exchange.connection.id}/{exchange.number}"
     for each in partition_records(exchange):
-        topic = each.topic_id or each.topic
+        topic = kept(each.topic_id or each.topic)
         if topic is None or each.partition is None or not each.in_log:
             continue
         here = topic, each.partition

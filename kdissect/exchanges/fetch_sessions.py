@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kdissect.names import entries, kept
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -99,14 +101,14 @@ class FetchSessions:
         for topic in request.get("forgotten_topics_data") or ():
             name = topic.get("topic") or names.get(topic.get("topic_id", ""), topic.get("topic_id"))
             for partition in topic.get("partitions") or ():
-                session.pop((name, partition), None)
+                session.pop((kept(name), partition), None)
         if exchange.response is None or exchange.response.get("error_code"):
             return []
         answered = self._take(connection, _NO_SESSION)
         for each in touched:
-            key = each.topic, each.partition
+            key = kept(each.topic), each.partition
             end, newest_ms = _end(each.fetched)
-            position = _new_position(each, session.get(key), answered.pop(key, None), end, newest_ms)
+            position = _new_position(each, key[0], session.get(key), answered.pop(key, None), end, newest_ms)
             session[key] = position
             if end is not None and not position.error:
                 answered[key] = position._replace(next_offset=end)
@@ -130,30 +132,35 @@ class FetchSessions:
 
     def _take(self, connection: ConnectionKey, session_id: int) -> _Session:
         session = self._sessions.pop((connection, session_id), {})
-        self._partitions -= len(session)
+        self._partitions -= _entries(session)
         return session
 
     def _keep(self, key: _SessionKey, session: _Session) -> None:
         """Remember the positions of a session, without what the last response returned."""
-        kept = {
+        positions = {
             each: position
             if position.fetch_offset == position.next_offset and not position.repeats
             else position._replace(fetch_offset=position.next_offset, repeats=0)
             for each, position in session.items()
         }
-        self._store(key, kept)
+        self._store(key, positions)
 
     def _store(self, key: _SessionKey, session: _Session) -> None:
         self._take(*key)
         self._sessions[key] = session
-        self._partitions += len(session)
+        self._partitions += _entries(session)
         while self._partitions > self._max_partitions and self._sessions:
             _, oldest = self._sessions.popitem(last=False)
-            self._partitions -= len(oldest)
+            self._partitions -= _entries(oldest)
+
+
+def _entries(session: _Session) -> int:
+    return sum(map(entries, session))
 
 
 def _new_position(
     touched: Touched,
+    topic: str,
     previous: Position | None,
     answered: Position | None,
     end: int | None,
@@ -163,6 +170,7 @@ def _new_position(
 
     Args:
         touched: the partition.
+        topic: its topic, as it is kept.
         previous: its position in the session.
         answered: as it was requested before, if records came.
         end: offset after the records that came now.
@@ -180,7 +188,7 @@ def _new_position(
         fetch_offset = previous.next_offset
     is_repeated = answered is not None and fetch_offset is not None and answered.fetch_offset == fetch_offset
     return Position(
-        touched.topic,
+        topic,
         touched.partition,
         fetch_offset,
         fetch_offset if end is None or is_repeated else end,

@@ -44,6 +44,7 @@ from kdissect.kafka.recognition import (
 from kdissect.kafka.resync import Lost
 from kdissect.kafka.vendors import vendor_of
 from kdissect.model import ORPHAN, UNANSWERED, Anomaly, ConnectionInfo, Data, Exchange, Frame, Gap
+from kdissect.names import kept
 from kdissect.net.duplex import NEVER_NS
 from kdissect.phrases import duration
 from kdissect.tls.handshake import Hellos
@@ -105,7 +106,7 @@ class Identity:
     def on_handshake(self, frame: Frame) -> None:
         """Read a SaslHandshake as soon as it is sent: the tokens that follow depend on it."""
         _, api_version = _KEY_AND_VERSION.unpack_from(frame.data)
-        self._info.sasl_mechanism = _request(frame, SASL_HANDSHAKE).get("mechanism")
+        self._info.sasl_mechanism = kept(_request(frame, SASL_HANDSHAKE).get("mechanism"))
         self._candidate, self._rounds = None, 0
         self.raw_tokens = api_version == 0
 
@@ -143,18 +144,18 @@ class Identity:
         mechanism = self._info.sasl_mechanism or ""
         self._rounds += 1
         if self._rounds == 1:
-            self._candidate = user_of(mechanism, _request_token(exchange))
+            self._candidate = kept(user_of(mechanism, _request_token(exchange)))
         answer = _response_token(exchange)
         if answer is None or self._candidate is None:
             return
         if _accepts(mechanism, answer):
-            self._info.principal = f"User:{self._candidate}"
+            self._info.principal = kept(f"User:{self._candidate}")
 
 
 def client_software(data: bytes, *, complete: bool = True) -> tuple[str | None, str | None]:
-    """Name and version of the software that sent an ApiVersions request, if it has any."""
+    """Name and version of the software that sent an ApiVersions request, if it has any, as they are kept."""
     request = decode_request(data, API_VERSIONS, complete=complete, show_secrets=True).value
-    return request.get("client_software_name") or None, request.get("client_software_version") or None
+    return kept((request.get("client_software_name") or None, request.get("client_software_version") or None))
 
 
 @lru_cache(maxsize=16)
@@ -580,8 +581,10 @@ class KafkaConnection:
     def shed(self, now_ns: int) -> list[Exchange]:
         """Free memory because all connections together hold too much."""
         self._counts["shed"] += 1
-        for framing in self._framings:
+        for side, framing in enumerate(self._framings):
             framing.shed()
+            if self._hellos is not None:
+                self._hellos.lose(side)
         if self._pairing is None or self._pairing.shorten():
             return []
         return self._finish(
@@ -638,7 +641,8 @@ class KafkaConnection:
     def held(self) -> int:
         """Bytes held, including overhead."""
         one, two = self._framings
-        return one.held + two.held + (self._pairing.held if self._pairing is not None else 0)
+        rest = self._pairing or self._hellos
+        return one.held + two.held + (0 if rest is None else rest.held)
 
     @property
     def seen(self) -> tuple[bool, bool]:

@@ -34,6 +34,7 @@ from kdissect.kafka import apis
 from kdissect.kafka.headers import API_VERSIONS
 from kdissect.kafka.records import RecordData
 from kdissect.model import UNANSWERED, LatencyParts
+from kdissect.names import ENTRY_BYTES, entries, kept
 from kdissect.net.duplex import NEVER_NS
 
 if TYPE_CHECKING:
@@ -63,11 +64,6 @@ _MS_NS = 1_000_000
 _LOG_OVERHEAD = 12  # offset and size, which the size of a batch does not count
 
 
-def split_latency(exchange: Exchange, limits: Limits) -> None:
-    """Set ``parts`` of a decoded exchange. The exchanges of a connection must come in order."""
-    _splitter_of(exchange.connection, limits).feed(exchange)
-
-
 class SplitForm(NamedTuple):
     """What the native core must know to split latencies of usual exchanges itself: with no anomaly, nothing
     retransmitted, no throttle time, and no API that identifies the client.
@@ -79,30 +75,55 @@ class SplitForm(NamedTuple):
         set_pace: goes on after the last exchange that the core has split. It takes the connection; the last
             byte of the response; and all watermarks if they may have changed, each with topic, partition, and
             high watermark and last stable offset together.
-        max_watermarks: of a connection.
+        max_watermarks, max_total_watermarks: of a connection, and of all.
     """
 
     pace: Callable[[ConnectionInfo], tuple[int | None, int]]
     watermarks: Callable[[ConnectionInfo], list[Watermark]]
     set_pace: Callable[[ConnectionInfo, int, list[tuple[str, int, list[int]]] | None], None]
     max_watermarks: int
+    max_total_watermarks: int
 
 
-def split_form(limits: Limits) -> SplitForm:
-    """How the native core splits latencies."""
-    return SplitForm(
-        pace=lambda info: _splitter_of(info, limits).pace,
-        watermarks=lambda info: _splitter_of(info, limits).all_watermarks,
-        set_pace=lambda info, *rest: _splitter_of(info, limits).resume(*rest),
-        max_watermarks=limits.watermarks,
-    )
+class Splitters:
+    """Splits the latencies of all connections, and limits their watermarks together: the connections that
+    have fetched least recently lose theirs.
+    """
 
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._held_by: dict[_Splitter, int] = {}  # entries of their watermarks, the least recent first
+        self._held = 0
 
-def _splitter_of(info: ConnectionInfo, limits: Limits) -> _Splitter:
-    splitter: _Splitter | None = info.splitter
-    if splitter is None:
-        splitter = info.splitter = _Splitter(info, limits)
-    return splitter
+    def split(self, exchange: Exchange) -> None:
+        """Set ``parts`` of a decoded exchange. The exchanges of a connection must come in order."""
+        splitter: _Splitter = exchange.connection.splitter or self._of(exchange.connection)
+        splitter.feed(exchange)
+
+    def form(self) -> SplitForm:
+        """How the native core splits latencies."""
+        return SplitForm(
+            pace=lambda info: self._of(info).pace,
+            watermarks=lambda info: self._of(info).all_watermarks,
+            set_pace=lambda info, *state: self._of(info).resume(*state),
+            max_watermarks=self._limits.watermarks,
+            max_total_watermarks=self._limits.total_watermarks,
+        )
+
+    def _of(self, info: ConnectionInfo) -> _Splitter:
+        splitter: _Splitter | None = info.splitter
+        if splitter is None:
+            splitter = info.splitter = _Splitter(info, self._limits, self._account)
+        return splitter
+
+    def _account(self, splitter: _Splitter) -> None:
+        self._held += splitter.held - self._held_by.pop(splitter, 0)
+        if splitter.held:
+            self._held_by[splitter] = splitter.held
+        while self._held > self._limits.total_watermarks:
+            idle = next(iter(self._held_by))
+            self._held -= self._held_by.pop(idle)
+            idle.forget_watermarks()
 
 
 def waiter(exchange: Exchange) -> str | None:
@@ -118,19 +139,22 @@ def waiter(exchange: Exchange) -> str | None:
 
 
 class _Splitter:
-    """What the parts of a connection's next latency depend on."""
+    """What the parts of a connection's next latency depend on; ``held``: entries of its watermarks."""
 
     __slots__ = (
-        "_has_kip_219", "_is_certain", "_max_watermarks", "_previous_ns", "_unmuted_ns", "_watermarks",
+        "_account", "_has_kip_219", "_is_certain", "_max_watermarks", "_previous_ns", "_unmuted_ns",
+        "_watermarks", "held",
     )  # fmt: skip
 
-    def __init__(self, info: ConnectionInfo, limits: Limits) -> None:
+    def __init__(self, info: ConnectionInfo, limits: Limits, account: Callable[[_Splitter], object]) -> None:
+        self._account = account  # to be called when the watermarks have changed
         self._previous_ns: int | None = 0  # last byte of the previous response; None: unknown
         self._unmuted_ns = 0 if info.from_start else NEVER_NS  # the broker reads again by this time
         self._is_certain = info.from_start  # and not before
         self._has_kip_219: bool | None = None
         self._watermarks: dict[_Partition, tuple[int, int]] = {}  # high watermark, last stable offset
         self._max_watermarks = limits.watermarks
+        self.held = 0
 
     @property
     def pace(self) -> tuple[int | None, int]:
@@ -150,6 +174,12 @@ class _Splitter:
                 (topic, partition): (high_watermark, last_stable)
                 for topic, partition, (high_watermark, last_stable) in watermarks
             }
+            self.held = sum(map(entries, self._watermarks))
+            self._account(self)
+
+    def forget_watermarks(self) -> None:
+        """Free the memory that they take."""
+        self._watermarks, self.held = {}, 0
 
     def feed(self, exchange: Exchange) -> None:
         """Set the parts of an exchange, and remember what those of the next one depend on."""
@@ -178,6 +208,7 @@ class _Splitter:
             )
             if exchange.api_key == FETCH:
                 self._note_watermarks(exchange.response or {})
+                self._account(self)
         else:
             throttle_ns = mutes = None
         self._previous_ns = response.end_ns
@@ -246,10 +277,13 @@ class _Splitter:
             if high_watermark < 0 or each.get("error_code"):
                 continue
             last_stable = each.get("last_stable_offset", -1)
-            watermarks.pop(key, None)
+            if watermarks.pop(key, None) is None:
+                self.held += entries(key)
             watermarks[key] = high_watermark, last_stable if last_stable >= 0 else high_watermark
-            if len(watermarks) > self._max_watermarks:
-                del watermarks[next(iter(watermarks))]
+            while self.held > self._max_watermarks:
+                oldest = next(iter(watermarks))
+                del watermarks[oldest]
+                self.held -= entries(oldest)
 
 
 def _may_hide_response(exchange: Exchange) -> bool:
@@ -342,6 +376,8 @@ def _partitions(response: Body) -> Iterator[tuple[Body, _Partition]]:
     """The partitions of a response of Fetch or ShareFetch, each with its key."""
     for topic in response.get("responses") or ():
         name = topic.get("topic") or topic.get("topic_id")
+        if name is not None and len(name) > ENTRY_BYTES:
+            name = kept(name)
         for each in topic.get("partitions") or ():
             yield each, (name, each.get("partition_index"))
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect.limits import DEFAULT
 from kdissect.model import Endpoint
+from kdissect.names import entries, kept
 from kdissect.options import WHOLE, WINDOW
 
 if TYPE_CHECKING:
@@ -32,10 +33,11 @@ class Listeners:
     ``Limits.listeners``.
     """
 
-    __slots__ = ("_known", "_max_listeners")
+    __slots__ = ("_entries", "_known", "_max_listeners")
 
     def __init__(self, limits: Limits = DEFAULT) -> None:
         self._known: set[Endpoint] = set()
+        self._entries = 0  # that they take
         self._max_listeners = limits.listeners
 
     def __contains__(self, end: Endpoint) -> bool:
@@ -53,8 +55,9 @@ class Listeners:
 
     def add(self, listener: Endpoint) -> None:
         """Note a listener."""
-        if len(self._known) < self._max_listeners:
+        if self._entries < self._max_listeners and (listener := kept(listener)) not in self._known:
             self._known.add(listener)
+            self._entries += entries(listener)
 
     def merge(self, other: Listeners) -> None:
         """Add those of another."""
@@ -77,8 +80,8 @@ def advertised(exchange: Exchange) -> Iterator[tuple[str, int]]:
 
 
 ProducedBatch = tuple[str, int, int, int]
-"""A batch in a partition: topic as in the message (name or ID), partition, base offset, base timestamp
-(ms).
+"""A batch in a partition: topic as in the message (name as it is kept, or ID), partition, base offset, base
+timestamp (ms).
 """
 
 
@@ -129,12 +132,14 @@ class LearnedFacts:
     """
 
     __slots__ = (
-        *("_limits", "dropped_batches", "failed", "listeners", "names", "produced", "tls_sessions", "topics"),
-    )
+        "_batch_entries", "_limits", "_topic_entries",
+        "dropped_batches", "failed", "listeners", "names", "produced", "tls_sessions", "topics",
+    )  # fmt: skip
 
     def __init__(self, limits: Limits = DEFAULT, names: str = WINDOW) -> None:
         self._limits = limits
         self.names = names
+        self._topic_entries = self._batch_entries = 0  # that ``topics`` and ``produced`` take
         self.topics: dict[str, tuple[str, int]] = {}
         self.listeners = Listeners(limits)
         self.produced: dict[ProducedBatch, tuple[int, int]] | None = None
@@ -144,17 +149,20 @@ class LearnedFacts:
 
     def learn_topic(self, topic_id: str, name: str, time_ns: int) -> None:
         before = self.topics.get(topic_id)
-        if before is None and len(self.topics) >= self._limits.topic_names:
+        if before is None and self._topic_entries >= self._limits.topic_names:
             return
         if before is None or time_ns < before[1]:
-            self.topics[topic_id] = name, time_ns
+            self.topics[topic_id] = name, time_ns = kept(name), time_ns
+            self._topic_entries += entries(name) - (0 if before is None else entries(before[0]))
 
     def learn_batch(self, batch: ProducedBatch, sent_ns: int, time_ns: int) -> None:
         known = self.gathered_batches()
         before = known.get(batch)
-        if before is None and len(known) >= self._limits.produced_batches:
+        if before is None and self._batch_entries >= self._limits.produced_batches:
             self.dropped_batches += 1
             return
+        if before is None:
+            self._batch_entries += entries(batch)
         if before is None or (time_ns, sent_ns) < before[::-1]:
             known[batch] = sent_ns, time_ns
 

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
     from kdissect.exchanges.fetch_sessions import Position
     from kdissect.exchanges.kafka_connection import KafkaConnection, MemoryBudget
-    from kdissect.exchanges.latency import SplitForm
+    from kdissect.exchanges.latency import SplitForm, Splitters
     from kdissect.exchanges.ordering import Ordering
     from kdissect.kafka.internal.payloads import GroupProtocols
     from kdissect.limits import Limits
@@ -125,11 +125,13 @@ class LineContext(NamedTuple):
         names: of topics.
         limits: to respect.
         protocols: of groups.
+        splitters: of latencies.
     """
 
     names: TopicIdNames
     limits: Limits
     protocols: GroupProtocols
+    splitters: Splitters
 
 
 class LineFacts(NamedTuple):

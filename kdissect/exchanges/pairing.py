@@ -18,6 +18,7 @@ from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from struct import Struct
+from sys import getsizeof
 from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.errors import DecodeError, Malformed, Truncated
@@ -31,7 +32,9 @@ from kdissect.kafka.headers import (
     read_correlation_id,
     read_request_header,
 )
+from kdissect.kafka.primitives import DecodeBudget
 from kdissect.model import ANSWERED, ORPHAN, UNACKNOWLEDGED, UNANSWERED, Anomaly, Exchange
+from kdissect.names import NAME_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -55,6 +58,7 @@ _STEADY = 2
 _DISTINCTIVE_BYTES = 64  # shorter responses of different APIs can look the same
 _MAX_COMPARED = 16  # outstanding requests
 _EXCHANGE_COST = 1024  # approximate overhead in bytes of an outstanding request
+_PLENTY = DecodeBudget().left - 8192  # what a request leaves whose decoded form is held
 
 
 class LentPairing(NamedTuple):
@@ -95,9 +99,9 @@ class Pairing:
     """
 
     __slots__ = (
-        "_by_id", "_bytes", "_due_ns", "_info", "_limits", "_misses_responses", "_number", "_orphan_ns",
-        "_retransmissions", "_short", "_stale", "_steady", "_unacknowledged", "_unsure", "_waiting", "doubts",
-        "first_id", "last_id", "misses_requests", "repeats",
+        "_by_id", "_bytes", "_due_ns", "_has_long_ids", "_info", "_limits", "_misses_responses", "_number",
+        "_orphan_ns", "_retransmissions", "_short", "_stale", "_steady", "_unacknowledged", "_unsure",
+        "_waiting", "doubts", "first_id", "last_id", "misses_requests", "repeats",
     )  # fmt: skip
 
     def __init__(self, info: ConnectionInfo, limits: Limits) -> None:
@@ -105,7 +109,8 @@ class Pairing:
         self._limits = limits
         self._waiting: list[Exchange] = []
         self._by_id: dict[int | None, list[Exchange]] = {}  # the same, by correlation ID; None: SASL tokens
-        self._bytes = 0  # of their frames
+        self._bytes = 0  # of their frames, and of long client IDs
+        self._has_long_ids = False
         self._short = 0  # how many of the oldest had their bodies dropped
         self._stale = 0  # how many of the oldest may have lost their responses
         self._unsure = 0  # how many of the oldest may expect no response
@@ -175,8 +180,12 @@ class Pairing:
             self._steady = self._steady + 1 if step == 1 else 0
             self.repeats = self.repeats or not step
         if api_key == PRODUCE:
-            decode_exchange(exchange)
-            if exchange.request is not None and exchange.request.get("acks") == 0:
+            budget = DecodeBudget()
+            decode_exchange(exchange, budget=budget)
+            request = exchange.request
+            if budget.left < _PLENTY and not exchange.anomalies:
+                exchange.request = None  # decoded again when the exchange is complete
+            if request is not None and request.get("acks") == 0:
                 if self._unacknowledged is None:
                     self._unacknowledged = deque(maxlen=_UNACKNOWLEDGED_KEPT)
                 self._unacknowledged.append((correlation_id, api_key, api_version))
@@ -345,6 +354,7 @@ class Pairing:
             or self._unsure
             or self._due_ns
             or self._misses_responses
+            or self._has_long_ids
             or self.first_id is None
             or self._orphan_ns > now_ns
             or any(two <= one for one, two in pairwise(ids))
@@ -438,6 +448,9 @@ class Pairing:
         self._waiting.append(exchange)
         self._by_id.setdefault(exchange.correlation_id, []).append(exchange)
         self._bytes += len(exchange.first_frame.data)
+        if bytes_of_id := _long_id_bytes(exchange):
+            self._has_long_ids = True
+            self._bytes += bytes_of_id
 
     def _shorten_next(self) -> None:
         exchange = self._waiting[self._short]
@@ -520,6 +533,8 @@ class Pairing:
         frame = exchange.request_frame
         assert frame is not None  # outstanding requests have one
         self._bytes -= len(frame.data)
+        if self._has_long_ids:
+            self._bytes -= _long_id_bytes(exchange)
         if self._short or self._stale or self._unsure or self._due_ns:
             self._short -= index < self._short
             self._stale -= index < self._stale
@@ -536,6 +551,12 @@ class Pairing:
         exchange.kind = kind
         exchange.completed_ns = now_ns
         return exchange
+
+
+def _long_id_bytes(exchange: Exchange) -> int:
+    """Memory of a client ID that is longer than most; 0 of others."""
+    client_id = exchange.client_id or ""
+    return getsizeof(client_id) if len(client_id) > NAME_BYTES else 0
 
 
 @cache

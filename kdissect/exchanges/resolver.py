@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
+from kdissect.names import Recent
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -62,15 +64,12 @@ class Resolver(Generic[Item, Key, Value]):
         limits: to respect.
         refs: returns the keys in an item, and the values learned from it.
         window_ns: how long an item waits.
-        capacity: number of values that are kept.
+        capacity: number of values that are kept; those with long names count as several ``entries``.
         knows_all: whether all values were learned beforehand. Then nothing is learned, and nothing waits.
-
-    Attributes:
-        evicted: number of values forgotten because of the ``capacity``.
     """
 
     __slots__ = (
-        "_bytes", "_capacity", "_held", "_knows_all", "_limits", "_refs", "_values", "_window_ns", "evicted"
+        "_bytes", "_held", "_knows_all", "_limits", "_refs", "_values", "_window_ns"
     )  # fmt: skip
 
     def __init__(
@@ -85,12 +84,10 @@ class Resolver(Generic[Item, Key, Value]):
         self._limits = limits
         self._refs = refs
         self._window_ns = 0 if knows_all else window_ns
-        self._capacity = capacity
         self._knows_all = knows_all
-        self._values: dict[Key, Value] = {}
+        self._values: Recent[Key, Value] = Recent(capacity)
         self._held: deque[tuple[Item, list[Key], list[Key]]] = deque()  # with its keys, and those unknown
         self._bytes = 0
-        self.evicted = 0
 
     def feed(self, item: Item) -> list[Item]:
         """Add the next item in order of completion. Returns the items that are settled, in order."""
@@ -132,6 +129,11 @@ class Resolver(Generic[Item, Key, Value]):
         return [self._release() for _ in range(len(self._held))]
 
     @property
+    def evicted(self) -> int:
+        """Values forgotten because of the ``capacity``."""
+        return self._values.forgotten
+
+    @property
     def is_idle(self) -> bool:
         """Whether nothing waits."""
         return not self._held
@@ -154,11 +156,8 @@ class Resolver(Generic[Item, Key, Value]):
         self._keep(key, value)
 
     def _keep(self, key: Key, value: Value) -> None:
-        values = self._values
-        values[key] = values.pop(key, value)  # the first value of a key is final
-        if len(values) > self._capacity:
-            del values[next(iter(values))]
-            self.evicted += 1
+        before = self._values.get(key)
+        self._values.keep(key, value if before is None else before)  # the first value of a key is final
 
     def _find(self, item: Item, key: Key) -> Value | None:
         """The value of a key in an item; None if it is not known."""

@@ -65,7 +65,8 @@ class TopicNameResolver(Resolver[Item, str, str]):
         window_ns, capacity = limits.naming_window_ns, limits.topic_names
         super().__init__(limits, topic_refs, window_ns, capacity, knows_all=learned is not None)
         self._learned = learned
-        self._values.update(RESERVED)
+        for topic_id, name in RESERVED.items():
+            self._keep(topic_id, name)
 
     def name(self, topic_id: str, completed_ns: int | None = None) -> str | None:
         """The name of a topic ID; for an exchange that was completed then, also from a first pass. None if it

@@ -191,9 +191,16 @@ def _length(value: str | bytes) -> int:
 # ------------------------------------------------------------------------------------------------------------
 
 
-@lru_cache(1024)
+_CACHED_CHARACTERS = 256  # of a name
+
+
 def is_sensitive_config(name: str) -> bool:
     """Whether values of this config are redacted, even if the broker does not mark it as sensitive."""
+    return (_is_sensitive if len(name) <= _CACHED_CHARACTERS else _is_sensitive.__wrapped__)(name)
+
+
+@lru_cache(1024)
+def _is_sensitive(name: str) -> bool:
     plain = name.lower().replace("-", ".").replace("_", ".")
     sensitive, harmless = _patterns()
     return sensitive.match(plain) is not None and harmless.match(plain) is None

@@ -66,7 +66,7 @@ def trace_of(headers: tuple[tuple[str, bytes | None], ...]) -> Trace | None:
     return _trace_of(headers) if headers else None
 
 
-@lru_cache(64)
+@lru_cache(4)  # headers can have megabytes
 def _trace_of(headers: tuple[tuple[str, bytes | None], ...]) -> Trace | None:
     if _NAMES.isdisjoint(name.lower() for name, _ in headers):
         return None

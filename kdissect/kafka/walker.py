@@ -120,7 +120,8 @@ def walk(
     try:
         _Walker(layout(message, version, draft), data, result, budget or DecodeBudget(), max_spans).read()
     except DecodeError as error:
-        result.error = error
+        error.__context__ = None
+        result.error = error.with_traceback(None)  # whose frames hold the message, and this result
     return result
 
 

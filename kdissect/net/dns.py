@@ -25,6 +25,7 @@ _INTERNET = 1
 _ADDRESS_BYTES = {1: 4, 28: 16}  # A, AAAA
 _POINTER = 0xC0  # to a name before
 _MAX_ADDRESSES = 64
+_MAX_NAME = 255  # RFC 1035 section 3.1
 
 
 class Resolved(NamedTuple):
@@ -57,6 +58,8 @@ def _resolved(data: bytes, begin: int) -> Resolved | None:
         return None
     labels, pos = _labels(data, begin + 12)
     name = b".".join(labels).decode("ascii").lower()
+    if len(name) > _MAX_NAME:
+        return None
     if rcode == _NO_SUCH_NAME:
         return Resolved(name, None)
     pos += 4

@@ -33,6 +33,7 @@ from kdissect.exchanges import content
 from kdissect.exchanges.topic_names import topic_refs
 from kdissect.kafka import apis, codes, vendors
 from kdissect.model import KINDS, NOT_EXPECTED, PENDING
+from kdissect.names import kept
 from kdissect.nearest import did_you_mean
 from kdissect.phrases import many
 
@@ -166,7 +167,7 @@ class Filter:
         """Note the names in an exchange that did not match."""
         for name_kind, unmatched in zip(self._name_kinds, self.notes.unmatched, strict=True):
             if len(unmatched) < _MAX_NAMES:
-                unmatched.update(filter(None, name_kind.names(exchange)))
+                unmatched.update(map(kept, filter(None, name_kind.names(exchange))))
 
     def missing_names(self) -> str:
         """The requested names that never occurred, with suggestions: ``no topic "order"; did you mean
@@ -304,7 +305,8 @@ def _window(since: Sequence[str], until: Sequence[str]) -> TimeWindow | None:
 class NameTest:
     """Tests names against texts: each is a name, a glob (``*``, ``?``, ``[abc]``), or a list separated by
     commas. ``!`` in front of one excludes what it matches; if all exclude, the rest matches. A backslash
-    takes the special meaning from the next character. A name that equals a whole text matches.
+    takes the special meaning from the next character. A name that equals a whole text matches. Names and
+    texts of more than 1 KB are compared as they are ``kept``.
     """
 
     __slots__ = ("_excluded", "_included")
@@ -355,12 +357,12 @@ def _term(element: str) -> _Term:
 
 
 def _matcher(terms: Sequence[_Term], texts: Sequence[str]) -> TextTest:
-    exact = frozenset((*texts, *(term.text for term in terms)))
+    exact = frozenset(map(kept, (*texts, *(term.text for term in terms))))
     globs = [translate(term.glob) for term in terms if term.glob is not None]
     if not globs:
-        return exact.__contains__
+        return lambda text: kept(text) in exact
     matches = re.compile("|".join(globs)).match
-    return lambda text: text in exact or matches(text) is not None
+    return lambda text: kept(text) in exact or matches(text) is not None or matches(kept(text)) is not None
 
 
 def _values(texts: Iterable[str], to_value: Callable[[_Term], Iterable[Value]]) -> ValueTest | None:

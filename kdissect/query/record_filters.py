@@ -17,7 +17,6 @@ unique             only the first with the same topic, partition and offset
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
@@ -25,6 +24,7 @@ import orjson
 from kdissect.errors import UsageError
 from kdissect.limits import DEFAULT
 from kdissect.model import Embedded, Redacted
+from kdissect.names import Recent, kept
 from kdissect.query.filters import NameTest, partition_test
 from kdissect.query.where import PatternError, compile_pattern
 
@@ -104,22 +104,22 @@ class _Seen:
     """Positions of records that already matched, the oldest of which are forgotten."""
 
     def __init__(self, limits: Limits) -> None:
-        self.forgotten = 0
-        self._max = limits.unique_records
-        self._positions: OrderedDict[tuple[str, int | None, int], None] = OrderedDict()
+        self._positions: Recent[tuple[str, int | None, int], None] = Recent(limits.unique_records)
+
+    @property
+    def forgotten(self) -> int:
+        """How many positions were forgotten."""
+        return self._positions.forgotten
 
     def is_first(self, record: CarriedRecord) -> bool:
         """Whether no record of this position was seen; always true without an offset."""
         partition = record.source
         if record.offset is None or not partition.names:
             return True
-        position = partition.names[0], partition.partition, record.offset
+        position = kept((partition.names[0], partition.partition, record.offset))
         if position in self._positions:
             return False
-        self._positions[position] = None
-        if len(self._positions) > self._max:
-            self._positions.popitem(last=False)
-            self.forgotten += 1
+        self._positions.keep(position, None)
         return True
 
 

@@ -19,6 +19,7 @@ from kdissect.errors import UsageError
 from kdissect.exchanges import content
 from kdissect.exchanges.partition_records import partition_records
 from kdissect.exchanges.touched import touched
+from kdissect.names import kept
 from kdissect.nearest import did_you_mean
 from kdissect.query.filters import (
     Filter,
@@ -165,7 +166,7 @@ class _RecordTest:
         )
 
     def _is_first_commit(self, exchange: Exchange) -> bool:
-        group = content.group_id(exchange)
+        group = kept(content.group_id(exchange))
         if not self._is_seen or group is None or group in self._groups or len(self._groups) >= _MAX_NAMES:
             return False
         is_past = any(

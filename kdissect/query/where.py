@@ -42,6 +42,7 @@ from kdissect.errors import UsageError
 from kdissect.kafka import apis, schema
 from kdissect.kafka.records import RecordData
 from kdissect.model import Embedded
+from kdissect.names import kept
 from kdissect.nearest import nearest
 
 if TYPE_CHECKING:
@@ -763,9 +764,9 @@ def calculate(operation: Callable[[Any, Any], Any], left: Any, right: Any) -> An
 
 def _equal(left: Any, right: Any) -> bool:
     if type(left) is type(right) and type(left) is not list:
-        return type(left) in _TYPES and bool(left == right)
-    rights = {(_TYPES[type(element)], element) for element in _elements(right)}
-    return any((_TYPES[type(element)], element) in rights for element in _elements(left))
+        return type(left) in _TYPES and bool(kept(left) == kept(right))
+    rights = {(_TYPES[type(element)], kept(element)) for element in _elements(right)}
+    return any((_TYPES[type(element)], kept(element)) in rights for element in _elements(left))
 
 
 def _ordering(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], bool]:
@@ -805,14 +806,20 @@ def _is_between(value: Any, low: Any, high: Any) -> bool:
 def _is_in_networks(value: Any, networks: Sequence[Network]) -> bool:
     if not networks:
         return False
-    addresses = [_address(element) for element in (value if type(value) is list else [value])]
+    texts = value if type(value) is list else [value]
+    addresses = [
+        _address(text) for text in texts if isinstance(text, str) and len(text) <= _ADDRESS_CHARACTERS
+    ]
     return any(address in network for address in addresses for network in networks if address is not None)
 
 
+_ADDRESS_CHARACTERS = 64  # with a zone; a longer text is no address, and not worth a place in the cache
+
+
 @lru_cache(maxsize=4096)
-def _address(text: Any) -> IPv4Address | IPv6Address | None:
+def _address(text: str) -> IPv4Address | IPv6Address | None:
     try:
-        return ip_address(text) if isinstance(text, str) else None
+        return ip_address(text)
     except ValueError:
         return None
 
@@ -857,7 +864,7 @@ def _lower(value: Any) -> Any:
 
 COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "==": _equal,
-    "!=": _ordering(operator.ne),
+    "!=": _ordering(lambda left, right: kept(left) != kept(right)),
     "<": _ordering(operator.lt),
     "<=": _ordering(operator.le),
     ">": _ordering(operator.gt),

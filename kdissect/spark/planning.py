@@ -92,7 +92,7 @@ def key_log_of(options: Options, paths: Sequence[str]) -> KeyLog | None:
     Raises:
         CaptureError: a key log cannot be read.
     """
-    return read_key_logs(options.key_logs, searchable(paths)) if options.key_logs else None
+    return read_key_logs(options.key_logs, searchable(paths), options.limits) if options.key_logs else None
 
 
 class Captures(NamedTuple):

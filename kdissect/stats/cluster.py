@@ -10,11 +10,13 @@ early versions of Metadata) count as a separate cluster, which is used where not
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.exchanges import content
 from kdissect.kafka.bodies import response_layout
+from kdissect.names import entries, kept
 
 if TYPE_CHECKING:
     from kdissect.exchanges.content import Path
@@ -59,6 +61,7 @@ class Cluster:
         self.nodes: dict[tuple[str, int], Node] = {}
         self.clusters: dict[str, str] = {}
         self._max_rows = limits.summary_rows
+        self._entries: Counter[str] = Counter()  # that nodes and clusters take
         self._offers_reported: dict[str, Reported] = {}
         self._nodes_reported: dict[tuple[str, int], Reported] = {}
         self._clusters_reported: dict[str, Reported] = {}
@@ -127,10 +130,12 @@ class Cluster:
         return sorted(keys, key=self._nodes_reported.__getitem__, reverse=True)
 
     def _take_cluster(self, broker: str, cluster_id: str, reported: Reported) -> None:
-        if broker not in self.clusters and len(self.clusters) >= self._max_rows:
+        if broker not in self.clusters and self._entries["clusters"] >= self._max_rows:
             return
         if reported >= self._clusters_reported.get(broker, _NEVER):
-            self.clusters[broker], self._clusters_reported[broker] = cluster_id, reported
+            known = self.clusters.get(broker)
+            self.clusters[broker], self._clusters_reported[broker] = kept(cluster_id), reported
+            self._count("clusters", known, self.clusters[broker])
 
     def _take_offers(self, broker: str, offered: Offers, reported: Reported) -> None:
         if broker not in self.offers and len(self.offers) >= self._max_rows:
@@ -139,9 +144,9 @@ class Cluster:
             self.offers[broker], self._offers_reported[broker] = offered, reported
 
     def _take_node(self, cluster_id: str, node: Node, reported: Reported) -> None:
-        key = cluster_id, node.id
+        key, node = kept((cluster_id, node.id)), kept(node)
         known = self.nodes.get(key)
-        if known is None and len(self.nodes) >= self._max_rows:
+        if known is None and self._entries["nodes"] >= self._max_rows:
             return
         is_later = reported >= self._nodes_reported.get(key, _NEVER)
         later, earlier = (node, known) if is_later or known is None else (known, node)
@@ -151,6 +156,10 @@ class Cluster:
             rack = earlier.rack
         self.nodes[key] = later._replace(rack=rack)
         self._nodes_reported[key] = max(reported, self._nodes_reported.get(key, _NEVER))
+        self._count("nodes", known, self.nodes[key])
+
+    def _count(self, table: str, before: str | Node | None, after: str | Node) -> None:
+        self._entries[table] += entries(after) - (0 if before is None else entries(before))
 
 
 @cache

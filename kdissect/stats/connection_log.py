@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from kdissect.exchanges.outcomes import outcome
 from kdissect.exchanges.pairing import NO_HANDSHAKE
 from kdissect.model import ANSWERED, INCOMPLETE, INCOMPLETE_REQUEST, ORPHAN, UNANSWERED, TlsSession
+from kdissect.names import kept
 from kdissect.stats.survey import KAFKA, Survey
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class ConnectionLogRow:
         close_reason: as in ``model.Closed``; None if reading stopped before it ended.
         protocol: ``Kafka``, ``TLS`` ...; None if not recognized.
         from_start: whether its start was captured.
-        client_id: of the first request that has one.
+        client_id: of the first request that has one, as it is ``kept``.
         gaps: ``KafkaConnection.gaps``.
         kinds: exchanges by kind.
         no_answer: requests that the broker did not answer; ``incomplete``: exchanges with a message that did
@@ -277,7 +278,7 @@ class ConnectionLogRow:
         times_ns: tuple[int, int],
     ) -> None:
         """Note who the client is, and when exchanges began and ended."""
-        self.client_id = client_id if self.client_id is None else self.client_id
+        self.client_id = kept(client_id) if self.client_id is None else self.client_id
         software_name, software_version, principal, mechanism = identity
         self.client_software_name = software_name or self.client_software_name
         self.client_software_version = software_version or self.client_software_version

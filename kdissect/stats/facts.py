@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from kdissect.exchanges import content
 from kdissect.exchanges.fetch_sessions import FETCH
@@ -13,6 +13,7 @@ from kdissect.exchanges.outcomes import outcome
 from kdissect.exchanges.touched import Touched, touched
 from kdissect.kafka.compression import Budget
 from kdissect.model import ANSWERED, ORPHAN
+from kdissect.names import NAME_BYTES, kept
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from kdissect.exchanges.fetch_sessions import FetchSessions, Position
     from kdissect.exchanges.group_events import GroupEvent
     from kdissect.model import Endpoint, Exchange
+
+Value = TypeVar("Value")
 
 _MAX_CACHED = 4096  # endpoints whose text is cached
 
@@ -35,7 +38,7 @@ class Facts:
     Attributes:
         api: API name; ``api 99`` for an unknown key, ``SASL token`` for a token outside Kafka's framing,
             ``unknown`` for a response whose request was not captured.
-        client: client ID, or the address of a client that sent none.
+        client: client ID as it is ``kept``, or the address of a client that sent none.
         broker: address and port.
         time_ns: end of the request, or the time of the exchange if it was not captured.
         request_bytes, response_bytes: sizes of the frames, including their length bytes.
@@ -62,7 +65,7 @@ class Facts:
     def __init__(self, exchange: Exchange, sessions: FetchSessions | None = None) -> None:
         self.exchange = exchange
         self.api = exchange.api or _unnamed(exchange)
-        self.client = exchange.client_id or exchange.connection.client.ip
+        self.client = kept(exchange.client_id or exchange.connection.client.ip)
         self.broker = _end(exchange.connection.broker)
         request, response, latency_ns = exchange.request_frame, exchange.response_frame, exchange.latency_ns
         self.time_ns = exchange.time_ns if request is None else request.end_ns
@@ -108,10 +111,15 @@ class Facts:
 
     @property
     def group_events(self) -> list[GroupEvent]:
-        """Its group events, including heartbeats that change nothing."""
+        """Its group events as ``kept``, including heartbeats that change nothing."""
         if self._group_events is None:
-            self._group_events = group_events(self.exchange, include_alive=True)
+            self._group_events = [self.kept(each) for each in group_events(self.exchange, include_alive=True)]
         return self._group_events
+
+    def kept(self, value: Value) -> Value:
+        """Names of the exchange as tables keep them (names.py): small messages have no long ones."""
+        is_small = max(self.request_bytes, self.response_bytes) <= NAME_BYTES
+        return value if is_small else kept(value)
 
     @property
     def replica(self) -> bool:

@@ -21,6 +21,7 @@ from kdissect.exchanges.group_events import (
     STREAMS,
 )
 from kdissect.limits import DEFAULT, Limits
+from kdissect.names import entries
 from kdissect.stats import rebalances
 from kdissect.stats.document import CauseRow, CommittedRow, GroupHistory, MemberRow, RebalanceRow, StormRow
 from kdissect.stats.quantiles import Bounded, other_counts
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
 
 Stamp = tuple[int, str, int, str]
 """When a value was seen: the key of its event."""
+
+_LISTS = ("assignment", "subscribed")
+"""Values of members that are lists."""
 
 EXPECTED_ERRORS = frozenset({"MEMBER_ID_REQUIRED", "REBALANCE_IN_PROGRESS"})
 """Errors of normal operation: they assign a member ID, or request a rejoin."""
@@ -66,6 +70,7 @@ class Group(Summed):
     first_ns: int | None = earliest()
     last_ns: int | None = latest()
     latest: dict[str, tuple[Stamp, Any]] = joined(_newest, dict)
+    held: int = own(int)  # entries that the events take
 
     def see(self, event: GroupEvent, count: int = 1) -> None:
         """Count events without storing them; ``event``: the last."""
@@ -131,6 +136,16 @@ class Member(Summed):
         """The latest value of an attribute that can change; None if never seen."""
         return self.latest.get(name, (None, None))[1]
 
+    @property
+    def listed(self) -> int:
+        """Entries that the partitions and topics of the member take."""
+        return sum(entries((self.latest_value(name),)) - 1 for name in _LISTS)
+
+    def forget_lists(self) -> None:
+        """Forget the partitions and topics of the member."""
+        for name in _LISTS:
+            self.latest.pop(name, None)
+
 
 @summed
 class Committed(Summed):
@@ -180,14 +195,15 @@ class Groups(Summed):
     members: Bounded[tuple[str, str], Member] = merged()
     committed: Bounded[tuple[str, str, int], Committed] = merged()
     _limits: Limits = own()
-    _events: int = own()  # that groups keep
+    _events: int = own()  # entries of the events that groups keep
+    _listed: int = own()  # entries of the lists of members
 
     def __init__(self, limits: Limits = DEFAULT) -> None:
         self.groups = Bounded(limits.summary_rows, Group)
         self.members = Bounded(limits.summary_group_members, Member)
         self.committed = Bounded(limits.summary_group_partitions, Committed)
         self._limits = limits
-        self._events = 0
+        self._events = self._listed = 0
 
     def feed(self, facts: Facts) -> None:
         """Add an exchange."""
@@ -199,7 +215,7 @@ class Groups(Summed):
             if event.event not in (ALIVE, COMMIT):
                 self._keep(group, event)
             if event.member_id is not None:
-                self.members[event.group_id, event.member_id].see(event)
+                self._see_member(group, event)
             if event.event == COMMIT:
                 for touched in facts.touched:
                     self.committed[event.group_id, touched.topic, touched.partition].see(event, touched)
@@ -223,11 +239,13 @@ class Groups(Summed):
     def merge(self, other: Groups) -> None:
         """Add the groups counted on other connections."""
         Summed.merge(self, other)
-        self._events = 0
+        self._events = self._listed = 0
         for group in self.groups.values():
-            events, group.events = sorted(group.events, key=_by_key), []
+            events, group.events, group.held = sorted(group.events, key=_by_key), [], 0
             for event in events:
                 self._keep(group, event)
+        for (name, _), member in sorted(self.members.items(), key=_by_name):
+            self._note_lists(self.groups[name], member, 0)
 
     def rows(self) -> list[GroupHistory]:
         """One row for each group."""
@@ -242,15 +260,38 @@ class Groups(Summed):
         )
 
     def _keep(self, group: Group, event: GroupEvent) -> None:
-        limits = self._limits
+        limits, taken = self._limits, entries(event)
         if (
-            self._events < limits.summary_total_group_events
-            and len(group.events) < limits.summary_group_events
+            self._events + taken <= limits.summary_total_group_events
+            and group.held + taken <= limits.summary_group_events
         ):
             group.events.append(event)
-            self._events += 1
+            group.held += taken
+            self._events += taken
         else:
             group.left_out += 1
+
+    def _see_member(self, group: Group, event: GroupEvent) -> None:
+        assert event.member_id is not None
+        member = self.members[event.group_id, event.member_id]
+        if event.assignment is None and event.subscribed is None:
+            member.see(event)
+            return
+        before = member.listed
+        member.see(event)
+        self._note_lists(group, member, before)
+
+    def _note_lists(self, group: Group, member: Member, before: int) -> None:
+        """Count the lists of a member, which took ``before`` entries; forget them if there are too many."""
+        self._listed += member.listed - before
+        if self._listed > self._limits.summary_group_listed:
+            self._listed -= member.listed
+            member.forget_lists()
+            group.left_out += 1
+
+
+def _by_name(item: tuple[tuple[str, str], Member]) -> tuple[str, str]:
+    return item[0]
 
 
 def _by_key(event: GroupEvent) -> Stamp:

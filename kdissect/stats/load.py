@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect.model import ANSWERED, INCOMPLETE, INCOMPLETE_REQUEST, PENDING, UNANSWERED
+from kdissect.names import entries
 from kdissect.stats.quantiles import Quantiles
 from kdissect.stats.sums import Summed, earlier, earliest, later, latest, merged, own, summed, total
 
@@ -209,12 +210,12 @@ class Aggregator:
             facts.api,
             exchange.api_key,
             exchange.api_version,
-            exchange.client_id,
+            facts.kept(exchange.client_id),
             exchange.client_software_name,
             exchange.client_software_version,
             exchange.principal,
             exchange.kind,
-            facts.group if self._by_group else None,
+            facts.kept(facts.group) if self._by_group else None,
             exchange.request_frame is not None,
             facts.has_flaw,
             facts.service_us is not None,
@@ -253,13 +254,13 @@ class Aggregator:
         if aggregate is None:
             keys = AggregateKeys(*key)
             aggregate = counts[key] = Aggregate(keys, connection, ends.client, ends.broker)
-            self._held += 1
+            self._held += entries(key)
         return aggregate
 
     def settle(self, connection: ConnectionKey | None = None) -> None:
         """Pass on the counts of a connection; None: of all."""
         for each in list(self._counts) if connection is None else (connection,):
-            for aggregate in self._counts.pop(each, {}).values():
-                self._held -= 1
+            for key, aggregate in self._counts.pop(each, {}).items():
+                self._held -= entries(key)
                 for callback in self._callbacks:
                     callback(aggregate)

@@ -19,6 +19,7 @@ from kdissect.exchanges.learned import Listeners
 from kdissect.kafka.codes import error_name
 from kdissect.limits import DEFAULT, Limits
 from kdissect.model import UNANSWERED
+from kdissect.names import kept
 from kdissect.net.analysis import UNOPENED
 from kdissect.stats.connection_log import BROKER
 from kdissect.stats.load import Load
@@ -231,7 +232,7 @@ class Pulse:
         client.at(now_ns).add(facts)
         client.address = exchange.connection.client.ip
         if name := exchange.client_software_name:
-            client.software = f"{name} {exchange.client_software_version or ''}".rstrip()
+            client.software = kept(f"{name} {exchange.client_software_version or ''}".rstrip())
         if facts.errors:
             self._fail(facts, now_ns)
         elif facts.outcome == UNANSWERED:
@@ -324,7 +325,7 @@ class Pulse:
             self._failed += 1
             self._apis[facts.api].failed += 1
             self._clients[facts.client].failed += 1
-        for failure in failures_of(facts):
+        for failure in map(facts.kept, failures_of(facts)):
             before = self._failures.pop(failure, None)
             times = before.times + 1 if before else 1
             is_expected = failure.error in facts.exchange.expected_errors

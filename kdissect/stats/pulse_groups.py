@@ -6,15 +6,16 @@ there; see limits.py, ``pulse_...``. The least recently seen is evicted first.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.exchanges.group_events import ALIVE, CLASSIC, COMMIT, HEARTBEAT, JOIN, LEAVE, SYNC
+from kdissect.names import Recent, entries
 from kdissect.stats.groups import timeline
 from kdissect.stats.lag import committed, end_of
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator
+    from collections.abc import Iterator
 
     from kdissect.exchanges.group_events import GroupEvent
     from kdissect.limits import Limits
@@ -32,9 +33,6 @@ _SILENT_NS = 60 * _SECOND_NS  # longer than usual session timeouts and heartbeat
 _FORGET_AFTER_NS = 600 * _SECOND_NS
 _MAX_REBALANCES = 50  # rebalances, of all groups together
 _REBALANCING_ERROR = "REBALANCE_IN_PROGRESS"
-
-Key = TypeVar("Key", bound="Hashable")
-Value = TypeVar("Value")
 
 
 class GroupSnapshot(NamedTuple):
@@ -75,19 +73,25 @@ class _Group:
         "events",
         "generation",
         "has_changed",
+        "held",
+        "is_cut",
         "kind",
         "last_seen_ns",
+        "max_held",
         "rebalances",
         "state",
     )
 
-    def __init__(self, events: int) -> None:
+    def __init__(self, max_held: int) -> None:
         self.kind: str | None = None
         self.state: str | None = None
         self.generation: int | None = None
         self.rebalances = 0
         self.changed_ns = self.last_seen_ns = 0
-        self.events: deque[GroupEvent] = deque(maxlen=events)
+        self.events: deque[GroupEvent] = deque()
+        self.held = 0  # entries that they take
+        self.max_held = max_held
+        self.is_cut = False
         self.has_changed = False
 
     def take(self, event: GroupEvent, now_ns: int) -> None:
@@ -104,6 +108,10 @@ class _Group:
             self.generation, self.changed_ns = event.generation, now_ns
         if event.event != ALIVE:
             self.events.append(event)
+            self.held += entries(event)
+            while self.held > self.max_held:
+                self.held -= entries(self.events.popleft())
+                self.is_cut = True
             self.has_changed = True
 
     def _is_newer(self, event: GroupEvent) -> bool:
@@ -135,32 +143,29 @@ class PulseGroups:
     """All groups."""
 
     def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-        self._groups: OrderedDict[str, _Group] = OrderedDict()
-        self._members: OrderedDict[tuple[str, str], int] = OrderedDict()
-        self._ends: OrderedDict[tuple[str, int], int] = OrderedDict()
-        self._commits: OrderedDict[tuple[str, str, int], int] = OrderedDict()
-        self._recent: OrderedDict[tuple[str, int], RebalanceSnapshot] = OrderedDict()
+        self._max_events = limits.top_group_events
+        self._groups: Recent[str, _Group] = Recent(limits.top_rows)
+        self._members: Recent[tuple[str, str], int] = Recent(limits.top_partitions)
+        self._ends: Recent[tuple[str, int], int] = Recent(limits.top_partitions)
+        self._commits: Recent[tuple[str, str, int], int] = Recent(limits.top_partitions)
+        self._recent: Recent[tuple[str, int], RebalanceSnapshot] = Recent(_MAX_REBALANCES)
 
     def feed(self, facts: Facts, now_ns: int) -> None:
         """Add an exchange."""
-        partitions = self._limits.top_partitions
         for each in facts.touched:
             if (commit := committed(facts, each)) is not None:
                 group, offset = commit
-                _keep(self._commits, (group, each.topic, each.partition), offset, partitions)
+                self._commits.keep((group, each.topic, each.partition), offset)
             elif (end := end_of(facts, each)) is not None:
-                _keep(self._ends, (each.topic, each.partition), end, partitions)
+                self._ends.keep((each.topic, each.partition), end)
         for event in facts.group_events:
             self._take(event, now_ns)
 
     def rows(self, now_ns: int) -> list[GroupSnapshot]:
         """The groups seen in the last minutes."""
-        self._groups = OrderedDict(
-            (name, group)
-            for name, group in self._groups.items()
-            if now_ns - group.last_seen_ns < _FORGET_AFTER_NS
-        )
+        for name, each in list(self._groups.items()):
+            if now_ns - each.last_seen_ns >= _FORGET_AFTER_NS:
+                self._groups.pop(name)
         members: dict[str, int] = {}
         for (group, _), last_seen_ns in self._members.items():
             if now_ns - last_seen_ns < _SILENT_NS:
@@ -186,26 +191,24 @@ class PulseGroups:
         for name, group in changed.items():
             group.has_changed = False
             rebalances = timeline(group.events, alive_ns[name])
-            if len(group.events) == group.events.maxlen:
+            if group.is_cut:
                 rebalances = rebalances[1:] or rebalances  # the oldest may lack its first events
             for each in rebalances:
-                key = name, each.generation_after
-                _keep(self._recent, key, RebalanceSnapshot(name, each), _MAX_REBALANCES)
+                self._recent.keep((name, each.generation_after), RebalanceSnapshot(name, each))
         return sorted(self._recent.values(), key=lambda recent: -recent.rebalance.start_ns)
 
     def _take(self, event: GroupEvent, now_ns: int) -> None:
-        group = self._groups.get(event.group_id) or _Group(self._limits.top_group_events)
-        _keep(self._groups, event.group_id, group, self._limits.top_rows)
+        group = self._groups.get(event.group_id) or _Group(self._max_events)
+        self._groups.keep(event.group_id, group)
         group.take(event, now_ns)
         if event.member_id is None or event.completed_ns is None or event.error is not None:
             return
         if event.event == LEAVE:
-            self._members.pop((event.group_id, event.member_id), None)
+            self._members.pop((event.group_id, event.member_id))
             if not any(self._members_of(event.group_id)):
                 group.state, group.changed_ns = EMPTY, now_ns
         elif event.event != COMMIT:
-            key = event.group_id, event.member_id
-            _keep(self._members, key, event.completed_ns, self._limits.top_partitions)
+            self._members.keep((event.group_id, event.member_id), event.completed_ns)
 
     def _members_of(self, group: str) -> Iterator[str]:
         return (member for of, member in self._members if of == group)
@@ -234,10 +237,3 @@ class PulseGroups:
 
 def _lag(worst_partition: tuple[str, int, int]) -> int:
     return worst_partition[2]
-
-
-def _keep(table: OrderedDict[Key, Value], key: Key, value: Value, limit: int) -> None:
-    table[key] = value
-    table.move_to_end(key)
-    if len(table) > limit:
-        table.popitem(last=False)

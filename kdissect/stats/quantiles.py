@@ -12,6 +12,8 @@ from bisect import bisect_left, insort
 from math import ceil
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from kdissect.names import entries, kept
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
 
@@ -160,14 +162,13 @@ class Largest:
 
     def add(self, number: int, exchange: Exchange, item: Callable[[], Any]) -> None:
         """Keep an item of an exchange if its number is large enough."""
-        kept = self._kept
-        if len(kept) >= self._count and (not kept or number < kept[0][0][0]):
+        if len(self._kept) >= self._count and (not self._kept or number < self._kept[0][0][0]):
             return
         completed_ns, packet = exchange.order
         rank = number, -completed_ns, -packet, -exchange.number
-        if len(kept) < self._count or rank > kept[0][0]:
-            insort(kept, (rank, item()), key=_rank)
-            del kept[: -self._count]
+        if len(self._kept) < self._count or rank > self._kept[0][0]:
+            insort(self._kept, (rank, kept(item())), key=_rank)
+            del self._kept[: -self._count]
 
     def merge(self, other: Largest) -> None:
         """Keep the largest of both."""
@@ -178,15 +179,15 @@ class Largest:
         return [item for _, item in reversed(self._kept)]
 
 
-def _rank(kept: tuple[tuple[int, ...], Any]) -> tuple[int, ...]:
-    return kept[0]
+def _rank(ranked: tuple[tuple[int, ...], Any]) -> tuple[int, ...]:
+    return ranked[0]
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Names -> number of distinct names, and the first of them. Holds at most 10 KB.
+# Names -> number of distinct names, and the first of them. Holds at most 30 KB.
 #
-# Up to ``_EXACT`` names are counted exactly; after that a HyperLogLog sketch (from Apache DataSketches)
-# estimates their number, usually within 2%.
+# Up to ``_EXACT_DISTINCT`` names are counted exactly, fewer if they are long; after that a HyperLogLog sketch
+# (from Apache DataSketches) estimates their number, usually within 2%.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -197,10 +198,11 @@ _LG_K = 12  # 4,096 registers: a standard error of 1.6%
 class Distinct:
     """The number of distinct names, in bounded memory."""
 
-    __slots__ = ("_names", "_sketch")
+    __slots__ = ("_entries", "_names", "_sketch")
 
     def __init__(self) -> None:
         self._names: dict[str, None] = {}  # as an ordered set
+        self._entries = 0  # that they take
         self._sketch: Any = None
 
     def __len__(self) -> int:
@@ -208,10 +210,11 @@ class Distinct:
 
     def add(self, name: str) -> None:
         """Add a name, seen before or not."""
-        if name in self._names:
+        if name in self._names or (name := kept(name)) in self._names:
             return
-        if len(self._names) < _EXACT_DISTINCT:
+        if self._entries < _EXACT_DISTINCT:
             self._names[name] = None
+            self._entries += entries(name)
             return
         if self._sketch is None:
             self._begin_sketch()
@@ -235,6 +238,7 @@ class Distinct:
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         self._names, sketch = state
+        self._entries = sum(map(entries, self._names))
         self._sketch = None if sketch is None else library().hll_sketch.deserialize(sketch)
 
     def _begin_sketch(self) -> None:
@@ -263,10 +267,11 @@ Value = TypeVar("Value", bound="Mergeable")
 
 
 class Bounded(dict[Key, Value]):
-    """A dict that creates missing values, until it is full.
+    """A dict that creates missing values, until it is full. Keys are names, or tuples of them, as they are
+    ``kept``: look others up with ``[]`` or ``pop``.
 
     Args:
-        max_keys: number of keys that get their own value.
+        max_keys: number of keys that get their own value; those with long names count as several ``entries``.
         make: creates a value.
 
     Attributes:
@@ -278,14 +283,33 @@ class Bounded(dict[Key, Value]):
         self.other: Value | None = None
         self._max_keys = max_keys
         self._make = make
+        self._entries = 0  # that the keys take
 
     def __missing__(self, key: Key) -> Value:
-        if len(self) < self._max_keys:
+        if (name := kept(key)) is not key:
+            return self[name]
+        if self._entries < self._max_keys:
             value = self[key] = self._make()
             return value
         if self.other is None:
             self.other = self._make()
         return self.other
+
+    def __setitem__(self, key: Key, value: Value) -> None:
+        if key not in self:
+            self._entries += entries(key)
+        super().__setitem__(key, value)
+
+    def __delitem__(self, key: Key) -> None:
+        self._entries -= entries(key)
+        super().__delitem__(key)
+
+    def pop(self, key: Key, default: Any = None) -> Any:
+        """Remove a key, if it is there, and return its value."""
+        value = self.get(name := kept(key), default)
+        if name in self:
+            del self[name]
+        return value
 
     def __reduce__(self) -> Any:  # for pickling between processes: that of dict would lose the limit
         return Bounded, (self._max_keys, self._make), {"other": self.other}, None, iter(self.items())
@@ -302,9 +326,12 @@ class Bounded(dict[Key, Value]):
     def rename(self, names: Mapping[str, str]) -> None:
         """Add the values of keys with a topic ID to those with the topic's name, where that is known."""
         for key in list(self):
-            if (renamed := _renamed(key, names)) != key:
+            if (renamed := kept(_renamed(key, names))) != key:
                 value = self.pop(key)
-                self[renamed].merge(value) if renamed in self else self.setdefault(renamed, value)
+                if renamed in self:
+                    self[renamed].merge(value)
+                else:
+                    self[renamed] = value
 
 
 def _renamed(key: Any, names: Mapping[str, str]) -> Any:

@@ -137,7 +137,7 @@ class Summarizer(Summed):
     def feed(self, exchange: Exchange) -> None:
         """Count an exchange. Some counts wait for ``settle``."""
         self._waiting.append(Facts(exchange, self._sessions))
-        self._waiting_bytes += exchange.held_bytes
+        self._waiting_bytes += exchange.held_bytes + exchange.decoded_bytes
         if len(self._waiting) >= _CHUNK or self._waiting_bytes >= _WAITING_BYTES:
             self._count()
 

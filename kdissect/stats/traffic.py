@@ -15,6 +15,7 @@ from kdissect.exchanges.latency import waiter
 from kdissect.exchanges.outcomes import outstanding_ns
 from kdissect.kafka.codes import error_name
 from kdissect.model import UNANSWERED
+from kdissect.names import entries
 from kdissect.net.duplex import NEVER_NS
 from kdissect.stats.load import Load
 from kdissect.stats.quantiles import Bounded, Distinct, Largest, Quantiles
@@ -323,6 +324,7 @@ class Traffic(Summed):
     anomalies: Counter[str] = total(Counter)
     _tables: TrafficTables = merged()
     _same: dict[RowKeys, OfSameRows] = own(dict)  # merge flushes them first
+    _same_entries: int = own(int)  # that they take
     _max_same: int = own()
     _by_connection: bool = own()
 
@@ -392,15 +394,17 @@ class Traffic(Summed):
         same = self._same.get(row_keys)
         if same is None:
             same = self._same[row_keys] = OfSameRows(row_keys, connection.client)
+            self._same_entries += entries(row_keys)
         join(same, aggregate, Load)
         same.connections.add(connection.id)
-        if len(self._same) >= self._max_same:
+        if self._same_entries >= self._max_same:
             self._flush()
 
     def _flush(self) -> None:
         for same in self._same.values():
             self._tables.count(same)
         self._same.clear()
+        self._same_entries = 0
 
     def _count_waits(self, facts: Facts, parts: LatencyParts) -> None:
         if (kind := waiter(facts.exchange)) is not None and facts.service_us is None:

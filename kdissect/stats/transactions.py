@@ -15,6 +15,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from kdissect.kafka.codes import error_name
+from kdissect.names import entries, kept
 from kdissect.stats.document import FencedRow, ProducerRow, SequenceRow, TransactionRow, TransactionsPart
 from kdissect.stats.quantiles import Bounded, Distinct, other_counts
 from kdissect.stats.rows import row_of
@@ -56,10 +57,13 @@ class Transactions(Summed):
     sequences: Bounded[tuple[int, str, int], Sequence] = merged()
     _names: dict[int, str] = own(dict)  # producer ID -> transactional ID, limited in merge too
     _max: int = own()
+    _held: int = own(int)  # entries of the events of all producers
+    _max_held: int = own()
     _last_ns: int = latest(0)
 
     def __init__(self, limits: Limits) -> None:
         Summed.__init__(self)
+        self._max_held = limits.summary_total_transaction_events
         make = partial(Producer, limits.summary_transaction_events)
         self.producers = Bounded(limits.summary_rows, make)
         self.sequences = Bounded(limits.summary_rows, Sequence)
@@ -100,6 +104,11 @@ class Transactions(Summed):
         Summed.merge(self, other)
         for producer_id, name in other._names.items():
             self._learn(producer_id, name)
+        producers = list(self.producers.values())
+        self._held = sum(producer.held for producer in producers)
+        while self._held > self._max_held:
+            for producer in producers:
+                self._held -= producer.evaluate_older()
 
     def rows(self) -> TransactionsPart:
         """The part of the document."""
@@ -122,7 +131,7 @@ class Transactions(Summed):
 
     def _learn(self, producer_id: int, transactional_id: str) -> None:
         if producer_id >= 0 and (producer_id in self._names or len(self._names) < self._max):
-            self._names[producer_id] = transactional_id
+            self._names[producer_id] = kept(transactional_id)
 
     def _producer(self, transactional_id: str | None, producer_id: int) -> Producer:
         if transactional_id:
@@ -146,8 +155,13 @@ class Transactions(Summed):
         producer.see(facts)
         producer.has(producer_id, epoch)
         producer.fenced += error in FENCED
-        producer.add(_event(facts, kind, producer_id, epoch, error, **more))
+        self._add(producer, _event(facts, kind, producer_id, epoch, error, **more))
         return producer
+
+    def _add(self, producer: Producer, event: Event) -> None:
+        self._held += producer.add(event)
+        while self._held > self._max_held and producer.held:
+            self._held -= producer.evaluate_older()
 
     def _init(self, facts: Facts, request: Body) -> None:
         response, error = facts.exchange.response, next(iter(facts.errors), None)
@@ -189,7 +203,7 @@ class Transactions(Summed):
             self._note(facts, ADD, name, fields, error, partitions=partitions)
         elif error is None:
             event = _event(facts, ADD, producer_id, fields["producer_epoch"], None, partitions=partitions)
-            self._producer(name, producer_id).add(event)
+            self._add(self._producer(name, producer_id), event)
 
     def _add_offsets(self, facts: Facts, request: Body) -> None:
         if "producer_epoch" in request:
@@ -234,8 +248,9 @@ class Transactions(Summed):
             if name or fenced:
                 error = fenced or (errors[0] if len(errors) == len(batches) else None)
                 partitions = _partitions(each for each, _ in batches)
-                producer.add(
-                    _event(facts, WRITE, producer_id, epoch, error, partitions=partitions, records=records)
+                self._add(
+                    producer,
+                    _event(facts, WRITE, producer_id, epoch, error, partitions=partitions, records=records),
                 )
 
     def _number(self, facts: Facts, each: Touched, batch: Body) -> None:
@@ -262,8 +277,9 @@ class Transactions(Summed):
             producer = self._producer(None, producer_id)
             producer.markers[commits] += len(partitions)
             epoch = marker["producer_epoch"]
-            producer.add(
-                _event(facts, MARKER, producer_id, epoch, None, partitions=partitions, commits=commits)
+            self._add(
+                producer,
+                _event(facts, MARKER, producer_id, epoch, None, partitions=partitions, commits=commits),
             )
 
     def _fetched(self, facts: Facts) -> None:
@@ -286,7 +302,7 @@ class Transactions(Summed):
 def _event(facts: Facts, kind: int, producer_id: int, epoch: int, error: str | None, **more: Any) -> Event:
     exchange = facts.exchange
     response, time_ns = exchange.response_frame, exchange.time_ns
-    return Event(
+    event = Event(
         time_ns,
         facts.id,
         kind,
@@ -299,6 +315,7 @@ def _event(facts: Facts, kind: int, producer_id: int, epoch: int, error: str | N
         done_ns=time_ns if response is None else max(time_ns, response.start_ns),
         **more,
     )
+    return facts.kept(event)
 
 
 def _partitions(touched: Iterator[Touched] | list[Touched]) -> tuple[tuple[str, int], ...]:
@@ -643,6 +660,7 @@ class Producer(Summed):
     """A transactional ID, or a producer ID without one."""
 
     events: list[Event] = own(list)  # merge adds them one by one
+    held: int = own(int)  # entries that they take
     history: TransactionHistory = merged(TransactionHistory)
     clients: Distinct = merged(Distinct)
     addresses: Distinct = merged(Distinct)
@@ -673,15 +691,25 @@ class Producer(Summed):
         if producer_id >= 0:
             _highest(self.epochs, {producer_id: epoch})
 
-    def add(self, event: Event) -> None:
-        """Add an event."""
+    def add(self, event: Event) -> int:
+        """Add an event. Returns by how much ``held`` has grown."""
+        before = self.held
         self.events.append(event)
-        if len(self.events) > self._max:
-            self.events.sort(key=_IN_ORDER)
-            older = len(self.events) // 2
-            for each in self.events[:older]:
-                self.history.take(each)
-            del self.events[:older]
+        self.held += entries(event)
+        while self.held > self._max and self.events:
+            self.evaluate_older()
+        return self.held - before
+
+    def evaluate_older(self) -> int:
+        """Add the older half of the events to the history. Returns by how much ``held`` has shrunk."""
+        before = self.held
+        self.events.sort(key=_IN_ORDER)
+        older = (len(self.events) + 1) // 2
+        for each in self.events[:older]:
+            self.history.take(each)
+        del self.events[:older]
+        self.held = sum(map(entries, self.events))
+        return before - self.held
 
     def merge(self, other: Producer) -> None:
         """Add what was seen on other connections."""

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kdissect import native
 from kdissect.exchanges.fetch_sessions import Position
 from kdissect.exchanges.group_events import ALIVE, CLASSIC, COMMIT, GroupEvent, usual_events
-from kdissect.exchanges.latency import split_form
 from kdissect.exchanges.offload import CountForm, LineFacts, LogForm
 from kdissect.exchanges.touched import plans
 from kdissect.exchanges.undecoded import undecoded
@@ -405,7 +404,7 @@ def count_form(
         sessions: fed the other exchanges.
         slowest: so many exchanges with the longest service times are not counted but passed on.
     """
-    names, limits, _ = context
+    names, limits, _, splitters = context
 
     def api(api_key: int, version: int) -> tuple[Any, bytes, list[Any]] | None:
         known, row = undecoded(api_key, version), _row(api_key, version)
@@ -435,7 +434,7 @@ def count_form(
         facts,
         LogForm(log.usual_exchanges, [apis.find(name).key for name in sorted(WAITING_APIS)]),
         take=lambda counted, detail: take(_usual(counted, detail)),
-        split=split_form(limits),
+        split=splitters.form(),
         session=session,
         set_session=set_session,
         slowest=slowest,

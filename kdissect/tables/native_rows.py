@@ -20,7 +20,7 @@ from kdissect.exchanges.content import (
 )
 from kdissect.exchanges.expected import expected_of
 from kdissect.exchanges.group_events import usual_events
-from kdissect.exchanges.latency import FETCHES, split_form
+from kdissect.exchanges.latency import FETCHES
 from kdissect.exchanges.learned import ADVERTISING
 from kdissect.exchanges.offload import LineFacts, LogForm, RowForm
 from kdissect.exchanges.touched import plans
@@ -219,7 +219,7 @@ def _form(
     cell: Callable[[Column, Exchange], Any],
     written: list[tuple[str, tuple[str, int]]],
 ) -> RowForm:
-    names, limits, _ = context
+    names, limits, _, splitters = context
 
     def cells(chosen: Sequence[str], exchange: Exchange) -> list[Any]:
         return [cell(column, exchange) for column in columns if column.name in chosen]
@@ -259,7 +259,7 @@ def _form(
         log=None,
         capture=lambda interface: file_name(interface.capture),
         expected=lambda info, api_key, *rest: expected_of(info, _stub(api_key).api, *rest),
-        split=split_form(limits),
+        split=splitters.form(),
     )
 
 

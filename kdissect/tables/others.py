@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kdissect import __version__
 from kdissect.anomalies import CATALOGUE
 from kdissect.model import ANSWERED, ORPHAN, UNACKNOWLEDGED, UNANSWERED
+from kdissect.names import Recent, kept
 from kdissect.net.analysis import BUCKETS
 from kdissect.stats.check import interfaces
 from kdissect.stats.quality import total
@@ -58,8 +59,7 @@ class TopicIds:
     """Makes the rows of ``topic_ids``, one for each pair of ID and name."""
 
     def __init__(self, limits: Limits) -> None:
-        self._seen: dict[tuple[str, str], None] = {}
-        self._max_pairs = limits.topic_names
+        self._seen: Recent[tuple[str, str], None] = Recent(limits.topic_names)
 
     def rows(self, exchange: Exchange) -> Iterator[TopicIdRow]:
         """The rows of pairs that did not occur before."""
@@ -69,15 +69,13 @@ class TopicIds:
 
     def has(self, pair: tuple[str, str]) -> bool:
         """Whether this pair of ID and name occurred before."""
-        return pair in self._seen
+        return kept(pair) in self._seen
 
     def is_new(self, pair: tuple[str, str]) -> bool:
         """Whether this pair of ID and name is new."""
         if self.has(pair):
             return False
-        self._seen[pair] = None
-        if len(self._seen) > self._max_pairs:
-            del self._seen[next(iter(self._seen))]
+        self._seen.keep(pair, None)
         return True
 
 

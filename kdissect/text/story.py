@@ -20,6 +20,7 @@ from kdissect.exchanges.group_events import ALIVE, COMMIT, group_events
 from kdissect.exchanges.outcomes import outcome
 from kdissect.limits import DEFAULT, SECOND_NS, Limits
 from kdissect.model import ANSWERED, NOT_EXPECTED
+from kdissect.names import kept
 from kdissect.phrases import ABSENT, duration, facts, many, named, printable, truncate_start, wrapped
 from kdissect.query.filters import NameTest
 from kdissect.query.record_filters import RecordCriteria, RecordFilter
@@ -165,7 +166,7 @@ class Story:
                 entry.text = f"first commit past it: {entry.text}"
             else:
                 return  # the record is not in this batch: it was compacted, or the batch hides its offsets
-        entry.text = entry.text.removeprefix(self._prefix).removeprefix(", ").lstrip()
+        entry.text = kept(entry.text.removeprefix(self._prefix).removeprefix(", ").lstrip())
         self.exchanges += 1
         if self._records is None and _is_routine(exchange):
             self._fold(entry)
@@ -265,7 +266,7 @@ def _entry(exchange: Exchange) -> Entry:
     return Entry(
         time_ns=exchange.time_ns,
         end_ns=exchange.time_ns if response is None else response.end_ns,
-        client=Participant(exchange.client_id or client.ip, client.ip),
+        client=Participant(kept(exchange.client_id or client.ip), client.ip),
         broker=Participant(str(exchange.connection.broker)),
         api=api(exchange),
         text=about(exchange),

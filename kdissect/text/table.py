@@ -36,6 +36,7 @@ from kdissect.model import (
     Frame,
     Redacted,
 )
+from kdissect.names import kept
 from kdissect.phrases import (
     ELLIPSIS,
     columns_of,
@@ -234,7 +235,8 @@ class LineTable(Generic[Row]):
 # ------------------------------------------------------------------------------------------------------------
 
 
-_CACHED_PREFIXES = 4096  # distinct prefixes that are cached
+_CACHED_PREFIXES = 4096  # distinct prefixes that are cached,
+_CACHED_CHARACTERS = 512  # unless they are longer
 
 
 @lru_cache(4096)
@@ -336,7 +338,7 @@ class ExchangeTable(LineTable["Exchange"]):
     def form(self, context: LineContext) -> LineForm:
         """What the native core must know to write the same lines, if they ``are_plain``."""
         *of_ends, of_client, of_api, of_latency = self._views
-        names, limits, protocols = context
+        names, limits, protocols, _ = context
 
         def cells(
             views: Sequence[LineView],
@@ -414,7 +416,9 @@ class ExchangeTable(LineTable["Exchange"]):
         """The cells between time and outcome, cached for exchanges that have the same."""
         if len(self._prefixes) >= _CACHED_PREFIXES:
             self._prefixes.clear()
-        prefix = self._prefixes[key] = self._gap.join(self._filled(self._views[:-1], exchange))
+        prefix = self._gap.join(self._filled(self._views[:-1], exchange))
+        if len(prefix) <= _CACHED_CHARACTERS:
+            self._prefixes[key] = prefix
         return prefix
 
     def _painted(self, exchange: Exchange, cells: Sequence[str]) -> Sequence[str]:
@@ -696,8 +700,9 @@ class RecordTally(Tally["CarriedRecord"]):
         self._counted["aborted"] += record.batch.aborted
         self._counted["rejected"] += record.source.error is not None
         self._bytes += len(record.record.key or b"") + len(record.record.value or b"")
-        if len(self._topics) < _MAX_TOPICS:
-            self._topics.update(record.source.names[:1])
+        names = record.source.names
+        if names and names[0] not in self._topics and len(self._topics) < _MAX_TOPICS:
+            self._topics.add(kept(names[0]))
 
     def _counts(self) -> Iterable[str | None]:
         yield many(self._rows, "record")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kdissect.model import TlsSession
+from kdissect.names import kept
 from kdissect.tls.suites import SUITES, TLS_1_3
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ def _server_name(extensions: Mapping[int, bytes]) -> str | None:
     reader = _Reader(extensions[_SERVER_NAME])
     try:
         names = _Reader(reader.vector(2))
-        return names.vector(2).decode("ascii", "backslashreplace") if names.number(1) == 0 else None
+        return kept(names.vector(2).decode("ascii", "backslashreplace")) if names.number(1) == 0 else None
     except _EndOfMessage:
         return None
 
@@ -194,7 +195,7 @@ def principal_of(certificate: bytes) -> str | None:
     from cryptography import x509  # few connections have one
 
     try:
-        return f"User:{x509.load_der_x509_certificate(certificate).subject.rfc4514_string()}"
+        return kept(f"User:{x509.load_der_x509_certificate(certificate).subject.rfc4514_string()}")
     except ValueError:
         return None
 
@@ -248,6 +249,11 @@ class Hellos:
     def lose(self, side: int) -> None:
         """The next bytes of a side were not captured."""
         self._records[side] = None
+
+    @property
+    def held(self) -> int:
+        """Bytes of hellos that are not complete."""
+        return sum(len(records) for records in self._records if records)
 
     def _hello(self, kind: int, body: bytes) -> None:
         known = self.session or TlsSession()

@@ -11,7 +11,7 @@ Each line has a label, what identifies the session, and a secret, both in hexade
     CLIENT_TRAFFIC_SECRET_0 random secret                    TLS 1.3; also SERVER_..., and 1, 2, ...
 
 Other lines are ignored. A session can have several secrets of a kind, of which one is right: try them all.
-Secrets are in no ``repr``. Holds them all, of at most ``_MAX_SESSIONS`` sessions.
+Secrets are in no ``repr``. Holds them all, up to ``Limits.key_log_bytes``.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ import stat
 from binascii import hexlify, unhexlify
 from contextlib import suppress
 from functools import lru_cache
+from sys import getsizeof
 from typing import TYPE_CHECKING, TypeVar
 
 from kdissect.capture import stores
 from kdissect.capture.reader import is_capture, secrets_in
 from kdissect.errors import CaptureError
+from kdissect.limits import DEFAULT
 from kdissect.tls import can_decrypt
 
 if TYPE_CHECKING:
@@ -34,18 +36,20 @@ if TYPE_CHECKING:
 
     from kdissect.capture.ongoing import LiveSources
     from kdissect.capture.reader import Capture
+    from kdissect.limits import Limits
 
 _Result = TypeVar("_Result")
 
-_MAX_SESSIONS = 1_000_000
 _MAX_SECRETS = 32  # of one session
 _MAX_LABELS = 1000
+_SESSION_BYTES = 300  # of its first entry besides the secret: name, tuple, and place in a table
+_ENTRY_BYTES = 16  # of any other
 _LONGEST_LINE = 4096
 _PIECE_BYTES = 1 << 20
 _MAX_PIECES = 4096  # of a file: the end of a device like /dev/zero never comes
 
 _LINE = re.compile(
-    rb"\n(?:(CLIENT_RANDOM|PMS_CLIENT_RANDOM|(?:CLIENT|SERVER)_(?:HANDSHAKE_)?TRAFFIC_SECRET(?:_\d+)?)"
+    rb"\n(?:(CLIENT_RANDOM|PMS_CLIENT_RANDOM|(?:CLIENT|SERVER)_(?:HANDSHAKE_)?TRAFFIC_SECRET(?:_\d{1,9})?)"
     rb" ([0-9a-fA-F]{64}) ([0-9a-fA-F]{64,512})"
     rb"|RSA Session-ID:([0-9a-fA-F]{2,64}) Master-Key:([0-9a-fA-F]{96})"
     rb"|RSA ([0-9a-fA-F]{16}) ([0-9a-fA-F]{96}))"
@@ -65,19 +69,24 @@ TRAFFIC = b"CLIENT_TRAFFIC_SECRET_0", b"SERVER_TRAFFIC_SECRET_0"
 class KeyLog:
     """The secrets of sessions.
 
+    Args:
+        max_bytes: memory that they may take.
+
     Attributes:
         can_grow: whether more secrets may come.
         may_come_last: whether they may come at any time until the end of the capture.
         version: changes with each secret that is added.
-        dropped: secrets that were not kept because of the limits.
+        dropped: secrets that were not kept because of the limit.
     """
 
     __slots__ = (
-        "_by_encrypted", "_by_random", "_by_session", "_growing", "_labels", "can_grow", "dropped",
-        "may_come_last", "version",
+        "_by_encrypted", "_by_random", "_by_session", "_bytes", "_growing", "_labels", "_max_bytes",
+        "can_grow", "dropped", "may_come_last", "version",
     )  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, max_bytes: int = DEFAULT.key_log_bytes) -> None:
+        self._max_bytes = max_bytes
+        self._bytes = 0
         self._growing: list[GrowingFile | SecretsInCapture] = []
         self._by_random: dict[bytes, tuple[bytes, ...]] = {}  # label, secret, label, secret, ...
         self._by_session: dict[bytes, tuple[bytes, ...]] = {}
@@ -116,10 +125,12 @@ class KeyLog:
         length = len(entry)
         if entry[-1] in before and entry in zip(*[iter(before)] * length, strict=True):
             return
-        if len(before) >= 2 * _MAX_SECRETS or (not before and len(self) >= _MAX_SESSIONS):
+        size = getsizeof(entry[-1]) + (_ENTRY_BYTES if before else _SESSION_BYTES)
+        if len(before) >= 2 * _MAX_SECRETS or self._bytes + size > self._max_bytes:
             self.dropped += 1
             return
         known[key] = before + entry
+        self._bytes += size
         self.version += 1
 
     def labelled(self, client_random: bytes, label: bytes) -> list[bytes]:
@@ -235,19 +246,20 @@ def _without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
 
 
-def read_key_logs(paths: Sequence[str], captures: Iterable[str] = ()) -> KeyLog:
+def read_key_logs(paths: Sequence[str], captures: Iterable[str] = (), limits: Limits = DEFAULT) -> KeyLog:
     """Read key logs, and the secrets in pcapng files. The same files are read only once in a row: a first
     pass and the dissection share their secrets.
 
     Args:
         paths: key logs, or pcapng files.
         captures: of these only the secrets are read. One that cannot be read has none.
+        limits: to respect.
 
     Raises:
         CaptureError: a key log cannot be read.
     """
     files = [path for path in captures if stores.size(path) is not None]
-    return _read(_with_fingerprints(paths), _with_fingerprints(files))
+    return _read(_with_fingerprints(paths), _with_fingerprints(files), limits.key_log_bytes)
 
 
 def searchable(captures: Iterable[str]) -> tuple[str, ...]:
@@ -255,13 +267,13 @@ def searchable(captures: Iterable[str]) -> tuple[str, ...]:
     return tuple(captures) if can_decrypt() else ()
 
 
-def follow_key_logs(paths: Sequence[str]) -> KeyLog:
+def follow_key_logs(paths: Sequence[str], limits: Limits = DEFAULT) -> KeyLog:
     """Read key logs that are still being written, and go on with ``KeyLog.poll``.
 
     Raises:
         CaptureError: a file cannot be read.
     """
-    log = KeyLog()
+    log = KeyLog(limits.key_log_bytes)
     for path in paths:
         if _is_capture(path):
             _add_secrets(log, path)
@@ -276,8 +288,8 @@ _Files = tuple[tuple[str, tuple[int, ...]], ...]
 
 
 @lru_cache(maxsize=1)
-def _read(key_logs: _Files, captures: _Files) -> KeyLog:
-    log = KeyLog()
+def _read(key_logs: _Files, captures: _Files, max_bytes: int) -> KeyLog:
+    log = KeyLog(max_bytes)
     for path, _ in key_logs:
         _add_secrets(log, path)
     log.add_captures(path for path, _ in captures)

@@ -10,7 +10,7 @@ import pytest
 
 from kdissect import dissect, open_capture
 from kdissect.exchanges.content import replica_id
-from kdissect.exchanges.latency import split_latency, waiter
+from kdissect.exchanges.latency import Splitters, waiter
 from kdissect.kafka.records import RecordData
 from kdissect.limits import DEFAULT
 from kdissect.model import Anomaly, Exchange, LatencyParts
@@ -25,7 +25,7 @@ class Client:
 
     def __init__(self, *, from_start: bool = True, **limits: int) -> None:
         self.info = replace(connection(), from_start=from_start)
-        self.limits = replace(DEFAULT, **limits)
+        self.splitters = Splitters(replace(DEFAULT, **limits))
         self.now = 0
 
     def does(
@@ -43,7 +43,7 @@ class Client:
             **CAPTURED | more,
         )
         one.connection, one.parts = self.info, None
-        split_latency(one, self.limits)
+        self.splitters.split(one)
         return one.parts and LatencyParts(*(us if us is None else us / 1000 for us in one.parts))
 
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kdissect.errors import Malformed, Oversized, Truncated
+from kdissect.kafka import schema
 from kdissect.kafka.primitives import DecodeBudget
 from kdissect.kafka.walker import walk
 from tests.kafka.decoding import message_of
@@ -159,3 +160,12 @@ def test_partial_bodies_grow_with_the_bytes(message: Message) -> None:
             assert walked.end >= before.end
             assert len(walked.spans) >= len(before.spans)
             before = walked
+
+
+def test_the_error_of_a_message_does_not_hold_it() -> None:
+    message = schema.request(3)
+    assert message is not None
+    result = walk(message, 12, b"\x02")
+    assert result.error is not None
+    assert result.error.__traceback__ is None
+    assert result.error.__context__ is None

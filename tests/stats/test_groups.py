@@ -166,9 +166,9 @@ def test_rate_of_commits() -> None:
 
 def test_what_is_dropped_is_counted() -> None:
     several = [join("a", at, at + 1, members=["a"]) for at in range(10)]
-    group = history(*several, limits=Limits(summary_group_events=4))
+    group = history(*several, limits=Limits(summary_group_events=16))  # with a topic, and a member twice
     assert (len(group.rebalances), group.events_dropped) == (4, 6)
-    assert history(*several, limits=Limits(summary_total_group_events=3)).events_dropped == 7
+    assert history(*several, limits=Limits(summary_total_group_events=12)).events_dropped == 7
     assert group.members[0].generation == 10
 
     limits = Limits(summary_rows=1, summary_group_members=1, summary_group_partitions=1)
@@ -182,7 +182,7 @@ def test_what_is_dropped_is_counted() -> None:
 
 
 def test_bounds_hold_where_parts_are_put_together() -> None:
-    limits = Limits(summary_group_events=4)
+    limits = Limits(summary_group_events=16)  # with a topic, and a member twice
     one = counted([join("a", at, 1 + at, members=["a"]) for at in range(3)], limits)
     one.merge(counted([join("b", at + 0.5, 1, members=["b"]) for at in range(3)], limits))
     assert len(one.groups["g"].events) == 4

@@ -156,7 +156,7 @@ def test_everything_is_bounded() -> None:
 
 
 def test_a_rebalance_is_listed_once_while_its_first_events_are_forgotten() -> None:
-    groups = PulseGroups(replace(DEFAULT, top_group_events=7))
+    groups = PulseGroups(replace(DEFAULT, top_group_events=18))  # with the members and partitions in them
     for number in range(10):
         start = 10 * number
         for item in (

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from kdissect import dissect, open_capture, summarize
 from kdissect.exchanges.learned import LearnedFacts, Listeners
 from kdissect.limits import DEFAULT, Limits
+from kdissect.names import kept
 from kdissect.pipeline import Dissection
 from kdissect.stats.cluster import Cluster
 from kdissect.stats.connection_log import ConnectionFeed
@@ -64,7 +65,9 @@ def truth(path: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("path", [path for path in SAMPLES if truth(path)["requests"]], ids=name_of)
 def test_requests_by_api_and_client_are_those_of_the_clients(path: Path) -> None:
-    rows = [row for row in truth(path)["requests"] if row["client_id"]]
+    rows = [
+        row | {"client_id": kept(row["client_id"])} for row in truth(path)["requests"] if row["client_id"]
+    ]
     telling = {row["client_id"] for row in rows}
     summary = summarize(exchanges(path))
     assert summary.clients is not None

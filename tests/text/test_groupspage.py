@@ -66,7 +66,7 @@ def test_rows_left_out_are_counted() -> None:
     _, _, rebalances, committed = group_sections(limit=1)
     assert rebalances.left_out == 7
     assert committed.left_out == 1
-    assert "dropped because of a limit" in group_sections(summary_group_events=3)[2].notes[-1]
+    assert "dropped because of a limit" in group_sections(summary_group_events=12)[2].notes[-1]
 
 
 def test_no_groups() -> None:

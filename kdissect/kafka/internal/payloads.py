@@ -20,6 +20,7 @@ from kdissect.kafka.primitives import DecodeBudget
 from kdissect.kafka.walker import walk
 from kdissect.limits import DEFAULT
 from kdissect.model import Anomaly, Embedded
+from kdissect.names import Recent
 
 if TYPE_CHECKING:
     from kdissect.kafka.schema import Draft, Field, Message
@@ -71,8 +72,7 @@ class GroupProtocols:
     """The protocols of groups whose JoinGroup was captured."""
 
     def __init__(self, limits: Limits = DEFAULT) -> None:
-        self._max_groups = limits.group_protocols
-        self._known: dict[tuple[ConnectionKey, str], GroupProtocol] = {}
+        self._known: Recent[tuple[ConnectionKey, str], GroupProtocol] = Recent(limits.group_protocols)
 
     def learn(self, exchange: Exchange) -> GroupProtocol:
         """Remember the protocol of a decoded JoinGroup. Returns what is known about the exchange's group."""
@@ -94,19 +94,13 @@ class GroupProtocols:
         if api_key == JOIN_GROUP:
             protocol = joined(request, response)
             if isinstance(group, str):
-                self._remember((connection, group), protocol)
+                self._known.keep((connection, group), protocol)
             return protocol
         return self.lookup(connection, group)
 
     def lookup(self, connection: ConnectionKey, group: str | None) -> GroupProtocol:
         """What is known about a group, by the connection on which it was joined."""
-        return UNKNOWN if group is None else self._known.get((connection, group), UNKNOWN)
-
-    def _remember(self, group: tuple[ConnectionKey, str], protocol: GroupProtocol) -> None:
-        self._known.pop(group, None)
-        self._known[group] = protocol
-        if len(self._known) > self._max_groups:
-            del self._known[next(iter(self._known))]
+        return UNKNOWN if group is None else self._known.find((connection, group)) or UNKNOWN
 
 
 def joined(request: Body, response: Body) -> GroupProtocol:
