@@ -136,7 +136,7 @@ def test_other_requests_are_those_that_the_brokers_answered(capture: Path) -> No
         if exchange.kind == ORPHAN:  # what was on its way when the recording began has no client ID
             key = clients[key[1:]], *key[1:]
         seen[key] += 1
-        if exchange.kind not in (UNANSWERED, UNACKNOWLEDGED):
+        if exchange.kind not in (UNANSWERED, UNACKNOWLEDGED) and not exchange.is_cut:
             answered[key] += 1
             codes = errors.get(key)  # null: up to 0.11 brokers did not log responses
             assert codes is None or set(content.errors(exchange)) == {error_name(code) for code in codes}
@@ -191,7 +191,7 @@ UNDECODED: dict[str, tuple[str, ...]] = {
 }
 # These say of the capture, not of a frame, what it lacks: brokers write a response's length before the rest,
 # and a recording begins in the middle of what brokers say to each other.
-OF_THE_CAPTURE = {"tls_alert", "partial_frame", "resynchronized", "unexpected_response"}
+OF_THE_CAPTURE = {"tls_alert", "partial_frame", "incomplete_message", "resynchronized", "unexpected_response"}
 
 
 @pytest.mark.parametrize("capture", READABLE, ids=name_of)

@@ -146,11 +146,24 @@ impl Table {
         matches!(self.contents, Contents::Partitions(_))
     }
 
-    /// Of `exchanges`.
-    pub fn contents(&self) -> &[Content] {
+    /// The columns that are the same in all rows of an exchange.
+    pub fn contents(&self) -> Vec<&Content> {
         match &self.contents {
-            Contents::Exchanges(contents) => contents,
-            _ => &[],
+            Contents::Exchanges(contents) => contents.iter().collect(),
+            Contents::Partitions(contents) => contents
+                .iter()
+                .filter_map(|each| match each {
+                    OfPartition::Exchange(content) => Some(content),
+                    _ => None,
+                })
+                .collect(),
+            Contents::Groups(contents) => contents
+                .iter()
+                .filter_map(|each| match each {
+                    OfGroup::Exchange(content) => Some(content),
+                    _ => None,
+                })
+                .collect(),
         }
     }
 

@@ -18,6 +18,7 @@ RENAMED = {
     ("acceptable_recovery_lag", "acceptable_recovery_lag_legacy"),
     ("authorized_operations", "cluster_authorized_operations"),
     ("authorized_operations", "topic_authorized_operations"),
+    ("generation_id", "generation_id_or_member_epoch"),
 }
 """(theirs, ours): Kafka renamed a field after kio's release, or kafka-python changes names."""
 
