@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kdissect.names import kept
 from kdissect.spark.jobs.latency import latency
 from kdissect.spark.tables import tables
 from tests.row_assertions import as_json, by_key, same
@@ -54,7 +55,7 @@ def same_quantiles(row: Mapping[str, Any], spread: Mapping[str, Any]) -> None:
 
 @pytest.mark.parametrize("by", TABLES)
 def test_everything_as_the_summary_has_it(everything: Any, run_job: Callable[..., Any], by: str) -> None:
-    rows = by_key(run_job(everything, "latency", by=[by]), by)
+    rows = {kept(key): row for key, row in by_key(run_job(everything, "latency", by=[by]), by).items()}
     others = by_key(everything.summary[TABLES[by]], by)
     assert rows.keys() - {(None,)} == others.keys()
     for key, other in others.items():
