@@ -91,8 +91,8 @@ class CaptureObserver(Protocol):
         """Note a connection that has ended. Some of its exchanges may not have been yielded yet."""
 
     def unopened_connection(self, connection: Connection, end: Closed, *, is_listener: bool) -> None:
-        """Note a connection that was refused or not answered. ``is_listener``: whether its far end is known
-        as a Kafka listener, from the options or from facts learned before.
+        """Note a connection that was refused, not answered or one-way. ``is_listener``: whether its far end
+        is known as a Kafka listener, from the options or from facts learned before.
         """
 
 

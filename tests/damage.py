@@ -385,7 +385,8 @@ def request_of(exchange: Exchange) -> RequestIdentity | None:
     if frame is None:
         return None
     about = exchange.api_key, exchange.api_version, exchange.correlation_id
-    return RequestIdentity(info.client, info.broker, *about, exchange.client_id, frame.size)
+    size = frame.size if exchange.announced is None or exchange.is_cut else exchange.announced
+    return RequestIdentity(info.client, info.broker, *about, exchange.client_id, size)
 
 
 def response_of(exchange: Exchange) -> ResponseIdentity | None:
@@ -393,4 +394,5 @@ def response_of(exchange: Exchange) -> ResponseIdentity | None:
     frame, info = exchange.response_frame, exchange.connection
     if frame is None:
         return None
-    return ResponseIdentity(info.client, info.broker, exchange.correlation_id, frame.size)
+    size = exchange.announced if exchange.is_cut and exchange.announced is not None else frame.size
+    return ResponseIdentity(info.client, info.broker, exchange.correlation_id, size)

@@ -324,7 +324,7 @@ def test_nor_does_what_live_says_at_the_end(
     for each in facts:
         recap.feed(each.exchange)
     with open_capture(str(capture)) as packets:
-        totals = Totals(Counter(), Counter(), [], [HOSTILE], packets.sources, HOSTILE)
+        totals = Totals(Counter(), Counter(), [], [HOSTILE], packets.sources, HOSTILE, unreadable=False)
         recap.write([HOSTILE], totals, Survey(DEFAULT), "always")
     output = capsys.readouterr().err
     assert_harmless(output)

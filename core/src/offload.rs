@@ -1,4 +1,4 @@
-//! The class `kdissect._core.Offload`: a [`Stage`] for kdissect/offload.py.
+//! The class `kdissect._core.Offload`: a [`Stage`] for kdissect/exchanges/offload.py.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::panic::{catch_unwind, AssertUnwindSafe};

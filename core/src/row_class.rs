@@ -1,4 +1,4 @@
-//! The class `kdissect._core.Row`: a [`row::Row`] for kdissect/tables/undecoded.py.
+//! The class `kdissect._core.Row`: a [`row::Row`] for kdissect/tables/native_rows.py.
 
 use pyo3::prelude::*;
 

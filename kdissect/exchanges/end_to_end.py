@@ -24,8 +24,8 @@ from kdissect.exchanges.learned import BatchCopy, NumberedBatch
 from kdissect.exchanges.outcomes import outcome
 from kdissect.exchanges.resolver import NO_REFS, Item, Refs, Resolver
 from kdissect.kafka.bodies import decode_exchange
-from kdissect.model import UNANSWERED
-from kdissect.names import kept
+from kdissect.model import INCOMPLETE, UNANSWERED
+from kdissect.names import Recent, kept
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,7 +67,7 @@ class EndToEnd(Resolver[Item, Any, Any]):
             self._learned = _by_name(learned, learned.produced)
             failed = _by_name(learned, learned.failed)
             self._failed = {batch.numbers: fact for batch, fact in failed.items()}
-        self._fetched: dict[tuple[Any, ...], BatchCopy] = {}
+        self._fetched: Recent[tuple[Any, ...], BatchCopy] = Recent(limits.fetched_batches)
         window_ns, capacity = limits.produce_window_ns, limits.produced_batches
         super().__init__(limits, refs, window_ns, capacity, knows_all=self._learned is not None)
 
@@ -76,10 +76,8 @@ class EndToEnd(Resolver[Item, Any, Any]):
             if type(batch) is not NumberedBatch:
                 super()._learn(item, batch, value)
             elif batch.is_fetched:
-                fetched = self._fetched
-                fetched.setdefault(batch.numbers, value)
-                if len(fetched) > self._limits.fetched_batches:
-                    del fetched[next(iter(fetched))]
+                if batch.numbers not in self._fetched:
+                    self._fetched.keep(batch.numbers, value)
             else:
                 super()._learn(item, batch.numbers, value)
 
@@ -120,7 +118,8 @@ def produce_refs(exchange: Exchange) -> ProduceRefs:
         if topic is None or each.partition is None or not each.in_log:
             continue
         here = topic, each.partition
-        is_failed = each.produced and bool(each.error_code or outcome(exchange) == UNANSWERED)
+        has_no_response = each.produced and outcome(exchange) in (UNANSWERED, INCOMPLETE)
+        is_failed = each.produced and (has_no_response or bool(each.error_code))
         for origin in each.records.origins():
             base_offset, base_timestamp_ms, producer_id, epoch, sequence = origin
             if not each.produced:

@@ -887,15 +887,11 @@ class KafkaConnection:
             detail = f"only {len(frame.data)} of {frame.size} bytes of the request were captured"
             self._pending_anomalies.append(Anomaly("gap", "connection", detail))
             return []
-        try:
-            done = pairing.request(frame)
-        except DecodeError:
-            mechanism = sasl_mechanism(frame.data, frame.size)
-            sent = pairing.completed + len(pairing.waiting)
-            if mechanism is None or sent > _MAX_BEFORE_TOKEN or self._losses is not None:
-                raise
+        is_early = self._losses is None and pairing.completed + len(pairing.waiting) <= _MAX_BEFORE_TOKEN
+        if is_early and (mechanism := sasl_mechanism(frame.data, frame.size)) is not None:
             identity.on_token(mechanism)
             return pairing.token_request(frame, has_handshake=False)
+        done = pairing.request(frame)
         if frame.data.startswith(_SASL_HANDSHAKE):
             identity.on_handshake(frame)
         if self._losses is not None and self._losses.awaits_request:

@@ -168,9 +168,12 @@ class LearnedFacts:
 
     def learn_failed(self, batch: NumberedBatch, copy: BatchCopy, time_ns: int) -> None:
         before = self.failed.get(batch)
-        if before is None and len(self.failed) >= self._limits.produced_batches:
+        if before is None and self._batch_entries >= self._limits.produced_batches:
             self.dropped_batches += 1
-        elif before is None or (time_ns, copy) < before[::-1]:
+            return
+        if before is None:
+            self._batch_entries += entries(batch)
+        if before is None or (time_ns, copy) < before[::-1]:
             self.failed[batch] = copy, time_ns
 
     def gathered_batches(self) -> dict[ProducedBatch, tuple[int, int]]:

@@ -32,6 +32,7 @@ from kdissect.kafka.headers import (
     read_correlation_id,
     read_request_header,
 )
+from kdissect.kafka.other_protocols import sasl_mechanism
 from kdissect.kafka.primitives import DecodeBudget
 from kdissect.model import ANSWERED, ORPHAN, UNACKNOWLEDGED, UNANSWERED, Anomaly, Exchange
 from kdissect.names import NAME_BYTES
@@ -259,14 +260,19 @@ class Pairing:
         return self._answer(index, frame, frame.end_ns)
 
     def cut_request(self, cut: CutFrame) -> Exchange | None:
-        """Process a request that did not end: it becomes outstanding. None if too little of it came."""
+        """Process a request that did not end: it becomes outstanding. None if too little of it came, or if it
+        is a SASL token.
+        """
+        if sasl_mechanism(cut.frame.data, cut.announced) is not None:
+            return None
         try:
             header = read_request_header(cut.frame.data)
         except DecodeError:
             return None
         exchange = self._new(cut.frame, None)
         exchange.api_key, exchange.api_version, exchange.correlation_id, exchange.client_id, _ = header
-        exchange.api, exchange.request_header = _name(header.api_key), header
+        exchange.api = _name(header.api_key) or vendors.name(header.api_key, self._info.vendor)
+        exchange.request_header = header
         exchange.announced, exchange.is_held_up = cut.announced, True
         self._add(exchange)
         return exchange

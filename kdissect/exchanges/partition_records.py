@@ -23,6 +23,7 @@ from kdissect.kafka.records import TIMESTAMP_TYPES, RecordData
 from kdissect.kafka.traces import KEY_HEADER, VALUE_HEADER, schema_id, trace_of
 from kdissect.limits import DEFAULT
 from kdissect.model import Anomaly, Embedded, Redacted
+from kdissect.names import kept
 from kdissect.phrases import TopicId, topic_label
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ class PartitionRecords(NamedTuple):
         known = self.exchange.produced_ns
         if known is None or batch.magic != 2 or self.produced:
             return None
-        topic = self.topic_id or self.topic
+        topic = kept(self.topic_id or self.topic)
         sent_ns = known.get((topic, self.partition, batch.base_offset, batch.base_timestamp_ms))  # type: ignore[arg-type]
         # If a retry got the offset, the response to the request that stored the batch is missing.
         return None if sent_ns is None or sent_ns > self.time_ns else sent_ns
@@ -123,7 +124,7 @@ class PartitionRecords(NamedTuple):
         if not self.exchange.copies:
             return None
         numbers = batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.base_timestamp_ms
-        key: Any = (self.topic_id or self.topic, self.partition, *numbers, not self.produced)
+        key: Any = (kept(self.topic_id or self.topic), self.partition, *numbers, not self.produced)
         return self.exchange.copies.get(key)
 
     def as_fetched(self) -> PartitionRecords:

@@ -296,7 +296,8 @@ class ConnectionLogRow:
         if exchange.kind in (ANSWERED, ORPHAN):
             is_whole = exchange.kind == ANSWERED and exchange.announced is None
             self.served += is_whole and exchange.api not in HANDSHAKE_APIS
-            self.outstanding = self.outstanding_calls = 0
+            self.outstanding = int(exchange.kind == ANSWERED and not is_whole)  # its rest
+            self.outstanding_calls = 0
             self.outstanding_ns = self.held_api = None
             if exchange.api in WAITING_APIS:
                 self.waited |= {exchange.api_key}

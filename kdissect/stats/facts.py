@@ -117,8 +117,10 @@ class Facts:
         return self._group_events
 
     def kept(self, value: Value) -> Value:
-        """Names of the exchange as tables keep them (names.py): small messages have no long ones."""
-        is_small = max(self.request_bytes, self.response_bytes) <= NAME_BYTES
+        """Names of the exchange as tables keep them (names.py). Small messages have no long ones: a byte that
+        is not UTF-8 becomes four characters.
+        """
+        is_small = max(self.request_bytes, self.response_bytes) <= NAME_BYTES // 4
         return value if is_small else kept(value)
 
     @property

@@ -33,7 +33,7 @@ def health(findings: Sequence[FindingRow], load: Load) -> Verdict:
     """
     worst = findings[0] if findings and findings[0].severity in _VERDICTS else None
     requests = load.exchanges - load.kinds[ORPHAN]
-    failed = load.no_answer + load.failed
+    failed = load.no_answer + load.broken_off + load.failed
     if (worst is not None and worst.severity == ERROR) or (failed and failed * _FAILING >= requests):
         verdict = FAILING
     elif worst is not None or (failed and failed * _DEGRADED >= requests):

@@ -32,7 +32,8 @@ class Load(Summed):
         kinds: exchanges by kind.
         no_answer: requests that the broker did not answer; ``pending``: those that were still waiting when
             the capture ended (outcomes.py).
-        incomplete_responses, incomplete_requests: exchanges with a message that did not end.
+        incomplete_responses, incomplete_requests: exchanges with a message that did not end; ``broken_off``:
+            those of them whose connection ended.
         request_bytes, response_bytes: sizes of frames, including their length bytes.
         service_us: of answered exchanges whose service time is known.
         wait_us: of those for which the broker waited on purpose.
@@ -48,6 +49,7 @@ class Load(Summed):
     pending: int = total()
     incomplete_responses: int = total()
     incomplete_requests: int = total()
+    broken_off: int = total()
     request_bytes: int = total()
     response_bytes: int = total()
     service_us: Quantiles = merged(Quantiles)
@@ -83,6 +85,7 @@ class Load(Summed):
             self.pending += facts.outcome == PENDING
             self.incomplete_responses += facts.outcome == INCOMPLETE
             self.incomplete_requests += facts.outcome == INCOMPLETE_REQUEST
+            self.broken_off += facts.exchange.announced is not None and bool(facts.exchange.ended)
         self.request_bytes += facts.request_bytes
         self.response_bytes += facts.response_bytes
         if facts.service_us is not None:

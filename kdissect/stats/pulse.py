@@ -155,7 +155,7 @@ class PulseSnapshot(NamedTuple):
         all: all exchanges together.
         failures, rebalances: the latest first.
         connections: those active in the last minute.
-        not_opened: connections to Kafka listeners that were refused or not answered, so far.
+        not_opened: connections to Kafka listeners that were refused, not answered or one-way, so far.
         cut_off: connections that brokers ended while requests were outstanding, so far.
         segments, lost: TCP segments with payload of the connections that ended so far, and how many of those
             were lost and retransmitted.

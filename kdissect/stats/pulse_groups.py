@@ -1,7 +1,7 @@
 """Facts -> current state of groups: members, lag, and their last rebalances.
 
 Holds the members and last events of each group, the end of each partition, and each group's committed offset
-there; see limits.py, ``pulse_...``. The least recently seen is evicted first.
+there; see limits.py, ``top_...``. The least recently seen is evicted first.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ class PulseGroups:
         return sorted(self._recent.values(), key=lambda recent: -recent.rebalance.start_ns)
 
     def _take(self, event: GroupEvent, now_ns: int) -> None:
-        group = self._groups.get(event.group_id) or _Group(self._max_events)
+        group = self._groups.find(event.group_id) or _Group(self._max_events)
         self._groups.keep(event.group_id, group)
         group.take(event, now_ns)
         if event.member_id is None or event.completed_ns is None or event.error is not None:

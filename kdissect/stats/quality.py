@@ -131,7 +131,9 @@ class ConnectionsPart:
     kafka_one_sided: int = described("Kafka connections with packets from one side only.")
     close_reasons: dict[str, int] = described("How they ended: fin, reset, reused, idle, evicted, end.")
     without_data: int = described("Connections that opened, but without data; not counted above.")
-    unopened: int = described("Connections to known Kafka listeners that were refused or not answered.")
+    unopened: int = described(
+        "Connections to known Kafka listeners that were refused, not answered or one-way."
+    )
     unopened_others: int = described("The same to other endpoints, for example by a port scan.")
     tls_decrypted: int = described("TLS connections that were decrypted with a key log.")
     tls_not_decrypted: dict[str, int] = described("Those that were not, by reason; empty without a key log.")

@@ -2,8 +2,8 @@
 
 Each column is defined once: name, type, meaning, how to read it. JSON lines, CSV, ``--where``, exports and
 docs/columns.md all derive from these definitions. Names and types are stable; columns may be added. An absent
-value is None, never "" or -1 unless that was on the wire; a list
-can be empty but is never absent.
+value is None, never "" or -1 unless that was on the wire; a list can be empty, and is absent only if the
+message that has it is incomplete.
 """
 
 from __future__ import annotations

@@ -48,12 +48,13 @@ def connections(connections: DataFrame, *, by: Sequence[str] = USUAL, window: st
         exchanges bigint: exchanges on all of them
         unanswered bigint: exchanges without response
         no_answer bigint: those that the broker did not answer
+        incomplete bigint: exchanges with a message that did not end
         request_bytes bigint: frames of requests, in bytes
         response_bytes bigint: frames of responses, in bytes
         gaps bigint: number of gaps
         lost_bytes bigint: bytes that are not in the capture, including those truncated by the snaplen
     """
-    sums = ("exchanges", "unanswered", "no_answer", "request_bytes", "response_bytes", "gaps")
+    sums = ("exchanges", "unanswered", "no_answer", "incomplete", "request_bytes", "response_bytes", "gaps")
     values = {
         "connections": keys.count_if(f"not {_UNOPENED}"),
         "unopened": keys.count_if(_UNOPENED),

@@ -469,7 +469,9 @@ class UnsupportedVersions(Rule):
 
 def _may_be_disconnected(exchange: Exchange) -> bool:
     """Whether it has no response, in a version on which some brokers close the connection."""
-    if exchange.kind != UNANSWERED or exchange.api_key is None or exchange.api_version is None:
+    if exchange.kind != UNANSWERED or exchange.announced is not None:
+        return False
+    if exchange.api_key is None or exchange.api_version is None:
         return False
     return removed_in(exchange.api_key, exchange.api_version) is not None
 
