@@ -100,7 +100,7 @@ DEEP = os.environ.get("KDISSECT_HYPOTHESIS") == "deep"
 MAX_KIB = 200_000_000 // 1024
 # Small bounds, so that a short capture reaches them too.
 SMALL = (
-    "connections=150,ended_connections=150,total_held_bytes=1MiB,total_stream_bytes=1MiB,frame_bytes=1MiB,"
+    "connections=150,ended_connections=150,connection_ids=150,total_held_bytes=1MiB,total_stream_bytes=1MiB,frame_bytes=1MiB,"
     "resync_bytes=64KiB,pending_requests=300,pending_bytes=256KiB,naming_rows=200,naming_bytes=256KiB,topic_names=500,"
     "order_rows=200,order_bytes=256KiB,notices=100"
 )
