@@ -86,9 +86,9 @@ documents of `summary` and `check` can change: when one is renamed or removed, `
 the [changelog](../CHANGELOG.md) says what changed.
 
 An absent value is null (CSV: nothing between two commas), never "" or -1 unless that was on the wire; in this
-table, an array can be empty, and is null only if its message is incomplete. Times are UTC with microseconds, ISO 8601 ending in Z. In
-`request` and `response`, values are as on the wire, so error codes and enumerations are numbers; in the other
-columns they are names.
+table, an array can be empty, and is null only if its message is incomplete. Times are UTC with microseconds,
+ISO 8601 ending in Z. In `request` and `response`, values are as on the wire, so error codes and enumerations
+are numbers; in the other columns they are names.
 """
 
 LATENCY = """\

@@ -634,9 +634,9 @@ def test_a_batch_whose_produce_failed_is_linked_with_its_fetch(
     failed, fetched = "NOT_LEADER_OR_FOLLOWER", "109cc5869b61/5"
     assert [line.split("\t") for line in done.lines] == [
         ["1", "2703", "", "", "0a8f"],
-        ["2", "2704", failed, fetched, "0a90"],
-        ["3", "2705", failed, fetched, "0a91"],
-        ["1", "2704", "UNKNOWN_PRODUCER_ID", fetched, "0a90"],
+        ["2", "", failed, fetched, "0a90"],
+        ["3", "", failed, fetched, "0a91"],
+        ["1", "", "UNKNOWN_PRODUCER_ID", fetched, "0a90"],
         ["3", "2706", "", "", "0a90"],
         ["4", "2707", "", "", "0a91"],
         ["5", "2703", "", "", "0a8f"],
