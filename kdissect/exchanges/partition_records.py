@@ -127,14 +127,11 @@ class PartitionRecords(NamedTuple):
         key: Any = (kept(self.topic_id or self.topic), self.partition, *numbers, not self.produced)
         return self.exchange.copies.get(key)
 
-    @property
-    def log_offset(self) -> int | None:
-        """``base_offset``; of a batch whose Produce failed, that of the copy that was fetched."""
-        if self.base_offset is not None or not self.exchange.copies:
-            return self.base_offset
+    def as_fetched(self) -> PartitionRecords:
+        """With the base offset of a batch whose Produce failed, if it was fetched."""
         first = next(self.records.origins(), None)
         copy = None if first is None else self.copy(first)
-        return None if copy is None else copy.base_offset
+        return self if copy is None else self._replace(base_offset=copy.base_offset)
 
     @property
     def error(self) -> str | None:
@@ -319,7 +316,7 @@ def partition_records(exchange: Exchange) -> Iterator[PartitionRecords]:
             base_offset, append_ms, error_code = appended.get(
                 (field.topic or field.topic_id, field.partition), _NOT_ANSWERED
             )
-            yield _partition_records(
+            records = _partition_records(
                 exchange,
                 field,
                 produced=True,
@@ -328,6 +325,7 @@ def partition_records(exchange: Exchange) -> Iterator[PartitionRecords]:
                 error_code=error_code,
                 budget=budget,
             )
+            yield records if base_offset is not None or not exchange.copies else records.as_fetched()
     if response is not None and exchange.response is not None and (plan := plan_for(response, RECORDS)):
         budget, requested = Budget(exchange.number), _requested(exchange)
         for field in field_values(plan, exchange.response):

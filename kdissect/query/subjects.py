@@ -183,9 +183,9 @@ class _RecordTest:
 def _offsets(each: PartitionRecords) -> Iterator[range]:
     """The offsets of each batch; more where compressed message sets (magic 0 and 1) hide their number."""
     if each.produced:
-        if (base_offset := each.log_offset) is not None:
+        if each.base_offset is not None:
             count = each.records.count()
-            yield range(base_offset, _END if count is None else base_offset + count)
+            yield range(each.base_offset, _END if count is None else each.base_offset + count)
         return
     if not each.in_log:
         return

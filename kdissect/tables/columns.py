@@ -819,8 +819,8 @@ RECORD: tuple[Column, ...] = (
         "offset",
         INT64,
         attrgetter("offset"),
-        "Offset in the partition; for Produce, counted from the response's base offset and null while "
-        "that is unknown; null in a snapshot.",
+        "Offset in the partition; for Produce, counted from the response's base offset (after an error, from "
+        "that of the copy `also_in`) and null while that is unknown; null in a snapshot.",
     ),
     Column(
         "before_fetch_offset",
