@@ -188,10 +188,13 @@ def known_ports(capture: Path) -> list[int]:
 
 
 def sides(exchanges: list[Exchange]) -> dict[Place, list[Side]]:
-    """By place, in the order of the stream."""
-    both = [Side(exchange, is_request=True) for exchange in exchanges if exchange.request_frame is not None]
+    """By place, in the order of the stream. tshark does not show messages that did not end."""
+    whole = [exchange for exchange in exchanges if exchange.announced is None or exchange.is_cut]
+    both = [Side(exchange, is_request=True) for exchange in whole if exchange.request_frame is not None]
     both += [
-        Side(exchange, is_request=False) for exchange in exchanges if exchange.response_frame is not None
+        Side(exchange, is_request=False)
+        for exchange in exchanges
+        if exchange.response_frame is not None and not exchange.is_cut
     ]
     places: defaultdict[Place, list[Side]] = defaultdict(list)
     for side in sorted(both, key=lambda side: side.frame.start_ns):

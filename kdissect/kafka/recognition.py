@@ -21,6 +21,7 @@ from kdissect.errors import DecodeError
 from kdissect.kafka import schema
 from kdissect.kafka.bodies import (
     can_be_response,
+    decode_request,
     fits_request,
     fits_response,
     is_newer_request,
@@ -154,7 +155,9 @@ def is_first_frame(search: Search, run: ByteRun, final: bool) -> bool | None:
         return version in message.versions and _ends_with_packet(search, _SIZE.size + size)
     if api_key == _PRODUCE and (header is None or not header.client_id):
         # ZooKeeper, NFS and SMPP begin with a small number, too. If all of it decodes, it was recognized.
-        return len(frame) < size and fits_request(frame, to_the_end=False)
+        begins = len(frame) < size and fits_request(frame, to_the_end=False)
+        topics = decode_request(frame, api_key, complete=False).value.get("topic_data") if begins else None
+        return bool(topics and (topics[0].get("name") or topics[0].get("topic_id")))
     return is_readable_request(frame) or _ends_with_packet(search, _SIZE.size + size)
 
 
