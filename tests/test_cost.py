@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 MOST = {  # command, traffic, for each: instructions; docs/decisions/answers-before-speed.md
     ("read", "bulk", "packets"): 255,
-    ("read", "loopback", "exchanges"): 5150,
+    ("read", "loopback", "exchanges"): 5210,
     ("read", "large", "packets"): 210,
-    ("read", "chatty", "exchanges"): 3600,
-    ("read --names whole", "chatty", "exchanges"): 4450,
-    ("read --json", "chatty", "exchanges"): 5000,
-    ("records --json", "loopback", "records"): 335,
+    ("read", "chatty", "exchanges"): 3625,
+    ("read --names whole", "chatty", "exchanges"): 4500,
+    ("read --json", "chatty", "exchanges"): 5100,
+    ("records --json", "loopback", "records"): 338,
     ("summary", "chatty", "exchanges"): 9400,
 }
 HEADROOM = 0.7

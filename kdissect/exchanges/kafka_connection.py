@@ -406,6 +406,7 @@ _CUT_BY = {
 """What may come before the end of a message, by the reason why a connection ended."""
 
 _SASL_HANDSHAKE = SASL_HANDSHAKE.to_bytes(2, "big")  # as API key at the start of a request
+_NO_VERSION = b"\0 "  # no API has so many versions: where one stands, tokens have a character
 _MAX_BEFORE_TOKEN = 4  # requests: ApiVersions, perhaps in several versions
 _NEVER_CAPTURED = "lost"  # the reason of gaps that are not due to the snaplen
 _ENDED = frozenset({"fin", "reset", "reused"})  # reasons for which no response follows
@@ -887,10 +888,11 @@ class KafkaConnection:
             detail = f"only {len(frame.data)} of {frame.size} bytes of the request were captured"
             self._pending_anomalies.append(Anomaly("gap", "connection", detail))
             return []
-        is_early = self._losses is None and pairing.completed + len(pairing.waiting) <= _MAX_BEFORE_TOKEN
-        if is_early and (mechanism := sasl_mechanism(frame.data, frame.size)) is not None:
-            identity.on_token(mechanism)
-            return pairing.token_request(frame, has_handshake=False)
+        if frame.data[2:4] >= _NO_VERSION or frame.data[:1] != b"\0":
+            mechanism = self._losses is None and sasl_mechanism(frame.data, frame.size)
+            if mechanism and pairing.completed + len(pairing.waiting) <= _MAX_BEFORE_TOKEN:
+                identity.on_token(mechanism)
+                return pairing.token_request(frame, has_handshake=False)
         done = pairing.request(frame)
         if frame.data.startswith(_SASL_HANDSHAKE):
             identity.on_handshake(frame)

@@ -100,7 +100,7 @@ def error(number: int) -> ErrorRow:
     at = datetime(2026, 11, 22, tzinfo=UTC)
     return ErrorRow(
         error="UNKNOWN_SERVER_ERROR", api="Produce", topic="orders" * 20, client=f"client-{number}", count=1,
-        expected=0, first=at, last=at, example="c1/1",
+        expected=0, first=at, last=at, example="c1/1", message=None,
     )  # fmt: skip
 
 
