@@ -205,10 +205,10 @@ class Limits:
     )
 
     decoded_bytes: int = _bound(
-        80 * MIB,
+        192 * MIB,
         "decoding messages",
         "Estimated memory for the decoded messages of one exchange: three bytes can become a struct of "
-        "300. A Metadata response with 80,000 partitions takes 72 MiB.",
+        "300. A Metadata response with 200,000 partitions takes 180 MiB.",
         each=1,
     )
     oversized_bytes: int = _bound(
@@ -226,10 +226,10 @@ class Limits:
     )
 
     inflated_bytes: int = _bound(
-        32 * MIB,
+        128 * MIB,
         "record batches",
         "Decompressed size of the records of one batch. Producers keep a batch below max.request.size "
-        "before compression: 1 MiB by default, rarely more than 16 MiB.",
+        "before compression: 1 MiB by default, rarely more than tens of MiB.",
         each=1,
         by=ROWS,
     )
