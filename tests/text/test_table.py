@@ -118,8 +118,8 @@ ERROR, MARK = "UNKNOWN_TOPIC_OR_PARTITION", "! malformed_body"
 @pytest.mark.parametrize(
     ("width", "end"),
     [
-        (154, f"5.00ms       orders -> …  {ERROR}  ! trailing_bytes  {MARK}"),
-        (134, f"5.00ms       {ERROR}  ! trailing_bytes  ! malfor…"),
+        (159, f"5.00ms       orders -> …  {ERROR}  ! trailing_bytes  {MARK}"),
+        (139, f"5.00ms       {ERROR}  ! trailing_bytes  ! malfor…"),
         (107, f"5.00ms  orders … {ERROR} {MARK}"),
         (99, f"5.00ms  orders … {ERROR} ! malfo…"),
         (87, "5.00ms  orders … UNKNOWN_TOPIC_O… ! mal…"),
