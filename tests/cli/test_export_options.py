@@ -72,6 +72,7 @@ def test_the_manifest_has_the_options_that_change_the_output() -> None:
         "rotate_bytes": ROTATED_BYTES,
         "kafka_ports": [9092],
         "criteria": {"api": ["Fetch"]},
+        "names": "whole",
     }
     assert query.is_filtered
     assert options == {}
