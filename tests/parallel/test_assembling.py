@@ -174,9 +174,9 @@ class Fake:
     def receive(self, update: Any) -> LateRows:
         self.names |= update.names
         outputs = []
-        for number, names, anomalies, produced_ns in update.resolved:
+        for number, names, anomalies, produced_ns, copies in update.resolved:
             item = self.open.pop(number)
-            item.produced_ns = produced_ns
+            item.produced_ns, item.copies = produced_ns, copies
             item.topic_names, item.anomalies = dict(names), list(anomalies)
             outputs.append((number, (1, item.shown.encode() + b"\n")))
         return LateRows(outputs)

@@ -31,7 +31,7 @@ def test_messages_survive_pickling() -> None:
         ParentUpdate(
             7,
             {"id": "name"},
-            [ResolvedRow(1, {}, [Anomaly("name_not_waited_for", "connection", "")], {batch: 9})],
+            [ResolvedRow(1, {}, [Anomaly("name_not_waited_for", "connection", "")], {batch: 9}, None)],
         ),
         LateRows([(1, (1, b"text"))]),
         Stop(),

@@ -47,7 +47,9 @@ def run(shard: Shard | None, replies: list[Any] | None = None, work: Any = None)
         batches = [each for each in sent if isinstance(each, WorkerBatch)]
         late = {number for each in sent if isinstance(each, LateRows) for number, _ in each.outputs}
         open_ = [number for each in batches for number, *_ in each.rows.open.values() if number not in late]
-        return ParentUpdate(batches[-1].until, {}, [ResolvedRow(number, {}, [], None) for number in open_])
+        return ParentUpdate(
+            batches[-1].until, {}, [ResolvedRow(number, {}, [], None, None) for number in open_]
+        )
 
     with open_capture(CAPTURE) as capture:
         worker = Worker(work or Names(), DEFAULT, sent.append, receive, lambda: bool(replies))
@@ -116,7 +118,9 @@ def test_a_worker_that_is_ahead_waits(monkeypatch: pytest.MonkeyPatch) -> None:
         ]
         late = {number for each in sent if isinstance(each, LateRows) for number, _ in each.outputs}
         return ParentUpdate(
-            last.until, {}, [ResolvedRow(number, {}, [], None) for number in numbers if number not in late]
+            last.until,
+            {},
+            [ResolvedRow(number, {}, [], None, None) for number in numbers if number not in late],
         )
 
     with open_capture(CAPTURE) as capture:

@@ -28,7 +28,7 @@ def test_one_line() -> None:
     assert tally(unanswered=3) == "3 exchanges, all unanswered\n"
     assert tally(0, 0, 3, 27, unanswered=2) == (
         "6 exchanges, 4 answered, 2 unanswered, 1 with anomalies, "
-        "errors: 1 UNKNOWN_TOPIC_OR_PARTITION, 1 REBALANCE_IN_PROGRESS\n"
+        "errors: 1 REBALANCE_IN_PROGRESS, 1 UNKNOWN_TOPIC_OR_PARTITION\n"
     )
 
 

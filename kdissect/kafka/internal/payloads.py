@@ -72,7 +72,7 @@ class GroupProtocols:
     """The protocols of groups whose JoinGroup was captured."""
 
     def __init__(self, limits: Limits = DEFAULT) -> None:
-        self._known: Recent[tuple[ConnectionKey, str], GroupProtocol] = Recent(limits.group_protocols)
+        self._known: Recent[tuple[str, int, str], GroupProtocol] = Recent(limits.group_protocols)
 
     def learn(self, exchange: Exchange) -> GroupProtocol:
         """Remember the protocol of a decoded JoinGroup. Returns what is known about the exchange's group."""
@@ -94,13 +94,13 @@ class GroupProtocols:
         if api_key == JOIN_GROUP:
             protocol = joined(request, response)
             if isinstance(group, str):
-                self._known.keep((connection, group), protocol)
+                self._known.keep((*connection, group), protocol)
             return protocol
         return self.lookup(connection, group)
 
     def lookup(self, connection: ConnectionKey, group: str | None) -> GroupProtocol:
         """What is known about a group, by the connection on which it was joined."""
-        return UNKNOWN if group is None else self._known.find((connection, group)) or UNKNOWN
+        return UNKNOWN if group is None else self._known.find((*connection, group)) or UNKNOWN
 
 
 def joined(request: Body, response: Body) -> GroupProtocol:
