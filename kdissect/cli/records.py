@@ -216,7 +216,9 @@ def records(count: int | None, jobs: int | None, registry: str | None, **options
     query = query.with_fields(names)
     if not names:
         query = query.without_latency_parts()
-    end_to_end = output.shows_all_columns or output.is_table or not JOINED.isdisjoint(names)
+    # Lines from a pipe do not wait for another copy of their batch.
+    is_linked = output.is_table and query.are_files
+    end_to_end = output.shows_all_columns or is_linked or not JOINED.isdisjoint(names)
     query = replace(query, options=replace(query.options, end_to_end=end_to_end))
     query.filter.use_record_times()
     criteria = query.options.criteria
