@@ -156,25 +156,21 @@ class LearnedFacts:
             self._topic_entries += entries(name) - (0 if before is None else entries(before[0]))
 
     def learn_batch(self, batch: ProducedBatch, sent_ns: int, time_ns: int) -> None:
-        known = self.gathered_batches()
+        self._keep(self.gathered_batches(), batch, sent_ns, time_ns)
+
+    def learn_failed(self, batch: NumberedBatch, copy: BatchCopy, time_ns: int) -> None:
+        self._keep(self.failed, batch, copy, time_ns)
+
+    def _keep(self, known: dict[Any, tuple[Any, int]], batch: Any, fact: Any, time_ns: int) -> None:
+        """Keep the earliest fact about a batch; of those of one time, the smallest."""
         before = known.get(batch)
         if before is None and self._batch_entries >= self._limits.produced_batches:
             self.dropped_batches += 1
             return
         if before is None:
             self._batch_entries += entries(batch)
-        if before is None or (time_ns, sent_ns) < before[::-1]:
-            known[batch] = sent_ns, time_ns
-
-    def learn_failed(self, batch: NumberedBatch, copy: BatchCopy, time_ns: int) -> None:
-        before = self.failed.get(batch)
-        if before is None and self._batch_entries >= self._limits.produced_batches:
-            self.dropped_batches += 1
-            return
-        if before is None:
-            self._batch_entries += entries(batch)
-        if before is None or (time_ns, copy) < before[::-1]:
-            self.failed[batch] = copy, time_ns
+        if before is None or (time_ns, fact) < before[::-1]:
+            known[batch] = fact, time_ns
 
     def gathered_batches(self) -> dict[ProducedBatch, tuple[int, int]]:
         """``produced``, which is gathered from now on."""
