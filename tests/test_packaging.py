@@ -160,6 +160,6 @@ def test_the_sdist_has_what_the_core_is_built_from(tree: Path) -> None:
     (path,) = tree.parent.glob("*.tar.gz")
     with tarfile.open(path) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    sources = {path.relative_to(ROOT).as_posix() for path in (ROOT / "core" / "src").glob("*.rs")}
+    sources = {path.relative_to(ROOT).as_posix() for path in (ROOT / "core" / "src").rglob("*.rs")}
     assert {"setup.py", "core/Cargo.toml", "core/Cargo.lock", *sources} <= names
     assert not [name for name in names if name.startswith("core/target") or name.endswith(".so")]

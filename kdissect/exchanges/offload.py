@@ -91,10 +91,10 @@ class Lines(NamedTuple):
     """How to write lines of exchanges, instead of passing these on.
 
     Attributes:
-        form: what the core must know of them (core/src/page.rs).
+        form: what the core must know of them (core/src/sinks/page.rs).
         ordering: of the other exchanges. None: these are lines of a shard, to be put in order by another
             process; each is written as soon as its exchange is complete.
-        batch: the core's ``RowBatch`` that gets the lines of a shard, with their keys (core/src/merge.rs).
+        batch: the core's ``RowBatch`` that gets the lines of a shard, with their keys (core/src/runs/merge.rs).
         can_be_next: whether nothing that has left the ordering waits for anything.
         write: takes lines and their number; if they are those of a shard, no lines.
         arrived: number of packets and idle ticks so far, including the block being processed.
@@ -212,11 +212,11 @@ class RowForm(NamedTuple):
 
     Attributes:
         facts: of all lines.
-        columns: the text before each column; what is in it, and which of several such (core/src/rows.rs).
+        columns: the text before each column; what is in it, and which of several such (core/src/sinks/rows.rs).
         end: the text after them.
         is_csv: how values are written.
         tables: where rows are added instead: name of each table; its columns by what is in them, and which of
-            several such (core/src/table_rows.rs); the core's ``Columns``; rows and bytes with which it is
+            several such (core/src/sinks/table_rows.rs); the core's ``Columns``; rows and bytes with which it is
             full.
         log: what counts the exchanges besides, if anything does.
         capture: from the interface of a packet to the name of its capture.

@@ -392,7 +392,7 @@ class WorkerBatch(NamedTuple):
         until: the place.
         is_last: whether no batch follows.
         lines: if the native core writes lines: bytes of the keys of all rows; and these, followed by the
-            texts of the rows that are not in ``rows`` (core/src/merge.rs).
+            texts of the rows that are not in ``rows`` (core/src/runs/merge.rs).
         is_far_ahead: whether the worker waits for a ``ParentUpdate``.
     """
 

@@ -57,7 +57,7 @@ _TYPES = {"int": pa.int32(), "bigint": pa.int64(), "binary": pa.binary()}
 SCHEMA = pa.schema((name, _TYPES[kind]) for name, kind in map(str.split, COLUMNS.split(",")))
 
 _HEAD = Struct("<qQqIII")
-"""Clock, number and time of a packet; length on the wire and captured; link type. As in core/src/bundles.rs.
+"""Clock, number and time of a packet; length on the wire and captured; link type. As in core/src/runs/bundles.rs.
 """
 _NEVER_NS = -(1 << 63)
 _BUNDLE_BYTES = 128 * KIB

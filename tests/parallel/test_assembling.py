@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kdissect.exchanges.learned import ProducedBatch
     from kdissect.model import Anomaly, ConnectionKey
 
-ROW_KEY = Struct("<6q")  # as in core/src/merge.rs, with a size instead of the text
+ROW_KEY = Struct("<6q")  # as in core/src/runs/merge.rs, with a size instead of the text
 NO_TEXT = -1
 LIMITS = Limits(naming_window_ns=20, naming_rows=6, order_rows=8, produce_window_ns=15, produced_batches=8)
 IDS = ("A", "B")

@@ -21,7 +21,7 @@ from kdissect.text.style import Times
 from kdissect.text.table import ExchangeTable
 from samples.golden import ROOT
 
-KEY_BYTES = 48  # core/src/merge.rs
+KEY_BYTES = 48  # core/src/runs/merge.rs
 CAPTURE = ROOT / "samples" / "kafka-4-basics.pcap"
 
 

@@ -1,0 +1,11 @@
+//! Segments -> exchanges, and what is in them: the common case of kdissect/exchanges/.
+
+pub mod connection;
+pub mod content;
+pub mod fetch_sessions;
+pub mod stage;
+pub mod touched;
+pub mod usage;
+
+#[cfg(feature = "python")]
+pub mod latency;
