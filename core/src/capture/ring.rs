@@ -1,10 +1,6 @@
 //! Slots of a packet ring (packet_mmap(7), TPACKET_V2), copied by kdissect/capture/ring.py, and packets too large for
 //! a slot -> blocks of a pcapng file.
 
-use pyo3::prelude::*;
-use pyo3::pybacked::PyBackedBytes;
-use pyo3::types::PyBytes;
-
 use crate::{guarded, Odd};
 
 /// Status bits of a slot: it holds a packet, ...
@@ -134,29 +130,27 @@ impl Slot<'_> {
 
 /// Snaplen; whether packets get a cooked header; whether the kernel may have removed a VLAN tag; and the number of
 /// the interface in the file.
-type SlotForm = (u32, bool, bool, u32);
+pub type SlotForm = (u32, bool, bool, u32);
 
 /// Encodes the packets in slots; `received` are those that did not fit. Returns their blocks and number. The
 /// next slot is odd.
-#[pyfunction]
-pub fn encode_slots<'py>(
-    py: Python<'py>,
+pub fn encode(
     slots: &[u8],
     slot_bytes: usize,
-    received: Vec<PyBackedBytes>,
-    form: SlotForm,
-) -> (Bound<'py, PyBytes>, usize) {
-    let room = slots.len() + received.iter().map(|packet| packet.len()).sum::<usize>();
+    received: &[impl AsRef<[u8]>],
+    form: &SlotForm,
+) -> (Vec<u8>, usize) {
+    let room = slots.len() + received.iter().map(|packet| packet.as_ref().len()).sum::<usize>();
     let (mut out, mut count) = (Vec::with_capacity(room), 0);
     let mut received = received.iter().peekable();
     for slot in slots.chunks_exact(slot_bytes).map(Slot) {
         let start = out.len();
-        let own = received.next_if(|_| slot.is_in_buffer()).map(|packet| &**packet);
-        if guarded(|| slot.encode(own, &form, &mut out).ok_or(Odd)).is_err() {
+        let own = received.next_if(|_| slot.is_in_buffer()).map(AsRef::as_ref);
+        if guarded(|| slot.encode(own, form, &mut out).ok_or(Odd)).is_err() {
             out.truncate(start);
             break;
         }
         count += 1;
     }
-    (PyBytes::new(py, &out), count)
+    (out, count)
 }

@@ -350,7 +350,7 @@ struct Complete {
 
 /// What follows the last frame that a segment completes.
 #[derive(Clone, Copy)]
-enum Rest {
+enum Remainder {
     Nothing,
     /// From here on, the payload is the beginning of a size field.
     Prefix(usize),
@@ -360,7 +360,7 @@ enum Rest {
 
 /// The effects of a segment. The caller keeps it, to reuse it.
 #[derive(Default)]
-pub struct Plan {
+pub struct SegmentPlan {
     frames: Vec<Complete>,
     bytes: usize,
 }
@@ -472,7 +472,7 @@ impl<X> Connection<X> {
         segment: &Segment<'_>,
         packet: Packet,
         rules: &mut Rules<'_, impl Apis>,
-        plan: &mut Plan,
+        plan: &mut SegmentPlan,
         done: impl FnMut(u64, Request<X>, Outcome),
     ) -> Result<Effect, Odd> {
         let doubted = self.directions[1 - side].doubted;
@@ -572,7 +572,7 @@ impl<X> Connection<X> {
         segment: &Segment<'_>,
         packet: Packet,
         rules: &mut Rules<'_, impl Apis>,
-        plan: &mut Plan,
+        plan: &mut SegmentPlan,
         mut done: impl FnMut(u64, Request<X>, Outcome),
     ) -> Result<Effect, Odd> {
         let elapsed = packet.time_ns.checked_sub(self.now_ns).ok_or(Odd)?;
@@ -672,7 +672,7 @@ impl<X> Connection<X> {
         segment: &Segment<'_>,
         packet: Packet,
         rules: &mut Rules<'_, impl Apis>,
-        plan: &mut Plan,
+        plan: &mut SegmentPlan,
         mut done: impl FnMut(u64, Request<X>, Outcome),
     ) -> Result<(), Odd> {
         let other_next = self.directions[1 - side].next;
@@ -745,8 +745,8 @@ impl<X> Connection<X> {
         payload: &[u8],
         time_ns: i64,
         rules: &mut Rules<'_, impl Apis>,
-        plan: &mut Plan,
-    ) -> Result<Rest, Odd> {
+        plan: &mut SegmentPlan,
+    ) -> Result<Remainder, Odd> {
         plan.frames.clear();
         plan.bytes = 0;
         let mut pos = 0;
@@ -758,7 +758,7 @@ impl<X> Connection<X> {
             self.extend(side, &payload[..pos], rules);
             let direction = &self.directions[side];
             if direction.missing() > 0 {
-                return Ok(Rest::Nothing);
+                return Ok(Remainder::Nothing);
             }
             let header = self.check(side, &direction.data, time_ns, rules, plan)?;
             plan.frames.push(Complete {
@@ -774,7 +774,7 @@ impl<X> Connection<X> {
         while pos < payload.len() {
             let missing = SIZE_BYTES - prefix.len();
             if payload.len() - pos < missing {
-                return Ok(Rest::Prefix(pos));
+                return Ok(Remainder::Prefix(pos));
             }
             prefix.extend_from_slice(&payload[pos..pos + missing]);
             pos += missing;
@@ -784,7 +784,7 @@ impl<X> Connection<X> {
                 return Err(Odd);
             }
             if payload.len() - pos < size {
-                return Ok(Rest::Frame(pos, size, start_ns));
+                return Ok(Remainder::Frame(pos, size, start_ns));
             }
             let range = pos..pos + size;
             let header = self.check(side, &payload[range.clone()], time_ns, rules, plan)?;
@@ -798,7 +798,7 @@ impl<X> Connection<X> {
             prefix.clear();
             start_ns = time_ns;
         }
-        Ok(Rest::Nothing)
+        Ok(Remainder::Nothing)
     }
 
     /// Adds bytes to the frame that has begun. Of one that is not needed, only the first are kept.
@@ -842,7 +842,7 @@ impl<X> Connection<X> {
         data: &[u8],
         time_ns: i64,
         rules: &mut Rules<'_, impl Apis>,
-        plan: &Plan,
+        plan: &SegmentPlan,
     ) -> Result<Option<(Header, bool)>, Odd> {
         if side != CLIENT {
             let bytes = data.first_chunk::<CORRELATION_ID_BYTES>().ok_or(Odd)?;
@@ -884,8 +884,8 @@ impl<X> Connection<X> {
         payload: &[u8],
         packet: Packet,
         rules: &mut Rules<'_, impl Apis>,
-        plan: &mut Plan,
-        rest: Rest,
+        plan: &mut SegmentPlan,
+        rest: Remainder,
         done: &mut impl FnMut(u64, Request<X>, Outcome),
     ) {
         for Complete {
@@ -945,14 +945,14 @@ impl<X> Connection<X> {
         }
         let direction = &mut self.directions[side];
         match rest {
-            Rest::Nothing => {}
-            Rest::Prefix(from) => {
+            Remainder::Nothing => {}
+            Remainder::Prefix(from) => {
                 if direction.prefix.is_empty() {
                     direction.start_ns = packet.time_ns;
                 }
                 direction.prefix.extend_from_slice(&payload[from..]);
             }
-            Rest::Frame(from, size, start_ns) => {
+            Remainder::Frame(from, size, start_ns) => {
                 direction.prefix.clear();
                 direction.size = size;
                 direction.start_ns = start_ns;

@@ -1,13 +1,10 @@
-//! Bodies -> the columns of an exchange that come from them, as kdissect/exchanges/content.py finds them and
-//! kdissect/tables/values.py writes them.
+//! Bodies -> the columns of an exchange that come from them, as kdissect/exchanges/content.py finds them.
 
 use std::borrow::Cow;
 
-use crate::exchanges::touched::Plan;
+use crate::exchanges::touched::PartitionPlan;
 use crate::exchanges::usage::Fields;
-use crate::kafka::tree::{batches, record_count, Batch, Bodies, Decoded, Name, TopicNames, Value, NO_ID};
-use crate::sinks::decimal::put;
-use crate::sinks::record_lines::{base64, json_text};
+use crate::kafka::tree::{elements, name_of, record_count, Bodies, Decoded, Name, TopicNames, Value};
 use crate::Odd;
 
 /// The fields of a struct that name topics, and the structs in it that have such fields.
@@ -53,7 +50,7 @@ pub struct Row {
     pub response_records: Vec<Vec<Name>>,
     pub throttle_time: Name,
     /// The partitions in both bodies. None if they only describe a cluster, or there are none.
-    pub partitions: Option<(Option<Plan>, Option<Plan>)>,
+    pub partitions: Option<(Option<PartitionPlan>, Option<PartitionPlan>)>,
     /// Fields for other tables: the first that a message has counts.
     pub fields: Vec<Vec<Name>>,
     /// Those that are counted.
@@ -64,37 +61,6 @@ pub struct Row {
 }
 
 impl Row {
-    /// Writes a value as JSON.
-    pub fn json(&self, value: &Value<'_>, out: &mut Vec<u8>) -> Result<(), Odd> {
-        match value {
-            Value::Null => out.extend_from_slice(b"null"),
-            Value::Bool(value) => put_bool(out, *value),
-            Value::Int(number) => put(out, *number),
-            Value::Float | Value::Embedded(_) => return Err(Odd),
-            Value::Text(text) => json_text(text.as_bytes(), out),
-            Value::Uuid(id) => {
-                out.push(b'"');
-                out.extend_from_slice(id);
-                out.push(b'"');
-            }
-            Value::Bytes(bytes) => {
-                out.extend_from_slice(b"{\"base64\":\"");
-                base64(bytes, out);
-                out.extend_from_slice(b"\"}");
-            }
-            Value::Records(data) => listed(batches(data), b"[", b"]", out, |batch, out| {
-                header(&batch?, out);
-                Ok(())
-            })?,
-            Value::List(values) => listed(values.iter(), b"[", b"]", out, |each, out| self.json(each, out))?,
-            Value::Struct(fields) => listed(fields.iter(), b"{", b"}", out, |(name, value), out| {
-                out.extend_from_slice(self.keys.get(*name).ok_or(Odd)?.as_bytes());
-                self.json(value, out)
-            })?,
-        }
-        Ok(())
-    }
-
     /// The distinct topics in wire order, the request's first. An ID without a name is odd.
     pub fn topics<'a>(
         &self,
@@ -188,14 +154,6 @@ impl Topics {
     }
 }
 
-pub fn name_of(id: &[u8; 22], names: &dyn TopicNames) -> Result<String, Odd> {
-    let text = std::str::from_utf8(id).map_err(|_| Odd)?;
-    match *id == NO_ID {
-        true => Ok(text.to_owned()),
-        false => names.name(text).ok_or(Odd),
-    }
-}
-
 fn add<'a>(topic: Option<Cow<'a, str>>, found: &mut Vec<Cow<'a, str>>) {
     if let Some(topic) = topic.filter(|topic| !found.contains(topic)) {
         found.push(topic);
@@ -225,15 +183,6 @@ impl First {
     }
 }
 
-/// The elements of an array, or a struct alone.
-pub fn elements<'b, 'a>(value: Option<&'b Value<'a>>) -> &'b [Value<'a>] {
-    match value {
-        Some(Value::List(values)) => values,
-        Some(value @ Value::Struct(_)) => std::slice::from_ref(value),
-        _ => &[],
-    }
-}
-
 /// The values at the end of a path.
 fn each<'b, 'a>(
     value: &'b Value<'a>,
@@ -245,79 +194,4 @@ fn each<'b, 'a>(
         (_, Some((first, rest))) => value.get(*first).map_or(Ok(()), |value| each(value, rest, take)),
         (_, None) => take(value),
     }
-}
-
-fn listed<T>(
-    values: impl Iterator<Item = T>,
-    before: &[u8],
-    after: &[u8],
-    out: &mut Vec<u8>,
-    mut write: impl FnMut(T, &mut Vec<u8>) -> Result<(), Odd>,
-) -> Result<(), Odd> {
-    out.extend_from_slice(before);
-    for (place, value) in values.enumerate() {
-        if place > 0 {
-            out.push(b',');
-        }
-        write(value, out)?;
-    }
-    out.extend_from_slice(after);
-    Ok(())
-}
-
-/// The header of a batch, with its attributes by name.
-fn header(batch: &Batch, out: &mut Vec<u8>) {
-    let Batch {
-        base_offset,
-        length,
-        leader_epoch,
-        crc,
-        attributes,
-        last_offset_delta,
-        base_timestamp,
-        max_timestamp,
-        producer_id,
-        producer_epoch,
-        base_sequence,
-        records,
-    } = batch;
-    let has = |bit: i16| attributes & bit != 0;
-    for (name, number) in [
-        ("{\"base_offset\":", *base_offset),
-        (",\"batch_length\":", (*length).into()),
-        (",\"partition_leader_epoch\":", (*leader_epoch).into()),
-        (",\"magic\":2,\"crc\":", (*crc).into()),
-        (",\"attributes\":", (*attributes).into()),
-        (",\"last_offset_delta\":", (*last_offset_delta).into()),
-        (",\"base_timestamp\":", *base_timestamp),
-        (",\"max_timestamp\":", *max_timestamp),
-        (",\"producer_id\":", *producer_id),
-        (",\"producer_epoch\":", (*producer_epoch).into()),
-        (",\"base_sequence\":", (*base_sequence).into()),
-        (",\"records_count\":", (*records).into()),
-    ] {
-        out.extend_from_slice(name.as_bytes());
-        put(out, number);
-    }
-    for text in [",\"compression\":\"", batch.codec(), "\",\"timestamp_type\":\""] {
-        out.extend_from_slice(text.as_bytes());
-    }
-    out.extend_from_slice(if has(0x08) {
-        b"LogAppendTime"
-    } else {
-        b"CreateTime"
-    });
-    for (name, value) in [
-        ("\",\"transactional\":", batch.is_transactional()),
-        (",\"control\":", has(0x20)),
-        (",\"delete_horizon\":", has(0x40)),
-    ] {
-        out.extend_from_slice(name.as_bytes());
-        put_bool(out, value);
-    }
-    out.push(b'}');
-}
-
-fn put_bool(out: &mut Vec<u8>, value: bool) {
-    out.extend_from_slice(if value { b"true" } else { b"false" });
 }

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::exchanges::usage::Position;
 use crate::Odd;
 
+const MS_NS: i64 = 1_000_000;
+/// Timestamps up to here, in both directions, have differences in nanoseconds.
+const MAX_MS: i64 = (1 << 61) / MS_NS;
 /// Most partitions of a session. A larger one would be passed to Python, and back, all the time.
 const MAX_PARTITIONS: usize = 4096;
 
@@ -39,6 +41,64 @@ pub struct Sessions {
     by_id: BTreeMap<i64, Session>,
     /// Positions in all of them.
     pub count: usize,
+}
+
+/// The position of a consumer, as in kdissect/exchanges/fetch_sessions.py.
+#[derive(Clone, Copy, Default)]
+pub struct Position {
+    pub fetch_offset: Option<i64>,
+    pub next_offset: Option<i64>,
+    pub newest_ms: Option<i64>,
+    pub high_watermark: Option<i64>,
+    pub last_stable: Option<i64>,
+    pub log_start: Option<i64>,
+    pub error: i64,
+    pub repeats: i64,
+}
+
+impl Position {
+    /// Whether its offsets and its timestamp have differences from others.
+    pub fn check(&self) -> Result<(), Odd> {
+        let is_far = |ms: i64| !(-MAX_MS..=MAX_MS).contains(&ms);
+        let is_negative = |offset: Option<i64>| offset.is_some_and(|offset| offset < 0);
+        match self.newest_ms.is_some_and(is_far)
+            || is_negative(self.fetch_offset)
+            || is_negative(self.next_offset)
+        {
+            true => Err(Odd),
+            false => Ok(()),
+        }
+    }
+
+    /// With what neither message says, which is as it was after the previous Fetch of the session.
+    pub fn after(&self, previous: Option<&Position>) -> Position {
+        let or_previous =
+            |value: Option<i64>, of: fn(&Position) -> Option<i64>| value.or(previous.and_then(of));
+        let fetch_offset = or_previous(self.fetch_offset, |previous| previous.next_offset);
+        Position {
+            fetch_offset,
+            next_offset: self.next_offset.or(fetch_offset),
+            high_watermark: or_previous(self.high_watermark, |previous| previous.high_watermark),
+            last_stable: or_previous(self.last_stable, |previous| previous.last_stable),
+            log_start: or_previous(self.log_start, |previous| previous.log_start),
+            ..*self
+        }
+    }
+
+    /// The next offset, and the records behind it.
+    pub fn lag(&self) -> Option<(i64, i64)> {
+        let next_offset = self.next_offset?;
+        let lag = self.high_watermark?.saturating_sub(next_offset).max(0);
+        Some((next_offset, lag))
+    }
+
+    /// Age of the newest record received, as long as there are more to read.
+    pub fn age_ns(&self, time_ns: i64, lag: i64) -> Option<i64> {
+        match lag {
+            0 => Some(0),
+            _ => Some(time_ns.saturating_sub(self.newest_ms? * MS_NS).max(0)),
+        }
+    }
 }
 
 /// What a Fetch says of its session.

@@ -3,9 +3,7 @@
 pub mod connection;
 pub mod content;
 pub mod fetch_sessions;
+pub mod latency;
 pub mod stage;
 pub mod touched;
 pub mod usage;
-
-#[cfg(feature = "python")]
-pub mod latency;

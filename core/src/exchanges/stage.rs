@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use crate::exchanges::connection::{
-    Apis, Connection, Effect, Finished, Limits, Opening, Packet, Plan, Rules, CLIENT,
+    Apis, Connection, Effect, Finished, Limits, Opening, Packet, Rules, SegmentPlan, CLIENT,
 };
 use crate::net::analysis::Analysis;
 use crate::net::packet::{segment, Segment, CONTROL, SYN};
@@ -37,7 +37,7 @@ pub enum Verdict<'a> {
 
 /// What happened to connections that were opened here, as in net/connection.py.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct StageCounts {
     pub connections: u64,
     pub segments_after_close: u64,
     pub repeated_segments: u64,
@@ -64,7 +64,7 @@ pub struct Stage<X> {
     free: Vec<usize>,
     touched: Vec<usize>,
     clock: u64,
-    plan: Plan,
+    plan: SegmentPlan,
     /// Memory of all connections here.
     pub held: usize,
     /// Exchanges since the caller took them.
@@ -78,7 +78,7 @@ pub struct Stage<X> {
     /// All segments up to this time have been delivered.
     pub ticked_ns: i64,
     /// Since the caller took them.
-    pub counts: Counts,
+    pub counts: StageCounts,
     /// Whether the caller queues exchanges that `end_next` completes.
     pub is_queued: bool,
     /// Whether connections are analyzed: then the caller is told of the end of each.
@@ -112,14 +112,14 @@ impl<X> Stage<X> {
             free: Vec::new(),
             touched: Vec::new(),
             clock: 0,
-            plan: Plan::default(),
+            plan: SegmentPlan::default(),
             held: 0,
             finished: Vec::new(),
             room: 0,
             shard: None,
             latest: 0,
             ticked_ns: i64::MIN,
-            counts: Counts::default(),
+            counts: StageCounts::default(),
             is_queued: false,
             analyzes: false,
             brokers: None,
@@ -872,12 +872,12 @@ mod tests {
             (stage.finished.len(), stage.room, stage.ordinal(&[])),
             (1, 0, None)
         );
-        let counts = Counts {
+        let counts = StageCounts {
             connections: 1,
             segments_after_close: 2,
             closed_fin: 1,
             kafka: 1,
-            ..Counts::default()
+            ..StageCounts::default()
         };
         assert_eq!(stage.counts, counts);
         assert!(stage.end_next((27, 42)).is_none());

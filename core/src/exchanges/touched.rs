@@ -4,19 +4,18 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use crate::exchanges::connection::NAME_BYTES;
-use crate::exchanges::content::{elements, name_of};
-use crate::kafka::tree::{batches, Batch, Decoded, Name, TopicNames, Value};
+use crate::kafka::tree::{batches, elements, field, name_of, Batch, Decoded, Name, TopicNames, Value};
 use crate::Odd;
 
 /// The fields of a struct that describe a partition, and those with structs that do.
-pub struct Plan {
+pub struct PartitionPlan {
     pub topic: Option<Name>,
     pub topic_id: Option<Name>,
     pub group: Option<Name>,
     pub partition: Option<Name>,
     pub error: Option<Name>,
     pub records: Option<Name>,
-    pub inner: Vec<(Name, Plan)>,
+    pub inner: Vec<(Name, PartitionPlan)>,
 }
 
 /// A partition, and its structs in both messages.
@@ -45,7 +44,7 @@ pub struct RecordBatches {
 }
 
 /// The same of one message.
-struct Found<'b, 'a> {
+struct FoundPartition<'b, 'a> {
     topic: Cow<'b, str>,
     topic_id: Option<&'b str>,
     partition: i64,
@@ -58,7 +57,7 @@ struct Found<'b, 'a> {
 impl<'b, 'a> Touched<'b, 'a> {
     /// The partitions in wire order, the request's first. A partition listed twice in a message is odd.
     pub fn of(
-        (of_request, of_response): &(Option<Plan>, Option<Plan>),
+        (of_request, of_response): &(Option<PartitionPlan>, Option<PartitionPlan>),
         decoded: &'b Decoded<'a>,
         names: &dyn TopicNames,
     ) -> Result<Vec<Self>, Odd> {
@@ -143,22 +142,13 @@ impl<'b, 'a> Touched<'b, 'a> {
     }
 }
 
-/// A number in a struct; None if it is null or absent.
-pub fn field(body: Option<&Value<'_>>, name: Name) -> Result<Option<i64>, Odd> {
-    match body.and_then(|body| body.get(name)) {
-        None | Some(Value::Null) => Ok(None),
-        Some(Value::Int(number)) => Ok(Some(*number)),
-        Some(_) => Err(Odd),
-    }
-}
-
-impl<'b, 'a> Found<'b, 'a> {
+impl<'b, 'a> FoundPartition<'b, 'a> {
     fn key(&self) -> (Cow<'b, str>, i64, Option<&'a str>) {
         (self.topic.clone(), self.partition, self.group)
     }
 }
 
-impl Plan {
+impl PartitionPlan {
     fn gather<'b, 'a>(
         &self,
         body: &'b Value<'a>,
@@ -166,7 +156,7 @@ impl Plan {
         mut topic: Option<Cow<'b, str>>,
         mut topic_id: Option<&'b str>,
         mut group: Option<&'a str>,
-        found: &mut Vec<Found<'b, 'a>>,
+        found: &mut Vec<FoundPartition<'b, 'a>>,
     ) -> Result<(), Odd> {
         let text = |name: Option<Name>| match name.and_then(|name| body.get(name)) {
             Some(Value::Text(text)) if text.len() > NAME_BYTES => Err(Odd),
@@ -189,7 +179,7 @@ impl Plan {
             let Value::Int(partition) = partition else {
                 return Err(Odd);
             };
-            found.push(Found {
+            found.push(FoundPartition {
                 topic: topic.clone(),
                 topic_id,
                 partition: *partition,

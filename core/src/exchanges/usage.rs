@@ -1,9 +1,8 @@
 //! What the counts of usual exchanges (sinks/tallies.rs) consist of.
 
-use crate::exchanges::content::name_of;
-use crate::exchanges::fetch_sessions::Step;
-use crate::exchanges::touched::{field, Touched};
-use crate::kafka::tree::{batches, Decoded, Name, TopicNames, Value, NO_ID};
+use crate::exchanges::fetch_sessions::{Position, Step};
+use crate::exchanges::touched::Touched;
+use crate::kafka::tree::{batches, field, list, name_of, Decoded, Name, TopicNames, Value, NO_ID};
 use crate::Odd;
 
 /// Exchanges that are named.
@@ -23,9 +22,6 @@ const FIRST_EXCHANGES: u64 = 20;
 const ONE_IN: u32 = 16;
 const METADATA: &str = "__cluster_metadata";
 const METADATA_ID: [u8; 22] = *b"AAAAAAAAAAAAAAAAAAAAAQ";
-const MS_NS: i64 = 1_000_000;
-/// Timestamps up to here, in both directions, have differences in nanoseconds.
-const MAX_MS: i64 = (1 << 61) / MS_NS;
 /// Before this sequence number, Python looks for records that were sent before with an earlier producer epoch
 /// (`EpochDuplicates` of kdissect/stats/findings/producers.py).
 const FRESH: i64 = 10_000;
@@ -174,7 +170,7 @@ pub fn add_run(
 
 /// Who fetches.
 #[derive(Clone, Copy, Default, PartialEq)]
-pub enum Reader {
+pub enum Fetcher {
     #[default]
     Consumer,
     Replica,
@@ -182,13 +178,13 @@ pub enum Reader {
     Voter,
 }
 
-impl Reader {
+impl Fetcher {
     /// The kind of its requests, as `waiter` in kdissect/exchanges/latency.py has it.
     pub fn kind(self) -> &'static str {
         match self {
-            Reader::Consumer => "Fetch",
-            Reader::Replica => "Fetch (replica)",
-            Reader::Voter => "Fetch (KRaft)",
+            Fetcher::Consumer => "Fetch",
+            Fetcher::Replica => "Fetch (replica)",
+            Fetcher::Voter => "Fetch (KRaft)",
         }
     }
 }
@@ -200,19 +196,6 @@ pub struct Read {
     pub batches: u64,
     pub is_fetched: bool,
     pub position: Position,
-}
-
-/// The position of a consumer, as in kdissect/exchanges/fetch_sessions.py.
-#[derive(Clone, Copy, Default)]
-pub struct Position {
-    pub fetch_offset: Option<i64>,
-    pub next_offset: Option<i64>,
-    pub newest_ms: Option<i64>,
-    pub high_watermark: Option<i64>,
-    pub last_stable: Option<i64>,
-    pub log_start: Option<i64>,
-    pub error: i64,
-    pub repeats: i64,
 }
 
 impl Read {
@@ -258,51 +241,6 @@ pub struct Lag {
     /// Time, and age of the newest record received.
     pub last_age: Option<(i64, i64)>,
     pub worst_age_ns: Option<i64>,
-}
-
-impl Position {
-    /// Whether its offsets and its timestamp have differences from others.
-    pub fn check(&self) -> Result<(), Odd> {
-        let is_far = |ms: i64| !(-MAX_MS..=MAX_MS).contains(&ms);
-        let is_negative = |offset: Option<i64>| offset.is_some_and(|offset| offset < 0);
-        match self.newest_ms.is_some_and(is_far)
-            || is_negative(self.fetch_offset)
-            || is_negative(self.next_offset)
-        {
-            true => Err(Odd),
-            false => Ok(()),
-        }
-    }
-
-    /// With what neither message says, which is as it was after the previous Fetch of the session.
-    pub fn after(&self, previous: Option<&Position>) -> Position {
-        let or_previous =
-            |value: Option<i64>, of: fn(&Position) -> Option<i64>| value.or(previous.and_then(of));
-        let fetch_offset = or_previous(self.fetch_offset, |previous| previous.next_offset);
-        Position {
-            fetch_offset,
-            next_offset: self.next_offset.or(fetch_offset),
-            high_watermark: or_previous(self.high_watermark, |previous| previous.high_watermark),
-            last_stable: or_previous(self.last_stable, |previous| previous.last_stable),
-            log_start: or_previous(self.log_start, |previous| previous.log_start),
-            ..*self
-        }
-    }
-
-    /// The next offset, and the records behind it.
-    pub fn lag(&self) -> Option<(i64, i64)> {
-        let next_offset = self.next_offset?;
-        let lag = self.high_watermark?.saturating_sub(next_offset).max(0);
-        Some((next_offset, lag))
-    }
-
-    /// Age of the newest record received, as long as there are more to read.
-    fn age_ns(&self, time_ns: i64, lag: i64) -> Option<i64> {
-        match lag {
-            0 => Some(0),
-            _ => Some(time_ns.saturating_sub(self.newest_ms? * MS_NS).max(0)),
-        }
-    }
 }
 
 impl Lag {
@@ -402,9 +340,9 @@ impl Fields {
     }
 
     /// Who fetches; `is_replica`: a broker.
-    pub fn reader(&self, request: &Value<'_>, is_replica: bool) -> Result<Reader, Odd> {
+    pub fn reader(&self, request: &Value<'_>, is_replica: bool) -> Result<Fetcher, Odd> {
         if !is_replica {
-            return Ok(Reader::Consumer);
+            return Ok(Fetcher::Consumer);
         }
         let is_metadata = |topic: &Value<'_>| match (topic.get(self.topic), topic.get(self.topic_id)) {
             (Some(Value::Text(name)), _) if !name.is_empty() => {
@@ -414,17 +352,8 @@ impl Fields {
             _ => false,
         };
         match list(request.get(self.topics))?.iter().any(is_metadata) {
-            true => Ok(Reader::Voter),
-            false => Ok(Reader::Replica),
+            true => Ok(Fetcher::Voter),
+            false => Ok(Fetcher::Replica),
         }
-    }
-}
-
-/// The elements of an array that is not null.
-pub fn list<'b, 'a>(value: Option<&'b Value<'a>>) -> Result<&'b [Value<'a>], Odd> {
-    match value {
-        Some(Value::List(values)) => Ok(values),
-        Some(Value::Null) | None => Ok(&[]),
-        Some(_) => Err(Odd),
     }
 }

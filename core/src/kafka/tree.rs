@@ -42,12 +42,12 @@ pub struct Label {
 
 /// The fields to read from a body: those with these names, and perhaps all arrays.
 #[derive(Default)]
-pub struct Read {
+pub struct ReadNames {
     pub names: HashSet<Name>,
     pub arrays: bool,
 }
 
-impl Read {
+impl ReadNames {
     /// Marks the fields of a struct and of the structs in it.
     fn mark(&self, shape: &mut Struct<Label>) {
         for field in shape.positional.iter_mut().chain(&mut shape.tagged) {
@@ -76,12 +76,12 @@ pub enum Value<'a> {
     Bytes(&'a [u8]),
     Records(&'a [u8]),
     List(Vec<Value<'a>>),
-    Struct(Fields<'a>),
+    Struct(FieldValues<'a>),
     /// An embedded message.
-    Embedded(Fields<'a>),
+    Embedded(FieldValues<'a>),
 }
 
-type Fields<'a> = Vec<(Name, Value<'a>)>;
+type FieldValues<'a> = Vec<(Name, Value<'a>)>;
 
 impl<'a> Value<'a> {
     /// A field of a struct. None if this is not a struct, or the field is absent.
@@ -149,7 +149,7 @@ impl<'a> Tree<'a, '_> {
 impl<'a> Build<'a> for Tree<'a, '_> {
     type Name = Label;
     type Value = Value<'a>;
-    type Struct = Fields<'a>;
+    type Struct = FieldValues<'a>;
 
     fn null(&self) -> Value<'a> {
         Value::Null
@@ -178,7 +178,7 @@ impl<'a> Build<'a> for Tree<'a, '_> {
     fn list(&self, values: Vec<Value<'a>>) -> Result<Value<'a>, Odd> {
         Ok(Value::List(values))
     }
-    fn begin(&self, shape: &Struct<Label>) -> Fields<'a> {
+    fn begin(&self, shape: &Struct<Label>) -> FieldValues<'a> {
         if shape.skipped_bytes.is_some() {
             return Vec::new();
         }
@@ -186,7 +186,7 @@ impl<'a> Build<'a> for Tree<'a, '_> {
         Vec::with_capacity(read.count())
     }
     #[inline]
-    fn set(&self, object: &mut Fields<'a>, label: &Label, value: Value<'a>) -> Result<(), Odd> {
+    fn set(&self, object: &mut FieldValues<'a>, label: &Label, value: Value<'a>) -> Result<(), Odd> {
         if label.is_error {
             value.add_errors(&mut self.errors.borrow_mut());
         }
@@ -199,11 +199,11 @@ impl<'a> Build<'a> for Tree<'a, '_> {
         }
         Ok(())
     }
-    fn set_unknown(&self, _: &mut Fields<'a>, _: Vec<(u64, &'a [u8])>) -> Result<(), Odd> {
+    fn set_unknown(&self, _: &mut FieldValues<'a>, _: Vec<(u64, &'a [u8])>) -> Result<(), Odd> {
         self.has_unknown.set(true);
         Ok(())
     }
-    fn end(&self, object: Fields<'a>) -> Value<'a> {
+    fn end(&self, object: FieldValues<'a>) -> Value<'a> {
         Value::Struct(object)
     }
 }
@@ -277,7 +277,7 @@ pub struct Decoded<'a> {
 
 impl Bodies {
     /// Builds the values of these fields of request and response only.
-    pub fn limit(&mut self, request: &Read, response: &Read) {
+    pub fn limit(&mut self, request: &ReadNames, response: &ReadNames) {
         request.mark(&mut self.request);
         response.mark(&mut self.response);
     }
@@ -414,6 +414,42 @@ pub fn record_count(data: &[u8]) -> Result<u64, Odd> {
     batches(data).try_fold(0, |sum, batch| {
         Ok(sum + u64::try_from(batch?.records).unwrap_or(0))
     })
+}
+
+/// The name of a topic, or the zero ID itself. An ID without a name is odd.
+pub fn name_of(id: &[u8; 22], names: &dyn TopicNames) -> Result<String, Odd> {
+    let text = std::str::from_utf8(id).map_err(|_| Odd)?;
+    match *id == NO_ID {
+        true => Ok(text.to_owned()),
+        false => names.name(text).ok_or(Odd),
+    }
+}
+
+/// The elements of an array, or a struct alone.
+pub fn elements<'b, 'a>(value: Option<&'b Value<'a>>) -> &'b [Value<'a>] {
+    match value {
+        Some(Value::List(values)) => values,
+        Some(value @ Value::Struct(_)) => std::slice::from_ref(value),
+        _ => &[],
+    }
+}
+
+/// The elements of an array that is not null.
+pub fn list<'b, 'a>(value: Option<&'b Value<'a>>) -> Result<&'b [Value<'a>], Odd> {
+    match value {
+        Some(Value::List(values)) => Ok(values),
+        Some(Value::Null) | None => Ok(&[]),
+        Some(_) => Err(Odd),
+    }
+}
+
+/// A number in a struct; None if it is null or absent.
+pub fn field(body: Option<&Value<'_>>, name: Name) -> Result<Option<i64>, Odd> {
+    match body.and_then(|body| body.get(name)) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::Int(number)) => Ok(Some(*number)),
+        Some(_) => Err(Odd),
+    }
 }
 
 #[cfg(test)]

@@ -5,25 +5,25 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyDict, PyList, PyString};
 
 use crate::python::raw::{ArrowArray, ArrowSchema};
-use crate::sinks::columns::{self, Column, Kind, Values};
+use crate::sinks::columns::{self, Column, ColumnKind, Values};
 use crate::Odd;
 
 /// The rows of the next batch.
-#[pyclass(module = "kdissect._core")]
-pub struct Columns(pub columns::Columns);
+#[pyclass(name = "Columns", module = "kdissect._core")]
+pub struct PyColumns(pub columns::Columns);
 
 /// Rows, for one reader of the Arrow C data interface: the first to request them.
-#[pyclass(module = "kdissect._core")]
-pub struct Batch(Option<(Kind, Column)>);
+#[pyclass(name = "Batch", module = "kdissect._core")]
+pub struct PyBatch(Option<(ColumnKind, Column)>);
 
-/// A format string and inner types; see [`Kind`].
+/// A format string and inner types; see [`ColumnKind`].
 #[derive(FromPyObject)]
 struct KindForm(String, Vec<(String, KindForm)>);
 
-impl From<KindForm> for Kind {
+impl From<KindForm> for ColumnKind {
     fn from(form: KindForm) -> Self {
         let KindForm(format, inner) = form;
-        Kind {
+        ColumnKind {
             format,
             inner: inner
                 .into_iter()
@@ -40,12 +40,12 @@ impl From<Odd> for PyErr {
 }
 
 #[pymethods]
-impl Columns {
+impl PyColumns {
     #[new]
     fn new(kind: KindForm) -> PyResult<Self> {
         let columns = columns::Columns::new(kind.into());
         columns
-            .map(Columns)
+            .map(PyColumns)
             .ok_or_else(|| PyValueError::new_err("no such format"))
     }
 
@@ -91,13 +91,13 @@ impl Columns {
     }
 
     /// Returns the rows, and starts the next batch.
-    fn take(&mut self) -> Batch {
-        Batch(self.0.take())
+    fn take(&mut self) -> PyBatch {
+        PyBatch(self.0.take())
     }
 }
 
 #[pymethods]
-impl Batch {
+impl PyBatch {
     #[pyo3(signature = (requested_schema=None))]
     fn __arrow_c_array__<'py>(
         &mut self,

@@ -7,24 +7,24 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyInt, PyString, PyTuple};
 
-use crate::kafka::tree::{Bodies, Decoded, Label, Name, Naming, Read, TopicNames, KNOWN_NAMES};
+use crate::kafka::tree::{Bodies, Decoded, Label, Name, Naming, ReadNames, TopicNames, KNOWN_NAMES};
 use crate::python::decoder::structure;
+use crate::python::projected::{projected, Kept};
 use crate::sinks::about_template::{
     self, Clause, Enumerated, Expression, Noun, Path, Piece, Template, Test, TestKind, Word,
 };
-use crate::sinks::rows::projected;
 use crate::{guarded, Odd};
 
 /// The lines of one API version.
-#[pyclass(frozen, module = "kdissect._core")]
-pub struct Line {
+#[pyclass(frozen, name = "Line", module = "kdissect._core")]
+pub struct PyLine {
     line: about_template::Line,
     /// The fields of request and response that `follow` needs. None: it is not called.
     followed: Option<(Kept, Kept)>,
 }
 
 #[pymethods]
-impl Line {
+impl PyLine {
     /// Arguments: see [`BodiesForm`]; the templates of request and response, specialized for the version; the
     /// fields of both that `follow` needs; and whether responses have messages about errors.
     #[new]
@@ -51,7 +51,7 @@ impl Line {
         });
         line.bodies
             .limit(&names.of_request.take(), &names.of_response.take());
-        Ok(Line { line, followed })
+        Ok(PyLine { line, followed })
     }
 
     /// The text about an exchange, and the error codes in the response. None if it is left to Python.
@@ -75,7 +75,7 @@ impl Line {
                 Some((ref data, pos)) => Some(data.as_bytes().get(pos..).ok_or(Odd)?),
                 None => None,
             };
-            let topics = Topics(&topic_name, &learn_name, None);
+            let topics = PyTopicNames(&topic_name, &learn_name, None);
             let follow = |of_request, of_response| follow.call1((of_request, of_response));
             match self.write(follow, (request, response), budget, &topics, &mut text)? {
                 (errors, false) => Ok((text, errors)),
@@ -86,14 +86,14 @@ impl Line {
     }
 }
 
-impl<'py> Line {
+impl<'py> PyLine {
     /// See [`about_template::Line::write`].
     pub fn write(
         &self,
         follow: impl Fn(Bound<'py, PyAny>, Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>>,
         (request, response): (&[u8], Option<&[u8]>),
         budget: i64,
-        topics: &Topics<'_, 'py>,
+        topics: &PyTopicNames<'_, 'py>,
         out: &mut String,
     ) -> Result<(Vec<i64>, bool), Odd> {
         let py = topics.0.py();
@@ -115,13 +115,13 @@ impl<'py> Line {
 
 /// Two Python functions: from a topic ID to its name, or None; and one to learn an ID and its name. The first one
 /// also gets the time at which the exchange completed, unless it has it already.
-pub struct Topics<'a, 'py>(
+pub struct PyTopicNames<'a, 'py>(
     pub &'a Bound<'py, PyAny>,
     pub &'a Bound<'py, PyAny>,
     pub Option<i64>,
 );
 
-impl TopicNames for Topics<'_, '_> {
+impl TopicNames for PyTopicNames<'_, '_> {
     fn name(&self, id: &str) -> Option<String> {
         let name = match self.2 {
             Some(completed_ns) => self.0.call1((id, completed_ns)),
@@ -134,9 +134,6 @@ impl TopicNames for Topics<'_, '_> {
         self.1.call1((id, name)).map(|_| ()).map_err(|_| Odd)
     }
 }
-
-/// Names of the fields kept from a body.
-pub type Kept = HashMap<Name, Py<PyString>>;
 
 /// Of request and response, the struct as for `Decoder` (but each field's name together with whether it is an
 /// error code, and which payload it is), and the structs with IDs and names of topics, see [`Naming`]. Then the
@@ -154,8 +151,8 @@ pub type BodiesForm<'py> = (
 pub struct Names {
     numbers: RefCell<HashMap<String, Name>>,
     /// The fields read from both bodies, as far as known.
-    of_request: RefCell<Read>,
-    of_response: RefCell<Read>,
+    of_request: RefCell<ReadNames>,
+    of_response: RefCell<ReadNames>,
     /// Whether the next names belong to a request.
     is_request: Cell<bool>,
 }
@@ -197,7 +194,7 @@ impl Names {
 
     /// Topics are read, perhaps of the request too: names of their fields, and arrays of any name.
     fn read_topics(&self) {
-        let read = |of_body: &RefCell<Read>| {
+        let read = |of_body: &RefCell<ReadNames>| {
             let mut of_body = of_body.borrow_mut();
             of_body.names.extend(0..KNOWN_NAMES.len());
             of_body.arrays = true;

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::python::raw::Bytes;
-use crate::runs::merge::{self, Content, Run, OBJECT};
+use crate::runs::merge::{self, RowContent, TextRun, OBJECT};
 
 /// Text that is taken at a time.
 const TEXT_BYTES: usize = 256 * 1024;
@@ -57,18 +57,18 @@ impl RowBatch {
     }
 }
 
-#[pyclass(module = "kdissect._core")]
-pub struct Merge(merge::Merge);
+#[pyclass(name = "Merge", module = "kdissect._core")]
+pub struct PyMerge(merge::Merge);
 
 /// See `take`.
 type Taken = (usize, u64, usize, MergedText, i64, i64);
 
 #[pymethods]
-impl Merge {
+impl PyMerge {
     /// Arguments: number of processes; `order_rows` and `order_bytes` of the limits.
     #[new]
     fn new(workers: usize, max_rows: usize, max_bytes: i64) -> Self {
-        Merge(merge::Merge::new(workers, max_rows, max_bytes))
+        PyMerge(merge::Merge::new(workers, max_rows, max_bytes))
     }
 
     /// Adds the next rows of a process: `WorkerBatch.lines`, whose memory must not change before they have been taken,
@@ -98,14 +98,14 @@ impl Merge {
         let (mut runs, mut rows, mut bytes) = (Vec::new(), 0, 0);
         while rows == 0 || (!single && bytes < TEXT_BYTES) {
             let run = match ready.front_mut() {
-                Some(Content::Object(worker, number)) if rows == 0 => {
+                Some(RowContent::Object(worker, number)) if rows == 0 => {
                     let object = (*worker, *number, 0, MergedText(runs), 0, 0);
                     ready.pop_front();
                     return Some(object);
                 }
-                Some(Content::Text(run)) if single && run.rows() > 1 => run.split(),
-                Some(Content::Text(_)) => match ready.pop_front() {
-                    Some(Content::Text(run)) => run,
+                Some(RowContent::Text(run)) if single && run.rows() > 1 => run.split(),
+                Some(RowContent::Text(_)) => match ready.pop_front() {
+                    Some(RowContent::Text(run)) => run,
                     _ => break,
                 },
                 _ => break,
@@ -113,20 +113,20 @@ impl Merge {
             (rows, bytes) = (rows + run.rows(), bytes + run.text().len());
             runs.push(run);
         }
-        let (completed_ns, held) = runs.last().map(Run::last)?;
+        let (completed_ns, held) = runs.last().map(TextRun::last)?;
         Some((0, 0, rows, MergedText(runs), completed_ns, held))
     }
 }
 
 /// Texts of consecutive rows, in the memory of the workers that wrote them.
 #[pyclass(frozen, module = "kdissect._core")]
-pub struct MergedText(Vec<Run>);
+pub struct MergedText(Vec<TextRun>);
 
 #[pymethods]
 impl MergedText {
     /// Copies them.
     fn __bytes__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        let texts = || self.0.iter().map(Run::text);
+        let texts = || self.0.iter().map(TextRun::text);
         PyBytes::new_with(py, texts().map(<[u8]>::len).sum(), |mut out| {
             for text in texts() {
                 let (place, rest) = out.split_at_mut(text.len());

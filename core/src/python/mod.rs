@@ -5,13 +5,19 @@ use std::sync::Once;
 
 use pyo3::prelude::*;
 
+pub mod bundles;
 pub mod columns;
 pub mod decoder;
+pub mod divided;
 pub mod line;
 pub mod merge;
 pub mod offload;
+pub mod opener;
+pub mod places;
+pub mod projected;
 pub mod raw;
 pub mod records;
+pub mod ring;
 pub mod row;
 
 /// Incremented whenever kdissect/native.py and this module must change together.
@@ -34,22 +40,23 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("INTERFACE", INTERFACE)?;
     module.add_class::<decoder::Decoder>()?;
     module.add_class::<offload::Offload>()?;
-    module.add_class::<columns::Columns>()?;
-    module.add_class::<line::Line>()?;
-    module.add_class::<row::Row>()?;
-    module.add_class::<crate::capture::places::Places>()?;
-    module.add_class::<merge::Merge>()?;
+    module.add_class::<columns::PyColumns>()?;
+    module.add_class::<columns::PyBatch>()?;
+    module.add_class::<line::PyLine>()?;
+    module.add_class::<row::PyRow>()?;
+    module.add_class::<places::Places>()?;
+    module.add_class::<merge::PyMerge>()?;
     module.add_class::<merge::RowBatch>()?;
     module.add_class::<merge::MergedText>()?;
-    module.add_class::<records::Records>()?;
+    module.add_class::<records::PyRecords>()?;
     module.add_function(wrap_pyfunction!(records::read_records, module)?)?;
-    module.add_function(wrap_pyfunction!(crate::runs::bundles::bundle_packets, module)?)?;
-    module.add_function(wrap_pyfunction!(crate::runs::bundles::unbundle_packets, module)?)?;
-    module.add_function(wrap_pyfunction!(crate::runs::divided::divide_packets, module)?)?;
-    module.add_function(wrap_pyfunction!(crate::runs::divided::packets_of_shard, module)?)?;
-    module.add_function(wrap_pyfunction!(crate::capture::places::payloads, module)?)?;
-    module.add_function(wrap_pyfunction!(crate::capture::places::pcap_places, module)?)?;
-    module.add_function(wrap_pyfunction!(crate::capture::places::pcapng_places, module)?)?;
-    module.add_function(wrap_pyfunction!(crate::capture::ring::encode_slots, module)?)?;
-    module.add_function(wrap_pyfunction!(crate::capture::places::pcapng_skip, module)?)
+    module.add_function(wrap_pyfunction!(bundles::bundle_packets, module)?)?;
+    module.add_function(wrap_pyfunction!(bundles::unbundle_packets, module)?)?;
+    module.add_function(wrap_pyfunction!(divided::divide_packets, module)?)?;
+    module.add_function(wrap_pyfunction!(divided::packets_of_shard, module)?)?;
+    module.add_function(wrap_pyfunction!(places::payloads, module)?)?;
+    module.add_function(wrap_pyfunction!(places::pcap_places, module)?)?;
+    module.add_function(wrap_pyfunction!(places::pcapng_places, module)?)?;
+    module.add_function(wrap_pyfunction!(ring::encode_slots, module)?)?;
+    module.add_function(wrap_pyfunction!(places::pcapng_skip, module)?)
 }

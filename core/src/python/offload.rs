@@ -8,19 +8,20 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
 
-use crate::capture::places::Places;
 use crate::exchanges::connection::{
     request_header, Apis, Bare, BeforeAcks, Connection, Direction, Finished, Frame, Header, Limits, Message,
     Opening, Order, Outcome, Packet, Request, Usual, API_VERSIONS, CLIENT,
 };
-use crate::exchanges::stage::{Counts, Stage, Verdict};
+use crate::exchanges::stage::{Stage, StageCounts, Verdict};
 use crate::net::analysis::Analysis;
 use crate::net::packet::segment;
 use crate::net::shard::Shard;
 use crate::python::merge::RowBatch;
+use crate::python::opener::PythonOpener;
+use crate::python::places::Places;
 use crate::runs::merge::{self, KEY};
-use crate::sinks::page::{Answered, Constant, Form, Known, Page, Unanswered};
-use crate::tls::records::python::PythonOpener;
+use crate::sinks::facts::{Answered, Constant, Known, Object, Unanswered};
+use crate::sinks::page::{Form, Page};
 use crate::tls::records::Records;
 use crate::Odd;
 
@@ -48,16 +49,14 @@ const FULL: u8 = 3;
 /// ... or there was a panic.
 const BROKEN: u8 = 4;
 
-type Object = Py<PyAny>;
-
 /// What Python says of an API in one version.
-struct Api {
+struct SharedApi {
     name: Object,
     usual: Usual,
 }
 
 /// APIs by key and version; None: left to Python.
-type KnownApis = BTreeMap<(i16, i16), Option<Api>>;
+type SharedApis = BTreeMap<(i16, i16), Option<SharedApi>>;
 
 /// What Python says of a request: whether a connection is recognized by it if it is the first; and name and
 /// version of the client's software.
@@ -71,7 +70,7 @@ struct Introductions {
 
 /// Python's side of a connection that is here.
 struct Link {
-    side: Side,
+    side: Holder,
     /// Shared by its exchanges, once it is needed.
     info: PyOnceLock<Object>,
     /// Software name and version, principal, SASL mechanism.
@@ -89,7 +88,7 @@ struct Link {
     is_released: bool,
 }
 
-enum Side {
+enum Holder {
     /// Its objects: duplex and connection.
     Lent(Object, Object),
     /// It was opened here: ends and time of the SYN, and its number.
@@ -138,14 +137,14 @@ type Partial<'py> = (
 );
 
 /// See `run`.
-type Ran<'py> = (Vec<Step<'py>>, usize, u8, usize, Vec<Bound<'py, PyBytes>>);
+type PyRan<'py> = (Vec<PyStep<'py>>, usize, u8, usize, Vec<Bound<'py, PyBytes>>);
 
 /// See `written`.
-type Written<'py> = (Bound<'py, PyBytes>, usize, Option<(Bound<'py, PyTuple>, u64)>);
+type PyWritten<'py> = (Bound<'py, PyBytes>, usize, Option<(Bound<'py, PyTuple>, u64)>);
 
 /// A packet that completed exchanges, or ended a connection of which that is to be told, or after which connections
 /// wait since another time: its index; since when; the exchanges; the connection.
-type Step<'py> = (usize, Option<i64>, Bound<'py, PyList>, Option<Closed<'py>>);
+type PyStep<'py> = (usize, Option<i64>, Bound<'py, PyList>, Option<Closed<'py>>);
 
 /// A Kafka connection that has ended here, with nothing left to say but this.
 #[derive(IntoPyObject)]
@@ -251,7 +250,7 @@ pub struct Offload {
     interfaces: Vec<Object>,
     /// By address.
     known_interfaces: HashMap<usize, usize>,
-    apis: KnownApis,
+    apis: SharedApis,
     introductions: Introductions,
     python: Callbacks,
     /// Those of exchanges: answered, unacknowledged and unanswered.
@@ -293,7 +292,7 @@ struct Callbacks {
 
 struct Asking<'a, 'py> {
     py: Python<'py>,
-    apis: &'a mut KnownApis,
+    apis: &'a mut SharedApis,
     introductions: &'a mut Introductions,
     python: &'a Callbacks,
 }
@@ -344,7 +343,7 @@ impl Apis for Asking<'_, '_> {
                 1 => BeforeAcks::Text,
                 _ => BeforeAcks::CompactText,
             };
-            Some(Api {
+            Some(SharedApi {
                 name,
                 usual: Usual {
                     has_tags,
@@ -479,7 +478,7 @@ impl Offload {
         before: Order,
         max_exchanges: usize,
         writes: bool,
-    ) -> PyResult<Written<'py>> {
+    ) -> PyResult<PyWritten<'py>> {
         let batch = self.batch.as_ref().map(|batch| batch.clone_ref(py));
         let mut batch = batch.as_ref().map(|batch| batch.borrow_mut(py));
         self.swap_text(&mut batch);
@@ -519,7 +518,7 @@ impl Offload {
         at: usize,
         room: (usize, usize, i64),
         opening: (usize, u64),
-    ) -> PyResult<Ran<'py>> {
+    ) -> PyResult<PyRan<'py>> {
         let (number, interface, data, places) = block;
         let (max_queued, max_bytes, newest_ns) = room;
         let room = (max_queued, max_bytes);
@@ -580,7 +579,7 @@ impl Offload {
 
     /// What happened since the last call to connections that were opened here, by name.
     fn take_counts(&mut self) -> [(&'static str, u64); 7] {
-        let Counts {
+        let StageCounts {
             connections,
             segments_after_close,
             repeated_segments,
@@ -631,8 +630,8 @@ impl Offload {
             if let Some(link) = self.links.get_mut(slot).and_then(Option::as_mut) {
                 link.is_released = true;
                 match &link.side {
-                    Side::Lent(object, _) => duplex = Some(object.clone_ref(py)),
-                    Side::Opened(_, time_ns, _) => first_ns = Some(*time_ns),
+                    Holder::Lent(object, _) => duplex = Some(object.clone_ref(py)),
+                    Holder::Opened(_, time_ns, _) => first_ns = Some(*time_ns),
                 }
                 if link.queued > 0 {
                     link.info(py, &self.python)?; // later it would get the ID of the next one
@@ -733,7 +732,7 @@ impl Offload {
             let slot = self
                 .stage
                 .admit(connection_here, ordinal, [ends.0.into(), ends.1.into()]);
-            self.link(py, slot, Side::Lent(duplex, connection), Some(info), identity);
+            self.link(py, slot, Holder::Lent(duplex, connection), Some(info), identity);
         };
         Ok(catch_unwind(AssertUnwindSafe(admitting)).is_ok())
     }
@@ -765,7 +764,7 @@ impl Offload {
             .map(|(slot, ordinal, now_ns)| {
                 let duplex = match self.links.get(slot).and_then(Option::as_ref) {
                     Some(Link {
-                        side: Side::Lent(duplex, _),
+                        side: Holder::Lent(duplex, _),
                         ..
                     }) => Some(duplex.bind(py).clone()),
                     _ => None,
@@ -864,7 +863,7 @@ impl Offload {
                 }
                 Verdict::Opened(slot) => {
                     if let Ok(segment) = segment(block.link_type, bytes) {
-                        let side = Side::Opened(segment.ends.into(), time_ns, self.stage.latest);
+                        let side = Holder::Opened(segment.ends.into(), time_ns, self.stage.latest);
                         self.link(py, slot, side, None, [(); 4].map(|()| py.None()));
                     }
                 }
@@ -923,7 +922,14 @@ impl Offload {
     }
 
     /// Keeps Python's side of a connection that has come here.
-    fn link(&mut self, py: Python<'_>, slot: usize, side: Side, info: Option<Object>, identity: [Object; 4]) {
+    fn link(
+        &mut self,
+        py: Python<'_>,
+        slot: usize,
+        side: Holder,
+        info: Option<Object>,
+        identity: [Object; 4],
+    ) {
         if self.links.len() <= slot {
             self.links.resize_with(slot + 1, || None);
         }
@@ -1129,8 +1135,8 @@ impl Offload {
         };
         let software = [0, 1].map(|index| software[index].clone_ref(py));
         let (duplex, ends) = match &link.side {
-            Side::Opened(ends, ..) => (None, &ends[..]),
-            Side::Lent(duplex, _) => (Some(duplex.clone_ref(py)), &[][..]),
+            Holder::Opened(ends, ..) => (None, &ends[..]),
+            Holder::Lent(duplex, _) => (Some(duplex.clone_ref(py)), &[][..]),
         };
         let opening = self.python_opening(py, ends, connection.opening.as_ref());
         link.is_released = true;
@@ -1202,8 +1208,8 @@ impl Offload {
         let reset_ns = || opening.due_ns.unwrap_or_default().max(connection.now_ns);
         Ok(Some(Closed {
             connection: match &link.side {
-                Side::Lent(_, connection) => Some(connection.clone_ref(py)),
-                Side::Opened(..) => None,
+                Holder::Lent(_, connection) => Some(connection.clone_ref(py)),
+                Holder::Opened(..) => None,
             },
             info: link.info(py, &self.python)?.clone_ref(py),
             syn: opening.handshake.as_ref().map(|(syn, _)| self.bare(py, syn)),
@@ -1341,8 +1347,8 @@ impl Offload {
             }
         };
         let connection = match &link.side {
-            Side::Lent(_, connection) => Some(connection.clone_ref(py)),
-            Side::Opened(..) => None,
+            Holder::Lent(_, connection) => Some(connection.clone_ref(py)),
+            Holder::Opened(..) => None,
         };
         let pair = (connection, ended_ns, exchange).into_pyobject(py);
         self.links[slot] = Some(link);
@@ -1429,8 +1435,8 @@ impl Known for KnownLink<'_> {
 
     fn ends(&self) -> Option<&[u8]> {
         match &self.link.side {
-            Side::Opened(ends, ..) => Some(ends),
-            Side::Lent(..) => None,
+            Holder::Opened(ends, ..) => Some(ends),
+            Holder::Lent(..) => None,
         }
     }
 
@@ -1443,11 +1449,11 @@ impl Link {
     /// What its exchanges share.
     fn info(&self, py: Python<'_>, python: &Callbacks) -> PyResult<&Object> {
         self.info.get_or_try_init(py, || match &self.side {
-            Side::Opened(ends, time_ns, ordinal) => {
+            Holder::Opened(ends, time_ns, ordinal) => {
                 let values = (PyBytes::new(py, ends), *time_ns, *ordinal);
                 Ok(python.info.bind(py).call1(values)?.unbind())
             }
-            Side::Lent(..) => Err(pyo3::exceptions::PyKeyError::new_err(())), // it came with the connection
+            Holder::Lent(..) => Err(pyo3::exceptions::PyKeyError::new_err(())), // it came with the connection
         })
     }
 

@@ -9,7 +9,7 @@ use std::ptr::{null, null_mut};
 
 use pyo3::buffer::PyBuffer;
 
-use crate::sinks::columns::{Column, Kind, Values};
+use crate::sinks::columns::{Column, ColumnKind, Values};
 
 #[repr(C)]
 pub struct ArrowSchema {
@@ -79,7 +79,7 @@ impl<T> Drop for Children<T> {
 
 impl ArrowSchema {
     /// Format strings and names come from Python's literals and have no zero byte; one would end it early.
-    pub fn new(name: &str, kind: Kind) -> Self {
+    pub fn new(name: &str, kind: ColumnKind) -> Self {
         let text = |text: &str| CString::new(text.split('\0').next().unwrap_or_default()).unwrap_or_default();
         let inner = kind.inner.into_iter();
         let mut parts = Box::new(SchemaParts {

@@ -14,8 +14,8 @@ use crate::sinks::record_lines::{json, plain_text};
 use crate::{guarded, Odd};
 
 /// An immutable sequence of `Record`.
-#[pyclass(frozen, module = "kdissect._core")]
-pub struct Records {
+#[pyclass(frozen, name = "Records", module = "kdissect._core")]
+pub struct PyRecords {
     data: Py<PyBytes>,
     records: Vec<Record>,
     new: Py<PyAny>,
@@ -33,7 +33,7 @@ pub fn read_records(
     base_timestamp_ms: i64,
     bounds: (usize, usize, usize),
     new: Py<PyAny>,
-) -> Option<Records> {
+) -> Option<PyRecords> {
     let data = data.cast_exact::<PyBytes>().ok()?;
     let bounds = Bounds {
         records: bounds.0,
@@ -42,7 +42,7 @@ pub fn read_records(
     };
     let bytes = data.as_bytes();
     let records = guarded(|| read(bytes, place.0..place.1, base_offset, base_timestamp_ms, bounds));
-    Some(Records {
+    Some(PyRecords {
         data: data.clone().unbind(),
         records: records.ok()?,
         new,
@@ -50,7 +50,7 @@ pub fn read_records(
 }
 
 #[pymethods]
-impl Records {
+impl PyRecords {
     fn __len__(&self) -> usize {
         self.records.len()
     }
@@ -195,7 +195,7 @@ fn unless_odd<T>(work: impl FnOnce() -> PyResult<T>) -> Option<T> {
     guarded(|| work().map_err(|_| Odd)).ok()
 }
 
-impl Records {
+impl PyRecords {
     fn bytes<'a>(&'a self, py: Python<'a>, span: &Span) -> Option<&'a [u8]> {
         span.clone().map(|place| &self.data.as_bytes(py)[place])
     }

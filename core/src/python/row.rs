@@ -8,8 +8,8 @@ use crate::exchanges::usage::Fields;
 use crate::python::line::{BodiesForm, Names};
 
 /// What the columns of an exchange need, for one version of an API.
-#[pyclass(frozen, module = "kdissect._core")]
-pub struct Row {
+#[pyclass(frozen, name = "Row", module = "kdissect._core")]
+pub struct PyRow {
     pub row: content::Row,
     /// Whether it is a Fetch of any kind.
     pub is_fetch: bool,
@@ -20,18 +20,18 @@ type FirstForm = (Vec<Vec<String>>, Option<(String, i64, i64)>);
 
 /// Where partitions are in request and response, the names of fields, and which [`GroupEvents`] it is.
 type OtherTables = (
-    Option<(Option<PartitionPlan>, Option<PartitionPlan>)>,
+    Option<(Option<PyPartitionPlan>, Option<PyPartitionPlan>)>,
     Vec<Vec<String>>,
     String,
 );
 
 #[pymethods]
-impl Row {
-    /// Arguments: see [`BodiesForm`], [`content::Row`] and [`Row`].
+impl PyRow {
+    /// Arguments: see [`BodiesForm`], [`content::Row`] and [`PyRow`].
     #[new]
     fn new(
         bodies: BodiesForm<'_>,
-        topics: (Option<Plan>, Option<Plan>),
+        topics: (Option<PyTopicPlan>, Option<PyTopicPlan>),
         group_and_transaction: (FirstForm, FirstForm),
         records: (Vec<Vec<String>>, Vec<Vec<String>>),
         is_fetch: bool,
@@ -45,7 +45,7 @@ impl Row {
             paths: paths(places),
             test: test.map(|(name, absent, wanted)| (names.number(&name), absent, wanted)),
         };
-        let plan = |plan: Option<Plan>| plan.map(|plan| plan.topics(&names));
+        let plan = |plan: Option<PyTopicPlan>| plan.map(|plan| plan.topics(&names));
         let row = content::Row {
             bodies: names.bodies(bodies)?,
             request_topics: plan(topics.0),
@@ -55,7 +55,7 @@ impl Row {
             request_records: paths(records.0),
             response_records: paths(records.1),
             partitions: partitions.map(|(request, response)| {
-                let plan = |plan: PartitionPlan| plan.numbered(&names);
+                let plan = |plan: PyPartitionPlan| plan.numbered(&names);
                 (request.map(plan), response.map(plan))
             }),
             fields: paths(fields),
@@ -70,7 +70,7 @@ impl Row {
             replica: (names.number("replica_state"), names.number("replica_id")),
             keys: Vec::new(),
         };
-        Ok(Row {
+        Ok(PyRow {
             row: content::Row {
                 keys: names.keys(),
                 ..row
@@ -82,17 +82,17 @@ impl Row {
 
 /// `_TopicPlan` of kdissect/exchanges/content.py.
 #[derive(FromPyObject)]
-struct Plan {
+struct PyTopicPlan {
     name: Option<String>,
     topic_id: Option<String>,
     topics: Vec<String>,
-    inner: Vec<(String, bool, Plan)>,
+    inner: Vec<(String, bool, PyTopicPlan)>,
 }
 
-impl Plan {
+impl PyTopicPlan {
     fn topics(&self, names: &Names) -> Topics {
         let number = |name: &String| names.number(name);
-        let inner = |(name, _, plan): &(String, bool, Plan)| (number(name), plan.topics(names));
+        let inner = |(name, _, plan): &(String, bool, PyTopicPlan)| (number(name), plan.topics(names));
         Topics {
             name: self.name.as_ref().map(number),
             id: self.topic_id.as_ref().map(number),
@@ -104,22 +104,22 @@ impl Plan {
 
 /// `_PartitionPlan` of kdissect/exchanges/touched.py.
 #[derive(FromPyObject)]
-struct PartitionPlan {
+struct PyPartitionPlan {
     topic: Option<String>,
     topic_id: Option<String>,
     group: Option<String>,
     partition: Option<String>,
     error: Option<String>,
     records: Option<String>,
-    inner: Vec<(String, bool, PartitionPlan)>,
+    inner: Vec<(String, bool, PyPartitionPlan)>,
 }
 
-impl PartitionPlan {
-    fn numbered(self, names: &Names) -> touched::Plan {
+impl PyPartitionPlan {
+    fn numbered(self, names: &Names) -> touched::PartitionPlan {
         let number = |name: Option<String>| name.map(|name| names.number(&name));
         let inner =
-            |(name, _, plan): (String, bool, PartitionPlan)| (names.number(&name), plan.numbered(names));
-        touched::Plan {
+            |(name, _, plan): (String, bool, PyPartitionPlan)| (names.number(&name), plan.numbered(names));
+        touched::PartitionPlan {
             topic: number(self.topic),
             topic_id: number(self.topic_id),
             group: number(self.group),

@@ -1,36 +1,16 @@
 //! Packets of a block -> the shards that they belong to -> those of one shard: for kdissect/parallel/broadcast.py.
 
-use pyo3::buffer::PyBuffer;
-use pyo3::prelude::*;
-use pyo3::types::PyBytes;
-
-use crate::capture::places::{Place, Places};
-use crate::guarded;
+use crate::capture::places::Place;
 use crate::net::packet::segment;
 use crate::net::shard::shard_of;
-use crate::python::raw::Bytes;
 
 /// Time of a packet; start, end, and length on the wire; shard.
 const RECORD: usize = 8 + 4 * 4;
 /// Of packets whose segment is not to be found by `net/packet.rs`.
 const ALL: u32 = u32::MAX;
 
-/// A record of each packet, with positions counted from `from`. None: not possible, so all workers get the block.
-#[pyfunction]
-pub fn divide_packets<'py>(
-    data: &Bound<'py, PyBytes>,
-    places: &Bound<'py, Places>,
-    link_type: u32,
-    shards: u32,
-    from: usize,
-) -> Option<Bound<'py, PyBytes>> {
-    let places = &places.get().places;
-    let divided = guarded(|| Ok(divide(data.as_bytes(), places, link_type, shards, from)));
-    let records = divided.ok().flatten()?;
-    Some(PyBytes::new(data.py(), &records))
-}
-
-fn divide(data: &[u8], places: &[Place], link_type: u32, shards: u32, from: usize) -> Option<Vec<u8>> {
+/// A record of each packet, with positions counted from `from`. None: not possible.
+pub fn divide(data: &[u8], places: &[Place], link_type: u32, shards: u32, from: usize) -> Option<Vec<u8>> {
     let mut records = Vec::with_capacity(places.len().saturating_mul(RECORD));
     for &(time_ns, begin, end, length) in places {
         let packet = data.get(begin..end)?;
@@ -44,45 +24,11 @@ fn divide(data: &[u8], places: &[Place], link_type: u32, shards: u32, from: usiz
     Some(records)
 }
 
-/// A block's packets whose shard is this one or unknown: their bytes, and their places in these. `number`: of the
-/// block's first packet.
-#[pyfunction]
-pub fn packets_of_shard(
-    py: Python<'_>,
-    data: PyBuffer<u8>,
-    records: PyBuffer<u8>,
-    number: u64,
-    shard: u32,
-) -> PyResult<(Bound<'_, PyBytes>, Places)> {
-    let (data, records) = (Bytes(data), Bytes(records));
-    let (own, whole, size) = own(records.as_ref(), number, shard);
-    let (mut places, mut numbers) = (Vec::with_capacity(own.len()), Vec::with_capacity(own.len()));
-    let bytes = PyBytes::new_with(py, size, |mut out| {
-        let mut at = 0;
-        for (number, (time_ns, begin, end, length)) in own {
-            let packet = data.as_ref().get(begin..end).unwrap_or_default();
-            let (place, rest) = out.split_at_mut(packet.len());
-            place.copy_from_slice(packet);
-            out = rest;
-            places.push((time_ns, at, at + packet.len(), length));
-            numbers.push(number);
-            at += packet.len();
-        }
-        Ok(())
-    })?;
-    let places = Places {
-        places,
-        numbers: Some(numbers),
-        whole,
-        ..Places::default()
-    };
-    Ok((bytes, places))
-}
-
 /// Packets with their numbers; `Places::whole`; and the packets' size in bytes.
-type Own = (Vec<(u64, Place)>, Option<(usize, i64, i64)>, usize);
+pub type Own = (Vec<(u64, Place)>, Option<(usize, i64, i64)>, usize);
 
-fn own(records: &[u8], number: u64, shard: u32) -> Own {
+/// The packets whose shard is this one or unknown.
+pub fn own(records: &[u8], number: u64, shard: u32) -> Own {
     let (mut own, mut size) = (Vec::new(), 0);
     let mut whole: Option<(usize, i64, i64)> = None;
     for (record, number) in records.chunks_exact(RECORD).zip(number..) {

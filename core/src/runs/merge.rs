@@ -26,19 +26,19 @@ pub fn key(numbers: [i64; NUMBERS]) -> [u8; KEY] {
     bytes
 }
 
-type Order = (i64, i64);
+type RowOrder = (i64, i64);
 
 /// Where a batch is: memory of another process, or that of a test.
 pub type Memory = Box<dyn AsRef<[u8]> + Send + Sync>;
 
 /// Keys of rows, in the order in which a process completed them, and then their texts.
-struct Batch {
+struct PartBatch {
     memory: Memory,
     /// Where the keys end.
     keys: usize,
 }
 
-impl Batch {
+impl PartBatch {
     fn bytes(&self) -> &[u8] {
         (*self.memory).as_ref()
     }
@@ -74,20 +74,20 @@ impl Key<'_> {
 }
 
 /// Consecutive rows of a batch that have texts: where their keys begin and end, and their texts.
-pub struct Run {
-    batch: Arc<Batch>,
+pub struct TextRun {
+    batch: Arc<PartBatch>,
     keys: Range<usize>,
     text: Range<usize>,
 }
 
-impl Run {
+impl TextRun {
     /// A row that may be held for long, which its batch is not meant to be.
-    fn copied(batch: &Batch, key: Range<usize>, text: Range<usize>) -> Run {
+    fn copied(batch: &PartBatch, key: Range<usize>, text: Range<usize>) -> TextRun {
         let bytes = |range| batch.bytes().get(range).unwrap_or_default();
         let memory = [bytes(key), bytes(text)].concat();
-        Run {
+        TextRun {
             text: KEY..memory.len(),
-            batch: Arc::new(Batch {
+            batch: Arc::new(PartBatch {
                 memory: Box::new(memory),
                 keys: KEY,
             }),
@@ -110,9 +110,9 @@ impl Run {
     }
 
     /// Removes and returns the first row; there are more.
-    pub fn split(&mut self) -> Run {
+    pub fn split(&mut self) -> TextRun {
         let size = self.batch.key(self.keys.start).size().unwrap_or_default();
-        let first = Run {
+        let first = TextRun {
             batch: self.batch.clone(),
             keys: self.keys.start..self.keys.start + KEY,
             text: self.text.start..self.text.start + size,
@@ -123,22 +123,22 @@ impl Run {
 }
 
 /// What comes next.
-pub enum Content {
-    Text(Run),
+pub enum RowContent {
+    Text(TextRun),
     /// A row that Python has: its process, and its number among those of that process.
     Object(usize, u64),
 }
 
-struct Row {
-    order: Order,
+struct HeldRow {
+    order: RowOrder,
     held: i64,
     connection: i64,
-    content: Content,
+    content: RowContent,
 }
 
 /// The rows of a process that are not merged yet, and since when its connections wait, from which place on.
 struct Part {
-    batches: VecDeque<Arc<Batch>>,
+    batches: VecDeque<Arc<PartBatch>>,
     /// In the first batch, if there is one: where the next key and the next text begin.
     key: usize,
     text: usize,
@@ -182,7 +182,7 @@ impl Part {
     }
 
     /// Takes rows before this place that have texts. Stops before a place with rows of several connections.
-    fn run(&mut self, before: i64) -> Option<Run> {
+    fn run(&mut self, before: i64) -> Option<TextRun> {
         let batch = self.batches.front()?.clone();
         let keys = batch.bytes().get(..batch.keys).unwrap_or_default();
         let at = |key: usize| Key(keys.get(key..).unwrap_or_default());
@@ -206,7 +206,7 @@ impl Part {
         }
         let (keys, texts) = (self.key..key, self.text..text);
         self.go_to(key, text);
-        (!keys.is_empty()).then_some(Run {
+        (!keys.is_empty()).then_some(TextRun {
             batch,
             keys,
             text: texts,
@@ -214,23 +214,23 @@ impl Part {
     }
 
     /// Takes the next row.
-    fn row(&mut self, worker: usize) -> Option<Row> {
+    fn row(&mut self, worker: usize) -> Option<HeldRow> {
         let batch = self.batches.front()?.clone();
         let (key, text) = (self.key, self.text);
         let size = batch.key(key).size();
         let end = text + size.unwrap_or_default();
         self.go_to(key + KEY, end);
         let number = |index| batch.key(key).number(index);
-        Some(Row {
+        Some(HeldRow {
             order: (number(1), number(2)),
             held: number(3),
             connection: number(4),
             content: match size {
                 None => {
                     self.objects += 1;
-                    Content::Object(worker, self.objects - 1)
+                    RowContent::Object(worker, self.objects - 1)
                 }
-                Some(_) => Content::Text(Run::copied(&batch, key..key + KEY, text..end)),
+                Some(_) => RowContent::Text(TextRun::copied(&batch, key..key + KEY, text..end)),
             },
         })
     }
@@ -240,12 +240,12 @@ pub struct Merge {
     parts: Vec<Part>,
     max_rows: usize,
     max_bytes: i64,
-    held: BTreeMap<(Order, i64, u64), Row>, // by order, connection and arrival
-    latest: HashMap<i64, Order>,            // by connection: order of the last one held
+    held: BTreeMap<(RowOrder, i64, u64), HeldRow>, // by order, connection and arrival
+    latest: HashMap<i64, RowOrder>,                // by connection: order of the last one held
     bytes: i64,
     arrivals: u64,
     /// In order.
-    pub ready: VecDeque<Content>,
+    pub ready: VecDeque<RowContent>,
 }
 
 impl Merge {
@@ -272,7 +272,7 @@ impl Merge {
     /// Adds the next rows of a process; `keys`: how many bytes of the memory these are.
     pub fn add(&mut self, worker: usize, memory: Memory, keys: usize) -> Result<(), Odd> {
         let part = self.parts.get_mut(worker).ok_or(Odd)?;
-        let batch = Batch { memory, keys };
+        let batch = PartBatch { memory, keys };
         if keys % KEY != 0 {
             return Err(Odd);
         }
@@ -318,7 +318,7 @@ impl Merge {
                 let part = &mut self.parts[next];
                 let before = others.min(part.wait()).min(until.saturating_add(1));
                 if let Some(run) = part.run(before) {
-                    self.ready.push_back(Content::Text(run));
+                    self.ready.push_back(RowContent::Text(run));
                     continue;
                 }
             }
@@ -337,7 +337,7 @@ impl Merge {
     }
 
     /// As `Ordering.feed`.
-    fn order(&mut self, rows: Vec<Row>, waiting_since_ns: Option<i64>) {
+    fn order(&mut self, rows: Vec<HeldRow>, waiting_since_ns: Option<i64>) {
         let is_one = rows.windows(2).all(|two| two[0].connection == two[1].connection);
         if self.held.is_empty() && waiting_since_ns.is_none() && is_one {
             self.ready.extend(rows.into_iter().map(|row| row.content));
@@ -391,9 +391,9 @@ mod tests {
     }
 
     fn ready(merge: &mut Merge) -> String {
-        let text = |content: Content| match content {
-            Content::Text(run) => String::from_utf8_lossy(run.text()).into_owned(),
-            Content::Object(worker, number) => format!("<{worker}.{number}>"),
+        let text = |content: RowContent| match content {
+            RowContent::Text(run) => String::from_utf8_lossy(run.text()).into_owned(),
+            RowContent::Object(worker, number) => format!("<{worker}.{number}>"),
         };
         merge.ready.drain(..).map(text).collect()
     }

@@ -2,7 +2,5 @@
 
 pub mod merge;
 
-#[cfg(feature = "python")]
 pub mod bundles;
-#[cfg(feature = "python")]
 pub mod divided;

@@ -88,39 +88,39 @@ pub enum Noun {
 }
 
 /// An expression's value: in a body, or gathered from there.
-enum Found<'b, 'a> {
+enum Evaluated<'b, 'a> {
     Nothing,
     Number(i64),
     One(&'b Value<'a>),
     Many(Vec<&'b Value<'a>>),
 }
 
-impl Found<'_, '_> {
+impl Evaluated<'_, '_> {
     fn is_true(&self) -> bool {
         match self {
-            Found::Nothing => false,
-            Found::Number(number) => *number != 0,
-            Found::One(value) => value.is_true(),
-            Found::Many(values) => !values.is_empty(),
+            Evaluated::Nothing => false,
+            Evaluated::Number(number) => *number != 0,
+            Evaluated::One(value) => value.is_true(),
+            Evaluated::Many(values) => !values.is_empty(),
         }
     }
 
     fn number(&self) -> Option<i64> {
         match self {
-            Found::Number(number) => Some(*number),
-            Found::One(Value::Int(number)) => Some(*number),
+            Evaluated::Number(number) => Some(*number),
+            Evaluated::One(Value::Int(number)) => Some(*number),
             _ => None,
         }
     }
 }
 
-impl<'b, 'a> Found<'b, 'a> {
+impl<'b, 'a> Evaluated<'b, 'a> {
     /// The elements of an array, none if it is null or absent.
     fn elements(self) -> Result<Vec<&'b Value<'a>>, Odd> {
         match self {
-            Found::Nothing => Ok(Vec::new()),
-            Found::One(Value::List(values)) => Ok(values.iter().collect()),
-            Found::Many(values) => Ok(values),
+            Evaluated::Nothing => Ok(Vec::new()),
+            Evaluated::One(Value::List(values)) => Ok(values.iter().collect()),
+            Evaluated::Many(values) => Ok(values),
             _ => Err(Odd),
         }
     }
@@ -267,7 +267,7 @@ impl<'b, 'a> Describing<'b, 'a> {
             TestKind::True => found.is_true(),
             TestKind::One => found.elements()?.len() == 1,
             TestKind::Several => found.elements()?.len() > 1,
-            TestKind::Decoded => matches!(found, Found::One(Value::Embedded(_))),
+            TestKind::Decoded => matches!(found, Evaluated::One(Value::Embedded(_))),
             TestKind::Equal => found.number() == Some(test.number),
             TestKind::Less => found.number().is_some_and(|number| number < test.number),
             TestKind::Greater => found.number().is_some_and(|number| number > test.number),
@@ -277,12 +277,12 @@ impl<'b, 'a> Describing<'b, 'a> {
 
     // Values
 
-    fn find(&self, value: &Expression, scope: &'b Value<'a>) -> Result<Found<'b, 'a>, Odd> {
+    fn find(&self, value: &Expression, scope: &'b Value<'a>) -> Result<Evaluated<'b, 'a>, Odd> {
         match value {
-            Expression::Number(number) => Ok(Found::Number(*number)),
+            Expression::Number(number) => Ok(Evaluated::Number(*number)),
             Expression::Path(path) => self.path(path, scope),
             Expression::Either(values) => {
-                let mut found = Found::Nothing;
+                let mut found = Evaluated::Nothing;
                 for value in values {
                     found = self.find(value, scope)?;
                     if found.is_true() || found.number().is_some() {
@@ -295,22 +295,24 @@ impl<'b, 'a> Describing<'b, 'a> {
         }
     }
 
-    fn path(&self, path: &Path, scope: &'b Value<'a>) -> Result<Found<'b, 'a>, Odd> {
-        let mut found = Found::One(if path.of_request { self.request } else { scope });
+    fn path(&self, path: &Path, scope: &'b Value<'a>) -> Result<Evaluated<'b, 'a>, Odd> {
+        let mut found = Evaluated::One(if path.of_request { self.request } else { scope });
         for &name in &path.names {
             let elements: Vec<&'b Value<'a>> = match found {
-                Found::One(value @ (Value::Struct(_) | Value::Embedded(_))) => {
-                    found = value.get(name).map_or(Found::Nothing, Found::One);
+                Evaluated::One(value @ (Value::Struct(_) | Value::Embedded(_))) => {
+                    found = value.get(name).map_or(Evaluated::Nothing, Evaluated::One);
                     continue;
                 }
-                Found::One(Value::List(values)) if path.only => {
+                Evaluated::One(Value::List(values)) if path.only => {
                     found = match values.as_slice() {
-                        [value] => value.get(name).map_or(Found::Nothing, Found::One),
-                        _ => Found::Nothing,
+                        [value] => value.get(name).map_or(Evaluated::Nothing, Evaluated::One),
+                        _ => Evaluated::Nothing,
                     };
                     continue;
                 }
-                Found::One(Value::Null | Value::Bytes(_)) | Found::Nothing => return Ok(Found::Nothing),
+                Evaluated::One(Value::Null | Value::Bytes(_)) | Evaluated::Nothing => {
+                    return Ok(Evaluated::Nothing)
+                }
                 other => other.elements()?,
             };
             let mut inner = Vec::new();
@@ -321,10 +323,10 @@ impl<'b, 'a> Describing<'b, 'a> {
                     Some(value) => inner.push(value),
                 }
             }
-            found = Found::Many(inner);
+            found = Evaluated::Many(inner);
         }
         Ok(match found {
-            Found::One(Value::Null) => Found::Nothing,
+            Evaluated::One(Value::Null) => Evaluated::Nothing,
             other => other,
         })
     }
@@ -342,16 +344,16 @@ impl<'b, 'a> Describing<'b, 'a> {
         match value {
             Expression::Number(_) | Expression::Path(_) | Expression::Either(_) => {
                 return match self.find(value, scope)? {
-                    Found::Nothing => Ok(false),
-                    Found::Number(number) | Found::One(&Value::Int(number)) => {
+                    Evaluated::Nothing => Ok(false),
+                    Evaluated::Number(number) | Evaluated::One(&Value::Int(number)) => {
                         push(out, number);
                         Ok(raw || number >= 0)
                     }
-                    Found::One(value) => {
+                    Evaluated::One(value) => {
                         scalar(value, out)?;
                         Ok(raw || (out.len() > start && !matches!(value, Value::Uuid(id) if *id == NO_ID)))
                     }
-                    Found::Many(_) => Err(Odd),
+                    Evaluated::Many(_) => Err(Odd),
                 };
             }
             Expression::Unless(pair) => {
@@ -375,7 +377,7 @@ impl<'b, 'a> Describing<'b, 'a> {
                 self.topics(&topics, true, out)?;
             }
             Expression::Records(value) => match self.find(value, scope)? {
-                Found::Nothing => (),
+                Evaluated::Nothing => (),
                 found => records(&found.elements()?, out)?,
             },
             Expression::Names(value) => {
@@ -384,7 +386,7 @@ impl<'b, 'a> Describing<'b, 'a> {
             }
             Expression::List(value, noun) => {
                 let names = match self.find(value, scope)? {
-                    Found::One(value @ Value::Text(_)) => vec![value],
+                    Evaluated::One(value @ Value::Text(_)) => vec![value],
                     found => found.elements()?,
                 };
                 let mut label = String::new();
@@ -396,7 +398,7 @@ impl<'b, 'a> Describing<'b, 'a> {
                 listed(&names, &label, out, |name, out| scalar(name, out))?;
             }
             Expression::Count(value, noun) => match self.find(value, scope)? {
-                Found::Nothing => (),
+                Evaluated::Nothing => (),
                 found => match found.number() {
                     Some(number) if number < 0 => (),
                     Some(number) => many(number as u64, noun, out),
@@ -404,8 +406,8 @@ impl<'b, 'a> Describing<'b, 'a> {
                 },
             },
             Expression::Size(value) => match self.find(value, scope)? {
-                Found::Nothing => (),
-                Found::One(Value::Bytes(bytes) | Value::Records(bytes)) => size(bytes.len(), out),
+                Evaluated::Nothing => (),
+                Evaluated::One(Value::Bytes(bytes) | Value::Records(bytes)) => size(bytes.len(), out),
                 _ => return Err(Odd),
             },
             Expression::Enum(value, names) => {
@@ -415,7 +417,7 @@ impl<'b, 'a> Describing<'b, 'a> {
             }
             Expression::OffsetTime(value, names) => {
                 let timestamps = self.find(value, scope)?.elements()?;
-                let mut numbers = timestamps.iter().map(|each| Found::One(each).number());
+                let mut numbers = timestamps.iter().map(|each| Evaluated::One(each).number());
                 if let Some(first) = numbers.next() {
                     let first = first.ok_or(Odd)?;
                     if numbers.all(|number| number == Some(first)) {
@@ -465,7 +467,7 @@ impl<'b, 'a> Describing<'b, 'a> {
             for (place, partition) in partitions.iter().filter(is_shown).enumerate() {
                 out.push(if place > 0 { ',' } else { '-' });
                 let number = key.map_or(Some(partition), |key| partition.get(key)).ok_or(Odd)?;
-                push(out, Found::One(number).number().ok_or(Odd)?);
+                push(out, Evaluated::One(number).number().ok_or(Odd)?);
             }
         }
         if topics.len() > NAMES {

@@ -7,10 +7,10 @@ const VALUE_COST: usize = 8;
 
 /// The type of a column, and its format string in the Arrow C data interface.
 #[derive(Clone, Debug)]
-pub struct Kind {
+pub struct ColumnKind {
     pub format: String,
     /// A list: its element; a struct: its named fields.
-    pub inner: Vec<(String, Kind)>,
+    pub inner: Vec<(String, ColumnKind)>,
 }
 
 #[derive(Default)]
@@ -84,7 +84,7 @@ pub struct Column {
 
 impl Column {
     /// None if there is no such format.
-    pub fn new(kind: &Kind) -> Option<Self> {
+    pub fn new(kind: &ColumnKind) -> Option<Self> {
         let offsets = || Offsets(vec![0]);
         let values = match kind.format.split(':').next()? {
             "b" => Values::Bits(Bits::default()),
@@ -227,7 +227,7 @@ impl Column {
 
 /// The rows of the next batch.
 pub struct Columns {
-    kind: Kind,
+    kind: ColumnKind,
     pub columns: Vec<Column>,
     pub rows: usize,
     /// Their approximate size in bytes.
@@ -236,7 +236,7 @@ pub struct Columns {
 
 impl Columns {
     /// None if there is no such format. `kind` is a struct.
-    pub fn new(kind: Kind) -> Option<Self> {
+    pub fn new(kind: ColumnKind) -> Option<Self> {
         Some(Columns {
             columns: kind
                 .inner
@@ -276,7 +276,7 @@ impl Columns {
     }
 
     /// All rows, as a struct, and starts the next batch.
-    pub fn take(&mut self) -> Option<(Kind, Column)> {
+    pub fn take(&mut self) -> Option<(ColumnKind, Column)> {
         let empty = Columns::new(self.kind.clone())?;
         let Columns {
             kind, columns, rows, ..
@@ -298,8 +298,8 @@ impl Columns {
 mod tests {
     use super::*;
 
-    fn kind(format: &str, inner: &[(&str, Kind)]) -> Kind {
-        Kind {
+    fn kind(format: &str, inner: &[(&str, ColumnKind)]) -> ColumnKind {
+        ColumnKind {
             format: format.to_owned(),
             inner: inner
                 .iter()

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use pyo3::prelude::*;
 
-use crate::sinks::page::{Answered, Object};
+use crate::sinks::facts::{Answered, Object};
 use crate::Odd;
 
 #[derive(FromPyObject)]

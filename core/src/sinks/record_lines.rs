@@ -1,4 +1,9 @@
-//! Keys and values of records as JSON (kdissect/tables/lines.py) and as text (kdissect/text/table.py).
+//! Values of bodies, and keys and values of records, as JSON (kdissect/tables/values.py); the latter also as text
+//! (kdissect/text/table.py).
+
+use crate::kafka::tree::{batches, Batch, Value};
+use crate::sinks::decimal::put;
+use crate::Odd;
 
 /// Writes a key or value as JSON, and after `between` its encoding, as `text_and_encoding` in
 /// kdissect/tables/values.py defines them.
@@ -87,6 +92,114 @@ pub fn plain_text(payload: Option<&[u8]>) -> Option<&str> {
     let text = std::str::from_utf8(payload).ok()?;
     let inside = text.trim_matches(['\\', '"']);
     (!inside.is_empty() && inside != NULL).then_some(text)
+}
+
+/// Writes a value as JSON; `keys`: by the number of a name.
+pub fn value_json(keys: &[String], value: &Value<'_>, out: &mut Vec<u8>) -> Result<(), Odd> {
+    match value {
+        Value::Null => out.extend_from_slice(b"null"),
+        Value::Bool(value) => put_bool(out, *value),
+        Value::Int(number) => put(out, *number),
+        Value::Float | Value::Embedded(_) => return Err(Odd),
+        Value::Text(text) => json_text(text.as_bytes(), out),
+        Value::Uuid(id) => {
+            out.push(b'"');
+            out.extend_from_slice(id);
+            out.push(b'"');
+        }
+        Value::Bytes(bytes) => {
+            out.extend_from_slice(b"{\"base64\":\"");
+            base64(bytes, out);
+            out.extend_from_slice(b"\"}");
+        }
+        Value::Records(data) => listed(batches(data), b"[", b"]", out, |batch, out| {
+            header(&batch?, out);
+            Ok(())
+        })?,
+        Value::List(values) => listed(values.iter(), b"[", b"]", out, |each, out| {
+            value_json(keys, each, out)
+        })?,
+        Value::Struct(fields) => listed(fields.iter(), b"{", b"}", out, |(name, value), out| {
+            out.extend_from_slice(keys.get(*name).ok_or(Odd)?.as_bytes());
+            value_json(keys, value, out)
+        })?,
+    }
+    Ok(())
+}
+
+fn listed<T>(
+    values: impl Iterator<Item = T>,
+    before: &[u8],
+    after: &[u8],
+    out: &mut Vec<u8>,
+    mut write: impl FnMut(T, &mut Vec<u8>) -> Result<(), Odd>,
+) -> Result<(), Odd> {
+    out.extend_from_slice(before);
+    for (place, value) in values.enumerate() {
+        if place > 0 {
+            out.push(b',');
+        }
+        write(value, out)?;
+    }
+    out.extend_from_slice(after);
+    Ok(())
+}
+
+/// The header of a batch, with its attributes by name.
+fn header(batch: &Batch, out: &mut Vec<u8>) {
+    let Batch {
+        base_offset,
+        length,
+        leader_epoch,
+        crc,
+        attributes,
+        last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        records,
+    } = batch;
+    let has = |bit: i16| attributes & bit != 0;
+    for (name, number) in [
+        ("{\"base_offset\":", *base_offset),
+        (",\"batch_length\":", (*length).into()),
+        (",\"partition_leader_epoch\":", (*leader_epoch).into()),
+        (",\"magic\":2,\"crc\":", (*crc).into()),
+        (",\"attributes\":", (*attributes).into()),
+        (",\"last_offset_delta\":", (*last_offset_delta).into()),
+        (",\"base_timestamp\":", *base_timestamp),
+        (",\"max_timestamp\":", *max_timestamp),
+        (",\"producer_id\":", *producer_id),
+        (",\"producer_epoch\":", (*producer_epoch).into()),
+        (",\"base_sequence\":", (*base_sequence).into()),
+        (",\"records_count\":", (*records).into()),
+    ] {
+        out.extend_from_slice(name.as_bytes());
+        put(out, number);
+    }
+    for text in [",\"compression\":\"", batch.codec(), "\",\"timestamp_type\":\""] {
+        out.extend_from_slice(text.as_bytes());
+    }
+    out.extend_from_slice(if has(0x08) {
+        b"LogAppendTime"
+    } else {
+        b"CreateTime"
+    });
+    for (name, value) in [
+        ("\",\"transactional\":", batch.is_transactional()),
+        (",\"control\":", has(0x20)),
+        (",\"delete_horizon\":", has(0x40)),
+    ] {
+        out.extend_from_slice(name.as_bytes());
+        put_bool(out, value);
+    }
+    out.push(b'}');
+}
+
+fn put_bool(out: &mut Vec<u8>, value: bool) {
+    out.extend_from_slice(if value { b"true" } else { b"false" });
 }
 
 #[cfg(test)]

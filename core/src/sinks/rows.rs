@@ -1,29 +1,21 @@
 //! Exchanges -> JSON lines or CSV, as kdissect/tables/lines.py writes them to a file, or rows of columns, as
 //! kdissect/tables/arrow.py makes them.
 
-use std::borrow::Cow;
-
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyDict, PyList, PyString};
 
-use crate::exchanges::latency::{SplitForm, Splitters};
 use crate::exchanges::touched::Touched;
-use crate::kafka::tree::Value;
-use crate::python::line::Kept;
-use crate::python::row::Row;
-use crate::sinks::columns::Column;
+use crate::python::row::PyRow;
+use crate::sinks::cells::{Cell, Content, RowFacts};
 use crate::sinks::connection_log::{Log, LogForm};
-use crate::sinks::decimal::put;
-use crate::sinks::page::{Answered, Clock, Constant, Errors, Facts, KnownApis, Object};
-use crate::sinks::record_lines::json_text;
-use crate::sinks::table_rows::Table;
+use crate::sinks::facts::{Answered, Clock, Constant, Errors, Facts, KnownApis, Object};
+use crate::sinks::record_lines::value_json;
+use crate::sinks::splitters::{SplitForm, Splitters};
+use crate::sinks::table_rows::{of_exchange, Table};
 use crate::Odd;
 
 const SIZE_BYTES: usize = 4;
-const DAY_NS: i64 = 86_400_000_000_000;
 /// Digits of times.
 const DIGITS: u32 = 6;
-const ANSWERED: &str = "answered";
 
 #[derive(FromPyObject)]
 pub struct RowForm {
@@ -45,89 +37,18 @@ pub struct RowForm {
     split: Option<SplitForm>,
 }
 
-/// The content of a column; most have its name.
-#[derive(Clone, Copy, PartialEq)]
-pub enum Content {
-    Shared(usize),
-    OfApi(usize),
-    Null,
-    Answered,
-    NoAnomalies,
-    Capture,
-    Number,
-    Packet,
-    Date,
-    Time,
-    TimeNs,
-    Latency,
-    Part(usize),
-    LongPoll,
-    ClientId,
-    CorrelationId,
-    RequestBytes,
-    ResponseBytes,
-    Topics,
-    GroupId,
-    TransactionalId,
-    Errors,
-    ExpectedErrors,
-    ThrottleTime,
-    Records,
-    RecordsBytes,
-    Request,
-    Response,
-}
-
 impl<'py> FromPyObject<'_, 'py> for Content {
     type Error = PyErr;
 
     fn extract(content: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        let (name, which): (String, usize) = content.extract()?;
-        Content::named(&name, which)
-    }
-}
-
-impl Content {
-    /// `which`: if there are several.
-    pub fn named(name: &str, which: usize) -> PyResult<Self> {
-        Ok(match name {
-            "shared" => Content::Shared(which),
-            "of_api" => Content::OfApi(which),
-            "null" => Content::Null,
-            "kind" | "outcome" => Content::Answered,
-            "anomalies" => Content::NoAnomalies,
-            "capture" => Content::Capture,
-            "number" => Content::Number,
-            "packet" => Content::Packet,
-            "date" => Content::Date,
-            "time" => Content::Time,
-            "time_ns" => Content::TimeNs,
-            "latency_us" => Content::Latency,
-            "part" => Content::Part(which),
-            "long_poll" => Content::LongPoll,
-            "client_id" => Content::ClientId,
-            "correlation_id" => Content::CorrelationId,
-            "request_bytes" => Content::RequestBytes,
-            "response_bytes" => Content::ResponseBytes,
-            "topics" => Content::Topics,
-            "group_id" => Content::GroupId,
-            "transactional_id" => Content::TransactionalId,
-            "errors" => Content::Errors,
-            "expected_errors" => Content::ExpectedErrors,
-            "throttle_time_ms" => Content::ThrottleTime,
-            "records" => Content::Records,
-            "records_bytes" => Content::RecordsBytes,
-            "request" => Content::Request,
-            "response" => Content::Response,
-            _ => return Err(pyo3::exceptions::PyValueError::new_err(name.to_owned())),
-        })
+        of_exchange(&content.extract()?)
     }
 }
 
 /// Writes rows.
 pub struct Rows {
     form: RowForm,
-    apis: KnownApis<Row>,
+    apis: KnownApis<PyRow>,
     capture: Option<(Object, String)>,
     clock: Clock,
     errors: Errors,
@@ -139,27 +60,6 @@ pub struct Rows {
     /// None: no latency is split.
     splitters: Option<Splitters>,
     log: Option<Log>,
-}
-
-/// What is known of an exchange.
-pub struct Found<'a> {
-    pub exchange: &'a Answered<'a>,
-    shared: &'a [Option<Constant>],
-    of_api: &'a [Option<Constant>],
-    capture: &'a str,
-    time: &'a str,
-    latency_us: i64,
-    parts: [Option<i64>; 5],
-    is_fetch: bool,
-    client_id: Option<&'a str>,
-    topics: Vec<Cow<'a, str>>,
-    pub group_id: Option<&'a str>,
-    pub transactional_id: Option<&'a str>,
-    pub errors: Vec<String>,
-    pub expected_errors: Vec<String>,
-    throttle_time_ms: Option<i64>,
-    records: Option<(u64, usize)>,
-    bodies: [&'a [u8]; 2],
 }
 
 impl Rows {
@@ -224,7 +124,7 @@ impl Rows {
         let form = &self.form;
         let facts = &form.facts;
         let (row, tags, of_api) = self.apis.get(py, facts, exchange.header)?;
-        let all @ Row { row, is_fetch } = row.get();
+        let all @ PyRow { row, is_fetch } = row.get();
         let (request, response) = (exchange.request, exchange.response);
         let decoded = row.bodies.decoded(
             exchange.request_body()?,
@@ -267,11 +167,11 @@ impl Rows {
         for ((body, value), is_written) in self.bodies.iter_mut().zip(values).zip(self.has_body) {
             body.clear();
             if is_written {
-                row.json(value, body)?;
+                value_json(&row.keys, value, body)?;
             }
         }
         let client_id = exchange.header.raw_client_id(request).map(std::str::from_utf8);
-        let mut found = Found {
+        let mut found = RowFacts {
             exchange,
             shared,
             of_api,
@@ -344,198 +244,4 @@ impl Rows {
         out.extend_from_slice(form.end.as_bytes());
         Ok(())
     }
-}
-
-impl Found<'_> {
-    pub fn write(&self, content: Content, cell: &mut Cell<'_>) -> Result<(), Odd> {
-        let (exchange, bytes) = (self.exchange, |size: usize| i64::try_from(size).ok());
-        let Answered {
-            request, response, ..
-        } = exchange;
-        match content {
-            Content::Shared(which) => cell.constant(self.shared.get(which).ok_or(Odd)?),
-            Content::OfApi(which) => cell.constant(self.of_api.get(which).ok_or(Odd)?),
-            Content::Null => cell.text(None),
-            Content::Answered => cell.text(Some(ANSWERED)),
-            Content::NoAnomalies => cell.texts(&[""; 0]),
-            Content::Capture => cell.text(Some(self.capture)),
-            Content::Number => cell.number(i64::try_from(exchange.number).ok()),
-            Content::Packet => cell.number(i64::try_from(request.packet).ok()),
-            Content::Date => cell.number(Some(request.end_ns.div_euclid(DAY_NS))),
-            Content::Time if self.time.is_empty() => cell.number(Some(request.end_ns.div_euclid(1000))),
-            Content::Time => cell.text(Some(self.time)),
-            Content::TimeNs => cell.number(Some(request.end_ns)),
-            Content::Latency => cell.number(Some(self.latency_us)),
-            Content::Part(which) => cell.number(*self.parts.get(which).ok_or(Odd)?),
-            Content::LongPoll => cell.bool(self.is_fetch && self.has_waited()),
-            Content::ClientId => cell.text(self.client_id),
-            Content::CorrelationId => cell.number(Some(exchange.header.correlation_id.into())),
-            Content::RequestBytes => cell.number(bytes(SIZE_BYTES + request.data.len())),
-            Content::ResponseBytes => cell.number(bytes(SIZE_BYTES + response.data.len())),
-            Content::Topics => cell.texts(&self.topics),
-            Content::GroupId => cell.text(self.group_id),
-            Content::TransactionalId => cell.text(self.transactional_id),
-            Content::Errors => cell.texts(&self.errors),
-            Content::ExpectedErrors => cell.texts(&self.expected_errors),
-            Content::ThrottleTime => cell.number(self.throttle_time_ms),
-            Content::Records => cell.number(self.records.and_then(|records| records.0.try_into().ok())),
-            Content::RecordsBytes => cell.number(self.records.and_then(|records| bytes(records.1))),
-            Content::Request => cell.json(self.bodies[0]),
-            Content::Response => cell.json(self.bodies[1]),
-        }
-    }
-
-    /// `LatencyParts.waited`.
-    fn has_waited(&self) -> bool {
-        let [known @ .., service] = &self.parts;
-        service.is_none() && known.iter().all(Option::is_some)
-    }
-}
-
-/// Where a value goes: text, or a column and the cost of its row.
-pub enum Cell<'a> {
-    Json(&'a mut Vec<u8>),
-    Csv(&'a mut Vec<u8>),
-    Column(&'a mut Column, &'a mut usize),
-}
-
-impl Cell<'_> {
-    pub fn null(&mut self) -> Result<(), Odd> {
-        match self {
-            Cell::Json(out) => out.extend_from_slice(b"null"),
-            Cell::Csv(_) => (),
-            Cell::Column(column, cost) => **cost += column.null()?,
-        }
-        Ok(())
-    }
-
-    pub fn number(&mut self, number: Option<i64>) -> Result<(), Odd> {
-        match (number, self) {
-            (None, cell) => return cell.null(),
-            (Some(number), Cell::Json(out) | Cell::Csv(out)) => put(out, number),
-            (Some(number), Cell::Column(column, cost)) => **cost += column.int(number)?,
-        }
-        Ok(())
-    }
-
-    /// Only for tables; text has none.
-    pub fn bool(&mut self, value: bool) -> Result<(), Odd> {
-        match self {
-            Cell::Json(_) | Cell::Csv(_) => return Err(Odd),
-            Cell::Column(column, cost) => **cost += column.bool(value)?,
-        }
-        Ok(())
-    }
-
-    pub fn text(&mut self, text: Option<&str>) -> Result<(), Odd> {
-        match (text, self) {
-            (None, cell) => return cell.null(),
-            (Some(text), Cell::Json(out)) => json_text(text.as_bytes(), out),
-            (Some(text), Cell::Csv(out)) => quoted(text.as_bytes(), out),
-            (Some(text), Cell::Column(column, cost)) => **cost += column.text(text)?,
-        }
-        Ok(())
-    }
-
-    pub fn texts(&mut self, texts: &[impl AsRef<str>]) -> Result<(), Odd> {
-        match self {
-            Cell::Json(out) => {
-                out.push(b'[');
-                for (place, text) in texts.iter().enumerate() {
-                    if place > 0 {
-                        out.push(b',');
-                    }
-                    json_text(text.as_ref().as_bytes(), out);
-                }
-                out.push(b']');
-            }
-            Cell::Csv(out) => {
-                let texts: Vec<&str> = texts.iter().map(AsRef::as_ref).collect();
-                quoted(texts.join(";").as_bytes(), out);
-            }
-            Cell::Column(column, cost) => {
-                **cost += column.list(|element| {
-                    texts
-                        .iter()
-                        .try_fold(0, |sum, text| Ok::<_, Odd>(sum + element.text(text.as_ref())?))
-                })?;
-            }
-        }
-        Ok(())
-    }
-
-    fn json(&mut self, json: &[u8]) -> Result<(), Odd> {
-        match self {
-            Cell::Json(out) => out.extend_from_slice(json),
-            Cell::Csv(out) => quoted(json, out),
-            Cell::Column(column, cost) => **cost += column.bytes(json)?,
-        }
-        Ok(())
-    }
-
-    /// Text written by Python, or a value for a column.
-    fn constant(&mut self, constant: &Option<Constant>) -> Result<(), Odd> {
-        match (constant, self) {
-            (Some(Constant::Text(text)), Cell::Json(out) | Cell::Csv(out)) => {
-                out.extend_from_slice(text.as_bytes())
-            }
-            (Some(Constant::Text(text)), cell) => return cell.text(Some(text)),
-            (Some(Constant::Number(number)), cell) => return cell.number(Some(*number)),
-            (Some(Constant::Fields(fields)), Cell::Column(column, cost)) => {
-                **cost += column.structure(|columns| {
-                    let mut cost = 0;
-                    for (name, column) in columns {
-                        Cell::Column(column, &mut cost).constant(fields.get(name).ok_or(Odd)?)?;
-                    }
-                    Ok::<_, Odd>(cost)
-                })?;
-            }
-            (Some(Constant::Fields(_)), _) => return Err(Odd),
-            (None, cell) => return cell.null(),
-        }
-        Ok(())
-    }
-}
-
-/// Writes a cell of CSV, in quotes if it needs them.
-fn quoted(text: &[u8], out: &mut Vec<u8>) {
-    if !text.iter().any(|byte| b",\"\r\n".contains(byte)) {
-        return out.extend_from_slice(text);
-    }
-    out.push(b'"');
-    for piece in text.split_inclusive(|byte| *byte == b'"') {
-        out.extend_from_slice(piece);
-        if piece.ends_with(b"\"") {
-            out.push(b'"');
-        }
-    }
-    out.push(b'"');
-}
-
-/// A value as built by Python's decoder, with only these fields of structs.
-pub fn projected<'py>(py: Python<'py>, value: &Value<'_>, kept: &Kept) -> Result<Bound<'py, PyAny>, Odd> {
-    Ok(match value {
-        Value::Null => py.None().into_bound(py),
-        Value::Bool(value) => PyBool::new(py, *value).to_owned().into_any(),
-        Value::Int(number) => number.into_pyobject(py).map_err(|_| Odd)?.into_any(),
-        Value::Float | Value::Embedded(_) | Value::Records(_) => return Err(Odd),
-        Value::Text(text) => PyString::new(py, text).into_any(),
-        Value::Uuid(id) => PyString::new(py, std::str::from_utf8(id).map_err(|_| Odd)?).into_any(),
-        Value::Bytes(bytes) => PyBytes::new(py, bytes).into_any(),
-        Value::List(values) => {
-            let values = values.iter().map(|each| projected(py, each, kept));
-            let values = values.collect::<Result<Vec<_>, Odd>>()?;
-            PyList::new(py, values).map_err(|_| Odd)?.into_any()
-        }
-        Value::Struct(fields) => {
-            let object = PyDict::new(py);
-            for (name, value) in fields {
-                if let Some(key) = kept.get(name) {
-                    let value = projected(py, value, kept)?;
-                    object.set_item(key, value).map_err(|_| Odd)?;
-                }
-            }
-            object.into_any()
-        }
-    })
 }

@@ -4,11 +4,11 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::exchanges::content::{GroupEvents, Row};
-use crate::exchanges::touched::{field, Touched};
-use crate::kafka::tree::{Decoded, Value};
-use crate::python::columns::Columns;
+use crate::exchanges::touched::Touched;
+use crate::kafka::tree::{field, Decoded, Value};
+use crate::python::columns::PyColumns;
+use crate::sinks::cells::{Cell, Content, RowFacts};
 use crate::sinks::columns::Column;
-use crate::sinks::rows::{Cell, Content, Found};
 use crate::Odd;
 
 const MS_NS: i64 = 1_000_000;
@@ -17,7 +17,7 @@ const COMMIT: &str = "commit";
 /// A table, and where its rows go.
 pub struct Table {
     contents: Contents,
-    columns: Py<Columns>,
+    columns: Py<PyColumns>,
     /// Rows and bytes at which it is full.
     max_rows: usize,
     max_bytes: usize,
@@ -74,7 +74,7 @@ enum OfGroup {
 
 /// Name of the table; the content of its columns, each with an index if there are several; `Columns`; rows and
 /// bytes at which it is full.
-type TableForm<'py> = (String, Vec<(String, usize)>, Py<Columns>, (usize, usize));
+type TableForm<'py> = (String, Vec<(String, usize)>, Py<PyColumns>, (usize, usize));
 
 impl<'py> FromPyObject<'_, 'py> for Table {
     type Error = PyErr;
@@ -97,11 +97,13 @@ impl<'py> FromPyObject<'_, 'py> for Table {
     }
 }
 
-fn of_exchange((name, which): &(String, usize)) -> PyResult<Content> {
-    Content::named(name, *which)
+/// The content of a column, which has the name of one of `exchanges`.
+pub fn of_exchange((name, which): &(String, usize)) -> PyResult<Content> {
+    Content::named(name, *which).ok_or_else(|| PyValueError::new_err(name.clone()))
 }
 
-fn of_partition((name, which): &(String, usize)) -> PyResult<OfPartition> {
+fn of_partition(content: &(String, usize)) -> PyResult<OfPartition> {
+    let (name, which) = content;
     Ok(match name.as_str() {
         "group_id" => OfPartition::GroupId,
         "topic" => OfPartition::Topic,
@@ -125,11 +127,12 @@ fn of_partition((name, which): &(String, usize)) -> PyResult<OfPartition> {
         "number_in" => OfPartition::Number(*which),
         "requested" => OfPartition::Requested(*which),
         "fetch_lag" => OfPartition::Lag(*which),
-        _ => OfPartition::Exchange(Content::named(name, *which)?),
+        _ => OfPartition::Exchange(of_exchange(content)?),
     })
 }
 
-fn of_group((name, which): &(String, usize)) -> PyResult<OfGroup> {
+fn of_group(content: &(String, usize)) -> PyResult<OfGroup> {
+    let (name, which) = content;
     Ok(match name.as_str() {
         "completed" => OfGroup::Completed,
         "event" => OfGroup::Commit,
@@ -137,7 +140,7 @@ fn of_group((name, which): &(String, usize)) -> PyResult<OfGroup> {
         "text_in" => OfGroup::Text(*which),
         "number_in" => OfGroup::Number(*which),
         "error" => OfGroup::Error,
-        _ => OfGroup::Exchange(Content::named(name, *which)?),
+        _ => OfGroup::Exchange(of_exchange(content)?),
     })
 }
 
@@ -183,7 +186,7 @@ impl Table {
     }
 
     /// Adds the row of an exchange to its own table.
-    pub fn add_exchange(&self, py: Python<'_>, found: &Found<'_>) -> Result<(), Odd> {
+    pub fn add_exchange(&self, py: Python<'_>, found: &RowFacts<'_>) -> Result<(), Odd> {
         match &self.contents {
             Contents::Exchanges(contents) => {
                 self.row(py, contents, |content, cell| found.write(*content, cell))
@@ -199,7 +202,7 @@ impl Table {
         py: Python<'_>,
         row: &Row,
         decoded: &Decoded<'_>,
-        found: &Found<'_>,
+        found: &RowFacts<'_>,
         partitions: &[Touched<'_, '_>],
         error_name: &mut dyn FnMut(i64) -> Result<String, Odd>,
     ) -> Result<(), Odd> {
@@ -249,7 +252,7 @@ impl Table {
 
 struct PartitionRow<'a> {
     row: &'a Row,
-    found: &'a Found<'a>,
+    found: &'a RowFacts<'a>,
     each: &'a Touched<'a, 'a>,
     error: Option<&'a str>,
 }
@@ -311,7 +314,7 @@ fn group_cell(
     content: &OfGroup,
     row: &Row,
     decoded: &Decoded<'_>,
-    found: &Found<'_>,
+    found: &RowFacts<'_>,
     cell: &mut Cell<'_>,
 ) -> Result<(), Odd> {
     let request = &decoded.request;

@@ -10,17 +10,18 @@ use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use pyo3::prelude::*;
 
 use crate::exchanges::connection::NAME_BYTES;
-use crate::exchanges::fetch_sessions::{Session, Sessions, Step};
-use crate::exchanges::latency::{Parts, Rest, SplitForm, Splitter};
-use crate::exchanges::touched::{field, Touched};
+use crate::exchanges::fetch_sessions::{Position, Session, Sessions, Step};
+use crate::exchanges::latency::{Parts, Rest};
+use crate::exchanges::touched::Touched;
 use crate::exchanges::usage::{
-    add_run, tally, Fields, Lag, Noted, Position, Read, Reader, Run, Stamp, Write, PIECE_NS,
+    add_run, tally, Fetcher, Fields, Lag, Noted, Read, Run, Stamp, Write, PIECE_NS,
 };
-use crate::kafka::tree::{Decoded, TopicNames, Value, NO_ID};
-use crate::python::row::Row;
+use crate::kafka::tree::{field, Decoded, TopicNames, Value, NO_ID};
+use crate::python::row::PyRow;
 use crate::sinks::connection_log::{Counted, LogForm};
-use crate::sinks::page::{Answered, Facts, KnownApis, Object};
+use crate::sinks::facts::{Answered, Facts, KnownApis, Object};
 use crate::sinks::samples::Samples;
+use crate::sinks::splitters::{SplitForm, Splitter};
 use crate::Odd;
 
 const PRODUCE: i16 = 0;
@@ -58,11 +59,11 @@ pub struct CountForm {
 /// Counts exchanges.
 pub struct Counts {
     form: CountForm,
-    apis: KnownApis<Row>,
+    apis: KnownApis<PyRow>,
     /// By the address of what their exchanges share.
-    connections: HashMap<usize, Connection>,
+    connections: HashMap<usize, CountedConnection>,
     /// Those that are no longer here.
-    left: Vec<Connection>,
+    left: Vec<CountedConnection>,
     /// The longest service times so far.
     slowest: BinaryHeap<Reverse<i64>>,
     /// Since counts of all were passed on.
@@ -75,7 +76,7 @@ pub struct Counts {
     is_due: bool,
 }
 
-struct Connection {
+struct CountedConnection {
     splitter: Splitter,
     /// Of which an exchange was counted, or that the next one needs.
     sessions: Sessions,
@@ -87,7 +88,7 @@ struct Connection {
 
 /// Exchanges that are alike.
 struct Group {
-    key: Key,
+    key: TallyKey,
     identity: [Object; 4],
     exchanges: u64,
     /// Number of the last one.
@@ -102,7 +103,7 @@ struct Group {
 }
 
 #[derive(PartialEq)]
-struct Key {
+struct TallyKey {
     api_key: i16,
     api_version: i16,
     client_id: Option<Box<[u8]>>,
@@ -110,7 +111,7 @@ struct Key {
     /// Of a Produce.
     acks: i64,
     /// Of a Fetch.
-    reader: Reader,
+    reader: Fetcher,
     /// Of a member: group, member, instance, and generation.
     member: Option<Member>,
 }
@@ -118,18 +119,18 @@ struct Key {
 type Member = (String, Option<String>, Option<String>, Option<i64>);
 
 enum Detail {
-    Writes(Topics<WrittenTopic, Written>, Vec<Producer>),
+    Writes(ByTopic<WrittenTopic, WrittenPartition>, Vec<Producer>),
     Reads(Reads),
     Alive(Alive),
-    Commits(Alive, Topics<(), Committed>),
-    Offsets(Topics<(), Reported>),
+    Commits(Alive, ByTopic<(), Committed>),
+    Offsets(ByTopic<(), Reported>),
 }
 
 /// Offsets that a group has committed, or without a group, the end of the partition.
 type Reported = BTreeMap<Option<String>, Samples>;
 
 /// By name, with their partitions.
-type Topics<T, P> = BTreeMap<String, Topic<T, P>>;
+type ByTopic<T, P> = BTreeMap<String, Topic<T, P>>;
 
 struct Topic<T, P> {
     /// None: there is none, or no exchange named the topic.
@@ -151,7 +152,7 @@ struct WrittenTopic {
 }
 
 #[derive(Default)]
-struct Written {
+struct WrittenPartition {
     noted: Noted,
     bytes: u64,
     records: u64,
@@ -174,7 +175,7 @@ struct Producer {
 struct Reads {
     max_wait_ms: i64,
     empty: Noted,
-    topics: Topics<(), ReadPartition>,
+    topics: ByTopic<(), ReadPartition>,
 }
 
 #[derive(Default)]
@@ -206,7 +207,7 @@ struct Committed {
 }
 
 /// What an exchange adds, once everything about it is known to be usual.
-enum Found<'b, 'a> {
+enum CountedContent<'b, 'a> {
     Produce(i64, Vec<(&'b Touched<'b, 'a>, Write, Option<i64>)>),
     Fetch(Fetch<'b, 'a>),
     Heartbeat,
@@ -218,7 +219,7 @@ enum Found<'b, 'a> {
 type Offset<'b> = (Option<&'b str>, i64);
 
 struct Fetch<'b, 'a> {
-    reader: Reader,
+    reader: Fetcher,
     max_wait_ms: i64,
     reads: Vec<(&'b Touched<'b, 'a>, Read)>,
     session: Step,
@@ -294,10 +295,10 @@ impl Counts {
         let place = info.as_ptr() as usize;
         let connection = match self.connections.entry(place) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(free) => free.insert(Connection::new(py, form, exchange, info.unbind())?),
+            Entry::Vacant(free) => free.insert(CountedConnection::new(py, form, exchange, info.unbind())?),
         };
         let known = connection.sessions.count + connection.splitter.watermarks_known();
-        if let Found::Fetch(fetch) = &found {
+        if let CountedContent::Fetch(fetch) = &found {
             connection.take_over(py, form, fetch)?;
         }
         let (parts, noted) = connection
@@ -305,21 +306,23 @@ impl Counts {
             .split(py, &form.split, exchange, all, &decoded)?;
         let client_id = exchange.header.raw_client_id(request);
         let client_text = client_id.map(std::str::from_utf8).transpose().map_err(|_| Odd)?;
-        let key = Key {
+        let key = TallyKey {
             api_key: exchange.header.api_key,
             api_version: exchange.header.api_version,
             client_id: client_id.map(Box::from),
             is_measured: matches!(parts.rest, Rest::Service(_)),
             acks: match found {
-                Found::Produce(acks, _) => acks,
+                CountedContent::Produce(acks, _) => acks,
                 _ => 0,
             },
             reader: match &found {
-                Found::Fetch(fetch) => fetch.reader,
-                _ => Reader::default(),
+                CountedContent::Fetch(fetch) => fetch.reader,
+                _ => Fetcher::default(),
             },
             member: match found {
-                Found::Heartbeat | Found::Commit(_) => Some(member(&decoded, &row.counted)?),
+                CountedContent::Heartbeat | CountedContent::Commit(_) => {
+                    Some(member(&decoded, &row.counted)?)
+                }
                 _ => None,
             },
         };
@@ -409,10 +412,10 @@ fn is_nameless(touched: &Touched<'_, '_>) -> bool {
 fn found<'b, 'a>(
     exchange: &Answered<'_>,
     decoded: &'b Decoded<'a>,
-    row: &Row,
+    row: &PyRow,
     touched: &'b [Touched<'b, 'a>],
     names: &dyn TopicNames,
-) -> Result<Found<'b, 'a>, Odd> {
+) -> Result<CountedContent<'b, 'a>, Odd> {
     let (request, fields) = (&decoded.request, &row.row.counted);
     Ok(match exchange.header.api_key {
         PRODUCE => {
@@ -435,18 +438,18 @@ fn found<'b, 'a>(
                     .transpose()?;
                 Ok((each, write, end))
             });
-            Found::Produce(acks, writes.collect::<Result<_, Odd>>()?)
+            CountedContent::Produce(acks, writes.collect::<Result<_, Odd>>()?)
         }
         FETCH => {
             let reads = touched.iter().map(|each| Ok((each, fields.read(each)?)));
-            Found::Fetch(Fetch {
+            CountedContent::Fetch(Fetch {
                 reader: fields.reader(request, row.row.is_replication(decoded))?,
                 max_wait_ms: field(Some(request), fields.max_wait_ms)?.unwrap_or(0).max(0),
                 reads: reads.collect::<Result<_, Odd>>()?,
                 session: fields.session(decoded, names)?,
             })
         }
-        HEARTBEAT => Found::Heartbeat,
+        HEARTBEAT => CountedContent::Heartbeat,
         OFFSET_COMMIT => {
             let commits = touched.iter().map(|each| {
                 let offset = field(each.request, fields.committed_offset)?;
@@ -455,7 +458,7 @@ fn found<'b, 'a>(
                     _ => Err(Odd),
                 }
             });
-            Found::Commit(commits.collect::<Result<_, Odd>>()?)
+            CountedContent::Commit(commits.collect::<Result<_, Odd>>()?)
         }
         LIST_OFFSETS => {
             let ends = touched.iter().map(|each| {
@@ -463,7 +466,7 @@ fn found<'b, 'a>(
                 let offset = field(each.response, fields.offset)?.filter(|offset| is_end && *offset >= 0);
                 Ok((each, offset.map(|offset| (None, offset))))
             });
-            Found::Offsets(ends.collect::<Result<_, Odd>>()?)
+            CountedContent::Offsets(ends.collect::<Result<_, Odd>>()?)
         }
         OFFSET_FETCH => {
             let of_all = match request.get(fields.group_id) {
@@ -475,9 +478,9 @@ fn found<'b, 'a>(
                 let group = each.group.or(of_all).ok_or(Odd)?;
                 Ok((each, offset.map(|offset| (Some(group), offset))))
             });
-            Found::Offsets(offsets.collect::<Result<_, Odd>>()?)
+            CountedContent::Offsets(offsets.collect::<Result<_, Odd>>()?)
         }
-        _ => Found::Offsets(touched.iter().map(|each| (each, None)).collect()),
+        _ => CountedContent::Offsets(touched.iter().map(|each| (each, None)).collect()),
     })
 }
 
@@ -502,9 +505,9 @@ fn member(decoded: &Decoded<'_>, fields: &Fields) -> Result<Member, Odd> {
     ))
 }
 
-impl Connection {
+impl CountedConnection {
     fn new(py: Python<'_>, form: &CountForm, exchange: &Answered<'_>, info: Object) -> Result<Self, Odd> {
-        Ok(Connection {
+        Ok(CountedConnection {
             log: Counted::new(py, info.clone_ref(py), exchange),
             splitter: Splitter::new(py, &form.split, info)?,
             sessions: Sessions::default(),
@@ -550,7 +553,7 @@ impl Connection {
 }
 
 impl Group {
-    fn new(key: Key, identity: [Object; 4], found: &Found<'_, '_>) -> Self {
+    fn new(key: TallyKey, identity: [Object; 4], found: &CountedContent<'_, '_>) -> Self {
         Group {
             key,
             identity,
@@ -563,36 +566,36 @@ impl Group {
             unknown: 0,
             queued_us: Vec::new(),
             detail: match found {
-                Found::Produce(..) => Detail::Writes(BTreeMap::new(), Vec::new()),
-                Found::Fetch(_) => Detail::Reads(Reads::default()),
-                Found::Heartbeat => Detail::Alive(Alive::default()),
-                Found::Commit(_) => Detail::Commits(Alive::default(), BTreeMap::new()),
-                Found::Offsets(_) => Detail::Offsets(BTreeMap::new()),
+                CountedContent::Produce(..) => Detail::Writes(BTreeMap::new(), Vec::new()),
+                CountedContent::Fetch(_) => Detail::Reads(Reads::default()),
+                CountedContent::Heartbeat => Detail::Alive(Alive::default()),
+                CountedContent::Commit(_) => Detail::Commits(Alive::default(), BTreeMap::new()),
+                CountedContent::Offsets(_) => Detail::Offsets(BTreeMap::new()),
             },
         }
     }
 
-    fn is_of(&self, key: &Key, exchange: &Answered<'_>) -> bool {
+    fn is_of(&self, key: &TallyKey, exchange: &Answered<'_>) -> bool {
         let mut identities = self.identity.iter().zip(exchange.known.identity());
         self.key == *key && identities.all(|(one, other)| one.is(other))
     }
 
     /// Whether no topic has another ID than before.
-    fn fits(&self, found: &Found<'_, '_>) -> bool {
+    fn fits(&self, found: &CountedContent<'_, '_>) -> bool {
         match (&self.detail, found) {
-            (Detail::Writes(topics, _), Found::Produce(_, writes)) => {
+            (Detail::Writes(topics, _), CountedContent::Produce(_, writes)) => {
                 fit(topics, writes.iter().map(|(each, ..)| *each))
             }
-            (Detail::Reads(reads), Found::Fetch(fetch)) => {
+            (Detail::Reads(reads), CountedContent::Fetch(fetch)) => {
                 fit(&reads.topics, fetch.reads.iter().map(|(each, _)| *each))
             }
-            (Detail::Commits(_, topics), Found::Commit(commits)) => {
+            (Detail::Commits(_, topics), CountedContent::Commit(commits)) => {
                 fit(topics, commits.iter().map(|(each, _)| *each))
             }
-            (Detail::Offsets(topics), Found::Offsets(offsets)) => {
+            (Detail::Offsets(topics), CountedContent::Offsets(offsets)) => {
                 fit(topics, offsets.iter().map(|(each, _)| *each))
             }
-            (Detail::Alive(_), Found::Heartbeat) => true,
+            (Detail::Alive(_), CountedContent::Heartbeat) => true,
             _ => false,
         }
     }
@@ -603,7 +606,7 @@ impl Group {
         exchange: &Answered<'_>,
         parts: &Parts,
         bytes: [u64; 2],
-        found: &Found<'_, '_>,
+        found: &CountedContent<'_, '_>,
         sessions: &mut Sessions,
     ) -> usize {
         let (request, response) = (exchange.request, exchange.response);
@@ -623,7 +626,7 @@ impl Group {
         }
         let mut more = 0;
         match (&mut self.detail, found) {
-            (Detail::Writes(topics, producers), Found::Produce(_, writes)) => {
+            (Detail::Writes(topics, producers), CountedContent::Produce(_, writes)) => {
                 let mut seen: Vec<&str> = Vec::new();
                 for (each, write, end) in writes {
                     let topic = topic_of(topics, each, completed_ns);
@@ -640,7 +643,7 @@ impl Group {
                     all.records += write.records;
                     let written = topic.partitions.entry(each.partition).or_insert_with(|| {
                         more += 1;
-                        Written::default()
+                        WrittenPartition::default()
                     });
                     written.noted.add(stamp);
                     written.bytes += write.bytes;
@@ -659,7 +662,7 @@ impl Group {
                     more += written.runs.len() - before;
                 }
             }
-            (Detail::Reads(reads), Found::Fetch(fetch)) => {
+            (Detail::Reads(reads), CountedContent::Fetch(fetch)) => {
                 reads.max_wait_ms = reads.max_wait_ms.max(fetch.max_wait_ms);
                 if fetch.reads.iter().all(|(_, read)| read.bytes == 0) {
                     reads.empty.add(stamp);
@@ -695,8 +698,8 @@ impl Group {
                     sessions.keep(&fetch.session, session);
                 }
             }
-            (Detail::Alive(alive), Found::Heartbeat) => alive.see(stamp, completed_ns),
-            (Detail::Commits(alive, topics), Found::Commit(commits)) => {
+            (Detail::Alive(alive), CountedContent::Heartbeat) => alive.see(stamp, completed_ns),
+            (Detail::Commits(alive, topics), CountedContent::Commit(commits)) => {
                 alive.see(stamp, completed_ns);
                 for (each, offset) in commits {
                     let topic = topic_of(topics, each, completed_ns);
@@ -716,7 +719,7 @@ impl Group {
                     known.offsets.add(time_ns, *offset);
                 }
             }
-            (Detail::Offsets(topics), Found::Offsets(offsets)) => {
+            (Detail::Offsets(topics), CountedContent::Offsets(offsets)) => {
                 for (each, reported) in offsets {
                     let topic = topic_of(topics, each, completed_ns);
                     let Some((group, offset)) = reported else {
@@ -737,7 +740,7 @@ impl Group {
 
     /// Passes on: what the exchanges have in common; their counts; and those of their API.
     fn pass_on(self, py: Python<'_>, form: &CountForm, info: &Object) -> PyResult<()> {
-        let Key {
+        let TallyKey {
             api_key,
             api_version,
             client_id,
@@ -812,7 +815,7 @@ fn add_batch(producers: &mut Vec<Producer>, time_ns: i64, &(id, epoch, _, record
 }
 
 /// Whether the topics have no other IDs than they are known to have.
-fn fit<'t, T, P>(topics: &Topics<T, P>, mut touched: impl Iterator<Item = &'t Touched<'t, 't>>) -> bool {
+fn fit<'t, T, P>(topics: &ByTopic<T, P>, mut touched: impl Iterator<Item = &'t Touched<'t, 't>>) -> bool {
     touched.all(|each| {
         let known = topics.get(&*each.topic).and_then(|topic| topic.id.as_deref());
         known.is_none() || known == each.topic_id
@@ -821,7 +824,7 @@ fn fit<'t, T, P>(topics: &Topics<T, P>, mut touched: impl Iterator<Item = &'t To
 
 /// The topic of a partition, which an exchange names.
 fn topic_of<'t, T: Default, P>(
-    topics: &'t mut Topics<T, P>,
+    topics: &'t mut ByTopic<T, P>,
     each: &Touched<'_, '_>,
     completed_ns: i64,
 ) -> &'t mut Topic<T, P> {
@@ -834,7 +837,7 @@ fn topic_of<'t, T: Default, P>(
 }
 
 fn topic_named<'t, T: Default, P>(
-    topics: &'t mut Topics<T, P>,
+    topics: &'t mut ByTopic<T, P>,
     name: &str,
     completed_ns: i64,
 ) -> &'t mut Topic<T, P> {
@@ -930,7 +933,7 @@ fn python_samples(samples: &Samples) -> PythonSamples {
     (samples.count, samples.bits, samples.all())
 }
 
-fn written_topic((name, topic): (String, Topic<WrittenTopic, Written>)) -> PythonWrittenTopic {
+fn written_topic((name, topic): (String, Topic<WrittenTopic, WrittenPartition>)) -> PythonWrittenTopic {
     let all = topic.all;
     let partitions = topic.partitions.into_iter().map(|(partition, written)| {
         let runs = written.runs.iter().map(|run| {

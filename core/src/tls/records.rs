@@ -9,7 +9,7 @@ use crate::Odd;
 
 const HEADER_BYTES: usize = 5;
 const MAX_FRAGMENT: usize = 0x4000 + 2048; // RFC 5246 section 6.2.3
-const APPLICATION_DATA: u8 = 23;
+pub const APPLICATION_DATA: u8 = 23;
 const VERSION: u8 = 3;
 /// Latest records in which retransmitted bytes are looked up.
 const RECENT: usize = 64;
@@ -100,71 +100,6 @@ impl Records {
         self.buffer.truncate(self.before);
         if !self.opened.is_empty() {
             self.opener.undo(self.opened.len() as u64);
-        }
-    }
-}
-
-#[cfg(feature = "python")]
-pub mod python {
-    use super::{Opener, APPLICATION_DATA};
-    use pyo3::exceptions::PyKeyboardInterrupt;
-    use pyo3::intern;
-    use pyo3::prelude::*;
-    use pyo3::types::PyBytes;
-
-    /// A `RecordOpener` of kdissect/tls/ciphers.py that can decrypt a record again.
-    #[derive(Debug)]
-    pub struct PythonOpener {
-        object: Py<PyAny>,
-        sequence: u64,
-    }
-
-    impl PythonOpener {
-        pub fn new(object: Bound<'_, PyAny>) -> PyResult<Self> {
-            let sequence = object.getattr(intern!(object.py(), "sequence"))?.extract()?;
-            Ok(PythonOpener {
-                object: object.unbind(),
-                sequence,
-            })
-        }
-    }
-
-    impl Opener for PythonOpener {
-        fn open(&mut self, version: u16, fragment: &[u8]) -> Option<Vec<u8>> {
-            Python::attach(|py| {
-                let fragment = PyBytes::new(py, fragment);
-                let arguments = (APPLICATION_DATA, version, fragment);
-                let opened = self
-                    .object
-                    .bind(py)
-                    .call_method1(intern!(py, "open"), arguments)
-                    .and_then(|opened| opened.extract::<Option<(u8, Bound<'_, PyBytes>)>>());
-                match opened {
-                    Ok(Some((APPLICATION_DATA, content))) => {
-                        self.sequence += 1;
-                        return Some(content.as_bytes().to_vec());
-                    }
-                    Err(error) if error.is_instance_of::<PyKeyboardInterrupt>(py) => {
-                        // Python processes the record, and the interrupt must happen there.
-                        let _ = py
-                            .import("_thread")
-                            .and_then(|thread| thread.call_method0("interrupt_main"));
-                    }
-                    _ => {}
-                }
-                self.undo(0); // decrypted, but not application data
-                None
-            })
-        }
-
-        fn undo(&mut self, records: u64) {
-            self.sequence -= records;
-            Python::attach(|py| {
-                let _ = self
-                    .object
-                    .bind(py)
-                    .setattr(intern!(py, "sequence"), self.sequence);
-            });
         }
     }
 }
