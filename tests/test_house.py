@@ -133,6 +133,15 @@ def test_the_core_knows_python_in_one_place() -> None:
     assert others == {f"sinks::{name}" for name in KNOW_PYTHON}
 
 
+def test_python_knows_the_core_in_one_place() -> None:
+    importers = {
+        name
+        for name, text in house.texts_of(ROOT).items()
+        if re.search(r"\bimport kdissect\._core\b|import _core\b|kdissect\._core\b\"", text)
+    }
+    assert importers == {"kdissect.core"}
+
+
 def test_python_that_the_core_names_exists() -> None:
     broken = [
         f"{name_of(path)}: {target}"

@@ -15,7 +15,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from kdissect.native import core
+from kdissect import core
 
 ROOT = Path(__file__).resolve().parent.parent
 PARTS = (
@@ -33,7 +33,7 @@ SECONDS = 300
 pytestmark = [
     pytest.mark.deep,
     pytest.mark.core,
-    pytest.mark.skipif(core is None, reason="installed without the native core: there may be no Rust"),
+    pytest.mark.skipif(not core.is_used, reason="installed without the native core: there may be no Rust"),
 ]
 
 

@@ -20,7 +20,7 @@ pub mod records;
 pub mod ring;
 pub mod row;
 
-/// Incremented whenever kdissect/native.py and this module must change together.
+/// Incremented whenever kdissect/core.py and this module must change together.
 const INTERFACE: u32 = 29;
 
 /// Reports the first panic on one line, without its message, which might quote the capture.

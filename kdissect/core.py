@@ -1,4 +1,4 @@
-"""The native core, ``kdissect._core``: the one place that decides whether it or Python does the work.
+"""The native core: the only import of ``kdissect._core``. Decides whether it or Python does the work.
 
 The core (core/, written in Rust) is optional and only faster: whatever is unusual it leaves to Python, so the
 results are the same. ``KDISSECT_PURE=1`` turns it off. Holds nothing.
@@ -12,6 +12,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from types import ModuleType
+
+    import kdissect._core as native
+
+__all__ = ["is_used", "native"]
 
 _INTERFACE = 29
 """Of the core that this Python goes with. A checkout can still have the one built from an older commit."""
@@ -27,5 +31,9 @@ def _load() -> ModuleType | None:
     return built if built.INTERFACE == _INTERFACE else None
 
 
-core = _load()
-"""None: Python does everything."""
+if not TYPE_CHECKING:
+    native = _load()
+    """Its classes and functions, see ``_core.pyi``; only if it ``is_used``."""
+
+is_used = native is not None
+"""Whether it does what it can. False: Python does everything."""
