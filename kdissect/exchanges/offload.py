@@ -758,7 +758,14 @@ def _clamped(time_ns: int) -> int:
 def _info(ids: ConnectionIds, ends: bytes, first_ns: int, ordinal: int) -> ConnectionInfo:
     """What the exchanges share of a connection that its client opened with a SYN, until that has ended."""
     client, broker = endpoints(ends)
-    return ConnectionInfo(ids.next(ends, first_ns), client, broker, ordinal=ordinal, from_start=True)
+    return ConnectionInfo(
+        ids.next(ends, first_ns),
+        client,
+        broker,
+        ordinal=ordinal,
+        from_start=True,
+        has_sure_id=ids.is_sure(ends, first_ns),
+    )
 
 
 def _learn(exchange: Exchange, ended_ns: int) -> None:
