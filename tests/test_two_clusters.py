@@ -9,7 +9,7 @@ import orjson
 import pytest
 from click.testing import CliRunner
 
-from kdissect import dissect, native, open_capture, summarize
+from kdissect import core, dissect, open_capture, summarize
 from kdissect.cli.main import kdissect
 from kdissect.exchanges.clusters import Clusters, named_cluster, names_cluster
 from kdissect.limits import DEFAULT, Limits
@@ -69,7 +69,7 @@ def restless(twins: Callable[[str], tuple[Path, Path]]) -> tuple[Path, Path]:
 @pytest.fixture(params=["core", "python"])
 def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "python":
-        monkeypatch.setattr(native, "core", None)
+        monkeypatch.setattr(core, "is_used", False)
 
 
 def document(*arguments: object) -> Run:
