@@ -418,6 +418,12 @@ class Limits:
         each=20_000,
         by=SUMMARY,
     )
+    summary_clusters: int = _bound(
+        32,
+        "summaries",
+        "Clusters, and brokers whose cluster is not known yet, whose topics, groups, producers and findings "
+        "are counted apart; those of all others are counted together. A platform has a few clusters.",
+    )
     summary_buckets: int = _bound(
         4096,
         "summaries",
