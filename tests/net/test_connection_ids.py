@@ -115,9 +115,7 @@ def test_ids_are_sure_while_time_goes_on() -> None:
     assert counts["unsure_ids"] == 1
 
 
-def test_forgotten_connections_count_separately(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_forgotten_connections_count_separately(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The first and the last one have the same ends and time, and so the same ID."""
     talks = [
         Talk(("10.0.0.1", port), client_start=1000 * number, step_ns=0).handshake()
