@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from types import ModuleType
 
-_INTERFACE = 29
+_INTERFACE = 30
 """Of the core that this Python goes with. A checkout can still have the one built from an older commit."""
 
 

@@ -13,6 +13,7 @@ pub mod decimal;
 pub mod line;
 pub mod merge;
 pub mod packet;
+pub mod quantiles;
 pub mod record_lines;
 pub mod records;
 pub mod row;

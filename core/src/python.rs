@@ -9,11 +9,12 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyList, PyString, PyTuple};
 
 use crate::body::{Build, Decoding, Field, Kind, Struct};
+use crate::quantiles::{Counted, Quantiles};
 use crate::wire::{uuid_text, Reader};
 use crate::{guarded, Odd};
 
 /// Incremented whenever kdissect/native.py and this module must change together.
-const INTERFACE: u32 = 29;
+const INTERFACE: u32 = 30;
 
 type Name = Py<PyString>;
 
@@ -236,6 +237,14 @@ fn report_panics() {
     }));
 }
 
+/// Counts numbers: for the test that Python does so too.
+#[pyfunction]
+fn quantiles(numbers: Vec<i64>) -> Counted {
+    let mut all = Quantiles::default();
+    numbers.into_iter().for_each(|number| all.add(number));
+    all.counted()
+}
+
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     report_panics();
@@ -250,6 +259,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<crate::merge_class::RowBatch>()?;
     module.add_class::<crate::merge_class::MergedText>()?;
     module.add_class::<crate::records_class::Records>()?;
+    module.add_function(wrap_pyfunction!(quantiles, module)?)?;
     module.add_function(wrap_pyfunction!(crate::records_class::read_records, module)?)?;
     module.add_function(wrap_pyfunction!(crate::bundles::bundle_packets, module)?)?;
     module.add_function(wrap_pyfunction!(crate::bundles::unbundle_packets, module)?)?;

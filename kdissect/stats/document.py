@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime  # noqa: TC003  (the JSON Schema is made from the annotations)
 from typing import Any
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """Version of the documents of ``summary`` and ``check``. New keys do not raise it."""
 
 # ------------------------------------------------------------------------------------------------------------
