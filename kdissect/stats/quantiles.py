@@ -34,12 +34,14 @@ EXACT = 256
 """Quantiles of so many numbers are exact."""
 BITS = 6
 _PARTS = 1 << BITS  # buckets from a power of two to the next
+_EXACT_BITS = BITS + 1  # of numbers that have buckets of their own
+_UNCOUNTED = 1024  # buckets, most of them several times, that are counted together
 
 
 def bucket_of(number: int) -> int:
     """The bucket of a number that is not negative: 0 to 3711 for those below 2^63."""
-    scale = max(0, number.bit_length() - 1 - BITS)
-    return (scale << BITS) + (number >> scale)
+    scale = number.bit_length() - _EXACT_BITS
+    return (scale << BITS) + (number >> scale) if scale > 0 else number
 
 
 def middle_of(bucket: int) -> int:
@@ -55,14 +57,15 @@ class Quantiles:
         count, total, min, max: exact; min and max are None while empty.
     """
 
-    __slots__ = ("_counts", "_numbers", "count", "max", "min", "total")
+    __slots__ = ("_buckets", "_counts", "_numbers", "count", "max", "min", "total")
 
     def __init__(self) -> None:
         self.count = 0
         self.total = 0
         self.min: int | None = None
         self.max: int | None = None
-        self._numbers: list[int] = []  # up to EXACT; then all are in buckets
+        self._numbers: list[int] = []  # all of them, up to EXACT; otherwise none
+        self._buckets: array[int] = array("H")  # of the first of those numbers; otherwise not in counts yet
         self._counts: dict[int, array[int]] = {}  # of _PARTS buckets each
 
     @classmethod
@@ -87,7 +90,7 @@ class Quantiles:
         one.total, one.min, one.max, one._numbers, one.count = total, low, high, numbers, len(numbers)
         for bucket, count in buckets:
             one.count += count
-            one._counts_at(bucket)[bucket & (_PARTS - 1)] += count
+            one._add_counts(bucket, count)
         return one
 
     def add(self, number: int) -> None:
@@ -100,9 +103,10 @@ class Quantiles:
             self.min = number
         if self.max is None or number > self.max:
             self.max = number
-        self._numbers.append(number)
-        if self.count > EXACT:
-            self._flush()
+        if self.count <= EXACT:
+            self._numbers.append(number)
+        else:
+            self._take_buckets((bucket_of(number),))
 
     def merge(self, other: Quantiles) -> None:
         """Add all numbers of another distribution."""
@@ -112,9 +116,10 @@ class Quantiles:
         self.total += other.total
         self.min = other.min if self.min is None else min(self.min, other.min)
         self.max = other.max if self.max is None else max(self.max, other.max)
-        self._numbers += other._numbers
-        if self.count > EXACT:
-            self._flush()
+        if self.count <= EXACT:
+            self._numbers += other._numbers
+            return
+        self._take_buckets(other._uncounted())
         for place, counts in other._counts.items():
             known = self._counts.get(place)
             self._counts[place] = counts[:] if known is None else array("Q", map(add, known, counts))
@@ -146,26 +151,33 @@ class Quantiles:
 
     def buckets(self) -> dict[int, int]:
         """The counts of all buckets with numbers, in order."""
-        counted = Counter(map(bucket_of, self._numbers))
+        counted = Counter(self._uncounted())
         for place, counts in self._counts.items():
             for bucket, count in enumerate(counts, place << BITS):
                 if count:
                     counted[bucket] += count
         return dict(sorted(counted.items()))
 
-    def _flush(self) -> None:
-        """Put the numbers into buckets."""
-        for number in self._numbers:
-            bucket = bucket_of(number)
-            self._counts_at(bucket)[bucket & (_PARTS - 1)] += 1
-        self._numbers.clear()
+    def _uncounted(self) -> array[int]:
+        """Buckets that are not in ``_counts``, found once for all tables that the numbers are added to."""
+        if new := self._numbers[len(self._buckets) :]:
+            self._buckets.extend(map(bucket_of, new))
+        return self._buckets
 
-    def _counts_at(self, bucket: int) -> array[int]:
-        """The counts that a bucket is among."""
+    def _take_buckets(self, buckets: Iterable[int]) -> None:
+        """Add those of numbers, when there are more than ``EXACT``."""
+        self._uncounted().extend(buckets)
+        self._numbers.clear()
+        if len(self._buckets) > _UNCOUNTED:
+            for bucket, count in Counter(self._buckets).items():
+                self._add_counts(bucket, count)
+            del self._buckets[:]
+
+    def _add_counts(self, bucket: int, count: int) -> None:
         counts = self._counts.get(bucket >> BITS)
         if counts is None:
             counts = self._counts[bucket >> BITS] = array("Q", bytes(8 * _PARTS))
-        return counts
+        counts[bucket & (_PARTS - 1)] += count
 
 
 class Largest:
