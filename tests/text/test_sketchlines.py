@@ -59,4 +59,4 @@ def test_lines_of_two_captures_merge() -> None:
     assert (merged.count, merged.total, merged.min, merged.max) == (600, 600 * 601 // 2, 1, 600)
     (median,) = merged.at((0.5,))
     assert median is not None
-    assert abs(median - 300) <= 600 * 3 * 0.0068
+    assert abs(median - 300) <= 3
