@@ -30,7 +30,7 @@ from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast, runtime_checkable
 
-from kdissect import native
+from kdissect import core
 from kdissect.capture.reader import Readable, open_capture
 from kdissect.errors import CaptureError
 from kdissect.exchanges.content import errors
@@ -251,6 +251,9 @@ class Dissection:
 
     def _rest(self) -> Iterator[Exchange]:
         yield from self._counted(self._resolver.close())
+        dropped = 0 if self._learned is None or self._shard is not None else self._learned.dropped_names
+        if forgotten := self._resolver.evicted + dropped:
+            self.counts["names_forgotten"] += forgotten
         if (end_to_end := self._end_to_end) is not None:
             yield from self._count(end_to_end.close())
             self.counts["produced_evicted"] += end_to_end.evicted
@@ -308,7 +311,7 @@ class Dissection:
         """Do not decode exchanges that ``describe`` can describe without it: no more is needed of them.
         Nothing changes without the native core.
         """
-        if native.core is not None:
+        if core.is_used:
             self._describe = describe
 
     def write_lines(
@@ -502,7 +505,7 @@ class Dissection:
         """What turns packets into events: with the native core, unless something here needs every packet."""
         connections = self._connections
         if (
-            native.core is None
+            not core.is_used
             or self._index is not None
             or self._numbers is not None
             or self._watcher is not None

@@ -5,7 +5,7 @@ range from a power of two to the next is divided into 64 equal parts, as in an H
 below 128 has its own. A quantile is the middle of a bucket: within 0.8% of the number with exactly this rank.
 
 A bucket is found with integers alone, and whether quantiles are exact depends only on how many numbers there
-are. So any order, any division between processes, the native core (core/src/quantiles.rs) and Spark
+are. So any order, any division between processes, the native core (core/src/sinks/quantiles.rs) and Spark
 (spark/jobs/keys.py) give the same bits: docs/decisions/our-own-buckets-for-quantiles.md.
 """
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kdissect import native
+from kdissect import core
 from kdissect.stats.quantiles import EXACT, Largest, Quantiles, bucket_of, middle_of
 from tests.exchange_factory import exchange
 
@@ -119,11 +119,10 @@ def test_what_is_merged_stays_as_it_is(numbers: list[int], more: list[int]) -> N
 
 
 @pytest.mark.core
-@pytest.mark.skipif(native.core is None, reason="installed without the native core")
+@pytest.mark.skipif(not core.is_used, reason="installed without the native core")
 @given(many_numbers(), st.sampled_from([(), (-1,), (-(1 << 63), (1 << 63) - 1)]))
 def test_the_core_counts_the_same(numbers: list[int], more: tuple[int, ...]) -> None:
-    assert native.core is not None
-    counted = Quantiles.of(*native.core.quantiles([*numbers, *more]))
+    counted = Quantiles.of(*core.native.quantiles([*numbers, *more]))
     assert everything(counted) == everything(of([*numbers, *more]))
     counted.merge(of(numbers))
     assert everything(counted) == everything(of([*numbers, *more, *numbers]))
