@@ -11,7 +11,7 @@ from kdissect.exchanges.pairing import OUT_OF_ORDER
 from kdissect.kafka.codes import error_code
 from kdissect.limits import MILLISECOND_NS
 from kdissect.model import ANSWERED, UNANSWERED
-from kdissect.phrases import client_label, duration, many, topic_label
+from kdissect.phrases import client_label, duration, many, times, topic_label
 from kdissect.stats.connection_log import BROKER, HANDSHAKE_APIS
 from kdissect.stats.findings.rule import APIS, SECOND_NS, Bursts, Evidence, Minutes, Rule
 from kdissect.stats.quantiles import Bounded, Distinct, Quantiles
@@ -145,6 +145,17 @@ class Leaders:
         return turns
 
 
+def _topics(facts: Facts) -> Iterator[tuple[str, bytes, list[Any]]]:
+    """Name, ID and partitions of the topics in a Metadata response: a name can get another ID, because the
+    topic was deleted and created again. The ID is not text, which ``Bounded.rename`` would replace; it is
+    empty in versions without IDs (KIP-516).
+    """
+    for topic in (facts.exchange.response or {}).get("topics") or ():
+        topic_id = topic.get("topic_id") or ""
+        if name := topic.get("name") or topic_id:
+            yield facts.kept(name), topic_id.encode(), topic.get("partitions") or []
+
+
 @summed
 class LeadersMoving(Rule):
     """A restart or failure moves leaders once or twice. Leaders that keep moving make all clients wait."""
@@ -164,21 +175,29 @@ class LeadersMoving(Rule):
 
     def feed(self, facts: Facts) -> None:
         """Note leaders; -1 means none."""
-        for topic in (facts.exchange.response or {}).get("topics") or ():
-            name = topic.get("name") or topic.get("topic_id")
-            for partition in topic.get("partitions") or ():
+        for name, topic_id, partitions in _topics(facts):
+            for partition in partitions:
                 leader = partition.get("leader_id", -1)
-                if name and leader >= 0:
-                    kept = self.kept[name, partition.get("partition_index", -1)]
+                if leader >= 0:
+                    kept = self.kept[name, topic_id, partition.get("partition_index", -1)]
                     kept.lead(leader, partition.get("leader_epoch", -1), (facts.exchange.time_ns, facts.id))
 
     def findings(self) -> Iterator[FindingRow]:
         """Topics whose leaders moved."""
-        topics: dict[str, dict[int, list[tuple[int, int, str]]]] = {}
-        for (topic, partition), each in self.kept.items():
+        ids: dict[str, set[bytes]] = {}
+        for name, topic_id, _ in self.kept:
+            ids.setdefault(name, set()).update({topic_id} - {b""})
+        leaders: dict[tuple[str, bytes, int], Leaders] = {}
+        for (name, topic_id, partition), each in self.kept.items():
+            # Early versions of Metadata have no IDs. Of a name with several, theirs is unknown.
+            if topic_id or len(ids[name]) <= 1:
+                key = name, topic_id or next(iter(ids[name]), b""), partition
+                leaders.setdefault(key, Leaders()).merge(each)
+        topics: dict[tuple[str, bytes], dict[int, list[tuple[int, int, str]]]] = {}
+        for (name, topic_id, partition), each in leaders.items():
             if len(turns := each.in_order) > 1:
-                topics.setdefault(topic, {})[partition] = turns
-        for topic, partitions in topics.items():
+                topics.setdefault((name, topic_id), {})[partition] = turns
+        for (topic, _), partitions in topics.items():
             evidence = Evidence()
             for turns in partitions.values():
                 for _, time_ns, exchange in turns[1:]:
@@ -198,6 +217,46 @@ class LeadersMoving(Rule):
                 evidence,
                 WARNING if max(map(len, partitions.values())) > _WARNING_THRESHOLD else NOTE,
             )
+
+
+@summed
+class TopicRecreated(Rule):
+    """The records of the old topic are gone, offsets begin at 0 again, and groups keep their old offsets."""
+
+    name = "topic-recreated"
+    severity = WARNING
+    title = "A topic is deleted and created again under the same name."
+    when = (
+        "Any topic name for which Metadata responses (version 10 and later) of a cluster have two topic IDs."
+    )
+    advice = (
+        "Check who deleted the topic. Reset the offsets of its groups (kafka-consumer-groups "
+        "--reset-offsets), and restart clients that still use the old topic."
+    )
+    apis = frozenset({"Metadata"})
+
+    def feed(self, facts: Facts) -> None:
+        """Note the IDs of topics that exist."""
+        cluster_id = (facts.exchange.response or {}).get("cluster_id") or ""
+        for name, topic_id, partitions in _topics(facts):
+            if topic_id and partitions:
+                self.kept[cluster_id, name, topic_id].take(facts.exchange.time_ns, facts.id)
+
+    def findings(self) -> Iterator[FindingRow]:
+        """Names with several IDs, each of which replaces the one before."""
+        topics: dict[tuple[str, str], list[Evidence]] = {}
+        for (cluster_id, name, _), each in self.kept.items():
+            topics.setdefault((cluster_id, name), []).append(each)
+        for (_, name), ids in topics.items():
+            evidence = Evidence()
+            for each in sorted(ids, key=lambda each: each.first_ns)[1:]:
+                evidence.take(each.first_ns, each.examples[0])
+            if evidence.count:
+                yield self.finding(
+                    f"topic {topic_label(name)}",
+                    f"deleted and created again {times(evidence.count)}: its topic ID changed",
+                    evidence,
+                )
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -297,11 +356,13 @@ class Sasl(Rule):
     def findings(self) -> Iterator[FindingRow]:
         """All clients with failed logins."""
         for (client, ip, mechanism, error), each in self.kept.items():
-            times = "once" if each.count == 1 else f"{each.count:,} times"
             by = f" with {mechanism}" if mechanism else ""
             severity = ERROR if each.count >= _LOOP else WARNING
             yield self.finding(
-                f"client {client_label(client)} at {ip}", f"login{by} failed {times}: {error}", each, severity
+                f"client {client_label(client)} at {ip}",
+                f"login{by} failed {times(each.count)}: {error}",
+                each,
+                severity,
             )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kdissect.anomalies import ERROR, WARNING
 from kdissect.kafka.codes import error_code
-from kdissect.phrases import client_label, many, topic_label
+from kdissect.phrases import client_label, many, times, topic_label
 from kdissect.stats.findings.rule import SECOND_NS, Bursts, Evidence, Rule
 from kdissect.stats.groups import STORM, STORM_NS, Groups, causes, storms, timelines
 from kdissect.stats.lag import ClientLag
@@ -292,8 +292,9 @@ class InstanceIds(Rule):
                 for what, name in (("group", group), ("instance", instance), ("client", client))
                 if name
             )
-            times = "once" if each.count == 1 else f"{each.count:,} times"
-            yield self.finding(about, f"fenced {times}: another member has its group.instance.id", each)
+            yield self.finding(
+                about, f"fenced {times(each.count)}: another member has its group.instance.id", each
+            )
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -327,10 +328,9 @@ class OutOfRange(Rule):
     def findings(self) -> Iterator[FindingRow]:
         """All consumers with this error."""
         for (client, topic), each in self.kept.items():
-            times = "once" if each.count == 1 else f"{each.count:,} times"
             yield self.finding(
                 f"client {client_label(client)}, topic {topic_label(topic)}",
-                f"requested an out-of-range offset {times}",
+                f"requested an out-of-range offset {times(each.count)}",
                 each,
             )
 

@@ -22,6 +22,7 @@ from kdissect.stats.findings.brokers import (
     Sasl,
     SlowBroker,
     Throttled,
+    TopicRecreated,
     UnsupportedVersions,
 )
 from kdissect.stats.findings.connections import (
@@ -79,7 +80,16 @@ RULES: tuple[type[Rule], ...] = (
     *(TlsPortMismatch, ClosedInHandshake, ResponseMismatch, ResponsesOutOfOrder, ReconnectLoop),
     *(NetworkLoss, StalledReader, ClientVanished, SlowBroker),
     *(ProduceRefused, AuthorizationDenied, NotEnoughReplicas, StorageError, CoordinatorUnavailable),
-    *(RequestTimeouts, IncompleteMessages, NotLeader, LeadersMoving, UnsupportedVersions, Sasl, Throttled),
+    *(
+        RequestTimeouts,
+        IncompleteMessages,
+        NotLeader,
+        LeadersMoving,
+        TopicRecreated,
+        UnsupportedVersions,
+        Sasl,
+        Throttled,
+    ),
     *(Acks, TinyBatches, RequestsTooLarge, HotPartitions, FencedProducers, EpochDuplicates),
     *(RebalanceStorm, FallingBehind, ConsumerStuck, EmptyPolls, OutOfRange, ClientIds, InstanceIds),
     *(ConnectionChurn, MetadataPolling),
