@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from kdissect.anomalies import ERROR, WARNING
+from kdissect.exchanges.group_events import LEAVE
 from kdissect.kafka.codes import error_code
 from kdissect.phrases import client_label, many, times, topic_label
 from kdissect.stats.findings.rule import SECOND_NS, Bursts, Evidence, Rule
@@ -351,13 +352,14 @@ class RebalanceStorm(Rule):
     severity = WARNING
     title = "A group rebalances repeatedly."
     when = (
-        f"{STORM} rebalances that start within {STORM_NS // SECOND_NS} seconds, not counting the first join "
-        "to an empty group and the follow-up rebalances of the cooperative protocol."
+        f"{STORM} rebalances that start within {STORM_NS // SECOND_NS} seconds, not counting those at the "
+        "start of a group (members join one after the other), those at its end (they leave one after the "
+        "other), and the follow-up rebalances of the cooperative protocol."
     )
     advice = (
-        "Check whether members are restarted, or take longer than max.poll.interval.ms to process "
-        "records; with a group.instance.id a member can return without a rebalance. --groups shows what "
-        "triggered each rebalance."
+        "Check whether members are restarted, miss session.timeout.ms, or take longer than "
+        "max.poll.interval.ms to process records; with a group.instance.id a member can return without a "
+        "rebalance. --groups shows what triggered each rebalance."
     )
     apis = frozenset(
         {
@@ -394,6 +396,43 @@ class RebalanceStorm(Rule):
                     f"{len(storm):,} rebalances within {seconds:.0f} s {reasons}",
                     evidence,
                 )
+
+
+@summed
+class PollTimeout(Rule):
+    """A member that does not call poll() in time leaves its group. Another one reads the same records again,
+    and if one of them takes so long, does the same.
+    """
+
+    name = "poll-timeout"
+    severity = WARNING
+    title = "A member leaves its group because the application did not call poll() for too long."
+    when = (
+        "Any LeaveGroup whose reason says so. The Java client gives it since 3.2 (KIP-800), librdkafka none."
+    )
+    advice = (
+        "Find what took so long between two polls: a slow record or a slow dependency. Reduce "
+        "max.poll.records, or raise max.poll.interval.ms above the longest time."
+    )
+    apis = frozenset({"LeaveGroup"})
+
+    def feed(self, facts: Facts) -> None:
+        """Count members that leave for this reason."""
+        for event in facts.group_events:
+            if event.event == LEAVE and not event.error and _POLL_TIMEOUT in (event.reason or ""):
+                self.kept[event.group_id, facts.client, facts.exchange.connection.client.ip].add(facts)
+
+    def findings(self) -> Iterator[FindingRow]:
+        """All such members."""
+        for (group, client, ip), each in self.kept.items():
+            yield self.finding(
+                f"group {group}, client {client_label(client)} at {ip}",
+                f"left the group {times(each.count)}: it did not call poll() within max.poll.interval.ms",
+                each,
+            )
+
+
+_POLL_TIMEOUT = "poll timeout"  # in the reason that the Java client gives
 
 
 def _by(storm: Sequence[Rebalance]) -> str:

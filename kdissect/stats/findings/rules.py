@@ -46,6 +46,7 @@ from kdissect.stats.findings.consumers import (
     FallingBehind,
     InstanceIds,
     OutOfRange,
+    PollTimeout,
     RebalanceStorm,
 )
 from kdissect.stats.findings.errors import (
@@ -91,7 +92,16 @@ RULES: tuple[type[Rule], ...] = (
         Throttled,
     ),
     *(Acks, TinyBatches, RequestsTooLarge, HotPartitions, FencedProducers, EpochDuplicates),
-    *(RebalanceStorm, FallingBehind, ConsumerStuck, EmptyPolls, OutOfRange, ClientIds, InstanceIds),
+    *(
+        RebalanceStorm,
+        PollTimeout,
+        FallingBehind,
+        ConsumerStuck,
+        EmptyPolls,
+        OutOfRange,
+        ClientIds,
+        InstanceIds,
+    ),
     *(ConnectionChurn, MetadataPolling),
 )
 """In this order: connections, errors, brokers and logins, producers, consumers, and client habits."""
