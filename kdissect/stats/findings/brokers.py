@@ -37,10 +37,12 @@ _SHARE = 0.8
 
 @summed
 class ShortConnection(Evidence):
-    """A connection: its first exchange, requests after the handshake, and whether the broker ended it."""
+    """A connection: its first exchange, requests after the handshake, and whether something else than the
+    client's habit explains that they are few: the broker ended it, a login failed, it was refused.
+    """
 
     requests: int = total()
-    ended_by_broker: bool = either(False)
+    explained_by_end: bool = either(False)
 
     def begin(self, time_ns: int, exchange: str) -> None:
         """Note an exchange by time and ID; only the earliest counts."""
@@ -61,7 +63,8 @@ class ConnectionChurn(Rule):
     when = (
         f"{_MIN_CONNECTIONS} connections from one address to one broker in a minute, {_SHARE:.0%} of them "
         f"with at most {_REQUESTS} requests besides ApiVersions and SASL; clients normally keep one or two "
-        "per broker. Connections that the broker ended are not counted."
+        "per broker. Connections that the broker ended, and those with a failed login or on which a version "
+        "or the client was refused, are not counted."
     )
     advice = "Keep one producer, consumer or admin client for the lifetime of the process."
     counts = ShortConnection
@@ -77,16 +80,16 @@ class ConnectionChurn(Rule):
             kept.requests += aggregate.exchanges
 
     def connect(self, row: ConnectionLogRow) -> None:
-        """Note that the broker ended a connection."""
+        """Note that the broker ended a connection, or why the client could not use it."""
         key = row.client_id or row.client.ip, row.client.ip, str(row.broker), row.key
-        if row.ended_by == BROKER and key in self.kept:
-            self.kept[key].ended_by_broker = True
+        if (row.ended_by == BROKER or row.is_refused) and key in self.kept:
+            self.kept[key].explained_by_end = True
 
     def findings(self) -> Iterator[FindingRow]:
         """Clients with many short connections."""
         ends: dict[Any, list[ShortConnection]] = {}
         for (*end, _), each in self.kept.items():
-            if not each.ended_by_broker:
+            if not each.explained_by_end:
                 ends.setdefault(tuple(end), []).append(each)
         for (client, ip, broker), connected in ends.items():
             short = Minutes()
@@ -395,8 +398,8 @@ class Throttled(Rule):
         "short throttling is normal under a quota."
     )
     advice = (
-        "Reduce or spread the load, or raise the quota of this client or user (kafka-configs --describe "
-        "--entity-type clients, or users, shows it)."
+        "Reduce or spread the load, or raise producer_byte_rate, consumer_byte_rate or request_percentage of "
+        "this client or user (kafka-configs --describe --entity-type clients, or users, shows them)."
     )
     needs_flaws = True
     counts = Throttles
@@ -547,10 +550,21 @@ _OVERDUE_S = 5
 
 @summed
 class LongWaits(Evidence):
-    """Requests of one client to one broker: by API, and how long the oldest was outstanding."""
+    """Requests of one client to one broker: by API, and how long the oldest was outstanding.
+
+    Attributes:
+        until_ns: until when one was outstanding, less the time that it allows the broker to wait.
+        muted_ns: until when the broker did not read because of a quota.
+    """
 
     apis: Counter[str] = total(Counter)
     oldest_ns: int = largest()
+    until_ns: int = largest()
+    muted_ns: int = largest()
+
+    def are_silence(self, sent_ns: int) -> bool:
+        """Whether so long nothing came from the broker, which last sent something at ``sent_ns``."""
+        return self.until_ns - max(sent_ns, self.muted_ns) > _OVERDUE_S * SECOND_NS
 
 
 @summed
@@ -563,29 +577,54 @@ class RequestTimeouts(Rule):
     when = (
         f"An unanswered request was outstanding for {_OVERDUE_S} s longer than the time that it allows the "
         "broker to wait (max_wait_ms, timeout_ms; none for most APIs), its host had acknowledged the request "
-        "at the TCP level, and no response had begun. "
-        "Clients that close the connection with a request outstanding, as consumers do, are not reported."
+        "at the TCP level, no response had begun, and the broker sent nothing else on the connection for so "
+        "long. Clients that close the connection with a request outstanding, as consumers do, and the "
+        "throttle time of a quota are not reported."
     )
     advice = "Check the broker's log, garbage collection and disks at that time, and the network path to it."
     needs_flaws = True
     counts = LongWaits
 
+    open: Bounded[tuple[str, str, ConnectionKey], LongWaits] = merged()
+
+    def __init__(self, limits: Limits) -> None:
+        Rule.__init__(self, limits)
+        self.open = Bounded(limits.connections, LongWaits)  # by client, broker and connection, until it ends
+
     def feed(self, facts: Facts) -> None:
-        """Count an unanswered request."""
-        exchange = facts.exchange
-        if (
-            facts.outcome == UNANSWERED
-            and not exchange.is_held_up
-            and overdue_ns(exchange) > _OVERDUE_S * SECOND_NS
-        ):
-            kept = self.kept[facts.client, facts.broker]
-            kept.add(facts)
-            kept.apis[facts.api] += 1
-            kept.oldest_ns = max(kept.oldest_ns, outstanding_ns(exchange))
+        """Count an unanswered request; note a throttle time."""
+        exchange, response = facts.exchange, facts.exchange.response_frame
+        key = facts.client, facts.broker, exchange.connection.key
+        if facts.throttle_ms and response is not None:
+            waits = self.open[key]
+            waits.muted_ns = max(waits.muted_ns, response.end_ns + facts.throttle_ms * MILLISECOND_NS)
+        if facts.outcome != UNANSWERED or exchange.is_held_up:
+            return
+        if (overdue := overdue_ns(exchange)) > _OVERDUE_S * SECOND_NS:
+            waits = self.open[key]
+            waits.add(facts)
+            waits.apis[facts.api] += 1
+            waits.oldest_ns = max(waits.oldest_ns, outstanding_ns(exchange))
+            waits.until_ns = max(waits.until_ns, exchange.time_ns + overdue)
+
+    def connect(self, row: ConnectionLogRow) -> None:
+        """Judge by when the broker last sent something."""
+        client, broker = row.client_id or row.client.ip, str(row.broker)
+        waits = self.open.pop((client, broker, row.key), None)
+        if waits is None or not waits.count:
+            return
+        if row.tcp is None or waits.are_silence(row.tcp.sent_ns(1 - row.client_side)):
+            self.kept[client, broker].merge(waits)
 
     def findings(self) -> Iterator[FindingRow]:
         """Clients with such requests."""
+        ends: dict[tuple[str, str], LongWaits] = {}
         for (client, broker), each in self.kept.items():
+            ends.setdefault((client, broker), LongWaits()).merge(each)
+        for (client, broker, _), each in self.open.items():  # of which TCP was not analyzed
+            if each.count and each.are_silence(0):
+                ends.setdefault((client, broker), LongWaits()).merge(each)
+        for (client, broker), each in ends.items():
             apis = ", ".join(f"{count:,} {api}" for api, count in ranked(each.apis).items())
             waited = f"outstanding for up to {duration(each.oldest_ns)}"
             message = f"{many(each.count, 'unanswered request')} ({apis}), {waited}"
@@ -602,10 +641,12 @@ _STUCK_S = 5
 
 @summed
 class CutMessages(Evidence):
-    """Incomplete messages by API and which of the two they are; bytes that came and announced size of one."""
+    """Incomplete messages by API and which of the two they are; of the largest its announced size, the bytes
+    that came, and for how long they came.
+    """
 
     messages: Counter[str] = total(Counter)
-    largest: tuple[int, int] = largest((0, 0))
+    largest: tuple[int, int, int] = largest((0, 0, 0))
     exceeded: Counter[str] = total(Counter)
 
 
@@ -619,14 +660,15 @@ class IncompleteMessages(Rule):
     severity = WARNING
     title = "Connections end in the middle of a message."
     when = (
-        f"The connection ended {_STUCK_S} s or more after the latest byte of an incomplete message came, or "
-        "the message was larger than a usual limit. Clients that close a connection while a response is on "
-        "its way, as consumers do, are not reported."
+        f"The connection ended {_STUCK_S} s or more after the first or the latest byte of an incomplete "
+        "message came, or the message was larger than a usual limit. Clients that close a connection while a "
+        "response is on its way, as consumers do, are not reported."
     )
     advice = (
-        "Look for a side that does not read, and for packet loss. Compare the size with "
-        "socket.request.max.bytes of the broker, and fetch.max.bytes or receive.message.max.bytes of the "
-        "client."
+        "If the bytes came slowly, the receive window limits them (receive.buffer.bytes of a consumer, "
+        "socket.receive.buffer.bytes of a broker), or the path does; otherwise look for a side that does not "
+        "read, and for packet loss. Compare the size with socket.request.max.bytes of the broker, and "
+        "fetch.max.bytes or receive.message.max.bytes of the client."
     )
     needs_flaws = True
     counts = CutMessages
@@ -638,21 +680,22 @@ class IncompleteMessages(Rule):
             return
         frame = exchange.response_frame or exchange.first_frame
         exceeded = exceeded_settings(exchange)
-        if exceeded or exchange.completed_ns - frame.end_ns >= _STUCK_S * SECOND_NS:
+        if exceeded or exchange.completed_ns - frame.start_ns >= _STUCK_S * SECOND_NS:
             kept = self.kept[facts.client, facts.broker]
             kept.add(facts)
             kept.messages[f"{facts.api} {'response' if exchange.is_cut else 'request'}"] += 1
-            kept.largest = max(kept.largest, (exchange.announced, frame.wire_bytes))
+            came_ns = frame.end_ns - frame.start_ns
+            kept.largest = max(kept.largest, (exchange.announced, frame.wire_bytes, came_ns))
             kept.exceeded.update(name for name, _ in exceeded)
 
     def findings(self) -> Iterator[FindingRow]:
         """Clients and brokers with such messages."""
         for (client, broker), each in self.kept.items():
             what = ", ".join(f"{count:,} {message}" for message, count in ranked(each.messages).items())
-            announced, came = each.largest
-            size = f"of {announced:,} bytes announced {came:,} came" + (
-                " of the largest" if each.count > 1 else ""
-            )
+            announced, came, came_ns = each.largest
+            size = f"of {announced:,} bytes announced {came:,} came"
+            size += " of the largest" if each.count > 1 else ""
+            size += f", in {duration(came_ns)}" if came_ns >= SECOND_NS else ""
             limits = (
                 f"; larger than {' and '.join(sorted(each.exceeded))} by default" if each.exceeded else ""
             )

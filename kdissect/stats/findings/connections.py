@@ -13,7 +13,7 @@ from kdissect.anomalies import ERROR, WARNING
 from kdissect.exchanges.learned import Listeners, advertised
 from kdissect.limits import MILLISECOND_NS, SECOND_NS
 from kdissect.model import ANSWERED, ORPHAN, UNANSWERED, Endpoint
-from kdissect.net.analysis import ONE_WAY, OPENED, REFUSED, UNOPENED
+from kdissect.net.analysis import ONE_WAY, OPENED, REFUSED, STALL_NS, UNOPENED
 from kdissect.phrases import client_label, duration, many
 from kdissect.stats.connection_log import BROKER, CLIENT, TLS_ALERT
 from kdissect.stats.findings.rule import ADVERTISING, Bursts, Evidence, Minutes, Rule
@@ -101,9 +101,10 @@ class BrokerSilent(ConnectionRule):
     when = (
         "A request that was acknowledged at the TCP level still had no response when the client closed the "
         f"connection or the capture ended, {_SILENT_NS // SECOND_NS} s or more after it was sent "
-        f"({_NEVER_NS // SECOND_NS} s if the connection never had a response). Requests that brokers hold "
-        "(long polls, JoinGroup, SyncGroup) and connections that the broker ended are not counted. Error at "
-        f"{_ERROR_AT} connections."
+        f"({_NEVER_NS // SECOND_NS} s if the connection never had a response), and nothing else came from "
+        "the broker on the connection in that time. Requests that brokers hold (long polls, JoinGroup, "
+        "SyncGroup), the throttle time of a quota, and connections that the broker ended are not counted. "
+        f"Error at {_ERROR_AT} connections."
     )
     advice = (
         "Check the broker process: garbage collection pauses, disk stalls, request handler idle ratio. "
@@ -121,6 +122,9 @@ class BrokerSilent(ConnectionRule):
         since_ns = row.last_call[0] if came_too_late and row.last_call else row.outstanding_ns
         if since_ns is None:
             return
+        # As long as it responds to earlier requests, it is not silent; while a quota mutes the client, it
+        # does not read.
+        since_ns = max(since_ns, row.tcp.sent_ns(1 - row.client_side), row.muted_ns)
         waited_ns = until_ns - since_ns
         ever = row.kinds[ANSWERED] + row.kinds[ORPHAN] > came_too_late or not row.from_start
         acknowledged = row.seen[1 - row.client_side] and not row.tcp.unacknowledged(row.client_side)
@@ -741,7 +745,8 @@ class ReconnectLoop(ConnectionRule):
     title = "A client keeps reconnecting, and most of its connections end before a request is answered."
     when = (
         f"{_LOOP} connections from one address to one broker in a minute, {_SHARE:.0%} of which end without "
-        "a response to anything except ApiVersions and SASL requests."
+        "a response to anything except ApiVersions and SASL requests. Connections on which a login fails, or "
+        "a version or the client is refused (REBOOTSTRAP_REQUIRED), are not counted: that is the reason."
     )
     advice = (
         "Check how the connections end, and the client's log. Raise reconnect.backoff.max.ms to reduce the "
@@ -751,7 +756,7 @@ class ReconnectLoop(ConnectionRule):
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Count the connection, and whether a request was served on it."""
-        if is_kafka(row) and row.from_start:
+        if is_kafka(row) and row.from_start and not (row.is_refused or row.fails_login):
             kept = self.kept[row.client_id or row.client.ip, row.client.ip, str(row.broker)]
             kept.all += 1
             is_served = row.served or row.kinds[ORPHAN]  # what an orphan responds to is not known
@@ -890,9 +895,6 @@ class NetworkLoss(ConnectionRule):
             yield self.finding(_subject(*key), message, evidence)
 
 
-_STALL_NS = SECOND_NS
-
-
 @summed
 class Stalls(Evidence):
     """How long windows were zero, and what was unacknowledged when the connections ended."""
@@ -911,8 +913,16 @@ class StalledReader(ConnectionRule):
     name = "stalled-reader"
     severity = WARNING
     title = "A client or a broker stops reading from a connection (zero window)."
-    when = f"The receive window of one end was zero for {_STALL_NS // SECOND_NS} s in total on a connection."
-    advice = "Check the process that stopped reading: pauses, slow work in its poll loop, blocked threads."
+    when = (
+        f"The receive window of one end was zero for {STALL_NS // SECOND_NS} s or more in which it sent "
+        "nothing either. A broker that has many requests of a connection waiting reads them one by one, so "
+        "its window closes, but it responds; and a quota makes it stop reading for the throttle time. "
+        "Neither counts."
+    )
+    advice = (
+        "Check the process that stopped reading: pauses, blocked threads, in a consumer slow work between "
+        "two calls of poll()."
+    )
     counts = Stalls
 
     def connect(self, row: ConnectionLogRow) -> None:
@@ -920,8 +930,9 @@ class StalledReader(ConnectionRule):
         if row.tcp is None or not is_kafka(row):
             return
         for end, side in ((CLIENT, row.client_side), (BROKER, 1 - row.client_side)):
-            stalled_ns = row.tcp.zero_window_ns(side, row.closed_ns or 0)
-            if stalled_ns >= _STALL_NS:
+            stalled_ns = row.tcp.stalled_ns(side, row.closed_ns or 0)
+            stalled_ns -= row.throttle_ns if end == BROKER else 0
+            if stalled_ns >= STALL_NS:
                 kept = self.kept[*_tcp_key(row), end]
                 kept.take(row.first_ns or 0, row.id)
                 kept.stalled_ns += stalled_ns
