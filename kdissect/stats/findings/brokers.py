@@ -10,17 +10,18 @@ from kdissect.exchanges.outcomes import exceeded_settings, outstanding_ns, overd
 from kdissect.exchanges.pairing import OUT_OF_ORDER
 from kdissect.kafka.codes import error_code
 from kdissect.limits import MILLISECOND_NS
-from kdissect.model import ANSWERED, UNANSWERED
+from kdissect.model import ANSWERED, UNACKNOWLEDGED, UNANSWERED
+from kdissect.net.duplex import NEVER_NS
 from kdissect.phrases import client_label, duration, many, times, topic_label
 from kdissect.stats.connection_log import BROKER, HANDSHAKE_APIS
 from kdissect.stats.findings.rule import APIS, SECOND_NS, Bursts, Evidence, Minutes, Rule
 from kdissect.stats.quantiles import Bounded, Distinct, Quantiles
 from kdissect.stats.releases import removed_in
 from kdissect.stats.rows import ranked
-from kdissect.stats.sums import either, largest, merged, summed, total
+from kdissect.stats.sums import Summed, earliest, either, join, largest, latest, merged, summed, total
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from kdissect.limits import Limits
     from kdissect.model import ConnectionKey, Exchange
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from kdissect.stats.document import FindingRow
     from kdissect.stats.facts import Facts
     from kdissect.stats.load import Aggregate
+    from kdissect.stats.usual import Usual
 
 
 _MIN_CONNECTIONS = 10
@@ -960,3 +962,200 @@ class SlowBroker(Rule):
 
     def _round_trips(self, broker: str) -> Quantiles:
         return self.round_trips.get(broker, Quantiles())
+
+
+_SLOW_US = 2_000_000  # more than usual
+
+
+@summed
+class SlowRequests(Rule):
+    """A disk that stalls, a replica that acks=all waits for, or a long pause delays few requests, but so long
+    that a client notices. Percentiles do not show it.
+    """
+
+    name = "slow-requests"
+    severity = WARNING
+    title = "Some requests take seconds longer than is usual on their connection."
+    when = (
+        f"A service time {_SLOW_US // 1_000_000} s above the median of the same API on the same connection, "
+        f"with {_MEASURED} requests or more. Times that brokers wait on purpose, throttle times, "
+        "retransmissions and the wait for earlier responses are not service time."
+    )
+    advice = (
+        "Look at the broker's log at that time: disk stalls, garbage collection, replicas that left the ISR "
+        "(replica.lag.time.max.ms bounds how long acks=all waits for one), leaders that moved."
+    )
+    counts = Speed
+
+    def feed_aggregate(self, aggregate: Aggregate) -> None:
+        """Note how long a broker took."""
+        keys = aggregate.keys
+        if keys.is_measured and keys.api_key is not None:
+            key = aggregate.client, aggregate.broker, keys.api, aggregate.connection.key
+            kept = self.kept[key]
+            kept.service_us.merge(aggregate.service_us)
+            kept.add_aggregate(aggregate)
+
+    def findings(self) -> Iterator[FindingRow]:
+        """Clients with such requests, by broker and API."""
+        slow: dict[tuple[str, str, str], list[tuple[int, int, str]]] = {}  # longest, median, connection
+        times: dict[tuple[str, str, str], Evidence] = {}
+        for (client, broker, api, connection), each in self.kept.items():
+            (median_us,) = each.service_us.at((0.5,))
+            longest_us = each.service_us.max
+            if median_us is None or longest_us is None or each.count < _MEASURED:
+                continue
+            if longest_us - median_us >= _SLOW_US:
+                key = client, broker, api
+                slow.setdefault(key, []).append((longest_us, median_us, connection[0]))
+                evidence = times.setdefault(key, Evidence())
+                evidence.take(each.first_ns, connection[0])
+                evidence.last_ns = max(evidence.last_ns, each.last_ns)
+        for (client, broker, api), connections in slow.items():
+            longest_us, median_us, _ = max(connections)
+            yield self.finding(
+                f"client {client_label(client)}, broker {broker}, {api}",
+                f"up to {duration(longest_us * 1000)}, median {duration(median_us * 1000)}, on "
+                f"{many(len(connections), 'connection')}",
+                times[client, broker, api],
+            )
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Requests that wait for the responses to earlier ones -> producers that outrun a connection.
+# ------------------------------------------------------------------------------------------------------------
+
+
+_QUEUED_US = 1_000_000
+_MIN_QUEUED = 10
+
+
+@summed
+class Queued(Summed):
+    """Produce requests of a connection: their number, those that waited long, the sum and the longest of all
+    waits, and when the first and the last was sent.
+    """
+
+    count: int = total()
+    waited: int = total()
+    longest_us: int = largest()
+    first_ns: int = earliest(NEVER_NS)
+    last_ns: int = latest(0)
+
+    def add(self, queued_us: Sequence[int], count: int, first_ns: int, last_ns: int) -> None:
+        """Add requests and their waits."""
+        self.count += count
+        self.waited += sum(us >= _QUEUED_US for us in queued_us)
+        self.longest_us = max(self.longest_us, *queued_us, 0)
+        self.first_ns, self.last_ns = min(self.first_ns, first_ns), max(self.last_ns, last_ns)
+
+
+@summed
+class Queueing(Rule):
+    """A broker processes the requests of a connection one by one. A producer that sends faster fills a queue:
+    each record waits for all before it, however fast the broker is.
+    """
+
+    name = "queueing"
+    severity = WARNING
+    title = "A producer sends faster than its connection is served: requests wait for earlier ones."
+    when = (
+        f"{_MIN_QUEUED} Produce requests of a connection that waited {_QUEUED_US // 1_000_000} s or more for "
+        "the responses to earlier requests. The broker is not silent: it responds in order, all the time."
+    )
+    advice = (
+        "Let the producer send fewer and larger requests: raise linger.ms and batch.size, or lower "
+        "max.in.flight.requests.per.connection (librdkafka: 1,000,000 by default). If each request takes "
+        "long, see what it waits for: acks=all waits for all replicas in sync."
+    )
+    apis = frozenset({"Produce"})
+    counts = Queued
+
+    def feed(self, facts: Facts) -> None:
+        """Add a request."""
+        parts = facts.parts
+        queued_us = (parts.queued_us or 0) if parts is not None else 0
+        kept = self.kept[facts.client, facts.exchange.connection.key]
+        kept.add((queued_us,), 1, facts.time_ns, facts.time_ns)
+
+    def feed_usual(self, usual: Usual) -> None:
+        """Add requests that the core has counted."""
+        kept = self.kept[usual.client, usual.connection.key]
+        kept.add(usual.queued_us, usual.exchanges, usual.noted.first_ns, usual.noted.last_ns)
+
+    def findings(self) -> Iterator[FindingRow]:
+        """Producers with such connections."""
+        clients: dict[str, tuple[Queued, Evidence]] = {}
+        for (client, connection), each in self.kept.items():
+            if each.waited >= _MIN_QUEUED:
+                queued, evidence = clients.setdefault(client, (Queued(), Evidence()))
+                queued.merge(each)
+                evidence.take(each.first_ns, connection[0])
+                evidence.last_ns = max(evidence.last_ns, each.last_ns)
+        for client, (queued, evidence) in clients.items():
+            yield self.finding(
+                f"client {client_label(client)}",
+                f"{queued.waited:,} of {many(queued.count, 'Produce request')} on "
+                f"{many(evidence.count, 'connection')} waited {_QUEUED_US // 1_000_000} s or more for the "
+                f"responses to earlier ones, up to {duration(queued.longest_us * 1000)}",
+                evidence,
+            )
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Clients none of whose requests succeeds.
+# ------------------------------------------------------------------------------------------------------------
+
+
+_MIN_UNSERVED = 3
+
+
+@summed
+class Served(Evidence):
+    """Requests of a client that failed: with an error, or without a whole response; and how many others were
+    answered, not counting those of the handshake.
+    """
+
+    served: int = total()
+
+
+@summed
+class ClientUnserved(Rule):
+    """A client that gets nothing but errors, or no answers, does no work, however few requests it sends among
+    those of others.
+    """
+
+    name = "client-unserved"
+    severity = WARNING
+    title = "All requests of a client fail or stay unanswered."
+    when = (
+        f"{_MIN_UNSERVED} requests or more of a client ID from one address with an error that is not "
+        "expected, or without a whole response, and none, besides ApiVersions and SASL, that succeeded."
+    )
+    advice = "See the other findings and the errors of this client: summary --where 'client_id == \"NAME\"'."
+    counts = Served
+
+    def feed_aggregate(self, aggregate: Aggregate) -> None:
+        """Count requests."""
+        keys = aggregate.keys
+        if not keys.has_request:
+            return
+        kept = self.kept[aggregate.client, aggregate.connection.client.ip]
+        failed = aggregate.no_answer + aggregate.broken_off + aggregate.failed
+        if failed:
+            evidence = Evidence()
+            evidence.add_aggregate(aggregate)
+            evidence.count = failed
+            join(kept, evidence, Evidence)
+        if keys.kind in (ANSWERED, UNACKNOWLEDGED) and keys.api not in HANDSHAKE_APIS:
+            kept.served += aggregate.exchanges - failed
+
+    def findings(self) -> Iterator[FindingRow]:
+        """Such clients."""
+        for (client, ip), each in self.kept.items():
+            if each.count >= _MIN_UNSERVED and not each.served:
+                yield self.finding(
+                    f"client {client_label(client)} at {ip}",
+                    f"none of its requests succeeded; {each.count:,} failed or stayed unanswered",
+                    each,
+                )

@@ -800,11 +800,16 @@ class Delays(Evidence):
 
 @summed
 class Losses(Evidence):
-    """Segments, necessary retransmissions, repeated SYNs; answered requests, and those delayed."""
+    """Segments, necessary retransmissions, repeated SYNs; holes that were never filled, their bytes, and the
+    connections that have some; answered requests, and those delayed.
+    """
 
     segments: int = total()
     lost: int = total()
     syns: int = total()
+    holes: int = total()
+    hole_bytes: int = total()
+    stuck: int = total()
     answered: int = total()
     delays: Delays = merged(Delays)
 
@@ -816,7 +821,8 @@ class Losses(Evidence):
     @property
     def is_unusual(self) -> bool:
         """Whether more was lost than usual."""
-        return self.lost >= max(_LOST, _LOST_SHARE * self.segments) or self.syns >= _REPEATED_SYNS
+        is_much = self.lost >= max(_LOST, _LOST_SHARE * self.segments)
+        return is_much or self.syns >= _REPEATED_SYNS or self.holes > 0
 
 
 @summed
@@ -827,11 +833,12 @@ class NetworkLoss(ConnectionRule):
     severity = WARNING
     title = "Packets between a client and a broker are lost."
     when = (
-        f"Any of these: {_LOST} retransmissions, making up {_LOST_SHARE:.0%} of the segments; "
-        f"{_REPEATED_SYNS} connections that opened only after a repeated SYN; {_DELAYED} requests, "
+        "Any of these: bytes that never arrived (the receiver acknowledged only what came before them, "
+        f"though later ones were captured); {_LOST} retransmissions, making up {_LOST_SHARE:.0%} of the "
+        f"segments; {_REPEATED_SYNS} connections that opened only after a repeated SYN; {_DELAYED} requests, "
         f"making up {_DELAYED_SHARE:.1%} of those answered, that spent {_DELAY_US // 1000} ms or more, and "
-        "most of their latency, waiting for a retransmission. Unnecessary retransmissions "
-        "(D-SACK) do not count."
+        "most of their latency, waiting for a retransmission. Unnecessary retransmissions (D-SACK) do not "
+        "count."
     )
     advice = (
         "Look for drops on interfaces, switches and virtual NICs between the two (ethtool -S, nstat), and "
@@ -868,7 +875,11 @@ class NetworkLoss(ConnectionRule):
         kept.answered += row.kinds[ANSWERED]
         if delays is not None and lost[row.client_side]:
             kept.delays.merge(delays)
-        if any(lost) or tcp.syn_retransmissions:
+        holes = row.gaps.get("kafka_undelivered_gaps", 0)
+        kept.holes += holes
+        kept.stuck += holes > 0
+        kept.hole_bytes += row.gaps.get("kafka_undelivered_bytes", 0)
+        if any(lost) or tcp.syn_retransmissions or holes:
             kept.take(row.first_ns or 0, row.id)
             kept.lost += sum(lost)
 
@@ -878,10 +889,18 @@ class NetworkLoss(ConnectionRule):
             if not (each.is_unusual or each.explains_latencies):
                 continue
             share, delays = each.lost / max(1, each.segments), each.delays
-            message = (
-                f"{many(each.lost, 'retransmission')} in {each.segments:,} segments ({share:.1%}) on "
-                f"{many(each.count, 'connection')}"
-            )
+            parts: list[str] = []
+            if each.holes:
+                parts.append(
+                    f"{many(each.hole_bytes, 'byte')} on {many(each.stuck, 'connection')} never arrived: "
+                    "later segments did, but the receiver still waits for them"
+                )
+            if each.lost or not each.holes:
+                parts.append(
+                    f"{many(each.lost, 'retransmission')} in {each.segments:,} segments ({share:.1%}) on "
+                    f"{many(each.count, 'connection')}"
+                )
+            message = "; ".join(parts)
             if each.syns:
                 message += f", {each.syns:,} opened only after a repeated SYN"
             if delays.count:

@@ -12,15 +12,18 @@ from typing import TYPE_CHECKING
 from kdissect.anomalies import ERROR, NOTE, WARNING
 from kdissect.stats.findings.brokers import (
     ClientIds,
+    ClientUnserved,
     ConnectionChurn,
     IncompleteMessages,
     LeadersMoving,
     MetadataPolling,
     NotLeader,
+    Queueing,
     RequestTimeouts,
     ResponsesOutOfOrder,
     Sasl,
     SlowBroker,
+    SlowRequests,
     Throttled,
     TopicRecreated,
     UnsupportedVersions,
@@ -41,6 +44,7 @@ from kdissect.stats.findings.connections import (
     TlsPortMismatch,
 )
 from kdissect.stats.findings.consumers import (
+    BlockedReaders,
     ConsumerStuck,
     EmptyPolls,
     FallingBehind,
@@ -63,6 +67,7 @@ from kdissect.stats.findings.producers import (
     HotPartitions,
     RequestsTooLarge,
     TinyBatches,
+    TransactionFailed,
 )
 from kdissect.stats.findings.rule import Rule
 from kdissect.stats.sums import Summed, merged_by_name, own, summed
@@ -79,30 +84,13 @@ if TYPE_CHECKING:
 RULES: tuple[type[Rule], ...] = (
     *(BrokerSilent, BrokerResets, BrokerCloses, ConnectionRefused, ConnectTimeout, AdvertisedUnreachable),
     *(TlsPortMismatch, ClosedInHandshake, ResponseMismatch, ResponsesOutOfOrder, ReconnectLoop),
-    *(NetworkLoss, StalledReader, ClientVanished, SlowBroker),
+    *(NetworkLoss, StalledReader, ClientVanished, SlowBroker, SlowRequests),
     *(ProduceRefused, AuthorizationDenied, NotEnoughReplicas, StorageError, CoordinatorUnavailable),
-    *(
-        RequestTimeouts,
-        IncompleteMessages,
-        NotLeader,
-        LeadersMoving,
-        TopicRecreated,
-        UnsupportedVersions,
-        Sasl,
-        Throttled,
-    ),
-    *(Acks, TinyBatches, RequestsTooLarge, HotPartitions, FencedProducers, EpochDuplicates),
-    *(
-        RebalanceStorm,
-        PollTimeout,
-        FallingBehind,
-        ConsumerStuck,
-        EmptyPolls,
-        OutOfRange,
-        ClientIds,
-        InstanceIds,
-    ),
-    *(ConnectionChurn, MetadataPolling),
+    *(RequestTimeouts, IncompleteMessages, NotLeader, LeadersMoving, TopicRecreated, UnsupportedVersions),
+    *(Sasl, Throttled, ClientUnserved),
+    *(Acks, Queueing, TinyBatches, RequestsTooLarge, HotPartitions, FencedProducers, TransactionFailed),
+    *(EpochDuplicates, RebalanceStorm, PollTimeout, FallingBehind, ConsumerStuck, BlockedReaders, EmptyPolls),
+    *(OutOfRange, ClientIds, InstanceIds, ConnectionChurn, MetadataPolling),
 )
 """In this order: connections, errors, brokers and logins, producers, consumers, and client habits."""
 
