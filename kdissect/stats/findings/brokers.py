@@ -1130,7 +1130,8 @@ class ClientUnserved(Rule):
     title = "All requests of a client fail or stay unanswered."
     when = (
         f"{_MIN_UNSERVED} requests or more of a client ID from one address with an error that is not "
-        "expected, or without a whole response, and none, besides ApiVersions and SASL, that succeeded."
+        "expected, or without a whole response, and none, besides ApiVersions and SASL, that succeeded. Left "
+        "out where another finding about the client, or about clients at its address, says why."
     )
     advice = "See the other findings and the errors of this client: summary --where 'client_id == \"NAME\"'."
     counts = Served

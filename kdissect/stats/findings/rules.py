@@ -95,6 +95,7 @@ RULES: tuple[type[Rule], ...] = (
 """In this order: connections, errors, brokers and logins, producers, consumers, and client habits."""
 
 _WORST_FIRST = (ERROR, WARNING, NOTE)
+_UNSERVED = ClientUnserved.name
 
 
 @summed
@@ -154,11 +155,23 @@ class Findings(Summed):
         rows = [
             row for rule in self.rules.values() for row in sorted(rule.findings(), key=_most_frequent_first)
         ]
+        rows = _without_explained(rows)
         return sorted(rows, key=lambda row: _WORST_FIRST.index(row.severity))
 
     def other_counts(self) -> dict[str, int]:
         """Empty: keys beyond the limit of a rule are counted together and cannot give findings."""
         return {}
+
+
+def _without_explained(rows: list[FindingRow]) -> list[FindingRow]:
+    """Leave out that no request of a client succeeds, where another finding about it, or about clients at its
+    address, says why.
+    """
+    ends = {row.subject.split(", ")[0] for row in rows if row.severity != NOTE and row.rule != _UNSERVED}
+    known = ends | {end.rpartition(" at ")[2] for end in ends}
+    return [
+        row for row in rows if row.rule != _UNSERVED or known.isdisjoint(row.subject.rpartition(" at ")[::2])
+    ]
 
 
 def _most_frequent_first(row: FindingRow) -> tuple[int, str]:
