@@ -666,3 +666,29 @@ def test_clients_that_are_refused_are_in_no_loop(asked: bytes, answered: bytes) 
     by_broker = [one.put(1, FIN | ACK).put(0, FIN | ACK).put(1, ACK) for one in refused()]
     for found in (rules(*by_client), rules(*by_broker)):
         assert not {"reconnect-loop", "connection-per-request"}.intersection(found)
+
+
+def holed(*, acknowledged: bool) -> Talk:
+    """Bytes of a request were not captured, but later ones. The broker has them, or waits for them."""
+    first, second = heartbeats(2)
+    one = talk().handshake().client_sends(first).broker_sends(heartbeat_answers(1)[0])
+    one.client_acks().client_skips(1448).client_sends(second)
+    end = 1001 + len(first)
+    one.put(1, ACK, acknowledgment=end + (1448 + len(second) if acknowledged else 0))
+    return one.waits(60).put(0, RST, acknowledgment=0)
+
+
+def test_bytes_that_the_receiver_still_waits_for_were_lost_on_the_network() -> None:
+    (row,) = findings(holed(acknowledged=False))
+    assert (row.rule, row.severity) == ("network-loss", "warning")
+    assert row.message == (
+        "1,448 bytes on 1 connection never arrived: later segments did, but the receiver still waits for them"
+    )
+    for is_acknowledged, counts in ((False, (0, 0, 1, 1448)), (True, (1, 1448, 0, 0))):
+        dissection = Dissection(holed(acknowledged=is_acknowledged).packets)
+        kinds = {each.kind for exchange in dissection for each in exchange.anomalies}
+        kinds |= {"undelivered"} if any("did not arrive" in each for each in dissection.notices) else set()
+        names = "kafka_gaps", "kafka_lost_bytes", "kafka_undelivered_gaps", "kafka_undelivered_bytes"
+        assert tuple(dissection.counts.get(name, 0) for name in names) == counts
+        assert ("undelivered" in kinds) != is_acknowledged
+    assert "network-loss" not in rules(holed(acknowledged=True))
