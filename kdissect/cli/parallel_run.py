@@ -18,7 +18,7 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from kdissect import native
+from kdissect import core
 from kdissect.capture.reader import Readable, open_capture
 from kdissect.cli.run import Run, Selection, Totals, faults_named
 from kdissect.cli.terminal import ctrl_c, output, progress
@@ -134,6 +134,7 @@ class ParallelRun(Run):
             passes=2 if _learns_first(self._query) else 1,
         )
         self._totals.counts["produced_evicted"] += assembly.produced_evicted
+        self._totals.counts["names_forgotten"] += assembly.names_forgotten
 
     def export(self, jobs: int, job: ExportJob, log: ConnectionLog) -> list[PartResult]:
         """Write the tables of an export in workers.
@@ -271,7 +272,7 @@ class ParallelRun(Run):
             sink.feed(exchange)
 
         is_escaped = self.out.isatty()  # which the core does not do
-        is_plain = self._query.shows_all and not (check or max_rows or is_escaped) and native.core is not None
+        is_plain = self._query.shows_all and not (check or max_rows or is_escaped) and core.is_used
         form = sink.form if is_plain and isinstance(sink, LineSink) and sink.are_plain else None
         work = Text(Selection(self._query), page, feed, form=form)
         self.write(jobs, page, sink, work, max_rows)
@@ -301,6 +302,7 @@ class ParallelRun(Run):
                 pending -= 1
                 if not pending:
                     self._totals.counts["produced_evicted"] += facts.dropped_batches
+                    self._totals.counts["names_forgotten"] += facts.dropped_names
                 for each in range(0 if pending else jobs):
                     pool.send(each, facts)
             elif isinstance(message, WorkerEnd):

@@ -35,7 +35,7 @@ from itertools import count, islice
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from kdissect import native
+from kdissect import core
 from kdissect.limits import DEFAULT, Limits
 from kdissect.model import Closed, Data, Packet, PacketBlock, Segment
 from kdissect.net.analysis import TcpAnalysis
@@ -226,7 +226,9 @@ class _TimeQueue:
 
 
 _NO_STREAM = Stream()
-_NO_FLOW = FlowEntry(Duplex(b"", 0, DEFAULT, Counter(), ConnectionIds(DEFAULT)), 0, _NO_STREAM, _NO_STREAM)
+_NO_FLOW = FlowEntry(
+    Duplex(b"", 0, DEFAULT, Counter(), ConnectionIds(DEFAULT, Counter())), 0, _NO_STREAM, _NO_STREAM
+)
 """Stands for the flow of unknown ends; its connection is never ``plain``."""
 
 
@@ -278,7 +280,7 @@ class Connections:
         self._held: dict[int, int] = {}  # ordinal -> bytes held, in order of when it began to hold any
         self._held_in_all = 0
         self._ended = EndedConnections(limits)
-        self.ids = ConnectionIds(limits)
+        self.ids = ConnectionIds(limits, self.counts)
         self._waits = _TimeQueue()  # since when each waits
         self._deadlines = _TimeQueue()
         self._idle = _TimeQueue()  # when each becomes idle, at the earliest
@@ -844,11 +846,9 @@ def _native_payloads(
     data: bytes, places: Iterable[tuple[int, int, int, int]], *run: Any
 ) -> tuple[bytes, int] | None:
     """As ``payloads``, by the native core if it has found the packets. None: it has not."""
-    core = native.core
-    if core is None or not isinstance(places, core.Places) or run[-1] > _MAX_NS:
+    if not core.is_used or not isinstance(places, core.native.Places) or run[-1] > _MAX_NS:
         return None
-    joined: tuple[bytes, int] | None = core.payloads(data, places, *run)
-    return joined
+    return core.native.payloads(data, places, *run)
 
 
 # ------------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from click.testing import CliRunner
 
-from kdissect import native
+from kdissect import core
 from kdissect.cli.main import kdissect
 
 if TYPE_CHECKING:
@@ -117,9 +117,9 @@ def test_each_rebalance_of_the_group_and_no_storm() -> None:
     assert (group["storms"], group["state"], group["present"]) == ([], "empty", 0)
 
 
-@pytest.mark.skipif(native.core is None, reason="there is nothing to compare with")
+@pytest.mark.skipif(not core.is_used, reason="there is nothing to compare with")
 @pytest.mark.parametrize("incident", INCIDENTS)
 def test_without_the_core_the_same_is_said(incident: str, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = said(incident)["findings"]
-    monkeypatch.setattr(native, "core", None)
+    monkeypatch.setattr(core, "is_used", False)
     assert said.__wrapped__(incident)["findings"] == expected

@@ -12,8 +12,9 @@ from kdissect.stats.findings.brokers import ClientUnserved, Queueing, SlowReques
 from kdissect.stats.findings.consumers import BlockedReaders
 from kdissect.stats.findings.producers import TransactionFailed
 from kdissect.stats.findings.rules import Findings
+from kdissect.stats.load import Aggregator
 from tests.exchange_factory import connection
-from tests.findings import fed, findings_of, metadata, produce
+from tests.findings import findings_of, metadata, produce
 from tests.producers import facts_of
 
 if TYPE_CHECKING:
@@ -68,7 +69,10 @@ def test_that_no_request_succeeds_is_left_out_where_the_reason_is_known() -> Non
         findings = Findings(DEFAULT)
         for facts in [produce(number, error=error) for number in range(3)]:
             findings.feed(facts)
-        findings.rules["client-unserved"] = fed(ClientUnserved(DEFAULT), refused)
+        aggregator = Aggregator(DEFAULT, [findings.feed_aggregate])
+        for facts in refused:
+            aggregator.feed(facts)
+        aggregator.settle()
         assert [row.rule for row in findings.rows()] == expected
 
 
