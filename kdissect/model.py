@@ -211,7 +211,8 @@ class Gap(NamedTuple):
     Attributes:
         packet, time_ns, interface: of the packet with the bytes after the gap, or of the one whose end was
             cut; at the end of a stream, of the latest packet.
-        reason: ``lost`` (the packet is not in the capture) or ``cut`` (the snaplen truncated the packet).
+        reason: ``lost`` (the packet is not in the capture), ``undelivered`` (it did not reach the receiver
+            either, which acknowledged only what came before) or ``cut`` (the snaplen truncated the packet).
     """
 
     packet: int

@@ -249,7 +249,8 @@ class Connections:
         lender: the native core, if it has any of the connections.
         counts: ``connections``, ``retransmitted_bytes``, ``overlapping_bytes``, ``conflicting_bytes``
             (overlapping ones that differ from those captured first), ``out_of_order`` segments, ``gaps``,
-            ``lost_bytes``, ``cut_bytes``, ``stray_segments`` (from too far ahead), ``bytes_after_fin``,
+            ``lost_bytes``, ``cut_bytes``, ``undelivered_gaps``, ``undelivered_bytes`` (lost on the network),
+            ``stray_segments`` (from too far ahead), ``bytes_after_fin``,
             ``repeated_segments`` (a SYN, FIN or RST again, or payload without any new byte),
             ``keep_alive_probes``, ``segments_without_connection``, ``segments_after_close``, ``closed_`` with
             each reason. Three of them count cases in which connections affected one another:

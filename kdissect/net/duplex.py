@@ -12,7 +12,8 @@ connection's own clock, which is the latest time of its own segments:
   begins at the lowest sequence number captured, or at the other side's acknowledgment.
 * Bytes that the other side has acknowledged. They were received, so they appear late in the capture or
   never: after the deadline they are a gap. A hole that was not acknowledged, as when only one direction was
-  captured, becomes a gap ``gap_age_ns`` after the time of the first bytes after it.
+  captured, becomes a gap ``gap_age_ns`` after the time of the first bytes after it. If the other side sent
+  acknowledgments since then, but of earlier bytes, it did not receive them: the network lost them.
 * Segments after an RST. At the deadline the connection is closed.
 
 There is no waiting for a direction of which nothing was captured. The side that opened the connection, or on
@@ -30,7 +31,7 @@ from typing import TYPE_CHECKING
 
 from kdissect.model import Gap, Retransmitted
 from kdissect.net.preface import Preface
-from kdissect.net.stream import PIECE_COST, Piece, Stream, advance, distance
+from kdissect.net.stream import PIECE_COST, UNDELIVERED, Piece, Stream, advance, distance
 from kdissect.net.tcp import ACK, FIN, RST, SYN, endpoints, reversed_ends
 
 if TYPE_CHECKING:
@@ -497,7 +498,9 @@ class Duplex:
             stream.stray = end
             self._counts["stray_segments"] += 1
             return None
-        acknowledges = self._acknowledge(other, segment.acknowledgment) if flags & ACK else None
+        acknowledges = None
+        if flags & ACK:
+            acknowledges = self._acknowledge(other, segment.acknowledgment, segment.time_ns)
         if flags & ACK and not segment.length:
             other.acknowledged = segment.acknowledgment
         if segment.length and stream.fin is not None and distance(stream.fin, start) >= 0:
@@ -519,13 +522,15 @@ class Duplex:
         stream.put(Piece(start, end, payload, acknowledges, packet, time_ns, segment.interface), self._counts)
         return repeated if is_late else None
 
-    def _acknowledge(self, stream: Stream, sequence: int) -> int | None:
+    def _acknowledge(self, stream: Stream, sequence: int, time_ns: int) -> int | None:
         """Note that the receiver has ``stream`` up to ``sequence``. Returns ``sequence`` if bytes before it
         are still missing.
         """
         if stream.fin is not None and distance(stream.fin, sequence) > 1:
             sequence = advance(stream.fin, 1)
         if distance(stream.next, sequence) <= 0:
+            if stream.pieces and stream.is_blocked and time_ns >= stream.pieces[0].time_ns:
+                stream.stuck = sequence
             return None
         if not stream.seen:
             stream.next = sequence
@@ -553,6 +558,8 @@ class Duplex:
 
     def _enforce_limits(self, side: int, out: list[Event]) -> None:
         stream, limits = self.streams[side], self._limits
+        if stream.held > limits.stream_bytes or stream.holes > limits.stream_gaps:
+            stream.stuck = None  # the acknowledgment of what is missing may still come
         while stream.pieces and (stream.holes > limits.stream_gaps or stream.held > limits.stream_bytes):
             self._unblock(side, out)
 
@@ -584,7 +591,7 @@ class Duplex:
         for item in items:
             if isinstance(item, Gap):
                 self._counts[f"{item.reason}_bytes"] += item.length
-                self._counts["gaps"] += 1
+                self._counts["undelivered_gaps" if item.reason == UNDELIVERED else "gaps"] += 1
             if (preface := self.preface) is not None and side == preface.side:
                 self._settle_preface(preface, preface.feed(item), out)
             else:

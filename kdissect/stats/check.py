@@ -150,9 +150,12 @@ def _interface(interface: Interface, source: Source, census: Census) -> quality.
 
 
 def _tcp(counts: Mapping[str, int]) -> quality.TcpPart:
-    names = ("retransmitted_bytes", "overlapping_bytes", "conflicting_bytes", "out_of_order", "gaps")
+    names = (
+        *("retransmitted_bytes", "overlapping_bytes", "conflicting_bytes", "out_of_order", "gaps"),
+        *("lost_bytes", "cut_bytes", "undelivered_gaps", "undelivered_bytes"),
+    )
     return quality.TcpPart(
-        **{name: counts.get(name, 0) for name in (*names, "lost_bytes", "cut_bytes")},
+        **{name: counts.get(name, 0) for name in names},
         without_connection=counts.get("segments_without_connection", 0),
     )
 
@@ -261,6 +264,7 @@ _COVERED = frozenset(
         "one_direction",
         "partial_frame",
         "tls_alert",
+        "undelivered",
         "uncaptured_body",
         "unknown_api",
         "unknown_version",
@@ -368,6 +372,14 @@ def _loss_findings(
             None
             if dropped
             else "Capture on one of the hosts rather than a mirror port, or with tcpdump -B 65536.",
+        )
+    if gaps := counts.get("kafka_undelivered_gaps", 0):
+        missing = _plural(counts.get("kafka_undelivered_bytes", 0), "byte")
+        yield _finding(
+            quality.GOOD,
+            f"{missing} of Kafka connections did not arrive, in {_plural(gaps, 'gap')}: the receiver did not "
+            "acknowledge them, so the network lost them, not the capture.",
+            "See network-loss: kdissect summary --findings FILE.",
         )
     if cut := sum(each.cut for each in interfaces):
         percent = 100 * cut / max(1, sum(each.packets for each in interfaces))

@@ -33,11 +33,15 @@ def _one_direction(counts: Mapping[str, int]) -> list[str]:
 def _gaps(counts: Mapping[str, int]) -> list[str]:
     gaps, cut = counts.get("kafka_gaps", 0), counts.get("kafka_cut_bytes", 0)
     skipped = counts.get("kafka_skipped_bytes", 0)
-    lines = []
+    lines: list[str] = []
     if gaps:
         missing = many(counts.get("kafka_lost_bytes", 0), "byte")
         line = f"{many(gaps, 'gap')} in Kafka connections: {missing} not captured"
         lines.append(f"{line}, {many(skipped, 'byte')} skipped" if skipped else line)
+    if undelivered := counts.get("kafka_undelivered_gaps", 0):
+        missing = many(counts.get("kafka_undelivered_bytes", 0), "byte")
+        line = f"{missing} of Kafka connections did not arrive, in {many(undelivered, 'gap')}"
+        lines.append(f"{line}: the network lost them; {DETAILS}")
     if cut:
         lines.append(f"the snaplen truncated {many(cut, 'byte')} of Kafka connections (capture with -s 0)")
     lost, incomplete = counts.get("exchanges_lost", 0), counts.get("exchanges_incomplete", 0)

@@ -14,16 +14,20 @@ from kdissect.anomalies import ERROR, NOTE, WARNING
 from kdissect.stats.by_cluster import ByCluster
 from kdissect.stats.findings.brokers import (
     ClientIds,
+    ClientUnserved,
     ConnectionChurn,
     IncompleteMessages,
     LeadersMoving,
     MetadataPolling,
     NotLeader,
+    Queueing,
     RequestTimeouts,
     ResponsesOutOfOrder,
     Sasl,
     SlowBroker,
+    SlowRequests,
     Throttled,
+    TopicRecreated,
     UnsupportedVersions,
 )
 from kdissect.stats.findings.connections import (
@@ -42,11 +46,13 @@ from kdissect.stats.findings.connections import (
     TlsPortMismatch,
 )
 from kdissect.stats.findings.consumers import (
+    BlockedReaders,
     ConsumerStuck,
     EmptyPolls,
     FallingBehind,
     InstanceIds,
     OutOfRange,
+    PollTimeout,
     RebalanceStorm,
 )
 from kdissect.stats.findings.errors import (
@@ -63,12 +69,13 @@ from kdissect.stats.findings.producers import (
     HotPartitions,
     RequestsTooLarge,
     TinyBatches,
+    TransactionFailed,
 )
 from kdissect.stats.findings.rule import Rule
 from kdissect.stats.sums import Summed, merged, merged_by_name, own, summed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from kdissect.limits import Limits
     from kdissect.net.dns import Resolved
@@ -81,16 +88,18 @@ if TYPE_CHECKING:
 RULES: tuple[type[Rule], ...] = (
     *(BrokerSilent, BrokerResets, BrokerCloses, ConnectionRefused, ConnectTimeout, AdvertisedUnreachable),
     *(TlsPortMismatch, ClosedInHandshake, ResponseMismatch, ResponsesOutOfOrder, ReconnectLoop),
-    *(NetworkLoss, StalledReader, ClientVanished, SlowBroker),
+    *(NetworkLoss, StalledReader, ClientVanished, SlowBroker, SlowRequests),
     *(ProduceRefused, AuthorizationDenied, NotEnoughReplicas, StorageError, CoordinatorUnavailable),
-    *(RequestTimeouts, IncompleteMessages, NotLeader, LeadersMoving, UnsupportedVersions, Sasl, Throttled),
-    *(Acks, TinyBatches, RequestsTooLarge, HotPartitions, FencedProducers, EpochDuplicates),
-    *(RebalanceStorm, FallingBehind, ConsumerStuck, EmptyPolls, OutOfRange, ClientIds, InstanceIds),
-    *(ConnectionChurn, MetadataPolling),
+    *(RequestTimeouts, IncompleteMessages, NotLeader, LeadersMoving, TopicRecreated, UnsupportedVersions),
+    *(Sasl, Throttled, ClientUnserved),
+    *(Acks, Queueing, TinyBatches, RequestsTooLarge, HotPartitions, FencedProducers, TransactionFailed),
+    *(EpochDuplicates, RebalanceStorm, PollTimeout, FallingBehind, ConsumerStuck, BlockedReaders, EmptyPolls),
+    *(OutOfRange, ClientIds, InstanceIds, ConnectionChurn, MetadataPolling),
 )
 """In this order: connections, errors, brokers and logins, producers, consumers, and client habits."""
 
 _WORST_FIRST = (ERROR, WARNING, NOTE)
+_UNSERVED = ClientUnserved.name
 
 
 @summed
@@ -197,15 +206,28 @@ class Findings(Summed):
 
     def rows(self) -> list[FindingRow]:
         """The worst first, then in the order of the rules; within a rule the most frequent first."""
-        of_clusters = self.of_clusters.rows()
+        of_clusters, of_connections = self.of_clusters.rows(), self.of_connections.rows()
+        of_clusters = _without_explained(of_clusters, of_connections)
         if len({row.cluster_id for row in of_clusters}) > 1:
             for row in of_clusters:
                 row.subject = f"{row.subject} of cluster {row.cluster_id or 'unknown'}"
-        return sorted([*self.of_connections.rows(), *of_clusters], key=_worst_first)
+        return sorted([*of_connections, *of_clusters], key=_worst_first)
 
     def other_counts(self) -> dict[str, int]:
         """See ``RuleSet``."""
         return {}
+
+
+def _without_explained(rows: Sequence[FindingRow], others: Sequence[FindingRow]) -> list[FindingRow]:
+    """Leave out that no request of a client succeeds, where another finding about it, or about clients at its
+    address, says why.
+    """
+    reasons = [row for row in (*rows, *others) if row.severity != NOTE and row.rule != _UNSERVED]
+    ends = {row.subject.split(", ")[0] for row in reasons}
+    known = ends | {end.rpartition(" at ")[2] for end in ends}
+    return [
+        row for row in rows if row.rule != _UNSERVED or known.isdisjoint(row.subject.rpartition(" at ")[::2])
+    ]
 
 
 _PLACES = {rule.name: place for place, rule in enumerate(RULES)}
