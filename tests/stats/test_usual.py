@@ -66,12 +66,6 @@ def counting(feed: Any, fed: list[int]) -> Any:
 
 
 @core
-@pytest.mark.parametrize("name", SAMPLES)
-def test_samples(name: str, compare: Any) -> None:
-    compare(SAMPLES[name])
-
-
-@core
 def test_damaged_samples(compare: Any, tmp_path: Path) -> None:
     path = tmp_path / "damaged.pcap"
     for name in ("kafka-4-lag", "kafka-4-transactions", "mock-librdkafka"):
