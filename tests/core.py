@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kdissect import native
+from kdissect import core
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-HAS_CORE = native.core is not None
+HAS_CORE = core.is_used
 NEEDS_CORE = [
     pytest.mark.core,
     pytest.mark.skipif(not HAS_CORE, reason="installed without the native core, or KDISSECT_PURE is set"),
@@ -31,5 +31,5 @@ def needs_core(test: Any) -> Any:
 def without_core() -> Iterator[None]:
     """Python does everything here, and in processes that are forked from here."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(native, "core", None)
+        patch.setattr(core, "is_used", False)
         yield

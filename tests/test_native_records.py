@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kdissect import native
+from kdissect import core
 from kdissect.kafka.recordbatch import Record, native_records, read_any_batch, read_batch
 from kdissect.limits import DEFAULT, Limits
 from kdissect.tables.lines import RecordLines
@@ -111,10 +111,10 @@ def test_they_are_a_sequence_like_a_list() -> None:
 
 
 def test_what_is_no_bytes_is_left_to_python() -> None:
-    assert native.core is not None
-    assert native.core.read_records(bytearray(2), (0, 2), 0, 0, (1, 1, 1), tuple) is None
+    assert core.is_used
+    assert core.native.read_records(bytearray(2), (0, 2), 0, 0, (1, 1, 1), tuple) is None
     for place in ((1, 0), (0, 3)):
-        assert native.core.read_records(bytes(2), place, 0, 0, (1, 1, 1), tuple) is None
+        assert core.native.read_records(bytes(2), place, 0, 0, (1, 1, 1), tuple) is None
 
 
 # Lines

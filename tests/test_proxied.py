@@ -362,8 +362,8 @@ def test_tables_of_the_core(
     path = write(tmp_path / "one.pcap", through_a_proxy("v2, byte by byte", 50), through_a_proxy("none"))
     options = ["export", "--format", "parquet", "--tables", "exchanges,partitions"]
     shown = []
-    for directory, core in ((tmp_path / "core", nullcontext()), (tmp_path / "pure", without_core())):
-        with core:
+    for directory, used in ((tmp_path / "core", nullcontext()), (tmp_path / "pure", without_core())):
+        with used:
             run(capsys, *options, "-o", str(directory), path)
         shown.append([json.loads(line) for line in parquet_lines(directory / "exchanges")])
     assert shown[0] == shown[1]

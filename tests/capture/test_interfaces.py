@@ -88,7 +88,6 @@ def test_interfaces_without_packets_are_limited() -> None:
         )
 
 
-@pytest.mark.core
 @needs_core
 def test_interfaces_of_one_link_type_share_blocks() -> None:
     """Those that alternate cost as much as one."""

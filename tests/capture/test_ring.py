@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from hypothesis import settings
 
-from kdissect import native
+from kdissect import core
 from kdissect.capture.reader import open_capture
 from kdissect.capture.ring import (
     COOKED,
@@ -102,7 +102,7 @@ def test_what_fits_neither_slot_nor_buffer_is_counted() -> None:
     assert ring.lost == 1
 
 
-@pytest.mark.skipif(native.core is None, reason="Python receives them one by one")
+@pytest.mark.skipif(not core.is_used, reason="Python receives them one by one")
 def test_a_bounded_number_of_bytes_is_received_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kdissect.capture.ring._MAX_BYTES", 1000)
     kernel = Kernel()

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
-
-import pytest
+from typing import TYPE_CHECKING, Any
 
 from kdissect import open_capture
 from kdissect.limits import DEFAULT
@@ -22,7 +20,10 @@ from kdissect.text.table import ExchangeTable
 from samples.golden import ROOT
 from tests.core import needs_core
 
-KEY_BYTES = 48  # core/src/merge.rs
+if TYPE_CHECKING:
+    import pytest
+
+KEY_BYTES = 48  # core/src/runs/merge.rs
 CAPTURE = ROOT / "samples" / "kafka-4-basics.pcap"
 
 
@@ -81,7 +82,6 @@ def test_each_row_is_sent_once_and_workers_agree_on_places() -> None:
         )
 
 
-@pytest.mark.core
 @needs_core
 def test_the_core_writes_lines_of_usual_exchanges() -> None:
     page = Page(sys.stdout)

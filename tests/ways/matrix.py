@@ -462,6 +462,14 @@ DIFFERENCES = [
         command=EXPORT,
     ),
     Difference(
+        "quantiles are estimated from sketches, which depend on the order of numbers (docs/core.md)",
+        ("core", "-j 2", "pcapng") if HAS_CORE else (),
+        ("summary",),
+        _matches(rb'"sketch":"[^"]*"'),
+        capture="kafka-4-storm",
+        command=Command("summary", "--sketches sketches.jsonl"),
+    ),
+    Difference(
         "the file is another one: its format, its size, its resolution of times",
         ("pcapng",),
         ("check",),
