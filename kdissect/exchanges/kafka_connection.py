@@ -50,13 +50,13 @@ from kdissect.phrases import duration
 from kdissect.tls.handshake import Hellos
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from kdissect.exchanges.pairing import LentPairing
     from kdissect.kafka.framing import CutFrame, PartialFrame
     from kdissect.kafka.resync import Search
     from kdissect.limits import Limits
-    from kdissect.model import Body, Closed, Retransmitted, TlsSession
+    from kdissect.model import Body, Closed, Endpoint, Retransmitted, TlsSession
     from kdissect.net.connection import Connection
 
     RestoredPairing = tuple[int, int | None, int, list[Exchange], list[tuple[int, int, int]], bool]
@@ -421,6 +421,8 @@ class KafkaConnection:
         broker_side: 0 or 1 if -d says which end is the broker. None: detect it.
         counts: counters of frames and bytes that did not become exchanges.
         listener_side: 0 or 1 if that end is known as a listener of Kafka from other connections.
+        tls: its TLS session, if it is decrypted.
+        cluster_of: returns the cluster of a broker, if it is known.
 
     Attributes:
         protocol: ``Kafka`` once recognized. Another protocol (``TLS``, ``HTTP``, ``not Kafka``) once
@@ -432,9 +434,9 @@ class KafkaConnection:
     """
 
     __slots__ = (
-        "_alert", "_answered", "_broker_side", "_client", "_completed_before", "_connection", "_counts",
-        "_framings", "_gaps", "_hellos", "_identity", "_item_ns", "_limits", "_listener_side", "_losses",
-        "_pairing", "_pending_anomalies", "_refused", "_seen", "_tls",
+        "_alert", "_answered", "_broker_side", "_client", "_cluster_of", "_completed_before", "_connection",
+        "_counts", "_framings", "_gaps", "_hellos", "_identity", "_item_ns", "_limits", "_listener_side",
+        "_losses", "_pairing", "_pending_anomalies", "_refused", "_seen", "_tls",
         "last_ns", "protocol", "resyncs", "skipped_bytes", "unread_bytes",
     )  # fmt: skip
 
@@ -446,8 +448,10 @@ class KafkaConnection:
         counts: Counter[str] | None = None,
         listener_side: int | None = None,
         tls: TlsSession | None = None,
+        cluster_of: Callable[[Endpoint], str | None] = lambda _: None,
     ) -> None:
         self._connection = connection
+        self._cluster_of = cluster_of
         self._tls = tls
         self._limits = limits
         self._broker_side = broker_side
@@ -795,10 +799,12 @@ class KafkaConnection:
             principal=self._tls and self._tls.principal,
             ordinal=self._connection.ordinal,
             number=self._connection.number,
+            has_sure_id=self._connection.has_sure_id,
             from_start=self._connection.from_start[1 - client],
             is_decrypted=self.is_decrypted,
             proxy=self._connection.proxy,
             hop=self._connection.hop(client),
+            cluster_id=self._cluster_of(ends[1 - client]),
         )
         self._client = client
         self._answered = None

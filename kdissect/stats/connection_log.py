@@ -58,7 +58,7 @@ class ConnectionLogRow:
         last_ns: time of its last bytes.
         client, broker: the two ends; if no message shows which is which, the client is the one that
             opened it. If a PROXY header names the client, it is that one.
-        hop, proxy: as in ``model.ConnectionInfo``.
+        hop, proxy, cluster_id: as in ``model.ConnectionInfo``.
         close_reason: as in ``model.Closed``; None if reading stopped before it ended.
         protocol: ``Kafka``, ``TLS`` ...; None if not recognized.
         from_start: whether its start was captured.
@@ -104,6 +104,7 @@ class ConnectionLogRow:
         "client_software_version",
         "close_reason",
         "closed_ns",
+        "cluster_id",
         "end",
         "exchanges_total",
         "first_ns",
@@ -149,6 +150,7 @@ class ConnectionLogRow:
         self.client, self.broker = client, broker
         self.hop: Endpoint | None = None
         self.proxy: Proxy | None = None
+        self.cluster_id: str | None = None
         self.first_ns: int | None = None
         self.last_ns: int | None = None
         self.close_reason: str | None = None
@@ -385,6 +387,7 @@ class ConnectionLog(Survey):
         super().exchange(exchange)
         row = self._row_of(exchange.connection, exchange.first_frame.interface)
         row.is_selected = row.is_selected or is_selected
+        row.cluster_id = exchange.cluster_id
         row.add(exchange)
         if row.exchanges_total is not None:
             self._finish(row)
@@ -408,6 +411,7 @@ class ConnectionLog(Survey):
         self._count_usual(exchanges)
         row = self._row_of(info, interface)
         row.is_selected = True
+        row.cluster_id = info.cluster_id
         row.add_usual(identity, client_id, exchanges, sizes, times_ns, last_call, frozenset(waited))
         if row.exchanges_total is not None:
             self._finish(row)

@@ -386,7 +386,7 @@ class Traffic(Summed):
             aggregate.broker,
             connection.client.ip,
             keys.group,
-            connection.id if self._by_connection else None,
+            connection.name if self._by_connection else None,
             keys.principal,
             keys.software,
             keys.software_version,
@@ -396,7 +396,7 @@ class Traffic(Summed):
             same = self._same[row_keys] = OfSameRows(row_keys, connection.client)
             self._same_entries += entries(row_keys)
         join(same, aggregate, Load)
-        same.connections.add(connection.id)
+        same.connections.add(connection.name)
         if self._same_entries >= self._max_same:
             self._flush()
 

@@ -300,6 +300,7 @@ class Usual(NamedTuple):
             event=COMMIT if is_commit else ALIVE,
             client_id=self.client_id,
             client_ip=self.connection.client.ip,
+            cluster_id=self.connection.cluster_id,
             member_id=member,
             group_instance_id=instance,
             generation=generation,

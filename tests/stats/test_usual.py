@@ -19,6 +19,7 @@ from kdissect.stats.summarizer import PARTS, Summarizer
 from kdissect.stats.usual import COUNTED
 from tests.captures import pcap
 from tests.core import needs_core
+from tests.exchange_factory import connection
 from tests.frames import request, response
 from tests.segments import ACK, FIN, Talk
 from tests.test_offload import SAMPLES, SEEDS, damaged, timed
@@ -164,7 +165,11 @@ def test_everything_that_takes_usual_exchanges_one_by_one_takes_their_counts() -
         assert hasattr(part, "feed_usual")
     for api in map(apis.by_key, COUNTED):
         assert api is not None
-        for rule in findings.rules_for(api.name, has_flaw=False):
+        of_cluster = findings.of_clusters.of(connection())
+        for rule in (
+            *findings.of_connections.rules_for(api.name, has_flaw=False),
+            *of_cluster.rules_for(api.name, has_flaw=False),
+        ):
             is_odd = rule.name in (
                 "oversized-messages",
                 "consumer-stuck",

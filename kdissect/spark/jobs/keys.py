@@ -25,6 +25,7 @@ CLIENT = "coalesce(nullif(client_id, ''), client_ip)"
 EXAMPLE = "min_by(connection || '/' || number, (time_ns, connection, number))"
 """Exchange ID of the first, as for ``read --exchange``."""
 OF_CONNECTION = {
+    "cluster": "cluster_id",
     "client": CLIENT,
     "broker": "case when broker_ip like '%:%' then '[' || broker_ip || ']' else broker_ip end "
     "|| ':' || broker_port",
@@ -41,6 +42,7 @@ OF_EXCHANGE = {
     "group": "group_id",
 }
 OF_PARTITION = {
+    "cluster": "nullif(cluster, '')",
     "topic": "coalesce(topic, topic_id)",
     "partition": "partition",
     "api": "api",
@@ -48,6 +50,14 @@ OF_PARTITION = {
     "group": "group_id",
     "connection": "connection",
 }
+
+
+def cluster(table: str) -> str:
+    """The cluster of a row, never null: if it is not known, the one that this table names, if it names only
+    one; otherwise empty.
+    """
+    one = f"select case when min(cluster_id) = max(cluster_id) then min(cluster_id) end from {table}"
+    return f"coalesce(cluster_id, ({one}), '')"
 
 
 def query(text: str, **tables: _Frame) -> _Frame:

@@ -36,7 +36,7 @@ def latency(
 
     Args:
         exchanges: the table.
-        by: api, client, broker, topic, group, connection, capture, software, principal.
+        by: cluster, api, client, broker, topic, group, connection, capture, software, principal.
         window: duration of a time window.
         sketches: whether to add the column ``sketch``. It can be merged with those of other captures and of
             ``kdissect summary --sketches``: ``kll_merge_agg_double``, ``kll_sketch_get_quantile_double``.

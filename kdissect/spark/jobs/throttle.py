@@ -26,7 +26,7 @@ def throttle(exchanges: DataFrame, *, by: Sequence[str] = USUAL, window: str | N
 
     Args:
         exchanges: the table.
-        by: api, client, broker, topic, group, connection, capture, software, principal.
+        by: cluster, api, client, broker, topic, group, connection, capture, software, principal.
         window: duration of a time window.
 
     Returns:

@@ -434,7 +434,7 @@ class UnsupportedVersions(Rule):
         elif is_refused or is_silent:
             kept = self.kept[facts.client, facts.broker, facts.api, version, is_silent]
             kept.add(facts)
-            kept.connections.add(connection.id)
+            kept.connections.add(connection.name)
         elif exchange.response is not None:
             self.accepted[facts.broker, facts.api, version].add(facts)
             if key in self.rejected:

@@ -10,7 +10,8 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, ClassVar
 
 from kdissect.anomalies import ERROR, WARNING
-from kdissect.exchanges.learned import Listeners, advertised
+from kdissect.exchanges.clusters import advertised
+from kdissect.exchanges.learned import Listeners
 from kdissect.limits import MILLISECOND_NS, SECOND_NS
 from kdissect.model import ANSWERED, ORPHAN, UNANSWERED, Endpoint
 from kdissect.net.analysis import ONE_WAY, OPENED, REFUSED, UNOPENED

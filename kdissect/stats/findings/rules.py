@@ -7,9 +7,11 @@ A new rule is a class in one of these files, an entry in ``RULES``, and a test o
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kdissect.anomalies import ERROR, NOTE, WARNING
+from kdissect.stats.by_cluster import ByCluster
 from kdissect.stats.findings.brokers import (
     ClientIds,
     ConnectionChurn,
@@ -63,9 +65,11 @@ from kdissect.stats.findings.producers import (
     TinyBatches,
 )
 from kdissect.stats.findings.rule import Rule
-from kdissect.stats.sums import Summed, merged_by_name, own, summed
+from kdissect.stats.sums import Summed, merged, merged_by_name, own, summed
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from kdissect.limits import Limits
     from kdissect.net.dns import Resolved
     from kdissect.stats.connection_log import ConnectionLogRow
@@ -90,16 +94,16 @@ _WORST_FIRST = (ERROR, WARNING, NOTE)
 
 
 @summed
-class Findings(Summed):
-    """All rules over the same facts, by name."""
+class RuleSet(Summed):
+    """Some rules over the same facts, by name."""
 
     rules: dict[str, Rule] = merged_by_name()
     _by_api: dict[tuple[str, bool], list[Rule]] = own()
     _of_any_api: dict[bool, list[Rule]] = own()
     _of_aggregates: list[Rule] = own()
 
-    def __init__(self, limits: Limits) -> None:
-        self.rules = {rule.name: rule(limits) for rule in RULES}
+    def __init__(self, limits: Limits, rules: Iterable[type[Rule]]) -> None:
+        self.rules = {rule.name: rule(limits) for rule in rules}
         self._of_aggregates = [
             rule for rule in self.rules.values() if type(rule).feed_aggregate is not Rule.feed_aggregate
         ]
@@ -142,16 +146,70 @@ class Findings(Summed):
             rule.resolved(response)
 
     def rows(self) -> list[FindingRow]:
-        """The worst first, then in the order of the rules; within a rule the most frequent first."""
-        rows = [
-            row for rule in self.rules.values() for row in sorted(rule.findings(), key=_most_frequent_first)
-        ]
-        return sorted(rows, key=lambda row: _WORST_FIRST.index(row.severity))
+        """The findings of all rules."""
+        return [row for rule in self.rules.values() for row in rule.findings()]
 
     def other_counts(self) -> dict[str, int]:
         """Empty: keys beyond the limit of a rule are counted together and cannot give findings."""
         return {}
 
 
-def _most_frequent_first(row: FindingRow) -> tuple[int, str]:
-    return -row.count, row.subject
+_OF_CONNECTIONS = tuple(
+    rule for rule in RULES if (rule.connect, rule.resolved) != (Rule.connect, Rule.resolved)
+)
+"""These need connections and names of hosts: what they find is about addresses."""
+_OF_CLUSTERS = tuple(rule for rule in RULES if rule not in _OF_CONNECTIONS)
+
+
+@summed
+class Findings(Summed):
+    """All rules; those about names for each cluster."""
+
+    of_connections: RuleSet = merged()
+    of_clusters: ByCluster = merged()
+
+    def __init__(self, limits: Limits) -> None:
+        self.of_connections = RuleSet(limits, _OF_CONNECTIONS)
+        self.of_clusters = ByCluster(partial(RuleSet, limits, _OF_CLUSTERS), limits)
+
+    def feed(self, facts: Facts) -> None:
+        """See ``RuleSet``."""
+        self.of_connections.feed(facts)
+        self.of_clusters.feed(facts)
+
+    def feed_usual(self, usual: Usual) -> None:
+        """See ``RuleSet``."""
+        self.of_connections.feed_usual(usual)
+        self.of_clusters.feed_usual(usual)
+
+    def feed_aggregate(self, aggregate: Aggregate) -> None:
+        """See ``RuleSet``."""
+        self.of_connections.feed_aggregate(aggregate)
+        self.of_clusters.of(aggregate.connection).feed_aggregate(aggregate)
+
+    def connect(self, row: ConnectionLogRow) -> None:
+        """See ``RuleSet``."""
+        self.of_connections.connect(row)
+
+    def resolved(self, response: Resolved) -> None:
+        """See ``RuleSet``."""
+        self.of_connections.resolved(response)
+
+    def rows(self) -> list[FindingRow]:
+        """The worst first, then in the order of the rules; within a rule the most frequent first."""
+        of_clusters = self.of_clusters.rows()
+        if len({row.cluster_id for row in of_clusters}) > 1:
+            for row in of_clusters:
+                row.subject = f"{row.subject} of cluster {row.cluster_id or 'unknown'}"
+        return sorted([*self.of_connections.rows(), *of_clusters], key=_worst_first)
+
+    def other_counts(self) -> dict[str, int]:
+        """See ``RuleSet``."""
+        return {}
+
+
+_PLACES = {rule.name: place for place, rule in enumerate(RULES)}
+
+
+def _worst_first(row: FindingRow) -> tuple[int, int, int, str]:
+    return _WORST_FIRST.index(row.severity), _PLACES[row.rule], -row.count, row.subject
