@@ -112,7 +112,8 @@ LINES: dict[str, tuple[str, ...]] = {
     ),
     "summary": (
         *("", "--json", f"--json {_ALL_PARTS}", *_PARTS, "--json --api Fetch", "--json --by partition"),
-        *("--by topic", "--by connection --interval 1s", "--sketches sketches.jsonl"),
+        *("--by topic", "--by connection --interval 1s", "--json --by client --interval 1s"),
+        "--sketches sketches.jsonl",
     ),
     "story": (
         *("'client:*' --json", "'topic:*'", "'group:*'", "'client:*' --mermaid", "'topic:*' --error '*'"),
@@ -460,14 +461,6 @@ DIFFERENCES = [
         _matches(rb"(?<=['\"]e2e_latency_us['\"]:) ?\w+"),
         capture="kafka-0.11",
         command=EXPORT,
-    ),
-    Difference(
-        "quantiles are estimated from sketches, which depend on the order of numbers (docs/core.md)",
-        ("core", "-j 2", "pcapng") if HAS_CORE else (),
-        ("summary",),
-        _matches(rb'"sketch":"[^"]*"'),
-        capture="kafka-4-storm",
-        command=Command("summary", "--sketches sketches.jsonl"),
     ),
     Difference(
         "the file is another one: its format, its size, its resolution of times",
