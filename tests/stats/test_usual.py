@@ -16,6 +16,7 @@ from kdissect.stats.findings.rules import Findings
 from kdissect.stats.summarizer import PARTS, Summarizer
 from kdissect.stats.usual import COUNTED
 from tests.captures import pcap
+from tests.core import needs_core
 from tests.exchange_factory import connection
 from tests.frames import request, response
 from tests.segments import ACK, FIN, Talk
@@ -25,7 +26,6 @@ from tests.usual_traffic import FETCH, usual_traffic
 if TYPE_CHECKING:
     from pathlib import Path
 
-needs_core = pytest.mark.skipif(not core.is_used, reason="installed without the native core")
 PARTS_SHOWN = ("--groups", "--lag", "--versions", "--transactions", "--connections", "--findings")
 COMMANDS = (["summary", "-j", "1", "--json", *PARTS_SHOWN], ["summary", "-j", "1"], ["check", "--json"])
 
@@ -60,12 +60,6 @@ def counting(feed: Any, fed: list[int]) -> Any:
         feed(self, exchange)
 
     return counted
-
-
-@needs_core
-@pytest.mark.parametrize("name", SAMPLES)
-def test_samples(name: str, compare: Any) -> None:
-    compare(SAMPLES[name])
 
 
 @needs_core
