@@ -13,8 +13,8 @@
               from another address
 
 Produce is version 8 and Fetch version 11, the latest whose records tshark 4.0 reads; in sessions, it is 12.
-Frames are encoded once and reused with other correlation IDs, so a gigabyte is written in seconds; every
-record batch has a correct checksum. Connections take turns, one exchange at a time. Every eighth packet of
+Frames are encoded once and reused with other correlation IDs and offsets, so a gigabyte is written in
+seconds; consumers move on, and every record batch has a correct checksum. Connections take turns, one exchange at a time. Every eighth packet of
 a large frame is acknowledged. Mixed traffic has the packets of the samples as they were captured and at
 their pace, but with other addresses and sequence numbers, and port 9092 for all brokers. The same arguments
 give the same bytes.
@@ -74,10 +74,12 @@ _PACKET = struct.Struct("<4I")
 # Ethernet, IPv4 and TCP with a timestamp option, as every system sends them; checksums are left to the card.
 _HEADERS = struct.Struct(">6s6sH BBHHHBBH4s4s HHIIBBHHH 12s")
 _TIMESTAMPS = bytes.fromhex("0101080a 00010203 00010203")
+_ROUND = bytes.fromhex("5eed0ff5e7")
+"""The first bytes of an offset in a template; each time all templates are used, they are higher."""
 
 
 class Template(NamedTuple):
-    """An encoded exchange, without its correlation ID."""
+    """An encoded exchange, without its correlation ID. Offsets begin with ``_ROUND``."""
 
     request: bytes
     response: bytes
@@ -117,14 +119,27 @@ def produce(topic: str, data: bytes, count: int) -> Template:
     )
 
 
-def fetch(topic: str, partitions: list[bytes], count: int) -> Template:
-    """``count`` records in each partition; the first is 1."""
+def offset(place: int) -> int:
+    """A number that rises each time all templates are used."""
+    return int.from_bytes(_ROUND + place.to_bytes(3, "big"), "big")
+
+
+def moved(data: bytes, place: int) -> bytes:
+    """A record batch at another offset, which its checksum does not cover."""
+    return offset(place).to_bytes(8, "big") + data[8:]
+
+
+def fetch(topic: str, partitions: list[bytes], count: int, turn: int) -> Template:
+    """``count`` records in each partition; the first partition is 1. ``turn``: of the templates."""
     numbered = list(enumerate(partitions, 1))
+    first, end = turn * count, (turn + 1) * count
     requested = [
-        {"partition": number, "fetch_offset": 4_711, "partition_max_bytes": 1 << 20} for number, _ in numbered
+        {"partition": number, "fetch_offset": offset(first), "partition_max_bytes": 1 << 20}
+        for number, _ in numbered
     ]
     fetched = [
-        {"partition_index": number, "high_watermark": 5_000, "records": data} for number, data in numbered
+        {"partition_index": number, "high_watermark": offset(end + 289), "records": moved(data, first)}
+        for number, data in numbered
     ]
     body = {
         "replica_id": -1,
@@ -140,35 +155,38 @@ def fetch(topic: str, partitions: list[bytes], count: int) -> Template:
 
 def bulk(random: Random, codec: int) -> list[Template]:
     templates = []
-    for _ in range(_VARIANTS):
+    for turn in range(_VARIANTS):
         templates.append(produce("orders", records(random, 100, 1_000, codec), 100))
-        templates.append(fetch("payments", [records(random, 100, 1_000, codec)], 100))
+        templates.append(fetch("payments", [records(random, 100, 1_000, codec)], 100, turn))
     return templates
 
 
 def large(random: Random, codec: int) -> list[Template]:
-    return [fetch("payments", [records(random, 1_000, 1_000, codec)], 1_000) for _ in range(_VARIANTS)]
+    return [
+        fetch("payments", [records(random, 1_000, 1_000, codec)], 1_000, turn) for turn in range(_VARIANTS)
+    ]
 
 
 def huge(random: Random, codec: int) -> list[Template]:
     partitions = [records(random, 1_000, 1_000, codec) for _ in range(_VARIANTS)]
     return [
-        fetch("payments", [*partitions[place:], *partitions[:place]][:5], 1_000) for place in range(_VARIANTS)
+        fetch("payments", [*partitions[turn:], *partitions[:turn]][:5], 1_000, turn)
+        for turn in range(_VARIANTS)
     ]
 
 
 def chatty(random: Random, codec: int) -> list[Template]:
     member = {"group_id": "billing", "member_id": "consumer-1-0d3b2a"}
-    offsets = [{"partition_index": 1, "committed_offset": 4_712}]
-    topics = [{"name": "payments", "partitions": offsets}]
     alive = {**member, "generation_id": 7}
-    commit = {**member, "generation_id_or_member_epoch": 7, "topics": topics}
     committed = {"topics": [{"name": "payments", "partitions": [{"partition_index": 1}]}]}
     templates = []
-    for _ in range(_VARIANTS):
+    for turn in range(_VARIANTS):
+        offsets = [{"partition_index": 1, "committed_offset": offset(turn + 1)}]
+        topics = [{"name": "payments", "partitions": offsets}]
+        commit = {**member, "generation_id_or_member_epoch": 7, "topics": topics}
         templates += [
             produce("orders", records(random, 1, 60, codec), 1),
-            fetch("payments", [records(random, 1, 60, codec)], 1),
+            fetch("payments", [records(random, 1, 60, codec)], 1, turn),
             Template(request(HEARTBEAT, 4, alive, client_id="consumer-1"), response(HEARTBEAT, 4)),
             Template(
                 request(OFFSET_COMMIT, 7, commit, client_id="consumer-1"),
@@ -180,23 +198,34 @@ def chatty(random: Random, codec: int) -> list[Template]:
 
 def sessions(random: Random, codec: int) -> list[Template]:
     templates = []
-    for _ in range(_VARIANTS):
+    for variant in range(_VARIANTS):
         everything = range(_SESSION_PARTITIONS)
-        templates.append(poll(0, dict.fromkeys(everything, 0), dict.fromkeys(everything, b"")))
+        begin = variant * _POLLS
+        templates.append(poll(0, dict.fromkeys(everything, begin), dict.fromkeys(everything, b""), begin))
         named: dict[int, int] = {}
+        ends = dict.fromkeys(everything, begin)
         for number in range(1, _POLLS):
             partition = number % _SESSION_PARTITIONS
-            returned = {} if number % 4 else {partition: records(random, 1, 60, codec)}
-            templates.append(poll(number, named, returned))
-            named = dict.fromkeys(returned, 1)
+            end = ends[partition]
+            returned = {} if number % 4 else {partition: moved(records(random, 1, 60, codec), end)}
+            templates.append(poll(number, named, returned, end + 1))
+            named = dict.fromkeys(returned, end + 1)
+            ends.update(named)
     return templates
 
 
-def poll(epoch: int, named: dict[int, int], returned: dict[int, bytes]) -> Template:
-    """A Fetch of a session: the partitions that it names, with their offsets; and what it returns."""
-    partitions = [{"partition": each, "fetch_offset": offset} for each, offset in named.items()]
+def poll(epoch: int, named: dict[int, int], returned: dict[int, bytes], end: int) -> Template:
+    """A Fetch of a session: the partitions that it names, with their offsets; what it returns; and the end of
+    these partitions.
+    """
+    partitions = [{"partition": each, "fetch_offset": offset(place)} for each, place in named.items()]
     fetched = [
-        {"partition_index": each, "high_watermark": 1, "last_stable_offset": 1, "records": data}
+        {
+            "partition_index": each,
+            "high_watermark": offset(end),
+            "last_stable_offset": offset(end),
+            "records": data,
+        }
         for each, data in returned.items()
     ]
     request_body = {
@@ -294,12 +323,13 @@ class Wire:
         self.segment(talk, 0, _ACK)
         return talk
 
-    def exchange(self, talk: Talk, template: Template, correlation_id: bytes) -> None:
+    def exchange(self, talk: Talk, template: Template, correlation_id: bytes, turn: int) -> None:
         """A request and its response. The correlation ID of a request comes after size, API key and version,
-        that of a response after the size.
+        that of a response after the size. ``turn``: how often the template was used before.
         """
-        self.frame(talk, 0, template.request[:8] + correlation_id + template.request[12:])
-        self.frame(talk, 1, template.response[:4] + correlation_id + template.response[8:])
+        request, response = (each.replace(_ROUND, turn.to_bytes(5, "big")) for each in template[:2])
+        self.frame(talk, 0, request[:8] + correlation_id + request[12:])
+        self.frame(talk, 1, response[:4] + correlation_id + response[8:])
 
     def frame(self, talk: Talk, side: int, data: bytes) -> None:
         """A frame, in as many packets as needed."""
@@ -399,7 +429,8 @@ def make(
         while network.written < size:
             template = templates[exchanges % len(templates)]
             talk = network.open(exchanges, random) if alone else talks[exchanges % connections]
-            network.exchange(talk, template, struct.pack(">i", exchanges // connections & 0x7FFF_FFFF))
+            correlation_id = struct.pack(">i", exchanges // connections & 0x7FFF_FFFF)
+            network.exchange(talk, template, correlation_id, exchanges // len(templates))
             if alone:
                 network.close(talk)
             exchanges += 1
