@@ -36,7 +36,7 @@ def test_a_request_that_takes_seconds_longer_than_usual(longest_us: int, expecte
     assert [row.message.rpartition(", on")[0] for row in rows] == expected
 
 
-def test_what_is_usual_on_the_connection_is_not_slow() -> None:
+def test_a_usual_time_is_not_slow() -> None:
     assert findings_of(SlowRequests, [measured(metadata(n), service_us=5_000_000) for n in range(30)]) == []
     assert findings_of(SlowRequests, [measured(metadata(1), service_us=5_000_000)]) == []
 
