@@ -414,8 +414,8 @@ class Limits:
         2000,
         "summaries",
         "Rows per table; everything else is counted together. A busy client, its broker, topic and group "
-        "take 20 KB together.",
-        each=20_000,
+        "take 50 KB together, most of it for quantiles.",
+        each=50_000,
         by=SUMMARY,
     )
     summary_clusters: int = _bound(

@@ -9,7 +9,7 @@ import orjson
 import pytest
 from click.testing import CliRunner
 
-from kdissect import core, dissect, open_capture, summarize
+from kdissect import dissect, open_capture, summarize
 from kdissect.cli.main import kdissect
 from kdissect.exchanges.clusters import Clusters, named_cluster, names_cluster
 from kdissect.limits import DEFAULT, Limits
@@ -66,12 +66,6 @@ def restless(twins: Callable[[str], tuple[Path, Path]]) -> tuple[Path, Path]:
     return twins("kafka-4-storm")
 
 
-@pytest.fixture(params=["core", "python"])
-def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "python":
-        monkeypatch.setattr(core, "is_used", False)
-
-
 def document(*arguments: object) -> Run:
     loaded: Run = orjson.loads(say("summary", "--json", *arguments).out.decode())
     return loaded
@@ -97,7 +91,7 @@ def rows_of(summary: Run, cluster: str | None) -> Run:
 PARTED = [f"--{name}" for name in ("groups", "lag", "transactions", "findings")]
 
 
-@pytest.mark.usefixtures("engine")
+@pytest.mark.usefixtures("with_core_and_without")
 @pytest.mark.parametrize("names", ["whole", "window"])
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_summary(lagging: tuple[Path, Path], names: str, jobs: int) -> None:
@@ -109,7 +103,7 @@ def test_summary(lagging: tuple[Path, Path], names: str, jobs: int) -> None:
     assert {row["cluster_id"] for row in both["lag"]} == {PROD, TEST}
 
 
-@pytest.mark.usefixtures("engine")
+@pytest.mark.usefixtures("with_core_and_without")
 def test_rebalances(restless: tuple[Path, Path]) -> None:
     both = document("--groups", *restless)["group_history"]
     counts = {(row["cluster_id"], row["group"]): len(row["rebalances"]) for row in both}
@@ -208,7 +202,7 @@ def lines(*arguments: object) -> list[Run]:
     return [orjson.loads(line) for line in say("read", "--json", *arguments).out.decode().splitlines()]
 
 
-@pytest.mark.usefixtures("engine")
+@pytest.mark.usefixtures("with_core_and_without")
 def test_a_connection_has_the_cluster_from_when_it_is_named(lagging: tuple[Path, Path]) -> None:
     whole, window = (lines("--names", names, lagging[0]) for names in ("whole", "window"))
     assert {row["connection"] for row in window if row["cluster_id"]}

@@ -59,7 +59,7 @@ for line in json.load(sys.stdin):
 
 def outputs(commands: Sequence[str], path: Path, out: Path, seed: str) -> list[list[bytes]]:
     """What these commands print to stdout and stderr, and write to ``out``, one after the other in one
-    process, without the percentiles of several processes.
+    process.
     """
     child = subprocess.run(
         [sys.executable, "-c", CHILD, out, path],
@@ -69,11 +69,7 @@ def outputs(commands: Sequence[str], path: Path, out: Path, seed: str) -> list[l
         check=True,
     )
     return [
-        [
-            line
-            for line in out.splitlines()
-            if not line.strip().startswith(OF_THIS_RUN) and b'"p50"' not in line
-        ]
+        [line for line in out.splitlines() if not line.strip().startswith(OF_THIS_RUN)]
         for out in (child.stdout, child.stderr)
     ]
 

@@ -5,6 +5,8 @@ use std::sync::Once;
 
 use pyo3::prelude::*;
 
+use crate::sinks::quantiles::{Counted, Quantiles};
+
 pub mod bundles;
 pub mod columns;
 pub mod decoder;
@@ -34,6 +36,14 @@ fn report_panics() {
     }));
 }
 
+/// Counts numbers: for the test that Python does so too.
+#[pyfunction]
+fn quantiles(numbers: Vec<i64>) -> Counted {
+    let mut all = Quantiles::default();
+    numbers.into_iter().for_each(|number| all.add(number));
+    all.counted()
+}
+
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     report_panics();
@@ -49,6 +59,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<merge::RowBatch>()?;
     module.add_class::<merge::MergedText>()?;
     module.add_class::<records::PyRecords>()?;
+    module.add_function(wrap_pyfunction!(quantiles, module)?)?;
     module.add_function(wrap_pyfunction!(records::read_records, module)?)?;
     module.add_function(wrap_pyfunction!(bundles::bundle_packets, module)?)?;
     module.add_function(wrap_pyfunction!(bundles::unbundle_packets, module)?)?;

@@ -922,7 +922,7 @@ class SlowBroker(Rule):
     def findings(self) -> Iterator[FindingRow]:
         """Brokers that are slower than all others, by API."""
         apis: dict[str, list[tuple[int, str, Speed]]] = {}
-        for (api, broker), each in self.kept.items():
+        for (api, broker), each in sorted(self.kept.items()):
             (median_us,) = each.service_us.at((0.5,))
             if median_us is not None and each.count >= _MEASURED:
                 apis.setdefault(api, []).append((median_us, broker, each))
