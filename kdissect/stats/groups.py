@@ -534,7 +534,7 @@ def _committed(topic: str, partition: int, each: Committed) -> CommittedRow:
 # There is no barrier: the coordinator raises the group epoch when members or their topics change, and returns
 # it in each member's next heartbeat. A rebalance is such an epoch: from the event that triggered it until the
 # last member received the epoch, or new partitions in it. A member keeps its epoch as long as it has
-# partitions to give up: a rebalance that not all members reach has no end.
+# partitions to hand over: a rebalance that not all members reach has no end.
 # ------------------------------------------------------------------------------------------------------------
 
 

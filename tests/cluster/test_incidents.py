@@ -70,7 +70,7 @@ VERDICTS = {"txn-timeout": "failing"}
 
 
 @cache
-def said(incident: str, command: str = "summary") -> Any:
+def document_of(incident: str, command: str = "summary") -> Any:
     parts = ["--findings", "--groups"] if command == "summary" else []
     result = CliRunner().invoke(kdissect, [command, "--json", *parts, str(HERE / f"{incident}.pcap.zst")])
     assert result.exit_code == 0, result.output
@@ -83,21 +83,21 @@ def truth(incident: str) -> Any:
 
 @pytest.mark.parametrize("incident", INCIDENTS)
 def test_the_truth_is_named_and_nothing_else(incident: str) -> None:
-    found: dict[str, list[tuple[str, str]]] = {}
-    for row in said(incident)["findings"]:
+    by_rule: dict[str, list[tuple[str, str]]] = {}
+    for row in document_of(incident)["findings"]:
         if row["severity"] != "note":
-            found.setdefault(row["rule"], []).append((row["subject"], row["message"]))
+            by_rule.setdefault(row["rule"], []).append((row["subject"], row["message"]))
     expected = FINDINGS[incident]
-    assert found.keys() == expected.keys()
+    assert by_rule.keys() == expected.keys()
     for rule, rows in expected.items():
-        for (subject, message), (known, begins) in zip(found[rule], rows, strict=True):
+        for (subject, message), (known, begins) in zip(by_rule[rule], rows, strict=True):
             assert (subject, message[: len(begins)]) == (known, begins)
 
 
 @pytest.mark.parametrize("incident", INCIDENTS)
 def test_the_capture_is_good_and_the_traffic_is_not(incident: str) -> None:
     """The network may have lost bytes, but no capture did."""
-    summary, check = said(incident), said(incident, "check")
+    summary, check = document_of(incident), document_of(incident, "check")
     assert summary["health"] == check["health"]
     assert summary["health"]["verdict"] == VERDICTS.get(incident, "degraded")
     assert check["verdict"] == "good"
@@ -106,20 +106,20 @@ def test_the_capture_is_good_and_the_traffic_is_not(incident: str) -> None:
     assert not any("not captured" in notice for notice in check["notices"])
 
 
-def test_nothing_is_said_about_leaders_that_did_not_move() -> None:
+def test_leaders_that_did_not_move() -> None:
     assert truth("topic-recreated")["leader_changes"] == 0
-    assert "leaders-moving" not in {row["rule"] for row in said("topic-recreated")["findings"]}
+    assert "leaders-moving" not in {row["rule"] for row in document_of("topic-recreated")["findings"]}
 
 
 def test_each_rebalance_of_the_group_and_no_storm() -> None:
-    (group,) = said("poll-timeout")["group_history"]
+    (group,) = document_of("poll-timeout")["group_history"]
     assert len(group["rebalances"]) == 1 + truth("poll-timeout")["rebalances_after_first"]
     assert (group["storms"], group["state"], group["present"]) == ([], "empty", 0)
 
 
 @pytest.mark.skipif(not core.is_used, reason="there is nothing to compare with")
 @pytest.mark.parametrize("incident", INCIDENTS)
-def test_without_the_core_the_same_is_said(incident: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = said(incident)["findings"]
+def test_the_core_changes_nothing(incident: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = document_of(incident)["findings"]
     monkeypatch.setattr(core, "is_used", False)
-    assert said.__wrapped__(incident)["findings"] == expected
+    assert document_of.__wrapped__(incident)["findings"] == expected

@@ -104,7 +104,7 @@ def test_a_capture_that_begins_in_the_middle() -> None:
 
 
 def test_a_rebalance_that_a_member_holds_up_has_no_duration() -> None:
-    """It does not give up its partition, and keeps its epoch."""
+    """It does not hand over its partition, and keeps its epoch."""
     held = [consumer("a", 11 + number, 1, 1, {"t": [0]}) for number in range(3)]
     group = history(*alone(), consumer("b", 10, 0, 2, {}, topics=["t"]), *held)
     assert [row.seconds for row in group.rebalances] == [0.001, None]

@@ -638,7 +638,7 @@ def test_what_a_quota_causes_is_no_finding_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "answered"),
+    ("sent", "answer"),
     [
         (
             request(API_VERSIONS, 3, {}, correlation_id=1),
@@ -654,18 +654,18 @@ def test_what_a_quota_causes_is_no_finding_of_its_own() -> None:
         ),
     ],
 )
-def test_clients_that_are_refused_are_in_no_loop(asked: bytes, answered: bytes) -> None:
+def test_clients_that_are_refused_are_in_no_loop(sent: bytes, answer: bytes) -> None:
     """Whichever end closes the connection."""
     starts = range(20)
 
     def refused() -> list[Talk]:
-        loop = [talk(place, at_s=place).handshake().client_sends(asked) for place in starts]
-        return [one.broker_sends(answered) for one in loop]
+        loop = [talk(place, at_s=place).handshake().client_sends(sent) for place in starts]
+        return [one.broker_sends(answer) for one in loop]
 
     by_client = [one.finish() for one in refused()]
     by_broker = [one.put(1, FIN | ACK).put(0, FIN | ACK).put(1, ACK) for one in refused()]
-    for found in (rules(*by_client), rules(*by_broker)):
-        assert not {"reconnect-loop", "connection-per-request"}.intersection(found)
+    for names in (rules(*by_client), rules(*by_broker)):
+        assert not {"reconnect-loop", "connection-per-request"}.intersection(names)
 
 
 def holed(*, acknowledged: bool) -> Talk:

@@ -36,16 +36,16 @@ def test_a_request_that_takes_seconds_longer_than_usual(longest_us: int, expecte
     assert [row.message.rpartition(", on")[0] for row in rows] == expected
 
 
-def test_what_is_usual_on_the_connection_is_not_slow() -> None:
+def test_a_usual_time_is_not_slow() -> None:
     assert findings_of(SlowRequests, [measured(metadata(n), service_us=5_000_000) for n in range(30)]) == []
     assert findings_of(SlowRequests, [measured(metadata(1), service_us=5_000_000)]) == []
 
 
-@pytest.mark.parametrize(("waiting", "found"), [(9, 0), (10, 1)])
-def test_a_producer_that_outruns_its_connection(waiting: int, found: int) -> None:
+@pytest.mark.parametrize(("waiting", "count"), [(9, 0), (10, 1)])
+def test_a_producer_that_outruns_its_connection(waiting: int, count: int) -> None:
     sent = [measured(produce(n / 10), queued_us=1_500_000 if n < waiting else 10) for n in range(100)]
     rows = findings_of(Queueing, sent)
-    assert [row.subject for row in rows] == ["client payments"] * found
+    assert [row.subject for row in rows] == ["client payments"] * count
     for row in rows:
         assert row.message == (
             "10 of 100 Produce requests on 1 connection waited 1 s or more for the responses to earlier "
@@ -82,12 +82,12 @@ def transactional(api: str, after_s: float, error: int, **fields: Any) -> Facts:
 
 
 def test_a_transaction_that_cannot_end() -> None:
-    begun = transactional("InitProducerId", 0, 0, transaction_timeout_ms=4000)
-    (row,) = findings_of(TransactionFailed, [begun, transactional("EndTxn", 18, 48, committed=True)])
+    start = transactional("InitProducerId", 0, 0, transaction_timeout_ms=4000)
+    (row,) = findings_of(TransactionFailed, [start, transactional("EndTxn", 18, 48, committed=True)])
     assert (row.severity, row.subject) == ("error", "client payments, transactional ID pay")
     assert row.message == "EndTxn refused with INVALID_TXN_STATE, once; its transaction.timeout.ms is 4,000"
     concurrent = transactional("EndTxn", 18, 51, committed=True)  # the producer retries
-    assert findings_of(TransactionFailed, [begun, concurrent]) == []
+    assert findings_of(TransactionFailed, [start, concurrent]) == []
 
 
 def stable(after_s: float, offset: int, end: int) -> Facts:
@@ -99,8 +99,8 @@ def stable(after_s: float, offset: int, end: int) -> Facts:
         "records": None,
     }
     response = {"error_code": 0, "responses": [{"topic": "orders", "partitions": [partition]}]}
-    asked = {"partition": 0, "fetch_offset": offset}
-    request = {"replica_id": -1, "max_wait_ms": 500, "topics": [{"topic": "orders", "partitions": [asked]}]}
+    wanted = {"partition": 0, "fetch_offset": offset}
+    request = {"replica_id": -1, "max_wait_ms": 500, "topics": [{"topic": "orders", "partitions": [wanted]}]}
     return facts_of("Fetch", 7, after_s, request, response, "reader")
 
 
