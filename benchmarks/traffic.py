@@ -14,10 +14,10 @@
 
 Produce is version 8 and Fetch version 11, the latest whose records tshark 4.0 reads; in sessions, it is 12.
 Frames are encoded once and reused with other correlation IDs and offsets, so a gigabyte is written in
-seconds; consumers move on, and every record batch has a correct checksum. Connections take turns, one exchange at a time. Every eighth packet of
-a large frame is acknowledged. Mixed traffic has the packets of the samples as they were captured and at
-their pace, but with other addresses and sequence numbers, and port 9092 for all brokers. The same arguments
-give the same bytes.
+seconds; consumers move on, and every record batch has a correct checksum. Connections take turns, one
+exchange at a time. Every eighth packet of a large frame is acknowledged. Mixed traffic has the packets of the
+samples as they were captured and at their pace, but with other addresses and sequence numbers, and port 9092
+for all brokers. The same arguments give the same bytes.
 """
 
 from __future__ import annotations

@@ -15,13 +15,13 @@ from kdissect.net.duplex import NEVER_NS
 from kdissect.phrases import client_label, duration, many, times, topic_label
 from kdissect.stats.connection_log import BROKER, HANDSHAKE_APIS
 from kdissect.stats.findings.rule import APIS, SECOND_NS, Bursts, Evidence, Minutes, Rule
-from kdissect.stats.quantiles import Bounded, Distinct, Quantiles
+from kdissect.stats.quantiles import Bounded, Distinct, Quantiles, bucket_of
 from kdissect.stats.releases import removed_in
 from kdissect.stats.rows import ranked
 from kdissect.stats.sums import Summed, earliest, either, join, largest, latest, merged, summed, total
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping
 
     from kdissect.limits import Limits
     from kdissect.model import ConnectionKey, Exchange
@@ -1027,6 +1027,7 @@ class SlowRequests(Rule):
 
 
 _QUEUED_US = 1_000_000
+_QUEUED = bucket_of(_QUEUED_US)  # the core counts waits by bucket
 _MIN_QUEUED = 10
 
 
@@ -1042,12 +1043,14 @@ class Queued(Summed):
     first_ns: int = earliest(NEVER_NS)
     last_ns: int = latest(0)
 
-    def add(self, queued_us: Sequence[int], count: int, first_ns: int, last_ns: int) -> None:
-        """Add requests and their waits."""
+    def add(self, waits: Mapping[int, int], longest_us: int, count: int, times: tuple[int, int]) -> None:
+        """Add requests: the number of waits by bucket, the longest wait, and when the first and the last was
+        sent.
+        """
         self.count += count
-        self.waited += sum(us >= _QUEUED_US for us in queued_us)
-        self.longest_us = max(self.longest_us, *queued_us, 0)
-        self.first_ns, self.last_ns = min(self.first_ns, first_ns), max(self.last_ns, last_ns)
+        self.waited += sum(number for bucket, number in waits.items() if bucket >= _QUEUED)
+        self.longest_us = max(self.longest_us, longest_us)
+        self.first_ns, self.last_ns = min(self.first_ns, times[0]), max(self.last_ns, times[1])
 
 
 @summed
@@ -1076,12 +1079,13 @@ class Queueing(Rule):
         parts = facts.parts
         queued_us = (parts.queued_us or 0) if parts is not None else 0
         kept = self.kept[facts.client, facts.exchange.connection.key]
-        kept.add((queued_us,), 1, facts.time_ns, facts.time_ns)
+        kept.add({bucket_of(queued_us): 1}, queued_us, 1, (facts.time_ns, facts.time_ns))
 
     def feed_usual(self, usual: Usual) -> None:
         """Add requests that the core has counted."""
         kept = self.kept[usual.client, usual.connection.key]
-        kept.add(usual.queued_us, usual.exchanges, usual.noted.first_ns, usual.noted.last_ns)
+        queued_us, noted = usual.queued_us, usual.noted
+        kept.add(queued_us.buckets(), queued_us.max or 0, usual.exchanges, (noted.first_ns, noted.last_ns))
 
     def findings(self) -> Iterator[FindingRow]:
         """Producers with such connections."""
