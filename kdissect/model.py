@@ -399,6 +399,7 @@ class ConnectionInfo:
         proxy: what its PROXY headers say; None without any.
         hop: the client's end of the TCP connection, if there are PROXY headers.
         vendor: of the broker, if it advertises APIs that Kafka does not have (kafka/vendors.py).
+        has_sure_id: whether no connection before may have the same ID.
         cluster_id: the cluster of the broker, see exchanges/clusters.py; None if it is not known.
     """
 
@@ -419,7 +420,13 @@ class ConnectionInfo:
     proxy: Proxy | None = None
     hop: Endpoint | None = None
     vendor: str | None = None
+    has_sure_id: bool = True
     cluster_id: str | None = None
+
+    @property
+    def name(self) -> str:
+        """What tables name the connection by: its ID, with the ordinal if another may have the same."""
+        return self.id if self.has_sure_id else f"{self.id},{self.ordinal}"
 
     @property
     def client_end(self) -> Endpoint:

@@ -254,6 +254,9 @@ class Dissection:
 
     def _rest(self) -> Iterator[Exchange]:
         yield from self._counted(self._resolver.close())
+        dropped = 0 if self._learned is None or self._shard is not None else self._learned.dropped_names
+        if forgotten := self._resolver.evicted + dropped:
+            self.counts["names_forgotten"] += forgotten
         if (end_to_end := self._end_to_end) is not None:
             yield from self._count(end_to_end.close())
             self.counts["produced_evicted"] += end_to_end.evicted

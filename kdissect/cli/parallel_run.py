@@ -134,6 +134,7 @@ class ParallelRun(Run):
             passes=2 if _learns_first(self._query) else 1,
         )
         self._totals.counts["produced_evicted"] += assembly.produced_evicted
+        self._totals.counts["names_forgotten"] += assembly.names_forgotten
 
     def export(self, jobs: int, job: ExportJob, log: ConnectionLog) -> list[PartResult]:
         """Write the tables of an export in workers.
@@ -301,6 +302,7 @@ class ParallelRun(Run):
                 pending -= 1
                 if not pending:
                     self._totals.counts["produced_evicted"] += facts.dropped_batches
+                    self._totals.counts["names_forgotten"] += facts.dropped_names
                 for each in range(0 if pending else jobs):
                     pool.send(each, facts)
             elif isinstance(message, WorkerEnd):

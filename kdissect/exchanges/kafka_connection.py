@@ -799,6 +799,7 @@ class KafkaConnection:
             principal=self._tls and self._tls.principal,
             ordinal=self._connection.ordinal,
             number=self._connection.number,
+            has_sure_id=self._connection.has_sure_id,
             from_start=self._connection.from_start[1 - client],
             is_decrypted=self.is_decrypted,
             proxy=self._connection.proxy,

@@ -118,7 +118,7 @@ class LearnedFacts:
             gathered.
         failed: batch whose Produce failed -> the exchange, and when it was completed. Gathered with
             ``produced``.
-        dropped_batches: how many were not kept because of the limit.
+        dropped_batches, dropped_names: how often one was not kept because of the limit.
         tls_sessions: hash of a session ID or ticket -> client random and principal of the TLS session, see
             tls/connection.py. It has no secrets.
         names: as given.
@@ -126,7 +126,8 @@ class LearnedFacts:
 
     __slots__ = (
         "_batch_entries", "_limits", "_topic_entries", "clusters",
-        "dropped_batches", "failed", "listeners", "names", "produced", "tls_sessions", "topics",
+        "dropped_batches", "dropped_names", "failed", "listeners", "names", "produced", "tls_sessions",
+        "topics",
     )  # fmt: skip
 
     def __init__(self, limits: Limits = DEFAULT, names: str = WINDOW) -> None:
@@ -138,12 +139,13 @@ class LearnedFacts:
         self.clusters = Clusters(limits)
         self.produced: dict[ProducedBatch, tuple[int, int]] | None = None
         self.failed: dict[NumberedBatch, tuple[BatchCopy, int]] = {}
-        self.dropped_batches = 0
+        self.dropped_batches = self.dropped_names = 0
         self.tls_sessions: dict[bytes, tuple[bytes, str | None]] = {}
 
     def learn_topic(self, topic_id: str, name: str, time_ns: int) -> None:
         before = self.topics.get(topic_id)
         if before is None and self._topic_entries >= self._limits.topic_names:
+            self.dropped_names += 1
             return
         if before is None or time_ns < before[1]:
             self.topics[topic_id] = name, time_ns = kept(name), time_ns
@@ -178,6 +180,7 @@ class LearnedFacts:
         self.listeners.merge(other.listeners)
         self.clusters.merge(other.clusters)
         self.dropped_batches += other.dropped_batches
+        self.dropped_names += other.dropped_names
         room = self._limits.tls_sessions - len(self.tls_sessions)
         self.tls_sessions.update(islice(other.tls_sessions.items(), max(0, room)))
         for failed, (copy, time_ns) in other.failed.items():

@@ -777,6 +777,7 @@ def _info(
         broker,
         ordinal=ordinal,
         from_start=True,
+        has_sure_id=ids.is_sure(ends, first_ns),
         cluster_id=cluster_of(broker),
     )
 

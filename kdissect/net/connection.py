@@ -226,7 +226,9 @@ class _TimeQueue:
 
 
 _NO_STREAM = Stream()
-_NO_FLOW = FlowEntry(Duplex(b"", 0, DEFAULT, Counter(), ConnectionIds(DEFAULT)), 0, _NO_STREAM, _NO_STREAM)
+_NO_FLOW = FlowEntry(
+    Duplex(b"", 0, DEFAULT, Counter(), ConnectionIds(DEFAULT, Counter())), 0, _NO_STREAM, _NO_STREAM
+)
 """Stands for the flow of unknown ends; its connection is never ``plain``."""
 
 
@@ -277,7 +279,7 @@ class Connections:
         self._held: dict[int, int] = {}  # ordinal -> bytes held, in order of when it began to hold any
         self._held_in_all = 0
         self._ended = EndedConnections(limits)
-        self.ids = ConnectionIds(limits)
+        self.ids = ConnectionIds(limits, self.counts)
         self._waits = _TimeQueue()  # since when each waits
         self._deadlines = _TimeQueue()
         self._idle = _TimeQueue()  # when each becomes idle, at the earliest

@@ -75,6 +75,7 @@ class Connection:
         tcp: its TCP analysis; None if the command needs none.
         proxy: what its PROXY headers say; None without any.
         preface_fault: what is wrong with one of them.
+        has_sure_id: whether no connection before may have its ID.
     """
 
     id: str
@@ -90,6 +91,7 @@ class Connection:
     tcp: TcpAnalysis | None = field(default=None, repr=False)
     proxy: Proxy | None = None
     preface_fault: str | None = None
+    has_sure_id: bool = True
 
     @property
     def key(self) -> ConnectionKey:
@@ -129,13 +131,16 @@ class ConnectionIds:
     Connections can have the same ends and first time: packets may have no time (simple packet blocks), or a
     coarse one, and clocks are set back. From the second of them on, their ordinal is part of the hash. They
     come one after another, and both ends are in one shard. So ordinals do not depend on other connections, as
-    long as those between the same ends are remembered: at least the latest ``Limits.connection_ids / 2``.
+    long as those between the same ends are remembered: at least the latest ``Limits.connection_ids / 2``. One
+    that begins no later than a forgotten one may have its ID; such are counted as ``unsure_ids``.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, counts: Counter[str]) -> None:
         self._half = limits.connection_ids // 2
+        self._counts = counts
         self._recent: dict[bytes, int] = {}  # both ends and time -> connections so far
         self._earlier: dict[bytes, int] = {}
+        self._latest_ns = [-NEVER_NS] * 3  # first times in these two, and of those that are forgotten
 
     def next(self, ends: bytes, first_ns: int) -> str:
         """The ID of the next connection between these ends, in either order, that begins at this time."""
@@ -145,9 +150,21 @@ class ConnectionIds:
     def take(self, ends: bytes, first_ns: int) -> None:
         """Note that there is such a connection."""
         key, before = self._before(ends, first_ns)
+        if not before and first_ns <= self._latest_ns[2]:
+            self._counts["unsure_ids"] += 1
         self._recent[key] = before + 1
+        recent_ns, earlier_ns, forgotten_ns = self._latest_ns
+        recent_ns = max(recent_ns, first_ns)
+        self._latest_ns = [recent_ns, earlier_ns, forgotten_ns]
         if len(self._recent) > self._half:
+            if self._earlier:
+                forgotten_ns = max(forgotten_ns, earlier_ns)
             self._recent, self._earlier = {}, self._recent
+            self._latest_ns = [-NEVER_NS, recent_ns, forgotten_ns]
+
+    def is_sure(self, ends: bytes, first_ns: int) -> bool:
+        """Whether the ``next`` ID is certainly of no connection before."""
+        return first_ns > self._latest_ns[2] or self._before(ends, first_ns)[1] > 0
 
     def _before(self, ends: bytes, first_ns: int) -> tuple[bytes, int]:
         key = b"".join((*sorted((ends, reversed_ends(ends))), b"%d" % first_ns))
@@ -422,6 +439,7 @@ class Duplex:
         first = min((segment for _, segment in early), key=lambda segment: (segment.time_ns, segment.packet))
         one, two = self.streams
         connection_id = self._ids.next(self.ends, first.time_ns)
+        is_sure = self._ids.is_sure(self.ends, first.time_ns)
         self._ids.take(self.ends, first.time_ns)
         return Connection(
             connection_id,
@@ -435,6 +453,7 @@ class Duplex:
             self.number,
             streams=self.streams,
             tcp=self.tcp,
+            has_sure_id=is_sure,
         )
 
     def _report_late(self, side: int, segment: Segment, repeated: int, out: list[Event]) -> None:

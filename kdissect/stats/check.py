@@ -22,7 +22,7 @@ from kdissect.stats import quality
 from kdissect.stats.document import SCHEMA_VERSION
 from kdissect.stats.health import NO_VERDICT
 from kdissect.stats.quality import Finding
-from kdissect.stats.rows import moment, row_of
+from kdissect.stats.rows import moment, ranked, row_of
 from kdissect.stats.survey import InterfaceCount
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def build_check(
     parts: dict[str, Any] = {
         "packets": sum(file.packets for file in census.files.values()),
         "files": [_file(source, census) for source in sources],
-        "skipped": dict(sorted(skipped.items(), key=lambda reason: -reason[1])),
+        "skipped": ranked(skipped),
         "tcp": _tcp(counts),
         "connections": _connections(observer, counts),
         "exchanges": _exchanges(observer, counts),
@@ -164,7 +164,7 @@ def _connections(observer: Survey, counts: Mapping[str, int]) -> quality.Connect
     unopened = sum(count for end, count in observer.unopened.items() if end in observer.listeners)
     return quality.ConnectionsPart(
         total=total,
-        protocols=dict(observer.protocols.most_common()),
+        protocols=ranked(observer.protocols),
         ipv4=total - observer.ipv6,
         ipv6=observer.ipv6,
         kafka_from_start=observer.from_start,
@@ -186,11 +186,11 @@ def _connections(observer: Survey, counts: Mapping[str, int]) -> quality.Connect
             quality.TlsPart(
                 endpoint=endpoint, version=version, cipher=cipher, decrypted=decrypted, connections=count
             )
-            for (endpoint, version, cipher, decrypted), count in observer.tls.most_common(_MAX_ROWS)
+            for (endpoint, version, cipher, decrypted), count in _most_frequent(observer.tls)
         ],
         not_kafka=[
             quality.EndpointPart(protocol=protocol, endpoint=endpoint, connections=count)
-            for (protocol, endpoint), count in observer.unread.most_common(_MAX_ROWS)
+            for (protocol, endpoint), count in _most_frequent(observer.unread)
         ],
     )
 
@@ -223,8 +223,18 @@ def _severity_then_count(part: quality.AnomalyPart) -> tuple[int, int, str]:
     return _SEVERITIES.index(part.severity), -part.exchanges, part.anomaly
 
 
+def _most_frequent(counted: Mapping[tuple[Any, ...], int]) -> list[tuple[Any, int]]:
+    """The most frequent keys first, then in order; None comes before anything else."""
+
+    def order(item: tuple[tuple[Any, ...], int]) -> tuple[Any, ...]:
+        key, count = item
+        return -count, *((part is not None, part) for part in key)
+
+    return sorted(counted.items(), key=order)[:_MAX_ROWS]
+
+
 def _unknown(observer: Survey) -> Iterable[quality.UnknownPart]:
-    for (key, version), count in observer.unknown.most_common(_MAX_ROWS):
+    for (key, version), count in _most_frequent(observer.unknown):
         api = apis.by_key(key)
         yield quality.UnknownPart(
             api_key=key, api=None if api is None else api.name, api_version=version, exchanges=count

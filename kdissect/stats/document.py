@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime  # noqa: TC003  (the JSON Schema is made from the annotations)
 from typing import Any
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """Version of the documents of ``summary`` and ``check``. New keys do not raise it."""
 
 # ------------------------------------------------------------------------------------------------------------
@@ -469,9 +469,9 @@ class Spread:
     count: int = described("Number of values.")
     min: int | None = described("Minimum; null if there are no values, here and below.")
     mean: float | None = described("Arithmetic mean.")
-    p50: int | None = described("Median.")
+    p50: int | None = described("Median: exact up to 256 values, then within 0.8%; the same below.")
     p95: int | None = described("95th percentile.")
-    p99: int | None = described("99th percentile. Approximate for many values: within 0.7% of the rank.")
+    p99: int | None = described("99th percentile.")
     max: int | None = described("Maximum.")
 
 

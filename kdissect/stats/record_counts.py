@@ -199,7 +199,7 @@ class RecordCounts(Summed):
                 topic.add_written(each)
                 topic.partitions.add(str(each.partition))
             topic.producers.add(usual.client)
-            topic.produce_service_us.add_all(written.service_us)
+            topic.produce_service_us.merge(written.service_us)
         if (reads := usual.reads) is None:
             return
         for read in reads.topics:

@@ -290,7 +290,7 @@ class Summarizer(Summed):
             lost_bytes=counts.get("lost_bytes", 0) + counts.get("cut_bytes", 0),
             gaps=counts.get("gaps", 0),
             anomalies=rows.ranked(self.traffic.anomalies),
-            skipped=dict(skipped),
+            skipped=rows.ranked(skipped),
         )
 
     def _other_counts(self) -> dict[str, int]:

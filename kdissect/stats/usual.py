@@ -23,6 +23,7 @@ from kdissect.kafka.bodies import BodyLayout
 from kdissect.kafka.codes import error_name
 from kdissect.phrases import TopicId
 from kdissect.stats.connection_log import WAITING_APIS
+from kdissect.stats.quantiles import Quantiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -102,7 +103,7 @@ class WrittenTopic(NamedTuple):
 
     topic: Topic
     exchanges: int
-    service_us: list[int]
+    service_us: Quantiles
     noted: Noted
     size: tuple[int, int]
     partitions: list[WrittenPartition]
@@ -259,10 +260,10 @@ class Usual(NamedTuple):
     exchanges: int
     bytes: tuple[int, int]
     noted: Noted
-    service_us: list[int]
-    wait_us: list[int]
+    service_us: Quantiles
+    wait_us: Quantiles
     undetermined: int
-    queued_us: list[int]
+    queued_us: Quantiles
     writes: UsualWrites | None
     reads: UsualReads | None
     beats: UsualBeats | None
@@ -328,10 +329,10 @@ def _usual(counted: tuple[Any, ...], detail: tuple[Any, ...]) -> Usual:
         exchanges,
         sizes,
         Noted(*noted),
-        service_us,
-        wait_us,
+        Quantiles.of(*service_us),
+        Quantiles.of(*wait_us),
         undetermined,
-        queued_us,
+        Quantiles.of(*queued_us),
         _writes(*detail) if api_key == PRODUCE else None,
         _reads(*detail) if api_key == FETCH else None,
         _beats(*detail) if api_key in (HEARTBEAT, OFFSET_COMMIT) else None,
@@ -344,7 +345,7 @@ def _writes(acks: int, topics: list[Any], producers: list[Any]) -> UsualWrites:
         WrittenTopic(
             Topic(*topic),
             exchanges,
-            service_us,
+            Quantiles.of(*service_us),
             Noted(*noted),
             size,
             [

@@ -74,6 +74,12 @@ def _dropped(counts: Mapping[str, int]) -> list[str]:
     if evicted := counts.get("produced_evicted", 0):
         text = f"{evicted:,} produced {'batch' if evicted == 1 else 'batches'} forgotten early"
         lines.append(f"{text}; --limits produced_batches=N keeps more for e2e_latency_us")
+    if names := counts.get("names_forgotten", 0):
+        text = f"a topic's name was forgotten {many(names, 'time')}"
+        lines.append(f"{text}; --limits topic_names=N keeps more")
+    if unsure := counts.get("unsure_ids", 0):
+        text = f"{many(unsure, 'connection')} may have the ID of an earlier one"
+        lines.append(f"{text}; --limits connection_ids=N remembers more")
     if late := counts.get("late_segments", 0):
         text = f"{many(late, 'TCP segment')} captured too late to fill a gap"
         lines.append(f"{text}; --limits reorder_window=TIME waits longer")

@@ -434,7 +434,7 @@ class UnsupportedVersions(Rule):
         elif is_refused or is_silent:
             kept = self.kept[facts.client, facts.broker, facts.api, version, is_silent]
             kept.add(facts)
-            kept.connections.add(connection.id)
+            kept.connections.add(connection.name)
         elif exchange.response is not None:
             self.accepted[facts.broker, facts.api, version].add(facts)
             if key in self.rejected:
@@ -816,7 +816,7 @@ class SlowBroker(Rule):
     def findings(self) -> Iterator[FindingRow]:
         """Brokers that are slower than all others, by API."""
         apis: dict[str, list[tuple[int, str, Speed]]] = {}
-        for (api, broker), each in self.kept.items():
+        for (api, broker), each in sorted(self.kept.items()):
             (median_us,) = each.service_us.at((0.5,))
             if median_us is not None and each.count >= _MEASURED:
                 apis.setdefault(api, []).append((median_us, broker, each))
