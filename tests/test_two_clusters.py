@@ -174,8 +174,10 @@ def test_every_table_has_the_cluster(exported: dict[str, Path]) -> None:
     with duck.connection() as session:
         for name in ("exchanges", "records", "partitions", "connections", "groups"):
             files = f"read_parquet('{exported['lag']}/{name}/*.parquet')"
-            found = duck.sql(session, f"select cluster_id, count(*) from {files} group by all order by all")
-            counts = dict(found.rows(None))
+            selected = duck.sql(
+                session, f"select cluster_id, count(*) from {files} group by all order by all"
+            )
+            counts = dict(selected.rows(None))
             assert counts[PROD] == counts[TEST] > 0, name
             unequal = (
                 f"select broker_ip from {files} where (cluster_id = '{TEST}') <> (broker_ip = '127.0.0.2')"
@@ -216,9 +218,9 @@ def test_a_connection_has_the_cluster_from_when_it_is_named(lagging: tuple[Path,
 
 
 def test_filters(lagging: tuple[Path, Path]) -> None:
-    found = lines("--names", "whole", "-Y", f'cluster_id == "{TEST}"', *lagging)
-    assert found
-    assert {row["broker_ip"] for row in found} == {"127.0.0.2"}
+    selected = lines("--names", "whole", "-Y", f'cluster_id == "{TEST}"', *lagging)
+    assert selected
+    assert {row["broker_ip"] for row in selected} == {"127.0.0.2"}
 
 
 def test_given(lagging: tuple[Path, Path]) -> None:

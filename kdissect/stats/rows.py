@@ -253,7 +253,7 @@ def _busiest(table: Mapping[str, Any]) -> list[tuple[str, Any]]:
     return sorted(table.items(), key=lambda item: (-item[1].exchanges, item[0]))
 
 
-def most_bytes_first(row: document.RecordsRow) -> int:
+def by_bytes(row: document.RecordsRow) -> int:
     """Sort key of topics or partitions of several clusters."""
     return -(row.produced_bytes + row.fetched_bytes + row.replicated_bytes)
 

@@ -127,7 +127,7 @@ class Summarizer(Summed):
     ) -> None:
         self.traffic = Traffic(limits, by, slowest)
         self.records = ByCluster(
-            partial(RecordCounts, limits, by_partition="partition" in by), limits, rows.most_bytes_first
+            partial(RecordCounts, limits, by_partition="partition" in by), limits, rows.by_bytes
         )
         self.cluster = Cluster(limits)
         self.intervals = Intervals(limits, interval_ns, by) if interval_ns else None
