@@ -30,7 +30,7 @@ from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast, runtime_checkable
 
-from kdissect import native
+from kdissect import core
 from kdissect.capture.reader import Readable, open_capture
 from kdissect.errors import CaptureError
 from kdissect.exchanges.content import errors
@@ -308,7 +308,7 @@ class Dissection:
         """Do not decode exchanges that ``describe`` can describe without it: no more is needed of them.
         Nothing changes without the native core.
         """
-        if native.core is not None:
+        if core.is_used:
             self._describe = describe
 
     def write_lines(
@@ -502,7 +502,7 @@ class Dissection:
         """What turns packets into events: with the native core, unless something here needs every packet."""
         connections = self._connections
         if (
-            native.core is None
+            not core.is_used
             or self._index is not None
             or self._numbers is not None
             or self._watcher is not None

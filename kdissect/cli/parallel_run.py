@@ -18,7 +18,7 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from kdissect import native
+from kdissect import core
 from kdissect.capture.reader import Readable, open_capture
 from kdissect.cli.run import Run, Selection, Totals, faults_named
 from kdissect.cli.terminal import ctrl_c, output, progress
@@ -271,7 +271,7 @@ class ParallelRun(Run):
             sink.feed(exchange)
 
         is_escaped = self.out.isatty()  # which the core does not do
-        is_plain = self._query.shows_all and not (check or max_rows or is_escaped) and native.core is not None
+        is_plain = self._query.shows_all and not (check or max_rows or is_escaped) and core.is_used
         form = sink.form if is_plain and isinstance(sink, LineSink) and sink.are_plain else None
         work = Text(Selection(self._query), page, feed, form=form)
         self.write(jobs, page, sink, work, max_rows)

@@ -21,7 +21,7 @@ from __future__ import annotations
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
-from kdissect import native
+from kdissect import core
 from kdissect.exchanges.kafka_connection import IDENTIFYING_APIS, client_software
 from kdissect.exchanges.pairing import PRODUCE
 from kdissect.kafka import apis, schema
@@ -91,10 +91,11 @@ class Lines(NamedTuple):
     """How to write lines of exchanges, instead of passing these on.
 
     Attributes:
-        form: what the core must know of them (core/src/page.rs).
+        form: what the core must know of them (core/src/sinks/page.rs).
         ordering: of the other exchanges. None: these are lines of a shard, to be put in order by another
             process; each is written as soon as its exchange is complete.
-        batch: the core's ``RowBatch`` that gets the lines of a shard, with their keys (core/src/merge.rs).
+        batch: the core's ``RowBatch`` that gets the lines of a shard, with their keys
+            (core/src/runs/merge.rs).
         can_be_next: whether nothing that has left the ordering waits for anything.
         write: takes lines and their number; if they are those of a shard, no lines.
         arrived: number of packets and idle ticks so far, including the block being processed.
@@ -102,7 +103,7 @@ class Lines(NamedTuple):
 
     form: LineForm | RowForm | CountForm
     ordering: Ordering[Exchange] | None
-    batch: Any
+    batch: core.native.RowBatch | None
     can_be_next: Callable[[], bool]
     write: Callable[[bytes, int], object]
     arrived: Callable[[], int]
@@ -212,12 +213,13 @@ class RowForm(NamedTuple):
 
     Attributes:
         facts: of all lines.
-        columns: the text before each column; what is in it, and which of several such (core/src/rows.rs).
+        columns: the text before each column; what is in it, and which of several such
+            (core/src/sinks/rows.rs).
         end: the text after them.
         is_csv: how values are written.
         tables: where rows are added instead: name of each table; its columns by what is in them, and which of
-            several such (core/src/table_rows.rs); the core's ``Columns``; rows and bytes with which it is
-            full.
+            several such (core/src/sinks/table_rows.rs); the core's ``Columns``; rows and bytes with which
+            it is full.
         log: what counts the exchanges besides, if anything does.
         capture: from the interface of a packet to the name of its capture.
         expected: from a connection, an API key, the time of a response, and the names of errors to the names
@@ -317,7 +319,7 @@ class Offload:
         decryption: Callable[[], Decryption | None] = lambda: None,
         is_needed: Callable[[int, int], bool] | None = None,
     ) -> None:
-        assert native.core is not None
+        assert core.is_used
         self._connections = connections
         self._kafka = kafka
         self._open_kafka = open_kafka
@@ -340,7 +342,7 @@ class Offload:
         callbacks = _Callbacks(
             _usual, introduction, may_open, connections.shard, is_needed, partial(_info, connections.ids)
         )
-        self._core: Any = native.core.Offload(numbers, callbacks, (ANSWERED, UNACKNOWLEDGED, UNANSWERED))
+        self._core = core.native.Offload(numbers, callbacks, (ANSWERED, UNACKNOWLEDGED, UNANSWERED))
         self._missing: dict[Duplex, tuple[int, int]] = {}  # chances to be lent that each misses: all, left
         self._entered = 0  # connections that the core has opened and ``Connections`` does not know
         self._is_broken = False
@@ -353,6 +355,7 @@ class Offload:
         if lines is None:
             return
         if lines.ordering is None:
+            assert lines.batch is not None
             self._core.write_shard_lines(lines.form, lines.batch)
         else:
             self._core.write_lines(lines.form)
@@ -510,19 +513,25 @@ class Offload:
             self.waiting_since_ns = self._core.waiting_since_ns
         for *_, duplex, closed, _ in all_ended:
             if duplex is not None:
-                if closed is None:
+                if closed is None and duplex.connection is not None:
                     self._kafka.pop(duplex.connection, None)
                 self.closing(duplex)
         self._core.pass_on(False)
         return [
-            (ordinal, Ended(*ended), None if closed is None else self._closed(closed), first_ns)
-            for ordinal, *ended, _, closed, first_ns in all_ended
+            (
+                ordinal,
+                Ended(ends, ended_ns, numbers),
+                None if closed is None else self._closed(closed),
+                first_ns,
+            )
+            for ordinal, ends, ended_ns, numbers, _, closed, first_ns in all_ended
         ]
 
-    def _closed(self, closed: dict[str, Any]) -> Event:
+    def _closed(self, closed: core.native._Closed) -> Event:
         """The end of a connection in the core; its objects get the state that it has reached."""
         info, connection = closed["info"], closed["connection"]
         if connection is None:
+            assert closed["syn"] is not None
             packet, time_ns, interface, *_ = closed["syn"]
             known = (
                 info.id,
@@ -549,7 +558,7 @@ class Offload:
         kafka.restore((closed["completed"], None, 0, [], [], False), (_NO_FRAME, _NO_FRAME))
         for sender, repeated_bytes in enumerate(closed["repeated_bytes"]):
             connection.streams[sender ^ kafka.client].repeated_bytes += repeated_bytes
-        if connection.tcp is not None:
+        if connection.tcp is not None and closed["analysis"] is not None:
             connection.tcp.restore(closed["analysis"])
         return connection, 0, Closed("reset" if closed["is_reset"] else "fin", closed["closed_ns"])
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kdissect import native
+from kdissect import core
 from kdissect.tables import groups, others, partitions
 from kdissect.tables.exchanges import exchanges, records
 from kdissect.tables.groups import GROUPS
@@ -139,7 +139,7 @@ def are_native(tables: Collection[str]) -> bool:
     return (
         others < set(tables)
         and others <= {"topic_ids", "connections", "anomalies", "captures"}
-        and native.core is not None
+        and core.is_used
     )
 
 
