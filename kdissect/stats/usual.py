@@ -145,7 +145,8 @@ class ReadPartition(NamedTuple):
 
     Attributes:
         touches: responses with a field for records.
-        size: bytes, records, batches.
+        size: bytes, records.
+        codecs: batches by codec.
         ends: high watermark, last stable offset, log start offset.
         lags: of the client.
         behind: responses that left records unread.
@@ -153,7 +154,8 @@ class ReadPartition(NamedTuple):
 
     partition: int
     touches: int
-    size: tuple[int, int, int]
+    size: tuple[int, int]
+    codecs: list[tuple[str, int]]
     ends: tuple[Counted, Counted, Counted]
     lags: Lags
     behind: Noted
@@ -243,6 +245,7 @@ class Usual(NamedTuple):
         bytes: of requests and responses.
         undetermined: exchanges of which neither service time nor wait is known.
         queued_us: those that are not 0.
+        total_us: those that are known.
         writes, reads, beats: those of their API.
         offsets: of other APIs.
     """
@@ -263,6 +266,7 @@ class Usual(NamedTuple):
     wait_us: list[int]
     undetermined: int
     queued_us: list[int]
+    total_us: list[int]
     writes: UsualWrites | None
     reads: UsualReads | None
     beats: UsualBeats | None
@@ -311,7 +315,7 @@ def _usual(counted: tuple[Any, ...], detail: tuple[Any, ...]) -> Usual:
     """What the core passes to ``CountForm.take``."""
     (connection, api_key, api_version, client_id, identity, is_measured), totals, latencies = counted
     exchanges, sizes, noted = totals
-    service_us, wait_us, undetermined, queued_us = latencies
+    service_us, wait_us, undetermined, queued_us, total_us = latencies
     api = apis.by_key(api_key)
     assert api is not None
     return Usual(
@@ -331,6 +335,7 @@ def _usual(counted: tuple[Any, ...], detail: tuple[Any, ...]) -> Usual:
         wait_us,
         undetermined,
         queued_us,
+        total_us,
         _writes(*detail) if api_key == PRODUCE else None,
         _reads(*detail) if api_key == FETCH else None,
         _beats(*detail) if api_key in (HEARTBEAT, OFFSET_COMMIT) else None,
@@ -363,8 +368,8 @@ def _reads(kind: str, max_wait_ms: int, empty: Any, topics: list[Any]) -> UsualR
         ReadTopic(
             Topic(*topic),
             [
-                ReadPartition(partition, touches, size, ends, Lags(*lags), Noted(*behind))
-                for partition, touches, size, ends, lags, behind in partitions
+                ReadPartition(partition, touches, size, codecs, ends, Lags(*lags), Noted(*behind))
+                for partition, touches, size, codecs, ends, lags, behind in partitions
             ],
         )
         for topic, partitions in topics
