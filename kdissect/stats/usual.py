@@ -146,7 +146,8 @@ class ReadPartition(NamedTuple):
 
     Attributes:
         touches: responses with a field for records.
-        size: bytes, records, batches.
+        size: bytes, records.
+        codecs: batches by codec.
         ends: high watermark, last stable offset, log start offset.
         lags: of the client.
         behind: responses that left records unread.
@@ -154,7 +155,8 @@ class ReadPartition(NamedTuple):
 
     partition: int
     touches: int
-    size: tuple[int, int, int]
+    size: tuple[int, int]
+    codecs: list[tuple[str, int]]
     ends: tuple[Counted, Counted, Counted]
     lags: Lags
     behind: Noted
@@ -244,6 +246,7 @@ class Usual(NamedTuple):
         bytes: of requests and responses.
         undetermined: exchanges of which neither service time nor wait is known.
         queued_us: those that are not 0.
+        total_us: those that are known.
         writes, reads, beats: those of their API.
         offsets: of other APIs.
     """
@@ -264,6 +267,7 @@ class Usual(NamedTuple):
     wait_us: Quantiles
     undetermined: int
     queued_us: Quantiles
+    total_us: Quantiles
     writes: UsualWrites | None
     reads: UsualReads | None
     beats: UsualBeats | None
@@ -313,7 +317,7 @@ def _usual(counted: tuple[Any, ...], detail: tuple[Any, ...]) -> Usual:
     """What the core passes to ``CountForm.take``."""
     (connection, api_key, api_version, client_id, identity, is_measured), totals, latencies = counted
     exchanges, sizes, noted = totals
-    service_us, wait_us, undetermined, queued_us = latencies
+    service_us, wait_us, undetermined, queued_us, total_us = latencies
     api = apis.by_key(api_key)
     assert api is not None
     return Usual(
@@ -333,6 +337,7 @@ def _usual(counted: tuple[Any, ...], detail: tuple[Any, ...]) -> Usual:
         Quantiles.of(*wait_us),
         undetermined,
         Quantiles.of(*queued_us),
+        Quantiles.of(*total_us),
         _writes(*detail) if api_key == PRODUCE else None,
         _reads(*detail) if api_key == FETCH else None,
         _beats(*detail) if api_key in (HEARTBEAT, OFFSET_COMMIT) else None,
@@ -365,8 +370,8 @@ def _reads(kind: str, max_wait_ms: int, empty: Any, topics: list[Any]) -> UsualR
         ReadTopic(
             Topic(*topic),
             [
-                ReadPartition(partition, touches, size, ends, Lags(*lags), Noted(*behind))
-                for partition, touches, size, ends, lags, behind in partitions
+                ReadPartition(partition, touches, size, codecs, ends, Lags(*lags), Noted(*behind))
+                for partition, touches, size, codecs, ends, lags, behind in partitions
             ],
         )
         for topic, partitions in topics
