@@ -28,6 +28,7 @@ from kdissect.cli.terminal import FAILED, warn
 from kdissect.errors import KdissectError, UnexpectedError
 from kdissect.files import is_stored
 from kdissect.query.records import records_of
+from kdissect.sinks.columns import Columns
 from kdissect.stats.connection_log import ConnectionLog
 from kdissect.tables import manifest
 from kdissect.tables.export import Export, ExportJob, tables_of
@@ -184,10 +185,8 @@ def _write_missing(
                     records.add(each.records)
             else:
                 assert isinstance(run, SingleRun)
-                if writer.is_native:
-                    run.write_lines(writer.form, defer(lambda _lines, _rows: writer.settle()))
                 with defer.installed():
-                    run.show(run.selected(defer(writer.skip)), defer(writer.feed))
+                    run.into(Columns(writer, query.demand(), defer))
     return run, writer, records
 
 

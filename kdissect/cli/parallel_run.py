@@ -18,7 +18,6 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from kdissect import native
 from kdissect.capture.reader import Readable, open_capture
 from kdissect.cli.run import Run, Selection, Totals, faults_named
 from kdissect.cli.terminal import ctrl_c, output, progress
@@ -27,12 +26,12 @@ from kdissect.net.tcp import Shard
 from kdissect.options import WHOLE
 from kdissect.parallel.assembling import Assembly, LateRows, Progress, ReaderEnd, WorkerBatch, WorkerEnd
 from kdissect.parallel.broadcast import Broadcast, Stopped, read_captures
-from kdissect.parallel.worker import Texts, Worker, remove_large_texts
+from kdissect.parallel.worker import Page, Text, Texts, Worker, remove_large_texts
 from kdissect.parallel.worker_pool import Inbox, Outbox, WorkerPool
 from kdissect.pipeline import Dissection, notices_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
     from types import FrameType
     from typing import TextIO
@@ -43,8 +42,10 @@ if TYPE_CHECKING:
     from kdissect.cli.run import Query
     from kdissect.model import Exchange, IdleTick, Packet, PacketBlock
     from kdissect.parallel.broadcast import PacketInbox
-    from kdissect.parallel.worker import Page, Sums, Text, Work
-    from kdissect.stats.connection_log import ConnectionLog
+    from kdissect.parallel.worker import Work
+    from kdissect.pipeline import Step
+    from kdissect.sinks.sink import Each, Sink
+    from kdissect.stats.connection_log import ConnectionFeed, ConnectionLog
     from kdissect.stats.survey import Census
     from kdissect.tables.export import ExportJob, PartResult
 
@@ -152,22 +153,22 @@ class ParallelRun(Run):
         self.shown += sum(part.selected for part in parts)
         return parts
 
-    def count(self, jobs: int, sums: Sums, *, is_native: bool) -> None:
+    def count(self, jobs: int, sink: Sink, observer: ConnectionFeed) -> None:
         """Count the exchanges in workers, and add the counts up.
 
         Args:
             jobs: number of workers.
-            sums: counts them.
-            is_native: whether the native core can.
+            sink: counts them.
+            observer: sees the connections of each worker, and gets the packet census of the capture.
         """
 
         def count(index: int, outbox: Outbox, packets: PacketInbox) -> None:
-            count_shard(self._query, sums, Shard(index, jobs), outbox, packets, is_native=is_native)
+            count_shard(self._query, sink, Shard(index, jobs), outbox, packets, observer)
 
-        sums.observer.census = self._run_to_end(jobs, count, sums.observer.census)
-        for shown, counted in self.results:
-            self.shown += shown
-            sums.merge(counted)
+        observer.census = self._run_to_end(jobs, count, observer.census)
+        for part in self.results:
+            sink.merge(part)
+        self.shown = sink.rows
 
     def _run_to_end(
         self, jobs: int, job: Callable[[int, Outbox, PacketInbox], None], census: Census
@@ -219,24 +220,23 @@ class ParallelRun(Run):
                 for _ in self._messages(pool, jobs):
                     pass
 
-    def write(self, jobs: int, page: Page, sink: Any, work: Text, max_rows: int | None) -> None:
+    def write(
+        self, jobs: int, page: Page, sink: Each, max_rows: int | None, *, per_row: bool = False
+    ) -> None:
         """Format rows in workers and write the text.
 
         Args:
             jobs: number of workers.
             page: the buffer that the sink writes to, in each worker.
             sink: formats rows; it has already written its heading, if any.
-            work: feeds the sink.
             max_rows: when to stop; None: at the end.
+            per_row: see ``Text``.
         """
-        from kdissect.text.tree import Tree
-
+        work = Text(sink, page, Selection.of(self._query), per_row=per_row)
+        skip = sink.divide()  # the parent removes what would be before the first row
         page.before_take = sink.close
         write = self.out.buffer.write
         write(page.take())
-        skip = 0
-        if isinstance(sink, Tree):  # the parent removes the empty line before the first tree
-            sink.is_first, skip = False, 1
         work.prefix = f"kdissect-{os.getpid()}-"
         try:
             self.gather(jobs, lambda _: work, Texts(self.out, skip).take, max_rows)
@@ -258,23 +258,12 @@ class ParallelRun(Run):
             max_rows: when to stop; None: at the end.
             check: called for each exchange before it is formatted.
         """
-        from kdissect.cli.output_options import LineSink
-        from kdissect.parallel.worker import Page, Text
-
         page = Page(self.out)
         times = output.time_formatter(self.out, self.first_ns)
-        sink = output.sink(page, times, self._query, flush=False)
-
-        def feed(exchange: Exchange) -> None:
-            if check is not None:
-                check(exchange)
-            sink.feed(exchange)
-
-        is_escaped = self.out.isatty()  # which the core does not do
-        is_plain = self._query.shows_all and not (check or max_rows or is_escaped) and native.core is not None
-        form = sink.form if is_plain and isinstance(sink, LineSink) and sink.are_plain else None
-        work = Text(Selection(self._query), page, feed, form=form)
-        self.write(jobs, page, sink, work, max_rows)
+        # A terminal needs escapes, and what the core writes here is not seen by the writer.
+        demand = self._query.demand(one_by_one=bool(max_rows or self.out.isatty()))
+        sink = output.sink(page, times, self._query, demand, flush=False, check=check)
+        self.write(jobs, page, sink, max_rows)
 
     def _consume(
         self, rows: Iterator[list[Any]], consume: Callable[[list[Any]], object], max_rows: int | None
@@ -394,9 +383,14 @@ def work(
 class _StoppableDissection(Dissection):
     """A dissection that ends when the parent sends ``Stop``."""
 
-    def __iter__(self) -> Iterator[Exchange]:
+    def into(
+        self,
+        sink: Sink,
+        selects: Callable[[Exchange], bool] | None = None,
+        watch: Callable[[Iterable[Step]], Iterable[Step]] = iter,
+    ) -> Generator[None]:
         with suppress(Stopped):
-            yield from super().__iter__()
+            yield from super().into(sink, selects, watch)
 
 
 def write_shard(
@@ -414,7 +408,7 @@ def write_shard(
 
 
 def count_shard(
-    query: Query, sums: Sums, shard: Shard, outbox: Outbox, inbox: PacketInbox, *, is_native: bool
+    query: Query, sink: Sink, shard: Shard, outbox: Outbox, inbox: PacketInbox, observer: ConnectionFeed
 ) -> None:
     """Count the exchanges of a shard: the main function of a worker of ``summary``."""
     learned = _learned(query, shard, outbox, inbox)
@@ -422,19 +416,16 @@ def count_shard(
     dissection = _StoppableDissection(
         readable,
         query.options,
-        observer=sums.observer,
+        observer=observer,
         learned=learned,
         shard=shard,
         split_latency=query.split_latency,
     )
-    if is_native:
-        dissection.write_lines(sums.form, lambda _lines, _exchanges: None)
     with faults_named(query, readable):
-        shown = sum(map(sums.feed, dissection))
-        dissection.settle()
-    if is_native:
-        shown = dissection.counts["exchanges"]  # all are selected
-    outbox.send(_end(query, dissection, (shown, sums.end())))
+        for _ in dissection.into(sink, Selection.of(query)):
+            pass
+        sink.close()
+    outbox.send(_end(query, dissection, sink.part()))
 
 
 def _learned(query: Query, shard: Shard, outbox: Outbox, inbox: PacketInbox) -> LearnedFacts:

@@ -21,16 +21,13 @@ from kdissect.cli.options import (
     preference_option,
     to_local,
 )
-from kdissect.cli.output_options import ExchangeOutput, LineSink, output_options
+from kdissect.cli.output_options import ExchangeOutput, output_options
 from kdissect.cli.run import Query, open_run
 from kdissect.exchanges.ordering import ByRequest
 from kdissect.files import PRIVATE
 from kdissect.options import WHOLE, WINDOW
-from kdissect.text.about import describe_undecoded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from kdissect.model import Exchange
 
 COMPLETION, TIME = "completion", "time"
@@ -154,7 +151,7 @@ def read(
     can_run_in_parallel = order != TIME and output.can_run_in_parallel(sys.stdout)
     is_fast = query.options.key_logs and native.core is not None  # and several would read the files twice
     is_single = bool(count or flush or is_fast)
-    has_bodies = output.tree or output.show_bytes or check_crcs or not query.shows_all
+    has_bodies = output.tree or output.show_bytes or check_crcs or not query.demand().selects_all
     jobs = processes(
         query, jobs, by_default=not is_single, allowed=can_run_in_parallel, is_native=not has_bodies
     )
@@ -172,29 +169,18 @@ def read(
         is_sortable = query.are_files and (output.times != "d" or query.filter.is_empty)
         by_default = output.is_table and run.out.isatty() and is_sortable and not flush
         by_request = order == TIME or (order is None and by_default)
-        sink = output.sink(run.out, times, query, flush=flush, by_request=by_request)
-        if output.is_table and query.needs_no_bodies and not check_crcs:
-            run.dissection.describe_undecoded(describe_undecoded)
-        is_plain = query.shows_all and not (check_crcs or by_request or count or flush)
-        if is_plain and isinstance(sink, LineSink) and sink.are_plain:
-            run.write_lines(sink.form, lambda lines, _: sink.add(lines))
-        if by_request:
-            in_order = ByRequest(query.limits)
-            run.dissection.watch_requests(in_order)
-            selected = in_order.sorted(run.selected(in_order.skip))
-        else:
-            selected = run.selected(lambda exchange: times.skip(exchange.time_ns))
-        run.show(_checked(selected) if check_crcs else selected, sink.feed, count, flush=flush)
-        sink.close()
+        sink = output.sink(
+            run.out,
+            times,
+            query,
+            query.demand(one_by_one=bool(by_request or count or flush)),
+            flush=flush,
+            by_request=by_request,
+            check=_check if check_crcs else None,
+        )
+        run.into(sink, count, by_request=ByRequest(query.limits) if by_request else None, flush=flush)
     run.report(run.shown)
     run.end("exchange")
-
-
-def _checked(exchanges: Iterable[Exchange]) -> Iterator[Exchange]:
-    for exchange in exchanges:
-        _check(exchange)
-        yield exchange
-        del exchange
 
 
 def _check(exchange: Exchange) -> None:

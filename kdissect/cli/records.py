@@ -33,13 +33,14 @@ from kdissect.cli.output_options import (
     time_formatter,
     times_option,
 )
-from kdissect.cli.run import Query, Selection, open_run
+from kdissect.cli.run import Query, open_run
 from kdissect.cli.terminal import style_of, warn, width
 from kdissect.exchanges.content import record_time_ns
 from kdissect.files import PRIVATE
 from kdissect.limits import live
 from kdissect.phrases import json_writer, many, most_frequent
 from kdissect.query.where import compile_where
+from kdissect.sinks.records import Records as RecordSink
 from kdissect.tables.columns import RECORD, RECORD_NAMES, is_about_records, resolve_record, selected
 from kdissect.tables.lines import CsvLines, FieldLines, JsonLines, RecordLines
 from kdissect.tables.record_files import RecordFiles
@@ -47,7 +48,7 @@ from kdissect.text.table import RecordTable, RecordTally
 from kdissect.text.template import Template
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
     from typing import Protocol, TextIO
 
     from kdissect.capture.live import CaptureSettings
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
     from kdissect.query.where import Where
     from kdissect.text.style import Times
 
-    class RecordSink(Protocol):
+    class RecordWriter(Protocol):
         """Writes records."""
 
         def feed(self, record: CarriedRecord) -> None:
@@ -243,13 +244,12 @@ def records(count: int | None, jobs: int | None, registry: str | None, **options
     )
     with run_context as run:
         times = time_formatter(run.out, output.times, run.first_ns, is_tree=output.is_tree)
-        sink = _sink(output, run.out, times)
-        selected = run.selected(lambda exchange: times.skip(record_time_ns(exchange)))
-        if isinstance(sink, RecordLines | RecordTable) and is_whole and not (count or output.flush):
-            run.show(source.batches(selected), sink.feed_batch, size=len)
-        else:
-            run.show(source.of(selected), sink.feed, count, flush=output.flush)
-        sink.close()
+        writer = _writer(output, run.out, times)
+        by_batch = is_whole and not (count or output.flush)
+        sink = _sink(source, writer, by_batch=by_batch, max_rows=count, times=times)
+        if output.flush:
+            sink.after_row = run.out.flush
+        run.into(sink, count)
     run.report(source.exchanges)
     _report(source, run.shown, complete=run.complete)
     if forgotten := record_filter.forgotten:
@@ -258,8 +258,8 @@ def records(count: int | None, jobs: int | None, registry: str | None, **options
             f"--unique forgot {forgotten_records}; duplicates of these are shown again; raise the limit with "
             "--limits unique_records=N"
         )
-    if isinstance(sink, RecordFiles):
-        warn(sink.summary_line())
+    if isinstance(writer, RecordFiles):
+        warn(writer.summary_line())
     run.end("record")
 
 
@@ -274,24 +274,16 @@ def _run_in_parallel(
 ) -> ParallelRun:
     """Show the records with several processes, and add their counts to ``source``."""
     from kdissect.cli.parallel_run import open_parallel_run
-    from kdissect.parallel.worker import Page, Text
+    from kdissect.parallel.worker import Page
 
     with open_parallel_run(query, bar=lambda out: not out.isatty()) as run:
         page = Page(run.out)
         times = time_formatter(run.out, output.times, run.first_ns, is_tree=output.is_tree)
-        sink: Any = _sink(output, page, times)
-        by_batch = isinstance(sink, RecordLines | RecordTable) and is_whole and not count
-
-        def rows(exchange: Exchange) -> Iterable[tuple[int, Any]]:
-            if by_batch:
-                return ((len(batch), batch) for batch in source.batches((exchange,)))
-            return ((1, record) for record in source.of((exchange,)))
-
-        feed = sink.feed_batch if by_batch else sink.feed
-        work = Text(Selection(query), page, feed, rows, per_row=bool(count), end=source.result)
-        run.write(jobs, page, sink, work, count)
-    for result in run.results:
-        source.add(result)
+        writer = _writer(output, page, times)
+        sink = _sink(source, writer, by_batch=is_whole and not count, max_rows=None, times=times)
+        run.write(jobs, page, sink, count, per_row=bool(count))
+    for part in run.results:
+        sink.merge(part)
     run.report(source.exchanges)
     return run
 
@@ -398,7 +390,21 @@ def _open_interfaces(query: Query, settings: CaptureSettings, output: RecordOutp
         yield run
 
 
-def _sink(output: RecordOutput, out: TextIO, times: Times) -> RecordSink:
+def _sink(
+    source: Records, writer: RecordWriter, *, by_batch: bool, max_rows: int | None, times: Times
+) -> RecordSink:
+    def skip(exchange: Exchange) -> None:
+        times.skip(record_time_ns(exchange))
+
+    if isinstance(writer, RecordLines | RecordTable) and by_batch:
+        return RecordSink(source, writer.feed_batch, writer.close, by_batch=True, skip=skip)
+    divide = getattr(writer, "divide", int)  # of a tree
+    return RecordSink(
+        source, writer.feed, writer.close, by_batch=False, max_rows=max_rows, skip=skip, divide=divide
+    )
+
+
+def _writer(output: RecordOutput, out: TextIO, times: Times) -> RecordWriter:
     if output.quiet:
         return RecordTally(out, width=width(out))
     if output.directory is not None:

@@ -2,9 +2,8 @@
 
     query = Query.take(options)
     with open_run(query) as run:
-        run.show(run.selected(), sink.feed)
-        sink.close()
-    run.report(...)
+        run.into(sink)
+    run.report(run.shown)
 
 The first packet is read ahead, for filters whose times are relative to it.
 """
@@ -12,11 +11,11 @@ The first packet is read ahead, for filters whose times are relative to it.
 from __future__ import annotations
 
 import sys
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
@@ -41,6 +40,7 @@ from kdissect.options import WHOLE, WINDOW
 from kdissect.phrases import listed, many, most_frequent
 from kdissect.pipeline import Dissection, learned_from
 from kdissect.query.filters import build
+from kdissect.sinks.sink import Demand
 from kdissect.text.loss_report import DETAILS, loss_lines
 from kdissect.tls import can_decrypt
 
@@ -53,18 +53,17 @@ if TYPE_CHECKING:
     from kdissect.capture.ongoing import LiveSources
     from kdissect.capture.source import Source
     from kdissect.exchanges.learned import LearnedFacts
-    from kdissect.exchanges.offload import CountForm, LineContext, LineForm, RowForm
+    from kdissect.exchanges.ordering import ByRequest
     from kdissect.limits import Limits
     from kdissect.model import Exchange, IdleTick, Packet, PacketBlock
     from kdissect.options import Options
     from kdissect.query.filters import Filter
+    from kdissect.sinks.sink import Sink
     from kdissect.stats.document import Verdict
     from kdissect.stats.quality import Check
     from kdissect.stats.survey import Survey
     from kdissect.tls.keylog import KeyLog
 
-
-Row = TypeVar("Row")
 
 TCP_STREAM = "tcp_stream"
 """A field that costs time, and is counted only if it is used."""
@@ -166,20 +165,11 @@ class Query:
         """The limits of every stage."""
         return self.options.limits
 
-    @property
-    def needs_no_bodies(self) -> bool:
-        """Whether a command that shows lines of exchanges can do with their texts."""
-        return self.shows_all and not self.split_latency
-
-    @property
-    def takes_all(self) -> bool:
-        """Whether every exchange is selected, and has the parts of its latency."""
-        return self.shows_all and self.split_latency
-
-    @property
-    def shows_all(self) -> bool:
-        """Whether a command shows all exchanges, as soon as they are complete."""
-        return self.filter.is_empty and not (self.options.exchanges or self.options.end_to_end)
+    def demand(self, *, one_by_one: bool = False) -> Demand:
+        """What a sink is asked for. ``one_by_one``: see there."""
+        options = self.options
+        selects_all = self.filter.is_empty and not (options.exchanges or options.end_to_end)
+        return Demand(selects_all, self.split_latency, one_by_one)
 
 
 def _is_pipe(path: str) -> bool:
@@ -199,14 +189,17 @@ class Selection:
 
     Args:
         query: its filters and exchange IDs.
-        on_unmatched: called for every exchange that does not match.
     """
 
-    def __init__(self, query: Query, on_unmatched: Callable[[Exchange], object] | None = None) -> None:
+    def __init__(self, query: Query) -> None:
         self._filter = query.filter
         self._ids = query.options.exchanges
-        self._on_unmatched = on_unmatched
         self._no_match_yet = True
+
+    @classmethod
+    def of(cls, query: Query) -> Selection | None:
+        """The selection of a query; None: it selects all exchanges."""
+        return None if query.filter.is_empty and not query.options.exchanges else cls(query)
 
     def __call__(self, exchange: Exchange) -> bool:
         """Whether this exchange matches."""
@@ -214,8 +207,6 @@ class Selection:
         if (not ids or (exchange.connection.id, exchange.number) in ids) and self._filter.matches(exchange):
             self._no_match_yet = False
             return True
-        if self._on_unmatched is not None:
-            self._on_unmatched(exchange)
         if self._no_match_yet:  # so that a message can say why nothing matched
             self._filter.note_unmatched(exchange)
         return False
@@ -365,49 +356,41 @@ class SingleRun(Run):
             capture.unreadable,
         )
 
-    def selected(self, on_unmatched: Callable[[Exchange], object] | None = None) -> Iterator[Exchange]:
-        """Return the exchanges that match the filters; ``on_unmatched`` is called for each of the others."""
-        if self._query.filter.is_empty and not self._query.options.exchanges:
-            return iter(self.dissection)
-        return filter(Selection(self._query, on_unmatched), self.dissection)
-
-    def count(self, form: Callable[[LineContext], CountForm]) -> None:
-        """Let the native core count exchanges, which are then not among the selected, as all must be."""
-        self.write_lines(form, lambda _lines, _rows: None)
-
-    def write_lines(
+    def into(
         self,
-        form: Callable[[LineContext], LineForm | RowForm | CountForm],
-        write: Callable[[bytes, int], object],
-    ) -> None:
-        """Let the native core write lines of exchanges, which are then not among the selected.
-
-        Args:
-            form: of the lines.
-            write: takes lines and their number.
-        """
-
-        def counted(lines: bytes, rows: int) -> None:
-            self.shown += rows
-            write(lines, rows)
-
-        self.dissection.write_lines(form, counted)
-
-    def show(
-        self,
-        rows: Iterable[Row],
-        feed: Callable[[Row], object],
+        sink: Sink,
         max_rows: int | None = None,
         *,
+        by_request: ByRequest | None = None,
         flush: bool = False,
-        size: Callable[[Row], int] | None = None,
     ) -> None:
-        """Feed rows to a sink, then remove the progress bar. The parameters are those of ``show``."""
-        shown, self.interrupted = show(rows, feed, max_rows, self.out.flush, flush_each=flush, size=size)
-        self.dissection.settle()
-        self.shown += shown
+        """Feed a sink, then close it and remove the progress bar. Ctrl-C ends it early.
+
+        Args:
+            sink: takes the exchanges.
+            max_rows: when to stop; None: at the end.
+            by_request: puts them in order of request.
+            flush: whether to flush after each exchange; otherwise only once, so that the first row appears
+                immediately.
+        """
+        dissection, shown = self.dissection, 0
+        if by_request is not None:
+            dissection.watch_requests(by_request)
+        try:
+            with closing(dissection.into(sink, Selection.of(self._query))) as turns:
+                for _ in turns:
+                    if sink.rows != shown:
+                        if flush or not shown:
+                            self.out.flush()
+                        shown = sink.rows
+                        if shown == max_rows:
+                            break
+        except KeyboardInterrupt:
+            self.interrupted = True
+        self.shown = sink.rows
         self.complete = not self.interrupted and (max_rows is None or self.shown < max_rows)
         self._bar.close()
+        sink.close()
 
 
 def _key_log(query: Query, capture: Capture | LiveSources) -> KeyLog | None:
@@ -491,50 +474,6 @@ def _learned(query: Query, *, shows_bar: bool) -> LearnedFacts:
         options = replace(options, end_to_end=False)  # batches are joined while the records are read
         return learned_from(query.paths, options, watch=watch)
     raise AssertionError  # faults_named raises what it catches
-
-
-# ------------------------------------------------------------------------------------------------------------
-# Rows -> a sink, up to a number of rows or until Ctrl-C.
-# ------------------------------------------------------------------------------------------------------------
-
-
-def show(
-    rows: Iterable[Row],
-    feed: Callable[[Row], object],
-    max_rows: int | None,
-    flush: Callable[[], object],
-    *,
-    flush_each: bool = False,
-    size: Callable[[Row], int] | None = None,
-) -> tuple[int, bool]:
-    """Feed rows to a sink.
-
-    Args:
-        rows: exchanges, records or batches of records.
-        feed: of the sink.
-        max_rows: when to stop; None: at the end.
-        flush: called after the first row, so that it appears immediately.
-        flush_each: call it after every row.
-        size: the number of rows that one counts as; None: each counts as 1.
-
-    Returns:
-        The number of rows fed, and whether Ctrl-C stopped it.
-    """
-    shown = 0
-    is_first, is_interrupted = True, False
-    try:
-        for row in rows:
-            shown += 1 if size is None else size(row)
-            feed(row)
-            if flush_each or is_first:
-                is_first = False
-                flush()
-            if shown == max_rows:
-                break
-            del row  # before the next one is decoded: either may take most of the memory
-    except KeyboardInterrupt:
-        is_interrupted = True
-    return shown, is_interrupted
 
 
 # ------------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from kdissect.cli.terminal import style_of, warn, width
 from kdissect.errors import UsageError
 from kdissect.phrases import many
 from kdissect.query.subjects import RECORD, parse_subject
+from kdissect.sinks.sink import Each
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,9 +98,7 @@ def story(
     with open_run(query, bar=lambda _: True) as run:
         if run.first_ns is not None:
             is_shown.begin(run.first_ns)
-        run.show(
-            run.selected(), lambda exchange: collected.feed(exchange, is_shown=is_shown.matches(exchange))
-        )
+        run.into(Each(lambda exchange: collected.feed(exchange, is_shown=is_shown.matches(exchange))))
         rows = collected.close()
         form = partial(time_formatter, run.out, times, run.first_ns, is_tree=False)
         if as_json:

@@ -22,7 +22,6 @@ from kdissect.exchanges.expected import expected_of
 from kdissect.exchanges.group_events import usual_events
 from kdissect.exchanges.latency import FETCHES
 from kdissect.exchanges.learned import ADVERTISING
-from kdissect.exchanges.offload import LineFacts, LogForm, RowForm
 from kdissect.exchanges.touched import plans
 from kdissect.exchanges.undecoded import undecoded
 from kdissect.kafka import apis
@@ -30,6 +29,8 @@ from kdissect.kafka.bodies import BodyLayout
 from kdissect.kafka.codes import error_name
 from kdissect.kafka.headers import API_VERSIONS
 from kdissect.model import ANSWERED, Exchange, LatencyParts
+from kdissect.sinks.rows import RowForm
+from kdissect.sinks.sink import CommonForm, ConnectionForm
 from kdissect.stats.connection_log import WAITING_APIS
 from kdissect.tables.columns import BY_NAME, OBJECT, file_name
 from kdissect.tables.exchanges import EXCHANGE_EXPORT_ONLY
@@ -39,8 +40,8 @@ from kdissect.tables.values import second_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from kdissect.exchanges.offload import Identity, LineContext
     from kdissect.model import ConnectionInfo
+    from kdissect.sinks.sink import Context, Identity
     from kdissect.stats.connection_log import ConnectionLog
     from kdissect.tables.columns import Column
     from kdissect.tables.others import TopicIds
@@ -89,7 +90,7 @@ def are_known(columns: Sequence[Column]) -> bool:
 
 
 def row_form(
-    context: LineContext,
+    context: Context,
     columns: Sequence[Column],
     cell: Callable[[Column, Exchange], str],
     heads: Sequence[str],
@@ -134,7 +135,7 @@ class NativeTable(NamedTuple):
 
 
 def table_form(
-    context: LineContext,
+    context: Context,
     tables: Mapping[str, NativeTable],
     topic_ids: TopicIds | None = None,
     log: ConnectionLog | None = None,
@@ -175,7 +176,7 @@ def table_form(
     return form._replace(
         facts=facts._replace(api=lambda key, version: None if key in ADVERTISING else api(key, version)),
         tables=filled,
-        log=LogForm(log.usual_exchanges, [apis.find(name).key for name in sorted(WAITING_APIS)]),
+        log=ConnectionForm(log.usual_exchanges, [apis.find(name).key for name in sorted(WAITING_APIS)]),
     )
 
 
@@ -214,7 +215,7 @@ def _shared_content(name: str) -> tuple[str, int]:
 
 
 def _form(
-    context: LineContext,
+    context: Context,
     columns: Sequence[Column],
     cell: Callable[[Column, Exchange], Any],
     written: list[tuple[str, tuple[str, int]]],
@@ -241,7 +242,7 @@ def _form(
             return None
         return row, known.tags, cells(_OF_API, _stub(api_key, version))
 
-    facts = LineFacts(
+    facts = CommonForm(
         shared=shared,
         api=api,
         error=error_name,

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from kdissect import native
 from kdissect.pipeline import Dissection
 from tests.cli.commands import run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kdissect.sinks.sink import Plan, Sink
 
 SAMPLES = Path(__file__).parent.parent.parent / "samples"
 CAPTURES = [("kafka-4-basics.pcap", 700), ("mock-rebalance.pcapng", 600)]
@@ -27,18 +33,18 @@ def test_the_core_writes_what_python_writes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The capture stops in the middle of a block, and what was captured is recorded."""
-    with_lines: list[object] = []
-    write_lines = Dissection.write_lines
+    plans: list[Plan | None] = []
+    into = Dissection.into
 
-    def noted(*arguments: object) -> None:
-        with_lines.append(arguments)
-        write_lines(*arguments)  # type: ignore[arg-type]
+    def noted(dissection: Dissection, sink: Sink, *arguments: Any) -> Iterator[None]:
+        plans.append(sink.plan)
+        return into(dissection, sink, *arguments)
 
-    monkeypatch.setattr(Dissection, "write_lines", noted)
+    monkeypatch.setattr(Dissection, "into", noted)
     recorded = [tmp_path / "core.pcapng", tmp_path / "python.pcapng"]
     command = ("live", "--follow", str(SAMPLES / name), "-a", f"packets:{packets}", *output)
     by_core = run(capsys, *command, "-w", str(recorded[0]))
-    assert bool(with_lines) == (output in OUTPUTS[:4])
+    assert [plan is not None for plan in plans] == [output in OUTPUTS[:4]]
     monkeypatch.setattr(native, "core", None)
     assert run(capsys, *command, "-w", str(recorded[1])) == by_core
     assert recorded[0].read_bytes() == recorded[1].read_bytes()

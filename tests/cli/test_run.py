@@ -1,16 +1,19 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import click
 import pytest
 
 from kdissect.cli.run import Query, SingleRun, open_run
+from kdissect.sinks.sink import Each
 from tests.cli.commands import capture_bytes, talk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
+
+    from kdissect.model import Exchange
 
 
 def never(_: object) -> bool:
@@ -31,7 +34,7 @@ def capture(tmp_path: Path) -> str:
 
 def apis(run: SingleRun, **how: Any) -> list[str]:
     seen: list[str] = []
-    run.show(run.selected(), lambda exchange: seen.append(exchange.api or "?"), **how)
+    run.into(Each(lambda exchange: seen.append(exchange.api or "?")), **how)
     return seen
 
 
@@ -54,13 +57,13 @@ def test_all_or_selected_exchanges(capture: str) -> None:
         assert run.complete
     with open_run(Query.take(options(files=(capture,), api=("Metadata",))), bar=never) as run:
         unmatched: list[int | None] = []
-        run.show(run.selected(lambda exchange: unmatched.append(exchange.api_key)), never)
+        run.into(Each(never, skip=lambda exchange: unmatched.append(exchange.api_key)))
         assert (run.shown, unmatched) == (1, [12, 12, 12])
 
 
 def test_one_exchange_by_name(capture: str) -> None:
     with open_run(Query.take(options(files=(capture,))), bar=never) as run:
-        connection = next(run.selected()).connection.id
+        connection = next(iter(run.dissection)).connection.id
     query = Query.take(options(files=(capture,), exchanges=((connection, 1),)))
     with open_run(query, bar=never) as run:
         assert apis(run) == ["Metadata"]
@@ -74,14 +77,26 @@ def test_a_limited_run_is_not_complete(capture: str) -> None:
 
 
 def test_interrupted(capture: str, capsys: pytest.CaptureFixture[str]) -> None:
-    def rows() -> Iterator[int]:
-        yield 1
-        raise KeyboardInterrupt
+    def press(exchange: Exchange) -> None:
+        if exchange.number > 1:
+            raise KeyboardInterrupt
 
     with open_run(Query.take(options(files=(capture,))), bar=never) as run:
-        run.show(rows(), never)
+        run.into(Each(never, check=press))
         assert not run.complete
         with pytest.raises(click.exceptions.Exit) as stop:
             run.end("row")
     assert stop.value.exit_code == 130
     assert "1 row shown" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("flush", "flushed"), [(True, [1, 2, 3, 4]), (False, [1])])
+def test_the_first_row_is_flushed_and_all_if_requested(
+    capture: str, monkeypatch: pytest.MonkeyPatch, flush: bool, flushed: list[int]
+) -> None:
+    rows: list[int] = []
+    with open_run(Query.take(options(files=(capture,))), bar=never) as run:
+        sink = Each(never)
+        monkeypatch.setattr(run, "out", SimpleNamespace(flush=lambda: rows.append(sink.rows)))
+        run.into(sink, flush=flush)
+    assert rows == flushed

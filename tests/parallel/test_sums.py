@@ -3,24 +3,26 @@ from __future__ import annotations
 import pickle
 
 from kdissect.limits import DEFAULT
-from kdissect.parallel.worker import Sums
+from kdissect.sinks.tallies import Tallies
 from kdissect.stats.connection_log import ConnectionFeed
 from kdissect.stats.summarizer import Summarizer
 from tests.exchange_factory import exchange
 
 
-def sums() -> Sums:
+def tallies() -> tuple[Tallies, Summarizer, ConnectionFeed]:
     summarizer = Summarizer()
     feed = ConnectionFeed(DEFAULT, summarizer.connect, filtered=False)
-    return Sums(lambda one: one.number == 1, summarizer, feed)
+    return Tallies(summarizer, feed), summarizer, feed
 
 
 def test_what_workers_counted_adds_up_in_the_parent() -> None:
-    total = sums()
+    total, summarizer, observer = tallies()
     for _ in range(2):
-        work = sums()
-        assert work.feed(exchange())
-        assert not work.feed(exchange(number=2))
-        total.merge(pickle.loads(pickle.dumps(work.end())))
-    assert total.summarizer.close((), {}, {}).capture.exchanges == 2
-    assert total.observer.kinds.total() == 4
+        work, *_ = tallies()
+        work.feed(exchange())
+        work.skip(exchange(number=2))
+        work.close()
+        total.merge(pickle.loads(pickle.dumps(work.part())))
+    assert total.rows == 2
+    assert summarizer.close((), {}, {}).capture.exchanges == 2
+    assert observer.kinds.total() == 4

@@ -17,6 +17,7 @@ from kdissect.parallel.assembling import (
 )
 from kdissect.parallel.worker import Page, Text, Worker
 from kdissect.pipeline import Dissection, dissect
+from kdissect.sinks.lines import Lines
 from kdissect.text.style import Times
 from kdissect.text.table import ExchangeTable
 from samples.golden import ROOT
@@ -28,7 +29,7 @@ CAPTURE = ROOT / "samples" / "kafka-4-basics.pcap"
 class Names:
     """The output of an exchange is its ID."""
 
-    form = None
+    plan = None
 
     def feed(self, exchange: Any) -> tuple[str, int]:
         return exchange.connection.id, exchange.number
@@ -84,8 +85,7 @@ def test_each_row_is_sent_once_and_workers_agree_on_places() -> None:
 @pytest.mark.skipif(native.core is None, reason="installed without the native core")
 def test_the_core_writes_lines_of_usual_exchanges() -> None:
     page = Page(sys.stdout)
-    sink = ExchangeTable(page, Times("ud"))
-    sent = run(Shard(0, 2), work=Text(lambda _: True, page, sink.feed, form=sink.form))
+    sent = run(Shard(0, 2), work=Text(Lines(ExchangeTable(page, Times("ud"))), page))
     batches = [each for each in sent if isinstance(each, WorkerBatch)]
     rows = sum(each.lines[0] // KEY_BYTES for each in batches if each.lines is not None)
     assert rows == len(outputs(run(Shard(0, 2))))

@@ -1,0 +1,122 @@
+"""Exchanges -> counts, by a counter. Holds what that does.
+
+On the fast path, the core counts exchanges without errors or other flaws, of the APIs in ``usual.COUNTED``.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from kdissect.sinks.sink import ALL, Plan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kdissect.exchanges.fetch_sessions import Position
+    from kdissect.exchanges.latency import SplitForm
+    from kdissect.model import ConnectionInfo, Exchange
+    from kdissect.sinks.sink import CommonForm, ConnectionForm, Context, Demand
+
+
+class TallyForm(NamedTuple):
+    """What the core must know to count exchanges.
+
+    Attributes:
+        facts: of all forms; their texts are not needed. ``api`` has those that can be counted.
+        log: how they are counted by connection.
+        take: takes counts of exchanges that are alike, see ``stats.usual``.
+        split: how to split latencies.
+        session: from a connection and the ID of a fetch session to the positions before its next Fetch. An
+            exception: Python must take this Fetch.
+        set_session: takes the same, and these positions.
+        slowest: of so many exchanges with the longest service times more is needed than their counts.
+    """
+
+    facts: CommonForm
+    log: ConnectionForm
+    take: Callable[[Any, Any], object]
+    split: SplitForm
+    session: Callable[[ConnectionInfo, int], list[Position]]
+    set_session: Callable[[ConnectionInfo, int, list[Any]], None]
+    slowest: int
+
+
+class Connections(Protocol):
+    """Counts the exchanges of connections: a ``ConnectionFeed``."""
+
+    def exchange(self, exchange: Exchange, *, is_selected: bool = True) -> None:
+        """Count one."""
+
+    def close(self) -> Any:
+        """Count the connections that are still open."""
+
+    def merge(self, other: Any) -> None:
+        """Add what was counted of other connections."""
+
+
+class Counts(Protocol):
+    """Counts what is in exchanges."""
+
+    @property
+    def needs_each(self) -> bool:
+        """Whether all exchanges must be fed one by one."""
+
+    def form(self, context: Context, log: Any) -> TallyForm:
+        """What the core must know to count exchanges, of which the ``log`` counts the connections."""
+
+    def feed(self, exchange: Exchange) -> None:
+        """Count one."""
+
+    def settle(self) -> None:
+        """Count what waits."""
+
+    def merge(self, other: Any) -> None:
+        """Add what was counted elsewhere."""
+
+
+class Tallies:
+    """Counts of exchanges and connections.
+
+    Args:
+        counts: of selected exchanges.
+        connections: of all exchanges.
+        demand: which ones come, and what else is done with them.
+    """
+
+    def __init__(self, counts: Counts, connections: Connections, demand: Demand = ALL) -> None:
+        self._counts = counts
+        self._connections = connections
+        is_planned = demand.allows_core and demand.has_latency_parts and not counts.needs_each
+        self.plan = Plan(partial(counts.form, log=connections)) if is_planned else None
+        self.rows = 0
+
+    def feed(self, exchange: Exchange) -> None:
+        """Count an exchange."""
+        self.rows += 1
+        self._counts.feed(exchange)
+        self._connections.exchange(exchange)
+
+    def skip(self, exchange: Exchange) -> None:
+        """Count an exchange of a connection."""
+        self._connections.exchange(exchange, is_selected=False)
+
+    def take(self, made: bytes, exchanges: int) -> None:  # noqa: ARG002  (the form has taken the counts)
+        """Count rows of the core."""
+        self.rows += exchanges
+
+    def close(self) -> None:
+        """Count what waits."""
+        self._connections.close()
+        self._counts.settle()
+
+    def part(self) -> Any:
+        """All counts."""
+        return self.rows, self._counts, self._connections
+
+    def merge(self, part: Any) -> None:
+        """Add counts."""
+        rows, counts, connections = part
+        self.rows += rows
+        self._counts.merge(counts)
+        self._connections.merge(connections)
