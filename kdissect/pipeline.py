@@ -68,7 +68,7 @@ from kdissect.net.dns import resolved
 from kdissect.net.duplex import NEVER_NS
 from kdissect.net.tcp import Segments, StreamNumbers
 from kdissect.options import WHOLE, Options
-from kdissect.sinks.sink import Context
+from kdissect.sinks.sink import PlanContext
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
@@ -130,7 +130,7 @@ class ShardOutput(NamedTuple):
         note: takes the number of exchanges whose lines were added to it.
     """
 
-    form: Callable[[Context], Any]
+    form: Callable[[PlanContext], Any]
     names: TopicIdNames
     batch: Any
     note: Callable[[int], object]
@@ -230,7 +230,7 @@ class Dissection:
             EndToEnd(limits, produce_refs, learned) if options.end_to_end else None
         )
         self._splitters = Splitters(limits)
-        self._context = Context(self._resolver, limits, self._group_protocols, self._splitters)
+        self._context = PlanContext(self._resolver, limits, self._group_protocols, self._splitters)
         self.skipped = self._segments.skipped
         self.counts: Counter[str] = Counter()
         self.noticed: list[tuple[int, str]] = []
@@ -275,28 +275,27 @@ class Dissection:
             watch: passes the steps on.
         """
         self._follow(sink)
-        by_request = self._by_request
+        feed, by_request = sink.feed, self._by_request
         try:
-            for exchange in self._with_pauses(watch(self.steps())):
-                if exchange is None:
-                    pass
-                elif selects is not None and not selects(exchange):
-                    if by_request is not None:
-                        by_request.skip(exchange)
-                    sink.skip(exchange)
-                elif by_request is None:
-                    sink.feed(exchange)
-                else:
-                    for each in by_request.feed(exchange):
-                        sink.feed(each)
-                        yield
-                    continue
-                del exchange  # before the next one is decoded: either may take most of the memory
-                yield
-            if by_request is not None:
-                for each in by_request.rest():
-                    sink.feed(each)
+            for exchanges in chain(map(self._settled, watch(self.steps())), [self._rest()]):
+                for exchange in exchanges:
+                    if selects is not None and not selects(exchange):
+                        if by_request is not None:
+                            by_request.skip(exchange)
+                        sink.skip(exchange)
+                    elif by_request is None:
+                        feed(exchange)
+                    else:
+                        for each in by_request.feed(exchange):
+                            feed(each)
+                            yield
+                    del exchange  # before the next one is decoded: either may take most of the memory
                     yield
+                if self._queue is not None:  # where the core may have finished some
+                    yield
+            for each in () if by_request is None else by_request.rest():
+                feed(each)
+                yield
         finally:
             if self._queue is not None:
                 self._queue.settle()
@@ -317,14 +316,6 @@ class Dissection:
             self._finishing = Finishing(
                 form, self._ordering, None, lambda: resolver.is_idle, take, lambda: self._arrived
             )
-
-    def _with_pauses(self, steps: Iterable[Step]) -> Iterator[Exchange | None]:
-        """The exchanges in order, with None where the core may have finished some."""
-        for step in steps:
-            yield from self._settled(step)
-            if self._queue is not None:
-                yield None
-        yield from self._rest()
 
     def _settled(self, step: Step) -> Iterator[Exchange]:
         """The exchanges that are in order after a step."""

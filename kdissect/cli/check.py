@@ -9,12 +9,12 @@ import click
 from kdissect.cli.gate import REPORTED, fails, gate_options, level_of
 from kdissect.cli.help import command
 from kdissect.cli.options import at_least, color_option, input_options, names_option, preference_option
-from kdissect.cli.run import Query, open_run
+from kdissect.cli.run import end, open_run, take_query
 from kdissect.cli.terminal import style_of, width
 from kdissect.stats.quality import GOOD
 
 if TYPE_CHECKING:
-    from kdissect.cli.run import Run
+    from kdissect.runs.run import Run
     from kdissect.stats.quality import Check
 
 EXAMPLES = """\b
@@ -65,7 +65,7 @@ def check(as_json: bool, max_rows: int, fail: bool, fail_on: str | None, color: 
     from kdissect.stats.health import health
     from kdissect.stats.summarizer import HealthCounts
 
-    query = Query.take(options)
+    query = take_query(options)
     counts = HealthCounts(query.limits)
     observer = counts.connection_feed(query.limits)
     with open_run(query, bar=lambda _: True, observer=observer) as run:
@@ -73,7 +73,7 @@ def check(as_json: bool, max_rows: int, fail: bool, fail_on: str | None, color: 
         rows = counts.findings.rows()
         document = run.totals.check_document(observer, health(rows, counts.load))
         _write(run, document, max_rows, color, as_json=as_json)
-    run.end("exchange")
+    end(run, "exchange")
     level = level_of(fail_on, fail=fail)
     if fails(level, document.health, rows) or (level is not None and document.verdict != GOOD):
         raise click.exceptions.Exit(REPORTED)

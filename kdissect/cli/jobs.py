@@ -24,7 +24,7 @@ from kdissect.net.tcp import Segments, connection_key, cores
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kdissect.cli.run import Query
+    from kdissect.runs.run import Query
 
 WORTH_PACKETS = 100_000
 """One process needs at least a second for these. For fewer packets, starting workers costs more than it

@@ -40,7 +40,7 @@ from kdissect.cli.options import (
     to_local,
 )
 from kdissect.cli.output_options import ExchangeOutput, output_options
-from kdissect.cli.run import Query
+from kdissect.cli.run import end, live_query, report
 from kdissect.cli.terminal import style_of, warn, width
 from kdissect.phrases import many
 from kdissect.query.records import records_of
@@ -57,11 +57,11 @@ from kdissect.text.table import ExchangeTally
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from kdissect.cli.live_run import LiveRun
+    from kdissect.cli.live_run import LiveInput
     from kdissect.cli.monitor import Monitor
-    from kdissect.cli.run import Totals
     from kdissect.limits import Limits
     from kdissect.options import ExportOptions
+    from kdissect.runs.run import Query, Run, Totals
     from kdissect.sinks.sink import Sink
     from kdissect.stats.document import Summary
     from kdissect.stats.survey import Survey
@@ -247,7 +247,7 @@ class LiveExport:
             warn(f"removed {unfinished} in {directory}, left by a killed run")
 
     @contextmanager
-    def writing(self, run: LiveRun) -> Iterator[Export]:
+    def writing(self, run: Run, live_input: LiveInput) -> Iterator[Export]:
         """Return the writer of the rows of a run; its last files are finished after the block.
 
         Raises:
@@ -257,11 +257,11 @@ class LiveExport:
         writer = self._writer = Export(
             self._job, self._files, self._description, self.log, self._records, self._earlier.runs
         )
-        run.drop_reporter.time_observers.append(self.defer(writer.tick))
-        run.ongoing.on_source_end = self.defer(writer.finish_capture)
+        live_input.drop_reporter.time_observers.append(self.defer(writer.tick))
+        live_input.ongoing.on_source_end = self.defer(writer.finish_capture)
         with finish_or_abandon(writer, run):
             yield writer
-            run.close()  # counts the last dropped packets
+            live_input.close()  # counts the last dropped packets
 
     def report(self) -> None:
         """Report on stderr what was written."""
@@ -350,7 +350,7 @@ def live(count: int | None, lists: bool, summary: bool | None, jobs: int, **opti
     if options["mode"] is not None and options["target"] is None and tables is None:
         raise click.UsageError("--mode needs -w FILE or -o DIR")
     is_shown = options.pop("lines") or tables is None
-    query = Query.live(options)
+    query = live_query(options)
     if tables is not None and RECORDS in tables.tables:
         query = replace(query, options=replace(query.options, end_to_end=True))
     source = LiveOptions.take(options)
@@ -363,7 +363,16 @@ def live(count: int | None, lists: bool, summary: bool | None, jobs: int, **opti
                 "-j cannot be used with -q, -o, --top, --prometheus, --summary or --tls-keylog"
             )
         if output.can_run_in_parallel(sys.stdout):
-            _show_in_parallel(query, source, output, jobs, count)
+            with source.open(query) as ongoing, open_live_run(query, source, ongoing, jobs=jobs) as (run, _):
+                times = output.time_formatter(run.out, run.first_ns)
+                run.into(
+                    output.sink(
+                        run.page, times, query, run.demand(one_by_one=count is not None), flush=False
+                    ),
+                    count,
+                )
+            report(run, run.shown)
+            end(run, "exchange")
             return
     tally_text = StringIO()
     live_summary = None
@@ -380,14 +389,14 @@ def live(count: int | None, lists: bool, summary: bool | None, jobs: int, **opti
             ongoing,
             log := _log(query, export, live_summary, monitor),
             None if export is None else export.defer,
-        ) as run,
+        ) as (run, live_input),
         ExitStack() as stack,
     ):
         times = output.time_formatter(run.out, run.first_ns)
-        demand = query.demand(one_by_one=count is not None)
+        demand = run.demand(one_by_one=count is not None)
         sinks: list[Sink] = [Count(ExchangeTally(tally_text), demand)]
         if monitor is not None:
-            monitor.begin(run)
+            monitor.begin(run, live_input)
             sinks.append(Each(monitor.feed))
         if is_shown and not monitor_choice.top:
             sinks.append(output.sink(run.out, times, query, demand, flush=True))
@@ -396,7 +405,7 @@ def live(count: int | None, lists: bool, summary: bool | None, jobs: int, **opti
         if export is None and log is not None:
             sinks.append(Each(log.exchange, log.close, skip=partial(log.exchange, is_selected=False)))
         if export is not None:
-            writer = stack.enter_context(export.writing(run))
+            writer = stack.enter_context(export.writing(run, live_input))
             sinks.append(Columns(writer, demand, export.defer))
         run.into(Fan(sinks), count, flush=True)
         if monitor is not None:
@@ -408,21 +417,9 @@ def live(count: int | None, lists: bool, summary: bool | None, jobs: int, **opti
         warn(*tally_text.getvalue().rstrip().split("\n"))
     if export is not None:
         export.report()
-    run.report(run.shown)
+    report(run, run.shown)
     if monitor is None or not monitor.was_quit:
-        run.end("exchange")
-
-
-def _show_in_parallel(
-    query: Query, source: LiveOptions, output: ExchangeOutput, jobs: int, count: int | None
-) -> None:
-    """Show exchanges with several processes."""
-    from kdissect.cli.live_parallel import open_parallel_live_run
-
-    with source.open(query) as ongoing, open_parallel_live_run(query, source, ongoing) as run:
-        run.show(jobs, output, count)
-    run.report(run.shown)
-    run.end("exchange")
+        end(run, "exchange")
 
 
 def _log(

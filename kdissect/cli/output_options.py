@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import TextIO
 
-    from kdissect.cli.run import Query
     from kdissect.model import Exchange
+    from kdissect.runs.run import Query
     from kdissect.sinks.sink import Demand
     from kdissect.tables.columns import Column
     from kdissect.tables.record_bodies import Opener

@@ -23,7 +23,7 @@ from kdissect.capture.connection_index import ConnectionIndex
 from kdissect.capture.reader import open_capture
 from kdissect.capture.source import one_by_one
 from kdissect.capture.write import PcapngWriter
-from kdissect.cli.run import open_run
+from kdissect.cli.run import end, open_run, report
 from kdissect.cli.terminal import reading, warn
 from kdissect.files import replacing
 from kdissect.model import Decrypted, Prefaced
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
     from typing import Any, BinaryIO
 
-    from kdissect.cli.run import Query, SingleRun
     from kdissect.exchanges.kafka_connection import KafkaConnection
     from kdissect.model import Closed, Exchange, Packet
     from kdissect.net.connection import Connection
+    from kdissect.runs.run import Query, Run
     from kdissect.stats.survey import Packets
 
 STDIN = STDOUT = "-"
@@ -123,9 +123,9 @@ def write(query: Query, target: str, mode: int, max_exchanges: int | None, of_tl
             if of_tls == WITH_KEYS:
                 secrets = run.dissection.key_log(chain.from_iterable(sealed.values()))
             written = _copy(query, index, file, target, of_tls, secrets, sealed) if is_known else None
-    run.report(run.shown)
+    report(run, run.shown)
     _report(index, written, target)
-    run.end("exchange")
+    end(run, "exchange")
 
 
 def _report(index: ConnectionIndex, written: int | None, target: str) -> None:
@@ -167,7 +167,7 @@ def _check(target: str, inputs: tuple[str, ...]) -> None:
 
 
 @contextmanager
-def _open_target(target: str, mode: int, run: SingleRun) -> Iterator[BinaryIO]:
+def _open_target(target: str, mode: int, run: Run) -> Iterator[BinaryIO]:
     if target == STDOUT:
         yield run.out.buffer
         return

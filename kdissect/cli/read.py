@@ -22,7 +22,7 @@ from kdissect.cli.options import (
     to_local,
 )
 from kdissect.cli.output_options import ExchangeOutput, output_options
-from kdissect.cli.run import Query, open_run
+from kdissect.cli.run import end, open_run, report, take_query
 from kdissect.exchanges.ordering import ByRequest
 from kdissect.files import PRIVATE
 from kdissect.options import WHOLE, WINDOW
@@ -123,7 +123,7 @@ def read(
     a quoted glob. Any of these can be a URL, such as s3://bucket/x.pcap; - is stdin. Several files are merged
     by time. Kafka is recognized on any port. "!" on a line marks an anomaly.
     """
-    query = Query.take(options, names=WINDOW)
+    query = take_query(options, names=WINDOW)
     output = ExchangeOutput.take(options, {"-w": target is not None})
     query = query.with_fields(output.fields)
     if not (output.as_json or output.as_csv or output.fields):
@@ -155,32 +155,26 @@ def read(
     jobs = processes(
         query, jobs, by_default=not is_single, allowed=can_run_in_parallel, is_native=not has_bodies
     )
-    if jobs > 1:
-        from kdissect.cli.parallel_run import open_parallel_run
-
-        with open_parallel_run(query, bar=lambda out: not out.isatty()) as parallel:
-            parallel.show(jobs, output, count, _check if check_crcs else None)
-        parallel.report(parallel.shown)
-        parallel.end("exchange")
-        return
-    with open_run(query, bar=lambda out: output.quiet or not out.isatty()) as run:
+    with open_run(query, bar=lambda out: output.quiet or not out.isatty(), jobs=jobs) as run:
         times = output.time_formatter(run.out, run.first_ns)
         # -t d counts from exchanges that are not shown, which are not sorted.
-        is_sortable = query.are_files and (output.times != "d" or query.filter.is_empty)
+        is_sortable = query.are_files and (output.times != "d" or query.filter.is_empty) and jobs == 1
         by_default = output.is_table and run.out.isatty() and is_sortable and not flush
         by_request = order == TIME or (order is None and by_default)
+        if by_request:
+            run.dissection.watch_requests(ByRequest(query.limits))
         sink = output.sink(
-            run.out,
+            run.page,
             times,
             query,
-            query.demand(one_by_one=bool(by_request or count or flush)),
-            flush=flush,
+            run.demand(one_by_one=bool(by_request or count or flush)),
+            flush=flush and jobs == 1,
             by_request=by_request,
             check=_check if check_crcs else None,
         )
-        run.into(sink, count, by_request=ByRequest(query.limits) if by_request else None, flush=flush)
-    run.report(run.shown)
-    run.end("exchange")
+        run.into(sink, count, flush=flush)
+    report(run, run.shown)
+    end(run, "exchange")
 
 
 def _check(exchange: Exchange) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,16 +18,12 @@ from kdissect.cli.options import (
     names_option,
     preference_option,
 )
-from kdissect.cli.run import Query, Run, open_run
+from kdissect.cli.run import end, open_run, report, take_query
 from kdissect.cli.terminal import output, style_of, width
 from kdissect.query.filters import parse_duration
 from kdissect.stats.traffic import BY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from kdissect.sinks.tallies import Tallies
-    from kdissect.stats.connection_log import ConnectionFeed
     from kdissect.stats.summarizer import Summarizer
 
 ORDERS = ("count", "bytes", "service", "errors", "throttle", "name")
@@ -160,7 +155,7 @@ def summary(
             raise click.UsageError("--list needs --findings")
         _list_rules(color, as_json=as_json)
         return
-    query = Query.take(options)
+    query = take_query(options)
     shows_overview = by is None and not parts and not as_json
     summarizer = Summarizer(
         query.limits,
@@ -171,7 +166,9 @@ def summary(
     filtered = not query.filter.is_empty or bool(query.options.exchanges)
     observer = summarizer.connection_feed(query.limits, filtered=filtered)
     sink = Tallies(summarizer, observer, query.demand())
-    with _run_into(query, sink, observer, processes(query, jobs)) as run:
+    jobs = processes(query, jobs)
+    with open_run(query, bar=lambda _: True, jobs=jobs, observer=observer) as run:
+        run.into(sink)
         totals = run.totals
         check = totals.check_document(observer)
         summary = summarizer.close(query.paths, totals.counts, totals.skipped, check.quality)
@@ -197,27 +194,12 @@ def summary(
             page.write(run.out, (first, *tables), width=columns, style=style_of(run.out, color))
         if sketches is not None:
             _sketch(sketches, summarizer, by)
-    run.report(run.shown)
-    run.end("exchange")
+    report(run, run.shown)
+    end(run, "exchange")
     level = level_of(fail_on, fail=fail)
     breaks = level is not None and summary.versions is not None and summary.versions.rejected
     if breaks or fails(level, summary.health, summary.findings or ()):
         raise click.exceptions.Exit(REPORTED)
-
-
-@contextmanager
-def _run_into(query: Query, sink: Tallies, observer: ConnectionFeed, jobs: int) -> Iterator[Run]:
-    """Count all exchanges, and return the finished run."""
-    if jobs == 1:
-        with open_run(query, bar=lambda _: True, observer=observer) as run:
-            run.into(sink)
-            yield run
-        return
-    from kdissect.cli.parallel_run import open_parallel_run
-
-    with open_parallel_run(query, bar=lambda _: True) as shared:
-        shared.count(jobs, sink, observer)
-        yield shared
 
 
 def _sketch(path: Path, summarizer: Summarizer, by: str | None) -> None:

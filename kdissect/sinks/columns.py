@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from kdissect.model import Exchange
     from kdissect.sinks.rows import RowForm
-    from kdissect.sinks.sink import Context, Demand
+    from kdissect.sinks.sink import Demand, PlanContext
 
     Guard = Callable[[Callable[..., object]], Callable[..., object]]
 
@@ -24,7 +24,7 @@ class Tables(Protocol):
     """Makes rows and keeps them."""
 
     @property
-    def form(self) -> Callable[[Context], RowForm] | None:
+    def form(self) -> Callable[[PlanContext], RowForm] | None:
         """What the core must know to add rows. None: it cannot, to these tables in this format."""
 
     def feed(self, exchange: Exchange) -> None:
@@ -49,6 +49,8 @@ class Columns(Each):
         demand: which exchanges come, and what else is done with them.
         guard: wraps the functions that write rows.
     """
+
+    is_text = False
 
     def __init__(
         self,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kdissect.model import Exchange
-    from kdissect.sinks.sink import CommonForm, Context, Demand, Describe, Sink
+    from kdissect.sinks.sink import CommonForm, Demand, Describe, PlanContext, Sink
 
 
 class LineForm(NamedTuple):
@@ -61,7 +61,7 @@ class CoreWriter(Writer, Protocol):
     """Writes exchanges as text that the core can also write."""
 
     @property
-    def form(self) -> Callable[[Context], Any] | None:
+    def form(self) -> Callable[[PlanContext], Any] | None:
         """What the core must know. None: with these settings, it cannot write them."""
 
     def add(self, lines: bytes) -> None:
@@ -79,7 +79,7 @@ class LineWriter(CoreWriter, Protocol):
 class Counter(Writer, Protocol):
     """Writes how many exchanges there were."""
 
-    form: Callable[[Context], LineForm] | None
+    form: Callable[[PlanContext], LineForm] | None
 
     def add_answered(self, count: int) -> None:
         """Count answered exchanges without flaws."""
@@ -150,56 +150,40 @@ def without_flaws(plan: Plan) -> Plan:
     if of_plan is None:
         return plan
 
-    def form(context: Context) -> Any:
+    def form(context: PlanContext) -> Any:
         of_all = of_plan(context)
         return of_all._replace(facts=of_all.facts._replace(leaves_flaws=True))
 
     return Plan(form)
 
 
-class Fan:
+class Fan(Each):
     """Several sinks that get the same exchanges. The core can make one thing of an exchange; so it can if all
     but one only ``Count``.
     """
 
     def __init__(self, sinks: Sequence[Sink]) -> None:
+        super().__init__(self._feed_all, self._close_all, skip=self._skip_all)
         self._sinks = sinks
-        counts = [sink for sink in sinks if isinstance(sink, Count)]
         others = [sink for sink in sinks if not isinstance(sink, Count)]
-        main = others or counts
-        plan = main[0].plan if len(others) <= 1 and all(sink.plan is not None for sink in sinks) else None
-        self.plan = None if plan is None or plan.form is None else without_flaws(plan) if counts else plan
+        plan = (others or sinks)[0].plan
+        if plan is not None and len(others) <= 1 and all(sink.plan is not None for sink in sinks):
+            self.plan = without_flaws(plan) if len(sinks) > 1 else plan
 
-    @property
-    def rows(self) -> int:
-        """See ``Sink``."""
-        return self._sinks[0].rows
-
-    def feed(self, exchange: Exchange) -> None:
-        """See ``Sink``."""
+    def _feed_all(self, exchange: Exchange) -> None:
         for sink in self._sinks:
             sink.feed(exchange)
 
-    def skip(self, exchange: Exchange) -> None:
-        """See ``Sink``."""
+    def _close_all(self) -> None:
+        for sink in self._sinks:
+            sink.close()
+
+    def _skip_all(self, exchange: Exchange) -> None:
         for sink in self._sinks:
             sink.skip(exchange)
 
     def take(self, made: bytes, exchanges: int) -> None:
         """See ``Sink``."""
+        self.rows += exchanges
         for sink in self._sinks:
             sink.take(made, exchanges)
-
-    def close(self) -> None:
-        """See ``Sink``."""
-        for sink in self._sinks:
-            sink.close()
-
-    def part(self) -> Any:
-        """See ``Sink``."""
-        return [sink.part() for sink in self._sinks]
-
-    def merge(self, part: Any) -> None:
-        """See ``Sink``."""
-        for sink, of_sink in zip(self._sinks, part, strict=True):
-            sink.merge(of_sink)

@@ -33,7 +33,7 @@ class RecordSource(Protocol):
         """Add what was counted elsewhere."""
 
 
-class Records(Each):
+class RecordRows(Each):
     """Records, one by one or in batches.
 
     Args:

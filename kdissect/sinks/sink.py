@@ -6,6 +6,7 @@ Dissection.into(sink)     exchanges, in order -> sink.feed
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from kdissect import native
@@ -32,7 +33,7 @@ class TopicIdNames(Protocol):
         """Keep a name. An exception: Python must take the exchange that reveals it."""
 
 
-class Context(NamedTuple):
+class PlanContext(NamedTuple):
     """What an output depends on besides its exchanges.
 
     Attributes:
@@ -91,7 +92,7 @@ class ConnectionForm(NamedTuple):
     waiting: list[int]
 
 
-Describe: TypeAlias = "Callable[[Exchange, Context], bool]"
+Describe: TypeAlias = "Callable[[Exchange, PlanContext], bool]"
 """Sets ``text`` and ``errors`` of an exchange that is not decoded, unless something in it is unusual. Returns
 whether it did."""
 
@@ -105,7 +106,7 @@ class Plan(NamedTuple):
         describe: describes exchanges that are fed. None: all of them are decoded.
     """
 
-    form: Callable[[Context], Any] | None = None
+    form: Callable[[PlanContext], Any] | None = None
     describe: Describe | None = None
 
 
@@ -176,6 +177,13 @@ def ignore(_: Exchange) -> None:
     """Do nothing: no output depends on this exchange."""
 
 
+def _checked(
+    check: Callable[[Exchange], object], feed: Callable[[Exchange], object], exchange: Exchange
+) -> None:
+    check(exchange)
+    feed(exchange)
+
+
 class Each:
     """A sink of which the core can do nothing: trees, fields, stories. All others begin with it.
 
@@ -188,10 +196,12 @@ class Each:
             one before it.
 
     Attributes:
+        is_text: whether all that it makes is text, in order of the exchanges.
         divide: see above.
         after_row: called when a row was written, by sinks that may write several for an exchange.
     """
 
+    is_text = True
     plan: Plan | None = None
     after_row: Callable[[], object] | None = None
 
@@ -204,17 +214,14 @@ class Each:
         skip: Callable[[Exchange], object] = ignore,
         divide: Callable[[], int] = int,
     ) -> None:
-        self._feed = feed
+        self._feed = feed if check is None else partial(_checked, check, feed)
         self._close = close
         self.divide = divide
-        self._check = check
         self._skip = skip
         self.rows = 0
 
     def feed(self, exchange: Exchange) -> None:
         """Take a selected exchange: a row."""
-        if self._check is not None:
-            self._check(exchange)
         self.rows += 1
         self._feed(exchange)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from kdissect.sinks.sink import ALL, Plan
+from kdissect.sinks.sink import ALL, Each, Plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kdissect.exchanges.fetch_sessions import Position
     from kdissect.exchanges.latency import SplitForm
     from kdissect.model import ConnectionInfo, Exchange
-    from kdissect.sinks.sink import CommonForm, ConnectionForm, Context, Demand
+    from kdissect.sinks.sink import CommonForm, ConnectionForm, Demand, PlanContext
 
 
 class TallyForm(NamedTuple):
@@ -42,7 +42,7 @@ class TallyForm(NamedTuple):
     slowest: int
 
 
-class Connections(Protocol):
+class ConnectionCounts(Protocol):
     """Counts the exchanges of connections: a ``ConnectionFeed``."""
 
     def exchange(self, exchange: Exchange, *, is_selected: bool = True) -> None:
@@ -62,7 +62,7 @@ class Counts(Protocol):
     def needs_each(self) -> bool:
         """Whether all exchanges must be fed one by one."""
 
-    def form(self, context: Context, log: Any) -> TallyForm:
+    def form(self, context: PlanContext, log: Any) -> TallyForm:
         """What the core must know to count exchanges, of which the ``log`` counts the connections."""
 
     def feed(self, exchange: Exchange) -> None:
@@ -75,7 +75,7 @@ class Counts(Protocol):
         """Add what was counted elsewhere."""
 
 
-class Tallies:
+class Tallies(Each):
     """Counts of exchanges and connections.
 
     Args:
@@ -84,39 +84,33 @@ class Tallies:
         demand: which ones come, and what else is done with them.
     """
 
-    def __init__(self, counts: Counts, connections: Connections, demand: Demand = ALL) -> None:
+    is_text = False
+
+    def __init__(self, counts: Counts, connections: ConnectionCounts, demand: Demand = ALL) -> None:
+        super().__init__(self._count, self._settle, skip=partial(connections.exchange, is_selected=False))
         self._counts = counts
         self._connections = connections
-        is_planned = demand.allows_core and demand.has_latency_parts and not counts.needs_each
-        self.plan = Plan(partial(counts.form, log=connections)) if is_planned else None
-        self.rows = 0
+        if demand.allows_core and demand.has_latency_parts and not counts.needs_each:
+            self.plan = Plan(partial(counts.form, log=connections))
 
-    def feed(self, exchange: Exchange) -> None:
-        """Count an exchange."""
-        self.rows += 1
+    def _count(self, exchange: Exchange) -> None:
         self._counts.feed(exchange)
         self._connections.exchange(exchange)
 
-    def skip(self, exchange: Exchange) -> None:
-        """Count an exchange of a connection."""
-        self._connections.exchange(exchange, is_selected=False)
+    def _settle(self) -> None:
+        self._connections.close()
+        self._counts.settle()
 
     def take(self, made: bytes, exchanges: int) -> None:  # noqa: ARG002  (the form has taken the counts)
         """Count rows of the core."""
         self.rows += exchanges
 
-    def close(self) -> None:
-        """Count what waits."""
-        self._connections.close()
-        self._counts.settle()
-
     def part(self) -> Any:
         """All counts."""
-        return self.rows, self._counts, self._connections
+        return self._counts, self._connections
 
     def merge(self, part: Any) -> None:
         """Add counts."""
-        rows, counts, connections = part
-        self.rows += rows
+        counts, connections = part
         self._counts.merge(counts)
         self._connections.merge(connections)

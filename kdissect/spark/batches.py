@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kdissect.capture.source import Source
     from kdissect.model import Exchange
     from kdissect.sinks.rows import RowForm
-    from kdissect.sinks.sink import Context
+    from kdissect.sinks.sink import PlanContext
     from kdissect.tables.columns import Column
     from kdissect.tables.export import PartRows
     from kdissect.tables.rows import Row
@@ -106,11 +106,11 @@ class TableBatches:
         self._made: deque[Iterator[tuple[str, Any]]] = deque()
 
     @property
-    def form(self) -> Callable[[Context], RowForm] | None:
+    def form(self) -> Callable[[PlanContext], RowForm] | None:
         """What the native core must know to add rows; None: it cannot."""
         return self._form if self._row_filter is None and are_native(self._batches) else None
 
-    def _form(self, context: Context) -> RowForm:
+    def _form(self, context: PlanContext) -> RowForm:
         limits = self._max_rows, self._max_bytes
         tables = {
             name: NativeTable(self._columns[name], batch.columns, limits)

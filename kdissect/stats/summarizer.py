@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     from kdissect.model import Exchange
     from kdissect.net.dns import Resolved
-    from kdissect.sinks.sink import Context
+    from kdissect.sinks.sink import PlanContext
     from kdissect.sinks.tallies import TallyForm
     from kdissect.stats.connection_log import ConnectionLogRow
     from kdissect.stats.document import Verdict
@@ -147,7 +147,7 @@ class Summarizer(Summed):
         """Whether all exchanges must be fed one by one."""
         return bool(self._by) or self.intervals is not None
 
-    def form(self, context: Context, log: ConnectionFeed) -> TallyForm:
+    def form(self, context: PlanContext, log: ConnectionFeed) -> TallyForm:
         """How the native core can count usual exchanges, unless this ``needs_each``.
 
         Args:
@@ -338,7 +338,7 @@ class HealthCounts(Summed):
         self.findings.feed(facts)
         self._aggregator.feed(facts)
 
-    def form(self, context: Context, log: ConnectionFeed) -> TallyForm:
+    def form(self, context: PlanContext, log: ConnectionFeed) -> TallyForm:
         """What the core must know to count exchanges."""
         return count_form(context, log, self._feed_usual, self._sessions, slowest=0)
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from kdissect.exchanges.fetch_sessions import FetchSessions
     from kdissect.model import ConnectionInfo
-    from kdissect.sinks.sink import Context
+    from kdissect.sinks.sink import PlanContext
     from kdissect.stats.connection_log import ConnectionLog
 
 Stamp = tuple[int, int]
@@ -389,7 +389,7 @@ def _offsets(topics: list[Any]) -> list[ReportedTopic]:
 
 
 def count_form(
-    context: Context,
+    context: PlanContext,
     log: ConnectionLog,
     take: Callable[[Usual], object],
     sessions: FetchSessions,

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from kdissect.query.filters import Filter
     from kdissect.query.records import RecordMatches, Records
     from kdissect.sinks.rows import RowForm
-    from kdissect.sinks.sink import Context
+    from kdissect.sinks.sink import PlanContext
     from kdissect.stats.connection_log import ConnectionLog
     from kdissect.tables.form import Table
     from kdissect.tables.rows import Row
@@ -125,7 +125,7 @@ class Export:
         self._write(self.tables.feed(exchange))
 
     @property
-    def form(self) -> Callable[[Context], RowForm] | None:
+    def form(self) -> Callable[[PlanContext], RowForm] | None:
         """What the native core must know to make rows of usual exchanges; None: it cannot make them."""
         if not self._is_native:
             return None
@@ -271,7 +271,7 @@ class Export:
 
 
 def _native_form(
-    context: Context, files: Mapping[str, TableFiles], tables: TableRows, *, has_topic_ids: bool
+    context: PlanContext, files: Mapping[str, TableFiles], tables: TableRows, *, has_topic_ids: bool
 ) -> RowForm:
     shared = {name: each.shared() for name, each in files.items() if name in NATIVE_TABLES}
     topic_ids = tables.topic_ids if has_topic_ids else None
@@ -484,7 +484,7 @@ class PartTables:
         self.rows = PartRows(job, log)
 
     @property
-    def form(self) -> Callable[[Context], RowForm] | None:
+    def form(self) -> Callable[[PlanContext], RowForm] | None:
         """See ``Export``. Exchanges with new pairs of topic ID and name are fed, also if only their IDs
         count.
         """

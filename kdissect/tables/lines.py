@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from kdissect.kafka.recordbatch import Record
     from kdissect.model import Exchange
     from kdissect.sinks.rows import RowForm
-    from kdissect.sinks.sink import Context
+    from kdissect.sinks.sink import PlanContext
     from kdissect.tables.columns import Column, Getter
 
 
@@ -75,11 +75,11 @@ class JsonLines:
         self.add(json_line({name: get(row) for name, get in self.getters}))
 
     @property
-    def form(self) -> Callable[[Context], RowForm] | None:
+    def form(self) -> Callable[[PlanContext], RowForm] | None:
         """What the native core must know to write the same lines; None: it does not know all columns."""
         return self._form if are_known(self._columns) else None
 
-    def _form(self, context: Context) -> RowForm:
+    def _form(self, context: PlanContext) -> RowForm:
         columns = self._columns
         heads = [f'{"," if place else "{"}"{column.name}":' for place, column in enumerate(columns)]
 
@@ -349,14 +349,14 @@ class CsvLines:
             self.close()
 
     @property
-    def form(self) -> Callable[[Context], RowForm] | None:
+    def form(self) -> Callable[[PlanContext], RowForm] | None:
         """What the native core must know to write the same lines; None: it does not know all columns, or
         quotes a row differently.
         """
         are_written = are_known(self._columns) and len(self._columns) > 1 and not self._is_terminal
         return self._form if are_written else None
 
-    def _form(self, context: Context) -> RowForm:
+    def _form(self, context: PlanContext) -> RowForm:
         columns = self._columns
         heads = ["," if place else "" for place in range(len(columns))]
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from kdissect.model import ConnectionInfo
-    from kdissect.sinks.sink import Context, Identity
+    from kdissect.sinks.sink import Identity, PlanContext
     from kdissect.stats.connection_log import ConnectionLog
     from kdissect.tables.columns import Column
     from kdissect.tables.others import TopicIds
@@ -90,7 +90,7 @@ def are_known(columns: Sequence[Column]) -> bool:
 
 
 def row_form(
-    context: Context,
+    context: PlanContext,
     columns: Sequence[Column],
     cell: Callable[[Column, Exchange], str],
     heads: Sequence[str],
@@ -135,7 +135,7 @@ class NativeTable(NamedTuple):
 
 
 def table_form(
-    context: Context,
+    context: PlanContext,
     tables: Mapping[str, NativeTable],
     topic_ids: TopicIds | None = None,
     log: ConnectionLog | None = None,
@@ -215,7 +215,7 @@ def _shared_content(name: str) -> tuple[str, int]:
 
 
 def _form(
-    context: Context,
+    context: PlanContext,
     columns: Sequence[Column],
     cell: Callable[[Column, Exchange], Any],
     written: list[tuple[str, tuple[str, int]]],

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from kdissect.exchanges.partition_records import CarriedRecord, DecodedBatch
     from kdissect.kafka.internal.topics import Payload
     from kdissect.model import Endpoint
-    from kdissect.sinks.sink import Context
+    from kdissect.sinks.sink import PlanContext
 
 
 ABSENT = "-"
@@ -339,14 +339,14 @@ class ExchangeTable(LineTable["Exchange"]):
         self._latest_ns = 0
 
     @property
-    def form(self) -> Callable[[Context], LineForm] | None:
+    def form(self) -> Callable[[PlanContext], LineForm] | None:
         """What the native core must know to write the same lines; None: a line depends on more than its
         exchange.
         """
         is_free = self._width is None and not self._is_colored
         return self._form if is_free and not self._by_request and self._times.digits is not None else None
 
-    def _form(self, context: Context) -> LineForm:
+    def _form(self, context: PlanContext) -> LineForm:
         *of_ends, of_client, of_api, of_latency = self._views
         names, limits, protocols, _ = context
 

@@ -8,15 +8,15 @@ import pytest
 from kdissect import native, open_capture
 from kdissect.limits import DEFAULT
 from kdissect.net.tcp import Shard
-from kdissect.parallel.assembling import (
+from kdissect.pipeline import Dissection, dissect
+from kdissect.runs.assembling import (
     AHEAD,
     LateRows,
     ParentUpdate,
     ResolvedRow,
     WorkerBatch,
 )
-from kdissect.parallel.worker import Page, Text, Worker
-from kdissect.pipeline import Dissection, dissect
+from kdissect.runs.worker import Page, Text, Worker
 from kdissect.sinks.lines import Lines
 from kdissect.text.style import Times
 from kdissect.text.table import ExchangeTable
@@ -106,7 +106,7 @@ def test_rows_with_known_names_are_not_open() -> None:
 
 
 def test_a_worker_that_is_ahead_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kdissect.parallel.worker._ROWS", 1)
+    monkeypatch.setattr("kdissect.runs.worker._ROWS", 1)
     sent_batches: list[int] = []
     sent: list[Any] = []
 

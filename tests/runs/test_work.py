@@ -4,8 +4,8 @@ from io import BytesIO, TextIOWrapper
 from types import SimpleNamespace
 from typing import Any
 
-from kdissect.parallel.worker import Page, Text, Texts
-from kdissect.sinks.records import Records
+from kdissect.runs.worker import Page, Text, Texts
+from kdissect.sinks.records import RecordRows
 from kdissect.sinks.rows import Rows
 from kdissect.sinks.sink import Each
 from kdissect.tables.lines import JsonLines
@@ -62,7 +62,9 @@ def test_exchanges_that_are_not_selected_have_no_output() -> None:
 def test_rows_have_weights_and_their_texts_are_kept_apart_on_request() -> None:
     for per_row, expected in ((False, (5, b"twothree")), (True, (5, [b"two", b"three"]))):
         out = page()
-        sink = Records(Source(), lambda batch, out=out: out.write("".join(batch)), out.flush, by_batch=True)
+        sink = RecordRows(
+            Source(), lambda batch, out=out: out.write("".join(batch)), out.flush, by_batch=True
+        )
         assert Text(sink, out, per_row=per_row).feed(exchange()) == expected
 
 
@@ -75,5 +77,5 @@ def test_texts_are_written_unchanged_but_for_the_first_separator() -> None:
 
 
 def test_the_end_is_the_part_of_the_sink() -> None:
-    assert Text(Each(print), page()).end() is None
-    assert Text(Records(Source(), print, print, by_batch=True), page()).end() == 7
+    assert Text(Each(print), page()).end() == (0, None)
+    assert Text(RecordRows(Source(), print, print, by_batch=True), page()).end() == (0, 7)

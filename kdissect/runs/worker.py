@@ -13,7 +13,7 @@ from contextlib import suppress
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from pickle import PickleBuffer
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from kdissect import native
 from kdissect.errors import OutputError
@@ -21,15 +21,15 @@ from kdissect.exchanges.end_to_end import produce_refs
 from kdissect.exchanges.resolver import NO_REFS
 from kdissect.exchanges.topic_names import RESERVED, TopicNameResolver, topic_refs
 from kdissect.files import temporary_file_error
-from kdissect.parallel.assembling import (
+from kdissect.pipeline import ShardOutput
+from kdissect.runs.assembling import (
     AHEAD,
-    Columns,
     LateRows,
     OpenRow,
     WorkerBatch,
+    WorkerRows,
 )
-from kdissect.parallel.worker_pool import own_memory
-from kdissect.pipeline import ShardOutput
+from kdissect.runs.worker_pool import own_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from kdissect.limits import Limits
     from kdissect.model import ConnectionKey, Exchange, IdleTick, Packet, PacketBlock
     from kdissect.pipeline import Dissection
-    from kdissect.sinks.sink import Each, Plan
+    from kdissect.sinks.sink import Each
 
     Packets = PacketBlock | Packet | IdleTick
 
@@ -50,20 +50,6 @@ _LINE_BYTES_AHEAD = 12 * _LINE_BYTES
 _BYTES = 1 << 19  # of frames per batch
 _DECODED = 1 << 25  # decoded bytes per batch; one with more is merged before the next one is filled
 _PLACES = 100_000  # per batch: without rows too, or the other workers would wait
-
-
-class Work(Protocol):
-    """A worker's processing of exchanges; those of each connection come in order, with topic names."""
-
-    @property
-    def plan(self) -> Plan | None:
-        """That of its sink."""
-
-    def feed(self, exchange: Exchange) -> Any:
-        """The exchange's output, to be sent to the parent; None: nothing."""
-
-    def end(self) -> Any:
-        """The result at the end, to be sent to the parent."""
 
 
 class _KnownNames:
@@ -91,9 +77,9 @@ def number_of(connection: ConnectionKey) -> int:
     return int(connection_id, 16) << 15 | ordinal & 0x7FFF
 
 
-def columns() -> Columns:
-    """Empty ``Columns``."""
-    return Columns(array("q"), array("q"), array("q"), array("q"), array("q"))
+def columns() -> WorkerRows:
+    """Empty ``WorkerRows``."""
+    return WorkerRows(array("q"), array("q"), array("q"), array("q"), array("q"))
 
 
 class Worker:
@@ -116,7 +102,7 @@ class Worker:
 
     def __init__(
         self,
-        work: Work,
+        work: Text,
         limits: Limits,
         send: Callable[[Any], object],
         receive: Callable[[], Any],
@@ -471,8 +457,8 @@ class Text:
         if sink.rows == before:
             return None
         pieces, large = self._pieces, self._large
-        if not self._per_row:
-            pieces.append(self._page.take())
+        if rest := self._page.take():
+            pieces.append(rest)
         self._pieces, self._large, self._held = [], None, 0
         if large is not None:
             large.append(pieces)
@@ -490,6 +476,6 @@ class Text:
             self._large.append(self._pieces)
             self._pieces, self._held = [], 0
 
-    def end(self) -> Any:
-        """The part of the sink."""
-        return self._sink.part()
+    def end(self) -> tuple[int, Any]:
+        """Number of rows that have not been sent, and the part of the sink."""
+        return 0, self._sink.part()
