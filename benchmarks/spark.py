@@ -49,7 +49,7 @@ sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "benchmarks")]
 
 from traffic import WORKS, make  # noqa: E402
 
-from kdissect import native  # noqa: E402
+from kdissect import core  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -239,10 +239,10 @@ def costs(arguments: argparse.Namespace, directory: Path) -> None:
     until = time.monotonic() + 60 * arguments.minutes
     tasks = [int(each) for each in arguments.tasks.split(",")]
     captures, exchanges = ring(arguments.work, arguments.megabytes, CONNECTIONS, arguments.files, directory)
-    core = "with the native core" if native.core else "without the native core"
+    with_core = "with the native core" if core.is_used else "without the native core"
     what = f"{arguments.megabytes:,.0f} MB of {arguments.work} traffic in {len(captures)} files"
     whose = f"{exchanges:,} exchanges of {CONNECTIONS} connections"
-    where = f"{CORES} cores, Python {platform.python_version()}, {core}"
+    where = f"{CORES} cores, Python {platform.python_version()}, {with_core}"
     print(f"{what}: {whose}; {where}; warm: median of {arguments.runs}\n")
     rates = "MB/s per core | exchanges/s per core | 1 TB, core-hours"
     print(f"| | tasks | start | seconds | CPU seconds | {rates} |")

@@ -1,14 +1,16 @@
 """The size and structure of the package in numbers: `python docs/house.py [CHECKOUT]`.
 
 Files; lines of code, without blanks, comments and docstrings; import cycles, those for types included; class
-names that are defined more than once; modules with one importer; files that `kdissect read` runs through;
-and, once it has started, how often it calls a function and enters another file for each exchange.
+names that are defined more than once; both also of the native core; modules with one importer;
+files that `kdissect read` runs through; and, once it has started, how often it calls a function and enters
+another file for each exchange.
 """
 
 from __future__ import annotations
 
 import ast
 import io
+import re
 import subprocess
 import sys
 import tokenize
@@ -87,6 +89,37 @@ def imports(trees: dict[str, ast.Module]) -> dict[str, set[str]]:
     return result
 
 
+def rust_texts_of(root: Path) -> dict[str, str]:
+    """Module of the native core -> its source without tests and comments."""
+    source = root / "core" / "src"
+    return {
+        "::".join(path.relative_to(source).with_suffix("").parts).removesuffix("::mod"): re.sub(
+            "//.*", "", path.read_text("utf-8").partition("#[cfg(test)]\nmod tests")[0]
+        )
+        for path in sorted(source.rglob("*.rs"))
+    }
+
+
+def rust_imports(texts: dict[str, str]) -> dict[str, set[str]]:
+    """Module of the native core -> those that it names by their paths."""
+    return {
+        name: (
+            {f"{room}::{file}" for room, file in re.findall(r"\bcrate::(\w+)::(\w+)", text)} & texts.keys()
+        )
+        - {name}
+        for name, text in texts.items()
+    }
+
+
+def rust_types(texts: dict[str, str]) -> Counter[str]:
+    """Names of types and traits of the native core -> how often each is defined, without associated types."""
+    definition = re.compile(
+        r"^(?:\s*(?:pub(?:\(\w+\))? )?(?:struct|enum|union|trait)|(?:pub(?:\(\w+\))? )?type) (\w+)",
+        re.MULTILINE,
+    )
+    return Counter(name for text in texts.values() for name in definition.findall(text))
+
+
 def cycles(graph: dict[str, set[str]]) -> list[list[str]]:
     """Modules that import one another, by whatever way."""
 
@@ -132,6 +165,10 @@ def main() -> None:
     for cycle in cycles(graph):
         print(f"    {' '.join(cycle)}")
     print(f"class names defined twice      {sum(count > 1 for count in classes.values()):>7,}")
+    rust = rust_texts_of(root)
+    print(f"the native core: files         {len(rust):>7,}")
+    print(f"    import cycles              {len(cycles(rust_imports(rust))):>7,}")
+    print(f"    type names defined twice   {sum(count > 1 for count in rust_types(rust).values()):>7,}")
     print(f"modules with one importer      {sum(count == 1 for count in importers.values()):>7,}")
     print(f"files that read runs through   {walked:>7,}")
     print(f"    calls per exchange         {calls / EXCHANGES:>7,.0f}")

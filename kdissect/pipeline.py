@@ -30,7 +30,7 @@ from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, cast, runtime_checkable
 
-from kdissect import native
+from kdissect import core
 from kdissect.capture.reader import Readable, open_capture
 from kdissect.errors import CaptureError
 from kdissect.exchanges.content import errors
@@ -303,7 +303,7 @@ class Dissection:
     def _follow(self, sink: Sink) -> None:
         """Let the core do what the plan of a sink says."""
         plan = sink.plan
-        if plan is None or native.core is None:
+        if plan is None or not core.is_used:
             return
 
         def take(made: bytes, exchanges: int) -> None:
@@ -525,7 +525,7 @@ class Dissection:
         """What turns packets into events: with the native core, unless something here needs every packet."""
         connections = self._connections
         if (
-            native.core is None
+            not core.is_used
             or self._index is not None
             or self._numbers is not None
             or self._watcher is not None

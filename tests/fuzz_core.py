@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 from random import Random
 
-from kdissect import native
+from kdissect import core
 from kdissect.cli.main import main
 from tests.attack.mutation import mutated
 from tests.captures import pcap
@@ -136,7 +136,7 @@ def without_quantiles(result: list[str]) -> list[str]:
 
 def run(words: list[str]) -> None:
     """Check one seed after another."""
-    if native.core is None:
+    if not core.is_used:
         sys.exit("the native core is not installed")
     end = time.monotonic() + int(os.environ.get("KDISSECT_FUZZ_SECONDS", "15"))
     first = seed = int(words[0]) if words else int(time.time())

@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks.traffic import make
-from kdissect import native
+from kdissect import core
 from kdissect.cli.main import kdissect
 from kdissect.kafka import bodies, compiler, headers
 
@@ -43,7 +43,7 @@ HEADROOM = 0.7
 @pytest.fixture(autouse=True)
 def _pure(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     caches = compiler.decoder, bodies._plain, headers._request_decoders, headers._response_decoder
-    monkeypatch.setattr(native, "core", None)
+    monkeypatch.setattr(core, "is_used", False)
     for cache in caches:
         cache.cache_clear()
     yield

@@ -145,7 +145,7 @@ def test_of_several_captures_the_line_names_the_one_that_was_read(
     def fail(_dissection: Any, exchange: Any) -> None:
         raise ValueError(SECRET)
 
-    monkeypatch.setattr("kdissect.native.core", None)  # it describes exchanges without decoding them
+    monkeypatch.setattr("kdissect.core.is_used", False)  # it describes exchanges without decoding them
     monkeypatch.setattr("kdissect.pipeline.Dissection.decode", fail)
     done = run(capsys, command, files[1])
     assert (done.status, done.out) == (FAILED, "")

@@ -110,6 +110,52 @@ def test_no_module_imports_itself_through_others() -> None:
     assert house.cycles(house.imports(trees)) == []
 
 
+def test_no_module_of_the_core_uses_itself_through_others() -> None:
+    texts = house.rust_texts_of(ROOT)
+    graph = house.rust_imports(texts)
+    assert graph["exchanges::stage"] >= {"exchanges::connection", "net::packet"}
+    assert house.cycles(graph) == []
+
+
+def test_types_of_the_core_have_a_name_of_their_own() -> None:
+    types = house.rust_types(house.rust_texts_of(ROOT))
+    assert {"Connection", "Fields", "PyRow", "TopicNames"} <= types.keys()
+    assert [name for name, count in types.items() if count > 1] == []
+
+
+KNOW_PYTHON = {"connection_log", "facts", "lines", "page", "rows", "splitters", "table_rows", "tallies"}
+"""Modules of core/src/sinks that call Python while they describe exchanges. Only core/src/python should:
+remove one from here when it no longer does, and add none."""
+
+
+def test_the_core_knows_python_in_one_place() -> None:
+    others = {
+        name
+        for name, text in house.rust_texts_of(ROOT).items()
+        if re.search(r"\bpyo3\b|\bcrate::python\b|\bPy<", text) and not re.match(r"python\b", name)
+    }
+    assert others == {f"sinks::{name}" for name in KNOW_PYTHON}
+
+
+def test_python_knows_the_core_in_one_place() -> None:
+    importers = {
+        name
+        for name, text in house.texts_of(ROOT).items()
+        if re.search(r"\bimport kdissect\._core\b|import _core\b|kdissect\._core\b\"", text)
+    }
+    assert importers == {"kdissect.core"}
+
+
+def test_python_that_the_core_names_exists() -> None:
+    broken = [
+        f"{name_of(path)}: {target}"
+        for path in ROOT.glob("core/src/**/*.rs")
+        for target in re.findall(r"\bkdissect/[\w/]+\.py\b", path.read_text(encoding="utf-8"))
+        if not (ROOT / target).exists()
+    ]
+    assert broken == []
+
+
 def test_every_room_is_on_the_map() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     rooms = {path.parent.name for path in ROOT.glob("kdissect/*/__init__.py")}

@@ -5,19 +5,28 @@ tests/kafka/decoding.py compares the two in every test of decoding. These tests 
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
-from kdissect import native
+from kdissect import core
+from kdissect.exchanges import offload
+from kdissect.exchanges.latency import SplitForm
 from kdissect.kafka import schema
 from kdissect.kafka.codes import uuid_text
 from kdissect.kafka.compiler import decoder, generated_decoder, native_decoder
 from kdissect.kafka.layout import layout
 from kdissect.kafka.primitives import DecodeBudget
+from kdissect.sinks.lines import LineForm
+from kdissect.sinks.rows import RowForm
+from kdissect.sinks.sink import CommonForm, ConnectionForm
+from kdissect.sinks.tallies import TallyForm
 from samples.golden import captures
 from tests.kafka.decoding import comparable, message_of, outcome
 from tests.kafka.encoder import encoder
@@ -29,11 +38,10 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.core,
-    pytest.mark.skipif(
-        native.core is None, reason="installed without the native core, or KDISSECT_PURE is set"
-    ),
+    pytest.mark.skipif(not core.is_used, reason="installed without the native core, or KDISSECT_PURE is set"),
 ]
 
+FORMS = CommonForm, LineForm, RowForm, ConnectionForm, TallyForm
 MESSAGES = all_messages()
 LEFT_TO_PYTHON = {"StreamsAssignmentInfo"}  # of Kafka Streams: text in UTF-16 and Java's own UTF-8
 
@@ -180,6 +188,49 @@ def test_it_can_be_turned_off() -> None:
 
 
 def test_a_core_of_another_commit_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert native._load() is native.core
-    monkeypatch.setattr(native, "_INTERFACE", 0)
-    assert native._load() is None
+    assert core._load() is core.native
+    monkeypatch.setattr(core, "_INTERFACE", 0)
+    assert core._load() is None
+
+
+def test_the_stub_names_what_is_in_the_core() -> None:
+    stub = ast.parse((Path(core.__file__).parent / "_core.pyi").read_text(encoding="utf-8"))
+    assert names_in(stub.body) == {name for name in dir(core.native) if not name.startswith("_")}
+    for node in stub.body:
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            kind = getattr(core.native, node.name)
+            assert names_in(node.body) == {name for name in dir(kind) if not name.startswith("_")}, node.name
+
+
+def names_in(body: list[ast.stmt]) -> set[str]:
+    """What statements define, without what is private."""
+    functions = {each.name for each in body if isinstance(each, ast.FunctionDef | ast.ClassDef)}
+    values = {
+        each.target.id
+        for each in body
+        if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
+    }
+    return {name for name in functions | values if not name.startswith("_")}
+
+
+def test_the_stub_says_why_the_core_calls_python() -> None:
+    """Each function in what it gets at the start is in the list of the stub's docstring."""
+    stub = ast.get_docstring(
+        ast.parse((Path(core.__file__).parent / "_core.pyi").read_text(encoding="utf-8"))
+    )
+    assert stub is not None
+    listed = {
+        f"{form}.{name}"
+        for line in stub.splitlines()
+        if line.startswith("* ")
+        for form, names in re.findall(r"``(\w+)\.([\w`, ]+?)``(?=: |, ``\w+\.)", line)
+        for name in names.replace("``", "").split(", ")
+    }
+    forms = (offload._Callbacks, *FORMS, SplitForm)
+    callables = {
+        f"{form.__name__}.{name}"
+        for form in forms
+        for name, kind in form.__annotations__.items()
+        if "Callable" in str(kind)
+    }
+    assert callables == listed

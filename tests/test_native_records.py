@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kdissect import native
+from kdissect import core
 from kdissect.capture.reader import open_capture
 from kdissect.kafka.recordbatch import Record, native_records, read_any_batch, read_batch
 from kdissect.limits import DEFAULT, Limits
@@ -29,9 +29,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.core,
-    pytest.mark.skipif(
-        native.core is None, reason="installed without the native core, or KDISSECT_PURE is set"
-    ),
+    pytest.mark.skipif(not core.is_used, reason="installed without the native core, or KDISSECT_PURE is set"),
 ]
 
 TIMES = 20_000 if os.environ.get("KDISSECT_HYPOTHESIS") == "deep" else 500
@@ -118,10 +116,10 @@ def test_they_are_a_sequence_like_a_list() -> None:
 
 
 def test_what_is_no_bytes_is_left_to_python() -> None:
-    assert native.core is not None
-    assert native.core.read_records(bytearray(2), (0, 2), 0, 0, (1, 1, 1), tuple) is None
+    assert core.is_used
+    assert core.native.read_records(bytearray(2), (0, 2), 0, 0, (1, 1, 1), tuple) is None
     for place in ((1, 0), (0, 3)):
-        assert native.core.read_records(bytes(2), place, 0, 0, (1, 1, 1), tuple) is None
+        assert core.native.read_records(bytes(2), place, 0, 0, (1, 1, 1), tuple) is None
 
 
 # Lines
@@ -156,7 +154,7 @@ def check_lines(exchanges: Sequence[Exchange], monkeypatch: pytest.MonkeyPatch) 
     batches = batches_of(*exchanges)
     lines = written(batches)
     with monkeypatch.context() as patch:
-        patch.setattr(native, "core", None)
+        patch.setattr(core, "is_used", False)
         expected = written(batches_of(*exchanges))
     for one, other in zip(lines, expected, strict=True):
         assert one == other

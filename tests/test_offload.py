@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kdissect import native, pipeline
+from kdissect import core, pipeline
 from kdissect.capture.reader import open_capture
 from kdissect.cli.main import main
 from kdissect.errors import CaptureError
@@ -51,9 +51,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.core,
-    pytest.mark.skipif(
-        native.core is None, reason="installed without the native core, or KDISSECT_PURE is set"
-    ),
+    pytest.mark.skipif(not core.is_used, reason="installed without the native core, or KDISSECT_PURE is set"),
 ]
 
 IS_DEEP = os.environ.get("KDISSECT_HYPOTHESIS") == "deep"
@@ -213,7 +211,7 @@ def compare(monkeypatch: pytest.MonkeyPatch) -> Any:
             counted.setattr(offload, "_learn", learn)
             with_core = facts(blocks, **how)
         with monkeypatch.context() as without:
-            without.setattr(native, "core", None)
+            without.setattr(core, "is_used", False)
             pure = facts(blocks, **how)
         for own, expected in zip(with_core, pure, strict=True):
             assert own == expected
@@ -427,7 +425,7 @@ def test_lent_connections_end_in_the_core(
     plain = Connections._feed
 
     def feed(connections: Connections, segment: Segment) -> list[Event]:
-        if native.core is not None:
+        if core.is_used:
             fed.append(segment)
         return plain(connections, segment)
 
@@ -440,9 +438,9 @@ def test_lent_connections_end_in_the_core(
 def outputs_of(path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> list[Any]:
     """What ``read`` prints with the core, and without, as ``capfd`` captures it."""
     outputs = []
-    for core in (native.core, None):
+    for is_used in (core.is_used, False):
         with monkeypatch.context() as context:
-            context.setattr(native, "core", core)
+            context.setattr(core, "is_used", is_used)
             assert main(["read", "-j", "1", str(path)]) in (0, 1)
         outputs.append(capfd.readouterr())
     return outputs
@@ -623,9 +621,7 @@ def breaking(monkeypatch: pytest.MonkeyPatch, method: str, result: Any, call: in
     """From now on that call of a method has the result that a panic gives, and no effect; what ``release``
     gives back is lost.
     """
-    core = native.core
-    assert core is not None
-    plain = core.Offload
+    plain = core.native.Offload
 
     class Breaking:
         def __init__(self, *arguments: Any) -> None:
@@ -639,7 +635,7 @@ def breaking(monkeypatch: pytest.MonkeyPatch, method: str, result: Any, call: in
                     return lambda *arguments: (lost(*arguments), result)[1]
             return getattr(self._core, name)
 
-    monkeypatch.setattr(native, "core", SimpleNamespace(**(vars(core) | {"Offload": Breaking})))
+    monkeypatch.setattr(core, "native", SimpleNamespace(**(vars(core.native) | {"Offload": Breaking})))
 
 
 @pytest.mark.parametrize(
@@ -668,11 +664,9 @@ def test_a_panic_that_loses_a_connection_ends_no_run(tmp_path: Path, monkeypatch
 def test_a_panic_in_places_costs_only_speed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for form in (pcap, pcapng):
         expected = blocks_of(form(timed(SAMPLES["quickstart"])), tmp_path)
-        core = native.core
-        assert core is not None
         nothing = {"pcap_places": lambda *_: None, "pcapng_places": lambda *_: None}
         with monkeypatch.context() as broken:
-            broken.setattr(native, "core", SimpleNamespace(**(vars(core) | nothing)))
+            broken.setattr(core, "native", SimpleNamespace(**(vars(core.native) | nothing)))
             actual = blocks_of(form(timed(SAMPLES["quickstart"])), tmp_path)
         assert [[*each.packets] for each in actual] == [[*each.packets] for each in expected]
 
@@ -713,5 +707,5 @@ def test_places_of_damaged_files(
         path.write_bytes(capture[: random.randrange(24, len(capture))] if number % 4 == 0 else capture)
         with_core = outcome(path)
         with monkeypatch.context() as without:
-            without.setattr(native, "core", None)
+            without.setattr(core, "is_used", False)
             assert with_core == outcome(path)

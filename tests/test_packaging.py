@@ -15,7 +15,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from kdissect.native import core
+from kdissect import core
 
 ROOT = Path(__file__).resolve().parent.parent
 PARTS = (
@@ -33,7 +33,7 @@ SECONDS = 300
 pytestmark = [
     pytest.mark.deep,
     pytest.mark.core,
-    pytest.mark.skipif(core is None, reason="installed without the native core: there may be no Rust"),
+    pytest.mark.skipif(not core.is_used, reason="installed without the native core: there may be no Rust"),
 ]
 
 
@@ -160,6 +160,6 @@ def test_the_sdist_has_what_the_core_is_built_from(tree: Path) -> None:
     (path,) = tree.parent.glob("*.tar.gz")
     with tarfile.open(path) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    sources = {path.relative_to(ROOT).as_posix() for path in (ROOT / "core" / "src").glob("*.rs")}
+    sources = {path.relative_to(ROOT).as_posix() for path in (ROOT / "core" / "src").rglob("*.rs")}
     assert {"setup.py", "core/Cargo.toml", "core/Cargo.lock", *sources} <= names
     assert not [name for name in names if name.startswith("core/target") or name.endswith(".so")]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from kdissect import native
+from kdissect import core
 from kdissect.capture.reader import open_capture
 from kdissect.exchanges.learned import LearnedFacts
 from kdissect.limits import DEFAULT
@@ -146,7 +146,7 @@ def test_the_client_is_the_one_that_is_named(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, arguments: list[str], has_core: bool
 ) -> None:
     if not has_core:
-        monkeypatch.setattr(native, "core", None)
+        monkeypatch.setattr(core, "is_used", False)
     done = run(capsys, "read", "--json", *arguments, str(CAPTURE))
     rows: dict[int, list[dict[str, Any]]] = {}
     for line in done.lines:
@@ -365,7 +365,7 @@ def test_tables_of_the_core(
     for directory in (tmp_path / "core", tmp_path / "pure"):
         run(capsys, *options, "-o", str(directory), path)
         shown.append([json.loads(line) for line in parquet_lines(directory / "exchanges")])
-        monkeypatch.setattr(native, "core", None)
+        monkeypatch.setattr(core, "is_used", False)
     assert shown[0] == shown[1]
     assert [row["proxy"] is None for row in shown[0]] == [False] * 50 + [True] * BEATS
 
@@ -377,7 +377,7 @@ def parquet_lines(directory: Path) -> list[str]:
 
 
 @pytest.mark.core
-@pytest.mark.skipif(native.core is None, reason="installed without the native core, or KDISSECT_PURE is set")
+@pytest.mark.skipif(not core.is_used, reason="installed without the native core, or KDISSECT_PURE is set")
 @pytest.mark.parametrize(("name", "is_observed"), [("v1", False), ("v2, joined and split", True)])
 def test_the_core_takes_the_packets_after_the_header(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, is_observed: bool

@@ -155,7 +155,7 @@ RUST_ALLOWED = r"\w*(found|at_most)\w* .*"
 def test_no_identifier_in_rust_is_of_the_old_dialect() -> None:
     faults = [
         f"{path.relative_to(ROOT)}:{number}: {name}"
-        for path in sorted((ROOT / "core" / "src").glob("*.rs"))
+        for path in sorted((ROOT / "core" / "src").rglob("*.rs"))
         for number, line in enumerate(path.read_text().split("\n"), 1)
         for groups in RUST_DEFINITION.findall(line.partition("//")[0])
         for name in groups

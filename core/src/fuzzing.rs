@@ -69,7 +69,7 @@ pub fn rounds(name: &str, usual: u64, mut test: impl FnMut(&mut Random)) {
 
 mod tests {
     use super::*;
-    use crate::packet::{segment, tests::tcp_over_ipv4};
+    use crate::net::packet::{segment, tests::tcp_over_ipv4};
 
     const LINK_TYPES: [(u32, &[u8]); 5] = [
         (101, b""),

@@ -5,63 +5,16 @@
 
 #![deny(unsafe_code)]
 
-pub mod analysis;
-pub mod body;
-pub mod columns;
-pub mod connection;
-pub mod decimal;
-pub mod line;
-pub mod merge;
-pub mod packet;
-pub mod record_lines;
-pub mod records;
-pub mod row;
-pub mod samples;
-pub mod sessions;
-mod shard;
-pub mod stage;
+pub mod capture;
+pub mod exchanges;
+pub mod kafka;
+pub mod net;
+pub mod runs;
+pub mod sinks;
 pub mod tls;
-pub mod touched;
-pub mod tree;
-pub mod usage;
-pub mod wire;
 
 #[cfg(feature = "python")]
-mod bundles;
-#[cfg(feature = "python")]
-mod columns_class;
-#[cfg(feature = "python")]
-mod connection_log;
-#[cfg(feature = "python")]
-mod counts;
-#[cfg(feature = "python")]
-mod divided;
-#[cfg(feature = "python")]
-mod latency;
-#[cfg(feature = "python")]
-mod line_class;
-#[cfg(feature = "python")]
-mod merge_class;
-#[cfg(feature = "python")]
-mod offload;
-#[cfg(feature = "python")]
-mod page;
-#[cfg(feature = "python")]
-mod places;
-#[cfg(feature = "python")]
 mod python;
-#[cfg(feature = "python")]
-mod raw;
-#[cfg(feature = "python")]
-mod records_class;
-#[cfg(feature = "python")]
-mod ring;
-#[cfg(feature = "python")]
-mod row_class;
-#[cfg(feature = "python")]
-mod rows;
-#[cfg(feature = "python")]
-mod table_rows;
 
 #[cfg(test)]
 mod fuzzing;

@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from kdissect import native
+from kdissect import core
 from kdissect.capture.source import BYTE_ORDERS, FileFormat, one_by_one
 from kdissect.errors import CaptureError
 from kdissect.model import IdleTick, Interface, PacketBlock
@@ -100,7 +100,7 @@ def packet_blocks(window: Window, source: Source) -> Iterator[PacketBlock | Idle
                 continue
             data = window.data
             within = data, 0, order == "<", tick_ns, header, limit
-            stepped = None if native.core is None else native.core.pcap_places(*within)
+            stepped = None if not core.is_used else core.native.pcap_places(*within)
             places, pos, need, captured = stepped or _step(*within)
             if places:
                 time_ns = places[-1][0]

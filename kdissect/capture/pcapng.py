@@ -16,7 +16,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from kdissect import native
+from kdissect import core
 from kdissect.capture import stores
 from kdissect.capture.source import (
     BYTE_ORDERS,
@@ -452,9 +452,9 @@ def packet_blocks(
                         raise section.packet_error(pos, captured)
                     clock = section.clock(index, pos)
                 of_core = None
-                if native.core is not None and not places and high < clock.plain_below:
+                if core.is_used and not places and high < clock.plain_below:
                     clocks, interfaces = section.exact_clocks, section.interfaces
-                    of_core = native.core.pcapng_places(
+                    of_core = core.native.pcapng_places(
                         data, pos, section.is_little, clocks, interfaces, limit
                     )
                 if of_core is not None:
@@ -527,8 +527,8 @@ def secrets_in_file(path: str) -> Iterator[bytes]:
             if kind == SECRETS and total <= MAX_SECRETS_BYTES:
                 yield from key_log_of(head + file.read(total - HEAD_BYTES), order)
             pos += total
-            if kind == ENHANCED_PACKET and native.core is not None and stores.normalized(path) is None:
-                pos = native.core.pcapng_skip(path, pos, order == "<")
+            if kind == ENHANCED_PACKET and core.is_used and stores.normalized(path) is None:
+                pos = core.native.pcapng_skip(path, pos, order == "<")
             file.seek(pos)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from kdissect import native
+from kdissect import core
 from kdissect.capture.write import packet_block
 from kdissect.limits import MIB
 from kdissect.model import Packet
@@ -135,7 +135,7 @@ class PacketRing:
         """As ``take_encoded``, up to the first packet that the core leaves to Python; and whether there is
         one.
         """
-        if native.core is None:
+        if not core.is_used:
             return b"", 0, True
         first = self._next
         last = min(first + limit, len(self._slots) // SLOT_BYTES)
@@ -148,7 +148,7 @@ class PacketRing:
             return b"", 0, False
         form = self._snaplen, self._is_cooked, self._may_be_tagged, number
         slots = bytes(self._slots[first * SLOT_BYTES : (first + whole) * SLOT_BYTES])
-        blocks, count = native.core.encode_slots(slots, SLOT_BYTES, self._received, form)
+        blocks, count = core.native.encode_slots(slots, SLOT_BYTES, self._received, form)
         words[:count] = _NO_STATUS[:count]
         del self._received[: sum(status & IN_BUFFER != 0 for status in statuses[:count])]
         self._next = (first + count) % (len(self._slots) // SLOT_BYTES)

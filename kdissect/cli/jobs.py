@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kdissect import native
+from kdissect import core
 from kdissect.capture import stores
 from kdissect.capture.inputs import STDIN
 from kdissect.capture.reader import open_capture
@@ -99,7 +99,7 @@ def processes(
         return 1
     if jobs is not None:
         return jobs
-    worth = WORTH_PACKETS_NATIVE if is_native and native.core is not None else WORTH_PACKETS
+    worth = WORTH_PACKETS_NATIVE if is_native and core.is_used else WORTH_PACKETS
     if not (by_default and _are_worth_workers(paths, worth)):
         return 1
     return min(cores(), _MAX_WORKERS)

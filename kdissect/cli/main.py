@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from kdissect import __version__
+from kdissect import __version__, core
 from kdissect.cli.config_file import configuration
 from kdissect.cli.help import HelpContext, NoFileError
 from kdissect.cli.terminal import FAILED, INTERRUPTED, OK, USAGE, output, warn
 from kdissect.errors import CaptureError, KdissectError, OutputError, UnexpectedError
-from kdissect.native import core
 from kdissect.nearest import did_you_mean
 
 if TYPE_CHECKING:
@@ -229,7 +228,7 @@ class Kdissect(Commands):
 )
 @click.version_option(
     __version__,
-    message=f"kdissect %(version)s ({'core' if core else 'pure'})",
+    message=f"kdissect %(version)s ({'core' if core.is_used else 'pure'})",
     help="Show the version, and whether the native core is in use.",
 )
 def kdissect() -> None:

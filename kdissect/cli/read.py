@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kdissect import native
+from kdissect import core
 from kdissect.capture.reader import has_secrets
 from kdissect.cli.help import command
 from kdissect.cli.jobs import jobs_option, processes
@@ -149,7 +149,7 @@ def read(
             "-t d with filters needs --order completion; -t dd counts from exchanges shown"
         )
     can_run_in_parallel = order != TIME and output.can_run_in_parallel(sys.stdout)
-    is_fast = query.options.key_logs and native.core is not None  # and several would read the files twice
+    is_fast = query.options.key_logs and core.is_used  # and several would read the files twice
     is_single = bool(count or flush or is_fast)
     has_bodies = output.tree or output.show_bytes or check_crcs or not query.demand().selects_all
     jobs = processes(

@@ -21,7 +21,7 @@ from __future__ import annotations
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from kdissect import native
+from kdissect import core
 from kdissect.exchanges.kafka_connection import IDENTIFYING_APIS, client_software
 from kdissect.exchanges.pairing import PRODUCE
 from kdissect.kafka import apis, schema
@@ -89,7 +89,8 @@ class Finishing(NamedTuple):
         form: what it must know (sinks/).
         ordering: of the other exchanges. None: what it makes is of a shard, to be put in order by another
             process; each exchange is finished as soon as it is complete.
-        batch: the core's ``RowBatch`` that gets the lines of a shard, with their keys (core/src/merge.rs).
+        batch: the core's ``RowBatch`` that gets the lines of a shard, with their keys
+            (core/src/runs/merge.rs).
         can_be_next: whether nothing that has left the ordering waits for anything.
         take: takes what was made, and of how many exchanges; if they are those of a shard, nothing was.
         arrived: number of packets and idle ticks so far, including the block being processed.
@@ -97,7 +98,7 @@ class Finishing(NamedTuple):
 
     form: Any
     ordering: Ordering[Exchange] | None
-    batch: Any
+    batch: core.native.RowBatch | None
     can_be_next: Callable[[], bool]
     take: Callable[[bytes, int], object]
     arrived: Callable[[], int]
@@ -161,7 +162,7 @@ class Offload:
         decryption: Callable[[], Decryption | None] = lambda: None,
         is_needed: Callable[[int, int], bool] | None = None,
     ) -> None:
-        assert native.core is not None
+        assert core.is_used
         self._connections = connections
         self._kafka = kafka
         self._open_kafka = open_kafka
@@ -184,7 +185,7 @@ class Offload:
         callbacks = _Callbacks(
             _usual, introduction, may_open, connections.shard, is_needed, partial(_info, connections.ids)
         )
-        self._core: Any = native.core.Offload(numbers, callbacks, (ANSWERED, UNACKNOWLEDGED, UNANSWERED))
+        self._core = core.native.Offload(numbers, callbacks, (ANSWERED, UNACKNOWLEDGED, UNANSWERED))
         self._missing: dict[Duplex, tuple[int, int]] = {}  # chances to be lent that each misses: all, left
         self._entered = 0  # connections that the core has opened and ``Connections`` does not know
         self._is_broken = False
@@ -196,7 +197,7 @@ class Offload:
         self._finishing = finishing
         if finishing is None:
             return
-        if finishing.ordering is None:
+        if finishing.batch is not None:
             self._core.write_shard_lines(finishing.form, finishing.batch)
         else:
             self._core.write_lines(finishing.form)
@@ -354,19 +355,25 @@ class Offload:
             self.waiting_since_ns = self._core.waiting_since_ns
         for *_, duplex, closed, _ in all_ended:
             if duplex is not None:
-                if closed is None:
+                if closed is None and duplex.connection is not None:
                     self._kafka.pop(duplex.connection, None)
                 self.closing(duplex)
         self._core.pass_on(False)
         return [
-            (ordinal, Ended(*ended), None if closed is None else self._closed(closed), first_ns)
-            for ordinal, *ended, _, closed, first_ns in all_ended
+            (
+                ordinal,
+                Ended(ends, ended_ns, numbers),
+                None if closed is None else self._closed(closed),
+                first_ns,
+            )
+            for ordinal, ends, ended_ns, numbers, _, closed, first_ns in all_ended
         ]
 
-    def _closed(self, closed: dict[str, Any]) -> Event:
+    def _closed(self, closed: core.native._Closed) -> Event:
         """The end of a connection in the core; its objects get the state that it has reached."""
         info, connection = closed["info"], closed["connection"]
         if connection is None:
+            assert closed["syn"] is not None
             packet, time_ns, interface, *_ = closed["syn"]
             known = (
                 info.id,
@@ -393,7 +400,7 @@ class Offload:
         kafka.restore((closed["completed"], None, 0, [], [], False), (_NO_FRAME, _NO_FRAME))
         for sender, repeated_bytes in enumerate(closed["repeated_bytes"]):
             connection.streams[sender ^ kafka.client].repeated_bytes += repeated_bytes
-        if connection.tcp is not None:
+        if connection.tcp is not None and closed["analysis"] is not None:
             connection.tcp.restore(closed["analysis"])
         return connection, 0, Closed("reset" if closed["is_reset"] else "fin", closed["closed_ns"])
 

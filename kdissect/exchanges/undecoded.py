@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from kdissect import native
+from kdissect import core
 from kdissect.exchanges.topic_names import naming_structs
 from kdissect.kafka import schema
 from kdissect.kafka.bodies import ENVELOPE
@@ -53,7 +53,7 @@ def undecoded(api_key: int, version: int, *, shows_values: bool = True) -> Undec
     would be shown.
     """
     request, response = schema.request(api_key), schema.response(api_key)
-    if native.core is None or request is None or response is None:
+    if not core.is_used or request is None or response is None:
         return None
     if version not in request.versions or version not in response.versions:
         return None
@@ -69,7 +69,7 @@ def undecoded(api_key: int, version: int, *, shows_values: bool = True) -> Undec
     if any(map(has_rare_types, layouts)):
         return None
     has_drafts = any(version in draft.versions for message in both for draft in message.drafts)
-    core = (
+    forms = (
         core_struct(layouts[0], _request_label),
         core_struct(layouts[1], _response_label),
         naming_structs(request, version),
@@ -78,7 +78,7 @@ def undecoded(api_key: int, version: int, *, shows_values: bool = True) -> Undec
         (follows or forwards, not has_drafts),
     )
     tags = b"\0" if response_header_version(api_key, version) else b""
-    return Undecoded(request, response, core, follows, tags)
+    return Undecoded(request, response, forms, follows, tags)
 
 
 def _request_label(field: Field) -> tuple[str, bool, int | None]:

@@ -11,7 +11,7 @@ from functools import cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from kdissect import native
+from kdissect import core
 from kdissect.kafka import decoder as decoders
 from kdissect.kafka.layout import element_bytes, is_nullable, is_tagged, layout, split, tag_bytes
 from kdissect.kafka.records import RecordData
@@ -81,9 +81,9 @@ def native_decoder(shape: Layout, generated: Decoder, *, large: bool = False) ->
     """The same by the native core, which leaves bodies that are in any way unusual to ``generated``. None if
     there is no core, or if the layout has a type that it leaves to Python.
     """
-    if native.core is None or has_rare_types(shape):
+    if not core.is_used or has_rare_types(shape):
         return None
-    decode: Decoder = native.core.Decoder(core_struct(shape), large, RecordData, generated).decode
+    decode: Decoder = core.native.Decoder(core_struct(shape), large, RecordData, generated).decode
     return decode
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kdissect import native
+from kdissect import core
 from kdissect.errors import DecodeError, Malformed, Oversized, Truncated
 from kdissect.kafka.primitives import utf8
 
@@ -91,9 +91,9 @@ def read_batch(
     Returns:
         The records, and why decoding stopped. None if it reached the end.
     """
-    if native.core is not None:
+    if core.is_used:
         bounds = limits.batch_items, limits.record_headers, limits.batch_items
-        records = native.core.read_records(
+        records = core.native.read_records(
             data, (pos, end), base_offset, base_timestamp_ms, bounds, _new_record
         )
         if records is not None:
@@ -247,9 +247,9 @@ def read_pieces(
     return None
 
 
-def native_records(records: Sequence[Record]) -> Any:
+def native_records(records: Sequence[Record]) -> core.native.Records | None:
     """The same records if the native core holds them, which can write them as lines. Otherwise None."""
-    return records if native.core is not None and type(records) is native.core.Records else None
+    return records if core.is_used and isinstance(records, core.native.Records) else None
 
 
 def _headers_in(records: Sequence[Record]) -> int:

@@ -35,7 +35,7 @@ from itertools import count, islice
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from kdissect import native
+from kdissect import core
 from kdissect.limits import DEFAULT, Limits
 from kdissect.model import Closed, Data, Packet, PacketBlock, Segment
 from kdissect.net.analysis import TcpAnalysis
@@ -843,11 +843,9 @@ def _native_payloads(
     data: bytes, places: Iterable[tuple[int, int, int, int]], *run: Any
 ) -> tuple[bytes, int] | None:
     """As ``payloads``, by the native core if it has found the packets. None: it has not."""
-    core = native.core
-    if core is None or not isinstance(places, core.Places) or run[-1] > _MAX_NS:
+    if not core.is_used or not isinstance(places, core.native.Places) or run[-1] > _MAX_NS:
         return None
-    joined: tuple[bytes, int] | None = core.payloads(data, places, *run)
-    return joined
+    return core.native.payloads(data, places, *run)
 
 
 # ------------------------------------------------------------------------------------------------------------

@@ -247,7 +247,7 @@ def cores() -> int:
 @lru_cache(_CACHED_SHARDS)
 def shard_of(ends: bytes, shards: int) -> int:
     """Number of the shard, of ``shards``, that a connection belongs to: the same in both directions. As in
-    core/src/shard.rs.
+    core/src/net/shard.rs.
     """
     if len(ends) == _IPV4_ENDS.size:
         one, other, source, destination = _IPV4_ENDS.unpack(ends)

@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kdissect import native
+from kdissect import core
 from kdissect.exchanges.end_to_end import EndToEnd
 from kdissect.exchanges.ordering import Ordering
 from kdissect.exchanges.resolver import NO_REFS
@@ -152,7 +152,7 @@ class Assembly:
     def __init__(self, workers: int, limits: Limits) -> None:
         self.until = 0
         self._limits = limits
-        self._merge: Any = None  # of the native core, if it has written lines
+        self._merge: core.native.Merge | None = None  # if the native core has written lines
         self._rows: dict[tuple[int, int], OrderedItem] = {}  # other rows that it merges, by worker and number
         self._added = [0] * workers  # number of these so far
         self._parts = [_WorkerBatches() for _ in range(workers)]
@@ -229,9 +229,9 @@ class Assembly:
     def _add(self, worker: int, rows: WorkerRows, lines: tuple[int, PickleBuffer]) -> None:
         """Add a batch with lines."""
         if self._merge is None:
-            assert native.core is not None
+            assert core.is_used
             limits = self._limits
-            self._merge = native.core.Merge(len(self._parts), limits.order_rows, limits.order_bytes)
+            self._merge = core.native.Merge(len(self._parts), limits.order_rows, limits.order_bytes)
         for index in range(len(rows.places)):
             self._rows[worker, self._added[worker]] = OrderedItem.of(worker, rows, index)
             self._added[worker] += 1
@@ -244,6 +244,7 @@ class Assembly:
 
     def _merged(self, until: int) -> list[Any]:
         """The outputs that come next, with lines in as large pieces as possible."""
+        assert self._merge is not None
         self._merge.advance(until)
         outputs = []
         while taken := self._merge.take(single := not self._is_idle):
@@ -392,7 +393,7 @@ class WorkerBatch(NamedTuple):
         until: the place.
         is_last: whether no batch follows.
         lines: if the native core writes lines: bytes of the keys of all rows; and these, followed by the
-            texts of the rows that are not in ``rows`` (core/src/merge.rs).
+            texts of the rows that are not in ``rows`` (core/src/runs/merge.rs).
         is_far_ahead: whether the worker waits for a ``ParentUpdate``.
     """
 

@@ -15,9 +15,9 @@ import time
 from contextlib import suppress
 from multiprocessing import Pipe
 from selectors import EVENT_READ, DefaultSelector
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from kdissect import native
+from kdissect import core
 from kdissect.capture.reader import Readable, open_capture
 from kdissect.errors import CaptureError
 from kdissect.limits import MIB
@@ -116,13 +116,13 @@ class Broadcast:
         is_small = len(places) < _FEW_PACKETS
         if not is_small and 2 * (end - begin) >= len(data):
             begin, end = 0, len(data)
-        core, shared = native.core, None
-        if not is_small and self._divides and core is not None and isinstance(places, core.Places):
-            shared = core.divide_packets(data, places, interface.link_type, len(self._pipes), begin)
+        records = None
+        if not is_small and self._divides and core.is_used and isinstance(places, core.native.Places):
+            records = core.native.divide_packets(data, places, interface.link_type, len(self._pipes), begin)
         shared = (
             [(time_ns, first - begin, last - begin, length) for time_ns, first, last, length in places]
-            if shared is None
-            else pickle.PickleBuffer(shared)
+            if records is None
+            else pickle.PickleBuffer(records)
         )
         own = data[begin:end]
         buffer = own if is_small else pickle.PickleBuffer(own)
@@ -239,8 +239,9 @@ class PacketInbox:
         number, _, data, places = packets
         if isinstance(places, list):
             return PacketBlock(number, known, bytes(data), places)
-        assert native.core is not None
-        return PacketBlock(number, known, *native.core.packets_of_shard(data, places, number, self._worker))
+        assert core.is_used
+        records = cast("pickle.PickleBuffer", places)
+        return PacketBlock(number, known, *core.native.packets_of_shard(data, records, number, self._worker))
 
 
 def read_captures(

@@ -15,7 +15,7 @@ from pathlib import Path
 from pickle import PickleBuffer
 from typing import TYPE_CHECKING, Any, cast
 
-from kdissect import native
+from kdissect import core
 from kdissect.errors import OutputError
 from kdissect.exchanges.end_to_end import produce_refs
 from kdissect.exchanges.resolver import NO_REFS
@@ -72,7 +72,7 @@ class _KnownNames:
 
 
 def number_of(connection: ConnectionKey) -> int:
-    """A connection in a key of the core: ID and lowest bits of the ordinal, as in core/src/offload.rs."""
+    """A connection in a key of the core: ID and lowest bits of the ordinal (core/src/python/offload.rs)."""
     connection_id, ordinal = connection
     return int(connection_id, 16) << 15 | ordinal & 0x7FFF
 
@@ -126,7 +126,7 @@ class Worker:
         self._until = 0
         self._ahead: deque[tuple[int, int, int]] = deque()  # place, decoded bytes, bytes of lines of each
         self._names: dict[str, str] = dict(RESERVED)
-        self._lines: Any = None  # the core's ``RowBatch``, if it writes lines
+        self._lines: core.native.RowBatch | None = None  # if the core writes lines
         self._open: dict[int, Exchange] = {}
         self._open_on: Counter[ConnectionKey] = Counter()
         self._numbers = 0
@@ -141,8 +141,8 @@ class Worker:
         self._dissection = dissection
         output, plan = None, self._work.plan
         if plan is not None and plan.form is not None:
-            assert native.core is not None
-            self._lines = native.core.RowBatch()
+            assert core.is_used
+            self._lines = core.native.RowBatch()
             names = _KnownNames(self._names) if self._resolver is None else self._resolver
             output = ShardOutput(plan.form, names, self._lines, self._count_lines)
         last_waiting_ns: int | None = None

@@ -23,12 +23,13 @@ class RowForm(NamedTuple):
 
     Attributes:
         facts: of all forms.
-        columns: the text before each column; what is in it, and which of several such (core/src/rows.rs).
+        columns: the text before each column; what is in it, and which of several such
+            (core/src/sinks/rows.rs).
         end: the text after them.
         is_csv: how values are written.
         tables: where rows are added instead: name of each table; its columns by what is in them, and which of
-            several such (core/src/table_rows.rs); the core's ``Columns``; rows and bytes with which it is
-            full.
+            several such (core/src/sinks/table_rows.rs); the core's ``Columns``; rows and bytes with which
+            it is full.
         log: what counts the exchanges besides, if anything does.
         capture: from the interface of a packet to the name of its capture.
         expected: from a connection, an API key, the time of a response, and the names of errors to the names

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
-from kdissect import native
+from kdissect import core
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -134,7 +134,7 @@ class Demand(NamedTuple):
     @property
     def allows_core(self) -> bool:
         """Whether the core may finish exchanges, as far as the sink can use what it makes."""
-        return self.selects_all and not self.one_by_one and native.core is not None
+        return self.selects_all and not self.one_by_one and core.is_used
 
 
 ALL = Demand()

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
-from kdissect import native
+from kdissect import core
 from kdissect.errors import CaptureError
 from kdissect.limits import KIB, MIB, Limits
 from kdissect.model import Interface, Packet, PacketBlock, Segment
@@ -57,7 +57,8 @@ _TYPES = {"int": pa.int32(), "bigint": pa.int64(), "binary": pa.binary()}
 SCHEMA = pa.schema((name, _TYPES[kind]) for name, kind in map(str.split, COLUMNS.split(",")))
 
 _HEAD = Struct("<qQqIII")
-"""Clock, number and time of a packet; length on the wire and captured; link type. As in core/src/bundles.rs.
+"""Clock, number and time of a packet; length on the wire and captured; link type. As in
+core/src/runs/bundles.rs.
 """
 _NEVER_NS = -(1 << 63)
 _BUNDLE_BYTES = 128 * KIB
@@ -238,12 +239,12 @@ class _Bundles:
 
     def _odd(self, block: PacketBlock) -> Iterator[Packet]:
         """The packets that the native core does not take. It takes those before and after them."""
-        if native.core is None or not isinstance(block.places, native.core.Places):
+        if not core.is_used or not isinstance(block.places, core.native.Places):
             yield from block.packets
             return
         link_type, at = block.interface.link_type, 0
         while True:
-            divided = native.core.bundle_packets(block, link_type, at, self._clock_ns, self._parts)
+            divided = core.native.bundle_packets(block, link_type, at, self._clock_ns, self._parts)
             if divided is None:
                 yield from block.part(at).packets
                 return
@@ -378,11 +379,11 @@ class SortedPackets:
                     heapreplace(started, (after[0], own, after[1], packets))
 
     def _blocks(self, bundle: Bundle) -> Iterator[PacketBlock | Packet | Segment]:
-        if native.core is None or not bundle.heads:
+        if not core.is_used or not bundle.heads:
             for _, packet in self._packets(bundle):
                 yield packet
             return
-        for number, link_type, places in native.core.unbundle_packets(bundle.heads):
+        for number, link_type, places in core.native.unbundle_packets(bundle.heads):
             yield PacketBlock(number, self._interface(bundle.rank, link_type), bundle.data, places)
 
     def _packets(self, bundle: Bundle) -> Iterator[tuple[Key, Packet | Segment]]:

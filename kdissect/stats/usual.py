@@ -12,7 +12,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kdissect import native
+from kdissect import core
 from kdissect.exchanges.fetch_sessions import Position
 from kdissect.exchanges.group_events import ALIVE, CLASSIC, COMMIT, GroupEvent, usual_events
 from kdissect.exchanges.touched import plans
@@ -443,16 +443,16 @@ def count_form(
 
 
 @cache
-def _row(api_key: int, version: int) -> Any:
+def _row(api_key: int, version: int) -> core.native.Row | None:
     """The core's ``Row`` of an API whose exchanges it counts."""
     known = undecoded(api_key, version)
-    if native.core is None or known is None or api_key not in COUNTED:
+    if not core.is_used or known is None or api_key not in COUNTED:
         return None
     api = apis.by_key(api_key)
     assert api is not None
     request, response = BodyLayout(known.request, version), BodyLayout(known.response, version)
     nothing: tuple[list[list[str]], None] = [], None
-    return native.core.Row(
+    return core.native.Row(
         known.core,
         (None, None),
         (nothing, nothing),

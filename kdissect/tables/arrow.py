@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from kdissect import native
+from kdissect import core
 from kdissect.tables.columns import OBJECT, Array, Scalar, arrow_getter
 from kdissect.tables.lines import RecordValues
 
@@ -107,11 +107,11 @@ class RowBatch:
         self._getters = [arrow_getter(column) for column in columns]
         self._records = RecordValues(zip(self.schema.names, self._getters, strict=True))
         self.columns: Any
-        if native.core is None:
+        if not core.is_used:
             self.columns = _Lists(self.schema, [column.type == OBJECT for column in columns])
         else:
             kind = _STRUCT, [(column.name, native_kind(column.type)) for column in columns]
-            self.columns = native.core.Columns(kind)
+            self.columns = core.native.Columns(kind)
 
     @property
     def rows(self) -> int:

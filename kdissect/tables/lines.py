@@ -184,7 +184,7 @@ class RecordLines(JsonLines):
         rest = between[6].removeprefix(empty_optional)
         append_ms = records.source.log_append_time_ms
         if (native := native_records(records.batch.records)) is not None:
-            lines: bytes | None = native.json_lines(
+            lines = native.json_lines(
                 start,
                 start + _CHUNK,
                 between,

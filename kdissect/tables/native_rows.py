@@ -7,7 +7,7 @@ from __future__ import annotations
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kdissect import native
+from kdissect import core
 from kdissect.exchanges.content import (
     FIND_COORDINATOR,
     GROUP,
@@ -281,22 +281,22 @@ def _content(name: str, before: Sequence[tuple[str, tuple[str, int]]]) -> tuple[
 
 
 @cache
-def native_row(api_key: int, version: int) -> Any:
+def native_row(api_key: int, version: int) -> core.native.Row | None:
     """The core's ``Row``, which reads columns from bodies. None if that is left to Python."""
     known = undecoded(api_key, version)
-    if native.core is None or known is None or known.follows:
+    if not core.is_used or known is None or known.follows:
         return None
     if api_key == API_VERSIONS:  # some are answered in version 0
         return None
     request, response = BodyLayout(known.request, version), BodyLayout(known.response, version)
-    return native.core.Row(
+    return core.native.Row(
         known.core,
         (topic_plan(request, False), topic_plan(response, False)),
         (
             _first(request, api_key, GROUP, GROUP_KEY),
             _first(request, api_key, TRANSACTION, TRANSACTION_KEY),
         ),
-        tuple([_names(path) for path in record_paths(layout)] for layout in (request, response)),
+        ([_names(path) for path in record_paths(request)], [_names(path) for path in record_paths(response)]),
         api_key in FETCHES,
         (plans(_stub(api_key).api, request, response), _FIELDS, usual_events(_stub(api_key).api)),
     )

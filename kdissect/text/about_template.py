@@ -41,7 +41,7 @@ from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kdissect import native
+from kdissect import core
 from kdissect.errors import SchemaError
 from kdissect.exchanges.content import explains_errors
 from kdissect.exchanges.undecoded import undecoded
@@ -353,18 +353,18 @@ def _names(value: Any, scope: Scope) -> tuple[tuple[int, str], ...]:
 
 
 @cache
-def native_line(api_key: int, version: int) -> Any:
+def native_line(api_key: int, version: int) -> core.native.Line | None:
     """The core's ``Line``, which describes exchanges without making bodies of them. None if that is left to
     Python: there is no core, no template, or more to a message than its layout.
     """
     known = undecoded(api_key, version, shows_values=False)
     both = None if known is None else templates(known.request.name.removesuffix("Request"))
-    if native.core is None or known is None or both is None:
+    if not core.is_used or known is None or both is None:
         return None
     scope = Scope("", known.request, known.request.fields, version=version)
     of_response = scope._replace(message=known.response, fields=known.response.fields, request=scope)
     try:
-        return native.core.Line(
+        return core.native.Line(
             known.core,
             specialized(both[0], scope),
             specialized(both[1], of_response),

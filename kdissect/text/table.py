@@ -504,7 +504,7 @@ class RecordTable(LineTable["CarriedRecord"]):
         first = records.plain(0)._replace(key=None, value=None, headers=())
         time, gap = self._times.text(self._time_ns(first)), self._gap
         *before, offset, key = self._views
-        lines: str | None = native.text_lines(
+        return native.text_lines(
             "".join(cell + gap for cell in (time, *self._filled(before, first))),
             gap,
             (offset.width, key.width),
@@ -512,7 +512,6 @@ class RecordTable(LineTable["CarriedRecord"]):
             "".join(gap + word for word, _ in self._words(first)),
             lambda index: self._line(time, records.plain(index)),
         )
-        return lines
 
     def _shown(self, width: int | None) -> Sequence[LineView]:
         partition, offset, key = (12, 7, 10) if is_narrow(width) else (20, 10, 16)

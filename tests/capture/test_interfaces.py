@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kdissect import native
+from kdissect import core
 from kdissect.capture.reader import open_capture
 from kdissect.errors import CaptureError
 from kdissect.limits import DEFAULT, Limits
@@ -60,7 +60,7 @@ def test_each_packet_has_its_interface(
     file = capture(count, Random(count), link_types)
     blocks, census = read(file)
     with monkeypatch.context() as context:
-        context.setattr(native, "core", None)
+        context.setattr(core, "is_used", False)
         expected, plain_census = read(file)
     packets = [packet for block in blocks for packet in block.packets]
     assert packets == [packet for block in expected for packet in block.packets]
@@ -90,7 +90,7 @@ def test_interfaces_without_packets_are_limited() -> None:
 
 
 @pytest.mark.core
-@pytest.mark.skipif(native.core is None, reason="installed without the native core")
+@pytest.mark.skipif(not core.is_used, reason="installed without the native core")
 def test_interfaces_of_one_link_type_share_blocks() -> None:
     """Those that alternate cost as much as one."""
     parts = [section(), *(interface(name=f"eth{number}") for number in range(3000))]

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from hypothesis import settings
 
-from kdissect import native
+from kdissect import core
 from kdissect.capture.reader import open_capture
 from kdissect.capture.ring import (
     COOKED,
@@ -101,7 +101,7 @@ def test_what_fits_neither_slot_nor_buffer_is_counted() -> None:
     assert ring.lost == 1
 
 
-@pytest.mark.skipif(native.core is None, reason="Python receives them one by one")
+@pytest.mark.skipif(not core.is_used, reason="Python receives them one by one")
 def test_a_bounded_number_of_bytes_is_received_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kdissect.capture.ring._MAX_BYTES", 1000)
     kernel = Kernel()
@@ -142,7 +142,7 @@ def test_a_cooked_header_has_no_bytes_of_an_earlier_address() -> None:
     assert packet.length == len(packet.data)
 
 
-@pytest.mark.skipif(native.core is None, reason="without the core there is nothing to compare")
+@pytest.mark.skipif(not core.is_used, reason="without the core there is nothing to compare")
 @pytest.mark.parametrize("link_type", [ETHERNET, IP, COOKED])
 def test_the_core_takes_what_python_takes(link_type: int, monkeypatch: pytest.MonkeyPatch) -> None:
     random = Random(link_type)
@@ -161,7 +161,7 @@ def test_the_core_takes_what_python_takes(link_type: int, monkeypatch: pytest.Mo
             limit = random.randrange(1, 2 * SLOTS)
             blocks = rings[0].take_encoded(limit, 2)
             with monkeypatch.context() as patch:
-                patch.setattr(native, "core", None)
+                patch.setattr(core, "is_used", False)
                 assert rings[1].take_encoded(limit, 2) == blocks
             assert kernels[0].slots == kernels[1].slots
             assert rings[0].lost == rings[1].lost

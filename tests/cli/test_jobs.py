@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kdissect import native
+from kdissect import core
 from kdissect.cli.jobs import WORTH_PACKETS, WORTH_PACKETS_NATIVE, processes
 from kdissect.cli.run import take_query
 from kdissect.net.tcp import ACK
@@ -45,7 +45,7 @@ def test_large_captures_use_all_cores_by_default(tmp_path: Path, monkeypatch: py
     assert jobs(large, requested=2, allowed=False) == 1
     assert jobs(tmp_path, requested=2) == 2
 
-    assert jobs(large, is_native=True) == (3 if native.core is None else 1)
+    assert jobs(large, is_native=True) == (3 if not core.is_used else 1)
     assert jobs(capture(tmp_path / "larger.pcap", 900), is_native=True, requested=2) == 2
     with large.open("r+b") as file:
         file.truncate(WORTH_PACKETS_NATIVE * 106)

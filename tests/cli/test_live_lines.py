@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kdissect import native
+from kdissect import core
 from kdissect.pipeline import Dissection
 from tests.cli.commands import run
 
@@ -21,7 +21,7 @@ CAPTURES = [("kafka-4-basics.pcap", 700), ("mock-rebalance.pcapng", 600)]
 OUTPUTS = [(), ("--json",), ("--csv",), ("-q",), ("--error", "*"), ("--summary",)]
 
 
-@pytest.mark.skipif(native.core is None, reason="without the core there is nothing to compare")
+@pytest.mark.skipif(not core.is_used, reason="without the core there is nothing to compare")
 @pytest.mark.parametrize(("name", "packets"), CAPTURES)
 @pytest.mark.parametrize("output", OUTPUTS, ids=lambda output: " ".join(output) or "lines")
 def test_the_core_writes_what_python_writes(
@@ -45,7 +45,7 @@ def test_the_core_writes_what_python_writes(
     command = ("live", "--follow", str(SAMPLES / name), "-a", f"packets:{packets}", *output)
     by_core = run(capsys, *command, "-w", str(recorded[0]))
     assert [plan is not None for plan in plans] == [output in OUTPUTS[:4]]
-    monkeypatch.setattr(native, "core", None)
+    monkeypatch.setattr(core, "is_used", False)
     assert run(capsys, *command, "-w", str(recorded[1])) == by_core
     assert recorded[0].read_bytes() == recorded[1].read_bytes()
     assert f"kdissect: {packets} packets, " in by_core.err

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 import click
 import pytest
 
-from kdissect import __version__
+from kdissect import __version__, core
 from kdissect.cli.main import COMMANDS, kdissect, main
 from kdissect.cli.terminal import INTERRUPTED, OK, USAGE
 from kdissect.errors import CaptureError
-from kdissect.native import core
 from tests.cli.commands import run, spawn
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ def test_without_a_command_there_is_help_too(capsys: pytest.CaptureFixture[str])
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     done = run(capsys, "--version")
     assert done.status == OK
-    assert done.out == f"kdissect {__version__} ({'core' if core else 'pure'})\n"
+    assert done.out == f"kdissect {__version__} ({'core' if core.is_used else 'pure'})\n"
 
 
 def test_a_command_that_does_not_exist(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kdissect import native
+from kdissect import core
 from kdissect.cli.terminal import INTERRUPTED, OK, USAGE
 from kdissect.tables.columns import RECORD
 from samples.golden import captures, name_of
@@ -495,9 +495,9 @@ def talk(body: bytes, *, topic: str = "orders", snapshot: bytes | None = None) -
 def test_only_records_with_a_wrong_checksum_are_marked(
     name: str, marks: list[str], records: Records, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for core in (native.core, None):
+    for is_used in (core.is_used, False):
         with monkeypatch.context() as context:
-            context.setattr(native, "core", core)
+            context.setattr(core, "is_used", is_used)
             done = records(f"tests/field/{name}.pcap")
         assert [
             "! " + mark if mark else "" for _, _, mark in (line.partition("! ") for line in done.lines)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kdissect import native
+from kdissect import core
 from kdissect.exchanges import offload
 from kdissect.exchanges.learned import ADVERTISING
 from kdissect.exchanges.offload import Offload
@@ -42,9 +42,7 @@ PAYLOADS = request_payload, response_payload
 
 pytestmark = [
     pytest.mark.core,
-    pytest.mark.skipif(
-        native.core is None, reason="installed without the native core, or KDISSECT_PURE is set"
-    ),
+    pytest.mark.skipif(not core.is_used, reason="installed without the native core, or KDISSECT_PURE is set"),
 ]
 
 
@@ -58,7 +56,7 @@ def same(monkeypatch: pytest.MonkeyPatch) -> Any:
             for shards in (1, 3):
                 facts = facts_of(path, end_to_end=end_to_end, shards=shards, **how)
                 with monkeypatch.context() as without:
-                    without.setattr(native, "core", None)
+                    without.setattr(core, "is_used", False)
                     assert facts_of(path, end_to_end=end_to_end, shards=shards, **how) == facts
                 results.append(facts)
             whole, merged = results

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kdissect import native
+from kdissect import core
 from kdissect.capture.reader import open_capture
 from kdissect.exchanges.end_to_end import learn_produced
 from kdissect.exchanges.learned import LearnedFacts
@@ -68,7 +68,7 @@ def test_it_does_so_with_packets_lost(path: Path, damage: str) -> None:
 
 
 def test_it_has_the_connections_of_all_exchanges(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(native, "core", None)  # which passes on only the first to each broker
+    monkeypatch.setattr(core, "is_used", False)  # which passes on only the first to each broker
     path = tmp_path / "lifetimes.pcap"
     for seed in range(200 if IS_DEEP else 10):
         random = Random(seed)

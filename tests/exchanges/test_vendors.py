@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kdissect import native
+from kdissect import core
 from kdissect.pipeline import Dissection
 from tests.captures import pcap
 from tests.frames import API_VERSIONS, heartbeat_answers, heartbeats, request, response, sized
@@ -46,7 +46,7 @@ def traffic(
 @pytest.fixture(params=[True, False], ids=["core", "pure"])
 def with_core(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if not request.param:
-        monkeypatch.setattr(native, "core", None)
+        monkeypatch.setattr(core, "is_used", False)
 
 
 def dissected(packets: list[Packet]) -> list[Exchange]:

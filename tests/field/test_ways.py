@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
-from kdissect import native
+from kdissect import core
 from kdissect.options import WHOLE, WINDOW
 from tests.cli.commands import run, spawn
 from tests.rings import packets_of, write
@@ -46,7 +46,7 @@ def expected(
 
     def read(*options: str) -> Rows:
         with monkeypatch.context() as pure:
-            pure.setattr(native, "core", None)
+            pure.setattr(core, "is_used", False)
             return rows(run(capsys, "read", "--json", *options, str(capture)).out)
 
     return read
@@ -56,7 +56,7 @@ def expected(
 def test_with_the_core(
     capture: Path, expected: Callable[..., Rows], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    if native.core is None:
+    if not core.is_used:
         pytest.skip("kdissect has no native core here")
     assert rows(run(capsys, "read", "--json", str(capture)).out) == expected()
 
@@ -66,10 +66,10 @@ def test_with_the_core(
 def test_other_commands_with_the_core(
     capture: Path, command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if native.core is None:
+    if not core.is_used:
         pytest.skip("kdissect has no native core here")
     by_core = run(capsys, *command.split(), str(capture))
-    monkeypatch.setattr(native, "core", None)
+    monkeypatch.setattr(core, "is_used", False)
     assert run(capsys, *command.split(), str(capture)) == by_core
 
 

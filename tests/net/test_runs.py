@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kdissect import native
+from kdissect import core
 from kdissect.net.connection import USUAL, Connections, payloads
 from kdissect.net.tcp import Segments
 from tests.connections import in_one_piece
@@ -35,9 +35,9 @@ def run_of(packets: list[Packet], now_ns: int = START_NS, until_ns: int = NEVER_
     run = (0, 54, 154), tuple(fields), now_ns, until_ns
     joined, count = payloads(block.data, block.places[1:], *run)  # type: ignore[arg-type]
     assert count == len(joined) / 100
-    if native.core is not None:
-        places = native.core.Places(block.places[1:])
-        assert native.core.payloads(block.data, places, *run) == (joined, count)
+    if core.is_used:
+        places = core.native.Places(block.places[1:])
+        assert core.native.payloads(block.data, places, *run) == (joined, count)
     return joined
 
 
@@ -99,8 +99,8 @@ def fed(packets: list[Packet], count: int, *, at_once: bool) -> tuple[list[Event
     out: list[Event] = []
     for block in [packets] if at_once else [[packet] for packet in packets]:
         joined = in_one_piece(block)
-        if native.core is not None:
-            joined = joined._replace(places=native.core.Places(joined.places))
+        if core.is_used:
+            joined = joined._replace(places=core.native.Places(joined.places))
         for events in connections.feed_block(joined, segments.feed):
             for connection, side, item in events:
                 connection.expect(side, count)

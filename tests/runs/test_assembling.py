@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kdissect import native
+from kdissect import core
 from kdissect.exchanges.end_to_end import EndToEnd, ProduceRefs
 from kdissect.exchanges.ordering import Ordering
 from kdissect.exchanges.resolver import NO_REFS, Refs
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from kdissect.exchanges.learned import ProducedBatch
     from kdissect.model import Anomaly, ConnectionKey
 
-ROW_KEY = Struct("<6q")  # as in core/src/merge.rs, with a size instead of the text
+ROW_KEY = Struct("<6q")  # as in core/src/runs/merge.rs, with a size instead of the text
 NO_TEXT = -1
 LIMITS = Limits(naming_window_ns=20, naming_rows=6, order_rows=8, produce_window_ns=15, produced_batches=8)
 IDS = ("A", "B")
-NEEDS_CORE = pytest.mark.skipif(native.core is None, reason="installed without the native core")
+NEEDS_CORE = pytest.mark.skipif(not core.is_used, reason="installed without the native core")
 
 
 @dataclass
@@ -228,8 +228,8 @@ def batch(places: list[int], until: int) -> WorkerBatch:
 
 @NEEDS_CORE
 def test_texts_are_written_to_stdout_whole(capfd: pytest.CaptureFixture[str]) -> None:
-    assert native.core is not None
-    merge = native.core.Merge(2, LIMITS.order_rows, LIMITS.order_bytes)
+    assert core.is_used
+    merge = core.native.Merge(2, LIMITS.order_rows, LIMITS.order_bytes)
     count = 5000  # more pieces than one system call takes
     lines = [b"%d %s\n" % (number, b"x" * (number % 100)) for number in range(count)]
     for worker in range(2):

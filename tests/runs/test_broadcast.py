@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kdissect import native, open_capture
+from kdissect import core, open_capture
 from kdissect.model import IdleTick, Interface, Packet, PacketBlock
 from kdissect.net.tcp import Segments, shard_of
 from kdissect.runs import worker_pool
@@ -62,12 +62,12 @@ def received(
 
 
 @pytest.mark.core
-@pytest.mark.skipif(native.core is None, reason="installed without the native core")
+@pytest.mark.skipif(not core.is_used, reason="installed without the native core")
 def test_each_worker_gets_the_packets_of_its_shard_and_those_of_none() -> None:
     with open_capture(CAPTURE) as capture:
         blocks = [each for each in capture.packet_blocks() if isinstance(each, PacketBlock)]
     arp = Packet(9, 5, LO, b"\xff" * 12 + b"\x08\x06" + bytes(46), 60)
-    odd = PacketBlock(9, LO, arp.data, native.core.Places([(5, 0, 60, 60)]))
+    odd = PacketBlock(9, LO, arp.data, core.native.Places([(5, 0, 60, 60)]))
     all_received = received([blocks[:1], [*blocks[1:], odd]])
     assert {len(each) for each in all_received} == {len(blocks) + 1}
     for worker, own in enumerate(all_received):
@@ -102,10 +102,10 @@ def test_packets_go_without_the_rest_of_their_buffer(times: int) -> None:
 
 
 @pytest.mark.core
-@pytest.mark.skipif(native.core is None, reason="installed without the native core")
+@pytest.mark.skipif(not core.is_used, reason="installed without the native core")
 @pytest.mark.parametrize("divides", [True, False])
 def test_packets_that_end_with_their_buffer(divides: bool) -> None:
-    sent = PacketBlock(3, LO, b"x" * 90 + b"abcde", native.core.Places([(5, 90, 92, 2), (6, 93, 95, 9)]))
+    sent = PacketBlock(3, LO, b"x" * 90 + b"abcde", core.native.Places([(5, 90, 92, 2), (6, 93, 95, 9)]))
     (((*_, packets),),) = received([[sent]], divides=divides, workers=1)
     assert [each.data for each in packets] == [b"ab", b"de"]
 
@@ -149,7 +149,7 @@ def test_sending_ends_although_a_worker_reads_no_more() -> None:
 
 
 @pytest.mark.core
-@pytest.mark.skipif(native.core is None, reason="installed without the native core")
+@pytest.mark.skipif(not core.is_used, reason="installed without the native core")
 def test_packets_arrive_without_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     with open_capture(CAPTURE) as capture:
         blocks = list(capture.packet_blocks())

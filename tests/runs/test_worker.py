@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kdissect import native, open_capture
+from kdissect import core, open_capture
 from kdissect.limits import DEFAULT
 from kdissect.net.tcp import Shard
 from kdissect.pipeline import Dissection, dissect
@@ -22,7 +22,7 @@ from kdissect.text.style import Times
 from kdissect.text.table import ExchangeTable
 from samples.golden import ROOT
 
-KEY_BYTES = 48  # core/src/merge.rs
+KEY_BYTES = 48  # core/src/runs/merge.rs
 CAPTURE = ROOT / "samples" / "kafka-4-basics.pcap"
 
 
@@ -82,7 +82,7 @@ def test_each_row_is_sent_once_and_workers_agree_on_places() -> None:
 
 
 @pytest.mark.core
-@pytest.mark.skipif(native.core is None, reason="installed without the native core")
+@pytest.mark.skipif(not core.is_used, reason="installed without the native core")
 def test_the_core_writes_lines_of_usual_exchanges() -> None:
     page = Page(sys.stdout)
     sent = run(Shard(0, 2), work=Text(Lines(ExchangeTable(page, Times("ud"))), page))

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pytest
 from pyarrow.parquet import read_table
 
-from kdissect import native
+from kdissect import core
 from kdissect.capture import stores
 from kdissect.capture.reader import open_capture
 from kdissect.errors import UsageError
@@ -202,7 +202,7 @@ def test_names_of_topics_come_from_other_parts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("way", ["single", "shards", "shuffle"])
 def test_rows_of_the_core_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
-    if native.core is None:
+    if not core.is_used:
         pytest.skip("there is no native core")
     fed: list[Exchange] = []
     feed = PartRows.feed
@@ -215,7 +215,7 @@ def test_rows_of_the_core_are_the_same(tmp_path: Path, monkeypatch: pytest.Monke
     by_core = write(names, tmp_path / "core", **changed)
     assert len(fed) < by_core.rows["exchanges"] - 50
     packed_by_core = packed(names, way)
-    monkeypatch.setattr(native, "core", None)
+    monkeypatch.setattr(core, "is_used", False)
     fed.clear()
     pure = write(names, tmp_path / "pure", **changed)
     assert len(fed) == pure.rows["exchanges"]

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from kdissect import native
+from kdissect import core
 from kdissect.capture.reader import open_capture
 from kdissect.capture.source import one_by_one
 from kdissect.errors import CaptureError
@@ -44,8 +44,8 @@ def sample() -> list[Packet]:
 def both(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the native core and without it."""
     if request.param == "pure":
-        monkeypatch.setattr(native, "core", None)
-    elif native.core is None:
+        monkeypatch.setattr(core, "is_used", False)
+    elif not core.is_used:
         pytest.skip("there is no native core")
 
 
@@ -169,7 +169,7 @@ def test_bundles_that_follow_each_other_are_not_divided() -> None:
     bundles = [bundle((1, 0, 1), (2, 0, 4)), bundle((2, 0, 5), (3, 0, 7)), bundle((3, 1, 1))]
     blocks = list(rows._in_order(iter(bundles)))
     assert [packet.number for packet in one_by_one(blocks)] == [1, 4, 5, 7, 1]
-    assert len(blocks) == (5 if native.core is None else 3)
+    assert len(blocks) == (5 if not core.is_used else 3)
 
 
 def test_link_types_divide_a_bundle() -> None:
@@ -190,12 +190,12 @@ def test_link_types_divide_a_bundle() -> None:
 
 
 @pytest.mark.core
-@pytest.mark.skipif(native.core is None, reason="installed without the native core")
+@pytest.mark.skipif(not core.is_used, reason="installed without the native core")
 @pytest.mark.parametrize("network", NETWORKS)
 def test_rows_are_the_same_with_and_without_the_core(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, network: str
 ) -> None:
-    monkeypatch.setattr(native, "core", native._load())
+    monkeypatch.setattr(core, "is_used", core.native is not None)
     random, packets = Random(network), NETWORKS[network](sample())
     for place in random.sample(range(len(packets)), len(packets) // 4):
         data = bytearray(packets[place].data)
@@ -210,7 +210,7 @@ def test_rows_are_the_same_with_and_without_the_core(
         return [*sorted(all_rows, key=itemgetter("part", *ORDER)), to_json(counts)]
 
     by_core = rows()
-    monkeypatch.setattr(native, "core", None)
+    monkeypatch.setattr(core, "is_used", False)
     assert rows() == by_core
 
 

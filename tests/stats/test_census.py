@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kdissect import native
+from kdissect import core
 from kdissect.limits import DEFAULT, Limits
 from kdissect.model import IdleTick, Interface, Packet, PacketBlock
 from kdissect.stats.survey import Census
@@ -91,19 +91,19 @@ PLACES = st.lists(st.tuples(st.integers(-(1 << 62), 1 << 62) | st.integers(0, 9)
 
 
 @pytest.mark.core
-@pytest.mark.skipif(native.core is None, reason="installed without the native core")
+@pytest.mark.skipif(not core.is_used, reason="installed without the native core")
 @given(st.lists(PLACES, max_size=3))
 def test_the_core_counts_the_same(blocks: list[list[tuple[int, int, int]]]) -> None:
-    assert native.core is not None
-    python, core = Census(DEFAULT), Census(DEFAULT)
+    assert core.is_used
+    python, native = Census(DEFAULT), Census(DEFAULT)
     for block in blocks:
         places = [(time_ns, 7, 7 + captured, length) for time_ns, captured, length in block]
         list(python.watch([PacketBlock(1, ETH, b"", places)]))
-        list(core.watch([PacketBlock(1, ETH, b"", native.core.Places(places))]))
+        list(native.watch([PacketBlock(1, ETH, b"", core.native.Places(places))]))
     for name, file in python.files.items():
-        other = core.files[name]
+        other = native.files[name]
         for field in ("packets", "first_ns", "last_ns", "backward", "furthest_back_ns"):
             assert getattr(file, field) == getattr(other, field)
     for interface, count in python.interfaces.items():
         for field in ("packets", "cut", "cut_to", "captured_bytes", "wire_bytes"):
-            assert getattr(count, field) == getattr(core.interfaces[interface], field)
+            assert getattr(count, field) == getattr(native.interfaces[interface], field)

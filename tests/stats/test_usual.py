@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kdissect import native, pipeline
+from kdissect import core, pipeline
 from kdissect.cli.main import main
 from kdissect.kafka import apis
 from kdissect.limits import DEFAULT
@@ -26,7 +26,7 @@ from tests.usual_traffic import FETCH, usual_traffic
 if TYPE_CHECKING:
     from pathlib import Path
 
-core = pytest.mark.skipif(native.core is None, reason="installed without the native core")
+needs_core = pytest.mark.skipif(not core.is_used, reason="installed without the native core")
 PARTS_SHOWN = ("--groups", "--lag", "--versions", "--transactions", "--connections", "--findings")
 COMMANDS = (["summary", "-j", "1", "--json", *PARTS_SHOWN], ["summary", "-j", "1"], ["check", "--json"])
 _ESTIMATED = re.compile(r'"(p50|p95|p99)": [0-9]+')
@@ -40,9 +40,9 @@ def compare(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) 
         fed: list[int] = []
         for command in COMMANDS[:1] if options else COMMANDS:
             outputs = []
-            for known in (native.core, None):
+            for is_used in (core.is_used, False):
                 with monkeypatch.context() as context:
-                    context.setattr(native, "core", known)
+                    context.setattr(core, "is_used", is_used)
                     fed.append(0)
                     context.setattr(Summarizer, "feed", counting(Summarizer.feed, fed))
                     assert main([*command, *options, str(path)]) in (0, 1)
@@ -65,13 +65,13 @@ def counting(feed: Any, fed: list[int]) -> Any:
     return counted
 
 
-@core
+@needs_core
 @pytest.mark.parametrize("name", SAMPLES)
 def test_samples(name: str, compare: Any) -> None:
     compare(SAMPLES[name])
 
 
-@core
+@needs_core
 def test_damaged_samples(compare: Any, tmp_path: Path) -> None:
     path = tmp_path / "damaged.pcap"
     for name in ("kafka-4-lag", "kafka-4-transactions", "mock-librdkafka"):
@@ -79,7 +79,7 @@ def test_damaged_samples(compare: Any, tmp_path: Path) -> None:
         compare(path)
 
 
-@core
+@needs_core
 def test_usual_traffic(compare: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "usual.pcap"
     counted = 0
@@ -93,7 +93,7 @@ def test_usual_traffic(compare: Any, tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert counted > 400 * SEEDS
 
 
-@core
+@needs_core
 def test_the_polls_of_a_session(compare: Any, tmp_path: Path) -> None:
     """All but the first and the slowest ten are counted; every third names partitions."""
     path, talk = tmp_path / "session.pcap", Talk(("10.0.0.1", 40_000)).handshake()
@@ -118,7 +118,7 @@ def test_the_polls_of_a_session(compare: Any, tmp_path: Path) -> None:
     assert compare(path) >= 60 - 11
 
 
-@core
+@needs_core
 def test_a_broker_that_stops_while_it_holds_a_fetch(compare: Any, tmp_path: Path) -> None:
     path, talk = tmp_path / "stopped.pcap", Talk().handshake()
     for number in range(20):
@@ -130,7 +130,7 @@ def test_a_broker_that_stops_while_it_holds_a_fetch(compare: Any, tmp_path: Path
     assert compare(path) > 0
 
 
-@core
+@needs_core
 def test_several_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -139,7 +139,7 @@ def test_several_processes(
     for seed in range(3 * SEEDS):
         path.write_bytes(pcap(usual_traffic(Random(seed), 60)))
         outputs = []
-        for known, jobs in ((native.core, "2"), (None, "1")):
+        for is_used, jobs in ((core.is_used, "2"), (False, "1")):
 
             def noted(self: Summarizer, exchange: Any, note: Path = fed[jobs]) -> None:
                 with note.open("ab") as file:  # that all processes have
@@ -147,7 +147,7 @@ def test_several_processes(
                 feed(self, exchange)
 
             with monkeypatch.context() as context:
-                context.setattr(native, "core", known)
+                context.setattr(core, "is_used", is_used)
                 context.setattr(Summarizer, "feed", noted)
                 assert main(["summary", "-j", jobs, "--json", *PARTS_SHOWN, str(path)]) == 0
             out, err = capfd.readouterr()
@@ -156,7 +156,7 @@ def test_several_processes(
     assert 2 * fed["2"].stat().st_size < fed["1"].stat().st_size
 
 
-@core
+@needs_core
 @pytest.mark.parametrize("options", [["--by", "topic"], ["--interval", "1s"], ["--api", "Fetch"]], ids=str)
 def test_what_needs_each_exchange_gets_it(options: list[str], tmp_path: Path, compare: Any) -> None:
     path = tmp_path / "usual.pcap"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from kdissect import native
+from kdissect import core
 from kdissect.tables.arrow import RowBatch, arrow_type, schema
 from kdissect.tables.columns import (
     BINARY,
@@ -78,7 +78,7 @@ def values(kind: Type, random: Random) -> Any:
 
 
 @pytest.mark.core
-@pytest.mark.skipif(native.core is None, reason="installed without the native core, or KDISSECT_PURE is set")
+@pytest.mark.skipif(not core.is_used, reason="installed without the native core, or KDISSECT_PURE is set")
 def test_the_core_makes_the_same_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     random = Random(1)
     kinds: tuple[Type, ...] = (
@@ -96,7 +96,7 @@ def test_the_core_makes_the_same_columns(monkeypatch: pytest.MonkeyPatch) -> Non
     )
     columns = [Column(f"c{place}", kind, itemgetter(place), "") for place, kind in enumerate(kinds)]
     with monkeypatch.context() as without:
-        without.setattr(native, "core", None)
+        without.setattr(core, "is_used", False)
         plain = RowBatch(columns)
     batch = RowBatch(columns)
     assert type(batch.columns) is not type(plain.columns)
@@ -113,7 +113,7 @@ def test_the_core_makes_the_same_columns(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.core
-@pytest.mark.skipif(native.core is None, reason="installed without the native core, or KDISSECT_PURE is set")
+@pytest.mark.skipif(not core.is_used, reason="installed without the native core, or KDISSECT_PURE is set")
 def test_a_value_that_does_not_fit_leaves_the_other_rows() -> None:
     batch = RowBatch([*COLUMNS, Column("n", INT16, lambda row: row[2], "")])
     batch.feed(("a", 1000, 1))
@@ -125,7 +125,7 @@ def test_a_value_that_does_not_fit_leaves_the_other_rows() -> None:
 
 
 @pytest.mark.core
-@pytest.mark.skipif(native.core is None, reason="installed without the native core, or KDISSECT_PURE is set")
+@pytest.mark.skipif(not core.is_used, reason="installed without the native core, or KDISSECT_PURE is set")
 def test_only_one_reader_gets_the_rows() -> None:
     batch = RowBatch(COLUMNS)
     batch.feed(("a", 1000))

@@ -13,7 +13,7 @@ from pyarrow import RecordBatch
 from pyarrow.parquet import ParquetFile
 
 from benchmarks.traffic import Template, Wire
-from kdissect import native
+from kdissect import core
 from kdissect.capture.reader import open_capture
 from kdissect.cli.terminal import OK
 from kdissect.exchanges.undecoded import undecoded
@@ -52,9 +52,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.core,
-    pytest.mark.skipif(
-        native.core is None, reason="installed without the native core, or KDISSECT_PURE is set"
-    ),
+    pytest.mark.skipif(not core.is_used, reason="installed without the native core, or KDISSECT_PURE is set"),
 ]
 
 WITHOUT_LOG = "exchanges", "partitions", "groups", "topic_ids"
@@ -135,7 +133,7 @@ def same_batches(
     """
     batches, number = batches_of(path, tables, by_core=True, **settings)
     with monkeypatch.context() as without:
-        without.setattr(native, "core", None)
+        without.setattr(core, "is_used", False)
         plain, none = batches_of(path, tables, by_core=False, **settings)
     assert none == 0
     for table in tables:
@@ -154,7 +152,7 @@ def compare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
         for sink in (JsonLines, CsvLines):
             lines, number = written(path, sink, columns, by_core=True)
             with monkeypatch.context() as without:
-                without.setattr(native, "core", None)
+                without.setattr(core, "is_used", False)
                 expected, none = written(path, sink, columns, by_core=False)
             assert none == 0
             assert lines.splitlines() == expected.splitlines()
@@ -174,7 +172,7 @@ TAKEN = sorted(
     for api in apis.all_apis()
     if schema.request(api.key) is not None
     and schema.response(api.key) is not None
-    and native.core is not None
+    and core.is_used
     and native_row(api.key, versions(api.name)[1] - 1) is not None
 )
 
@@ -298,9 +296,9 @@ def test_exports_have_the_same_files(
 
     monkeypatch.setattr(TableFiles, "settle", counted)
     results = []
-    for core in (native.core, None):
-        monkeypatch.setattr(native, "core", core)
-        directory = tmp_path / str(core is None)
+    for is_used in (core.is_used, False):
+        monkeypatch.setattr(core, "is_used", is_used)
+        directory = tmp_path / str(is_used)
         status = run(
             capsys, "export", str(capture), "-o", str(directory), "--format", "parquet", "--rotate", "10KB",
             "-j", "1", "--tables", "exchanges,captures", "--limits", "export_rows=70",
@@ -312,7 +310,7 @@ def test_exports_have_the_same_files(
         rows = [row for each in files for row in each.read().to_pylist()]
         described = json.loads((directory / "exchanges" / DIRECTORY / MANIFEST).read_text())
         results.append((rows, [[each.num_rows for each in group] for group in groups], described["rows"]))
-        assert sum(counts) == (0 if core is None else 1002)
+        assert sum(counts) == (1002 if is_used else 0)
         counts.clear()
     assert results[0] == results[1]
     assert len(results[0][1]) > 2
@@ -325,9 +323,9 @@ def test_exports_by_several_processes(
 ) -> None:
     path = next(path for path in captures() if name_of(path) == "kafka-4-basics")
     results = []
-    for core in (native.core, None):
-        monkeypatch.setattr(native, "core", core)
-        directory = tmp_path / str(core is None)
+    for is_used in (core.is_used, False):
+        monkeypatch.setattr(core, "is_used", is_used)
+        directory = tmp_path / str(is_used)
         options = ("-o", str(directory), "--format", "parquet", "-j", "2", "--tables", tables)
         assert run(capsys, "export", str(path), *options).status == OK
         files = sorted(directory.glob("*/*.parquet"))

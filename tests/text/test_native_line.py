@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kdissect import native
+from kdissect import core
 from kdissect.capture.reader import open_capture
 from kdissect.exchanges.content import errors, explains_errors
 from kdissect.kafka import apis, schema
@@ -42,9 +42,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.core,
-    pytest.mark.skipif(
-        native.core is None, reason="installed without the native core, or KDISSECT_PURE is set"
-    ),
+    pytest.mark.skipif(not core.is_used, reason="installed without the native core, or KDISSECT_PURE is set"),
 ]
 
 BUDGET = 1 << 27

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks import traffic
 from benchmarks.traffic import MIXED, make
-from kdissect import native
+from kdissect import core
 from kdissect.limits import DEFAULT, Limits
 from kdissect.options import Options
 from kdissect.pipeline import Dissection
@@ -31,9 +31,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.core,
-    pytest.mark.skipif(
-        native.core is None, reason="installed without the native core, or KDISSECT_PURE is set"
-    ),
+    pytest.mark.skipif(not core.is_used, reason="installed without the native core, or KDISSECT_PURE is set"),
 ]
 
 TIMES = ["ud", "u", "e", "a", "ad"]
@@ -67,7 +65,7 @@ def compare(monkeypatch: pytest.MonkeyPatch) -> Any:
     def check(blocks: Sequence[Any], form: str = "ud", limits: Limits = DEFAULT) -> int:
         result, rows = written(blocks, form, limits, by_core=True)
         with monkeypatch.context() as without:
-            without.setattr(native, "core", None)
+            without.setattr(core, "is_used", False)
             expected, none = written(blocks, form, limits, by_core=False)
         assert none == 0
         for own, other in zip(result, expected, strict=True):

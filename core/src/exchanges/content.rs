@@ -1,0 +1,197 @@
+//! Bodies -> the columns of an exchange that come from them, as kdissect/exchanges/content.py finds them.
+
+use std::borrow::Cow;
+
+use crate::exchanges::touched::PartitionPlan;
+use crate::exchanges::usage::Fields;
+use crate::kafka::tree::{elements, name_of, record_count, Bodies, Decoded, Name, TopicNames, Value};
+use crate::Odd;
+
+/// The fields of a struct that name topics, and the structs in it that have such fields.
+pub struct Topics {
+    pub name: Option<Name>,
+    pub id: Option<Name>,
+    /// Arrays of names or IDs.
+    pub arrays: Vec<Name>,
+    pub inner: Vec<(Name, Topics)>,
+}
+
+/// Paths to a name: the first that is not empty counts.
+pub struct First {
+    pub paths: Vec<Vec<Name>>,
+    /// Only if this field has this value, or is absent and it is the second.
+    pub test: Option<(Name, i64, i64)>,
+}
+
+/// The group events of an exchange.
+#[derive(Clone, Copy, PartialEq)]
+pub enum GroupEvents {
+    /// None.
+    Never,
+    /// None without an error.
+    Errors,
+    /// One, if it names a group.
+    Commit,
+    /// Depends on the content; left to Python.
+    Others,
+}
+
+/// One version of an API.
+pub struct Row {
+    pub bodies: Bodies,
+    /// JSON keys, by the number of the name.
+    pub keys: Vec<String>,
+    pub request_topics: Option<Topics>,
+    pub response_topics: Option<Topics>,
+    pub group: First,
+    pub transaction: First,
+    /// The paths to record data.
+    pub request_records: Vec<Vec<Name>>,
+    pub response_records: Vec<Vec<Name>>,
+    pub throttle_time: Name,
+    /// The partitions in both bodies. None if they only describe a cluster, or there are none.
+    pub partitions: Option<(Option<PartitionPlan>, Option<PartitionPlan>)>,
+    /// Fields for other tables: the first that a message has counts.
+    pub fields: Vec<Vec<Name>>,
+    /// Those that are counted.
+    pub counted: Fields,
+    pub group_events: GroupEvents,
+    /// For a Fetch: the struct with the replica that fetches, and its ID.
+    pub replica: (Name, Name),
+}
+
+impl Row {
+    /// The distinct topics in wire order, the request's first. An ID without a name is odd.
+    pub fn topics<'a>(
+        &self,
+        decoded: &'a Decoded<'_>,
+        names: &dyn TopicNames,
+    ) -> Result<Vec<Cow<'a, str>>, Odd> {
+        let mut found = Vec::new();
+        let both = [
+            (&self.request_topics, &decoded.request),
+            (&self.response_topics, &decoded.response),
+        ];
+        for (topics, body) in both {
+            if let Some(topics) = topics {
+                topics.find(body, names, &mut found)?;
+            }
+        }
+        Ok(found)
+    }
+
+    /// Number and size of the records. None if the API has none.
+    pub fn records(&self, decoded: &Decoded<'_>) -> Result<Option<(u64, usize)>, Odd> {
+        if self.request_records.is_empty() && self.response_records.is_empty() {
+            return Ok(None);
+        }
+        let (mut number, mut size) = (0, 0);
+        let both = [
+            (&self.request_records, &decoded.request),
+            (&self.response_records, &decoded.response),
+        ];
+        for (paths, body) in both {
+            for path in paths {
+                each(body, path, &mut |value| {
+                    if let Value::Records(data) = value {
+                        number += record_count(data)?;
+                        size += data.len();
+                    }
+                    Ok(())
+                })?;
+            }
+        }
+        Ok(Some((number, size)))
+    }
+
+    /// Whether a replica sent this Fetch.
+    pub fn is_replication(&self, decoded: &Decoded<'_>) -> bool {
+        let (state, id) = self.replica;
+        let state = decoded.request.get(state).filter(|state| state.is_true());
+        matches!(state.unwrap_or(&decoded.request).get(id), Some(Value::Int(id)) if *id >= 0)
+    }
+
+    /// None if absent.
+    pub fn throttle_time_ms(&self, decoded: &Decoded<'_>) -> Option<i64> {
+        match decoded.response.get(self.throttle_time) {
+            Some(Value::Int(number)) => Some(*number),
+            _ => None,
+        }
+    }
+}
+
+impl Topics {
+    fn find<'a>(
+        &self,
+        object: &'a Value<'_>,
+        names: &dyn TopicNames,
+        found: &mut Vec<Cow<'a, str>>,
+    ) -> Result<(), Odd> {
+        let named = match self.name.and_then(|name| object.get(name)) {
+            Some(Value::Text(text)) if !text.is_empty() => Some((*text).into()),
+            _ => match self.id.and_then(|id| object.get(id)) {
+                Some(Value::Uuid(id)) => Some(name_of(id, names)?.into()),
+                _ => None,
+            },
+        };
+        add(named, found);
+        for name in &self.arrays {
+            for value in elements(object.get(*name)) {
+                match value {
+                    Value::Text("") => (),
+                    Value::Text(text) => add(Some((*text).into()), found),
+                    Value::Uuid(id) => add(Some(name_of(id, names)?.into()), found),
+                    _ => return Err(Odd),
+                }
+            }
+        }
+        for (name, inner) in &self.inner {
+            for value in elements(object.get(*name)) {
+                inner.find(value, names, found)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn add<'a>(topic: Option<Cow<'a, str>>, found: &mut Vec<Cow<'a, str>>) {
+    if let Some(topic) = topic.filter(|topic| !found.contains(topic)) {
+        found.push(topic);
+    }
+}
+
+impl First {
+    pub fn find<'a>(&self, body: &Value<'a>) -> Result<Option<&'a str>, Odd> {
+        if let Some((name, absent, expected)) = self.test {
+            match body.get(name) {
+                None if absent == expected => (),
+                Some(Value::Int(number)) if *number == expected => (),
+                _ => return Ok(None),
+            }
+        }
+        let mut found = None;
+        for path in &self.paths {
+            each(body, path, &mut |value| {
+                match value {
+                    Value::Text(text) if found.is_none() && !text.is_empty() => found = Some(*text),
+                    _ => (),
+                }
+                Ok(())
+            })?;
+        }
+        Ok(found)
+    }
+}
+
+/// The values at the end of a path.
+fn each<'b, 'a>(
+    value: &'b Value<'a>,
+    path: &[Name],
+    take: &mut dyn FnMut(&'b Value<'a>) -> Result<(), Odd>,
+) -> Result<(), Odd> {
+    match (value, path.split_first()) {
+        (Value::List(values), _) => values.iter().try_for_each(|value| each(value, path, take)),
+        (_, Some((first, rest))) => value.get(*first).map_or(Ok(()), |value| each(value, rest, take)),
+        (_, None) => take(value),
+    }
+}

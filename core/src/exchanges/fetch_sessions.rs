@@ -1,0 +1,409 @@
+//! The fetch sessions of a connection, as kdissect/exchanges/fetch_sessions.py keeps them.
+
+use std::collections::BTreeMap;
+
+use crate::Odd;
+
+const MS_NS: i64 = 1_000_000;
+/// Timestamps up to here, in both directions, have differences in nanoseconds.
+const MAX_MS: i64 = (1 << 61) / MS_NS;
+/// Most partitions of a session. A larger one would be passed to Python, and back, all the time.
+const MAX_PARTITIONS: usize = 4096;
+
+/// A position as Python has it: topic, partition, and the fields of [`Position`].
+pub type PythonPosition = (
+    String,
+    i64,
+    Option<i64>,
+    Option<i64>,
+    Option<i64>,
+    Option<i64>,
+    Option<i64>,
+    Option<i64>,
+    i64,
+    i64,
+);
+
+/// The ID under which Python keeps the partitions whose last response had records, as they were requested.
+const ANSWERED: i64 = 0;
+
+/// The positions in the partitions of a session.
+#[derive(Default)]
+pub struct Session {
+    topics: BTreeMap<String, BTreeMap<i64, Position>>,
+    count: usize,
+}
+
+/// Those of a connection.
+#[derive(Default)]
+pub struct Sessions {
+    /// By ID. One that is over is empty.
+    by_id: BTreeMap<i64, Session>,
+    /// Positions in all of them.
+    pub count: usize,
+}
+
+/// The position of a consumer, as in kdissect/exchanges/fetch_sessions.py.
+#[derive(Clone, Copy, Default)]
+pub struct Position {
+    pub fetch_offset: Option<i64>,
+    pub next_offset: Option<i64>,
+    pub newest_ms: Option<i64>,
+    pub high_watermark: Option<i64>,
+    pub last_stable: Option<i64>,
+    pub log_start: Option<i64>,
+    pub error: i64,
+    pub repeats: i64,
+}
+
+impl Position {
+    /// Whether its offsets and its timestamp have differences from others.
+    pub fn check(&self) -> Result<(), Odd> {
+        let is_far = |ms: i64| !(-MAX_MS..=MAX_MS).contains(&ms);
+        let is_negative = |offset: Option<i64>| offset.is_some_and(|offset| offset < 0);
+        match self.newest_ms.is_some_and(is_far)
+            || is_negative(self.fetch_offset)
+            || is_negative(self.next_offset)
+        {
+            true => Err(Odd),
+            false => Ok(()),
+        }
+    }
+
+    /// With what neither message says, which is as it was after the previous Fetch of the session.
+    pub fn after(&self, previous: Option<&Position>) -> Position {
+        let or_previous =
+            |value: Option<i64>, of: fn(&Position) -> Option<i64>| value.or(previous.and_then(of));
+        let fetch_offset = or_previous(self.fetch_offset, |previous| previous.next_offset);
+        Position {
+            fetch_offset,
+            next_offset: self.next_offset.or(fetch_offset),
+            high_watermark: or_previous(self.high_watermark, |previous| previous.high_watermark),
+            last_stable: or_previous(self.last_stable, |previous| previous.last_stable),
+            log_start: or_previous(self.log_start, |previous| previous.log_start),
+            ..*self
+        }
+    }
+
+    /// The next offset, and the records behind it.
+    pub fn lag(&self) -> Option<(i64, i64)> {
+        let next_offset = self.next_offset?;
+        let lag = self.high_watermark?.saturating_sub(next_offset).max(0);
+        Some((next_offset, lag))
+    }
+
+    /// Age of the newest record received, as long as there are more to read.
+    pub fn age_ns(&self, time_ns: i64, lag: i64) -> Option<i64> {
+        match lag {
+            0 => Some(0),
+            _ => Some(time_ns.saturating_sub(self.newest_ms? * MS_NS).max(0)),
+        }
+    }
+}
+
+/// What a Fetch says of its session.
+pub struct Step {
+    /// The one that the request belongs to; 0: none.
+    pub requested: i64,
+    /// Whether the request only has what changed.
+    pub is_incremental: bool,
+    pub forgotten: Vec<(String, i64)>,
+    /// The one that the response belongs to; 0: none.
+    pub assigned: i64,
+}
+
+impl Step {
+    /// Whether there is a session, before or after it.
+    pub fn has_session(&self) -> bool {
+        self.requested != 0 || self.assigned != 0
+    }
+}
+
+impl Session {
+    pub fn of(positions: Vec<PythonPosition>) -> Result<Self, Odd> {
+        let mut session = Session::default();
+        for each in positions {
+            let (
+                topic,
+                partition,
+                fetch,
+                next,
+                newest_ms,
+                high_watermark,
+                last_stable,
+                log_start,
+                error,
+                repeats,
+            ) = each;
+            let position = Position {
+                fetch_offset: fetch,
+                next_offset: next,
+                newest_ms,
+                high_watermark,
+                last_stable,
+                log_start,
+                error,
+                repeats,
+            };
+            position.check()?;
+            session.set(&topic, partition, position);
+        }
+        match session.count {
+            ..=MAX_PARTITIONS => Ok(session),
+            _ => Err(Odd),
+        }
+    }
+
+    pub fn topics(&self) -> impl Iterator<Item = (&str, &BTreeMap<i64, Position>)> {
+        self.topics
+            .iter()
+            .map(|(topic, partitions)| (topic.as_str(), partitions))
+    }
+
+    pub fn get(&self, topic: &str, partition: i64) -> Option<&Position> {
+        self.topics.get(topic).and_then(|known| known.get(&partition))
+    }
+
+    fn set(&mut self, topic: &str, partition: i64, position: Position) {
+        if !self.topics.contains_key(topic) {
+            self.topics.insert(topic.to_owned(), BTreeMap::new());
+        }
+        if let Some(partitions) = self.topics.get_mut(topic) {
+            self.count += usize::from(partitions.insert(partition, position).is_none());
+        }
+    }
+
+    fn forget(&mut self, topic: &str, partition: i64) {
+        let Some(partitions) = self.topics.get_mut(topic) else {
+            return;
+        };
+        self.count -= usize::from(partitions.remove(&partition).is_some());
+        if partitions.is_empty() {
+            self.topics.remove(topic);
+        }
+    }
+
+    fn change<'p>(&mut self, step: &Step, positions: impl Iterator<Item = (&'p str, i64, &'p Position)>) {
+        for (topic, partition) in &step.forgotten {
+            self.forget(topic, *partition);
+        }
+        for (topic, partition, position) in positions {
+            let position = position.after(self.get(topic, partition));
+            self.set(topic, partition, position);
+        }
+    }
+
+    fn into_python(self) -> Vec<PythonPosition> {
+        let mut all = Vec::with_capacity(self.count);
+        for (topic, partitions) in self.topics {
+            for (partition, each) in partitions {
+                all.push((
+                    topic.clone(),
+                    partition,
+                    each.fetch_offset,
+                    each.next_offset,
+                    each.newest_ms,
+                    each.high_watermark,
+                    each.last_stable,
+                    each.log_start,
+                    each.error,
+                    each.repeats,
+                ));
+            }
+        }
+        all
+    }
+}
+
+impl Sessions {
+    pub fn set(&mut self, id: i64, session: Session) {
+        self.count += session.count;
+        if let Some(before) = self.by_id.insert(id, session) {
+            self.count -= before.count;
+        }
+    }
+
+    /// The sessions to take over from Python before a Fetch.
+    pub fn unknown(&self, step: &Step) -> impl Iterator<Item = i64> {
+        let needed = [Some(ANSWERED), step.is_incremental.then_some(step.requested)];
+        let unknown = needed.map(|id| id.filter(|id| !self.by_id.contains_key(id)));
+        unknown.into_iter().flatten()
+    }
+
+    /// Whether a Fetch with so many partitions may be added to its session.
+    pub fn has_room(&self, step: &Step, partitions: usize) -> bool {
+        let count = |id: i64| self.by_id.get(&id).map_or(0, |session| session.count);
+        let session = if step.is_incremental {
+            count(step.requested)
+        } else {
+            0
+        };
+        session.max(count(ANSWERED)) + partitions <= MAX_PARTITIONS
+    }
+
+    /// Whether a Fetch requests the offset of the one before, although that one returned records.
+    pub fn repeats(&self, step: &Step, topic: &str, partition: i64, position: &Position) -> bool {
+        let of = |id: i64| {
+            self.by_id
+                .get(&id)
+                .and_then(|session| session.get(topic, partition))
+        };
+        let Some(answered) = of(ANSWERED) else {
+            return false;
+        };
+        let previous = of(step.requested).filter(|_| step.is_incremental);
+        let requested = match (position.fetch_offset, position.next_offset) {
+            (None, Some(end)) if Some(end) <= answered.next_offset => answered.fetch_offset,
+            (None, _) => previous.and_then(|previous| previous.next_offset),
+            (fetch_offset, _) => fetch_offset,
+        };
+        requested.is_some() && requested == answered.fetch_offset
+    }
+
+    /// Notes whether a response had records, up to `end`; `position`: after it.
+    pub fn answer(&mut self, topic: &str, partition: i64, position: &Position, end: Option<i64>) {
+        let session = self.by_id.entry(ANSWERED).or_default();
+        self.count -= session.count;
+        match end {
+            Some(_) => session.set(
+                topic,
+                partition,
+                Position {
+                    next_offset: end,
+                    ..*position
+                },
+            ),
+            None => session.forget(topic, partition),
+        }
+        self.count += session.count;
+    }
+
+    /// Takes out the session of a Fetch, with the positions after it.
+    pub fn advance<'p>(
+        &mut self,
+        step: &Step,
+        positions: impl Iterator<Item = (&'p str, i64, &'p Position)>,
+    ) -> Session {
+        let mut session = Session::default();
+        if step.requested != 0 {
+            let known = std::mem::take(self.by_id.entry(step.requested).or_default());
+            self.count -= known.count;
+            if step.is_incremental {
+                session = known;
+            }
+        }
+        session.change(step, positions);
+        session
+    }
+
+    /// Keeps the positions until the next Fetch of the session.
+    pub fn keep(&mut self, step: &Step, mut session: Session) {
+        if step.assigned == 0 || session.count == 0 {
+            return;
+        }
+        for position in session.topics.values_mut().flat_map(BTreeMap::values_mut) {
+            position.fetch_offset = position.next_offset;
+            position.repeats = 0;
+        }
+        self.set(step.assigned, session);
+    }
+
+    /// All of them, as Python keeps them.
+    pub fn into_python(self) -> impl Iterator<Item = (i64, Vec<PythonPosition>)> {
+        let sessions = self.by_id.into_iter();
+        sessions.map(|(id, session)| (id, session.into_python()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(requested: i64, is_incremental: bool, assigned: i64) -> Step {
+        Step {
+            requested,
+            is_incremental,
+            forgotten: Vec::new(),
+            assigned,
+        }
+    }
+
+    fn at(fetch_offset: Option<i64>, high_watermark: Option<i64>) -> Position {
+        Position {
+            fetch_offset,
+            high_watermark,
+            ..Position::default()
+        }
+    }
+
+    /// A Fetch: partitions of a topic, and what the messages say of positions.
+    fn fetch(
+        sessions: &mut Sessions,
+        step: &Step,
+        positions: &[(i64, Position)],
+    ) -> Vec<(i64, Option<(i64, i64)>)> {
+        let named = positions
+            .iter()
+            .map(|(partition, position)| ("orders", *partition, position));
+        let session = sessions.advance(step, named);
+        let all = session.topics().flat_map(|(_, partitions)| partitions);
+        let lags = all
+            .map(|(partition, position)| (*partition, position.lag()))
+            .collect();
+        sessions.keep(step, session);
+        lags
+    }
+
+    #[test]
+    fn an_incremental_fetch_has_all_partitions_of_its_session() {
+        let mut sessions = Sessions::default();
+        let first = [(0, at(Some(5), Some(9))), (1, at(Some(7), Some(7)))];
+        fetch(&mut sessions, &step(0, false, 77), &first);
+        let lags = fetch(&mut sessions, &step(77, true, 77), &[(1, at(None, Some(12)))]);
+        assert_eq!(lags, [(0, Some((5, 4))), (1, Some((7, 5)))]);
+        assert_eq!(sessions.count, 2);
+    }
+
+    #[test]
+    fn forgotten_partitions_and_sessions_that_are_over() {
+        let mut sessions = Sessions::default();
+        let both = [(0, at(Some(5), Some(9))), (1, at(Some(7), Some(7)))];
+        fetch(&mut sessions, &step(0, false, 77), &both);
+        let forgetting = Step {
+            forgotten: vec![("orders".into(), 0), ("others".into(), 1)],
+            ..step(77, true, 77)
+        };
+        assert_eq!(fetch(&mut sessions, &forgetting, &[]), [(1, Some((7, 0)))]);
+        assert_eq!(fetch(&mut sessions, &step(77, false, 0), &[]), []);
+        assert_eq!(sessions.count, 0);
+        assert!(sessions
+            .into_python()
+            .all(|(id, positions)| id == 77 && positions.is_empty()));
+    }
+
+    #[test]
+    fn a_session_has_a_limit() {
+        let known = |count| {
+            (0..count).map(|each| {
+                (
+                    "orders".into(),
+                    each,
+                    Some(0),
+                    Some(0),
+                    None,
+                    None,
+                    None,
+                    None,
+                    0,
+                    0,
+                )
+            })
+        };
+        let mut sessions = Sessions::default();
+        sessions.set(77, Session::of(known(4000).collect()).unwrap());
+        assert!(sessions.has_room(&step(77, true, 77), 96));
+        assert!(!sessions.has_room(&step(77, true, 77), 97));
+        assert!(sessions.has_room(&step(77, false, 78), 4096));
+        assert!(Session::of(known(4097).collect()).is_err());
+    }
+}

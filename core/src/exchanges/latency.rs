@@ -1,0 +1,241 @@
+//! The latency of usual exchanges -> its parts, as kdissect/exchanges/latency.py finds them. What the
+//! parts of a connection's next latency depend on is held by sinks/splitters.rs.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::exchanges::usage::Fields;
+use crate::kafka::tree::{batches, field, list, Decoded, Name, Value};
+use crate::Odd;
+
+pub const FETCH: i16 = 1;
+pub const JOIN_GROUP: i16 = 11;
+pub const SYNC_GROUP: i16 = 14;
+
+/// As in kdissect/exchanges/latency.py.
+const NEW_SESSION: i64 = 0;
+const CLOSE_SESSION: i64 = -1;
+const LOG_OVERHEAD: i64 = 12;
+
+/// Bytes of names that take no more than one entry of a table.
+const ANY_NAME: usize = 44;
+const ASCII_NAME: usize = 206;
+/// The parts of a latency: what is known of a usual exchange.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Parts {
+    pub queued_us: i64,
+    pub rest: Rest,
+}
+
+impl Parts {
+    /// `LatencyParts`.
+    pub fn all(&self) -> [Option<i64>; 5] {
+        let (wait_us, service_us) = match self.rest {
+            Rest::Service(us) => (Some(0), Some(us)),
+            Rest::Wait(us) => (Some(us), None),
+            Rest::Unknown => (None, None),
+        };
+        [Some(self.queued_us), Some(0), Some(0), wait_us, service_us]
+    }
+}
+
+/// What the rest of a latency is, in microseconds.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Rest {
+    Service(i64),
+    Wait(i64),
+    Unknown,
+}
+
+/// What the parts of a connection's next latency depend on, as in kdissect/exchanges/latency.py.
+pub struct Pace {
+    /// Last byte of the previous response.
+    pub previous_ns: i64,
+    /// The broker reads again by this time.
+    pub unmuted_ns: i64,
+}
+
+impl Pace {
+    /// `waited`: whether the broker waited for something to return.
+    pub fn parts(&self, begin_ns: i64, end_ns: i64, waited: Option<bool>) -> Result<Parts, Odd> {
+        if begin_ns > end_ns {
+            return Err(Odd);
+        }
+        let us = |until_ns: i64| Ok((until_ns.checked_sub(begin_ns).ok_or(Odd)?) / 1000);
+        let until_ns = self.previous_ns.clamp(begin_ns, end_ns);
+        if self.unmuted_ns > until_ns {
+            return Err(Odd);
+        }
+        let queued_us = us(until_ns)?;
+        let rest_us = us(end_ns)? - queued_us;
+        let rest = match waited {
+            Some(false) => Rest::Service(rest_us),
+            Some(true) => Rest::Wait(rest_us),
+            None => Rest::Unknown,
+        };
+        Ok(Parts { queued_us, rest })
+    }
+}
+
+/// High watermark and last stable offset that a connection has seen of each partition, and in which order.
+#[derive(Default)]
+pub struct Watermarks {
+    topics: HashMap<String, BTreeMap<i64, ([i64; 2], u64)>>,
+    reported: u64,
+    pub count: usize,
+}
+
+impl Watermarks {
+    pub fn get(&self, topic: &str, partition: i64) -> Option<[i64; 2]> {
+        let (ends, _) = self.topics.get(topic)?.get(&partition)?;
+        Some(*ends)
+    }
+
+    pub fn set(&mut self, topic: &str, partition: i64, ends: [i64; 2]) {
+        let mark = (ends, self.reported);
+        self.reported += 1;
+        if !self.topics.contains_key(topic) {
+            self.topics.insert(topic.to_owned(), BTreeMap::new());
+        }
+        if let Some(marks) = self.topics.get_mut(topic) {
+            self.count += usize::from(marks.insert(partition, mark).is_none());
+        }
+    }
+
+    pub fn has_room(&self, fetched: &[Fetched<'_, '_>], max: usize) -> bool {
+        let new = || fetched.iter().filter(|each| self.get(&each.0, each.1).is_none());
+        self.count + fetched.len() <= max || self.count + new().count() <= max
+    }
+
+    /// The least recently reported first.
+    pub fn in_order(&self) -> Vec<(&str, i64, [i64; 2])> {
+        let each = self.topics.iter().flat_map(|(topic, marks)| {
+            let marks = marks.iter();
+            marks.map(move |(partition, (ends, place))| (*place, topic.as_str(), *partition, *ends))
+        });
+        let mut all: Vec<_> = each.collect();
+        all.sort_unstable_by_key(|each| each.0);
+        let all = all.into_iter();
+        all.map(|(_, topic, partition, ends)| (topic, partition, ends))
+            .collect()
+    }
+}
+
+/// Whether a name takes one entry of a table: `entries` of kdissect/names.py. None that it rejects does with Python's
+/// strings, of one, two or four bytes for each character; an empty one is odd.
+fn takes_one_entry(name: &str) -> bool {
+    matches!(name.len(), 1..=ANY_NAME) || (name.is_ascii() && name.len() <= ASCII_NAME)
+}
+
+/// A partition in a response: topic as on the wire, number, and struct.
+pub type Fetched<'b, 'a> = (String, i64, &'b Value<'a>);
+
+impl Fields {
+    /// The partitions of a response; one that is not usual is odd.
+    pub fn fetched<'b, 'a>(&self, response: &'b Value<'a>) -> Result<Vec<Fetched<'b, 'a>>, Odd> {
+        let mut all = Vec::new();
+        for topic in list(response.get(self.responses))? {
+            let name = match (topic.get(self.topic), topic.get(self.topic_id)) {
+                (Some(Value::Text(name)), _) if takes_one_entry(name) => (*name).to_owned(),
+                (_, Some(Value::Uuid(id))) => String::from_utf8(id.to_vec()).map_err(|_| Odd)?,
+                _ => return Err(Odd),
+            };
+            for each in list(topic.get(self.partitions))? {
+                if each.get(self.diverging_epoch).is_some() || each.get(self.snapshot_id).is_some() {
+                    return Err(Odd);
+                }
+                let partition = field(Some(each), self.partition_index)?.ok_or(Odd)?;
+                all.push((name.clone(), partition, each));
+            }
+        }
+        Ok(all)
+    }
+
+    /// Whether the broker waited for something to return. None: unknown. See kdissect/exchanges/latency.py.
+    pub fn waited(
+        &self,
+        Decoded {
+            request, response, ..
+        }: &Decoded<'_>,
+        fetched: &[Fetched<'_, '_>],
+        is_replica: bool,
+        watermarks: &Watermarks,
+    ) -> Result<Option<bool>, Odd> {
+        let number = |name: Name, absent: i64| Ok(field(Some(request), name)?.unwrap_or(absent));
+        let has_error = |body| Ok(field(Some(body), self.error_code)?.is_some_and(|code| code != 0));
+        let min_bytes = number(self.min_bytes, 1)?;
+        let mut is_unclear = has_error(response)?;
+        if !is_replica && (is_unclear || self.is_answered_at_once(request)?) {
+            return Ok(Some(false));
+        }
+        let max_bytes = match number(self.max_bytes, 0)? {
+            0 => i64::MAX,
+            max_bytes => max_bytes,
+        };
+        let needed = min_bytes.min(max_bytes).max(1);
+        let which = usize::from(number(self.isolation_level, 0)? == 1);
+        let (mut returned, mut ready, mut is_unseen) = (0, 0, false);
+        for (topic, partition, each) in fetched {
+            is_unclear |= has_error(each)?;
+            if field(Some(each), self.preferred_read_replica)?.is_some_and(|replica| replica >= 0) {
+                return Ok(Some(false));
+            }
+            let Some(Value::Records(data)) = each.get(self.records) else {
+                continue;
+            };
+            if data.is_empty() {
+                continue;
+            }
+            returned += i64::try_from(data.len()).map_err(|_| Odd)?;
+            let Some(ends) = watermarks.get(topic, *partition).filter(|_| !is_replica) else {
+                is_unseen = true;
+                continue;
+            };
+            for batch in batches(data) {
+                let batch = batch?;
+                let last = batch.base_offset.checked_add(batch.last_offset_delta.into());
+                if last.ok_or(Odd)? >= ends[which] {
+                    break;
+                }
+                ready += LOG_OVERHEAD + i64::from(batch.length);
+                if ready >= needed {
+                    return Ok(Some(false));
+                }
+            }
+        }
+        Ok(if is_unclear || (is_unseen && returned >= needed) {
+            None
+        } else {
+            Some(true)
+        })
+    }
+
+    fn is_answered_at_once(&self, request: &Value<'_>) -> Result<bool, Odd> {
+        let number = |name: Name| field(Some(request), name);
+        if number(self.max_wait_ms)?.is_some_and(|ms| ms <= 0)
+            || number(self.min_bytes)?.is_some_and(|bytes| bytes <= 0)
+        {
+            return Ok(true);
+        }
+        if let Some(epoch) = number(self.share_session_epoch)? {
+            return Ok(epoch == CLOSE_SESSION);
+        }
+        let names_all = number(self.session_epoch)?.is_none_or(|epoch| epoch <= NEW_SESSION);
+        let topics = request.get(self.topics);
+        Ok(names_all && matches!(topics, Some(Value::List(topics)) if topics.is_empty()))
+    }
+
+    pub fn note(&self, fetched: &[Fetched<'_, '_>], watermarks: &mut Watermarks) {
+        for (topic, partition, each) in fetched {
+            let end = |name| field(Some(each), name).ok().flatten().unwrap_or(-1);
+            let high_watermark = end(self.high_watermark);
+            if high_watermark < 0 || end(self.error_code) > 0 {
+                continue;
+            }
+            let last_stable = match end(self.last_stable_offset) {
+                offset @ 0.. => offset,
+                _ => high_watermark,
+            };
+            watermarks.set(topic, *partition, [high_watermark, last_stable]);
+        }
+    }
+}

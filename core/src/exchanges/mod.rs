@@ -1,0 +1,9 @@
+//! Segments -> exchanges, and what is in them: the common case of kdissect/exchanges/.
+
+pub mod connection;
+pub mod content;
+pub mod fetch_sessions;
+pub mod latency;
+pub mod stage;
+pub mod touched;
+pub mod usage;

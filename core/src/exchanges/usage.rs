@@ -1,0 +1,359 @@
+//! What the counts of usual exchanges (sinks/tallies.rs) consist of.
+
+use crate::exchanges::fetch_sessions::{Position, Step};
+use crate::exchanges::touched::Touched;
+use crate::kafka::tree::{batches, field, list, name_of, Decoded, Name, TopicNames, Value, NO_ID};
+use crate::Odd;
+
+/// Exchanges that are named.
+const FIRST: usize = 5;
+const SECOND_NS: i64 = 1_000_000_000;
+/// A piece of time in which occurrences are counted.
+pub const PIECE_NS: i64 = 10 * SECOND_NS;
+
+/// Records of this size may be worth a note.
+const LARGE_BYTES: usize = 1_000_000;
+const UNCOMPRESSED: i16 = 0;
+const CODEC_MASK: i16 = 7;
+const TRANSACTIONAL: i16 = 0x10;
+const CONTROL: i16 = 0x20;
+/// Compressed batches that Python decompresses: all in the first exchanges of a connection, and one in so many.
+const FIRST_EXCHANGES: u64 = 20;
+const ONE_IN: u32 = 16;
+const METADATA: &str = "__cluster_metadata";
+const METADATA_ID: [u8; 22] = *b"AAAAAAAAAAAAAAAAAAAAAQ";
+/// Before this sequence number, Python looks for records that were sent before with an earlier producer epoch
+/// (`EpochDuplicates` of kdissect/stats/findings/producers.py).
+const FRESH: i64 = 10_000;
+/// The last sequence number is followed by 0.
+const WRAP: i64 = 1 << 31;
+
+/// When an exchange began, and its number.
+pub type Stamp = (i64, u64);
+
+/// Adds to the count of a key: one of few, most often the latest.
+pub fn tally<K: PartialEq>(counts: &mut Vec<(K, u64)>, key: K, more: u64) {
+    match counts.iter_mut().rev().find(|known| known.0 == key) {
+        Some((_, count)) => *count += more,
+        None => counts.push((key, more)),
+    }
+}
+
+/// How often something occurred, when, the first exchanges, and how often in each piece of time.
+#[derive(Default)]
+pub struct Noted {
+    pub count: u64,
+    pub first_ns: i64,
+    pub last_ns: i64,
+    pub first: Vec<Stamp>,
+    pub pieces: Vec<(i64, u64)>,
+}
+
+impl Noted {
+    pub fn add(&mut self, stamp: Stamp) {
+        let (time_ns, _) = stamp;
+        if self.count == 0 {
+            (self.first_ns, self.last_ns) = (time_ns, time_ns);
+        }
+        self.first_ns = self.first_ns.min(time_ns);
+        self.last_ns = self.last_ns.max(time_ns);
+        self.count += 1;
+        self.note_first(stamp);
+        tally(&mut self.pieces, time_ns.div_euclid(PIECE_NS), 1);
+    }
+
+    /// In order of time; at the same time, in that of the numbers as text.
+    fn note_first(&mut self, stamp: Stamp) {
+        let first = &mut self.first;
+        if first.len() >= FIRST && first.last().is_some_and(|last| stamp.0 > last.0) || first.contains(&stamp)
+        {
+            return;
+        }
+        let place = first.partition_point(|known| {
+            known.0 < stamp.0 || (known.0 == stamp.0 && known.1.to_string() < stamp.1.to_string())
+        });
+        first.insert(place, stamp);
+        first.truncate(FIRST);
+    }
+}
+
+/// Consecutive sequence numbers of a producer, and the first exchange with them.
+pub struct Run {
+    pub producer_id: i64,
+    pub epoch: i16,
+    pub base: i64,
+    /// After the last one.
+    pub end: i64,
+    pub batches: u64,
+    pub first: Stamp,
+    pub first_ns: i64,
+    pub last_ns: i64,
+}
+
+/// What a Produce writes to a partition.
+pub struct Write {
+    pub bytes: u64,
+    pub records: u64,
+    /// How many batches have each codec.
+    pub codecs: Vec<(&'static str, u64)>,
+    /// Producer ID and epoch, first sequence number, number of records.
+    pub numbered: Vec<(i64, i16, i64, u64)>,
+}
+
+impl Write {
+    /// `number`: of the exchange.
+    pub fn of(data: &[u8], number: u64) -> Result<Self, Odd> {
+        let mut write = Write {
+            bytes: data.len() as u64,
+            records: 0,
+            codecs: Vec::new(),
+            numbered: Vec::new(),
+        };
+        if data.len() >= LARGE_BYTES {
+            return Err(Odd);
+        }
+        for batch in batches(data) {
+            let batch = batch?;
+            let codec = batch.attributes & CODEC_MASK;
+            let is_sampled = number <= FIRST_EXCHANGES || batch.crc % ONE_IN == 0;
+            let is_odd = batch.attributes & (TRANSACTIONAL | CONTROL) != 0;
+            if is_odd || (codec != UNCOMPRESSED && is_sampled) || batch.records <= 0 {
+                return Err(Odd);
+            }
+            let records = u64::from(batch.records.unsigned_abs());
+            write.records += records;
+            tally(&mut write.codecs, batch.codec(), 1);
+            if batch.producer_id >= 0 {
+                let base = i64::from(batch.base_sequence);
+                let is_fresh = batch.producer_epoch > 0 && base < FRESH;
+                if base < 0 || base + i64::from(batch.records) > WRAP || is_fresh {
+                    return Err(Odd);
+                }
+                write
+                    .numbered
+                    .push((batch.producer_id, batch.producer_epoch, base, records));
+            }
+        }
+        match write.records {
+            0 => Err(Odd),
+            _ => Ok(write),
+        }
+    }
+}
+
+/// Adds sequence numbers to those of a partition.
+pub fn add_run(
+    runs: &mut Vec<Run>,
+    stamp: Stamp,
+    &(producer_id, epoch, base, records): &(i64, i16, i64, u64),
+) {
+    let end = base + i64::try_from(records).unwrap_or(0);
+    let same = |run: &&mut Run| run.producer_id == producer_id && run.epoch == epoch && run.end == base;
+    if let Some(run) = runs.last_mut().as_mut().filter(|run| same(run)) {
+        run.end = end;
+        run.batches += 1;
+        run.first_ns = run.first_ns.min(stamp.0);
+        run.last_ns = run.last_ns.max(stamp.0);
+        return;
+    }
+    runs.push(Run {
+        producer_id,
+        epoch,
+        base,
+        end,
+        batches: 1,
+        first: stamp,
+        first_ns: stamp.0,
+        last_ns: stamp.0,
+    });
+}
+
+/// Who fetches.
+#[derive(Clone, Copy, Default, PartialEq)]
+pub enum Fetcher {
+    #[default]
+    Consumer,
+    Replica,
+    /// A broker or controller reads the metadata of the cluster.
+    Voter,
+}
+
+impl Fetcher {
+    /// The kind of its requests, as `waiter` in kdissect/exchanges/latency.py has it.
+    pub fn kind(self) -> &'static str {
+        match self {
+            Fetcher::Consumer => "Fetch",
+            Fetcher::Replica => "Fetch (replica)",
+            Fetcher::Voter => "Fetch (KRaft)",
+        }
+    }
+}
+
+/// What a Fetch reads from a partition.
+pub struct Read {
+    pub bytes: u64,
+    pub records: u64,
+    pub batches: u64,
+    pub is_fetched: bool,
+    pub position: Position,
+}
+
+impl Read {
+    /// `data`: the records, if there is such a field. `position`: what the messages say of it.
+    pub fn of(data: Option<&[u8]>, mut position: Position) -> Result<Self, Odd> {
+        let (mut records, mut number) = (0, 0);
+        let mut newest_ms = None;
+        for batch in batches(data.unwrap_or_default()) {
+            let batch = batch?;
+            if batch.attributes & CONTROL != 0 {
+                return Err(Odd);
+            }
+            records += u64::try_from(batch.records).unwrap_or(0);
+            number += 1;
+            let last = batch.base_offset.checked_add(batch.last_offset_delta.into());
+            position.next_offset = Some(last.and_then(|last| last.checked_add(1)).ok_or(Odd)?);
+            newest_ms = newest_ms.max(Some(batch.max_timestamp));
+        }
+        position.newest_ms = newest_ms.filter(|ms| *ms != -1);
+        position.check()?;
+        Ok(Read {
+            bytes: data.map_or(0, |data| data.len() as u64),
+            records,
+            batches: number,
+            is_fetched: data.is_some(),
+            position,
+        })
+    }
+}
+
+/// A client's lag in a partition, as `ClientLag` of kdissect/stats/lag.py has it.
+#[derive(Default)]
+pub struct Lag {
+    pub count: u64,
+    /// Time and lag.
+    pub first: (i64, i64),
+    pub last: (i64, i64),
+    /// Lag and negative time.
+    pub worst: (i64, i64),
+    /// Time and offset.
+    pub start: (i64, i64),
+    pub position: (i64, i64),
+    /// Time, and age of the newest record received.
+    pub last_age: Option<(i64, i64)>,
+    pub worst_age_ns: Option<i64>,
+}
+
+impl Lag {
+    pub fn add(&mut self, time_ns: i64, position: &Position) {
+        let Some((next_offset, lag)) = position.lag() else {
+            return;
+        };
+        let (now, there) = ((time_ns, lag), (time_ns, next_offset));
+        if self.count == 0 {
+            (self.first, self.last, self.worst) = (now, now, (lag, -time_ns));
+            (self.start, self.position) = (there, there);
+        }
+        self.count += 1;
+        self.first = self.first.min(now);
+        self.last = self.last.max(now);
+        self.worst = self.worst.max((lag, -time_ns));
+        self.start = self.start.min(there);
+        self.position = self.position.max(there);
+        if let Some(age_ns) = position.age_ns(time_ns, lag) {
+            self.last_age = self.last_age.max(Some((time_ns, age_ns)));
+            self.worst_age_ns = self.worst_age_ns.max(Some(age_ns));
+        }
+    }
+}
+
+macro_rules! names {
+    ($($name:ident)*) => {
+        /// The fields that are counted, by their names in messages.
+        pub struct Fields {
+            $(pub $name: Name,)*
+        }
+
+        impl Fields {
+            pub fn of(number: impl Fn(&str) -> Name) -> Self {
+                Fields { $($name: number(stringify!($name)),)* }
+            }
+        }
+    };
+}
+
+names! {
+    acks transactional_id base_offset records
+    session_id session_epoch topics responses forgotten_topics_data
+    topic topic_id partitions partition_index
+    fetch_offset high_watermark last_stable_offset log_start_offset
+    max_wait_ms min_bytes max_bytes isolation_level
+    diverging_epoch snapshot_id preferred_read_replica
+    error_code share_session_epoch
+    group_id member_id group_instance_id generation_id_or_member_epoch generation_id
+    committed_offset timestamp offset
+}
+
+impl Fields {
+    /// What a Fetch reads from a partition.
+    pub fn read(&self, each: &Touched<'_, '_>) -> Result<Read, Odd> {
+        let end = |name| Ok(field(each.response, name)?.filter(|offset| *offset >= 0));
+        let position = Position {
+            fetch_offset: field(each.request, self.fetch_offset)?,
+            high_watermark: end(self.high_watermark)?,
+            last_stable: end(self.last_stable_offset)?,
+            log_start: end(self.log_start_offset)?,
+            ..Position::default()
+        };
+        let data = match each.response.and_then(|body| body.get(self.records)) {
+            Some(Value::Records(data)) => Some(*data),
+            Some(Value::Null) | None => None,
+            Some(_) => return Err(Odd),
+        };
+        Read::of(data, position)
+    }
+
+    /// What a Fetch says of its session.
+    pub fn session(&self, decoded: &Decoded<'_>, names: &dyn TopicNames) -> Result<Step, Odd> {
+        let (request, response) = (&decoded.request, &decoded.response);
+        let requested = field(Some(request), self.session_id)?.unwrap_or(0);
+        let epoch = field(Some(request), self.session_epoch)?.unwrap_or(-1);
+        let mut forgotten = Vec::new();
+        for topic in list(request.get(self.forgotten_topics_data))? {
+            let name = match (topic.get(self.topic), topic.get(self.topic_id)) {
+                (Some(Value::Text(name)), _) if !name.is_empty() => (*name).to_owned(),
+                (_, Some(Value::Uuid(id))) if *id != NO_ID => name_of(id, names)?,
+                _ => return Err(Odd),
+            };
+            for partition in list(topic.get(self.partitions))? {
+                match partition {
+                    Value::Int(partition) => forgotten.push((name.clone(), *partition)),
+                    _ => return Err(Odd),
+                }
+            }
+        }
+        Ok(Step {
+            requested,
+            is_incremental: requested != 0 && epoch > 0,
+            forgotten,
+            assigned: field(Some(response), self.session_id)?.unwrap_or(0),
+        })
+    }
+
+    /// Who fetches; `is_replica`: a broker.
+    pub fn reader(&self, request: &Value<'_>, is_replica: bool) -> Result<Fetcher, Odd> {
+        if !is_replica {
+            return Ok(Fetcher::Consumer);
+        }
+        let is_metadata = |topic: &Value<'_>| match (topic.get(self.topic), topic.get(self.topic_id)) {
+            (Some(Value::Text(name)), _) if !name.is_empty() => {
+                *name == METADATA || name.as_bytes() == METADATA_ID
+            }
+            (_, Some(Value::Uuid(id))) => *id == METADATA_ID,
+            _ => false,
+        };
+        match list(request.get(self.topics))?.iter().any(is_metadata) {
+            true => Ok(Fetcher::Voter),
+            false => Ok(Fetcher::Replica),
+        }
+    }
+}

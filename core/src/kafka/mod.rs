@@ -1,0 +1,6 @@
+//! Bytes -> bodies and records: the common case of kdissect/kafka/.
+
+pub mod body;
+pub mod records;
+pub mod tree;
+pub mod wire;

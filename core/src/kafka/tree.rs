@@ -1,0 +1,472 @@
+//! Bodies -> trees of values, whose text and bytes stay in the frame; and topic names and record batches in them.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
+
+use crate::kafka::body::{Build, Decoding, Kind, Struct};
+use crate::kafka::wire::{uuid_text, Reader};
+use crate::Odd;
+
+/// Larger bodies are decoded differently (compiler.py).
+const LARGE_BYTES: usize = 1024 * 1024;
+
+/// Budget per byte of an embedded message, an upper bound.
+const PAYLOAD_COST: i64 = 2000;
+
+/// A field's name as a number: its index in this list, or beyond it.
+pub type Name = usize;
+pub const KNOWN_NAMES: [&str; 10] = [
+    "name",
+    "topic",
+    "topic_name",
+    "topic_id",
+    "partition_index",
+    "partition",
+    "index",
+    "partition_id",
+    "configs",
+    "records",
+];
+pub const NO_ID: [u8; 22] = [b'A'; 22];
+
+/// A field of a layout.
+pub struct Label {
+    pub name: Name,
+    /// Whether it is an error code.
+    pub is_error: bool,
+    /// For bytes that are an embedded message: its index in [`Bodies::payloads`].
+    pub payload: Option<usize>,
+    /// Whether its value is needed; if not, it is only checked.
+    pub is_read: bool,
+}
+
+/// The fields to read from a body: those with these names, and perhaps all arrays.
+#[derive(Default)]
+pub struct ReadNames {
+    pub names: HashSet<Name>,
+    pub arrays: bool,
+}
+
+impl ReadNames {
+    /// Marks the fields of a struct and of the structs in it.
+    fn mark(&self, shape: &mut Struct<Label>) {
+        for field in shape.positional.iter_mut().chain(&mut shape.tagged) {
+            let is_array = field.element_bytes.is_some();
+            field.name.is_read = self.names.contains(&field.name.name) || (self.arrays && is_array);
+            if let Kind::Struct(shape) = &mut field.kind {
+                self.mark(shape);
+            }
+        }
+        let skipped = shape.positional.iter().map(|field| {
+            let is_skipped = !field.name.is_read && !field.name.is_error && field.element_bytes.is_none();
+            field.kind.fixed_bytes().filter(|_| is_skipped)
+        });
+        shape.skipped_bytes = skipped.sum();
+    }
+}
+
+/// A decoded value; text and bytes stay in the frame.
+pub enum Value<'a> {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Float,
+    Text(&'a str),
+    Uuid([u8; 22]),
+    Bytes(&'a [u8]),
+    Records(&'a [u8]),
+    List(Vec<Value<'a>>),
+    Struct(FieldValues<'a>),
+    /// An embedded message.
+    Embedded(FieldValues<'a>),
+}
+
+type FieldValues<'a> = Vec<(Name, Value<'a>)>;
+
+impl<'a> Value<'a> {
+    /// A field of a struct. None if this is not a struct, or the field is absent.
+    pub fn get(&self, name: Name) -> Option<&Value<'a>> {
+        match self {
+            Value::Struct(fields) | Value::Embedded(fields) => {
+                fields.iter().find(|field| field.0 == name).map(|field| &field.1)
+            }
+            _ => None,
+        }
+    }
+
+    fn add_errors(&self, errors: &mut Vec<i64>) {
+        match self {
+            Value::Int(code) if *code != 0 && !errors.contains(code) => errors.push(*code),
+            Value::List(codes) => codes.iter().for_each(|code| code.add_errors(errors)),
+            _ => (),
+        }
+    }
+
+    pub fn is_true(&self) -> bool {
+        match self {
+            Value::Null => false,
+            Value::Bool(value) => *value,
+            Value::Int(value) => *value != 0,
+            Value::Text(text) => !text.is_empty(),
+            Value::Bytes(bytes) => !bytes.is_empty(),
+            Value::List(values) => !values.is_empty(),
+            _ => true,
+        }
+    }
+}
+
+/// Builds these values.
+struct Tree<'a, 'b> {
+    data: &'a [u8],
+    payloads: &'b [Payload],
+    budget: i64,
+    errors: RefCell<Vec<i64>>,
+    has_unknown: Cell<bool>,
+}
+
+impl<'a> Tree<'a, '_> {
+    /// An embedded message, which begins with its version.
+    fn embedded(&self, payload: usize, data: &'a [u8]) -> Result<Value<'a>, Odd> {
+        let mut reader = Reader::new(data, 0);
+        let version = reader.i16()?;
+        let known = self.payloads.get(payload).ok_or(Odd)?;
+        let (_, shape) = known.iter().find(|each| each.0 == version).ok_or(Odd)?;
+        let mut decoding = Decoding {
+            reader,
+            builder: self,
+            budget: self.budget,
+            flexible: shape.tag_bytes.is_some(),
+            charges_text: false,
+        };
+        let fields = decoding.structure(shape)?;
+        match decoding.reader.left() {
+            0 => Ok(Value::Embedded(fields)),
+            _ => Err(Odd),
+        }
+    }
+}
+
+impl<'a> Build<'a> for Tree<'a, '_> {
+    type Name = Label;
+    type Value = Value<'a>;
+    type Struct = FieldValues<'a>;
+
+    fn null(&self) -> Value<'a> {
+        Value::Null
+    }
+    fn bool(&self, value: bool) -> Value<'a> {
+        Value::Bool(value)
+    }
+    fn int(&self, value: i64) -> Result<Value<'a>, Odd> {
+        Ok(Value::Int(value))
+    }
+    fn float(&self, _: f64) -> Value<'a> {
+        Value::Float
+    }
+    fn text(&self, value: &'a str) -> Value<'a> {
+        Value::Text(value)
+    }
+    fn uuid(&self, raw: [u8; 16]) -> Result<Value<'a>, Odd> {
+        Ok(Value::Uuid(uuid_text(raw)))
+    }
+    fn bytes(&self, value: &'a [u8]) -> Value<'a> {
+        Value::Bytes(value)
+    }
+    fn records(&self, start: usize, end: usize) -> Result<Value<'a>, Odd> {
+        self.data.get(start..end).map(Value::Records).ok_or(Odd)
+    }
+    fn list(&self, values: Vec<Value<'a>>) -> Result<Value<'a>, Odd> {
+        Ok(Value::List(values))
+    }
+    fn begin(&self, shape: &Struct<Label>) -> FieldValues<'a> {
+        if shape.skipped_bytes.is_some() {
+            return Vec::new();
+        }
+        let read = shape.positional.iter().filter(|field| field.name.is_read);
+        Vec::with_capacity(read.count())
+    }
+    #[inline]
+    fn set(&self, object: &mut FieldValues<'a>, label: &Label, value: Value<'a>) -> Result<(), Odd> {
+        if label.is_error {
+            value.add_errors(&mut self.errors.borrow_mut());
+        }
+        let value = match (label.payload, value) {
+            (Some(payload), Value::Bytes(data)) if !data.is_empty() => self.embedded(payload, data)?,
+            (_, value) => value,
+        };
+        if label.is_read {
+            object.push((label.name, value));
+        }
+        Ok(())
+    }
+    fn set_unknown(&self, _: &mut FieldValues<'a>, _: Vec<(u64, &'a [u8])>) -> Result<(), Odd> {
+        self.has_unknown.set(true);
+        Ok(())
+    }
+    fn end(&self, object: FieldValues<'a>) -> Value<'a> {
+        Value::Struct(object)
+    }
+}
+
+/// Names of topics by their IDs.
+pub trait TopicNames {
+    fn name(&self, id: &str) -> Option<String>;
+    /// Called when a message has both.
+    fn learn(&self, id: &str, name: &str) -> Result<(), Odd>;
+}
+
+/// The structs of a message that have a topic's ID and its name: the path to them, and both fields.
+pub struct Naming {
+    pub path: Vec<Name>,
+    pub id: Name,
+    pub name: Name,
+}
+
+impl Naming {
+    fn learn(&self, body: &Value, topics: &dyn TopicNames) -> Result<(), Odd> {
+        self.learn_from(body, &self.path, topics)
+    }
+
+    fn learn_from(&self, value: &Value, path: &[Name], topics: &dyn TopicNames) -> Result<(), Odd> {
+        match (value, path.split_first()) {
+            (Value::List(values), _) => values
+                .iter()
+                .try_for_each(|each| self.learn_from(each, path, topics)),
+            (_, Some((first, rest))) => match value.get(*first) {
+                Some(value) => self.learn_from(value, rest, topics),
+                None => Ok(()),
+            },
+            (_, None) => match (value.get(self.id), value.get(self.name)) {
+                (Some(Value::Uuid(id)), Some(Value::Text(name))) if *id != NO_ID && !name.is_empty() => {
+                    topics.learn(std::str::from_utf8(id).map_err(|_| Odd)?, name)
+                }
+                _ => Ok(()),
+            },
+        }
+    }
+}
+
+/// The versions of an embedded message.
+pub type Payload = Vec<(i16, Struct<Label>)>;
+
+/// One version of an API.
+pub struct Bodies {
+    pub request: Struct<Label>,
+    pub response: Struct<Label>,
+    pub request_names: Vec<Naming>,
+    pub response_names: Vec<Naming>,
+    pub payloads: Vec<Payload>,
+    /// Whether they have embedded messages, which take more of the budget than their bytes.
+    pub hold_messages: bool,
+    /// Whether bytes may follow them, because no other layout could fit those.
+    pub may_be_followed: bool,
+}
+
+/// Both bodies of an exchange.
+pub struct Decoded<'a> {
+    pub request: Value<'a>,
+    /// Without fields if there is no response.
+    pub response: Value<'a>,
+    /// The distinct error codes in the response, in wire order, without 0.
+    pub errors: Vec<i64>,
+    /// Whether there are unknown tagged fields.
+    pub has_unknown: bool,
+    /// Whether bytes follow a body.
+    pub is_followed: bool,
+}
+
+impl Bodies {
+    /// Builds the values of these fields of request and response only.
+    pub fn limit(&mut self, request: &ReadNames, response: &ReadNames) {
+        request.mark(&mut self.request);
+        response.mark(&mut self.response);
+    }
+
+    /// Decodes bodies; `budget` is the memory for both.
+    pub fn decoded<'a>(
+        &self,
+        request: &'a [u8],
+        response: Option<&'a [u8]>,
+        mut budget: i64,
+    ) -> Result<Decoded<'a>, Odd> {
+        let mut errors = Vec::new();
+        let (mut has_unknown, mut is_followed) = (false, false);
+        let mut decode = |shape: &Struct<Label>, data: &'a [u8]| {
+            let size = i64::try_from(data.len()).map_err(|_| Odd)?;
+            let is_costly = self.hold_messages && size > budget / PAYLOAD_COST;
+            if data.len() > LARGE_BYTES || is_costly {
+                return Err(Odd);
+            }
+            let tree = Tree {
+                data,
+                payloads: &self.payloads,
+                budget,
+                errors: RefCell::default(),
+                has_unknown: Cell::new(false),
+            };
+            let mut decoding = Decoding {
+                reader: Reader::new(data, 0),
+                builder: &tree,
+                budget,
+                flexible: shape.tag_bytes.is_some(),
+                charges_text: false,
+            };
+            let fields = decoding.structure(shape)?;
+            budget = decoding.budget;
+            if decoding.reader.left() > 0 {
+                if !self.may_be_followed {
+                    return Err(Odd);
+                }
+                is_followed = true;
+            }
+            errors.append(&mut tree.errors.take());
+            has_unknown |= tree.has_unknown.get();
+            Ok(Value::Struct(fields))
+        };
+        let request = decode(&self.request, request)?;
+        let response = match response {
+            Some(data) => decode(&self.response, data)?,
+            None => Value::Struct(Vec::new()),
+        };
+        Ok(Decoded {
+            request,
+            response,
+            errors,
+            has_unknown,
+            is_followed,
+        })
+    }
+
+    /// Learns the names in both bodies.
+    pub fn learn(&self, decoded: &Decoded<'_>, topics: &dyn TopicNames) -> Result<(), Odd> {
+        let both = [
+            (&self.request_names, &decoded.request),
+            (&self.response_names, &decoded.response),
+        ];
+        let mut names = both
+            .into_iter()
+            .flat_map(|(names, body)| names.iter().map(move |each| (each, body)));
+        names.try_for_each(|(naming, body)| naming.learn(body, topics))
+    }
+}
+
+/// The header of a record batch of magic 2, as in kafka/records.py.
+pub struct Batch {
+    pub base_offset: i64,
+    pub length: i32,
+    pub leader_epoch: i32,
+    pub crc: u32,
+    pub attributes: i16,
+    pub last_offset_delta: i32,
+    pub base_timestamp: i64,
+    pub max_timestamp: i64,
+    pub producer_id: i64,
+    pub producer_epoch: i16,
+    pub base_sequence: i32,
+    pub records: i32,
+}
+
+impl Batch {
+    pub fn codec(&self) -> &'static str {
+        let codecs = [
+            "none", "gzip", "snappy", "lz4", "zstd", "codec 5", "codec 6", "codec 7",
+        ];
+        codecs[usize::from(self.attributes as u16 & 7)]
+    }
+
+    pub fn is_transactional(&self) -> bool {
+        self.attributes & 0x10 != 0
+    }
+}
+
+/// The headers of complete batches. Anything else is odd.
+pub fn batches(data: &[u8]) -> impl Iterator<Item = Result<Batch, Odd>> + '_ {
+    let mut reader = Reader::new(data, 0);
+    std::iter::from_fn(move || (reader.left() > 0).then(|| batch(&mut reader)))
+}
+
+fn batch(reader: &mut Reader<'_>) -> Result<Batch, Odd> {
+    let base_offset = reader.i64()?;
+    let length = reader.i32()?;
+    let mut rest = Reader::new(reader.take(usize::try_from(length).map_err(|_| Odd)?)?, 0);
+    let leader_epoch = rest.i32()?;
+    if rest.byte()? != 2 {
+        return Err(Odd);
+    }
+    Ok(Batch {
+        base_offset,
+        length,
+        leader_epoch,
+        crc: u32::from_be_bytes(rest.array()?),
+        attributes: rest.i16()?,
+        last_offset_delta: rest.i32()?,
+        base_timestamp: rest.i64()?,
+        max_timestamp: rest.i64()?,
+        producer_id: rest.i64()?,
+        producer_epoch: rest.i16()?,
+        base_sequence: rest.i32()?,
+        records: rest.i32()?,
+    })
+}
+
+/// The number of records in complete batches.
+pub fn record_count(data: &[u8]) -> Result<u64, Odd> {
+    batches(data).try_fold(0, |sum, batch| {
+        Ok(sum + u64::try_from(batch?.records).unwrap_or(0))
+    })
+}
+
+/// The name of a topic, or the zero ID itself. An ID without a name is odd.
+pub fn name_of(id: &[u8; 22], names: &dyn TopicNames) -> Result<String, Odd> {
+    let text = std::str::from_utf8(id).map_err(|_| Odd)?;
+    match *id == NO_ID {
+        true => Ok(text.to_owned()),
+        false => names.name(text).ok_or(Odd),
+    }
+}
+
+/// The elements of an array, or a struct alone.
+pub fn elements<'b, 'a>(value: Option<&'b Value<'a>>) -> &'b [Value<'a>] {
+    match value {
+        Some(Value::List(values)) => values,
+        Some(value @ Value::Struct(_)) => std::slice::from_ref(value),
+        _ => &[],
+    }
+}
+
+/// The elements of an array that is not null.
+pub fn list<'b, 'a>(value: Option<&'b Value<'a>>) -> Result<&'b [Value<'a>], Odd> {
+    match value {
+        Some(Value::List(values)) => Ok(values),
+        Some(Value::Null) | None => Ok(&[]),
+        Some(_) => Err(Odd),
+    }
+}
+
+/// A number in a struct; None if it is null or absent.
+pub fn field(body: Option<&Value<'_>>, name: Name) -> Result<Option<i64>, Odd> {
+    match body.and_then(|body| body.get(name)) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::Int(number)) => Ok(Some(*number)),
+        Some(_) => Err(Odd),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn record_counts_need_whole_batches() {
+        let mut batch = vec![0; 61];
+        batch[11] = 49;
+        batch[16] = 2;
+        batch[60] = 3;
+        assert_eq!(record_count(&batch), Ok(3));
+        assert_eq!(record_count(&[&batch[..], &batch[..]].concat()), Ok(6));
+        assert_eq!(record_count(&batch[..60]), Err(Odd));
+        assert_eq!(record_count(&[&batch[..], &[0]].concat()), Err(Odd));
+        batch[16] = 1;
+        assert_eq!(record_count(&batch), Err(Odd));
+    }
+}

@@ -1,0 +1,313 @@
+//! Segments of a connection -> its TCP analysis, as in kdissect/net/analysis.py, which explains it. The names
+//! are the same.
+
+use crate::net::packet::{Segment, ACK, FIN, RST, SYN};
+
+const BUCKETS: usize = 24;
+/// Maximum of a round-trip counter, which has 12 bits.
+const FULL: u16 = (1 << 12) - 1;
+const ENDED_BY_FIN: i64 = 2;
+const ENDED_BY_RST: i64 = 4;
+const FIN_SENT: i64 = 8;
+const UNKNOWN: i64 = -1;
+const REORDERED_NS: i64 = 3_000_000;
+const COPY_NS: i64 = 1_000_000;
+
+/// How many of the numbers are about the connection, and how many about each side.
+const SHARED: usize = 5;
+const OF_SIDE: usize = 8;
+const NUMBERS: usize = SHARED + 2 * OF_SIDE;
+const NUMBER_BYTES: usize = size_of::<i64>();
+const HISTOGRAM_BYTES: usize = 2 * BUCKETS * 12 / 8;
+
+/// The numbers, in the order of `state`.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Side {
+    top: i64,
+    unacked_ns: i64,
+    ack: i64,
+    duplicate_acks: i64,
+    segments: i64,
+    retransmitted: i64,
+    spurious: i64,
+    zero_ns: i64,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub struct Analysis {
+    syn_ns: i64,
+    connect_ns: i64,
+    syns: i64,
+    end: i64,
+    end_ns: i64,
+    sides: [Side; 2],
+    round_trips: [[u16; BUCKETS]; 2],
+    /// Which side is the client.
+    client: usize,
+}
+
+fn distance(start: i64, end: u32) -> i64 {
+    i64::from(end.wrapping_sub(start as u32) as i32)
+}
+
+impl Default for Analysis {
+    /// For a connection opened by its client, side 0.
+    fn default() -> Self {
+        let side = || Side {
+            top: UNKNOWN,
+            ack: UNKNOWN,
+            ..Side::default()
+        };
+        Analysis {
+            syn_ns: 0,
+            connect_ns: 0,
+            syns: 0,
+            end: 0,
+            end_ns: 0,
+            sides: [side(), side()],
+            round_trips: [[0; BUCKETS]; 2],
+            client: 0,
+        }
+    }
+}
+
+impl Analysis {
+    /// The analysis with this `state`; `client`: which side is the client. None if the state has another form.
+    pub fn of(state: &[u8], client: usize) -> Option<Self> {
+        let (numbers, histograms) = state.split_at_checked(NUMBERS * NUMBER_BYTES)?;
+        let mut numbers = numbers.chunks_exact(NUMBER_BYTES);
+        let mut next = || {
+            let bytes = numbers.next().and_then(<[u8]>::first_chunk);
+            i64::from_ne_bytes(*bytes.unwrap_or(&[0; NUMBER_BYTES]))
+        };
+        let [syn_ns, connect_ns, syns, end, end_ns] = [(); SHARED].map(|()| next());
+        let sides = [(); 2].map(|()| {
+            let [top, unacked_ns, ack, duplicate_acks, segments, retransmitted, spurious, zero_ns] =
+                [(); OF_SIDE].map(|()| next());
+            Side {
+                top,
+                unacked_ns,
+                ack,
+                duplicate_acks,
+                segments,
+                retransmitted,
+                spurious,
+                zero_ns,
+            }
+        });
+        let mut round_trips = [[0; BUCKETS]; 2];
+        if histograms.len() != HISTOGRAM_BYTES || client > 1 {
+            return None;
+        }
+        let pairs = round_trips.as_flattened_mut().chunks_exact_mut(2);
+        for (pair, bytes) in pairs.zip(histograms.chunks_exact(3)) {
+            let both = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], 0]);
+            pair.copy_from_slice(&[both as u16 & FULL, (both >> 12) as u16]);
+        }
+        Some(Analysis {
+            syn_ns,
+            connect_ns,
+            syns,
+            end,
+            end_ns,
+            sides,
+            round_trips,
+            client,
+        })
+    }
+
+    /// `TcpAnalysis.state`: the numbers, then the round-trip counters of 12 bits each.
+    pub fn state(&self) -> Vec<u8> {
+        let mut numbers = vec![self.syn_ns, self.connect_ns, self.syns, self.end, self.end_ns];
+        for side in &self.sides {
+            numbers.extend([
+                side.top,
+                side.unacked_ns,
+                side.ack,
+                side.duplicate_acks,
+                side.segments,
+                side.retransmitted,
+                side.spurious,
+                side.zero_ns,
+            ]);
+        }
+        let mut state: Vec<u8> = numbers.into_iter().flat_map(i64::to_ne_bytes).collect();
+        for pair in self.round_trips.as_flattened().chunks(2) {
+            let both = u32::from(pair[0]) | u32::from(pair[1]) << 12;
+            state.extend_from_slice(&both.to_le_bytes()[..3]);
+        }
+        state
+    }
+
+    /// Whether the other side has acknowledged all bytes of this one, as far as is known; 0 is the client.
+    pub fn is_acknowledged(&self, sender: usize) -> bool {
+        let side = sender ^ self.client;
+        let (top, ack) = (self.sides[side].top, self.sides[1 - side].ack);
+        let has_fin = self.end & FIN_SENT << side != 0;
+        top == UNKNOWN || ack == UNKNOWN || distance(ack >> 16, top as u32) <= i64::from(has_fin)
+    }
+
+    /// Counts a segment; `sender` is 0 for the client.
+    pub fn feed(&mut self, sender: usize, segment: &Segment<'_>, time_ns: i64) {
+        let side = sender ^ self.client;
+        let &Segment {
+            sequence,
+            acknowledgment,
+            flags,
+            window,
+            ..
+        } = segment;
+        let length = segment.payload.len() as u32;
+        let [one, two] = &mut self.sides;
+        let (own, other) = if side == 0 { (one, two) } else { (two, one) };
+        if flags & (SYN | FIN | RST) != 0 {
+            self.control(side, segment, time_ns);
+        } else if length > 0 {
+            let top = own.top;
+            let size = i64::from(length);
+            let ahead = if top == UNKNOWN {
+                size
+            } else {
+                distance(top, sequence) + size
+            };
+            if ahead > 0 {
+                own.top = i64::from(sequence.wrapping_add(length));
+                own.unacked_ns = time_ns;
+                own.segments += 1;
+            } else if length == 1 && ahead == 0 && other.ack >> 16 == top {
+                other.ack = UNKNOWN;
+            } else {
+                self.repeated(side, time_ns, ahead == 0);
+            }
+        } else if distance(own.top, sequence) == -1 {
+            other.ack = UNKNOWN;
+        }
+        if flags & (RST | ACK) != ACK {
+            return;
+        }
+        let [one, two] = &mut self.sides;
+        let (own, other) = if side == 0 { (one, two) } else { (two, one) };
+        let is_first = flags & SYN == 0 && self.connect_ns == 0 && self.syn_ns != 0 && other.top >= 0;
+        if is_first && i64::from(acknowledgment) == other.top {
+            self.connect_ns = time_ns.saturating_sub(self.syn_ns).max(1);
+        }
+        own.spurious += i64::from(segment.is_d_sack());
+        if (window == 0) != (own.zero_ns < 0) && flags & (SYN | FIN) == 0 {
+            let change_ns = if window == 0 { -time_ns } else { time_ns };
+            own.zero_ns = own.zero_ns.saturating_add(change_ns);
+        }
+        let latest = i64::from(acknowledgment) << 16 | i64::from(window);
+        let before = own.ack;
+        if latest == before {
+            let is_duplicate =
+                length == 0 && window != 0 && flags & (SYN | FIN) == 0 && i64::from(sequence) == own.top;
+            own.duplicate_acks += i64::from(is_duplicate);
+            return;
+        }
+        if before == UNKNOWN || distance(before >> 16, acknowledgment) >= 0 {
+            own.ack = latest;
+            if i64::from(acknowledgment) == other.top && other.unacked_ns != 0 {
+                let round_trip_ns = time_ns.saturating_sub(other.unacked_ns);
+                other.unacked_ns = 0;
+                if flags & SYN == 0 {
+                    self.round_trip(1 - side, round_trip_ns);
+                }
+            }
+        }
+    }
+
+    /// Counts a SYN, FIN or RST.
+    fn control(&mut self, side: usize, segment: &Segment<'_>, time_ns: i64) {
+        let flags = segment.flags;
+        let length = segment.payload.len() as u32;
+        let after = segment.sequence.wrapping_add(length).wrapping_add(1);
+        let own = &mut self.sides[side];
+        if flags & (FIN | RST) != 0 {
+            if self.end == 0 {
+                let how = if flags & RST != 0 {
+                    ENDED_BY_RST
+                } else {
+                    ENDED_BY_FIN
+                };
+                self.end = side as i64 | how;
+                self.end_ns = time_ns;
+            }
+            if flags & RST == 0 {
+                self.end |= FIN_SENT << side;
+                if own.top == UNKNOWN || distance(own.top, after) > 0 {
+                    own.top = i64::from(after);
+                    own.segments += i64::from(length > 0);
+                    own.unacked_ns = 0;
+                } else {
+                    own.retransmitted += 1;
+                }
+            }
+            return;
+        }
+        if flags & ACK == 0 {
+            self.syns += 1;
+            if self.syn_ns == 0 {
+                self.syn_ns = time_ns;
+            }
+        } else if own.top != UNKNOWN {
+            own.retransmitted += 1;
+        }
+        own.top = i64::from(after);
+    }
+
+    /// Payload without new bytes: a retransmission, unless it is out of order or was captured twice.
+    fn repeated(&mut self, side: usize, time_ns: i64, is_last: bool) {
+        let own = &mut self.sides[side];
+        if own.unacked_ns != 0 {
+            let allowance_ns = match if self.syns == 1 { self.connect_ns } else { 0 } {
+                0 if is_last => COPY_NS,
+                0 => REORDERED_NS,
+                connect_ns => connect_ns,
+            };
+            if time_ns.saturating_sub(own.unacked_ns) < allowance_ns {
+                return;
+            }
+        }
+        own.retransmitted += 1;
+        own.unacked_ns = 0;
+    }
+
+    fn round_trip(&mut self, side: usize, time_ns: i64) {
+        let us = time_ns.div_euclid(1000).max(0) as u64;
+        let bucket = (u64::BITS - us.leading_zeros()) as usize;
+        let bucket = bucket.min(BUCKETS - 1);
+        if self.round_trips[side][bucket] == FULL {
+            for count in self.round_trips.as_flattened_mut() {
+                *count >>= 1;
+            }
+        }
+        self.round_trips[side][bucket] += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_come_and_go() {
+        let mut analysis = Analysis {
+            client: 1,
+            end_ns: -7,
+            ..Analysis::default()
+        };
+        analysis.sides[1].zero_ns = 1 << 60;
+        for (number, count) in (1..).zip(analysis.round_trips.as_flattened_mut()) {
+            *count = number;
+        }
+        analysis.round_trips[1][BUCKETS - 1] = FULL;
+        analysis.round_trip(1, i64::MAX);
+        assert_eq!(analysis.round_trips[0][..3], [0, 1, 1]);
+        assert_eq!(analysis.round_trips[1][BUCKETS - 1], FULL / 2 + 1);
+        let state = analysis.state();
+        assert_eq!(Analysis::of(&state, 1), Some(analysis));
+        for odd in [&state[1..], &[&state[..], b"?"].concat()] {
+            assert_eq!(Analysis::of(odd, 1), None);
+        }
+    }
+}

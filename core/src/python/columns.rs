@@ -1,0 +1,153 @@
+//! The classes `kdissect._core.Columns` and `Batch`: [`columns::Columns`] for kdissect/tables/arrow.py.
+
+use pyo3::exceptions::{PyOverflowError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyCapsule, PyDict, PyList, PyString};
+
+use crate::python::raw::{ArrowArray, ArrowSchema};
+use crate::sinks::columns::{self, Column, ColumnKind, Values};
+use crate::Odd;
+
+/// The rows of the next batch.
+#[pyclass(name = "Columns", module = "kdissect._core")]
+pub struct PyColumns(pub columns::Columns);
+
+/// Rows, for one reader of the Arrow C data interface: the first to request them.
+#[pyclass(name = "Batch", module = "kdissect._core")]
+pub struct PyBatch(Option<(ColumnKind, Column)>);
+
+/// A format string and inner types; see [`ColumnKind`].
+#[derive(FromPyObject)]
+struct KindForm(String, Vec<(String, KindForm)>);
+
+impl From<KindForm> for ColumnKind {
+    fn from(form: KindForm) -> Self {
+        let KindForm(format, inner) = form;
+        ColumnKind {
+            format,
+            inner: inner
+                .into_iter()
+                .map(|(name, form)| (name, form.into()))
+                .collect(),
+        }
+    }
+}
+
+impl From<Odd> for PyErr {
+    fn from(_: Odd) -> Self {
+        PyOverflowError::new_err("a value does not fit its column")
+    }
+}
+
+#[pymethods]
+impl PyColumns {
+    #[new]
+    fn new(kind: KindForm) -> PyResult<Self> {
+        let columns = columns::Columns::new(kind.into());
+        columns
+            .map(PyColumns)
+            .ok_or_else(|| PyValueError::new_err("no such format"))
+    }
+
+    #[getter]
+    fn rows(&self) -> usize {
+        self.0.rows
+    }
+
+    #[getter]
+    fn held(&self) -> usize {
+        self.0.held
+    }
+
+    /// Adds a row: a value for each column.
+    fn feed(&mut self, values: &Bound<'_, PyList>) -> PyResult<()> {
+        self.0.row(|columns| {
+            let mut cost = 0;
+            for (column, value) in columns.iter_mut().zip(values) {
+                cost += push(column, &value)?;
+            }
+            Ok(cost)
+        })
+    }
+
+    /// Adds the rows from `start` to `stop`, of this size. The values cover more rows, or are one for all rows.
+    fn feed_some(
+        &mut self,
+        values: Vec<Bound<'_, PyList>>,
+        start: usize,
+        stop: usize,
+        size: usize,
+    ) -> PyResult<()> {
+        for row in start..stop {
+            self.0.row(|columns| {
+                for (column, values) in columns.iter_mut().zip(&values) {
+                    push(column, &values.get_item(if values.len() == 1 { 0 } else { row })?)?;
+                }
+                Ok::<_, PyErr>(0)
+            })?;
+        }
+        self.0.held += size;
+        Ok(())
+    }
+
+    /// Returns the rows, and starts the next batch.
+    fn take(&mut self) -> PyBatch {
+        PyBatch(self.0.take())
+    }
+}
+
+#[pymethods]
+impl PyBatch {
+    #[pyo3(signature = (requested_schema=None))]
+    fn __arrow_c_array__<'py>(
+        &mut self,
+        py: Python<'py>,
+        requested_schema: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<(Bound<'py, PyCapsule>, Bound<'py, PyCapsule>)> {
+        _ = requested_schema; // the interface allows to ignore it
+        let (kind, column) = self
+            .0
+            .take()
+            .ok_or_else(|| PyValueError::new_err("it was taken"))?;
+        let schema = PyCapsule::new_with_value(py, ArrowSchema::new("", kind), c"arrow_schema")?;
+        Ok((
+            schema,
+            PyCapsule::new_with_value(py, ArrowArray::new(column), c"arrow_array")?,
+        ))
+    }
+}
+
+/// Appends a value, and returns its cost.
+fn push(column: &mut Column, value: &Bound<'_, PyAny>) -> PyResult<usize> {
+    if value.is_none() {
+        return Ok(column.null()?);
+    }
+    match &mut column.values {
+        Values::Bits(_) => Ok(column.bool(value.is_truthy()?)?),
+        Values::I16(_) | Values::I32(_) | Values::I64(_) => Ok(column.int(value.extract()?)?),
+        Values::Bytes(..) => match value.cast::<PyBytes>() {
+            Ok(bytes) => Ok(column.bytes(bytes.as_bytes())?),
+            Err(_) => Ok(column.text(value.cast::<PyString>()?.to_str()?)?),
+        },
+        Values::List(..) => column.list(|element| {
+            let mut cost = 0;
+            for value in value.try_iter()? {
+                cost += push(element, &value?)?;
+            }
+            Ok(cost)
+        }),
+        Values::Struct(_) => {
+            let object = value.cast::<PyDict>()?;
+            column.structure(|fields| {
+                let mut cost = 0;
+                for (name, field) in fields {
+                    cost += match object.get_item(&*name)? {
+                        Some(value) => push(field, &value)?,
+                        None => field.null()?,
+                    };
+                }
+                Ok(cost)
+            })
+        }
+    }
+}

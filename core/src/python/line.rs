@@ -1,0 +1,411 @@
+//! The class `kdissect._core.Line`: a [`about_template::Line`] for kdissect/text/about_template.py.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyBytes, PyInt, PyString, PyTuple};
+
+use crate::kafka::tree::{Bodies, Decoded, Label, Name, Naming, ReadNames, TopicNames, KNOWN_NAMES};
+use crate::python::decoder::structure;
+use crate::python::projected::{projected, Kept};
+use crate::sinks::about_template::{
+    self, Clause, Enumerated, Expression, Noun, Path, Piece, Template, Test, TestKind, Word,
+};
+use crate::{guarded, Odd};
+
+/// The lines of one API version.
+#[pyclass(frozen, name = "Line", module = "kdissect._core")]
+pub struct PyLine {
+    line: about_template::Line,
+    /// The fields of request and response that `follow` needs. None: it is not called.
+    followed: Option<(Kept, Kept)>,
+}
+
+#[pymethods]
+impl PyLine {
+    /// Arguments: see [`BodiesForm`]; the templates of request and response, specialized for the version; the
+    /// fields of both that `follow` needs; and whether responses have messages about errors.
+    #[new]
+    fn new(
+        bodies: BodiesForm<'_>,
+        request_template: &Bound<'_, PyTuple>,
+        response_template: &Bound<'_, PyTuple>,
+        followed: Option<(Vec<String>, Vec<String>)>,
+        explains_errors: bool,
+    ) -> PyResult<Self> {
+        let py = request_template.py();
+        let names = Names::default();
+        let mut line = about_template::Line {
+            bodies: names.bodies(bodies)?,
+            request_template: names.template(request_template, true)?,
+            response_template: names.template(response_template, false)?,
+            explains_errors,
+        };
+        let followed = followed.map(|(request, response)| {
+            names.is_request.set(true);
+            let request = names.kept(py, &request);
+            names.is_request.set(false);
+            (request, names.kept(py, &response))
+        });
+        line.bodies
+            .limit(&names.of_request.take(), &names.of_response.take());
+        Ok(PyLine { line, followed })
+    }
+
+    /// The text about an exchange, and the error codes in the response. None if it is left to Python.
+    ///
+    /// Arguments: frames and where their bodies begin, no response if there is none; the memory for both
+    /// bodies; a function from a topic ID to its name, or None; one to learn an ID and its name; and `follow`,
+    /// which gets its fields of both bodies and returns whether they are on the fast path.
+    fn text(
+        &self,
+        request: (Bound<'_, PyBytes>, usize),
+        response: Option<(Bound<'_, PyBytes>, usize)>,
+        budget: i64,
+        topic_name: Bound<'_, PyAny>,
+        learn_name: Bound<'_, PyAny>,
+        follow: Bound<'_, PyAny>,
+    ) -> Option<(String, Vec<i64>)> {
+        guarded(|| {
+            let mut text = String::new();
+            let request = request.0.as_bytes().get(request.1..).ok_or(Odd)?;
+            let response = match response {
+                Some((ref data, pos)) => Some(data.as_bytes().get(pos..).ok_or(Odd)?),
+                None => None,
+            };
+            let topics = PyTopicNames(&topic_name, &learn_name, None);
+            let follow = |of_request, of_response| follow.call1((of_request, of_response));
+            match self.write(follow, (request, response), budget, &topics, &mut text)? {
+                (errors, false) => Ok((text, errors)),
+                _ => Err(Odd), // Python also describes the bytes that follow
+            }
+        })
+        .ok()
+    }
+}
+
+impl<'py> PyLine {
+    /// See [`about_template::Line::write`].
+    pub fn write(
+        &self,
+        follow: impl Fn(Bound<'py, PyAny>, Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>>,
+        (request, response): (&[u8], Option<&[u8]>),
+        budget: i64,
+        topics: &PyTopicNames<'_, 'py>,
+        out: &mut String,
+    ) -> Result<(Vec<i64>, bool), Odd> {
+        let py = topics.0.py();
+        let mut followed = |decoded: &Decoded<'_>| {
+            let Some((of_request, of_response)) = &self.followed else {
+                return Ok(());
+            };
+            let of_request = projected(py, &decoded.request, of_request)?;
+            let of_response = projected(py, &decoded.response, of_response)?;
+            match follow(of_request, of_response).and_then(|usual| usual.extract()) {
+                Ok(true) => Ok(()),
+                _ => Err(Odd),
+            }
+        };
+        self.line
+            .write(request, response, budget, topics, &mut followed, out)
+    }
+}
+
+/// Two Python functions: from a topic ID to its name, or None; and one to learn an ID and its name. The first one
+/// also gets the time at which the exchange completed, unless it has it already.
+pub struct PyTopicNames<'a, 'py>(
+    pub &'a Bound<'py, PyAny>,
+    pub &'a Bound<'py, PyAny>,
+    pub Option<i64>,
+);
+
+impl TopicNames for PyTopicNames<'_, '_> {
+    fn name(&self, id: &str) -> Option<String> {
+        let name = match self.2 {
+            Some(completed_ns) => self.0.call1((id, completed_ns)),
+            None => self.0.call1((id,)),
+        };
+        name.ok()?.extract().ok()
+    }
+
+    fn learn(&self, id: &str, name: &str) -> Result<(), Odd> {
+        self.1.call1((id, name)).map(|_| ()).map_err(|_| Odd)
+    }
+}
+
+/// Of request and response, the struct as for `Decoder` (but each field's name together with whether it is an
+/// error code, and which payload it is), and the structs with IDs and names of topics, see [`Naming`]. Then the
+/// payloads: the versions of each, and their structs; and `hold_messages` and `may_be_followed` of [`Bodies`].
+pub type BodiesForm<'py> = (
+    Bound<'py, PyTuple>,
+    Bound<'py, PyTuple>,
+    Vec<(Vec<String>, String, String)>,
+    Vec<(Vec<String>, String, String)>,
+    Vec<Vec<(i16, Bound<'py, PyTuple>)>>,
+    (bool, bool),
+);
+
+/// Numbers for the names of fields, and templates in which they are used.
+pub struct Names {
+    numbers: RefCell<HashMap<String, Name>>,
+    /// The fields read from both bodies, as far as known.
+    of_request: RefCell<ReadNames>,
+    of_response: RefCell<ReadNames>,
+    /// Whether the next names belong to a request.
+    is_request: Cell<bool>,
+}
+
+impl Default for Names {
+    fn default() -> Self {
+        let known = KNOWN_NAMES.iter().enumerate();
+        Names {
+            numbers: RefCell::new(known.map(|(number, name)| (name.to_string(), number)).collect()),
+            of_request: RefCell::default(),
+            of_response: RefCell::default(),
+            is_request: Cell::new(true),
+        }
+    }
+}
+
+fn unknown(what: &str) -> PyErr {
+    PyValueError::new_err(format!("left to Python: {what}"))
+}
+
+impl Names {
+    pub fn number(&self, name: &str) -> Name {
+        let mut names = self.numbers.borrow_mut();
+        let next = names.len();
+        *names.entry(name.to_owned()).or_insert(next)
+    }
+
+    /// The number of a field that is read.
+    fn read(&self, name: &str) -> Name {
+        let number = self.number(name);
+        let of_body = if self.is_request.get() {
+            &self.of_request
+        } else {
+            &self.of_response
+        };
+        of_body.borrow_mut().names.insert(number);
+        number
+    }
+
+    /// Topics are read, perhaps of the request too: names of their fields, and arrays of any name.
+    fn read_topics(&self) {
+        let read = |of_body: &RefCell<ReadNames>| {
+            let mut of_body = of_body.borrow_mut();
+            of_body.names.extend(0..KNOWN_NAMES.len());
+            of_body.arrays = true;
+        };
+        read(&self.of_request);
+        if !self.is_request.get() {
+            read(&self.of_response);
+        }
+    }
+
+    pub fn numbers(&self, names: &[String]) -> Vec<Name> {
+        names.iter().map(|name| self.read(name)).collect()
+    }
+
+    pub fn kept(&self, py: Python<'_>, fields: &[String]) -> Kept {
+        let key = |name: &String| (self.read(name), PyString::intern(py, name).unbind());
+        fields.iter().map(key).collect()
+    }
+
+    /// The names as keys of JSON.
+    pub fn keys(&self) -> Vec<String> {
+        let names = self.numbers.borrow();
+        let mut keys = vec![String::new(); names.len()];
+        for (name, number) in names.iter() {
+            keys[*number] = format!("\"{name}\":");
+        }
+        keys
+    }
+
+    pub fn bodies(
+        &self,
+        (request, response, request_names, response_names, payloads, flags): BodiesForm<'_>,
+    ) -> PyResult<Bodies> {
+        let label = |label: &Bound<'_, PyAny>| {
+            let (name, is_error, payload): (String, bool, Option<usize>) = label.extract()?;
+            Ok(Label {
+                name: self.number(&name),
+                is_error,
+                payload,
+                is_read: true,
+            })
+        };
+        let version =
+            |(version, shape): &(i16, Bound<'_, PyTuple>)| Ok((*version, structure(shape, &label)?));
+        let naming = |(path, id, name): &(Vec<String>, String, String)| Naming {
+            path: self.numbers(path),
+            id: self.read(id),
+            name: self.read(name),
+        };
+        let namings = |forms: &[(Vec<String>, String, String)], is_request| {
+            self.is_request.set(is_request);
+            forms.iter().map(naming).collect()
+        };
+        Ok(Bodies {
+            request: structure(&request, &label)?,
+            response: structure(&response, &label)?,
+            request_names: namings(&request_names, true),
+            response_names: namings(&response_names, false),
+            payloads: payloads
+                .iter()
+                .map(|payload| payload.iter().map(version).collect())
+                .collect::<PyResult<_>>()?,
+            hold_messages: flags.0,
+            may_be_followed: flags.1,
+        })
+    }
+
+    /// The template of a request or response.
+    fn template(&self, template: &Bound<'_, PyTuple>, of_request: bool) -> PyResult<Template> {
+        self.is_request.set(of_request);
+        self.inner_template(template)
+    }
+
+    fn inner_template(&self, template: &Bound<'_, PyTuple>) -> PyResult<Template> {
+        let clauses = |clauses: Bound<'_, PyAny>| {
+            let clauses = clauses.cast_into::<PyTuple>()?;
+            clauses.iter().map(|clause| self.clause(&clause)).collect()
+        };
+        template.iter().map(clauses).collect()
+    }
+
+    fn clause(&self, clause: &Bound<'_, PyAny>) -> PyResult<Clause> {
+        let (pieces, test): (Bound<'_, PyTuple>, Option<Bound<'_, PyAny>>) = clause.extract()?;
+        let mut words = vec![Word::Text(Vec::new())];
+        for piece in pieces.iter() {
+            let piece = match piece.cast::<PyTuple>() {
+                Err(_) => Piece::Text(piece.extract()?),
+                Ok(placeholder)
+                    if placeholder.len() == 2 && placeholder.get_item(1)?.is_instance_of::<PyBool>() =>
+                {
+                    Piece::Placeholder {
+                        value: self.expression(&placeholder.get_item(0)?)?,
+                        raw: placeholder.get_item(1)?.extract()?,
+                    }
+                }
+                Ok(template) => {
+                    words.push(Word::Template(self.inner_template(template)?));
+                    words.push(Word::Text(Vec::new()));
+                    continue;
+                }
+            };
+            if let Some(Word::Text(word)) = words.last_mut() {
+                word.push(piece);
+            }
+        }
+        if words.len() > 1 {
+            words.iter_mut().for_each(strip);
+        }
+        Ok(Clause {
+            words,
+            test: test.map(|test| self.test(&test)).transpose()?,
+        })
+    }
+
+    fn test(&self, test: &Bound<'_, PyAny>) -> PyResult<Test> {
+        let (kind, value, number): (String, Bound<'_, PyAny>, i64) = test.extract()?;
+        Ok(Test {
+            kind: match kind.as_str() {
+                "" => TestKind::True,
+                "one" => TestKind::One,
+                "several" => TestKind::Several,
+                "null" => TestKind::Null,
+                "empty" => TestKind::Empty,
+                "decoded" => TestKind::Decoded,
+                "=" => TestKind::Equal,
+                "<" => TestKind::Less,
+                ">" => TestKind::Greater,
+                _ => return Err(unknown(&kind)),
+            },
+            value: self.expression(&value)?,
+            number,
+        })
+    }
+
+    fn expression(&self, value: &Bound<'_, PyAny>) -> PyResult<Expression> {
+        if value.is_instance_of::<PyInt>() {
+            return Ok(Expression::Number(value.extract()?));
+        }
+        let (function, arguments): (String, Bound<'_, PyTuple>) = value.extract()?;
+        if matches!(function.as_str(), "" | "request" | "exchange") {
+            return Ok(Expression::Path(self.path(value, false)?));
+        }
+        let argument = || Ok::<_, PyErr>(Box::new(self.expression(&arguments.get_item(0)?)?));
+        let second = || arguments.get_item(1);
+        if matches!(
+            function.as_str(),
+            "topics" | "topics_with_records" | "records" | "names"
+        ) {
+            self.read_topics();
+        }
+        Ok(match function.as_str() {
+            "only" => Expression::Path(self.path(&arguments.get_item(0)?, true)?),
+            "either" => {
+                let each = arguments.iter().map(|each| self.expression(&each));
+                Expression::Either(each.collect::<PyResult<_>>()?)
+            }
+            "unless" => Expression::Unless(Box::new((*argument()?, self.expression(&second()?)?))),
+            "each" => {
+                let path = self.path(&arguments.get_item(0)?, false)?;
+                Expression::Each(path, self.inner_template(second()?.cast()?)?)
+            }
+            "topics" => Expression::Topics(argument()?),
+            "topics_with_records" => Expression::TopicsWithRecords(argument()?),
+            "records" => Expression::Records(argument()?),
+            "names" => Expression::Names(argument()?),
+            "size" => Expression::Size(argument()?),
+            "milliseconds" => Expression::Milliseconds(argument()?),
+            "count" => Expression::Count(argument()?, second()?.extract()?),
+            "enum" => Expression::Enum(argument()?, self.enumerated(&second()?)?),
+            "offset_time" => Expression::OffsetTime(argument()?, self.enumerated(&second()?)?),
+            "list" => Expression::List(
+                argument()?,
+                match second() {
+                    Err(_) => None,
+                    Ok(noun) if noun.is_instance_of::<PyString>() => Some(Noun::Text(noun.extract()?)),
+                    Ok(noun) => Some(Noun::Value(Box::new(self.expression(&noun)?))),
+                },
+            ),
+            _ => return Err(unknown(&function)),
+        })
+    }
+
+    fn path(&self, path: &Bound<'_, PyAny>, only: bool) -> PyResult<Path> {
+        let (root, names): (String, Vec<String>) = path.extract()?;
+        if root == "exchange" {
+            return Err(unknown(&root));
+        }
+        let of_request = root == "request";
+        let is_request = self.is_request.replace(of_request || self.is_request.get());
+        let names = self.numbers(&names);
+        self.is_request.set(is_request);
+        Ok(Path {
+            of_request,
+            names,
+            only,
+        })
+    }
+
+    fn enumerated(&self, names: &Bound<'_, PyAny>) -> PyResult<Enumerated> {
+        names.extract::<Vec<(i64, String)>>()
+    }
+}
+
+/// Removes the blanks between a text and the templates around it.
+fn strip(word: &mut Word) {
+    if let Word::Text(pieces) = word {
+        if let Some(Piece::Text(text)) = pieces.first_mut() {
+            *text = text.trim_start().to_owned();
+        }
+        if let Some(Piece::Text(text)) = pieces.last_mut() {
+            *text = text.trim_end().to_owned();
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! The module `kdissect._core`: what Python sees of the core.
+
+use std::panic;
+use std::sync::Once;
+
+use pyo3::prelude::*;
+
+pub mod bundles;
+pub mod columns;
+pub mod decoder;
+pub mod divided;
+pub mod line;
+pub mod merge;
+pub mod offload;
+pub mod opener;
+pub mod places;
+pub mod projected;
+pub mod raw;
+pub mod records;
+pub mod ring;
+pub mod row;
+
+/// Incremented whenever kdissect/core.py and this module must change together.
+const INTERFACE: u32 = 29;
+
+/// Reports the first panic on one line, without its message, which might quote the capture.
+fn report_panics() {
+    panic::set_hook(Box::new(|panic| {
+        static FIRST: Once = Once::new();
+        FIRST.call_once(|| {
+            let place = panic.location().map(ToString::to_string).unwrap_or_default();
+            eprintln!("kdissect: a bug in the native core ({place}); Python continues, more slowly");
+        });
+    }));
+}
+
+#[pymodule]
+fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    report_panics();
+    module.add("INTERFACE", INTERFACE)?;
+    module.add_class::<decoder::Decoder>()?;
+    module.add_class::<offload::Offload>()?;
+    module.add_class::<columns::PyColumns>()?;
+    module.add_class::<columns::PyBatch>()?;
+    module.add_class::<line::PyLine>()?;
+    module.add_class::<row::PyRow>()?;
+    module.add_class::<places::Places>()?;
+    module.add_class::<merge::PyMerge>()?;
+    module.add_class::<merge::RowBatch>()?;
+    module.add_class::<merge::MergedText>()?;
+    module.add_class::<records::PyRecords>()?;
+    module.add_function(wrap_pyfunction!(records::read_records, module)?)?;
+    module.add_function(wrap_pyfunction!(bundles::bundle_packets, module)?)?;
+    module.add_function(wrap_pyfunction!(bundles::unbundle_packets, module)?)?;
+    module.add_function(wrap_pyfunction!(divided::divide_packets, module)?)?;
+    module.add_function(wrap_pyfunction!(divided::packets_of_shard, module)?)?;
+    module.add_function(wrap_pyfunction!(places::payloads, module)?)?;
+    module.add_function(wrap_pyfunction!(places::pcap_places, module)?)?;
+    module.add_function(wrap_pyfunction!(places::pcapng_places, module)?)?;
+    module.add_function(wrap_pyfunction!(ring::encode_slots, module)?)?;
+    module.add_function(wrap_pyfunction!(places::pcapng_skip, module)?)
+}

@@ -1,0 +1,1559 @@
+//! The class `kdissect._core.Offload`: a [`Stage`] for kdissect/exchanges/offload.py.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::panic::{catch_unwind, AssertUnwindSafe};
+
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
+use pyo3::{PyTraverseError, PyVisit};
+
+use crate::exchanges::connection::{
+    request_header, Apis, Bare, BeforeAcks, Connection, Direction, Finished, Frame, Header, Limits, Message,
+    Opening, Order, Outcome, Packet, Request, Usual, API_VERSIONS, CLIENT,
+};
+use crate::exchanges::stage::{Stage, StageCounts, Verdict};
+use crate::net::analysis::Analysis;
+use crate::net::packet::segment;
+use crate::net::shard::Shard;
+use crate::python::merge::RowBatch;
+use crate::python::opener::PythonOpener;
+use crate::python::places::Places;
+use crate::runs::merge::{self, KEY};
+use crate::sinks::facts::{Answered, Constant, Known, Object, Unanswered};
+use crate::sinks::page::{Form, Page};
+use crate::tls::records::Records;
+use crate::Odd;
+
+/// Most exchanges made at a time: the garbage collector looks at more of them again and again.
+const BATCH: usize = 64;
+/// Packets that may bring a connection here are not kept from it for longer.
+const RUN: usize = 64;
+/// Most exchanges that are queued at a time.
+const PAGE: usize = 256;
+/// Interfaces known at a time.
+const INTERFACES: usize = 65_536;
+/// Introductions known at a time, and the longest one.
+const INTRODUCTIONS: usize = 1024;
+const INTRODUCTION_BYTES: usize = 1024;
+const CORRELATION_ID: std::ops::Range<usize> = 4..8;
+
+/// Why `run` stopped: the block has ended or the batch is full, ...
+const TAKEN: u8 = 0;
+/// ... a run of packets belongs to no connection here, ...
+const FOREIGN: u8 = 1;
+/// ... a packet is not usual, ...
+const ODD: u8 = 2;
+/// ... there are too many interfaces, ...
+const FULL: u8 = 3;
+/// ... or there was a panic.
+const BROKEN: u8 = 4;
+
+/// What Python says of an API in one version.
+struct SharedApi {
+    name: Object,
+    usual: Usual,
+}
+
+/// APIs by key and version; None: left to Python.
+type SharedApis = BTreeMap<(i16, i16), Option<SharedApi>>;
+
+/// What Python says of a request: whether a connection is recognized by it if it is the first; and name and
+/// version of the client's software.
+type Introduction = (bool, Object, Object);
+
+/// What Python says of requests, by their bytes without correlation ID.
+#[derive(Default)]
+struct Introductions {
+    known: HashMap<Box<[u8]>, Introduction>,
+}
+
+/// Python's side of a connection that is here.
+struct Link {
+    side: Holder,
+    /// Shared by its exchanges, once it is needed.
+    info: PyOnceLock<Object>,
+    /// Software name and version, principal, SASL mechanism.
+    identity: [Object; 4],
+    /// Software name and version as of the latest exchange; those in the queue may have earlier ones.
+    software: [Object; 2],
+    client_id: Option<(Box<[u8]>, Py<PyString>)>,
+    /// Texts that its exchanges share, once they are needed.
+    shared: Option<Vec<Option<Constant>>>,
+    /// Its number in keys, once one needs it.
+    number: Option<i64>,
+    /// Exchanges in the queue, and the order of the latest one.
+    queued: usize,
+    latest: Order,
+    is_released: bool,
+}
+
+enum Holder {
+    /// Its objects: duplex and connection.
+    Lent(Object, Object),
+    /// It was opened here: ends and time of the SYN, and its number.
+    Opened(Box<[u8]>, i64, u64),
+}
+
+/// Exchanges of all connections in order of completion, as in kdissect/exchanges/ordering.py.
+#[derive(Default)]
+struct Queue {
+    /// By arrival if they have the same place. In boxes, because a tree moves its values.
+    exchanges: BTreeMap<(Order, u64), Box<Finished<Object>>>,
+    arrivals: u64,
+    /// Of their frames.
+    bytes: usize,
+}
+
+impl Queue {
+    fn push(&mut self, finished: Finished<Object>, order: Order) {
+        self.bytes += finished.held();
+        self.exchanges.insert((order, self.arrivals), Box::new(finished));
+        self.arrivals += 1;
+    }
+
+    /// The first, if its place is before this one.
+    fn pop(&mut self, before: Order) -> Option<(Order, Box<Finished<Object>>)> {
+        let entry = self.exchanges.first_entry()?;
+        let order = entry.key().0;
+        if order >= before {
+            return None;
+        }
+        let finished = entry.remove();
+        self.bytes -= finished.held();
+        Some((order, finished))
+    }
+}
+
+/// Prefix of a size field, bytes and size of a frame, time of its first byte, bytes that were skipped; packet, time
+/// and interface of the latest bytes, if they came here.
+type Partial<'py> = (
+    Vec<u8>,
+    Bound<'py, PyBytes>,
+    usize,
+    i64,
+    usize,
+    Option<(u64, i64, Object)>,
+);
+
+/// See `run`.
+type PyRan<'py> = (Vec<PyStep<'py>>, usize, u8, usize, Vec<Bound<'py, PyBytes>>);
+
+/// See `written`.
+type PyWritten<'py> = (Bound<'py, PyBytes>, usize, Option<(Bound<'py, PyTuple>, u64)>);
+
+/// A packet that completed exchanges, or ended a connection of which that is to be told, or after which connections
+/// wait since another time: its index; since when; the exchanges; the connection.
+type PyStep<'py> = (usize, Option<i64>, Bound<'py, PyList>, Option<Closed<'py>>);
+
+/// A Kafka connection that has ended here, with nothing left to say but this.
+#[derive(IntoPyObject)]
+struct Closed<'py> {
+    /// The object of a connection that was lent.
+    connection: Option<Object>,
+    info: Object,
+    /// The segment that opened it here.
+    syn: Option<PythonBare>,
+    first_id: Option<i32>,
+    is_reset: bool,
+    closed_ns: i64,
+    last_ns: i64,
+    completed: u64,
+    repeated_bytes: [u64; 2],
+    analysis: Option<Bound<'py, PyBytes>>,
+}
+
+/// See `release`.
+#[derive(IntoPyObject)]
+struct Released<'py> {
+    duplex: Option<Object>,
+    info: Object,
+    software: [Object; 2],
+    opening: PythonOpening,
+    streams: [ReleasedStream; 2],
+    clocks: (i64, i64),
+    pairing: Paired<Vec<Bound<'py, PyAny>>>,
+    partial: Vec<Partial<'py>>,
+    taken: u64,
+    has_retransmissions: bool,
+    latest: Option<Order>,
+    /// Of each direction with TLS: the beginning of the next record, and the lengths of the content of the latest.
+    records: Option<Vec<(Bound<'py, PyBytes>, Vec<usize>)>>,
+    analysis: Option<Bound<'py, PyBytes>>,
+}
+
+/// Sequence number of the next byte, and of the latest acknowledgment; time of the FIN; whether a D-SACK may come; and
+/// bytes that came again.
+type ReleasedStream = (u32, Option<u32>, Option<i64>, bool, u64);
+
+/// Of a connection that may end here: ends; side and segment of SYN, SYN-ACK and the latest RST; time of the first
+/// RST; correlation ID of the first request; whether there was a response; deadline; when it becomes idle.
+type PythonOpening = (
+    Object,
+    Vec<(usize, PythonBare)>,
+    Option<i64>,
+    Option<i32>,
+    bool,
+    Option<i64>,
+    i64,
+);
+
+/// See `stage::Ended`; the object of a connection that was lent; what is to be told of one that was reset; and the
+/// time of the SYN of one that was opened here.
+type PythonEnded<'py> = (
+    u64,
+    Bound<'py, PyBytes>,
+    i64,
+    ((u32, u32), (u32, u32)),
+    Option<Object>,
+    Option<Closed<'py>>,
+    Option<i64>,
+);
+
+/// Packet, time, interface; sequence number, acknowledgment, flags.
+type PythonBare = (u64, i64, Object, u32, u32, u8);
+
+/// What opens the next TLS record, and the beginning of that record.
+type Sealed<'py> = (Bound<'py, PyAny>, Vec<u8>);
+
+/// Sequence number of the next byte, and of the latest acknowledgment; the frame that has begun; None: no TLS.
+type Stream<'py> = (u32, Option<u32>, Partial<'py>, Option<Sealed<'py>>);
+
+/// Exchanges so far, `last_id` and `steady` of [`Connection`], outstanding requests, and the latest with acks 0.
+type Paired<W> = (u64, Option<i32>, u64, W, Vec<(i32, i16, i16)>);
+
+/// Outstanding requests: correlation ID, time, bytes, exchange, and its frame if there is no more to know of it.
+type Waiting<'py> = Vec<(i32, i64, usize, Object, Option<PythonFrame<'py>>)>;
+
+/// `Frame` of kdissect/model.py.
+type PythonFrame<'py> = (Bound<'py, PyBytes>, usize, u64, Bound<'py, PyAny>, i64, i64);
+
+/// A block of packets: number of the first, a number for their interface, and where each is in the buffer.
+struct Block<'a, 'py> {
+    number: u64,
+    interface: usize,
+    link_type: u32,
+    data: &'a [u8],
+    places: At<'a, 'py>,
+}
+
+/// Where the packets of a block are.
+enum At<'a, 'py> {
+    Here(&'a Places),
+    List(&'a Bound<'py, PyList>),
+}
+
+#[pyclass(module = "kdissect._core")]
+pub struct Offload {
+    stage: Stage<Object>,
+    links: Vec<Option<Link>>, // by slot
+    interfaces: Vec<Object>,
+    /// By address.
+    known_interfaces: HashMap<usize, usize>,
+    apis: SharedApis,
+    introductions: Introductions,
+    python: Callbacks,
+    /// Those of exchanges: answered, unacknowledged and unanswered.
+    kinds: (Object, Object, Object),
+    page: Option<Page>,
+    batch: Option<Py<RowBatch>>,
+    /// In a process that dissects a shard: what to add to the number of a packet to get half its place.
+    shift: Option<i64>,
+    queue: Queue,
+    /// The latest time in the queue so far.
+    newest_ns: i64,
+    at: usize,
+    /// Index of a packet, since when connections wait after it, exchanges completed until then, and the slot of
+    /// the connection that it has ended.
+    steps: Vec<(usize, Option<i64>, usize, Option<usize>)>,
+}
+
+/// Functions and classes of Python.
+#[derive(FromPyObject)]
+struct Callbacks {
+    /// What is usual, see offload.py.
+    usual: Object,
+    /// From a request to its [`Introduction`].
+    introduction: Object,
+    /// Whether a connection may open between these ends.
+    may_open: Object,
+    /// Number of the shard of connections to take, and of shards. None: there is only one.
+    shard: Option<(u32, u32)>,
+    /// From API key and version to whether exchanges are passed on. None: all are.
+    is_needed: Option<Object>,
+    /// From ends and time of a SYN, and the connection's number, to what its exchanges share.
+    info: Object,
+    exchange: Object,
+    frame: Object,
+    request_header: Object,
+    /// `tuple.__new__`.
+    new: Object,
+}
+
+struct Asking<'a, 'py> {
+    py: Python<'py>,
+    apis: &'a mut SharedApis,
+    introductions: &'a mut Introductions,
+    python: &'a Callbacks,
+}
+
+impl Introductions {
+    fn of<'py>(&mut self, python: &Callbacks, frame: &Bound<'py, PyBytes>) -> PyResult<Introduction> {
+        let py = frame.py();
+        let cloned =
+            |(is_first, name, version): &Introduction| (*is_first, name.clone_ref(py), version.clone_ref(py));
+        let mut key = frame.as_bytes().to_vec();
+        let is_kept = key.len() <= INTRODUCTION_BYTES;
+        if let Some(id) = key.get_mut(CORRELATION_ID).filter(|_| is_kept) {
+            id.fill(0);
+            if let Some(known) = self.known.get(&key[..]) {
+                return Ok(cloned(known));
+            }
+        }
+        let introduction: Introduction = python.introduction.bind(py).call1((frame,))?.extract()?;
+        if is_kept {
+            if self.known.len() >= INTRODUCTIONS {
+                self.known.clear();
+            }
+            self.known.insert(key.into(), cloned(&introduction));
+        }
+        Ok(introduction)
+    }
+}
+
+impl Apis for Asking<'_, '_> {
+    fn usual(&mut self, api_key: i16, api_version: i16) -> Option<Usual> {
+        let api = self.apis.entry((api_key, api_version)).or_insert_with(|| {
+            let answer = self
+                .python
+                .usual
+                .bind(self.py)
+                .call1((api_key, api_version))
+                .ok()?;
+            let (name, has_tags, before): (Object, bool, u8) = answer.extract().ok()?;
+            let is_needed = match &self.python.is_needed {
+                Some(is_needed) => {
+                    let answer = is_needed.bind(self.py).call1((api_key, api_version)).ok()?;
+                    answer.extract().ok()?
+                }
+                None => true,
+            };
+            let before_acks = match before {
+                0 => BeforeAcks::Nothing,
+                1 => BeforeAcks::Text,
+                _ => BeforeAcks::CompactText,
+            };
+            Some(SharedApi {
+                name,
+                usual: Usual {
+                    has_tags,
+                    before_acks,
+                    is_needed,
+                },
+            })
+        });
+        api.as_ref().map(|api| api.usual)
+    }
+
+    fn is_first(&mut self, frame: &[u8]) -> bool {
+        let frame = PyBytes::new(self.py, frame);
+        self.introductions
+            .of(self.python, &frame)
+            .is_ok_and(|(is_first, ..)| is_first)
+    }
+
+    fn may_open(&mut self, ends: &[u8]) -> bool {
+        let ends = PyBytes::new(self.py, ends);
+        let answer = self.python.may_open.bind(self.py).call1((ends,));
+        answer.and_then(|answer| answer.extract()).unwrap_or(false)
+    }
+}
+
+#[pymethods]
+impl Offload {
+    /// Arguments: `frame_bytes`, `pending_requests`, `pending_bytes`, `pending_age_ns`, `connection_idle_ns` and
+    /// `reorder_window_ns` of the limits, and how far a RST may be from the next byte; functions and classes;
+    /// and the kinds of exchanges: answered, unacknowledged, unanswered.
+    #[new]
+    fn new(
+        limits: (usize, usize, usize, i64, i64, i64, u32),
+        python: Callbacks,
+        kinds: (Object, Object, Object),
+    ) -> Self {
+        let (
+            frame_bytes,
+            pending_requests,
+            pending_bytes,
+            pending_age_ns,
+            connection_idle_ns,
+            reorder_window_ns,
+            reach,
+        ) = limits;
+        let mut stage = Stage::new(Limits {
+            frame_bytes,
+            pending_requests,
+            pending_bytes,
+            pending_age_ns,
+            connection_idle_ns,
+            reorder_window_ns,
+            reach,
+        });
+        stage.shard = python.shard.map(|(number, of)| Shard { number, of });
+        stage.brokers = python.is_needed.as_ref().map(|_| HashSet::new());
+        Offload {
+            stage,
+            links: Vec::new(),
+            interfaces: Vec::new(),
+            known_interfaces: HashMap::new(),
+            apis: BTreeMap::new(),
+            introductions: Introductions::default(),
+            python,
+            kinds,
+            page: None,
+            batch: None,
+            shift: None,
+            queue: Queue::default(),
+            newest_ns: i64::MIN,
+            at: 0,
+            steps: Vec::new(),
+        }
+    }
+
+    /// Shows the garbage collector the functions here, through which a dissection refers to itself. It clears such
+    /// a cycle elsewhere. All else that is held here is data, which refers to no dissection.
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.python.introduction)?;
+        visit.call(&self.python.may_open)?;
+        visit.call(&self.python.info)
+    }
+
+    /// From now on connections are analyzed, and `run` and `ended` tell of the end of each.
+    fn analyze(&mut self) {
+        self.stage.analyzes = true;
+    }
+
+    /// From now on `run` queues exchanges for `written`.
+    fn write_lines(&mut self, form: Form) {
+        self.page = Some(Page::new(form));
+        self.stage.is_queued = true;
+    }
+
+    /// As `write_lines`, but the exchanges are those of a shard, and another process puts them in order: they are
+    /// queued in the order of their packets, `run` returns a step wherever connections wait since another time, and
+    /// `written` adds the lines to `batch`.
+    fn write_shard_lines(&mut self, form: Form, batch: Py<RowBatch>) {
+        let mut page = Page::new(form);
+        page.max_bytes = usize::MAX; // all lines of a block come at once
+        self.page = Some(page);
+        self.batch = Some(batch);
+        self.shift = Some(0);
+    }
+
+    /// What to add to the number of a packet to get half its place.
+    #[setter]
+    fn set_shift(&mut self, shift: i64) {
+        self.shift = Some(shift);
+    }
+
+    /// Number of exchanges in the queue, and bytes of their frames.
+    #[getter]
+    fn queued(&self) -> (usize, usize) {
+        (self.queue.exchanges.len(), self.queue.bytes)
+    }
+
+    /// The first place in the queue; None if it is empty.
+    #[getter]
+    fn first(&self) -> Option<Order> {
+        let (place, _) = self.queue.exchanges.first_key_value()?;
+        Some(place.0)
+    }
+
+    /// Takes at most so many exchanges from the queue, whose place is before this one. Returns the lines that it
+    /// has written of them, if they are not those of a shard, and their number; and the next exchange, after its
+    /// connection, and the packet of its order, if it is not usual, or not to be written at all (without `writes`).
+    /// There may be more, unless both are missing.
+    fn written<'py>(
+        &mut self,
+        py: Python<'py>,
+        before: Order,
+        max_exchanges: usize,
+        writes: bool,
+    ) -> PyResult<PyWritten<'py>> {
+        let batch = self.batch.as_ref().map(|batch| batch.clone_ref(py));
+        let mut batch = batch.as_ref().map(|batch| batch.borrow_mut(py));
+        self.swap_text(&mut batch);
+        let odd = self.write_queued(py, before, max_exchanges, writes, &mut batch);
+        self.swap_text(&mut batch);
+        let (text, rows) = match self.page.as_mut() {
+            Some(page) => page.take(py)?,
+            None => (PyBytes::new(py, b""), 0),
+        };
+        Ok((text, rows, odd?))
+    }
+
+    /// Passes on what was counted of connections that are no longer here, or of all.
+    fn pass_on(&mut self, py: Python<'_>, is_last: bool) -> PyResult<()> {
+        self.page
+            .as_mut()
+            .map_or(Ok(()), |page| page.pass_on(py, is_last))
+    }
+
+    /// Bytes held, including overhead.
+    #[getter]
+    fn held(&self) -> usize {
+        self.stage.held
+    }
+
+    /// Takes the packets of a block from index `at` on, until the queue exceeds `room`: exchanges, and bytes of their
+    /// frames; after them, the latest time of an exchange that Python has held.
+    /// `opening`: how many connections may be opened until the next call of `take_touched`, and the number of
+    /// the latest one. Returns the steps, without those of exchanges that are queued; the index of the first
+    /// packet not taken; why that is so; the index after the packets to which that applies; and ends of
+    /// connections that may come here after those.
+    fn run<'py>(
+        &mut self,
+        py: Python<'py>,
+        block: (u64, Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyAny>),
+        link_type: u32,
+        at: usize,
+        room: (usize, usize, i64),
+        opening: (usize, u64),
+    ) -> PyResult<PyRan<'py>> {
+        let (number, interface, data, places) = block;
+        let (max_queued, max_bytes, newest_ns) = room;
+        let room = (max_queued, max_bytes);
+        self.at = at;
+        self.newest_ns = self.newest_ns.max(newest_ns);
+        (self.stage.room, self.stage.latest) = opening;
+        let Ok(data) = data.cast_exact::<PyBytes>() else {
+            return Ok((Vec::new(), at, ODD, at + 1, Vec::new()));
+        };
+        let places = if let Ok(places) = places.cast::<Places>() {
+            At::Here(places.get())
+        } else if let Ok(places) = places.cast::<PyList>() {
+            At::List(places)
+        } else {
+            return Ok((Vec::new(), at, ODD, at + 1, Vec::new()));
+        };
+        let Some(interface) = self.interface(&interface) else {
+            return Ok((Vec::new(), at, FULL, at, Vec::new()));
+        };
+        let block = Block {
+            number,
+            interface,
+            link_type,
+            data: data.as_bytes(),
+            places,
+        };
+        let taking = || self.take(py, &block, room);
+        let reason = catch_unwind(AssertUnwindSafe(taking)).unwrap_or(BROKEN);
+        let taken = self.at;
+        let mut next = taken;
+        let mut candidates = Vec::new();
+        if reason == ODD {
+            next += 1;
+        } else if reason == FOREIGN {
+            (next, candidates) = foreign(&self.stage, &block, taken);
+        }
+        let candidates = candidates
+            .into_iter()
+            .map(|ends| PyBytes::new(py, ends))
+            .collect();
+        let mut steps = Vec::new();
+        let mut finished = std::mem::take(&mut self.stage.finished).into_iter();
+        let mut before = 0;
+        for (index, waiting_since_ns, until, closed) in std::mem::take(&mut self.steps) {
+            let done = PyList::empty(py);
+            for each in finished.by_ref().take(until - before) {
+                done.append(self.finish(py, each)?)?;
+            }
+            before = until;
+            let closed = match closed.and_then(|slot| Some((slot, self.stage.connection(slot)?))) {
+                Some((slot, connection)) => self.closed(py, slot, connection)?,
+                None => None,
+            };
+            steps.push((index, waiting_since_ns, done, closed));
+        }
+        Ok((steps, taken, reason, next, candidates))
+    }
+
+    /// What happened since the last call to connections that were opened here, by name.
+    fn take_counts(&mut self) -> [(&'static str, u64); 7] {
+        let StageCounts {
+            connections,
+            segments_after_close,
+            repeated_segments,
+            retransmitted_bytes,
+            closed_fin,
+            closed_reset,
+            kafka,
+        } = std::mem::take(&mut self.stage.counts);
+        [
+            ("connections", connections),
+            ("segments_after_close", segments_after_close),
+            ("repeated_segments", repeated_segments),
+            ("retransmitted_bytes", retransmitted_bytes),
+            ("closed_fin", closed_fin),
+            ("closed_reset", closed_reset),
+            ("connections: Kafka", kafka),
+        ]
+    }
+
+    /// Since when connections that were opened here wait.
+    #[getter]
+    fn waiting_since_ns(&self) -> Option<i64> {
+        self.stage.waiting_since_ns()
+    }
+
+    /// All segments up to this time have been delivered. Returns the connections opened here that Python must
+    /// take.
+    fn tick(&mut self, time_ns: i64) -> Vec<u64> {
+        self.stage.ticked_ns = self.stage.ticked_ns.max(time_ns);
+        self.stage.overdue(time_ns)
+    }
+
+    /// Connections whose end here has become final before this deadline and number: see `stage::Ended`.
+    fn ended<'py>(&mut self, py: Python<'py>, before: (i64, u64)) -> PyResult<Vec<PythonEnded<'py>>> {
+        let mut ended = Vec::new();
+        while let Some((slot, ended_here, connection, is_reported)) = self.stage.end_next(before) {
+            let (ordinal, ends, time_ns, numbers) = ended_here;
+            for finished in std::mem::take(&mut self.stage.finished) {
+                let order = finished.order();
+                self.enqueue(py, finished, order);
+            }
+            let closed = if is_reported {
+                self.closed(py, slot, &connection)?
+            } else {
+                None // not at all, or by `run`
+            };
+            let (mut duplex, mut first_ns) = (None, None);
+            if let Some(link) = self.links.get_mut(slot).and_then(Option::as_mut) {
+                link.is_released = true;
+                match &link.side {
+                    Holder::Lent(object, _) => duplex = Some(object.clone_ref(py)),
+                    Holder::Opened(_, time_ns, _) => first_ns = Some(*time_ns),
+                }
+                if link.queued > 0 {
+                    link.info(py, &self.python)?; // later it would get the ID of the next one
+                }
+            }
+            self.forget(py, slot);
+            let ends = PyBytes::new(py, &ends);
+            ended.push((ordinal, ends, time_ns, numbers, duplex, closed, first_ns));
+        }
+        Ok(ended)
+    }
+
+    /// The numbers of all connections here.
+    #[getter]
+    fn all(&self) -> Vec<u64> {
+        self.stage.all()
+    }
+
+    /// The number of the connection between these ends, if it is here.
+    fn ordinal(&self, ends: &[u8]) -> Option<u64> {
+        self.stage.ordinal(ends)
+    }
+
+    /// Whether the connection with this number is here.
+    fn has(&self, ordinal: u64) -> bool {
+        self.stage.slot(ordinal).is_some()
+    }
+
+    /// Takes a connection, see [`Link`] and [`Connection`]; `ends`: and the first sequence numbers, if it may end
+    /// here; `analysis`: its state, and which of its sides is the client. Returns whether that succeeded: not if
+    /// there was a panic.
+    #[allow(clippy::too_many_arguments)]
+    fn admit(
+        &mut self,
+        py: Python<'_>,
+        link: (u64, Object, Object, Object, [Object; 4]),
+        ends: (Vec<u8>, Vec<u8>, Option<[u32; 2]>),
+        mut streams: [Stream<'_>; 2],
+        clocks: (i64, i64),
+        pairing: Paired<Waiting<'_>>,
+        analysis: Option<(Vec<u8>, usize)>,
+    ) -> PyResult<bool> {
+        let (ordinal, duplex, connection, info, identity) = link;
+        let mut records = Vec::with_capacity(streams.len());
+        for (.., sealed) in &mut streams {
+            let opened = sealed.take().map(|(opener, buffer)| {
+                PythonOpener::new(opener).map(|opener| Records::new(Box::new(opener), buffer))
+            });
+            records.push(opened.transpose()?);
+        }
+        let admitting = || {
+            let (completed, last_id, steady, waiting, unacknowledged) = pairing;
+            let opening = ends.2.map(|_| Opening {
+                handshake: None,
+                first_id: last_id,
+                is_answered: true,
+                reset: None,
+                due_ns: None,
+                idle_ns: i64::MAX, // Python looks after that
+            });
+            let mut first = ends.2.unwrap_or_default().into_iter();
+            let waiting: VecDeque<_> = waiting.into_iter().map(|each| self.request(py, each)).collect();
+            let mut records = records.into_iter();
+            let directions = streams.map(|(next, acknowledged, part, _)| {
+                let (prefix, data, size, start_ns, skipped, _) = part;
+                Direction {
+                    records: records.next().flatten(),
+                    first: first.next().unwrap_or_default(),
+                    next,
+                    acknowledged,
+                    prefix,
+                    data: data.as_bytes().to_vec(),
+                    size,
+                    skipped,
+                    latest: None,
+                    start_ns,
+                    fin_ns: None,
+                    doubted: false,
+                    repeated_bytes: 0,
+                }
+            });
+            let analysis = analysis.and_then(|(state, client)| Analysis::of(&state, client));
+            let connection_here = Connection {
+                opening,
+                directions,
+                now_ns: clocks.0,
+                last_ns: clocks.1,
+                completed,
+                last_id,
+                steady,
+                bytes: waiting.iter().map(|each| each.bytes).sum(),
+                waiting,
+                unacknowledged: unacknowledged.into(),
+                taken: 0,
+                has_retransmissions: false,
+                analysis: analysis.map(Box::new),
+            };
+            let slot = self
+                .stage
+                .admit(connection_here, ordinal, [ends.0.into(), ends.1.into()]);
+            self.link(py, slot, Holder::Lent(duplex, connection), Some(info), identity);
+        };
+        Ok(catch_unwind(AssertUnwindSafe(admitting)).is_ok())
+    }
+
+    /// Gives a connection back: what `admit` took, in another order, or how it was opened here; how many segments
+    /// were taken; and the place of its latest exchange in the queue, if there is any. None: there was a panic,
+    /// and it is gone.
+    fn release<'py>(&mut self, py: Python<'py>, ordinal: u64) -> PyResult<Option<Released<'py>>> {
+        match catch_unwind(AssertUnwindSafe(|| self.released(py, ordinal))) {
+            Ok(released) => released.map(Some),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// No connection between these ends will come here, until `readmit`.
+    fn ignore(&mut self, ends: Vec<u8>) {
+        self.stage.ignore(ends.into());
+    }
+
+    fn readmit(&mut self, ends: &[u8]) {
+        self.stage.readmit(ends);
+    }
+
+    /// The connections with segments since the last call: their numbers; the objects of those that are lent, with
+    /// their clocks; and whether they are half open. Least recently used first.
+    fn take_touched<'py>(&mut self, py: Python<'py>) -> Vec<(u64, Option<Bound<'py, PyAny>>, i64, bool)> {
+        let touched = self.stage.take_touched().into_iter();
+        touched
+            .map(|(slot, ordinal, now_ns)| {
+                let duplex = match self.links.get(slot).and_then(Option::as_ref) {
+                    Some(Link {
+                        side: Holder::Lent(duplex, _),
+                        ..
+                    }) => Some(duplex.bind(py).clone()),
+                    _ => None,
+                };
+                (ordinal, duplex, now_ns, self.stage.is_half_open(slot))
+            })
+            .collect()
+    }
+}
+
+impl Offload {
+    /// The number that stands for an interface. None: there are too many, until all connections have gone.
+    fn interface(&mut self, interface: &Bound<'_, PyAny>) -> Option<usize> {
+        let address = interface.as_ptr() as usize;
+        if let Some(&known) = self.known_interfaces.get(&address) {
+            return Some(known);
+        }
+        if self.interfaces.len() >= INTERFACES {
+            if self.links.iter().any(Option::is_some) {
+                return None;
+            }
+            self.interfaces.clear();
+            self.known_interfaces.clear();
+        }
+        self.known_interfaces.insert(address, self.interfaces.len());
+        self.interfaces.push(interface.clone().unbind());
+        Some(self.interfaces.len() - 1)
+    }
+
+    /// An outstanding request from Python, as if it had come here, if it is usual.
+    fn request(
+        &mut self,
+        py: Python<'_>,
+        (correlation_id, time_ns, bytes, exchange, frame): (i32, i64, usize, Object, Option<PythonFrame<'_>>),
+    ) -> Request<Object> {
+        let usual = frame.and_then(|(data, _, packet, interface, start_ns, end_ns)| {
+            let interface = self.interface(&interface)?;
+            let mut asking = Asking {
+                py,
+                apis: &mut self.apis,
+                introductions: &mut self.introductions,
+                python: &self.python,
+            };
+            let (header, true) = request_header(data.as_bytes(), &mut asking).ok()? else {
+                return None;
+            };
+            let frame = Frame {
+                data: data.as_bytes().to_vec(),
+                size: data.as_bytes().len(),
+                packet,
+                interface,
+                start_ns,
+                end_ns,
+            };
+            Some(Message::Frame(header, frame))
+        });
+        Request {
+            correlation_id,
+            time_ns,
+            bytes,
+            message: usual.unwrap_or(Message::Object(exchange)),
+            retransmitted_ns: None,
+        }
+    }
+
+    /// Takes packets from `self.at` on; says why it stops there.
+    fn take(&mut self, py: Python<'_>, block: &Block<'_, '_>, room: (usize, usize)) -> u8 {
+        let (max_queued, max_bytes) = room;
+        let mut is_new = false; // whether anything may have to come before what follows
+        let max_queued = max_queued.min(self.queue.exchanges.len() + PAGE);
+        while self.at < block.len() {
+            let Some((time_ns, bytes)) = block.packet(self.at) else {
+                return ODD;
+            };
+            if is_new && time_ns < self.newest_ns {
+                return TAKEN;
+            }
+            let number = block.number(self.at);
+            let packet = Packet {
+                number,
+                time_ns,
+                interface: block.interface,
+            };
+            let mut asking = Asking {
+                py,
+                apis: &mut self.apis,
+                introductions: &mut self.introductions,
+                python: &self.python,
+            };
+            let waited = self.stage.waiting_since_ns();
+            match self.stage.feed(block.link_type, bytes, packet, &mut asking) {
+                Verdict::Taken => {}
+                Verdict::Elsewhere => {
+                    self.at += 1;
+                    continue;
+                }
+                Verdict::Opened(slot) => {
+                    if let Ok(segment) = segment(block.link_type, bytes) {
+                        let side = Holder::Opened(segment.ends.into(), time_ns, self.stage.latest);
+                        self.link(py, slot, side, None, [(); 4].map(|()| py.None()));
+                    }
+                }
+                Verdict::Foreign(_) => return FOREIGN,
+                Verdict::Odd => return ODD,
+            }
+            self.at += 1;
+            let waits = self.stage.waiting_since_ns();
+            let closed = self.stage.closed.take();
+            is_new |= waits != waited;
+            if self.page.is_some() {
+                let mut all = std::mem::take(&mut self.stage.finished);
+                for finished in all.drain(..) {
+                    let order = match self.shift {
+                        None => finished.order(),
+                        Some(_) => (0, number),
+                    };
+                    self.enqueue(py, finished, order);
+                    is_new = true;
+                }
+                self.stage.finished = all; // empty, to be filled again
+                if closed.is_some() || (self.shift.is_some() && waits != waited) {
+                    self.steps.push((self.at - 1, waits, 0, closed));
+                }
+                if closed.is_some() && self.shift.is_none() {
+                    return TAKEN; // what was completed before comes first
+                }
+                if self.queue.exchanges.len() > max_queued || self.queue.bytes > max_bytes {
+                    return TAKEN;
+                }
+            } else {
+                let until = self.stage.finished.len();
+                let before = self.steps.last().map_or(0, |step| step.2);
+                let is_waited_for = waits != waited && self.python.is_needed.is_none(); // the order matters
+                if is_waited_for || until > before || closed.is_some() {
+                    self.steps.push((self.at - 1, waits, until, closed));
+                }
+            }
+            if self.stage.finished.len() >= BATCH || self.steps.len() >= BATCH {
+                return TAKEN;
+            }
+        }
+        TAKEN
+    }
+
+    /// Queues an exchange for `written`.
+    fn enqueue(&mut self, py: Python<'_>, finished: Finished<Object>, order: Order) {
+        let slot = finished.slot;
+        _ = self.learn(py, &finished, true);
+        self.queue.push(finished, order);
+        self.newest_ns = self.newest_ns.max(order.0);
+        if let Some(link) = self.links.get_mut(slot).and_then(Option::as_mut) {
+            link.queued += 1;
+            link.latest = order;
+        }
+    }
+
+    /// Keeps Python's side of a connection that has come here.
+    fn link(
+        &mut self,
+        py: Python<'_>,
+        slot: usize,
+        side: Holder,
+        info: Option<Object>,
+        identity: [Object; 4],
+    ) {
+        if self.links.len() <= slot {
+            self.links.resize_with(slot + 1, || None);
+        }
+        let shared = PyOnceLock::new();
+        if let Some(info) = info {
+            _ = shared.set(py, info); // it is empty
+        }
+        self.links[slot] = Some(Link {
+            side,
+            info: shared,
+            software: [0, 1].map(|index| identity[index].clone_ref(py)),
+            identity,
+            client_id: None,
+            shared: None,
+            number: None,
+            queued: 0,
+            latest: (0, 0),
+            is_released: false,
+        });
+    }
+
+    /// The number of a connection in keys: its ID and the lowest bits of its ordinal, as in
+    /// kdissect/runs/worker.py.
+    fn number(&mut self, py: Python<'_>, slot: usize) -> PyResult<i64> {
+        let Some(link) = self.links.get_mut(slot).and_then(Option::as_mut) else {
+            return Ok(0);
+        };
+        if let Some(number) = link.number {
+            return Ok(number);
+        }
+        let (id, ordinal): (String, i64) = link.info(py, &self.python)?.getattr(py, "key")?.extract(py)?;
+        let number = i64::from_str_radix(&id, 16)? << 15 | ordinal & 0x7FFF;
+        link.number = Some(number);
+        Ok(number)
+    }
+
+    /// Exchanges the texts of a batch and of the page, which then adds to that of the batch, or no longer does.
+    fn swap_text(&mut self, batch: &mut Option<PyRefMut<'_, RowBatch>>) {
+        if let (Some(page), Some(batch)) = (&mut self.page, batch) {
+            std::mem::swap(&mut page.text, &mut batch.text);
+        }
+    }
+
+    /// See `written`.
+    fn write_queued<'py>(
+        &mut self,
+        py: Python<'py>,
+        before: Order,
+        max_exchanges: usize,
+        writes: bool,
+        batch: &mut Option<PyRefMut<'_, RowBatch>>,
+    ) -> PyResult<Option<(Bound<'py, PyTuple>, u64)>> {
+        self.pass_on(py, false)?;
+        for _ in 0..max_exchanges {
+            if self.page.as_ref().is_none_or(|page| page.is_full(py)) {
+                break;
+            }
+            let Some((order, finished)) = self.queue.pop(before) else {
+                break;
+            };
+            let slot = finished.slot;
+            let mut is_written = false;
+            if writes {
+                self.learn(py, &finished, false)?;
+                let start = self.page.as_ref().map_or(0, |page| page.text.len());
+                is_written = self.write(py, &finished).is_ok();
+                if let (true, Some(shift), Some(batch)) = (is_written, self.shift, &mut *batch) {
+                    let size = self.page.as_ref().map_or(0, |page| page.text.len()) - start;
+                    let key = key(&finished, shift, self.number(py, slot)?, size);
+                    batch.keys.extend_from_slice(&key);
+                }
+            }
+            let mut odd = None;
+            if !is_written {
+                self.leave(py, slot);
+                odd = Some((self.finish(py, *finished)?, order.1));
+            }
+            if let Some(link) = self.links.get_mut(slot).and_then(Option::as_mut) {
+                link.queued -= 1;
+            }
+            self.forget(py, slot);
+            if odd.is_some() {
+                return Ok(odd);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Writes the line of an exchange.
+    fn write(&mut self, py: Python<'_>, finished: &Finished<Object>) -> Result<(), Odd> {
+        let Message::Frame(header, request) = &finished.request.message else {
+            return Err(Odd);
+        };
+        if self.shift.is_some() && !matches!(finished.outcome, Outcome::Answered(_)) {
+            return Err(Odd); // its key has another place
+        }
+        let page = self.page.as_mut().ok_or(Odd)?;
+        if finished.request.retransmitted_ns.is_some() && page.has_rows() {
+            return Err(Odd); // they have the parts of the latency
+        }
+        let link = self
+            .links
+            .get_mut(finished.slot)
+            .and_then(Option::as_mut)
+            .ok_or(Odd)?;
+        let shared = link.shared.take();
+        let python = &self.python;
+        let known = &KnownLink { link, python };
+        let shared = match shared {
+            Some(shared) => shared,
+            None => page.shared(py, known).map_err(|_| Odd)?,
+        };
+        let written = if let Outcome::Answered(response) = &finished.outcome {
+            let answered = Answered {
+                known,
+                interface: self.interfaces.get(request.interface).ok_or(Odd)?,
+                number: finished.number,
+                header,
+                request,
+                response,
+            };
+            page.add(py, &answered, &shared)
+        } else {
+            let unanswered = Unanswered {
+                known,
+                header,
+                request,
+                is_expected: matches!(finished.outcome, Outcome::Unacknowledged),
+                completed_ns: finished.order().0,
+            };
+            page.add_unanswered(py, &unanswered, &shared)
+        };
+        link.shared = Some(shared);
+        written
+    }
+
+    /// Learns from a finished ApiVersions exchange which software the client is: as it `is_queued`, or is taken.
+    fn learn(&mut self, py: Python<'_>, finished: &Finished<Object>, is_queued: bool) -> PyResult<()> {
+        let Message::Frame(header, frame) = &finished.request.message else {
+            return Ok(());
+        };
+        if header.api_key != API_VERSIONS {
+            return Ok(());
+        }
+        let (_, name, version_sent) = self
+            .introductions
+            .of(&self.python, &PyBytes::new(py, &frame.data))?;
+        if let Some(link) = self.links.get_mut(finished.slot).and_then(Option::as_mut) {
+            let [software, version, ..] = &mut link.identity;
+            let known = if is_queued {
+                link.software.each_mut()
+            } else {
+                [software, version]
+            };
+            for (known, new) in known.into_iter().zip([name, version_sent]) {
+                if !new.is_none(py) {
+                    *known = new;
+                    link.shared = None;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// See `release`.
+    fn released<'py>(&mut self, py: Python<'py>, ordinal: u64) -> PyResult<Released<'py>> {
+        let missing = || pyo3::exceptions::PyKeyError::new_err(ordinal);
+        let slot = self.stage.slot(ordinal).ok_or_else(missing)?;
+        let connection = self.stage.release(slot).ok_or_else(missing)?;
+        let mut link = self
+            .links
+            .get_mut(slot)
+            .and_then(Option::take)
+            .ok_or_else(missing)?;
+        let info = link.info(py, &self.python)?.clone_ref(py);
+        let analysis = analysis(py, &connection);
+        let latest = (link.queued > 0).then_some(link.latest);
+        let records = connection.directions.each_ref().map(|each| each.records.as_ref());
+        let records = records.iter().map(|each| {
+            let each = (*each)?;
+            Some((
+                PyBytes::new(py, &each.buffer),
+                each.recent.iter().copied().collect(),
+            ))
+        });
+        let records = records.collect::<Option<Vec<_>>>();
+        let waiting = connection
+            .waiting
+            .into_iter()
+            .map(|request| match request.message {
+                Message::Object(exchange) => Ok(exchange.into_bound(py)),
+                Message::Frame(header, frame) => {
+                    let exchange = self.outstanding(py, &mut link, header, frame)?;
+                    note_retransmission(&exchange, request.retransmitted_ns)?;
+                    Ok(exchange)
+                }
+            })
+            .collect::<PyResult<_>>()?;
+        let software = if self.page.is_some() {
+            &link.software[..]
+        } else {
+            &link.identity[..2]
+        };
+        let software = [0, 1].map(|index| software[index].clone_ref(py));
+        let (duplex, ends) = match &link.side {
+            Holder::Opened(ends, ..) => (None, &ends[..]),
+            Holder::Lent(duplex, _) => (Some(duplex.clone_ref(py)), &[][..]),
+        };
+        let opening = self.python_opening(py, ends, connection.opening.as_ref());
+        link.is_released = true;
+        self.links[slot] = Some(link);
+        self.forget(py, slot);
+        Ok(Released {
+            duplex,
+            info,
+            software,
+            opening,
+            streams: connection.directions.each_ref().map(|each| {
+                (
+                    each.next,
+                    each.acknowledged,
+                    each.fin_ns,
+                    each.doubted,
+                    each.repeated_bytes,
+                )
+            }),
+            clocks: (connection.now_ns, connection.last_ns),
+            pairing: (
+                connection.completed,
+                connection.last_id,
+                connection.steady,
+                waiting,
+                connection.unacknowledged.into(),
+            ),
+            partial: connection
+                .directions
+                .into_iter()
+                .map(|each| {
+                    (
+                        each.prefix,
+                        PyBytes::new(py, &each.data),
+                        each.size,
+                        each.start_ns,
+                        each.skipped,
+                        each.latest.map(|packet| {
+                            let interface = self.interfaces[packet.interface].clone_ref(py);
+                            (packet.number, packet.time_ns, interface)
+                        }),
+                    )
+                })
+                .collect(),
+            taken: connection.taken,
+            has_retransmissions: connection.has_retransmissions,
+            latest,
+            records,
+            analysis,
+        })
+    }
+
+    /// What is to be told of a connection that has ended; None: it was not recognized.
+    fn closed<'py>(
+        &self,
+        py: Python<'py>,
+        slot: usize,
+        connection: &Connection<Object>,
+    ) -> PyResult<Option<Closed<'py>>> {
+        let Some(opening) = connection.opening.as_ref() else {
+            return Ok(None);
+        };
+        let Some(link) = self.links.get(slot).and_then(Option::as_ref) else {
+            return Ok(None);
+        };
+        if opening.first_id.is_none() {
+            return Ok(None);
+        }
+        let reset_ns = || opening.due_ns.unwrap_or_default().max(connection.now_ns);
+        Ok(Some(Closed {
+            connection: match &link.side {
+                Holder::Lent(_, connection) => Some(connection.clone_ref(py)),
+                Holder::Opened(..) => None,
+            },
+            info: link.info(py, &self.python)?.clone_ref(py),
+            syn: opening.handshake.as_ref().map(|(syn, _)| self.bare(py, syn)),
+            first_id: opening.first_id,
+            is_reset: !connection.is_finished(),
+            closed_ns: connection.finished_ns().unwrap_or_else(reset_ns),
+            last_ns: connection.last_ns,
+            completed: connection.completed,
+            repeated_bytes: connection.directions.each_ref().map(|each| each.repeated_bytes),
+            analysis: analysis(py, connection),
+        }))
+    }
+
+    /// A segment for Python.
+    fn bare(&self, py: Python<'_>, bare: &Bare) -> PythonBare {
+        let interface = self.interfaces[bare.packet.interface].clone_ref(py);
+        let Packet { number, time_ns, .. } = bare.packet;
+        (
+            number,
+            time_ns,
+            interface,
+            bare.sequence,
+            bare.acknowledgment,
+            bare.flags,
+        )
+    }
+
+    fn python_opening(&self, py: Python<'_>, ends: &[u8], opening: Option<&Opening>) -> PythonOpening {
+        let bare = |bare: &Bare| self.bare(py, bare);
+        let mut segments = Vec::new();
+        if let Some((syn, syn_ack)) = opening.and_then(|opening| opening.handshake.as_ref()) {
+            segments.push((CLIENT, bare(syn)));
+            segments.extend(syn_ack.as_ref().map(|each| (1 - CLIENT, bare(each))));
+        }
+        let reset = opening.and_then(|opening| opening.reset);
+        segments.extend(reset.as_ref().map(|(_, side, each)| (*side, bare(each))));
+        (
+            PyBytes::new(py, ends).into_any().unbind(),
+            segments,
+            reset.map(|(first_ns, ..)| first_ns),
+            opening.and_then(|opening| opening.first_id),
+            opening.is_some_and(|opening| opening.is_answered),
+            opening.and_then(|opening| opening.due_ns),
+            opening.map_or(0, |opening| opening.idle_ns),
+        )
+    }
+
+    /// Python takes the next exchange of a connection, or it is no longer here.
+    fn leave(&mut self, py: Python<'_>, slot: usize) {
+        if let (Some(page), Some(Some(link))) = (&mut self.page, self.links.get(slot)) {
+            if let Some(info) = link.info.get(py) {
+                page.leave(info.bind(py));
+            }
+        }
+    }
+
+    /// Forgets a connection that was given back, once nothing of it is queued.
+    fn forget(&mut self, py: Python<'_>, slot: usize) {
+        let is_gone = |link: &Link| link.is_released && link.queued == 0;
+        if self.links.get(slot).and_then(Option::as_ref).is_some_and(is_gone) {
+            self.leave(py, slot);
+            self.links[slot] = None;
+            self.stage.reuse(slot);
+        }
+    }
+
+    /// The event of an exchange: its connection, if that has an object; when this ended, if the exchange is
+    /// unanswered; and the exchange.
+    fn finish<'py>(&mut self, py: Python<'py>, finished: Finished<Object>) -> PyResult<Bound<'py, PyTuple>> {
+        self.learn(py, &finished, false)?;
+        let Finished {
+            slot,
+            number,
+            request,
+            outcome,
+        } = finished;
+        let mut link = self.links[slot]
+            .take()
+            .ok_or_else(|| pyo3::exceptions::PyKeyError::new_err(slot))?;
+        let info = link.info(py, &self.python)?.bind(py).clone();
+        let (answered, unacknowledged, unanswered) = &self.kinds;
+        let (kind, completed_ns, response, ended_ns) = match outcome {
+            Outcome::Answered(frame) => (answered, frame.end_ns, self.frame(py, frame)?, 0),
+            Outcome::Unacknowledged => (unacknowledged, request.time_ns, py.None().into_bound(py), 0),
+            Outcome::Unanswered(time_ns, first_ns) => {
+                (unanswered, time_ns, py.None().into_bound(py), first_ns)
+            }
+        };
+        let exchange = match request.message {
+            Message::Object(exchange) => {
+                let exchange = exchange.into_bound(py);
+                exchange.setattr("response_frame", response)?;
+                exchange.setattr("number", number)?;
+                exchange.setattr("kind", kind)?;
+                exchange.setattr("completed_ns", completed_ns)?;
+                let names = [
+                    "client_software_name",
+                    "client_software_version",
+                    "principal",
+                    "sasl_mechanism",
+                ];
+                for (name, value) in names.into_iter().zip(&link.identity) {
+                    exchange.setattr(name, value)?;
+                }
+                exchange
+            }
+            Message::Frame(header, frame) => {
+                let client_id = link.client_id(py, &header, &frame);
+                let frame = self.frame(py, frame)?;
+                let [software, version, principal, mechanism] = &link.identity;
+                let head = self.request_header(py, &header, &client_id)?;
+                let exchange = self.python.exchange.bind(py).call1(PyTuple::new(
+                    py,
+                    [
+                        info,
+                        number.into_pyobject(py)?.into_any(),
+                        kind.bind(py).clone(),
+                        frame,
+                        response,
+                        header.api_key.into_pyobject(py)?.into_any(),
+                        header.api_version.into_pyobject(py)?.into_any(),
+                        header.correlation_id.into_pyobject(py)?.into_any(),
+                        client_id,
+                        self.api_name(py, &header),
+                        completed_ns.into_pyobject(py)?.into_any(),
+                        software.bind(py).clone(),
+                        version.bind(py).clone(),
+                        principal.bind(py).clone(),
+                        mechanism.bind(py).clone(),
+                        head,
+                    ],
+                )?)?;
+                note_retransmission(&exchange, request.retransmitted_ns)?;
+                exchange
+            }
+        };
+        let connection = match &link.side {
+            Holder::Lent(_, connection) => Some(connection.clone_ref(py)),
+            Holder::Opened(..) => None,
+        };
+        let pair = (connection, ended_ns, exchange).into_pyobject(py);
+        self.links[slot] = Some(link);
+        pair
+    }
+
+    /// An exchange whose response has not come.
+    fn outstanding<'py>(
+        &self,
+        py: Python<'py>,
+        link: &mut Link,
+        header: Header,
+        frame: Frame,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let client_id = link.client_id(py, &header, &frame);
+        let exchange = self.python.exchange.bind(py).call1((
+            link.info(py, &self.python)?,
+            0,
+            "",
+            self.frame(py, frame)?,
+            py.None(),
+            header.api_key,
+            header.api_version,
+            header.correlation_id,
+            &client_id,
+            self.api_name(py, &header),
+        ))?;
+        exchange.setattr("request_header", self.request_header(py, &header, &client_id)?)?;
+        Ok(exchange)
+    }
+
+    fn api_name<'py>(&self, py: Python<'py>, header: &Header) -> Bound<'py, PyAny> {
+        match self.apis.get(&(header.api_key, header.api_version)) {
+            Some(Some(api)) => api.name.bind(py).clone(),
+            _ => py.None().into_bound(py),
+        }
+    }
+
+    fn request_header<'py>(
+        &self,
+        py: Python<'py>,
+        header: &Header,
+        client_id: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let Header {
+            api_key,
+            api_version,
+            correlation_id,
+            body_pos,
+            ..
+        } = *header;
+        let values = (api_key, api_version, correlation_id, client_id, body_pos);
+        self.python
+            .new
+            .bind(py)
+            .call1((&self.python.request_header, values))
+    }
+
+    fn frame<'py>(&self, py: Python<'py>, frame: Frame) -> PyResult<Bound<'py, PyAny>> {
+        let Frame {
+            data,
+            size,
+            packet,
+            interface,
+            start_ns,
+            end_ns,
+        } = frame;
+        let bytes = PyBytes::new(py, &data);
+        let values = (bytes, size, packet, &self.interfaces[interface], start_ns, end_ns);
+        self.python.new.bind(py).call1((&self.python.frame, values))
+    }
+}
+
+/// A connection for [`Page`].
+struct KnownLink<'a> {
+    link: &'a Link,
+    python: &'a Callbacks,
+}
+
+impl Known for KnownLink<'_> {
+    fn info<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        Ok(self.link.info(py, self.python)?.bind(py).clone())
+    }
+
+    fn ends(&self) -> Option<&[u8]> {
+        match &self.link.side {
+            Holder::Opened(ends, ..) => Some(ends),
+            Holder::Lent(..) => None,
+        }
+    }
+
+    fn identity(&self) -> &[Object; 4] {
+        &self.link.identity
+    }
+}
+
+impl Link {
+    /// What its exchanges share.
+    fn info(&self, py: Python<'_>, python: &Callbacks) -> PyResult<&Object> {
+        self.info.get_or_try_init(py, || match &self.side {
+            Holder::Opened(ends, time_ns, ordinal) => {
+                let values = (PyBytes::new(py, ends), *time_ns, *ordinal);
+                Ok(python.info.bind(py).call1(values)?.unbind())
+            }
+            Holder::Lent(..) => Err(pyo3::exceptions::PyKeyError::new_err(())), // it came with the connection
+        })
+    }
+
+    fn client_id<'py>(&mut self, py: Python<'py>, header: &Header, frame: &Frame) -> Bound<'py, PyAny> {
+        let Some(bytes) = header.raw_client_id(frame) else {
+            return py.None().into_bound(py);
+        };
+        if let Some((_, text)) = self.client_id.as_ref().filter(|(known, _)| **known == *bytes) {
+            return text.bind(py).clone().into_any();
+        }
+        let text = PyString::new(py, &String::from_utf8_lossy(bytes)); // it is known to be UTF-8
+        self.client_id = Some((bytes.into(), text.clone().unbind()));
+        text.into_any()
+    }
+}
+
+impl<'a> Block<'a, '_> {
+    fn len(&self) -> usize {
+        match self.places {
+            At::Here(places) => places.places.len(),
+            At::List(places) => places.len(),
+        }
+    }
+
+    fn number(&self, index: usize) -> u64 {
+        match self.places {
+            At::Here(places) => places.number(self.number, index),
+            At::List(_) => self.number + index as u64,
+        }
+    }
+
+    /// Time and bytes of a packet.
+    #[inline(always)]
+    fn packet(&self, index: usize) -> Option<(i64, &'a [u8])> {
+        let (time_ns, begin, end) = match self.places {
+            At::Here(places) => {
+                let &(time_ns, begin, end, _) = places.places.get(index)?;
+                (time_ns, begin, end)
+            }
+            At::List(places) => {
+                let (time_ns, begin, end, _): (i64, usize, usize, Bound<'_, PyAny>) =
+                    places.get_item(index).ok()?.extract().ok()?;
+                (time_ns, begin, end)
+            }
+        };
+        Some((time_ns, self.data.get(begin..end)?))
+    }
+}
+
+/// `TcpAnalysis.state` of a connection.
+fn analysis<'py>(py: Python<'py>, connection: &Connection<Object>) -> Option<Bound<'py, PyBytes>> {
+    let analysis = connection.analysis.as_ref()?;
+    Some(PyBytes::new(py, &analysis.state()))
+}
+
+fn note_retransmission(exchange: &Bound<'_, PyAny>, retransmitted_ns: Option<i64>) -> PyResult<()> {
+    match retransmitted_ns {
+        Some(time_ns) => exchange.setattr("retransmitted_ns", time_ns),
+        None => Ok(()),
+    }
+}
+
+/// The key of a line, see runs/merge.rs.
+fn key(finished: &Finished<Object>, shift: i64, connection: i64, size: usize) -> [u8; KEY] {
+    let number = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+    let (end_ns, packet) = finished.order();
+    let packet = i64::try_from(packet).unwrap_or(i64::MAX);
+    let place = packet.saturating_add(shift).saturating_mul(2);
+    let held = number(finished.held());
+    merge::key([place, end_ns, packet, held, connection, number(size)])
+}
+
+/// The index after a run of packets from `start` on that belong to no connection here, and the ends among them
+/// from which one may come.
+fn foreign<'a>(stage: &Stage<Object>, block: &Block<'a, '_>, start: usize) -> (usize, Vec<&'a [u8]>) {
+    let mut candidates: Vec<&[u8]> = Vec::new();
+    let mut last: &[u8] = &[];
+    let mut next = start;
+    while next < block.len() && (candidates.is_empty() || next - start < RUN) {
+        let Some((_, bytes)) = block.packet(next) else {
+            break;
+        };
+        let verdict = if next == start {
+            stage.is_foreign_first(block.link_type, bytes)
+        } else {
+            stage.is_foreign(block.link_type, bytes)
+        };
+        match verdict {
+            Verdict::Foreign(None) => {}
+            Verdict::Foreign(Some(ends)) => {
+                if ends != last && !candidates.contains(&ends) {
+                    candidates.push(ends);
+                }
+                last = ends;
+            }
+            _ => break,
+        }
+        next += 1;
+    }
+    (next, candidates)
+}
+
+const _: () = assert!(CLIENT == 0); // the order of `ends`, `streams` and `partial`

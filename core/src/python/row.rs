@@ -1,0 +1,132 @@
+//! The class `kdissect._core.Row`: a [`content::Row`] for kdissect/tables/native_rows.py.
+
+use pyo3::prelude::*;
+
+use crate::exchanges::content::{self, First, GroupEvents, Topics};
+use crate::exchanges::touched;
+use crate::exchanges::usage::Fields;
+use crate::python::line::{BodiesForm, Names};
+
+/// What the columns of an exchange need, for one version of an API.
+#[pyclass(frozen, name = "Row", module = "kdissect._core")]
+pub struct PyRow {
+    pub row: content::Row,
+    /// Whether it is a Fetch of any kind.
+    pub is_fetch: bool,
+}
+
+/// See [`First`].
+type FirstForm = (Vec<Vec<String>>, Option<(String, i64, i64)>);
+
+/// Where partitions are in request and response, the names of fields, and which [`GroupEvents`] it is.
+type OtherTables = (
+    Option<(Option<PyPartitionPlan>, Option<PyPartitionPlan>)>,
+    Vec<Vec<String>>,
+    String,
+);
+
+#[pymethods]
+impl PyRow {
+    /// Arguments: see [`BodiesForm`], [`content::Row`] and [`PyRow`].
+    #[new]
+    fn new(
+        bodies: BodiesForm<'_>,
+        topics: (Option<PyTopicPlan>, Option<PyTopicPlan>),
+        group_and_transaction: (FirstForm, FirstForm),
+        records: (Vec<Vec<String>>, Vec<Vec<String>>),
+        is_fetch: bool,
+        other_tables: OtherTables,
+    ) -> PyResult<Self> {
+        let names = Names::default();
+        let (group, transaction) = group_and_transaction;
+        let (partitions, fields, group_events) = other_tables;
+        let paths = |paths: Vec<Vec<String>>| paths.iter().map(|path| names.numbers(path)).collect();
+        let first = |(places, test): FirstForm| First {
+            paths: paths(places),
+            test: test.map(|(name, absent, wanted)| (names.number(&name), absent, wanted)),
+        };
+        let plan = |plan: Option<PyTopicPlan>| plan.map(|plan| plan.topics(&names));
+        let row = content::Row {
+            bodies: names.bodies(bodies)?,
+            request_topics: plan(topics.0),
+            response_topics: plan(topics.1),
+            group: first(group),
+            transaction: first(transaction),
+            request_records: paths(records.0),
+            response_records: paths(records.1),
+            partitions: partitions.map(|(request, response)| {
+                let plan = |plan: PyPartitionPlan| plan.numbered(&names);
+                (request.map(plan), response.map(plan))
+            }),
+            fields: paths(fields),
+            counted: Fields::of(|name| names.number(name)),
+            group_events: match group_events.as_str() {
+                "never" => GroupEvents::Never,
+                "errors" => GroupEvents::Errors,
+                "commit" => GroupEvents::Commit,
+                _ => GroupEvents::Others,
+            },
+            throttle_time: names.number("throttle_time_ms"),
+            replica: (names.number("replica_state"), names.number("replica_id")),
+            keys: Vec::new(),
+        };
+        Ok(PyRow {
+            row: content::Row {
+                keys: names.keys(),
+                ..row
+            },
+            is_fetch,
+        })
+    }
+}
+
+/// `_TopicPlan` of kdissect/exchanges/content.py.
+#[derive(FromPyObject)]
+struct PyTopicPlan {
+    name: Option<String>,
+    topic_id: Option<String>,
+    topics: Vec<String>,
+    inner: Vec<(String, bool, PyTopicPlan)>,
+}
+
+impl PyTopicPlan {
+    fn topics(&self, names: &Names) -> Topics {
+        let number = |name: &String| names.number(name);
+        let inner = |(name, _, plan): &(String, bool, PyTopicPlan)| (number(name), plan.topics(names));
+        Topics {
+            name: self.name.as_ref().map(number),
+            id: self.topic_id.as_ref().map(number),
+            arrays: names.numbers(&self.topics),
+            inner: self.inner.iter().map(inner).collect(),
+        }
+    }
+}
+
+/// `_PartitionPlan` of kdissect/exchanges/touched.py.
+#[derive(FromPyObject)]
+struct PyPartitionPlan {
+    topic: Option<String>,
+    topic_id: Option<String>,
+    group: Option<String>,
+    partition: Option<String>,
+    error: Option<String>,
+    records: Option<String>,
+    inner: Vec<(String, bool, PyPartitionPlan)>,
+}
+
+impl PyPartitionPlan {
+    fn numbered(self, names: &Names) -> touched::PartitionPlan {
+        let number = |name: Option<String>| name.map(|name| names.number(&name));
+        let inner =
+            |(name, _, plan): (String, bool, PyPartitionPlan)| (names.number(&name), plan.numbered(names));
+        touched::PartitionPlan {
+            topic: number(self.topic),
+            topic_id: number(self.topic_id),
+            group: number(self.group),
+            partition: number(self.partition),
+            error: number(self.error),
+            records: number(self.records),
+            inner: self.inner.into_iter().map(inner).collect(),
+        }
+    }
+}

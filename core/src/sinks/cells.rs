@@ -1,0 +1,271 @@
+//! What is known of an exchange -> values for the columns of its row: text of JSON or CSV, or values that are
+//! appended to columns.
+
+use std::borrow::Cow;
+
+use crate::sinks::columns::Column;
+use crate::sinks::decimal::put;
+use crate::sinks::facts::{Answered, Constant};
+use crate::sinks::record_lines::json_text;
+use crate::Odd;
+
+const SIZE_BYTES: usize = 4;
+const DAY_NS: i64 = 86_400_000_000_000;
+const ANSWERED: &str = "answered";
+
+/// The content of a column; most have its name.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Content {
+    Shared(usize),
+    OfApi(usize),
+    Null,
+    Answered,
+    NoAnomalies,
+    Capture,
+    Number,
+    Packet,
+    Date,
+    Time,
+    TimeNs,
+    Latency,
+    Part(usize),
+    LongPoll,
+    ClientId,
+    CorrelationId,
+    RequestBytes,
+    ResponseBytes,
+    Topics,
+    GroupId,
+    TransactionalId,
+    Errors,
+    ExpectedErrors,
+    ThrottleTime,
+    Records,
+    RecordsBytes,
+    Request,
+    Response,
+}
+
+impl Content {
+    /// `which`: if there are several. None: there is no such content.
+    pub fn named(name: &str, which: usize) -> Option<Self> {
+        Some(match name {
+            "shared" => Content::Shared(which),
+            "of_api" => Content::OfApi(which),
+            "null" => Content::Null,
+            "kind" | "outcome" => Content::Answered,
+            "anomalies" => Content::NoAnomalies,
+            "capture" => Content::Capture,
+            "number" => Content::Number,
+            "packet" => Content::Packet,
+            "date" => Content::Date,
+            "time" => Content::Time,
+            "time_ns" => Content::TimeNs,
+            "latency_us" => Content::Latency,
+            "part" => Content::Part(which),
+            "long_poll" => Content::LongPoll,
+            "client_id" => Content::ClientId,
+            "correlation_id" => Content::CorrelationId,
+            "request_bytes" => Content::RequestBytes,
+            "response_bytes" => Content::ResponseBytes,
+            "topics" => Content::Topics,
+            "group_id" => Content::GroupId,
+            "transactional_id" => Content::TransactionalId,
+            "errors" => Content::Errors,
+            "expected_errors" => Content::ExpectedErrors,
+            "throttle_time_ms" => Content::ThrottleTime,
+            "records" => Content::Records,
+            "records_bytes" => Content::RecordsBytes,
+            "request" => Content::Request,
+            "response" => Content::Response,
+            _ => return None,
+        })
+    }
+}
+
+/// What is known of an exchange.
+pub struct RowFacts<'a> {
+    pub exchange: &'a Answered<'a>,
+    pub shared: &'a [Option<Constant>],
+    pub of_api: &'a [Option<Constant>],
+    pub capture: &'a str,
+    pub time: &'a str,
+    pub latency_us: i64,
+    pub parts: [Option<i64>; 5],
+    pub is_fetch: bool,
+    pub client_id: Option<&'a str>,
+    pub topics: Vec<Cow<'a, str>>,
+    pub group_id: Option<&'a str>,
+    pub transactional_id: Option<&'a str>,
+    pub errors: Vec<String>,
+    pub expected_errors: Vec<String>,
+    pub throttle_time_ms: Option<i64>,
+    pub records: Option<(u64, usize)>,
+    pub bodies: [&'a [u8]; 2],
+}
+
+impl RowFacts<'_> {
+    pub fn write(&self, content: Content, cell: &mut Cell<'_>) -> Result<(), Odd> {
+        let (exchange, bytes) = (self.exchange, |size: usize| i64::try_from(size).ok());
+        let Answered {
+            request, response, ..
+        } = exchange;
+        match content {
+            Content::Shared(which) => cell.constant(self.shared.get(which).ok_or(Odd)?),
+            Content::OfApi(which) => cell.constant(self.of_api.get(which).ok_or(Odd)?),
+            Content::Null => cell.text(None),
+            Content::Answered => cell.text(Some(ANSWERED)),
+            Content::NoAnomalies => cell.texts(&[""; 0]),
+            Content::Capture => cell.text(Some(self.capture)),
+            Content::Number => cell.number(i64::try_from(exchange.number).ok()),
+            Content::Packet => cell.number(i64::try_from(request.packet).ok()),
+            Content::Date => cell.number(Some(request.end_ns.div_euclid(DAY_NS))),
+            Content::Time if self.time.is_empty() => cell.number(Some(request.end_ns.div_euclid(1000))),
+            Content::Time => cell.text(Some(self.time)),
+            Content::TimeNs => cell.number(Some(request.end_ns)),
+            Content::Latency => cell.number(Some(self.latency_us)),
+            Content::Part(which) => cell.number(*self.parts.get(which).ok_or(Odd)?),
+            Content::LongPoll => cell.bool(self.is_fetch && self.has_waited()),
+            Content::ClientId => cell.text(self.client_id),
+            Content::CorrelationId => cell.number(Some(exchange.header.correlation_id.into())),
+            Content::RequestBytes => cell.number(bytes(SIZE_BYTES + request.data.len())),
+            Content::ResponseBytes => cell.number(bytes(SIZE_BYTES + response.data.len())),
+            Content::Topics => cell.texts(&self.topics),
+            Content::GroupId => cell.text(self.group_id),
+            Content::TransactionalId => cell.text(self.transactional_id),
+            Content::Errors => cell.texts(&self.errors),
+            Content::ExpectedErrors => cell.texts(&self.expected_errors),
+            Content::ThrottleTime => cell.number(self.throttle_time_ms),
+            Content::Records => cell.number(self.records.and_then(|records| records.0.try_into().ok())),
+            Content::RecordsBytes => cell.number(self.records.and_then(|records| bytes(records.1))),
+            Content::Request => cell.json(self.bodies[0]),
+            Content::Response => cell.json(self.bodies[1]),
+        }
+    }
+
+    /// `LatencyParts.waited`.
+    fn has_waited(&self) -> bool {
+        let [known @ .., service] = &self.parts;
+        service.is_none() && known.iter().all(Option::is_some)
+    }
+}
+
+/// Where a value goes: text, or a column and the cost of its row.
+pub enum Cell<'a> {
+    Json(&'a mut Vec<u8>),
+    Csv(&'a mut Vec<u8>),
+    Column(&'a mut Column, &'a mut usize),
+}
+
+impl Cell<'_> {
+    pub fn null(&mut self) -> Result<(), Odd> {
+        match self {
+            Cell::Json(out) => out.extend_from_slice(b"null"),
+            Cell::Csv(_) => (),
+            Cell::Column(column, cost) => **cost += column.null()?,
+        }
+        Ok(())
+    }
+
+    pub fn number(&mut self, number: Option<i64>) -> Result<(), Odd> {
+        match (number, self) {
+            (None, cell) => return cell.null(),
+            (Some(number), Cell::Json(out) | Cell::Csv(out)) => put(out, number),
+            (Some(number), Cell::Column(column, cost)) => **cost += column.int(number)?,
+        }
+        Ok(())
+    }
+
+    /// Only for tables; text has none.
+    pub fn bool(&mut self, value: bool) -> Result<(), Odd> {
+        match self {
+            Cell::Json(_) | Cell::Csv(_) => return Err(Odd),
+            Cell::Column(column, cost) => **cost += column.bool(value)?,
+        }
+        Ok(())
+    }
+
+    pub fn text(&mut self, text: Option<&str>) -> Result<(), Odd> {
+        match (text, self) {
+            (None, cell) => return cell.null(),
+            (Some(text), Cell::Json(out)) => json_text(text.as_bytes(), out),
+            (Some(text), Cell::Csv(out)) => quoted(text.as_bytes(), out),
+            (Some(text), Cell::Column(column, cost)) => **cost += column.text(text)?,
+        }
+        Ok(())
+    }
+
+    pub fn texts(&mut self, texts: &[impl AsRef<str>]) -> Result<(), Odd> {
+        match self {
+            Cell::Json(out) => {
+                out.push(b'[');
+                for (place, text) in texts.iter().enumerate() {
+                    if place > 0 {
+                        out.push(b',');
+                    }
+                    json_text(text.as_ref().as_bytes(), out);
+                }
+                out.push(b']');
+            }
+            Cell::Csv(out) => {
+                let texts: Vec<&str> = texts.iter().map(AsRef::as_ref).collect();
+                quoted(texts.join(";").as_bytes(), out);
+            }
+            Cell::Column(column, cost) => {
+                **cost += column.list(|element| {
+                    texts
+                        .iter()
+                        .try_fold(0, |sum, text| Ok::<_, Odd>(sum + element.text(text.as_ref())?))
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn json(&mut self, json: &[u8]) -> Result<(), Odd> {
+        match self {
+            Cell::Json(out) => out.extend_from_slice(json),
+            Cell::Csv(out) => quoted(json, out),
+            Cell::Column(column, cost) => **cost += column.bytes(json)?,
+        }
+        Ok(())
+    }
+
+    /// Text written by Python, or a value for a column.
+    fn constant(&mut self, constant: &Option<Constant>) -> Result<(), Odd> {
+        match (constant, self) {
+            (Some(Constant::Text(text)), Cell::Json(out) | Cell::Csv(out)) => {
+                out.extend_from_slice(text.as_bytes())
+            }
+            (Some(Constant::Text(text)), cell) => return cell.text(Some(text)),
+            (Some(Constant::Number(number)), cell) => return cell.number(Some(*number)),
+            (Some(Constant::Fields(fields)), Cell::Column(column, cost)) => {
+                **cost += column.structure(|columns| {
+                    let mut cost = 0;
+                    for (name, column) in columns {
+                        Cell::Column(column, &mut cost).constant(fields.get(name).ok_or(Odd)?)?;
+                    }
+                    Ok::<_, Odd>(cost)
+                })?;
+            }
+            (Some(Constant::Fields(_)), _) => return Err(Odd),
+            (None, cell) => return cell.null(),
+        }
+        Ok(())
+    }
+}
+
+/// Writes a cell of CSV, in quotes if it needs them.
+fn quoted(text: &[u8], out: &mut Vec<u8>) {
+    if !text.iter().any(|byte| b",\"\r\n".contains(byte)) {
+        return out.extend_from_slice(text);
+    }
+    out.push(b'"');
+    for piece in text.split_inclusive(|byte| *byte == b'"') {
+        out.extend_from_slice(piece);
+        if piece.ends_with(b"\"") {
+            out.push(b'"');
+        }
+    }
+    out.push(b'"');
+}

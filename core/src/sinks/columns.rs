@@ -1,0 +1,356 @@
+//! Values -> columns in Arrow's layout, row by row.
+
+use crate::Odd;
+
+/// Cost of a value besides its text, as in kdissect/tables/arrow.py.
+const VALUE_COST: usize = 8;
+
+/// The type of a column, and its format string in the Arrow C data interface.
+#[derive(Clone, Debug)]
+pub struct ColumnKind {
+    pub format: String,
+    /// A list: its element; a struct: its named fields.
+    pub inner: Vec<(String, ColumnKind)>,
+}
+
+#[derive(Default)]
+pub struct Bits {
+    pub bytes: Vec<u8>,
+    len: usize,
+}
+
+impl Bits {
+    fn push(&mut self, bit: bool) {
+        if self.len % 8 == 0 {
+            self.bytes.push(0);
+        }
+        if let Some(last) = self.bytes.last_mut() {
+            *last |= u8::from(bit) << (self.len % 8);
+        }
+        self.len += 1;
+    }
+
+    fn truncate(&mut self, len: usize) {
+        self.bytes.truncate(len.div_ceil(8));
+        self.len = len;
+        if let Some(last) = self.bytes.last_mut().filter(|_| len % 8 > 0) {
+            *last &= (1 << (len % 8)) - 1;
+        }
+    }
+
+    fn zeros(&self) -> usize {
+        self.len
+            - self
+                .bytes
+                .iter()
+                .map(|byte| byte.count_ones() as usize)
+                .sum::<usize>()
+    }
+}
+
+/// Where variable-sized values begin and end.
+pub struct Offsets(pub Vec<i32>);
+
+impl Offsets {
+    fn push(&mut self, end: usize) -> Result<(), Odd> {
+        self.0.push(i32::try_from(end).map_err(|_| Odd)?);
+        Ok(())
+    }
+
+    /// Returns the remaining length of the values.
+    fn truncate(&mut self, rows: usize) -> usize {
+        self.0.truncate(rows + 1);
+        self.0.last().map_or(0, |end| *end as usize)
+    }
+}
+
+pub enum Values {
+    Bits(Bits),
+    I16(Vec<i16>),
+    I32(Vec<i32>),
+    I64(Vec<i64>),
+    Bytes(Offsets, Vec<u8>),
+    List(Offsets, Box<Column>),
+    Struct(Vec<(String, Column)>),
+}
+
+/// A column. Methods that append a value return its cost; if it is odd, `truncate` repairs the column.
+pub struct Column {
+    pub format: String,
+    pub rows: usize,
+    pub present: Bits,
+    pub values: Values,
+}
+
+impl Column {
+    /// None if there is no such format.
+    pub fn new(kind: &ColumnKind) -> Option<Self> {
+        let offsets = || Offsets(vec![0]);
+        let values = match kind.format.split(':').next()? {
+            "b" => Values::Bits(Bits::default()),
+            "s" => Values::I16(Vec::new()),
+            "i" | "tdD" => Values::I32(Vec::new()),
+            "l" | "tsu" => Values::I64(Vec::new()),
+            "u" | "z" => Values::Bytes(offsets(), Vec::new()),
+            "+l" => Values::List(offsets(), Box::new(Column::new(&kind.inner.first()?.1)?)),
+            "+s" => Values::Struct(
+                kind.inner
+                    .iter()
+                    .map(|(name, kind)| Some((name.clone(), Column::new(kind)?)))
+                    .collect::<Option<_>>()?,
+            ),
+            _ => return None,
+        };
+        Some(Column {
+            format: kind.format.clone(),
+            rows: 0,
+            present: Bits::default(),
+            values,
+        })
+    }
+
+    /// An empty column, to replace one that was handed over.
+    pub fn empty() -> Self {
+        Column {
+            format: String::new(),
+            rows: 0,
+            present: Bits::default(),
+            values: Values::Struct(Vec::new()),
+        }
+    }
+
+    pub fn nulls(&self) -> usize {
+        self.present.zeros()
+    }
+
+    fn pushed(&mut self, is_present: bool) {
+        self.present.push(is_present);
+        self.rows += 1;
+    }
+
+    pub fn null(&mut self) -> Result<usize, Odd> {
+        match &mut self.values {
+            Values::Bits(bits) => bits.push(false),
+            Values::I16(numbers) => numbers.push(0),
+            Values::I32(numbers) => numbers.push(0),
+            Values::I64(numbers) => numbers.push(0),
+            Values::Bytes(offsets, bytes) => offsets.push(bytes.len())?,
+            Values::List(offsets, element) => offsets.push(element.rows)?,
+            Values::Struct(fields) => {
+                for (_, field) in fields {
+                    field.null()?;
+                }
+            }
+        }
+        self.pushed(false);
+        Ok(VALUE_COST)
+    }
+
+    pub fn bool(&mut self, value: bool) -> Result<usize, Odd> {
+        let Values::Bits(bits) = &mut self.values else {
+            return Err(Odd);
+        };
+        bits.push(value);
+        self.pushed(true);
+        Ok(VALUE_COST)
+    }
+
+    pub fn int(&mut self, number: i64) -> Result<usize, Odd> {
+        match &mut self.values {
+            Values::I16(numbers) => numbers.push(number.try_into().map_err(|_| Odd)?),
+            Values::I32(numbers) => numbers.push(number.try_into().map_err(|_| Odd)?),
+            Values::I64(numbers) => numbers.push(number),
+            _ => return Err(Odd),
+        }
+        self.pushed(true);
+        Ok(VALUE_COST)
+    }
+
+    pub fn text(&mut self, text: &str) -> Result<usize, Odd> {
+        self.bytes(text.as_bytes())?;
+        Ok(VALUE_COST + text.chars().count())
+    }
+
+    /// A column of text takes UTF-8.
+    pub fn bytes(&mut self, value: &[u8]) -> Result<usize, Odd> {
+        let Values::Bytes(offsets, bytes) = &mut self.values else {
+            return Err(Odd);
+        };
+        bytes.extend_from_slice(value);
+        offsets.push(bytes.len())?;
+        self.pushed(true);
+        Ok(VALUE_COST + value.len())
+    }
+
+    /// `add` appends the elements and returns their cost.
+    pub fn list<E: From<Odd>>(
+        &mut self,
+        add: impl FnOnce(&mut Column) -> Result<usize, E>,
+    ) -> Result<usize, E> {
+        let Values::List(offsets, element) = &mut self.values else {
+            return Err(Odd.into());
+        };
+        let cost = add(element)?;
+        offsets.push(element.rows)?;
+        self.pushed(true);
+        Ok(VALUE_COST + cost)
+    }
+
+    /// `add` appends a value to each field and returns their cost.
+    pub fn structure<E: From<Odd>>(
+        &mut self,
+        add: impl FnOnce(&mut [(String, Column)]) -> Result<usize, E>,
+    ) -> Result<usize, E> {
+        let Values::Struct(fields) = &mut self.values else {
+            return Err(Odd.into());
+        };
+        let cost = add(fields)?;
+        self.pushed(true);
+        Ok(VALUE_COST + cost)
+    }
+
+    /// Drops all but the first rows, including an incomplete one.
+    pub fn truncate(&mut self, rows: usize) {
+        self.rows = self.rows.min(rows);
+        self.present.truncate(rows);
+        match &mut self.values {
+            Values::Bits(bits) => bits.truncate(rows),
+            Values::I16(numbers) => numbers.truncate(rows),
+            Values::I32(numbers) => numbers.truncate(rows),
+            Values::I64(numbers) => numbers.truncate(rows),
+            Values::Bytes(offsets, bytes) => bytes.truncate(offsets.truncate(rows)),
+            Values::List(offsets, element) => element.truncate(offsets.truncate(rows)),
+            Values::Struct(fields) => fields.iter_mut().for_each(|(_, field)| field.truncate(rows)),
+        }
+    }
+}
+
+/// The rows of the next batch.
+pub struct Columns {
+    kind: ColumnKind,
+    pub columns: Vec<Column>,
+    pub rows: usize,
+    /// Their approximate size in bytes.
+    pub held: usize,
+}
+
+impl Columns {
+    /// None if there is no such format. `kind` is a struct.
+    pub fn new(kind: ColumnKind) -> Option<Self> {
+        Some(Columns {
+            columns: kind
+                .inner
+                .iter()
+                .map(|(_, kind)| Column::new(kind))
+                .collect::<Option<_>>()?,
+            kind,
+            rows: 0,
+            held: 0,
+        })
+    }
+
+    /// `add` appends one value to each column and returns their cost. If it is odd, it has no effect.
+    pub fn row<E: From<Odd>>(
+        &mut self,
+        add: impl FnOnce(&mut [Column]) -> Result<usize, E>,
+    ) -> Result<(), E> {
+        match add(&mut self.columns) {
+            Ok(cost) => {
+                self.rows += 1;
+                self.held += cost;
+                Ok(())
+            }
+            Err(odd) => {
+                self.columns
+                    .iter_mut()
+                    .for_each(|column| column.truncate(self.rows));
+                Err(odd)
+            }
+        }
+    }
+
+    /// Drops all but the first rows, which have this size in bytes.
+    pub fn truncate(&mut self, rows: usize, held: usize) {
+        self.columns.iter_mut().for_each(|column| column.truncate(rows));
+        (self.rows, self.held) = (rows, held);
+    }
+
+    /// All rows, as a struct, and starts the next batch.
+    pub fn take(&mut self) -> Option<(ColumnKind, Column)> {
+        let empty = Columns::new(self.kind.clone())?;
+        let Columns {
+            kind, columns, rows, ..
+        } = std::mem::replace(self, empty);
+        let mut present = Bits::default();
+        (0..rows).for_each(|_| present.push(true));
+        let names = kind.inner.iter().map(|(name, _)| name.clone());
+        let all = Column {
+            format: kind.format.clone(),
+            rows,
+            present,
+            values: Values::Struct(names.zip(columns).collect()),
+        };
+        Some((kind, all))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(format: &str, inner: &[(&str, ColumnKind)]) -> ColumnKind {
+        ColumnKind {
+            format: format.to_owned(),
+            inner: inner
+                .iter()
+                .map(|(name, kind)| (name.to_string(), kind.clone()))
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn an_odd_row_has_no_effect() {
+        let texts = kind("+l", &[("element", kind("u", &[]))]);
+        let mut columns = Columns::new(kind(
+            "+s",
+            &[("a", kind("s", &[])), ("b", texts), ("c", kind("b", &[]))],
+        ))
+        .unwrap();
+        for number in [1, 70_000, 3] {
+            let added = columns.row::<Odd>(|columns| {
+                let mut cost =
+                    columns[1].list(|element| Ok::<_, Odd>(element.text("äx")? + element.null()?))?;
+                cost += columns[2].bool(true)?;
+                Ok(cost + columns[0].int(number)?)
+            });
+            assert_eq!(added.is_ok(), number < 70_000);
+        }
+        assert_eq!((columns.rows, columns.held), (2, 2 * (8 + 10 + 8 + 8 + 8)));
+        let (_, all) = columns.take().unwrap();
+        assert_eq!((columns.rows, columns.held), (0, 0));
+        let Values::Struct(fields) = all.values else {
+            panic!()
+        };
+        for (_, column) in &fields {
+            assert_eq!((column.rows, column.nulls()), (2, 0));
+        }
+        let Values::List(offsets, element) = &fields[1].1.values else {
+            panic!()
+        };
+        assert_eq!(
+            (&offsets.0, element.rows, element.nulls()),
+            (&vec![0, 2, 4], 4, 2)
+        );
+        let Values::Bytes(offsets, bytes) = &element.values else {
+            panic!()
+        };
+        assert_eq!(
+            (&offsets.0[..], &bytes[..]),
+            (&[0, 3, 3, 6, 6][..], "äxäx".as_bytes())
+        );
+        let Values::Bits(bits) = &fields[2].1.values else {
+            panic!()
+        };
+        assert_eq!((&bits.bytes[..], bits.len), (&[3][..], 2));
+    }
+}

@@ -1,0 +1,149 @@
+//! Answered exchanges -> the counts of kdissect/stats/connection_log.py, by connection.
+
+use std::collections::HashMap;
+
+use pyo3::prelude::*;
+
+use crate::sinks::facts::{Answered, Object};
+use crate::Odd;
+
+#[derive(FromPyObject)]
+pub struct LogForm {
+    /// Called with the counts.
+    take: Object,
+    /// Keys of APIs whose responses brokers may delay.
+    waiting: Vec<i16>,
+}
+
+/// The counts since the caller last took them.
+pub struct Log {
+    form: LogForm,
+    /// By the address of the object that their exchanges share.
+    connections: HashMap<usize, Counted>,
+    exchanges: u64,
+}
+
+pub struct Counted {
+    info: Object,
+    /// Of the first exchange: interface, client ID and time.
+    interface: Object,
+    client_id: Option<String>,
+    first_ns: i64,
+    exchanges: u64,
+    /// Of requests and responses.
+    bytes: [u64; 2],
+    /// Of the last exchange: its place among all, software name and version, principal and SASL mechanism, and its
+    /// end.
+    pub place: u64,
+    identity: [Object; 4],
+    last_ns: i64,
+    /// When the last request that does not wait by design was sent, and when its response came.
+    last_call: Option<(i64, i64)>,
+    /// Keys of the others.
+    waited: Vec<i16>,
+}
+
+impl Log {
+    pub fn new(form: LogForm) -> Self {
+        Log {
+            form,
+            connections: HashMap::new(),
+            exchanges: 0,
+        }
+    }
+
+    /// `bytes`: of both frames.
+    pub fn add(
+        &mut self,
+        py: Python<'_>,
+        exchange: &Answered<'_>,
+        client_id: Option<&str>,
+        bytes: [u64; 2],
+    ) -> Result<(), Odd> {
+        let info = exchange.known.info(py).map_err(|_| Odd)?;
+        self.exchanges += 1;
+        let counted = self
+            .connections
+            .entry(info.as_ptr() as usize)
+            .or_insert_with(|| Counted::new(py, info.unbind(), exchange));
+        counted.place = self.exchanges;
+        counted.add(py, exchange, client_id, bytes, &self.form);
+        Ok(())
+    }
+
+    /// Passes on the counts, in the order of the last exchanges.
+    pub fn flush(&mut self, py: Python<'_>) -> PyResult<()> {
+        let mut all: Vec<Counted> = self.connections.drain().map(|(_, counted)| counted).collect();
+        all.sort_by_key(|counted| counted.place);
+        all.into_iter().try_for_each(|each| each.pass_on(py, &self.form))
+    }
+}
+
+impl Counted {
+    /// Empty counts for the connection of an exchange.
+    pub fn new(py: Python<'_>, info: Object, exchange: &Answered<'_>) -> Self {
+        Counted {
+            info,
+            interface: exchange.interface.clone_ref(py),
+            client_id: None,
+            first_ns: exchange.request.start_ns,
+            exchanges: 0,
+            bytes: [0, 0],
+            place: 0,
+            identity: exchange
+                .known
+                .identity()
+                .each_ref()
+                .map(|each| each.clone_ref(py)),
+            last_ns: 0,
+            last_call: None,
+            waited: Vec::new(),
+        }
+    }
+
+    /// `bytes`: of both frames.
+    pub fn add(
+        &mut self,
+        py: Python<'_>,
+        exchange: &Answered<'_>,
+        client_id: Option<&str>,
+        bytes: [u64; 2],
+        form: &LogForm,
+    ) {
+        let (request, response) = (exchange.request, exchange.response);
+        if self.client_id.is_none() {
+            self.client_id = client_id.map(str::to_owned);
+        }
+        for (known, new) in self.identity.iter_mut().zip(exchange.known.identity()) {
+            if !known.is(new) {
+                *known = new.clone_ref(py);
+            }
+        }
+        self.exchanges += 1;
+        self.bytes = [self.bytes[0] + bytes[0], self.bytes[1] + bytes[1]];
+        self.last_ns = response.end_ns;
+        let api_key = exchange.header.api_key;
+        if form.waiting.contains(&api_key) {
+            if !self.waited.contains(&api_key) {
+                self.waited.push(api_key);
+            }
+        } else {
+            self.last_call = Some((request.end_ns, response.start_ns));
+        }
+    }
+
+    pub fn pass_on(self, py: Python<'_>, form: &LogForm) -> PyResult<()> {
+        let arguments = (
+            self.info,
+            self.interface,
+            self.identity,
+            self.client_id,
+            self.exchanges,
+            self.bytes,
+            (self.first_ns, self.last_ns),
+            self.last_call,
+            self.waited,
+        );
+        form.take.bind(py).call1(arguments).map(|_| ())
+    }
+}

@@ -1,0 +1,291 @@
+//! Exchanges -> their lines, as kdissect/text/table.py writes them to a file, without Python objects for their
+//! contents.
+
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write;
+use std::net::Ipv4Addr;
+
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::exchanges::connection::{Frame, Header};
+use crate::python::line::PyLine;
+use crate::sinks::decimal::push;
+use crate::sinks::facts::{Answered, Clock, Constant, Errors, Facts, Known, KnownApis, Object, Unanswered};
+use crate::Odd;
+
+/// Where the correlation ID is in requests and responses.
+const REQUEST_ID: std::ops::Range<usize> = 4..8;
+const RESPONSE_ID: std::ops::Range<usize> = 0..4;
+/// Maximum number of cached rejections, and of bytes of a frame in one.
+const REJECTIONS: usize = 256;
+const REJECTION_BYTES: usize = 1024;
+
+/// Maximum number of client IDs with cached cells.
+const CLIENTS: usize = 4096;
+
+#[derive(FromPyObject)]
+pub struct LineForm {
+    pub facts: Facts,
+    /// Digits after the decimal point.
+    digits: u32,
+    /// Text between columns.
+    gap: String,
+    /// Width of the latency.
+    width: usize,
+    /// Function: client ID, empty if there is none -> its cell.
+    client: Object,
+    /// Function: connection, API key, and the fields it needs from both bodies -> whether they are on the fast path.
+    follow: Object,
+    /// Function: the unsupported version of an ApiVersions request, and both frames -> the text after the latency.
+    rejected: Object,
+    /// The text instead of the latency, for unacknowledged and for unanswered requests.
+    without: (String, String),
+    /// The text after the errors if bytes follow a body.
+    followed: String,
+    /// The width of both endpoints. None: Python writes them.
+    ends: Option<usize>,
+}
+
+/// Writes lines of text.
+pub struct Lines {
+    pub form: LineForm,
+    apis: KnownApis<PyLine>,
+    clients: BTreeMap<Box<[u8]>, String>,
+    clock: Clock,
+    errors: Errors,
+    rejections: Rejections,
+    line: String,
+}
+
+impl Lines {
+    pub fn new(form: LineForm) -> Self {
+        Lines {
+            form,
+            apis: KnownApis::default(),
+            clients: BTreeMap::new(),
+            clock: Clock::default(),
+            errors: Errors::default(),
+            rejections: Rejections::default(),
+            line: String::new(),
+        }
+    }
+
+    /// The cells of both endpoints, if they are IPv4 addresses, as most are.
+    pub fn ends(&self, known: &dyn Known) -> Option<String> {
+        let width = self.form.ends?;
+        let &[a, b, c, d, e, f, g, h, client, by, broker, at] = known.ends()? else {
+            return None;
+        };
+        let end = |ip: [u8; 4], port: [u8; 2]| format!("{}:{}", Ipv4Addr::from(ip), u16::from_be_bytes(port));
+        let (client, broker) = (end([a, b, c, d], [client, by]), end([e, f, g, h], [broker, at]));
+        Some(format!("{client:width$}{}{broker:width$}", self.form.gap))
+    }
+
+    /// Begins a line: all cells before the latency.
+    fn begin(
+        &mut self,
+        py: Python<'_>,
+        header: &Header,
+        request: &Frame,
+        shared: &[Option<Constant>],
+    ) -> Result<(), Odd> {
+        let LineForm {
+            facts,
+            digits,
+            gap,
+            client,
+            ..
+        } = &self.form;
+        let (_, _, api) = self.apis.get(py, facts, header)?;
+
+        let client_id = header.raw_client_id(request);
+        let client_id = client_id.unwrap_or_default(); // a missing one is shown like an empty one
+        let client = match self.clients.get(client_id) {
+            Some(cell) => cell,
+            None => {
+                if self.clients.len() >= CLIENTS {
+                    self.clients.clear();
+                }
+                let text = String::from_utf8_lossy(client_id); // already checked to be UTF-8
+                let cell = client.bind(py).call1((text,)).map_err(|_| Odd)?;
+                let cell = cell.extract().map_err(|_| Odd)?;
+                self.clients.entry(client_id.into()).or_insert(cell)
+            }
+        };
+
+        let text = &mut self.line;
+        text.clear();
+        self.clock.write(py, facts, request.end_ns, *digits, text)?;
+        let mut add = |cell: &str| {
+            text.push_str(gap);
+            text.push_str(cell);
+        };
+        shared.iter().for_each(|cell| add(Constant::text(cell)));
+        add(client);
+        api.iter().for_each(|cell| add(Constant::text(cell)));
+        text.push_str(gap);
+        Ok(())
+    }
+
+    /// Pads the cell that began at this position: the latency, or the text instead of it.
+    fn end_cell(&mut self, cell: usize) {
+        let text = &mut self.line;
+        while text.len() < cell + self.form.width {
+            text.push(' ');
+        }
+        text.push_str(&self.form.gap);
+    }
+
+    pub fn write_unanswered(
+        &mut self,
+        py: Python<'_>,
+        exchange: &Unanswered<'_>,
+        shared: &[Option<Constant>],
+        out: &mut Vec<u8>,
+    ) -> Result<(), Odd> {
+        let &Unanswered {
+            known,
+            header,
+            request,
+            is_expected,
+            completed_ns,
+        } = exchange;
+        self.form.facts.check_flaws(true)?; // they count as flaws too
+        self.begin(py, header, request, shared)?;
+        let cell = self.line.len();
+        let (unacknowledged, unanswered) = &self.form.without;
+        self.line
+            .push_str(if is_expected { unacknowledged } else { unanswered });
+        self.end_cell(cell);
+        let LineForm { facts, follow, .. } = &self.form;
+        let (line, ..) = self.apis.get(py, facts, header)?;
+        let follow = |of_request, of_response| {
+            let arguments = (known.info(py)?, header.api_key, of_request, of_response);
+            follow.bind(py).call1(arguments)
+        };
+        let body = request.data.get(header.body_pos..).ok_or(Odd)?;
+        let topics = &facts.topics(py, completed_ns);
+        let text = &mut self.line;
+        match line
+            .get()
+            .write(follow, (body, None), facts.budget, topics, text)?
+        {
+            (_, false) => finish_line(text, out),
+            _ => return Err(Odd),
+        }
+        Ok(())
+    }
+
+    pub fn write(
+        &mut self,
+        py: Python<'_>,
+        exchange: &Answered<'_>,
+        shared: &[Option<Constant>],
+        out: &mut Vec<u8>,
+    ) -> Result<(), Odd> {
+        self.begin(py, exchange.header, exchange.request, shared)?;
+        let cell = self.line.len();
+        duration(exchange.latency_ns()?, &mut self.line);
+        self.end_cell(cell);
+        let LineForm {
+            facts,
+            gap,
+            follow,
+            rejected,
+            followed,
+            ..
+        } = &self.form;
+        let (line, tags, _) = self.apis.get(py, facts, exchange.header)?;
+        let text = &mut self.line;
+        let about = text.len();
+        if exchange.is_rejected() {
+            facts.check_flaws(true)?;
+            text.push_str(self.rejections.text(py, rejected, exchange)?);
+            finish_line(text, out);
+            return Ok(());
+        }
+        let follow = |of_request, of_response| {
+            let api_key = exchange.header.api_key;
+            let arguments = (exchange.known.info(py)?, api_key, of_request, of_response);
+            follow.bind(py).call1(arguments)
+        };
+        let response = exchange.response_body(tags.as_bytes(py))?;
+        let (errors, is_followed) = line.get().write(
+            follow,
+            (exchange.request_body()?, Some(response)),
+            facts.budget,
+            &facts.topics(py, exchange.response.end_ns),
+            text,
+        )?;
+        facts.check_flaws(!errors.is_empty() || is_followed)?;
+        let mut word = |word: &str| {
+            if text.len() > about {
+                text.push_str(gap);
+            }
+            text.push_str(word);
+        };
+        for code in errors {
+            word(self.errors.name(py, facts, code)?);
+        }
+        if is_followed {
+            word(followed);
+        }
+        finish_line(text, out);
+        Ok(())
+    }
+}
+
+fn finish_line(text: &str, out: &mut Vec<u8>) {
+    out.extend_from_slice(text.trim_end().as_bytes());
+    out.push(b'\n');
+}
+
+/// Texts for unsupported ApiVersions requests, by version and by frames without their correlation IDs.
+#[derive(Default)]
+struct Rejections(HashMap<Rejection, String>);
+
+type Rejection = (i16, Box<[u8]>, Box<[u8]>);
+
+impl Rejections {
+    fn text(&mut self, py: Python<'_>, rejected: &Object, exchange: &Answered<'_>) -> Result<&str, Odd> {
+        let (request, response) = (&exchange.request.data, &exchange.response.data);
+        if request.len().max(response.len()) > REJECTION_BYTES {
+            return Err(Odd);
+        }
+        if self.0.len() >= REJECTIONS {
+            self.0.clear();
+        }
+        let version = exchange.header.api_version;
+        let rest = |frame: &[u8], id: std::ops::Range<usize>| [&frame[..id.start], &frame[id.end..]].concat();
+        let key = (
+            version,
+            rest(request, REQUEST_ID).into(),
+            rest(response, RESPONSE_ID).into(),
+        );
+        Ok(match self.0.entry(key) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => {
+                let frames = (version, PyBytes::new(py, request), PyBytes::new(py, response));
+                let text = rejected.bind(py).call1(frames).map_err(|_| Odd)?;
+                place.insert(text.extract().map_err(|_| Odd)?)
+            }
+        })
+    }
+}
+
+/// A latency with three or four digits, as in phrases.py.
+fn duration(ns: i64, out: &mut String) {
+    let us = ns.div_euclid(1000);
+    _ = match us.unsigned_abs() {
+        0..1000 => {
+            push(out, us);
+            out.push_str("us");
+            Ok(())
+        }
+        1000..10_000 => write!(out, "{:.2}ms", us as f64 / 1e3),
+        10_000..1_000_000 => write!(out, "{:.1}ms", us as f64 / 1e3),
+        _ => write!(out, "{:.2}s", us as f64 / 1e6),
+    };
+}

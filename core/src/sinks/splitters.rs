@@ -1,0 +1,201 @@
+//! The latencies of usual exchanges, split. Holds what the parts of each connection's next latency depend on, which
+//! Python gets back before it splits one itself.
+
+use std::collections::hash_map::Entry;
+use std::collections::HashMap;
+
+use pyo3::prelude::*;
+
+use crate::exchanges::latency::{Fetched, Pace, Parts, Watermarks, FETCH, JOIN_GROUP, SYNC_GROUP};
+use crate::kafka::tree::Decoded;
+use crate::python::row::PyRow;
+use crate::sinks::facts::{Answered, Object};
+use crate::Odd;
+
+/// Exchanges after which the watermarks of all connections are counted.
+const COUNTED_EVERY: u64 = 1024;
+
+/// What splits latencies in Python.
+#[derive(FromPyObject)]
+pub struct SplitForm {
+    /// From a connection to what the parts of its next latency depend on: end of the previous response, and until
+    /// when the broker may not have read.
+    pace: Object,
+    /// From a connection to its watermarks: topic, partition, high watermark, last stable offset.
+    watermarks: Object,
+    /// Takes a connection, end of the previous response, and the watermarks, if they may have changed.
+    set_pace: Object,
+    /// Of a connection, and of all.
+    max_watermarks: usize,
+    max_total_watermarks: usize,
+}
+
+/// Splits the latencies of a connection.
+pub struct Splitter {
+    info: Object,
+    pace: Pace,
+    watermarks: Option<Watermarks>,
+    /// Whether it has split one.
+    is_used: bool,
+    last_use: u64,
+}
+
+/// What an exchange changes, see [`Splitter::note`].
+pub struct Change<'b, 'a>(Option<Vec<Fetched<'b, 'a>>>);
+
+impl Splitter {
+    /// `info`: what the exchanges of the connection share.
+    pub fn new(py: Python<'_>, form: &SplitForm, info: Object) -> Result<Self, Odd> {
+        let pace = form.pace.bind(py).call1((&info,)).map_err(|_| Odd)?;
+        let (previous_ns, unmuted_ns) = pace.extract().map_err(|_| Odd)?;
+        let pace = Pace {
+            previous_ns,
+            unmuted_ns,
+        };
+        Ok(Splitter {
+            info,
+            pace,
+            watermarks: None,
+            is_used: false,
+            last_use: 0,
+        })
+    }
+
+    pub fn info(&self) -> &Object {
+        &self.info
+    }
+
+    pub fn watermarks_known(&self) -> usize {
+        self.watermarks.as_ref().map_or(0, |watermarks| watermarks.count)
+    }
+
+    /// The parts of the next latency. Nothing changes before `note`.
+    pub fn split<'b, 'a>(
+        &mut self,
+        py: Python<'_>,
+        form: &SplitForm,
+        exchange: &Answered<'_>,
+        row: &PyRow,
+        decoded: &'b Decoded<'a>,
+    ) -> Result<(Parts, Change<'b, 'a>), Odd> {
+        let mut fetched = None;
+        let waited = match (exchange.header.api_key, row.is_fetch) {
+            (JOIN_GROUP | SYNC_GROUP, _) => Some(true),
+            (api_key, true) => {
+                let names = &row.row.counted;
+                let each = names.fetched(&decoded.response)?;
+                let is_replica = row.row.is_replication(decoded);
+                let watermarks = self.watermarks(py, form)?;
+                if api_key == FETCH && !watermarks.has_room(&each, form.max_watermarks) {
+                    return Err(Odd);
+                }
+                let waited = names.waited(decoded, &each, is_replica, watermarks)?;
+                fetched = (api_key == FETCH).then_some(each);
+                waited
+            }
+            _ => Some(false),
+        };
+        let parts = self
+            .pace
+            .parts(exchange.request.end_ns, exchange.response.start_ns, waited)?;
+        Ok((parts, Change(fetched)))
+    }
+
+    /// The exchange that was split is not left to Python.
+    pub fn note(&mut self, row: &PyRow, change: &Change<'_, '_>, end_ns: i64) {
+        if let (Change(Some(fetched)), Some(watermarks)) = (change, &mut self.watermarks) {
+            row.row.counted.note(fetched, watermarks);
+        }
+        self.pace = Pace {
+            previous_ns: end_ns,
+            unmuted_ns: 0,
+        };
+        self.is_used = true;
+    }
+
+    /// Gives back what Python needs to split the next one.
+    pub fn give_back(&self, py: Python<'_>, form: &SplitForm) -> PyResult<()> {
+        if self.is_used {
+            let watermarks = self.watermarks.as_ref().map(Watermarks::in_order);
+            let set_pace = form.set_pace.bind(py);
+            set_pace.call1((&self.info, self.pace.previous_ns, watermarks))?;
+        }
+        Ok(())
+    }
+
+    fn watermarks(&mut self, py: Python<'_>, form: &SplitForm) -> Result<&Watermarks, Odd> {
+        if self.watermarks.is_none() {
+            let known = form.watermarks.bind(py).call1((&self.info,)).map_err(|_| Odd)?;
+            let known: Vec<(String, i64, i64, i64)> = known.extract().map_err(|_| Odd)?;
+            let mut watermarks = Watermarks::default();
+            for (topic, partition, high_watermark, last_stable) in known {
+                watermarks.set(&topic, partition, [high_watermark, last_stable]);
+            }
+            self.watermarks = Some(watermarks);
+        }
+        self.watermarks.as_ref().ok_or(Odd)
+    }
+}
+
+/// Those of all connections.
+pub struct Splitters {
+    form: SplitForm,
+    /// By the address of what the exchanges of a connection share.
+    splitters: HashMap<usize, Splitter>,
+    /// Those of connections that are no longer here.
+    left: Vec<Splitter>,
+    /// How often one was used.
+    uses: u64,
+}
+
+impl Splitters {
+    pub fn new(form: SplitForm) -> Self {
+        Splitters {
+            form,
+            splitters: HashMap::new(),
+            left: Vec::new(),
+            uses: 0,
+        }
+    }
+
+    pub fn get(
+        &mut self,
+        py: Python<'_>,
+        info: &Bound<'_, PyAny>,
+    ) -> Result<(&mut Splitter, &SplitForm), Odd> {
+        self.uses += 1;
+        if self.uses % COUNTED_EVERY == 0 && self.has_too_many() {
+            self.left
+                .extend(self.splitters.drain().map(|(_, splitter)| splitter));
+            self.left.sort_by_key(|splitter| splitter.last_use);
+            return Err(Odd);
+        }
+        let splitter = match self.splitters.entry(info.as_ptr() as usize) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(free) => free.insert(Splitter::new(py, &self.form, info.clone().unbind())?),
+        };
+        splitter.last_use = self.uses;
+        Ok((splitter, &self.form))
+    }
+
+    fn has_too_many(&self) -> bool {
+        let known: usize = self.splitters.values().map(Splitter::watermarks_known).sum();
+        known > self.form.max_total_watermarks
+    }
+
+    /// Python takes the next exchange of a connection, or it is no longer here.
+    pub fn leave(&mut self, info: &Bound<'_, PyAny>) {
+        self.left.extend(self.splitters.remove(&(info.as_ptr() as usize)));
+    }
+
+    /// Whether `give_back` must be called before more latencies are split.
+    pub fn must_give_back(&self) -> bool {
+        !self.left.is_empty()
+    }
+
+    pub fn give_back(&mut self, py: Python<'_>) -> PyResult<()> {
+        self.left
+            .drain(..)
+            .try_for_each(|splitter| splitter.give_back(py, &self.form))
+    }
+}

@@ -1,0 +1,1012 @@
+//! Usual exchanges -> counts of those that are alike, connection by connection, for kdissect/stats/usual.py.
+//!
+//! The counts of a connection are passed on before Python takes an exchange of it, and when it is no longer here;
+//! those of all connections when there are enough of them.
+
+use std::cmp::Reverse;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
+
+use pyo3::prelude::*;
+
+use crate::exchanges::connection::NAME_BYTES;
+use crate::exchanges::fetch_sessions::{Position, Session, Sessions, Step};
+use crate::exchanges::latency::{Parts, Rest};
+use crate::exchanges::touched::Touched;
+use crate::exchanges::usage::{
+    add_run, tally, Fetcher, Fields, Lag, Noted, Read, Run, Stamp, Write, PIECE_NS,
+};
+use crate::kafka::tree::{field, Decoded, TopicNames, Value, NO_ID};
+use crate::python::row::PyRow;
+use crate::sinks::connection_log::{Counted, LogForm};
+use crate::sinks::facts::{Answered, Facts, KnownApis, Object};
+use crate::sinks::samples::Samples;
+use crate::sinks::splitters::{SplitForm, Splitter};
+use crate::Odd;
+
+const PRODUCE: i16 = 0;
+const FETCH: i16 = 1;
+const LIST_OFFSETS: i16 = 2;
+const OFFSET_COMMIT: i16 = 8;
+const OFFSET_FETCH: i16 = 9;
+const HEARTBEAT: i16 = 12;
+
+/// The timestamp with which ListOffsets asks for the end of a partition.
+const LATEST: i64 = -1;
+
+const SIZE_BYTES: u64 = 4;
+/// Exchanges, and groups, partitions and positions in sessions, with which there are enough.
+const MAX_EXCHANGES: u64 = 1 << 16;
+const MAX_HELD: usize = 8192;
+/// Python keeps as many pieces of time apart before it forgets any. Later, no more than one is counted at a time.
+const PIECES: i64 = 60;
+
+#[derive(FromPyObject)]
+pub struct CountForm {
+    facts: Facts,
+    log: LogForm,
+    /// Takes a group.
+    take: Object,
+    split: SplitForm,
+    /// From a connection and the ID of a fetch session to the positions in it.
+    session: Object,
+    /// Takes the same, and these positions.
+    set_session: Object,
+    /// Of so many exchanges with the longest service times Python needs more.
+    slowest: usize,
+}
+
+/// Counts exchanges.
+pub struct Counts {
+    form: CountForm,
+    apis: KnownApis<PyRow>,
+    /// By the address of what their exchanges share.
+    connections: HashMap<usize, CountedConnection>,
+    /// Those that are no longer here.
+    left: Vec<CountedConnection>,
+    /// The longest service times so far.
+    slowest: BinaryHeap<Reverse<i64>>,
+    /// Since counts of all were passed on.
+    exchanges: u64,
+    held: usize,
+    /// In all.
+    added: u64,
+    /// The first and the latest piece of time, and whether a later one has begun.
+    pieces: Option<(i64, i64)>,
+    is_due: bool,
+}
+
+struct CountedConnection {
+    splitter: Splitter,
+    /// Of which an exchange was counted, or that the next one needs.
+    sessions: Sessions,
+    /// Groups, partitions and positions.
+    held: usize,
+    log: Counted,
+    groups: Vec<Group>,
+}
+
+/// Exchanges that are alike.
+struct Group {
+    key: TallyKey,
+    identity: [Object; 4],
+    exchanges: u64,
+    /// Number of the last one.
+    last: u64,
+    bytes: [u64; 2],
+    noted: Noted,
+    service_us: Vec<i64>,
+    wait_us: Vec<i64>,
+    unknown: u64,
+    queued_us: Vec<i64>,
+    detail: Detail,
+}
+
+#[derive(PartialEq)]
+struct TallyKey {
+    api_key: i16,
+    api_version: i16,
+    client_id: Option<Box<[u8]>>,
+    is_measured: bool,
+    /// Of a Produce.
+    acks: i64,
+    /// Of a Fetch.
+    reader: Fetcher,
+    /// Of a member: group, member, instance, and generation.
+    member: Option<Member>,
+}
+
+type Member = (String, Option<String>, Option<String>, Option<i64>);
+
+enum Detail {
+    Writes(ByTopic<WrittenTopic, WrittenPartition>, Vec<Producer>),
+    Reads(Reads),
+    Alive(Alive),
+    Commits(Alive, ByTopic<(), Committed>),
+    Offsets(ByTopic<(), Reported>),
+}
+
+/// Offsets that a group has committed, or without a group, the end of the partition.
+type Reported = BTreeMap<Option<String>, Samples>;
+
+/// By name, with their partitions.
+type ByTopic<T, P> = BTreeMap<String, Topic<T, P>>;
+
+struct Topic<T, P> {
+    /// None: there is none, or no exchange named the topic.
+    id: Option<String>,
+    /// When it was named first.
+    named_ns: i64,
+    all: T,
+    partitions: BTreeMap<i64, P>,
+}
+
+#[derive(Default)]
+struct WrittenTopic {
+    exchanges: u64,
+    service_us: Vec<i64>,
+    /// Once for each partition.
+    noted: Noted,
+    bytes: u64,
+    records: u64,
+}
+
+#[derive(Default)]
+struct WrittenPartition {
+    noted: Noted,
+    bytes: u64,
+    records: u64,
+    codecs: Vec<(&'static str, u64)>,
+    ends: Samples,
+    runs: Vec<Run>,
+}
+
+/// Batches with a producer ID and epoch.
+struct Producer {
+    id: i64,
+    epoch: i16,
+    batches: u64,
+    records: u64,
+    first_ns: i64,
+    last_ns: i64,
+}
+
+#[derive(Default)]
+struct Reads {
+    max_wait_ms: i64,
+    empty: Noted,
+    topics: ByTopic<(), ReadPartition>,
+}
+
+#[derive(Default)]
+struct ReadPartition {
+    touches: u64,
+    bytes: u64,
+    records: u64,
+    batches: u64,
+    high_watermark: Samples,
+    last_stable: Samples,
+    log_start: Samples,
+    lag: Lag,
+    /// Exchanges that left records unread.
+    behind: Noted,
+}
+
+/// A member's last request, and the latest response.
+#[derive(Default)]
+struct Alive {
+    last: Stamp,
+    completed_ns: i64,
+}
+
+struct Committed {
+    commits: u64,
+    first: (Stamp, i64),
+    last: (Stamp, i64),
+    offsets: Samples,
+}
+
+/// What an exchange adds, once everything about it is known to be usual.
+enum CountedContent<'b, 'a> {
+    Produce(i64, Vec<(&'b Touched<'b, 'a>, Write, Option<i64>)>),
+    Fetch(Fetch<'b, 'a>),
+    Heartbeat,
+    Commit(Vec<(&'b Touched<'b, 'a>, i64)>),
+    Offsets(Vec<(&'b Touched<'b, 'a>, Option<Offset<'b>>)>),
+}
+
+/// An offset that is reported, and the group that has committed it; None: it is the end of the partition.
+type Offset<'b> = (Option<&'b str>, i64);
+
+struct Fetch<'b, 'a> {
+    reader: Fetcher,
+    max_wait_ms: i64,
+    reads: Vec<(&'b Touched<'b, 'a>, Read)>,
+    session: Step,
+}
+
+impl Fetch<'_, '_> {
+    /// What the messages say of positions.
+    fn positions(&self) -> impl Iterator<Item = (&str, i64, &Position)> {
+        let reads = self.reads.iter();
+        reads.map(|(each, read)| (&*each.topic, each.partition, &read.position))
+    }
+}
+
+impl Counts {
+    pub fn new(form: CountForm) -> Self {
+        Counts {
+            form,
+            apis: KnownApis::default(),
+            connections: HashMap::new(),
+            left: Vec::new(),
+            slowest: BinaryHeap::new(),
+            exchanges: 0,
+            held: 0,
+            added: 0,
+            pieces: None,
+            is_due: false,
+        }
+    }
+
+    /// Whether counts must be passed on before more are added.
+    pub fn must_pass_on(&self) -> bool {
+        !self.left.is_empty() || self.is_full()
+    }
+
+    /// The same for those of all connections.
+    fn is_full(&self) -> bool {
+        self.is_due || self.exchanges >= MAX_EXCHANGES || self.held >= MAX_HELD
+    }
+
+    /// Counts an exchange. If anything is odd, that has no effect.
+    pub fn add(&mut self, py: Python<'_>, exchange: &Answered<'_>) -> Result<(), Odd> {
+        let form = &self.form;
+        let (row, tags, _) = self.apis.get(py, &form.facts, exchange.header)?;
+        let all = row.get();
+        let row = &all.row;
+        let (request, response) = (exchange.request, exchange.response);
+        let decoded = row.bodies.decoded(
+            exchange.request_body()?,
+            Some(exchange.response_body(tags.as_bytes(py))?),
+            form.facts.budget,
+        )?;
+        let throttle_time_ms = row.throttle_time_ms(&decoded).unwrap_or(0);
+        if decoded.has_unknown || decoded.is_followed || throttle_time_ms != 0 || !decoded.errors.is_empty() {
+            return Err(Odd);
+        }
+        let names = form.facts.topics(py, response.end_ns);
+        let touched = match &row.partitions {
+            Some(plans) => Touched::of(plans, &decoded, &names)?,
+            None => Vec::new(),
+        };
+        if touched.iter().any(|each| is_nameless(each) || each.partition < 0) {
+            return Err(Odd);
+        }
+        let piece = request.end_ns.div_euclid(PIECE_NS);
+        let (first_piece, last_piece) = self.pieces.unwrap_or((piece, piece));
+        if piece > last_piece && piece - first_piece >= PIECES {
+            self.is_due = true; // and Python takes the first exchange in the new piece
+            self.pieces = Some((first_piece, piece));
+            return Err(Odd);
+        }
+        let found = found(exchange, &decoded, all, &touched, &names)?;
+        let info = exchange.known.info(py).map_err(|_| Odd)?;
+        let place = info.as_ptr() as usize;
+        let connection = match self.connections.entry(place) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(free) => free.insert(CountedConnection::new(py, form, exchange, info.unbind())?),
+        };
+        let known = connection.sessions.count + connection.splitter.watermarks_known();
+        if let CountedContent::Fetch(fetch) = &found {
+            connection.take_over(py, form, fetch)?;
+        }
+        let (parts, noted) = connection
+            .splitter
+            .split(py, &form.split, exchange, all, &decoded)?;
+        let client_id = exchange.header.raw_client_id(request);
+        let client_text = client_id.map(std::str::from_utf8).transpose().map_err(|_| Odd)?;
+        let key = TallyKey {
+            api_key: exchange.header.api_key,
+            api_version: exchange.header.api_version,
+            client_id: client_id.map(Box::from),
+            is_measured: matches!(parts.rest, Rest::Service(_)),
+            acks: match found {
+                CountedContent::Produce(acks, _) => acks,
+                _ => 0,
+            },
+            reader: match &found {
+                CountedContent::Fetch(fetch) => fetch.reader,
+                _ => Fetcher::default(),
+            },
+            member: match found {
+                CountedContent::Heartbeat | CountedContent::Commit(_) => {
+                    Some(member(&decoded, &row.counted)?)
+                }
+                _ => None,
+            },
+        };
+        if let (Rest::Service(us), 1..) = (parts.rest, form.slowest) {
+            let is_slow =
+                self.slowest.len() < form.slowest || self.slowest.peek().is_none_or(|fastest| us > fastest.0);
+            if is_slow {
+                self.slowest.push(Reverse(us));
+                if self.slowest.len() > form.slowest {
+                    self.slowest.pop();
+                }
+                return Err(Odd);
+            }
+        }
+        let group = match connection
+            .groups
+            .iter()
+            .position(|group| group.is_of(&key, exchange))
+        {
+            Some(place) => place,
+            None => {
+                let identity = exchange
+                    .known
+                    .identity()
+                    .each_ref()
+                    .map(|each| each.clone_ref(py));
+                connection.groups.push(Group::new(key, identity, &found));
+                connection.held += 1;
+                self.held += 1;
+                connection.groups.len() - 1
+            }
+        };
+        let group = connection.groups.get_mut(group).ok_or(Odd)?;
+        if !group.fits(&found) {
+            return Err(Odd);
+        }
+        // From here on nothing is odd.
+        connection.splitter.note(all, &noted, response.end_ns);
+        let bytes = [request, response].map(|frame| SIZE_BYTES + frame.data.len() as u64);
+        connection.log.add(py, exchange, client_text, bytes, &form.log);
+        connection.log.place = self.added;
+        self.added += 1;
+        let mut more = group.add(exchange, &parts, bytes, &found, &mut connection.sessions);
+        let now_known = connection.sessions.count + connection.splitter.watermarks_known();
+        more += now_known.saturating_sub(known);
+        connection.held += more;
+        self.held += more;
+        self.exchanges += 1;
+        self.pieces = Some((first_piece.min(piece), last_piece.max(piece)));
+        Ok(())
+    }
+
+    /// Python takes the next exchange of a connection, or it is no longer here.
+    pub fn leave(&mut self, info: &Bound<'_, PyAny>) {
+        if let Some(connection) = self.connections.remove(&(info.as_ptr() as usize)) {
+            self.left.push(connection);
+        }
+    }
+
+    /// Passes on the counts of connections that are no longer here, and of all others if there are enough.
+    pub fn pass_on(&mut self, py: Python<'_>, is_last: bool) -> PyResult<()> {
+        if is_last || self.is_full() {
+            let start = self.left.len();
+            self.left
+                .extend(self.connections.drain().map(|(_, connection)| connection));
+            self.left[start..].sort_by_key(|connection| connection.log.place);
+            self.exchanges = 0;
+            self.held = 0;
+            self.is_due = false;
+        }
+        for connection in std::mem::take(&mut self.left) {
+            self.held = self.held.saturating_sub(connection.held);
+            connection.pass_on(py, &self.form)?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether the topic has an ID, but no name.
+fn is_nameless(touched: &Touched<'_, '_>) -> bool {
+    touched
+        .topic_id
+        .is_some_and(|id| id == touched.topic || id.as_bytes() == NO_ID)
+}
+
+/// What an exchange adds.
+fn found<'b, 'a>(
+    exchange: &Answered<'_>,
+    decoded: &'b Decoded<'a>,
+    row: &PyRow,
+    touched: &'b [Touched<'b, 'a>],
+    names: &dyn TopicNames,
+) -> Result<CountedContent<'b, 'a>, Odd> {
+    let (request, fields) = (&decoded.request, &row.row.counted);
+    Ok(match exchange.header.api_key {
+        PRODUCE => {
+            let acks = field(Some(request), fields.acks)?
+                .filter(|acks| *acks != 0)
+                .ok_or(Odd)?;
+            if request.get(fields.transactional_id).is_some_and(Value::is_true) {
+                return Err(Odd);
+            }
+            let writes = touched.iter().map(|each| {
+                let body = each.request.ok_or(Odd)?;
+                let (Some(Value::Records(data)), Some(0)) = (body.get(fields.records), each.error) else {
+                    return Err(Odd);
+                };
+                let write = Write::of(data, exchange.number)?;
+                let base = field(each.response, fields.base_offset)?.filter(|offset| *offset >= 0);
+                let records = i64::try_from(write.records).map_err(|_| Odd)?;
+                let end = base
+                    .map(|base| base.checked_add(records).ok_or(Odd))
+                    .transpose()?;
+                Ok((each, write, end))
+            });
+            CountedContent::Produce(acks, writes.collect::<Result<_, Odd>>()?)
+        }
+        FETCH => {
+            let reads = touched.iter().map(|each| Ok((each, fields.read(each)?)));
+            CountedContent::Fetch(Fetch {
+                reader: fields.reader(request, row.row.is_replication(decoded))?,
+                max_wait_ms: field(Some(request), fields.max_wait_ms)?.unwrap_or(0).max(0),
+                reads: reads.collect::<Result<_, Odd>>()?,
+                session: fields.session(decoded, names)?,
+            })
+        }
+        HEARTBEAT => CountedContent::Heartbeat,
+        OFFSET_COMMIT => {
+            let commits = touched.iter().map(|each| {
+                let offset = field(each.request, fields.committed_offset)?;
+                match (offset, each.error, each.group) {
+                    (Some(offset @ 0..), Some(0), None) => Ok((each, offset)),
+                    _ => Err(Odd),
+                }
+            });
+            CountedContent::Commit(commits.collect::<Result<_, Odd>>()?)
+        }
+        LIST_OFFSETS => {
+            let ends = touched.iter().map(|each| {
+                let is_end = field(each.request, fields.timestamp)? == Some(LATEST);
+                let offset = field(each.response, fields.offset)?.filter(|offset| is_end && *offset >= 0);
+                Ok((each, offset.map(|offset| (None, offset))))
+            });
+            CountedContent::Offsets(ends.collect::<Result<_, Odd>>()?)
+        }
+        OFFSET_FETCH => {
+            let of_all = match request.get(fields.group_id) {
+                Some(Value::Text(group)) if !group.is_empty() => Some(*group),
+                _ => None,
+            };
+            let offsets = touched.iter().map(|each| {
+                let offset = field(each.response, fields.committed_offset)?.filter(|offset| *offset >= 0);
+                let group = each.group.or(of_all).ok_or(Odd)?;
+                Ok((each, offset.map(|offset| (Some(group), offset))))
+            });
+            CountedContent::Offsets(offsets.collect::<Result<_, Odd>>()?)
+        }
+        _ => CountedContent::Offsets(touched.iter().map(|each| (each, None)).collect()),
+    })
+}
+
+/// The member that a request names.
+fn member(decoded: &Decoded<'_>, fields: &Fields) -> Result<Member, Odd> {
+    let text = |name| match decoded.request.get(name) {
+        Some(Value::Text(text)) if text.len() > NAME_BYTES => Err(Odd),
+        Some(Value::Text(text)) if !text.is_empty() => Ok(Some((*text).to_owned())),
+        Some(Value::Text(_) | Value::Null) | None => Ok(None),
+        Some(_) => Err(Odd),
+    };
+    let named = match decoded.request.get(fields.generation_id_or_member_epoch) {
+        Some(_) => fields.generation_id_or_member_epoch,
+        None => fields.generation_id,
+    };
+    let generation = field(Some(&decoded.request), named)?.filter(|generation| *generation >= 0);
+    Ok((
+        text(fields.group_id)?.ok_or(Odd)?,
+        text(fields.member_id)?,
+        text(fields.group_instance_id)?,
+        generation,
+    ))
+}
+
+impl CountedConnection {
+    fn new(py: Python<'_>, form: &CountForm, exchange: &Answered<'_>, info: Object) -> Result<Self, Odd> {
+        Ok(CountedConnection {
+            log: Counted::new(py, info.clone_ref(py), exchange),
+            splitter: Splitter::new(py, &form.split, info)?,
+            sessions: Sessions::default(),
+            held: 0,
+            groups: Vec::new(),
+        })
+    }
+
+    /// Takes over the session of a Fetch from Python. One that requests an offset again is odd.
+    fn take_over(&mut self, py: Python<'_>, form: &CountForm, fetch: &Fetch<'_, '_>) -> Result<(), Odd> {
+        let step = &fetch.session;
+        for id in self.sessions.unknown(step) {
+            let known = form.session.bind(py).call1((self.splitter.info(), id));
+            let known = known.and_then(|known| known.extract()).map_err(|_| Odd)?;
+            self.sessions.set(id, Session::of(known)?);
+        }
+        let mut positions = fetch.positions();
+        let is_repeated =
+            positions.any(|(topic, partition, each)| self.sessions.repeats(step, topic, partition, each));
+        match self.sessions.has_room(step, fetch.reads.len()) && !is_repeated {
+            true => Ok(()),
+            false => Err(Odd),
+        }
+    }
+
+    /// Passes on its groups, in the order of their last exchanges, then what is counted of all.
+    fn pass_on(mut self, py: Python<'_>, form: &CountForm) -> PyResult<()> {
+        self.groups.sort_by_key(|group| group.last);
+        if self.groups.is_empty() {
+            return Ok(());
+        }
+        self.splitter.give_back(py, &form.split)?;
+        for (id, positions) in self.sessions.into_python() {
+            form.set_session
+                .bind(py)
+                .call1((self.splitter.info(), id, positions))?;
+        }
+        for group in self.groups {
+            group.pass_on(py, form, self.splitter.info())?;
+        }
+        self.log.pass_on(py, &form.log)
+    }
+}
+
+impl Group {
+    fn new(key: TallyKey, identity: [Object; 4], found: &CountedContent<'_, '_>) -> Self {
+        Group {
+            key,
+            identity,
+            exchanges: 0,
+            last: 0,
+            bytes: [0, 0],
+            noted: Noted::default(),
+            service_us: Vec::new(),
+            wait_us: Vec::new(),
+            unknown: 0,
+            queued_us: Vec::new(),
+            detail: match found {
+                CountedContent::Produce(..) => Detail::Writes(BTreeMap::new(), Vec::new()),
+                CountedContent::Fetch(_) => Detail::Reads(Reads::default()),
+                CountedContent::Heartbeat => Detail::Alive(Alive::default()),
+                CountedContent::Commit(_) => Detail::Commits(Alive::default(), BTreeMap::new()),
+                CountedContent::Offsets(_) => Detail::Offsets(BTreeMap::new()),
+            },
+        }
+    }
+
+    fn is_of(&self, key: &TallyKey, exchange: &Answered<'_>) -> bool {
+        let mut identities = self.identity.iter().zip(exchange.known.identity());
+        self.key == *key && identities.all(|(one, other)| one.is(other))
+    }
+
+    /// Whether no topic has another ID than before.
+    fn fits(&self, found: &CountedContent<'_, '_>) -> bool {
+        match (&self.detail, found) {
+            (Detail::Writes(topics, _), CountedContent::Produce(_, writes)) => {
+                fit(topics, writes.iter().map(|(each, ..)| *each))
+            }
+            (Detail::Reads(reads), CountedContent::Fetch(fetch)) => {
+                fit(&reads.topics, fetch.reads.iter().map(|(each, _)| *each))
+            }
+            (Detail::Commits(_, topics), CountedContent::Commit(commits)) => {
+                fit(topics, commits.iter().map(|(each, _)| *each))
+            }
+            (Detail::Offsets(topics), CountedContent::Offsets(offsets)) => {
+                fit(topics, offsets.iter().map(|(each, _)| *each))
+            }
+            (Detail::Alive(_), CountedContent::Heartbeat) => true,
+            _ => false,
+        }
+    }
+
+    /// Adds an exchange; returns how many more partitions are held.
+    fn add(
+        &mut self,
+        exchange: &Answered<'_>,
+        parts: &Parts,
+        bytes: [u64; 2],
+        found: &CountedContent<'_, '_>,
+        sessions: &mut Sessions,
+    ) -> usize {
+        let (request, response) = (exchange.request, exchange.response);
+        let stamp = (request.end_ns, exchange.number);
+        let (time_ns, completed_ns) = (response.start_ns, response.end_ns);
+        self.exchanges += 1;
+        self.last = exchange.number;
+        self.bytes = [self.bytes[0] + bytes[0], self.bytes[1] + bytes[1]];
+        self.noted.add(stamp);
+        match parts.rest {
+            Rest::Service(us) => self.service_us.push(us),
+            Rest::Wait(us) => self.wait_us.push(us),
+            Rest::Unknown => self.unknown += 1,
+        }
+        if parts.queued_us != 0 {
+            self.queued_us.push(parts.queued_us);
+        }
+        let mut more = 0;
+        match (&mut self.detail, found) {
+            (Detail::Writes(topics, producers), CountedContent::Produce(_, writes)) => {
+                let mut seen: Vec<&str> = Vec::new();
+                for (each, write, end) in writes {
+                    let topic = topic_of(topics, each, completed_ns);
+                    let all = &mut topic.all;
+                    if !seen.contains(&&*each.topic) {
+                        seen.push(&each.topic);
+                        all.exchanges += 1;
+                        if let Rest::Service(us) = parts.rest {
+                            all.service_us.push(us);
+                        }
+                    }
+                    all.noted.add(stamp);
+                    all.bytes += write.bytes;
+                    all.records += write.records;
+                    let written = topic.partitions.entry(each.partition).or_insert_with(|| {
+                        more += 1;
+                        WrittenPartition::default()
+                    });
+                    written.noted.add(stamp);
+                    written.bytes += write.bytes;
+                    written.records += write.records;
+                    for &(codec, count) in &write.codecs {
+                        tally(&mut written.codecs, codec, count);
+                    }
+                    if let Some(end) = end {
+                        written.ends.add(time_ns, *end);
+                    }
+                    let before = written.runs.len();
+                    for numbered in &write.numbered {
+                        add_run(&mut written.runs, stamp, numbered);
+                        add_batch(producers, stamp.0, numbered);
+                    }
+                    more += written.runs.len() - before;
+                }
+            }
+            (Detail::Reads(reads), CountedContent::Fetch(fetch)) => {
+                reads.max_wait_ms = reads.max_wait_ms.max(fetch.max_wait_ms);
+                if fetch.reads.iter().all(|(_, read)| read.bytes == 0) {
+                    reads.empty.add(stamp);
+                }
+                for (each, read) in &fetch.reads {
+                    let topic = topic_of(&mut reads.topics, each, completed_ns);
+                    let known = topic.read(each.partition, &mut more);
+                    known.touches += u64::from(read.is_fetched);
+                    known.bytes += read.bytes;
+                    known.records += read.records;
+                    known.batches += read.batches;
+                    if !fetch.session.has_session() {
+                        let position = read.position.after(None);
+                        known.see(time_ns, stamp, &position);
+                        let end = read.position.next_offset;
+                        sessions.answer(&each.topic, each.partition, &position, end);
+                    }
+                }
+                if fetch.session.has_session() {
+                    let session = sessions.advance(&fetch.session, fetch.positions());
+                    for (topic, partitions) in session.topics() {
+                        let topic = topic_named(&mut reads.topics, topic, completed_ns);
+                        for (partition, position) in partitions.iter().filter(|each| each.1.error == 0) {
+                            let known = topic.read(*partition, &mut more);
+                            known.see(time_ns, stamp, position);
+                        }
+                    }
+                    for (topic, partition, read) in fetch.positions() {
+                        if let Some(position) = session.get(topic, partition) {
+                            sessions.answer(topic, partition, position, read.next_offset);
+                        }
+                    }
+                    sessions.keep(&fetch.session, session);
+                }
+            }
+            (Detail::Alive(alive), CountedContent::Heartbeat) => alive.see(stamp, completed_ns),
+            (Detail::Commits(alive, topics), CountedContent::Commit(commits)) => {
+                alive.see(stamp, completed_ns);
+                for (each, offset) in commits {
+                    let topic = topic_of(topics, each, completed_ns);
+                    let now = (stamp, *offset);
+                    let known = topic.partitions.entry(each.partition).or_insert_with(|| {
+                        more += 1;
+                        Committed {
+                            commits: 0,
+                            first: now,
+                            last: now,
+                            offsets: Samples::default(),
+                        }
+                    });
+                    known.commits += 1;
+                    known.first = known.first.min(now);
+                    known.last = known.last.max(now);
+                    known.offsets.add(time_ns, *offset);
+                }
+            }
+            (Detail::Offsets(topics), CountedContent::Offsets(offsets)) => {
+                for (each, reported) in offsets {
+                    let topic = topic_of(topics, each, completed_ns);
+                    let Some((group, offset)) = reported else {
+                        continue;
+                    };
+                    let known = topic.partitions.entry(each.partition).or_default();
+                    let samples = known.entry(group.map(str::to_owned)).or_insert_with(|| {
+                        more += 1;
+                        Samples::default()
+                    });
+                    samples.add(time_ns, *offset);
+                }
+            }
+            _ => (),
+        }
+        more
+    }
+
+    /// Passes on: what the exchanges have in common; their counts; and those of their API.
+    fn pass_on(self, py: Python<'_>, form: &CountForm, info: &Object) -> PyResult<()> {
+        let TallyKey {
+            api_key,
+            api_version,
+            client_id,
+            is_measured,
+            acks,
+            reader,
+            member,
+        } = self.key;
+        let client_id = client_id.map(|id| String::from_utf8_lossy(&id).into_owned()); // it is known to be UTF-8
+        let common = (info, api_key, api_version, client_id, self.identity, is_measured);
+        let times = (self.exchanges, self.bytes, python_noted(self.noted));
+        let latencies = (self.service_us, self.wait_us, self.unknown, self.queued_us);
+        let (take, counted) = (form.take.bind(py), (common, times, latencies));
+        match self.detail {
+            Detail::Writes(topics, producers) => {
+                let topics: Vec<_> = topics.into_iter().map(written_topic).collect();
+                let each = producers.into_iter();
+                let each = each.map(|it| (it.id, it.epoch, it.batches, it.records, it.first_ns, it.last_ns));
+                take.call1((counted, (acks, topics, each.collect::<Vec<_>>())))?;
+            }
+            Detail::Reads(reads) => {
+                let topics: Vec<_> = reads.topics.into_iter().map(read_topic).collect();
+                let empty = python_noted(reads.empty);
+                take.call1((counted, (reader.kind(), reads.max_wait_ms, empty, topics)))?;
+            }
+            Detail::Alive(alive) => {
+                take.call1((counted, (member, alive.last, alive.completed_ns)))?;
+            }
+            Detail::Commits(alive, topics) => {
+                let topics: Vec<_> = topics.into_iter().map(committed_topic).collect();
+                take.call1((counted, (member, alive.last, alive.completed_ns, topics)))?;
+            }
+            Detail::Offsets(topics) => {
+                let topics: Vec<_> = topics.into_iter().map(reported_topic).collect();
+                take.call1((counted, (topics,)))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Alive {
+    fn see(&mut self, stamp: Stamp, completed_ns: i64) {
+        self.last = self.last.max(stamp);
+        self.completed_ns = self.completed_ns.max(completed_ns);
+    }
+}
+
+fn add_batch(producers: &mut Vec<Producer>, time_ns: i64, &(id, epoch, _, records): &(i64, i16, i64, u64)) {
+    let place = producers
+        .iter()
+        .position(|known| (known.id, known.epoch) == (id, epoch));
+    let producer = match place.and_then(|place| producers.get_mut(place)) {
+        Some(known) => known,
+        None => {
+            producers.push(Producer {
+                id,
+                epoch,
+                batches: 0,
+                records: 0,
+                first_ns: time_ns,
+                last_ns: time_ns,
+            });
+            let last = producers.len() - 1;
+            &mut producers[last]
+        }
+    };
+    producer.batches += 1;
+    producer.records += records;
+    producer.first_ns = producer.first_ns.min(time_ns);
+    producer.last_ns = producer.last_ns.max(time_ns);
+}
+
+/// Whether the topics have no other IDs than they are known to have.
+fn fit<'t, T, P>(topics: &ByTopic<T, P>, mut touched: impl Iterator<Item = &'t Touched<'t, 't>>) -> bool {
+    touched.all(|each| {
+        let known = topics.get(&*each.topic).and_then(|topic| topic.id.as_deref());
+        known.is_none() || known == each.topic_id
+    })
+}
+
+/// The topic of a partition, which an exchange names.
+fn topic_of<'t, T: Default, P>(
+    topics: &'t mut ByTopic<T, P>,
+    each: &Touched<'_, '_>,
+    completed_ns: i64,
+) -> &'t mut Topic<T, P> {
+    let topic = topic_named(topics, &each.topic, completed_ns);
+    match topic.id {
+        Some(_) => topic.named_ns = topic.named_ns.min(completed_ns),
+        None => (topic.id, topic.named_ns) = (each.topic_id.map(str::to_owned), completed_ns),
+    }
+    topic
+}
+
+fn topic_named<'t, T: Default, P>(
+    topics: &'t mut ByTopic<T, P>,
+    name: &str,
+    completed_ns: i64,
+) -> &'t mut Topic<T, P> {
+    topics.entry(name.to_owned()).or_insert_with(|| Topic {
+        id: None,
+        named_ns: completed_ns,
+        all: T::default(),
+        partitions: BTreeMap::new(),
+    })
+}
+
+impl Topic<(), ReadPartition> {
+    /// A partition; one that is new is one `more`.
+    fn read(&mut self, partition: i64, more: &mut usize) -> &mut ReadPartition {
+        self.partitions.entry(partition).or_insert_with(|| {
+            *more += 1;
+            ReadPartition::default()
+        })
+    }
+}
+
+impl ReadPartition {
+    fn see(&mut self, time_ns: i64, stamp: Stamp, position: &Position) {
+        for (samples, offset) in [
+            (&mut self.high_watermark, position.high_watermark),
+            (&mut self.last_stable, position.last_stable),
+            (&mut self.log_start, position.log_start),
+        ] {
+            if let Some(offset) = offset {
+                samples.add(time_ns, offset);
+            }
+        }
+        self.lag.add(time_ns, position);
+        if position.lag().is_some_and(|(_, lag)| lag > 0) {
+            self.behind.add(stamp);
+        }
+    }
+}
+
+type PythonNoted = (u64, i64, i64, Vec<Stamp>, Vec<(i64, u64)>);
+type PythonSamples = (u64, u32, Vec<(i64, i64)>);
+type PythonRun = (i64, i16, i64, i64, u64, Stamp, (i64, i64));
+/// Name, ID, and when it was named.
+type PythonTopic = (String, Option<String>, i64);
+type PythonWritten = (
+    i64,
+    PythonNoted,
+    (u64, u64),
+    Vec<(&'static str, u64)>,
+    PythonSamples,
+    Vec<PythonRun>,
+);
+type PythonWrittenTopic = (
+    PythonTopic,
+    u64,
+    Vec<i64>,
+    PythonNoted,
+    (u64, u64),
+    Vec<PythonWritten>,
+);
+type PythonLag = (
+    u64,
+    (i64, i64),
+    (i64, i64),
+    (i64, i64),
+    (i64, i64),
+    (i64, i64),
+    Option<(i64, i64)>,
+    Option<i64>,
+);
+type PythonRead = (
+    i64,
+    u64,
+    (u64, u64, u64),
+    (PythonSamples, PythonSamples, PythonSamples),
+    PythonLag,
+    PythonNoted,
+);
+type PythonReported = (i64, Option<String>, PythonSamples);
+type PythonCommitted = (i64, u64, (Stamp, i64), (Stamp, i64), PythonSamples);
+
+fn python_noted(noted: Noted) -> PythonNoted {
+    (
+        noted.count,
+        noted.first_ns,
+        noted.last_ns,
+        noted.first,
+        noted.pieces,
+    )
+}
+
+fn python_samples(samples: &Samples) -> PythonSamples {
+    (samples.count, samples.bits, samples.all())
+}
+
+fn written_topic((name, topic): (String, Topic<WrittenTopic, WrittenPartition>)) -> PythonWrittenTopic {
+    let all = topic.all;
+    let partitions = topic.partitions.into_iter().map(|(partition, written)| {
+        let runs = written.runs.iter().map(|run| {
+            let times = (run.first_ns, run.last_ns);
+            (
+                run.producer_id,
+                run.epoch,
+                run.base,
+                run.end,
+                run.batches,
+                run.first,
+                times,
+            )
+        });
+        (
+            partition,
+            python_noted(written.noted),
+            (written.bytes, written.records),
+            written.codecs,
+            python_samples(&written.ends),
+            runs.collect(),
+        )
+    });
+    (
+        (name, topic.id, topic.named_ns),
+        all.exchanges,
+        all.service_us,
+        python_noted(all.noted),
+        (all.bytes, all.records),
+        partitions.collect(),
+    )
+}
+
+fn read_topic((name, topic): (String, Topic<(), ReadPartition>)) -> (PythonTopic, Vec<PythonRead>) {
+    let partitions = topic.partitions.into_iter().map(|(partition, read)| {
+        let lag = read.lag;
+        (
+            partition,
+            read.touches,
+            (read.bytes, read.records, read.batches),
+            (
+                python_samples(&read.high_watermark),
+                python_samples(&read.last_stable),
+                python_samples(&read.log_start),
+            ),
+            (
+                lag.count,
+                lag.first,
+                lag.last,
+                lag.worst,
+                lag.start,
+                lag.position,
+                lag.last_age,
+                lag.worst_age_ns,
+            ),
+            python_noted(read.behind),
+        )
+    });
+    ((name, topic.id, topic.named_ns), partitions.collect())
+}
+
+fn committed_topic((name, topic): (String, Topic<(), Committed>)) -> (PythonTopic, Vec<PythonCommitted>) {
+    let partitions = topic.partitions.into_iter().map(|(partition, known)| {
+        let offsets = python_samples(&known.offsets);
+        (partition, known.commits, known.first, known.last, offsets)
+    });
+    ((name, topic.id, topic.named_ns), partitions.collect())
+}
+
+fn reported_topic((name, topic): (String, Topic<(), Reported>)) -> (PythonTopic, Vec<PythonReported>) {
+    let partitions = topic.partitions.into_iter().flat_map(|(partition, groups)| {
+        let each = groups.into_iter();
+        each.map(move |(group, offsets)| (partition, group, python_samples(&offsets)))
+    });
+    ((name, topic.id, topic.named_ns), partitions.collect())
+}

@@ -1,0 +1,3 @@
+//! TLS records -> their plaintext: the common case of kdissect/tls/.
+
+pub mod records;
