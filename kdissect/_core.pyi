@@ -209,6 +209,11 @@ class Records(Sequence[Record]):
     ) -> str | None:
         """Lines of text. ``line``: of a record with more than plain ASCII, whose width Python knows."""
 
+def quantiles(
+    numbers: Sequence[int],
+) -> tuple[int, int | None, int | None, list[int], list[tuple[int, int]]]:
+    """Arguments of ``Quantiles.of``."""
+
 def read_records(
     data: bytes,
     place: tuple[int, int],

@@ -81,6 +81,9 @@ CATALOGUE: dict[str, AnomalyKind] = {
         WARNING, "A batch exceeds the limit on records or decompressed bytes; it is not read."
     ),
     "gap": AnomalyKind(WARNING, "Bytes of the stream were not captured."),
+    "undelivered": AnomalyKind(
+        WARNING, "Bytes of the stream did not arrive: the receiver did not acknowledge them."
+    ),
     "resynchronized": AnomalyKind(
         NOTE, "The next frame was found by its content, after a gap or mid-stream."
     ),

@@ -48,7 +48,7 @@ class Limits:
     """
 
     packet_bytes: int = _bound(
-        16 * MIB,
+        4 * MIB,
         "reading captures",
         "Largest packet accepted, so that a damaged length field cannot allocate gigabytes; the largest "
         "snaplen in use is 256 KiB, and offloaded loopback packets reach 64 KiB plus headers.",
@@ -138,9 +138,9 @@ class Limits:
     connections: int = _bound(
         10_000,
         "TCP connections",
-        "Open connections. Most brokers have fewer, and each takes up to 7 KB. The least recently used is "
+        "Open connections. Most brokers have fewer, and each takes up to 9 KB. The least recently used is "
         "evicted first.",
-        each=7000,
+        each=9000,
     )
     connection_idle_ns: int = _bound(
         15 * MINUTE_NS,
@@ -177,7 +177,7 @@ class Limits:
         40_000,
         "TCP connections",
         "Connections whose ends and first time are remembered, about 150 bytes each: the IDs of others that "
-        "have the same are then different.",
+        "have the same are then different. Those that may not be are counted.",
         each=150,
     )
 
@@ -207,8 +207,8 @@ class Limits:
     decoded_bytes: int = _bound(
         192 * MIB,
         "decoding messages",
-        "Estimated memory for the decoded messages of one exchange: three bytes can become a struct of "
-        "300. A Metadata response with 200,000 partitions takes 180 MiB.",
+        "Estimated memory for the decoded messages of one exchange, and for a record while it is shown: "
+        "three bytes can become a struct of 300. A Metadata response with 200,000 partitions takes 180 MiB.",
         each=1,
     )
     oversized_bytes: int = _bound(
@@ -229,9 +229,8 @@ class Limits:
         128 * MIB,
         "record batches",
         "Decompressed size of the records of one batch. Producers keep a batch below max.request.size "
-        "before compression: 1 MiB by default, rarely more than tens of MiB.",
-        each=1,
-        by=ROWS,
+        "before compression: 1 MiB by default, rarely more than tens of MiB. Only a part of a large batch is "
+        "in memory at a time.",
     )
     inflated_always_bytes: int = _bound(
         2 * MIB,
@@ -257,9 +256,10 @@ class Limits:
         "Records and headers of one batch. A batch of 1 MiB holds up to 150,000.",
     )
     record_bytes: int = _bound(
-        16 * MIB,
+        12 * MIB,
         "record batches",
-        "One record of a compressed batch. Without compression a longer one exceeds `frame_bytes`.",
+        "One record of a large batch; less if `decoded_bytes` does not leave 14 times as much for its text, "
+        "in which each byte may be escaped.",
     )
     record_headers: int = _bound(
         50_000, "record batches", "Headers of one record, about 400 bytes each when shown. Clients add a few."
@@ -414,9 +414,15 @@ class Limits:
         2000,
         "summaries",
         "Rows per table; everything else is counted together. A busy client, its broker, topic and group "
-        "take 20 KB together.",
-        each=20_000,
+        "take 50 KB together, most of it for quantiles.",
+        each=50_000,
         by=SUMMARY,
+    )
+    summary_clusters: int = _bound(
+        32,
+        "summaries",
+        "Clusters, and brokers whose cluster is not known yet, whose topics, groups, producers and findings "
+        "are counted apart; those of all others are counted together. A platform has a few clusters.",
     )
     summary_buckets: int = _bound(
         4096,
@@ -593,10 +599,11 @@ class Limits:
         "to several MB.",
     )
     export_bytes: int = _bound(
-        16 * MIB,
+        8 * MIB,
         "tables",
-        "Bytes of a row group held in memory; above it, a smaller row group is written.",
-        each=1,
+        "Bytes of a row group held in memory, for each of seven tables; above it, a smaller row group is "
+        "written, which takes Arrow several times as much.",
+        each=7,
         by=TABLES,
     )
     export_files: int = _bound(

@@ -211,7 +211,8 @@ class Gap(NamedTuple):
     Attributes:
         packet, time_ns, interface: of the packet with the bytes after the gap, or of the one whose end was
             cut; at the end of a stream, of the latest packet.
-        reason: ``lost`` (the packet is not in the capture) or ``cut`` (the snaplen truncated the packet).
+        reason: ``lost`` (the packet is not in the capture), ``undelivered`` (it did not reach the receiver
+            either, which acknowledged only what came before) or ``cut`` (the snaplen truncated the packet).
     """
 
     packet: int
@@ -399,6 +400,8 @@ class ConnectionInfo:
         proxy: what its PROXY headers say; None without any.
         hop: the client's end of the TCP connection, if there are PROXY headers.
         vendor: of the broker, if it advertises APIs that Kafka does not have (kafka/vendors.py).
+        has_sure_id: whether no connection before may have the same ID.
+        cluster_id: the cluster of the broker, see exchanges/clusters.py; None if it is not known.
     """
 
     id: str
@@ -418,6 +421,13 @@ class ConnectionInfo:
     proxy: Proxy | None = None
     hop: Endpoint | None = None
     vendor: str | None = None
+    has_sure_id: bool = True
+    cluster_id: str | None = None
+
+    @property
+    def name(self) -> str:
+        """What tables name the connection by: its ID, with the ordinal if another may have the same."""
+        return self.id if self.has_sure_id else f"{self.id},{self.ordinal}"
 
     @property
     def client_end(self) -> Endpoint:
@@ -485,6 +495,7 @@ class Exchange:
         completed_ns: when the response was complete (orphans too), or the request if acks=0, or when the
             request was dropped or timed out, or the connection ended.
         client_software_name ...: as known on the connection when this exchange completed.
+        cluster_id: the same; None until it is decoded.
         request_header: decoded (kafka/headers.py RequestHeader); None if there is none.
         request, response: decoded bodies; None if not captured, or if nothing in them could be decoded.
         anomalies: of both messages.
@@ -551,6 +562,7 @@ class Exchange:
     announced: int | None = None
     is_out_of_order: bool = False
     is_held_up: bool = False
+    cluster_id: str | None = None
 
     @property
     def is_cut(self) -> bool:

@@ -7,6 +7,7 @@ Created by the commands (cli/options.py, cli/export_options.py) and by Spark's d
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from kdissect.files import PRIVATE
@@ -44,6 +45,8 @@ class Options:
         end_to_end: determine when fetched records were produced.
         numbers_streams: number TCP connections as tshark does, for the field ``tcp_stream``.
         exchanges: connection ID and number of each selected exchange; empty: all.
+        cluster: ID or name of the cluster of all brokers; None: it is learned, see exchanges/clusters.py.
+        clusters: the same of brokers in some captures: patterns of their names, and clusters.
         names: ``WHOLE`` or ``WINDOW``, see exchanges/learned.py. A dissection by itself reads its input once,
             so it always uses the latter, and so do pipes and streams.
     """
@@ -55,11 +58,20 @@ class Options:
     criteria: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     where: str | None = None
     exchanges: frozenset[tuple[str, int]] = frozenset()
+    cluster: str | None = None
+    clusters: tuple[tuple[str, str], ...] = ()
     names: str = WHOLE
     key_logs: tuple[str, ...] = ()
     pcapng_files: tuple[str, ...] = ()
     end_to_end: bool = False
     numbers_streams: bool = False
+
+    def cluster_in(self, capture: str) -> str | None:
+        """The cluster that the user has given to the brokers in a capture; None: none."""
+        for pattern, cluster in self.clusters:
+            if fnmatchcase(capture, pattern) or fnmatchcase(capture, f"*/{pattern}"):
+                return cluster
+        return self.cluster
 
     @property
     def is_filtered(self) -> bool:

@@ -20,6 +20,11 @@ def many(number: int, noun: str, plural: str = "") -> str:
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
+def times(number: int) -> str:
+    """``once``, ``12 times``."""
+    return "once" if number == 1 else f"{number:,} times"
+
+
 def size(count: int) -> str:
     """Write bytes in the largest unit that gives at least 1: ``3.4 KB`` (1 KB is 1000 bytes)."""
     if count < 1000:

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, cast, ru
 from kdissect import core
 from kdissect.capture.reader import Readable, open_capture
 from kdissect.errors import CaptureError
+from kdissect.exchanges.clusters import named_cluster
 from kdissect.exchanges.content import errors
 from kdissect.exchanges.end_to_end import EndToEnd, learn_produced, produce_refs
 from kdissect.exchanges.expected import expected_errors
@@ -75,7 +76,7 @@ if TYPE_CHECKING:
 
     from kdissect.capture.connection_index import ConnectionIndex
     from kdissect.capture.reader import Capture, Origin
-    from kdissect.model import Gap, TlsSession
+    from kdissect.model import Endpoint, Gap, TlsSession
     from kdissect.net.connection import Connection, Event
     from kdissect.net.dns import Resolved
     from kdissect.net.ip import Datagram
@@ -194,6 +195,8 @@ class Dissection:
         self._learning: LearnedFacts | None = None
         # Not in WINDOW mode: the result would depend on whether facts were gathered beforehand.
         self._listeners = learned.listeners if learned and learned.names == WHOLE else Listeners(limits)
+        self._clusters = learned.clusters if learned and learned.names == WHOLE else None
+        self._options = options
         self._limits = limits
         self._ports = ports | kafka_ports if ports else ports
         self._kafka_ports = kafka_ports
@@ -327,6 +330,9 @@ class Dissection:
 
     def _rest(self) -> Iterator[Exchange]:
         yield from self._counted(self._resolver.close())
+        dropped = 0 if self._learned is None or self._shard is not None else self._learned.dropped_names
+        if forgotten := self._resolver.evicted + dropped:
+            self.counts["names_forgotten"] += forgotten
         if (end_to_end := self._end_to_end) is not None:
             yield from self._count(end_to_end.close())
             self.counts["produced_evicted"] += end_to_end.evicted
@@ -541,6 +547,7 @@ class Dissection:
             finishing=self._finishing,
             decryption=lambda: self._decryption,
             is_needed=self._is_needed,
+            cluster_of=self._cluster_of,
         )
         if self._finishing is not None and self._finishing.ordering is not None:
             self._queue = offload
@@ -573,9 +580,11 @@ class Dissection:
         return notices_of(self.noticed, self._limits)
 
     def decode(self, exchange: Exchange) -> None:
-        """Decode headers, bodies and embedded messages of an exchange, within ``limits.decoded_bytes``, and
-        split its latency. The exchanges of a connection must come in order.
+        """Decode headers, bodies and embedded messages of an exchange, within ``limits.decoded_bytes``, split
+        its latency, and note its cluster. The exchanges of a connection must come in order.
         """
+        info = exchange.connection
+        exchange.cluster_id = info.cluster_id
         if (
             self._describe is not None
             and exchange.kind == ANSWERED
@@ -590,6 +599,8 @@ class Dissection:
         if anomalies := open_payloads(exchange, self._group_protocols, limits, budget):
             exchange.anomalies += anomalies
         exchange.decoded_bytes = limit - budget.left
+        if info.cluster_id is None:
+            exchange.cluster_id = info.cluster_id = named_cluster(exchange)
         exchange.errors = names = errors(exchange)
         if names:
             exchange.expected_errors = expected_errors(exchange, names)
@@ -649,7 +660,13 @@ class Dissection:
             self.counts,
             known[0] if len(known) == 1 else None,
             tls,
+            self._cluster_of,
         )
+
+    def _cluster_of(self, broker: Endpoint) -> str | None:
+        """The cluster of a broker, as far as it is known before the first exchange of a connection."""
+        known = None if self._clusters is None else self._clusters.of(broker)
+        return known if self._options.clusters else self._options.cluster or known
 
     def _close(self, connection: Connection, end: Closed) -> list[Exchange]:
         try:
@@ -666,7 +683,10 @@ class Dissection:
         for observer in self._observers:
             observer.connection(connection, kafka, end)
         if self._learning is not None and kafka.client is not None:
-            self._learning.listeners.add(connection.ends[1 - kafka.client])
+            broker = connection.ends[1 - kafka.client]
+            self._learning.listeners.add(broker)
+            if (cluster := self._options.cluster_in(connection.interface.capture)) is not None:
+                self._learning.clusters.add(broker, cluster, is_given=True)
         protocol = kafka.protocol or "not recognized"
         self.counts[f"connections: {protocol}"] += 1
         if kafka.protocol is None:

@@ -21,9 +21,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from kdissect.cli.config_file import CONFIG_VARIABLE, PROFILE_VARIABLE
+from tests.core import HAS_CORE, without_core
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
+    from pathlib import Path
 
     from xdist.remote import Producer
     from xdist.scheduler import Scheduling
@@ -95,3 +97,24 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section(section)
         for line in lines:
             terminalreporter.line(line)
+
+
+@pytest.fixture(params=["core", "pure"])
+def with_core_and_without(request: pytest.FixtureRequest) -> Generator[None]:
+    """The test runs twice: with the native core, if there is one, and without it."""
+    if request.param == "pure":
+        with without_core():
+            yield
+    elif HAS_CORE:
+        yield
+    else:
+        pytest.skip("there is no native core")
+
+
+@pytest.fixture(scope="session")
+def shared_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory that all processes of this test run share."""
+    own = tmp_path_factory.getbasetemp()
+    directory = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "shared"
+    directory.mkdir(exist_ok=True)
+    return directory

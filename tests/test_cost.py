@@ -16,9 +16,9 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks.traffic import make
-from kdissect import core
 from kdissect.cli.main import kdissect
 from kdissect.kafka import bodies, compiler, headers
+from tests.core import without_core
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,12 +41,12 @@ HEADROOM = 0.7
 
 
 @pytest.fixture(autouse=True)
-def _pure(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _pure() -> Iterator[None]:
     caches = compiler.decoder, bodies._plain, headers._request_decoders, headers._response_decoder
-    monkeypatch.setattr(core, "is_used", False)
     for cache in caches:
         cache.cache_clear()
-    yield
+    with without_core():
+        yield
     for cache in caches:
         cache.cache_clear()
 

@@ -22,7 +22,7 @@ from kdissect.limits import (
 
 MB = 1_000_000
 PROGRAM = 65 * MB
-MOST = 736 * MB  # 208 of which so that a Metadata response of 200,000 partitions and a large batch are whole
+AIM = 512 * MB
 
 
 def test_live_bounds_give_way_to_those_that_were_set() -> None:
@@ -32,17 +32,24 @@ def test_live_bounds_give_way_to_those_that_were_set() -> None:
 
 
 @pytest.mark.parametrize(
-    "holding",
+    ("holding", "most"),
     [
-        pytest.param((ROWS, NAMES), id="read"),
-        pytest.param((SUMMARY,), id="summary"),
-        pytest.param((ROWS, TABLES), id="export"),
-        pytest.param((ROWS, PIPE), id="live"),
-        pytest.param((TOP, PIPE), id="live --top"),
+        pytest.param((ROWS, NAMES), 583 * MB, id="read"),
+        pytest.param((SUMMARY,), 637 * MB, id="summary"),
+        pytest.param((ROWS, NAMES, TABLES), 642 * MB, id="export"),
+        pytest.param((ROWS, PIPE), 597 * MB, id="live"),
+        pytest.param((ROWS, TABLES, PIPE), 656 * MB, id="live -o"),
+        pytest.param((TOP, PIPE), 573 * MB, id="live --top"),
+        pytest.param((SUMMARY, ROWS, PIPE), 750 * MB, id="live --summary"),
     ],
 )
-def test_all_that_limits_allow_at_once_is_bounded(holding: tuple[str, ...]) -> None:
-    assert PROGRAM + memory(DEFAULT, ANY, *holding) <= MOST
+def test_all_that_limits_allow_at_once_is_bounded(holding: tuple[str, ...], most: int) -> None:
+    """More than ``AIM``, for two promises: a Metadata response of 200,000 partitions is whole (198 MB with
+    its JSON, measured), and 10,000 connections can be open (88 MB). The rest is less than that.
+    """
+    held = PROGRAM + memory(DEFAULT, ANY, *holding)
+    assert held <= most
+    assert held - memory(DEFAULT, ANY) + memory(replace(DEFAULT, decoded_bytes=0, connections=0), ANY) < AIM
 
 
 def test_a_limit_states_the_memory_of_what_it_limits() -> None:
@@ -51,6 +58,6 @@ def test_a_limit_states_the_memory_of_what_it_limits() -> None:
         assert by in (ANY, ROWS, NAMES, SUMMARY, TABLES, PIPE, TOP, OPTION)
         assert not (each and bound.name.endswith("_ns"))
         if each and bound.name.endswith("_bytes"):
-            assert each == 1
+            assert each == (7 if bound.name == "export_bytes" else 1)
         if each and not bound.name.endswith("_bytes"):
             assert each * bound.default < 160 * MB

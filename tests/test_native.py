@@ -27,7 +27,7 @@ from kdissect.sinks.lines import LineForm
 from kdissect.sinks.rows import RowForm
 from kdissect.sinks.sink import CommonForm, ConnectionForm
 from kdissect.sinks.tallies import TallyForm
-from samples.golden import captures
+from tests.core import NEEDS_CORE
 from tests.kafka.decoding import comparable, message_of, outcome
 from tests.kafka.encoder import encoder
 from tests.kafka.random_bodies import TIMES, all_messages, cases, random_body
@@ -36,10 +36,7 @@ if TYPE_CHECKING:
     from kdissect.kafka.compiler import Decoder
     from kdissect.kafka.schema import Message
 
-pytestmark = [
-    pytest.mark.core,
-    pytest.mark.skipif(not core.is_used, reason="installed without the native core, or KDISSECT_PURE is set"),
-]
+pytestmark = NEEDS_CORE
 
 FORMS = CommonForm, LineForm, RowForm, ConnectionForm, TallyForm
 MESSAGES = all_messages()
@@ -156,30 +153,12 @@ def test_values_have_the_types_that_python_gives_them() -> None:
 
 # Turning it off
 
-_EVERY_SAMPLE = """
-import contextlib, hashlib, io, sys
-from kdissect.cli.main import main
-for capture in sys.argv[1:]:
-    out, err = io.TextIOWrapper(io.BytesIO()), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        status = main(["read", "--json", "-j", "1", capture])
-        out.flush()
-    print(capture, status, hashlib.sha256(out.buffer.getvalue()).hexdigest(), err.getvalue())
-"""
-
 
 def python(*arguments: str, pure: bool) -> str:
     environment = {**os.environ, "KDISSECT_PURE": str(int(pure))}
     return subprocess.run(
         [sys.executable, *arguments], env=environment, capture_output=True, check=True, text=True, timeout=300
     ).stdout
-
-
-def test_samples_read_the_same_without_the_core() -> None:
-    files = [str(capture) for capture in captures()]
-    with_core, without = (python("-c", _EVERY_SAMPLE, *files, pure=pure) for pure in (False, True))
-    assert with_core.splitlines() == without.splitlines()
-    assert with_core.count(" 0 ") >= len(files)
 
 
 def test_it_can_be_turned_off() -> None:

@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kdissect import core
-from kdissect.capture.reader import open_capture
 from kdissect.kafka.recordbatch import Record, native_records, read_any_batch, read_batch
 from kdissect.limits import DEFAULT, Limits
-from kdissect.pipeline import dissect
 from kdissect.tables.lines import RecordLines
 from kdissect.text.style import PLAIN, Style, Times
 from kdissect.text.table import RecordTable
-from samples.golden import captures
+from tests.core import NEEDS_CORE, without_core
 from tests.record_batches import BASE_MS, CODECS, COMMIT_KEY, CONTROL, LOG_APPEND, Item, batch, record
 from tests.record_exchanges import batches_of, fetch, long_batch, produce
 
@@ -27,10 +25,7 @@ if TYPE_CHECKING:
     from kdissect.exchanges.partition_records import DecodedBatch
     from kdissect.model import Exchange
 
-pytestmark = [
-    pytest.mark.core,
-    pytest.mark.skipif(not core.is_used, reason="installed without the native core, or KDISSECT_PURE is set"),
-]
+pytestmark = NEEDS_CORE
 
 TIMES = 20_000 if os.environ.get("KDISSECT_HYPOTHESIS") == "deep" else 500
 TEXTS = (
@@ -153,8 +148,7 @@ def check_lines(exchanges: Sequence[Exchange], monkeypatch: pytest.MonkeyPatch) 
     """Compare with and without the core. Returns how many batches the core holds."""
     batches = batches_of(*exchanges)
     lines = written(batches)
-    with monkeypatch.context() as patch:
-        patch.setattr(core, "is_used", False)
+    with without_core():
         expected = written(batches_of(*exchanges))
     for one, other in zip(lines, expected, strict=True):
         assert one == other
@@ -186,14 +180,6 @@ def test_batches_in_pieces_have_the_same_lines(monkeypatch: pytest.MonkeyPatch) 
     large = batch([Item(b"%d" % place, b"%d" % place * 250) for place in range(3000)])
     for raw in (*(long_batch(odd) for odd in ((), (0,), (63, 64), range(150))), large):
         assert check_lines([fetch(raw), produce(raw)], monkeypatch)
-
-
-def test_records_of_samples_have_the_same_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    held = 0
-    for path in captures():
-        with open_capture(str(path)) as capture:
-            held += check_lines(list(dissect(capture)), monkeypatch)
-    assert held > 1000
 
 
 def test_an_exception_is_met_in_python(monkeypatch: pytest.MonkeyPatch) -> None:

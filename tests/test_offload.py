@@ -32,6 +32,7 @@ from kdissect.stats.connection_log import ConnectionLog
 from kdissect.tls.ciphers import Opener13
 from samples.golden import ROOT, captures, name_of
 from tests.captures import MICROSECONDS, MODIFIED, NANOSECONDS, pcap, pcapng
+from tests.core import NEEDS_CORE, without_core
 from tests.disguises import other_family
 from tests.frames import request, response
 from tests.hostile_traffic import held, hostile, to_itself
@@ -49,10 +50,7 @@ if TYPE_CHECKING:
     from kdissect.net.connection import Connection, Event
     from kdissect.pipeline import Step
 
-pytestmark = [
-    pytest.mark.core,
-    pytest.mark.skipif(not core.is_used, reason="installed without the native core, or KDISSECT_PURE is set"),
-]
+pytestmark = NEEDS_CORE
 
 IS_DEEP = os.environ.get("KDISSECT_HYPOTHESIS") == "deep"
 SEEDS = 100 if IS_DEEP else 2
@@ -210,8 +208,7 @@ def compare(monkeypatch: pytest.MonkeyPatch) -> Any:
         with monkeypatch.context() as counted:
             counted.setattr(offload, "_learn", learn)
             with_core = facts(blocks, **how)
-        with monkeypatch.context() as without:
-            without.setattr(core, "is_used", False)
+        with without_core():
             pure = facts(blocks, **how)
         for own, expected in zip(with_core, pure, strict=True):
             assert own == expected
@@ -220,10 +217,12 @@ def compare(monkeypatch: pytest.MonkeyPatch) -> Any:
     return check
 
 
-@pytest.mark.parametrize("is_observed", [False, True])
 @pytest.mark.parametrize("name", SAMPLES)
-def test_samples(name: str, compare: Any, tmp_path: Path, *, is_observed: bool) -> None:
-    compare(blocks_of(pcap(timed(SAMPLES[name])), tmp_path), is_observed=is_observed)
+def test_samples(name: str, compare: Any, tmp_path: Path) -> None:
+    blocks = blocks_of(pcap(timed(SAMPLES[name])), tmp_path)
+    in_turn = list(SAMPLES).index(name) % 2 == 0
+    for is_observed in (False, True) if IS_DEEP else (in_turn,):
+        compare(blocks, is_observed=is_observed)
 
 
 def test_the_core_completes_most_exchanges(compare: Any, tmp_path: Path) -> None:
@@ -706,6 +705,5 @@ def test_places_of_damaged_files(
             capture[random.randrange(24, len(capture))] ^= 1 << random.randrange(8)
         path.write_bytes(capture[: random.randrange(24, len(capture))] if number % 4 == 0 else capture)
         with_core = outcome(path)
-        with monkeypatch.context() as without:
-            without.setattr(core, "is_used", False)
+        with without_core():
             assert with_core == outcome(path)

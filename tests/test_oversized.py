@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kdissect.errors import Oversized
+from kdissect.exchanges.partition_records import decode_batches, partition_records
 from kdissect.kafka import schema
 from kdissect.kafka.bodies import decode_request, decode_response
 from kdissect.kafka.compiler import LARGE_BYTES, decoder
@@ -24,7 +25,7 @@ from kdissect.kafka.headers import read_request_header, response_body_pos
 from kdissect.kafka.internal.payloads import Context, GroupProtocol, open_body
 from kdissect.kafka.primitives import DecodeBudget
 from kdissect.kafka.walker import walk
-from kdissect.limits import Limits
+from kdissect.limits import DEFAULT, Limits
 from kdissect.tables.record_bodies import Opener, with_records
 from kdissect.text.outline import MAX_ELEMENTS
 from tests.captures import pcap
@@ -393,6 +394,18 @@ def test_a_long_value_that_is_escaped(tmp_path: Path) -> None:
     peak, shown = run("records", str(fetched(tmp_path / "a.pcap", batch([Item(value=b"\1" * 3_000_000)]))))
     assert peak < MAX_RECORDS_KIB
     assert shown.count(r"\x01") == 3_000_000
+
+
+def test_a_record_shares_the_budget_of_its_message() -> None:
+    """While it is shown, it takes 14 times its bytes."""
+    value = NOISE * 10
+    shown = fetch(batch([Item(value=value)]))
+    (partition,) = partition_records(shown)
+    for used, is_shown in ((0, True), (DEFAULT.decoded_bytes - 15 * len(value), True), (180 << 20, False)):
+        shown.decoded_bytes = used
+        (opened,) = decode_batches(partition, DEFAULT)
+        assert len(opened.batch.records) == is_shown
+        assert [each.kind for each in opened.batch.anomalies] == ["oversized_records"] * (not is_shown)
 
 
 @pytest.mark.deep

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from kdissect import core
 from kdissect.capture.reader import open_capture
 from kdissect.exchanges.learned import LearnedFacts
 from kdissect.limits import DEFAULT
@@ -18,6 +18,7 @@ from kdissect.pipeline import Dissection
 from kdissect.stats.connection_log import ConnectionLog
 from tests.captures import pcap
 from tests.cli.commands import run, write
+from tests.core import needs_core, without_core
 from tests.exports import json_rows
 from tests.frames import heartbeat_answers, heartbeats
 from tests.net.test_preface import (
@@ -145,9 +146,8 @@ def test_the_capture_has_all_variations() -> None:
 def test_the_client_is_the_one_that_is_named(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, arguments: list[str], has_core: bool
 ) -> None:
-    if not has_core:
-        monkeypatch.setattr(core, "is_used", False)
-    done = run(capsys, "read", "--json", *arguments, str(CAPTURE))
+    with nullcontext() if has_core else without_core():
+        done = run(capsys, "read", "--json", *arguments, str(CAPTURE))
     rows: dict[int, list[dict[str, Any]]] = {}
     for line in done.lines:
         row = json.loads(line)
@@ -362,10 +362,10 @@ def test_tables_of_the_core(
     path = write(tmp_path / "one.pcap", through_a_proxy("v2, byte by byte", 50), through_a_proxy("none"))
     options = ["export", "--format", "parquet", "--tables", "exchanges,partitions"]
     shown = []
-    for directory in (tmp_path / "core", tmp_path / "pure"):
-        run(capsys, *options, "-o", str(directory), path)
+    for directory, used in ((tmp_path / "core", nullcontext()), (tmp_path / "pure", without_core())):
+        with used:
+            run(capsys, *options, "-o", str(directory), path)
         shown.append([json.loads(line) for line in parquet_lines(directory / "exchanges")])
-        monkeypatch.setattr(core, "is_used", False)
     assert shown[0] == shown[1]
     assert [row["proxy"] is None for row in shown[0]] == [False] * 50 + [True] * BEATS
 
@@ -376,8 +376,7 @@ def parquet_lines(directory: Path) -> list[str]:
     return [json.dumps(row, default=str) for table in tables for row in table.to_pylist()]
 
 
-@pytest.mark.core
-@pytest.mark.skipif(not core.is_used, reason="installed without the native core, or KDISSECT_PURE is set")
+@needs_core
 @pytest.mark.parametrize(("name", "is_observed"), [("v1", False), ("v2, joined and split", True)])
 def test_the_core_takes_the_packets_after_the_header(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, is_observed: bool

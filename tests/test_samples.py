@@ -16,7 +16,8 @@ from kdissect.exchanges import content
 from kdissect.kafka.codes import error_name
 from kdissect.model import ANSWERED, ORPHAN, UNACKNOWLEDGED, UNANSWERED, Exchange
 from kdissect.net.tcp import Segments
-from samples.golden import FORMATS, captures, golden, kept, name_of, output
+from samples.golden import FORMATS, captures, golden, kept, name_of
+from tests.shared import say
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +41,7 @@ def exchanges_of(capture: Path) -> list[Exchange]:
 @pytest.mark.parametrize("suffix", FORMATS)
 @pytest.mark.parametrize("capture", CAPTURES, ids=name_of)
 def test_the_output_is_the_golden_one(capture: Path, suffix: str) -> None:
-    lines = output(capture, FORMATS[suffix]).splitlines()
+    lines = say("read", *FORMATS[suffix], capture).out.splitlines()
     assert lines == kept(golden(capture, suffix)).splitlines(), "python samples/golden.py refreshes it"
 
 

@@ -1,6 +1,6 @@
 """``-j N`` and the size of the captures -> the number of processes.
 
-What several processes need (parallel_run.py) is imported only for more than one.
+What several processes need (runs/workers.py) is imported only for more than one.
 """
 
 from __future__ import annotations

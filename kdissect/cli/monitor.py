@@ -315,9 +315,7 @@ def open_monitor(
             )
         if options.top:
             from kdissect.cli.top import Top  # imports rich
-            from kdissect.stats.quantiles import library
 
-            library()  # import it now, not when the first exchange needs it
             out = sys.stdout
             top = Top(monitor.now, monitor.drops, ", ".join(names), out, style_of(out, color))
             monitor.top = stack.enter_context(top)

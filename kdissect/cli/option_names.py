@@ -8,8 +8,8 @@ from __future__ import annotations
 import click
 
 _INPUT = (
-    "-r -d --port --names --tls-keylog -o --show-secrets -i -f -s -B --no-promiscuous -Z --follow -D "
-    "--master --remote --conf"
+    "-r -d --port --cluster --names --tls-keylog -o --show-secrets -i -f -s -B --no-promiscuous -Z --follow "
+    "-D --master --remote --conf"
 )
 _FILTER = (
     "--api --topic --partition --client --group --error --kind --slower-than --bigger-than --since --until "

@@ -187,18 +187,46 @@ def to_exchange_id(text: str) -> tuple[str, int]:
     return connection, int(number)
 
 
+def to_cluster(text: str) -> tuple[str, str]:
+    """``[PATTERN=]NAME`` -> both; without a pattern that of all captures.
+
+    Raises:
+        click.BadParameter: there is no name.
+    """
+    pattern, _, name = text.rpartition("=")
+    if not name:
+        raise click.BadParameter(f"invalid cluster \"{text}\": use prod, or 'host1-*=prod'")
+    return pattern, name
+
+
 def take_options(options: dict[str, Any]) -> Options:
     """Remove the options below from a command's options and return their values, except ``--names``."""
     return Options(
         limits=options.pop("limits", DEFAULT),
         ports=frozenset().union(*options.pop("ports")),
         kafka_ports=frozenset().union(*options.pop("decode_as")),
+        **clusters_of(options.pop("clusters", ())),
         show_secrets=options.pop("show_secrets"),
         key_logs=key_logs((*options.pop("tls_keylog", ()), *options.pop("preferences", ()))),
         criteria={name: texts for name in CRITERIA if (texts := options.pop(name, ()))},
         where=options.pop("where", None),
         exchanges=frozenset(options.pop("exchanges", ())),
     )
+
+
+def clusters_of(rules: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """What ``to_cluster`` returned -> ``cluster`` and ``clusters`` of ``Options``.
+
+    Raises:
+        UsageError: several clusters have no pattern.
+    """
+    of_all = [name for pattern, name in rules if not pattern]
+    if len(of_all) > 1:
+        raise click.UsageError("--cluster names several clusters of all captures; use PATTERN=NAME")
+    return {
+        "cluster": of_all[0] if of_all else None,
+        "clusters": tuple((pattern, name) for pattern, name in rules if pattern),
+    }
 
 
 _KEY_LOG_VARIABLE = "SSLKEYLOGFILE"
@@ -331,6 +359,15 @@ _traffic_options = combine(
         "directory. TLS secrets in a pcapng file are used even without this option.",
     ),
     click.option("--show-secrets", is_flag=True, help="Show credentials, which are redacted by default."),
+    click.option(
+        "--cluster",
+        "clusters",
+        multiple=True,
+        type=to_cluster,
+        metavar="[PATTERN=]NAME",
+        help="Cluster of all brokers, or of those in captures whose names match PATTERN: prod, "
+        "'host1-*=prod'. Otherwise it is the ID in responses to Metadata and DescribeCluster.",
+    ),
 )
 
 input_options = combine(

@@ -105,8 +105,12 @@ def live_query(
     if not query.are_files:
         if chosen == WHOLE:
             raise click.UsageError("--names whole reads the input twice, so it needs files")
+        if own.clusters:
+            raise click.UsageError("--cluster PATTERN=NAME reads the input twice, so it needs files")
         names = WINDOW
-    elif filter_.is_about_topics:
+    elif own.clusters and chosen == WINDOW:
+        raise click.UsageError("--cluster PATTERN=NAME needs --names whole")
+    elif filter_.is_about_topics or own.clusters:
         names = WHOLE
     if own.key_logs and not query.are_files:
         from kdissect.tls.keylog import follow_key_logs

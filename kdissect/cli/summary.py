@@ -113,12 +113,12 @@ def _to_interval(text: str) -> int:
     "--sketches",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Write quantile sketches of service times and waits to FILE as JSON lines, which can be merged with "
-    "those of other captures.",
+    help="Write the buckets of service times and waits to FILE as JSON lines, which add up with those of "
+    "other captures.",
 )
 @jobs_option(
     "Always 1 for stdin.",
-    "Percentiles, and which rows a full table keeps, may differ slightly; otherwise the output is the same.",
+    "Which rows a full table keeps may differ; otherwise the output is the same.",
 )
 @color_option
 def summary(

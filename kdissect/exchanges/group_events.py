@@ -83,6 +83,7 @@ class GroupEvent(NamedTuple):
     leads: bool | None = None
     members: tuple[str, ...] | None = None
     instances: tuple[str | None, ...] | None = None
+    cluster_id: str | None = None
 
     @property
     def key(self) -> tuple[int, str, int, str]:
@@ -117,6 +118,7 @@ def group_events(exchange: Exchange, *, include_alive: bool = False) -> list[Gro
         event=COMMIT,
         client_id=exchange.client_id,
         client_ip=exchange.connection.client.ip,
+        cluster_id=exchange.cluster_id,
         member_id=request.get("member_id") or None,
         group_instance_id=request.get("group_instance_id") or request.get("instance_id") or None,
     )

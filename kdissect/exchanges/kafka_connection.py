@@ -50,13 +50,13 @@ from kdissect.phrases import duration
 from kdissect.tls.handshake import Hellos
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from kdissect.exchanges.pairing import LentPairing
     from kdissect.kafka.framing import CutFrame, PartialFrame
     from kdissect.kafka.resync import Search
     from kdissect.limits import Limits
-    from kdissect.model import Body, Closed, Retransmitted, TlsSession
+    from kdissect.model import Body, Closed, Endpoint, Retransmitted, TlsSession
     from kdissect.net.connection import Connection
 
     RestoredPairing = tuple[int, int | None, int, list[Exchange], list[tuple[int, int, int]], bool]
@@ -255,6 +255,7 @@ def _request(frame: Frame, api_key: int) -> Body:
 
 
 LOST = "exchanges_lost"
+UNDELIVERED = "undelivered"  # reason of a gap, and kind of an anomaly
 INCOMPLETE = "exchanges_incomplete"
 
 _MAX_MISSING = 100_000  # correlation IDs: after a larger step, the client probably restarted its counter
@@ -266,12 +267,20 @@ class GapLosses:
     Args:
         pairing: of the connection.
         counts: the counters to update.
+
+    Attributes:
+        undelivered: of whose bytes the network lost some, True for the client: the capture did not lose these
+            exchanges, and they are not counted.
     """
 
-    __slots__ = ("_counts", "_hidden", "_id_before", "_orphans", "_pairing", "_requests_lost", "_waited")
+    __slots__ = (
+        "_counts", "_hidden", "_id_before", "_orphans", "_pairing", "_requests_lost", "_waited",
+        "undelivered",
+    )  # fmt: skip
 
     def __init__(self, pairing: Pairing, counts: Counter[str]) -> None:
         self._pairing = pairing
+        self.undelivered: set[bool] = set()
         self._counts = counts
         self._waited: set[Exchange] = set()
         self._requests_lost = False
@@ -325,19 +334,27 @@ class GapLosses:
         if exchange in self._waited:
             self._waited.discard(exchange)
             if exchange.kind == UNANSWERED:
-                self._counts[LOST] += 1
                 exchange.ended = None
-                exchange.anomalies.append(
-                    Anomaly("gap", "response", "may be in bytes that were not captured")
-                )
+                if False in self.undelivered:
+                    kind, detail = UNDELIVERED, "may be in bytes that did not arrive"
+                else:
+                    kind, detail = "gap", "may be in bytes that were not captured"
+                    self._counts[LOST] += 1
+                exchange.anomalies.append(Anomaly(kind, "response", detail))
         elif exchange.kind == ORPHAN and self._requests_lost and not exchange.anomalies:
             if self._id_before is not None:
                 self._orphans += 1
             if exchange.correlation_id not in self._hidden:
                 self._counts[LOST] += 1
             exchange.anomalies.append(Anomaly("gap", "request", "was in bytes that were not captured"))
-        if not (_is_complete(exchange.request_frame) and _is_complete(exchange.response_frame)):
-            self._counts[INCOMPLETE] += 1
+        for is_request, frame in ((True, exchange.request_frame), (False, exchange.response_frame)):
+            if not _is_complete(frame) and is_request in self.undelivered:
+                where = "request" if is_request else "response"
+                exchange.anomalies.append(Anomaly(UNDELIVERED, where, "a part of it did not arrive"))
+                break
+        else:
+            is_complete = _is_complete(exchange.request_frame) and _is_complete(exchange.response_frame)
+            self._counts[INCOMPLETE] += not is_complete
 
 
 def _is_complete(frame: Frame | None) -> bool:
@@ -408,7 +425,7 @@ _CUT_BY = {
 _SASL_HANDSHAKE = SASL_HANDSHAKE.to_bytes(2, "big")  # as API key at the start of a request
 _NO_VERSION = b"\0 "  # no API has so many versions: where one stands, tokens have a character
 _MAX_BEFORE_TOKEN = 4  # requests: ApiVersions, perhaps in several versions
-_NEVER_CAPTURED = "lost"  # the reason of gaps that are not due to the snaplen
+_GAP_COUNTS = {"lost": "kafka_gaps", "undelivered": "kafka_undelivered_gaps"}  # the snaplen makes no gaps
 _ENDED = frozenset({"fin", "reset", "reused"})  # reasons for which no response follows
 
 
@@ -421,6 +438,8 @@ class KafkaConnection:
         broker_side: 0 or 1 if -d says which end is the broker. None: detect it.
         counts: counters of frames and bytes that did not become exchanges.
         listener_side: 0 or 1 if that end is known as a listener of Kafka from other connections.
+        tls: its TLS session, if it is decrypted.
+        cluster_of: returns the cluster of a broker, if it is known.
 
     Attributes:
         protocol: ``Kafka`` once recognized. Another protocol (``TLS``, ``HTTP``, ``not Kafka``) once
@@ -432,9 +451,9 @@ class KafkaConnection:
     """
 
     __slots__ = (
-        "_alert", "_answered", "_broker_side", "_client", "_completed_before", "_connection", "_counts",
-        "_framings", "_gaps", "_hellos", "_identity", "_item_ns", "_limits", "_listener_side", "_losses",
-        "_pairing", "_pending_anomalies", "_refused", "_seen", "_tls",
+        "_alert", "_answered", "_broker_side", "_client", "_cluster_of", "_completed_before", "_connection",
+        "_counts", "_framings", "_gaps", "_hellos", "_identity", "_item_ns", "_limits", "_listener_side",
+        "_losses", "_pairing", "_pending_anomalies", "_refused", "_seen", "_tls",
         "last_ns", "protocol", "resyncs", "skipped_bytes", "unread_bytes",
     )  # fmt: skip
 
@@ -446,8 +465,10 @@ class KafkaConnection:
         counts: Counter[str] | None = None,
         listener_side: int | None = None,
         tls: TlsSession | None = None,
+        cluster_of: Callable[[Endpoint], str | None] = lambda _: None,
     ) -> None:
         self._connection = connection
+        self._cluster_of = cluster_of
         self._tls = tls
         self._limits = limits
         self._broker_side = broker_side
@@ -686,7 +707,9 @@ class KafkaConnection:
 
     @property
     def gaps(self) -> Mapping[str, int]:
-        """Missing bytes by cause: ``kafka_gaps``, ``kafka_lost_bytes``, ``kafka_cut_bytes``."""
+        """Missing bytes by cause: ``kafka_gaps``, ``kafka_lost_bytes``, ``kafka_cut_bytes``,
+        ``kafka_undelivered_gaps``, ``kafka_undelivered_bytes``.
+        """
         return self._gaps or {}
 
     @property
@@ -795,10 +818,12 @@ class KafkaConnection:
             principal=self._tls and self._tls.principal,
             ordinal=self._connection.ordinal,
             number=self._connection.number,
+            has_sure_id=self._connection.has_sure_id,
             from_start=self._connection.from_start[1 - client],
             is_decrypted=self.is_decrypted,
             proxy=self._connection.proxy,
             hop=self._connection.hop(client),
+            cluster_id=self._cluster_of(ends[1 - client]),
         )
         self._client = client
         self._answered = None
@@ -833,6 +858,8 @@ class KafkaConnection:
         if self._losses is None:
             assert self._pairing is not None
             self._losses = GapLosses(self._pairing, self._counts)
+        if gap.reason == UNDELIVERED:
+            self._losses.undelivered.add(side == self._client)
         framing = self._framings[side]
         out = self._process_frames(side, framing.feed(gap))
         if not framing.synchronized:
@@ -885,8 +912,9 @@ class KafkaConnection:
             identity.raw_tokens = False
         if len(frame.data) < HEADER_BEGINS_BYTES and not frame.complete:
             self._hide(side)
-            detail = f"only {len(frame.data)} of {frame.size} bytes of the request were captured"
-            self._pending_anomalies.append(Anomaly("gap", "connection", detail))
+            kind, verb = (UNDELIVERED, "arrived") if self._misses_bytes(side) else ("gap", "were captured")
+            detail = f"only {len(frame.data)} of {frame.size} bytes of the request {verb}"
+            self._pending_anomalies.append(Anomaly(kind, "connection", detail))
             return []
         if frame.data[2:4] >= _NO_VERSION or frame.data[:1] != b"\0":
             mechanism = self._losses is None and sasl_mechanism(frame.data, frame.size)
@@ -945,8 +973,10 @@ class KafkaConnection:
         elif lost.skipped and self._pairing is not None:
             self._pairing.expect_lost_responses()
         if lost.missing:
-            kind = "gap"
-            detail = f"{lost.missing} bytes from the {end} were not captured"
+            kind, verb = "gap", "were not captured"
+            if self._misses_bytes(side):
+                kind, verb = UNDELIVERED, "did not arrive"
+            detail = f"{lost.missing} bytes from the {end} {verb}"
             detail += f", {lost.skipped} skipped" if lost.skipped else ""
         elif lost.end:
             kind, detail = "partial_frame", f"the {end}'s stream ends {lost.skipped} bytes into a frame"
@@ -955,20 +985,27 @@ class KafkaConnection:
         self._pending_anomalies.append(Anomaly(kind, "connection", detail))
 
     def _hide(self, side: int) -> None:
-        """Handle a gap that hides frame boundaries."""
+        """Handle a gap that hides frame boundaries. Requests that did not arrive are not exchanges."""
         if self._losses is None:
             assert self._pairing is not None
             self._losses = GapLosses(self._pairing, self._counts)
         if side == self._client:
-            self._losses.in_requests()
+            if not self._misses_bytes(side):
+                self._losses.in_requests()
         else:
             self._losses.in_responses()
+
+    def _misses_bytes(self, side: int) -> bool:
+        """Whether the network lost bytes of a side."""
+        return self._losses is not None and (side == self._client) in self._losses.undelivered
 
     def _end(self, side: int) -> str:
         return "client" if side == self._client else "broker"
 
     def _count(self, gap: Gap) -> dict[str, int]:
-        counts = {f"kafka_{gap.reason}_bytes": gap.length, "kafka_gaps": int(gap.reason == _NEVER_CAPTURED)}
+        counts = {f"kafka_{gap.reason}_bytes": gap.length}
+        if gap.reason in _GAP_COUNTS:
+            counts[_GAP_COUNTS[gap.reason]] = 1
         if self._gaps is None:
             self._gaps = Counter()
         self._gaps.update(counts)

@@ -1,6 +1,6 @@
 """Facts learned on one connection that others need: the only ones that cross connections. Names and batches
 have the packet time at which they were learned. Holds at most ``Limits.topic_names`` names of topic IDs,
-``listeners``, ``produced_batches``, and ``tls_sessions``.
+``listeners`` and clusters of these, ``produced_batches``, and ``tls_sessions``.
 
 Connections are independent (docs/decisions/connections-are-islands.md). The parts of a capture can therefore
 be dissected separately, if their facts are first collected and merged. The order of merging does not matter:
@@ -8,7 +8,7 @@ of two facts about the same thing, the earlier one wins.
 
 An ID is resolved in one of two ways. ``whole``: by a name learned from any part of the capture. ``window``:
 if its name was learned earlier in packet time, or at most ``Limits.naming_window_ns`` later, as when a
-capture is read once, from beginning to end. Known listeners are used only with ``whole``.
+capture is read once, from beginning to end. Known listeners and clusters are used only with ``whole``.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kdissect.exchanges.clusters import Clusters, advertised
 from kdissect.limits import DEFAULT
 from kdissect.model import Endpoint
 from kdissect.names import entries, kept
@@ -70,15 +71,6 @@ ADVERTISING = frozenset({METADATA, FIND_COORDINATOR, DESCRIBE_CLUSTER})
 """Keys of the APIs whose responses name brokers."""
 
 
-def advertised(exchange: Exchange) -> Iterator[tuple[str, int]]:
-    """Host and port of each broker named in a response."""
-    response = exchange.response or {}
-    for each in (*(response.get("brokers") or ()), *(response.get("coordinators") or ()), response):
-        host, port = each.get("host"), each.get("port")
-        if host and port and port > 0:
-            yield host, port
-
-
 ProducedBatch = tuple[str, int, int, int]
 """A batch in a partition: topic as in the message (name as it is kept, or ID), partition, base offset, base
 timestamp (ms).
@@ -120,20 +112,22 @@ class LearnedFacts:
 
     Attributes:
         topics: topic ID -> name, and when it was learned: ``completed_ns`` of the exchange with both.
+        clusters: of these endpoints of brokers.
         listeners: where brokers respond, and the addresses that they advertise.
         produced: batch -> when it was produced, and when its offset was learned. None if these were not
             gathered.
         failed: batch whose Produce failed -> the exchange, and when it was completed. Gathered with
             ``produced``.
-        dropped_batches: how many were not kept because of the limit.
+        dropped_batches, dropped_names: how often one was not kept because of the limit.
         tls_sessions: hash of a session ID or ticket -> client random and principal of the TLS session, see
             tls/connection.py. It has no secrets.
         names: as given.
     """
 
     __slots__ = (
-        "_batch_entries", "_limits", "_topic_entries",
-        "dropped_batches", "failed", "listeners", "names", "produced", "tls_sessions", "topics",
+        "_batch_entries", "_limits", "_topic_entries", "clusters",
+        "dropped_batches", "dropped_names", "failed", "listeners", "names", "produced", "tls_sessions",
+        "topics",
     )  # fmt: skip
 
     def __init__(self, limits: Limits = DEFAULT, names: str = WINDOW) -> None:
@@ -142,14 +136,16 @@ class LearnedFacts:
         self._topic_entries = self._batch_entries = 0  # that ``topics`` and ``produced`` take
         self.topics: dict[str, tuple[str, int]] = {}
         self.listeners = Listeners(limits)
+        self.clusters = Clusters(limits)
         self.produced: dict[ProducedBatch, tuple[int, int]] | None = None
         self.failed: dict[NumberedBatch, tuple[BatchCopy, int]] = {}
-        self.dropped_batches = 0
+        self.dropped_batches = self.dropped_names = 0
         self.tls_sessions: dict[bytes, tuple[bytes, str | None]] = {}
 
     def learn_topic(self, topic_id: str, name: str, time_ns: int) -> None:
         before = self.topics.get(topic_id)
         if before is None and self._topic_entries >= self._limits.topic_names:
+            self.dropped_names += 1
             return
         if before is None or time_ns < before[1]:
             self.topics[topic_id] = name, time_ns = kept(name), time_ns
@@ -182,7 +178,9 @@ class LearnedFacts:
         for topic_id, (name, time_ns) in other.topics.items():
             self.learn_topic(topic_id, name, time_ns)
         self.listeners.merge(other.listeners)
+        self.clusters.merge(other.clusters)
         self.dropped_batches += other.dropped_batches
+        self.dropped_names += other.dropped_names
         room = self._limits.tls_sessions - len(self.tls_sessions)
         self.tls_sessions.update(islice(other.tls_sessions.items(), max(0, room)))
         for failed, (copy, time_ns) in other.failed.items():

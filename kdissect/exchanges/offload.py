@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from kdissect.exchanges.kafka_connection import KafkaConnection, MemoryBudget
     from kdissect.exchanges.ordering import Ordering
     from kdissect.limits import Limits
-    from kdissect.model import Segment
+    from kdissect.model import Endpoint, Segment
     from kdissect.net.connection import Connections, Event
     from kdissect.net.duplex import ConnectionIds, Duplex
     from kdissect.tls.decryption import Decryption
@@ -144,6 +144,7 @@ class Offload:
         decryption: returns what decrypts TLS; None if nothing does.
         is_needed: if given, exchanges of APIs and versions for which it is false are skipped, and of
             connections that end in the core, only the first to each broker is closed.
+        cluster_of: returns the cluster of a broker, if it is known.
 
     Attributes:
         waiting_since_ns: see ``net.connection.Lender``.
@@ -161,6 +162,7 @@ class Offload:
         finishing: Finishing | None = None,
         decryption: Callable[[], Decryption | None] = lambda: None,
         is_needed: Callable[[int, int], bool] | None = None,
+        cluster_of: Callable[[Endpoint], str | None] = lambda _: None,
     ) -> None:
         assert core.is_used
         self._connections = connections
@@ -183,7 +185,12 @@ class Offload:
             return is_first, *(client_software(frame) if frame.startswith(_API_VERSIONS) else (None, None))
 
         callbacks = _Callbacks(
-            _usual, introduction, may_open, connections.shard, is_needed, partial(_info, connections.ids)
+            _usual,
+            introduction,
+            may_open,
+            connections.shard,
+            is_needed,
+            partial(_info, connections.ids, cluster_of),
         )
         self._core = core.native.Offload(numbers, callbacks, (ANSWERED, UNACKNOWLEDGED, UNANSWERED))
         self._missing: dict[Duplex, tuple[int, int]] = {}  # chances to be lent that each misses: all, left
@@ -597,10 +604,24 @@ def _clamped(time_ns: int) -> int:
     return max(-MAX_NS, min(time_ns, MAX_NS))
 
 
-def _info(ids: ConnectionIds, ends: bytes, first_ns: int, ordinal: int) -> ConnectionInfo:
+def _info(
+    ids: ConnectionIds,
+    cluster_of: Callable[[Endpoint], str | None],
+    ends: bytes,
+    first_ns: int,
+    ordinal: int,
+) -> ConnectionInfo:
     """What the exchanges share of a connection that its client opened with a SYN, until that has ended."""
     client, broker = endpoints(ends)
-    return ConnectionInfo(ids.next(ends, first_ns), client, broker, ordinal=ordinal, from_start=True)
+    return ConnectionInfo(
+        ids.next(ends, first_ns),
+        client,
+        broker,
+        ordinal=ordinal,
+        from_start=True,
+        has_sure_id=ids.is_sure(ends, first_ns),
+        cluster_id=cluster_of(broker),
+    )
 
 
 def _learn(exchange: Exchange, ended_ns: int) -> None:

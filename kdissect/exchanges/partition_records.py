@@ -7,6 +7,7 @@ which fields of a message contain records, and of which partition (below).
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import replace
 from functools import cache
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -342,6 +343,10 @@ def partition_records(exchange: Exchange) -> Iterator[PartitionRecords]:
             )
 
 
+_TEXT_BYTES = 14
+"""Memory for each byte of a record while it is shown, if all are escaped."""
+
+
 def decode_batches(
     source: PartitionRecords, limits: Limits = DEFAULT, *, show_secrets: bool = False
 ) -> Iterator[DecodedBatch]:
@@ -356,6 +361,9 @@ def decode_batches(
         )
         return
     index, fetch_offset = 0, source.fetch_offset
+    room = max(0, limits.decoded_bytes - source.exchange.decoded_bytes) // _TEXT_BYTES
+    if room < limits.record_bytes:
+        limits = replace(limits, record_bytes=room)
     batches = read_records(
         source.records,
         limits,

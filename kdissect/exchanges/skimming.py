@@ -1,4 +1,4 @@
-"""The bytes of a connection -> the exchanges that name topics or brokers, and few others.
+"""The bytes of a connection -> the exchanges that name topics, brokers or clusters, and few others.
 
 The first pass over captures needs no other exchanges. While a connection is plain, a request whose API and
 version cannot name topic IDs is held back, and forgotten together with its response: only the first bytes of
@@ -16,6 +16,7 @@ from functools import cache
 from struct import Struct
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from kdissect.exchanges.clusters import names_cluster
 from kdissect.exchanges.content import PRODUCE
 from kdissect.exchanges.kafka_connection import SASL_AUTHENTICATE, SASL_HANDSHAKE, KafkaConnection
 from kdissect.exchanges.learned import ADVERTISING
@@ -90,13 +91,14 @@ class SkimmedConnection(KafkaConnection):
     @classmethod
     @cache
     def needs(cls, api_key: int, api_version: int) -> bool:
-        """Whether exchanges of this API and version are needed: they can name topic IDs or brokers, or
-        determine how later frames are read, or nothing is known about them.
+        """Whether exchanges of this API and version are needed: they can name topic IDs, brokers or
+        clusters, or determine how later frames are read, or nothing is known about them.
         """
         message = schema.request(api_key)
         is_known = message is not None and api_version in message.versions
         needs_all = api_key in cls.needed_apis or api_key in ADVERTISING or api_key in _AUTHENTICATING
-        return not is_known or needs_all or may_name_topic_ids(api_key, api_version)
+        names = may_name_topic_ids(api_key, api_version) or names_cluster(api_key, api_version)
+        return not is_known or needs_all or names
 
     def skims(self, side: int, item: Data | Gap | Prefaced | Retransmitted | Decrypted | Closed) -> bool:
         """Whether the next item from ``side`` is skipped, or held back for now. If not, pass it to

@@ -16,6 +16,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kdissect.exchanges.clusters import names_cluster
 from kdissect.exchanges.learned import ADVERTISING
 from kdissect.exchanges.resolver import NO_REFS, Item, Refs, Resolver
 from kdissect.kafka.bodies import decode_exchange
@@ -93,13 +94,16 @@ class TopicNameResolver(Resolver[Item, str, str]):
 
 
 def learn(exchange: Exchange, facts: LearnedFacts) -> None:
-    """Learn the topic names and listeners in an exchange. It is decoded only if it can have any."""
+    """Learn the topic names, listeners and cluster in an exchange. It is decoded only if it can have any."""
     key, version = exchange.api_key, exchange.api_version
-    if key is not None and version is not None and (key in ADVERTISING or may_name_topic_ids(key, version)):
+    if key is None or version is None:
+        return
+    if key in ADVERTISING or may_name_topic_ids(key, version) or names_cluster(key, version):
         decode_exchange(exchange)
         for topic_id, name in topic_refs(exchange).learned:
             facts.learn_topic(topic_id, name, exchange.completed_ns)
         facts.listeners.learn(exchange)
+        facts.clusters.learn(exchange)
 
 
 @cache

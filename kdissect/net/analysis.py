@@ -4,7 +4,7 @@ zero windows, how it opened and ended.
 The definitions are those of Wireshark's tcp.analysis flags, which tests compare. They describe what passed
 the place of capture: of a segment that was lost before that place only the retransmission was captured, and
 it counts as one only if it comes later than an out-of-order segment would. Only commands that report on
-connections collect this (``Connections.analyzes``). Memory: at most 400 bytes for each connection.
+connections collect this (``Connections.analyzes``). Memory: at most 410 bytes for each connection.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING, NamedTuple
 
+from kdissect.limits import SECOND_NS
 from kdissect.net.stream import SEQUENCE_MASK, distance
 from kdissect.net.tcp import ACK, FIN, RST, SYN
 
@@ -37,9 +38,12 @@ _ENDED_BY_FIN, _ENDED_BY_RST, _FIN_SENT = (
 )  # bits of _END, whose lowest is the side that ended it first
 # The numbers of a side, from _SIDE + _NUMBERS * side on. _ACK is the latest acknowledgment and window, as one
 # number. _ZERO_NS is how long the window was zero; less the time since when, and so negative, while it is.
+# _QUIET_NS is since when the window is zero and the side sent no new payload, 0 if it is not. _SENT_NS is
+# when it last sent new payload before the connection ended.
 _SIDE = 5
 _TOP, _UNACKED_NS, _ACK, _DUPLICATE_ACKS, _SEGMENTS, _RETRANSMITTED, _SPURIOUS, _ZERO_NS = range(8)
-_NUMBERS = 8
+_QUIET_NS, _STALLED_NS, _SENT_NS = 8, 9, 10
+_NUMBERS = 11
 
 OPENED, REFUSED, UNANSWERED, ONE_WAY = "opened", "refused", "unanswered", "one_way"
 UNOPENED = frozenset({REFUSED, UNANSWERED, ONE_WAY})
@@ -49,6 +53,10 @@ _REORDERED_NS = 3_000_000
 """A segment this soon after a later one is out of order. The time to connect decides, if known."""
 _COPY_NS = 1_000_000
 """A segment repeated this soon was captured twice, on two interfaces: no sender retransmits earlier."""
+STALL_NS = SECOND_NS
+"""An end is stalled if its window is zero and it sends nothing for so long. A broker that has many requests
+of a connection waiting closes its window too, because it reads them one by one, but it responds all the time.
+"""
 
 
 class End(NamedTuple):
@@ -66,7 +74,7 @@ class TcpAnalysis:
 
     def __init__(self) -> None:
         # Round trips of both sides, in counters of _BITS bits each; if one is full, all are halved.
-        self._numbers = array("q", (0, 0, 0, 0, 0, *(2 * (_UNKNOWN, 0, _UNKNOWN, 0, 0, 0, 0, 0))))
+        self._numbers = array("q", (0, 0, 0, 0, 0, *(2 * (_UNKNOWN, 0, _UNKNOWN, *(8 * (0,))))))
         self._histograms = 0
 
     def feed(
@@ -85,6 +93,8 @@ class TcpAnalysis:
         numbers = self._numbers
         own = _SIDE + _NUMBERS * side
         other = _SIDE + _NUMBERS * (1 - side)
+        if numbers[own + _QUIET_NS]:
+            self._quiet(own, time_ns, sequence, flags, length, window)
         if flags & (SYN | FIN | RST):
             self._control(side, time_ns, sequence, flags, length)
         elif length:
@@ -94,6 +104,8 @@ class TcpAnalysis:
                 numbers[own + _TOP] = (sequence + length) & SEQUENCE_MASK
                 numbers[own + _UNACKED_NS] = time_ns
                 numbers[own + _SEGMENTS] += 1
+                if not numbers[_END]:
+                    numbers[own + _SENT_NS] = time_ns
             elif length == 1 and ahead == 0 and numbers[other + _ACK] >> 16 == top:
                 numbers[other + _ACK] = _UNKNOWN  # a keep-alive probe: the ACK for it is not a duplicate
             else:
@@ -107,6 +119,8 @@ class TcpAnalysis:
         numbers[own + _SPURIOUS] += d_sack
         if (not window) != (numbers[own + _ZERO_NS] < 0) and not flags & (SYN | FIN):
             numbers[own + _ZERO_NS] += time_ns if window else -time_ns
+        if not window and not numbers[own + _QUIET_NS] and not flags & (SYN | FIN):
+            numbers[own + _QUIET_NS] = time_ns
         latest = acknowledgment << 16 | window
         before = numbers[own + _ACK]
         if latest == before:
@@ -191,6 +205,16 @@ class TcpAnalysis:
         zero_ns = self._of(side, _ZERO_NS)
         return max(0, zero_ns + until_ns) if zero_ns < 0 else zero_ns
 
+    def stalled_ns(self, side: int, until_ns: int) -> int:
+        """How long it was zero while the side sent nothing either: in all, of times from ``STALL_NS`` on."""
+        quiet_ns = self._of(side, _QUIET_NS)
+        since_ns = until_ns - quiet_ns if quiet_ns else 0
+        return self._of(side, _STALLED_NS) + (since_ns if since_ns >= STALL_NS else 0)
+
+    def sent_ns(self, side: int) -> int:
+        """When a side last sent new payload, before either side ended the connection; 0: never."""
+        return self._of(side, _SENT_NS)
+
     def unacknowledged(self, side: int) -> int:
         """Bytes of a side that the other side has not acknowledged; 0 if it never sent an ACK."""
         top, ack = self._of(side, _TOP), self._of(1 - side, _ACK)
@@ -253,6 +277,16 @@ class TcpAnalysis:
         elif numbers[own + _TOP] != _UNKNOWN:
             numbers[own + _RETRANSMITTED] += 1
         numbers[own + _TOP] = (sequence + length + 1) & SEQUENCE_MASK
+
+    def _quiet(self, own: int, time_ns: int, sequence: int, flags: int, length: int, window: int) -> None:
+        """A segment of a side that was quiet with a zero window: whether it reads or sends again."""
+        numbers = self._numbers
+        top = numbers[own + _TOP]
+        sends = length and (top == _UNKNOWN or distance(top, sequence) + length > 0)
+        if sends or flags & (SYN | FIN) or (window and flags & (RST | ACK) == ACK):
+            quiet_ns = time_ns - numbers[own + _QUIET_NS]
+            numbers[own + _STALLED_NS] += quiet_ns if quiet_ns >= STALL_NS else 0
+            numbers[own + _QUIET_NS] = 0
 
     def _connected(self, side: int, time_ns: int, acknowledgment: int) -> None:
         """The first acknowledgment after both SYNs."""

@@ -226,7 +226,9 @@ class _TimeQueue:
 
 
 _NO_STREAM = Stream()
-_NO_FLOW = FlowEntry(Duplex(b"", 0, DEFAULT, Counter(), ConnectionIds(DEFAULT)), 0, _NO_STREAM, _NO_STREAM)
+_NO_FLOW = FlowEntry(
+    Duplex(b"", 0, DEFAULT, Counter(), ConnectionIds(DEFAULT, Counter())), 0, _NO_STREAM, _NO_STREAM
+)
 """Stands for the flow of unknown ends; its connection is never ``plain``."""
 
 
@@ -247,7 +249,8 @@ class Connections:
         lender: the native core, if it has any of the connections.
         counts: ``connections``, ``retransmitted_bytes``, ``overlapping_bytes``, ``conflicting_bytes``
             (overlapping ones that differ from those captured first), ``out_of_order`` segments, ``gaps``,
-            ``lost_bytes``, ``cut_bytes``, ``stray_segments`` (from too far ahead), ``bytes_after_fin``,
+            ``lost_bytes``, ``cut_bytes``, ``undelivered_gaps``, ``undelivered_bytes`` (lost on the network),
+            ``stray_segments`` (from too far ahead), ``bytes_after_fin``,
             ``repeated_segments`` (a SYN, FIN or RST again, or payload without any new byte),
             ``keep_alive_probes``, ``segments_without_connection``, ``segments_after_close``, ``closed_`` with
             each reason. Three of them count cases in which connections affected one another:
@@ -277,7 +280,7 @@ class Connections:
         self._held: dict[int, int] = {}  # ordinal -> bytes held, in order of when it began to hold any
         self._held_in_all = 0
         self._ended = EndedConnections(limits)
-        self.ids = ConnectionIds(limits)
+        self.ids = ConnectionIds(limits, self.counts)
         self._waits = _TimeQueue()  # since when each waits
         self._deadlines = _TimeQueue()
         self._idle = _TimeQueue()  # when each becomes idle, at the earliest

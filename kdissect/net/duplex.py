@@ -12,7 +12,8 @@ connection's own clock, which is the latest time of its own segments:
   begins at the lowest sequence number captured, or at the other side's acknowledgment.
 * Bytes that the other side has acknowledged. They were received, so they appear late in the capture or
   never: after the deadline they are a gap. A hole that was not acknowledged, as when only one direction was
-  captured, becomes a gap ``gap_age_ns`` after the time of the first bytes after it.
+  captured, becomes a gap ``gap_age_ns`` after the time of the first bytes after it. If the other side sent
+  acknowledgments since then, but of earlier bytes, it did not receive them: the network lost them.
 * Segments after an RST. At the deadline the connection is closed.
 
 There is no waiting for a direction of which nothing was captured. The side that opened the connection, or on
@@ -30,7 +31,7 @@ from typing import TYPE_CHECKING
 
 from kdissect.model import Gap, Retransmitted
 from kdissect.net.preface import Preface
-from kdissect.net.stream import PIECE_COST, Piece, Stream, advance, distance
+from kdissect.net.stream import PIECE_COST, UNDELIVERED, Piece, Stream, advance, distance
 from kdissect.net.tcp import ACK, FIN, RST, SYN, endpoints, reversed_ends
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ class Connection:
         tcp: its TCP analysis; None if the command needs none.
         proxy: what its PROXY headers say; None without any.
         preface_fault: what is wrong with one of them.
+        has_sure_id: whether no connection before may have its ID.
     """
 
     id: str
@@ -90,6 +92,7 @@ class Connection:
     tcp: TcpAnalysis | None = field(default=None, repr=False)
     proxy: Proxy | None = None
     preface_fault: str | None = None
+    has_sure_id: bool = True
 
     @property
     def key(self) -> ConnectionKey:
@@ -129,13 +132,16 @@ class ConnectionIds:
     Connections can have the same ends and first time: packets may have no time (simple packet blocks), or a
     coarse one, and clocks are set back. From the second of them on, their ordinal is part of the hash. They
     come one after another, and both ends are in one shard. So ordinals do not depend on other connections, as
-    long as those between the same ends are remembered: at least the latest ``Limits.connection_ids / 2``.
+    long as those between the same ends are remembered: at least the latest ``Limits.connection_ids / 2``. One
+    that begins no later than a forgotten one may have its ID; such are counted as ``unsure_ids``.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, counts: Counter[str]) -> None:
         self._half = limits.connection_ids // 2
+        self._counts = counts
         self._recent: dict[bytes, int] = {}  # both ends and time -> connections so far
         self._earlier: dict[bytes, int] = {}
+        self._latest_ns = [-NEVER_NS] * 3  # first times in these two, and of those that are forgotten
 
     def next(self, ends: bytes, first_ns: int) -> str:
         """The ID of the next connection between these ends, in either order, that begins at this time."""
@@ -145,9 +151,21 @@ class ConnectionIds:
     def take(self, ends: bytes, first_ns: int) -> None:
         """Note that there is such a connection."""
         key, before = self._before(ends, first_ns)
+        if not before and first_ns <= self._latest_ns[2]:
+            self._counts["unsure_ids"] += 1
         self._recent[key] = before + 1
+        recent_ns, earlier_ns, forgotten_ns = self._latest_ns
+        recent_ns = max(recent_ns, first_ns)
+        self._latest_ns = [recent_ns, earlier_ns, forgotten_ns]
         if len(self._recent) > self._half:
+            if self._earlier:
+                forgotten_ns = max(forgotten_ns, earlier_ns)
             self._recent, self._earlier = {}, self._recent
+            self._latest_ns = [-NEVER_NS, recent_ns, forgotten_ns]
+
+    def is_sure(self, ends: bytes, first_ns: int) -> bool:
+        """Whether the ``next`` ID is certainly of no connection before."""
+        return first_ns > self._latest_ns[2] or self._before(ends, first_ns)[1] > 0
 
     def _before(self, ends: bytes, first_ns: int) -> tuple[bytes, int]:
         key = b"".join((*sorted((ends, reversed_ends(ends))), b"%d" % first_ns))
@@ -422,6 +440,7 @@ class Duplex:
         first = min((segment for _, segment in early), key=lambda segment: (segment.time_ns, segment.packet))
         one, two = self.streams
         connection_id = self._ids.next(self.ends, first.time_ns)
+        is_sure = self._ids.is_sure(self.ends, first.time_ns)
         self._ids.take(self.ends, first.time_ns)
         return Connection(
             connection_id,
@@ -435,6 +454,7 @@ class Duplex:
             self.number,
             streams=self.streams,
             tcp=self.tcp,
+            has_sure_id=is_sure,
         )
 
     def _report_late(self, side: int, segment: Segment, repeated: int, out: list[Event]) -> None:
@@ -478,7 +498,9 @@ class Duplex:
             stream.stray = end
             self._counts["stray_segments"] += 1
             return None
-        acknowledges = self._acknowledge(other, segment.acknowledgment) if flags & ACK else None
+        acknowledges = None
+        if flags & ACK:
+            acknowledges = self._acknowledge(other, segment.acknowledgment, segment.time_ns)
         if flags & ACK and not segment.length:
             other.acknowledged = segment.acknowledgment
         if segment.length and stream.fin is not None and distance(stream.fin, start) >= 0:
@@ -500,13 +522,15 @@ class Duplex:
         stream.put(Piece(start, end, payload, acknowledges, packet, time_ns, segment.interface), self._counts)
         return repeated if is_late else None
 
-    def _acknowledge(self, stream: Stream, sequence: int) -> int | None:
+    def _acknowledge(self, stream: Stream, sequence: int, time_ns: int) -> int | None:
         """Note that the receiver has ``stream`` up to ``sequence``. Returns ``sequence`` if bytes before it
         are still missing.
         """
         if stream.fin is not None and distance(stream.fin, sequence) > 1:
             sequence = advance(stream.fin, 1)
         if distance(stream.next, sequence) <= 0:
+            if stream.pieces and stream.is_blocked and time_ns >= stream.pieces[0].time_ns:
+                stream.stuck = sequence
             return None
         if not stream.seen:
             stream.next = sequence
@@ -534,6 +558,8 @@ class Duplex:
 
     def _enforce_limits(self, side: int, out: list[Event]) -> None:
         stream, limits = self.streams[side], self._limits
+        if stream.held > limits.stream_bytes or stream.holes > limits.stream_gaps:
+            stream.stuck = None  # the acknowledgment of what is missing may still come
         while stream.pieces and (stream.holes > limits.stream_gaps or stream.held > limits.stream_bytes):
             self._unblock(side, out)
 
@@ -565,7 +591,7 @@ class Duplex:
         for item in items:
             if isinstance(item, Gap):
                 self._counts[f"{item.reason}_bytes"] += item.length
-                self._counts["gaps"] += 1
+                self._counts["undelivered_gaps" if item.reason == UNDELIVERED else "gaps"] += 1
             if (preface := self.preface) is not None and side == preface.side:
                 self._settle_preface(preface, preface.feed(item), out)
             else:

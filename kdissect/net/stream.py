@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 PIECE_COST = 256
 """Approximate memory of a piece besides its payload: counted, so that limits apply to tiny segments too."""
 
-LOST, CUT = "lost", "cut"
+LOST, CUT, UNDELIVERED = "lost", "cut", "undelivered"
 
 SEQUENCE_MASK = 0xFFFF_FFFF
 _HALF = 0x8000_0000
@@ -77,6 +77,8 @@ class Stream:
         ended: everything up to the FIN was passed on.
         acked: highest acknowledgment by the other side, of bytes that were not passed on at the time.
         acknowledged: latest acknowledgment by the other side in a segment without payload.
+        stuck: latest acknowledgment by the other side after bytes behind a hole came, if it does not cover
+            the hole: the other side misses these bytes too.
         doubted: whether bytes were retransmitted that the other side may report as spurious, before it
             responds.
         overdue: ``acked`` as of when the deadline for the holes before it was set; None if nothing is waited
@@ -95,7 +97,7 @@ class Stream:
     __slots__ = (
         "acked", "acknowledged", "doubted", "ended", "exact", "expected", "fin", "fin_ns", "first",
         "gathered", "held", "next", "out_of_order", "overdue", "pieces", "repeated_bytes", "runs", "seen",
-        "stray", "syn",
+        "stray", "stuck", "syn",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -108,6 +110,7 @@ class Stream:
         self.ended = False
         self.acked: int | None = None
         self.acknowledged: int | None = None
+        self.stuck: int | None = None
         self.doubted = False
         self.overdue: int | None = None
         self.pieces: list[Piece] = []
@@ -153,6 +156,13 @@ class Stream:
     def is_overdue(self) -> bool:
         """Whether some of the overdue bytes were not passed on."""
         return self.overdue is not None and distance(self.next, self.overdue) > 0
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether the other side waits for the byte at ``next``, or for one before it: it was not captured
+        because it was lost on the way.
+        """
+        return self.stuck is not None and distance(self.stuck, self.next) >= 0 and not self.misses_bytes
 
     def begin(self, sequence: int, *, exact: bool) -> None:
         self.first = self.next = sequence
@@ -215,7 +225,7 @@ class Stream:
             end, cause = head.start, head
         length = distance(self.next, end)
         if head is not None or length > 1 or end == self.fin:
-            self._gap(length, LOST, cause, out)
+            self._gap(length, UNDELIVERED if self.is_stuck else LOST, cause, out)
         # Otherwise a single number after all captured bytes is missing: that of a FIN.
         self.next = end
         return out

@@ -168,6 +168,11 @@ class Assembly:
         """See ``EndToEnd.evicted``."""
         return self._end_to_end.evicted
 
+    @property
+    def names_forgotten(self) -> int:
+        """See ``Resolver.evicted``."""
+        return self._resolver.evicted
+
     def batch(self, worker: int, batch: WorkerBatch) -> list[Any]:
         """Take a batch; return the outputs of the rows that come next."""
         part = self._parts[worker]

@@ -151,6 +151,7 @@ class Workers:
         finally:
             remove_large_texts(text.prefix)
         self._totals.counts["produced_evicted"] += assembly.produced_evicted
+        self._totals.counts["names_forgotten"] += assembly.names_forgotten
 
     def parts_of(self, run: Run, make: Callable[[Dissection, Shard], Any]) -> list[Any]:
         """Dissect in workers that learn first. Returns what ``make`` made in each, the part of a sink."""
@@ -287,6 +288,7 @@ class Workers:
                 pending -= 1
                 if not pending:
                     self._totals.counts["produced_evicted"] += facts.dropped_batches
+                    self._totals.counts["names_forgotten"] += facts.dropped_names
                 for each in range(0 if pending else self._jobs):
                     pool.send(each, facts)
             elif isinstance(message, WorkerEnd):

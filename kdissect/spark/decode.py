@@ -185,7 +185,9 @@ def decode(
                 division = divide(session, job, divided, strategy, tasks, cores, stack)
                 written = _run_tasks(division.rows, partial(parts.write, job, division.opened))
                 if written and division.learned is not None:
-                    written[0].result.counts["produced_evicted"] += division.learned.dropped_batches
+                    counts = written[0].result.counts
+                    counts["produced_evicted"] += division.learned.dropped_batches
+                    counts["names_forgotten"] += division.learned.dropped_names
                 read = with_unread(division.read_by([each.read for each in written]), divided)
                 combined = _combined(session, job, written)
                 finished = _finished(job, output, division.strategy, written, combined, read)

@@ -75,6 +75,7 @@ OPTIONS = {
     "where": "Filter expression, as for `--where`.",
     "ports": "Only connections with these ports: `9092,9192-9194`.",
     "decodeAs": "Ports to decode as Kafka: `tcp.port==9093,kafka`.",
+    "cluster": "Cluster of all brokers, for `cluster_id`. [as named by brokers]",
     "tlsKeylog": (
         "Key logs to decrypt TLS with, read on the driver. Workers need the `cryptography` package. Tasks "
         "also use the secrets inside the pcapng files that they read."
@@ -137,7 +138,7 @@ _NO_TABLE = (
     "(path '...'), or write tables with kdissect spark decode, and run their create_table.sql"
 )
 _KNOWN = {name.lower(): name for name in OPTIONS}
-_NAMES_SHOWN_IN = frozenset({"topics", "topic", "topic_id", "assignment", "subscribed"})
+_NAMES_SHOWN_IN = frozenset({"cluster_id", "topics", "topic", "topic_id", "assignment", "subscribed"})
 _FILTERS_BY_NAME = frozenset({"topic", "partition"})
 
 
@@ -330,6 +331,7 @@ _READERS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "where": ("where", _where),
     "ports": ("ports", parse_ports),
     "decodeAs": ("kafka_ports", parse_port_rule),
+    "cluster": ("cluster", str),
     "tlsKeylog": ("key_logs", lambda text: tuple(map(_absolute, _texts(text)))),
     "showSecrets": ("show_secrets", _flag),
     "limits": ("limits", lambda text: parse_limits([text])),

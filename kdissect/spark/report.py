@@ -225,13 +225,27 @@ def _run(
 
 
 def _section(name: str, frame: Any, limit: int, *, narrow: bool) -> PageSection:
-    kept = {"start", *_module(name).BY, *_NARROW[name]}
-    shown = [(column, kind) for column, kind in frame.dtypes if not narrow or column in kept]
+    kept = {"start", *_CLUSTER, *_module(name).BY, *_NARROW[name]}
+    shown_rows = [dict(zip(frame.columns, row, strict=True)) for row in rows(frame, limit + 1)]
+    is_only_key = {"cluster"} == set(frame.columns).intersection(_module(name).BY)
+    hidden = () if is_only_key else _single_cluster(shown_rows)
+    shown = [
+        (column, kind)
+        for column, kind in frame.dtypes
+        if (not narrow or column in kept) and column not in hidden
+    ]
     first_time = next((column for column, kind in shown if kind == "timestamp"), None)
     views = [_view(column, kind, zone=" (UTC)" if column == first_time else "") for column, kind in shown]
-    shown_rows = [dict(zip(frame.columns, row, strict=True)) for row in rows(frame, limit + 1)]
     more = (f"first {many(limit, 'row')}; use --max-rows to show more",) if len(shown_rows) > limit else ()
     return table(_TITLES[name], views, shown_rows[:limit], notes=more if shown_rows else ("no rows",))
+
+
+_CLUSTER = ("cluster", "cluster_id")
+
+
+def _single_cluster(shown_rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """The columns of clusters that have the same value in all rows."""
+    return tuple(name for name in _CLUSTER if len({row.get(name) for row in shown_rows}) <= 1)
 
 
 _UNITS: Mapping[str, Callable[[Any], str]] = {
@@ -247,6 +261,7 @@ _UNITS: Mapping[str, Callable[[Any], str]] = {
 
 
 _HEADINGS: Mapping[str, str] = {
+    "cluster_id": "cluster",
     "unanswered": "without response",
     "no_answer": "unanswered",
     "unacknowledged": "acks=0",

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from kdissect.capture.source import FileFormat, InterfaceStatistics, Source
 from kdissect.capture.stores import Status
+from kdissect.exchanges.clusters import Clusters
 from kdissect.exchanges.learned import LearnedFacts, Listeners
 from kdissect.limits import DEFAULT, Limits
 from kdissect.model import Endpoint, Interface, Packet, Segment
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 _CLASSES: dict[str, type] = {
     each.__name__: each
     for each in (
-        Census, Endpoint, FileCount, FileFormat, FileRanges, FileTail, FilterNotes, Fingerprint,
+        Census, Clusters, Endpoint, FileCount, FileFormat, FileRanges, FileTail, FilterNotes, Fingerprint,
         FinishedFile, Interface, InterfaceCount, InterfaceStatistics, LearnedFacts, Limits,
         Listeners, Packet, PartResult, Range, RecordMatches, Segment, Source, Status,
     )

@@ -22,7 +22,7 @@ from kdissect.stats import quality
 from kdissect.stats.document import SCHEMA_VERSION
 from kdissect.stats.health import NO_VERDICT
 from kdissect.stats.quality import Finding
-from kdissect.stats.rows import moment, row_of
+from kdissect.stats.rows import moment, ranked, row_of
 from kdissect.stats.survey import InterfaceCount
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def build_check(
     parts: dict[str, Any] = {
         "packets": sum(file.packets for file in census.files.values()),
         "files": [_file(source, census) for source in sources],
-        "skipped": dict(sorted(skipped.items(), key=lambda reason: -reason[1])),
+        "skipped": ranked(skipped),
         "tcp": _tcp(counts),
         "connections": _connections(observer, counts),
         "exchanges": _exchanges(observer, counts),
@@ -150,9 +150,12 @@ def _interface(interface: Interface, source: Source, census: Census) -> quality.
 
 
 def _tcp(counts: Mapping[str, int]) -> quality.TcpPart:
-    names = ("retransmitted_bytes", "overlapping_bytes", "conflicting_bytes", "out_of_order", "gaps")
+    names = (
+        *("retransmitted_bytes", "overlapping_bytes", "conflicting_bytes", "out_of_order", "gaps"),
+        *("lost_bytes", "cut_bytes", "undelivered_gaps", "undelivered_bytes"),
+    )
     return quality.TcpPart(
-        **{name: counts.get(name, 0) for name in (*names, "lost_bytes", "cut_bytes")},
+        **{name: counts.get(name, 0) for name in names},
         without_connection=counts.get("segments_without_connection", 0),
     )
 
@@ -164,7 +167,7 @@ def _connections(observer: Survey, counts: Mapping[str, int]) -> quality.Connect
     unopened = sum(count for end, count in observer.unopened.items() if end in observer.listeners)
     return quality.ConnectionsPart(
         total=total,
-        protocols=dict(observer.protocols.most_common()),
+        protocols=ranked(observer.protocols),
         ipv4=total - observer.ipv6,
         ipv6=observer.ipv6,
         kafka_from_start=observer.from_start,
@@ -186,11 +189,11 @@ def _connections(observer: Survey, counts: Mapping[str, int]) -> quality.Connect
             quality.TlsPart(
                 endpoint=endpoint, version=version, cipher=cipher, decrypted=decrypted, connections=count
             )
-            for (endpoint, version, cipher, decrypted), count in observer.tls.most_common(_MAX_ROWS)
+            for (endpoint, version, cipher, decrypted), count in _most_frequent(observer.tls)
         ],
         not_kafka=[
             quality.EndpointPart(protocol=protocol, endpoint=endpoint, connections=count)
-            for (protocol, endpoint), count in observer.unread.most_common(_MAX_ROWS)
+            for (protocol, endpoint), count in _most_frequent(observer.unread)
         ],
     )
 
@@ -223,8 +226,18 @@ def _severity_then_count(part: quality.AnomalyPart) -> tuple[int, int, str]:
     return _SEVERITIES.index(part.severity), -part.exchanges, part.anomaly
 
 
+def _most_frequent(counted: Mapping[tuple[Any, ...], int]) -> list[tuple[Any, int]]:
+    """The most frequent keys first, then in order; None comes before anything else."""
+
+    def order(item: tuple[tuple[Any, ...], int]) -> tuple[Any, ...]:
+        key, count = item
+        return -count, *((part is not None, part) for part in key)
+
+    return sorted(counted.items(), key=order)[:_MAX_ROWS]
+
+
 def _unknown(observer: Survey) -> Iterable[quality.UnknownPart]:
-    for (key, version), count in observer.unknown.most_common(_MAX_ROWS):
+    for (key, version), count in _most_frequent(observer.unknown):
         api = apis.by_key(key)
         yield quality.UnknownPart(
             api_key=key, api=None if api is None else api.name, api_version=version, exchanges=count
@@ -251,6 +264,7 @@ _COVERED = frozenset(
         "one_direction",
         "partial_frame",
         "tls_alert",
+        "undelivered",
         "uncaptured_body",
         "unknown_api",
         "unknown_version",
@@ -358,6 +372,14 @@ def _loss_findings(
             None
             if dropped
             else "Capture on one of the hosts rather than a mirror port, or with tcpdump -B 65536.",
+        )
+    if gaps := counts.get("kafka_undelivered_gaps", 0):
+        missing = _plural(counts.get("kafka_undelivered_bytes", 0), "byte")
+        yield _finding(
+            quality.GOOD,
+            f"{missing} of Kafka connections did not arrive, in {_plural(gaps, 'gap')}: the receiver did not "
+            "acknowledge them, so the network lost them, not the capture.",
+            "See network-loss: kdissect summary --findings FILE.",
         )
     if cut := sum(each.cut for each in interfaces):
         percent = 100 * cut / max(1, sum(each.packets for each in interfaces))

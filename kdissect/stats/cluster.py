@@ -127,7 +127,7 @@ class Cluster:
             hosts, clusters = {self.nodes[key].host for key in keys}, {key[0] for key in keys if key[0]}
             if len(hosts) > 1 or len(clusters) > 1:
                 return []
-        return sorted(keys, key=self._nodes_reported.__getitem__, reverse=True)
+        return sorted(keys, key=lambda key: (self._nodes_reported[key], key), reverse=True)
 
     def _take_cluster(self, broker: str, cluster_id: str, reported: Reported) -> None:
         if broker not in self.clusters and self._entries["clusters"] >= self._max_rows:

@@ -12,8 +12,10 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from typing import TYPE_CHECKING
 
+from kdissect.exchanges import content
 from kdissect.exchanges.outcomes import outcome
 from kdissect.exchanges.pairing import NO_HANDSHAKE
+from kdissect.limits import MILLISECOND_NS
 from kdissect.model import ANSWERED, INCOMPLETE, INCOMPLETE_REQUEST, ORPHAN, UNANSWERED, TlsSession
 from kdissect.names import kept
 from kdissect.stats.survey import KAFKA, Survey
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from kdissect.limits import Limits
     from kdissect.model import (
         Anomaly,
+        Body,
         Closed,
         ConnectionInfo,
         ConnectionKey,
@@ -41,8 +44,11 @@ CLIENT, BROKER = "client", "broker"
 
 TLS_ALERT = "tls_alert"
 """The anomaly of a request that was rejected with a TLS alert."""
-HANDSHAKE_APIS = frozenset({"ApiVersions", "SaslHandshake", "SaslAuthenticate"})
+_LOGIN_APIS = frozenset({"SaslHandshake", "SaslAuthenticate"})
+HANDSHAKE_APIS = _LOGIN_APIS | {"ApiVersions"}
+_REFUSED = frozenset({"UNSUPPORTED_VERSION", "REBOOTSTRAP_REQUIRED"})
 WAITING_APIS = frozenset({"Fetch", "ShareFetch", "JoinGroup", "SyncGroup"})  # brokers delay their responses
+_TOKEN = "SASL token"
 _NO_TLS = TlsSession()
 _NO_GAPS: Mapping[str, int] = {}
 _NO_KEYS: frozenset[int | None] = frozenset()
@@ -58,7 +64,7 @@ class ConnectionLogRow:
         last_ns: time of its last bytes.
         client, broker: the two ends; if no message shows which is which, the client is the one that
             opened it. If a PROXY header names the client, it is that one.
-        hop, proxy: as in ``model.ConnectionInfo``.
+        hop, proxy, cluster_id: as in ``model.ConnectionInfo``.
         close_reason: as in ``model.Closed``; None if reading stopped before it ended.
         protocol: ``Kafka``, ``TLS`` ...; None if not recognized.
         from_start: whether its start was captured.
@@ -88,6 +94,10 @@ class ConnectionLogRow:
         tls_alerts: requests that the broker rejected with a TLS alert.
         bare_tokens: SASL tokens without SaslHandshake that were not answered.
         served: answered requests after the handshake.
+        is_refused: whether a response says why the client cannot use the connection: a failed login, a
+            version that the broker does not have, another broker or cluster than expected (KIP-1242).
+        throttle_ns: the sum of the throttle times in its responses, for which brokers do not read from it
+            (KIP-219); ``muted_ns``: until when, at least.
         is_listener: whether its far end was known as a Kafka listener when it ended, or did not open.
         is_selected: whether any of its exchanges matches the filters.
     """
@@ -104,6 +114,7 @@ class ConnectionLogRow:
         "client_software_version",
         "close_reason",
         "closed_ns",
+        "cluster_id",
         "end",
         "exchanges_total",
         "first_ns",
@@ -113,11 +124,13 @@ class ConnectionLogRow:
         "hop",
         "incomplete",
         "is_listener",
+        "is_refused",
         "is_selected",
         "key",
         "kinds",
         "last_call",
         "last_ns",
+        "muted_ns",
         "no_answer",
         "out_of_order",
         "outstanding",
@@ -136,6 +149,7 @@ class ConnectionLogRow:
         "served",
         "skipped_bytes",
         "tcp",
+        "throttle_ns",
         "tls",
         "tls_alerts",
         "unattached",
@@ -149,6 +163,7 @@ class ConnectionLogRow:
         self.client, self.broker = client, broker
         self.hop: Endpoint | None = None
         self.proxy: Proxy | None = None
+        self.cluster_id: str | None = None
         self.first_ns: int | None = None
         self.last_ns: int | None = None
         self.close_reason: str | None = None
@@ -180,7 +195,8 @@ class ConnectionLogRow:
         self.skipped_bytes: int | None = None
         self.unread_bytes: int | None = None
         self.unattached: list[Anomaly] = []
-        self.is_listener = self.is_selected = False
+        self.throttle_ns = self.muted_ns = 0
+        self.is_listener = self.is_refused = self.is_selected = False
 
     @property
     def id(self) -> str:
@@ -218,6 +234,12 @@ class ConnectionLogRow:
         return "open" if self.end is None else f"{self.ended_by} {'RST' if self.end.reset else 'FIN'}"
 
     @property
+    def fails_login(self) -> bool:
+        """Whether the broker ended it at a login, as some do instead of responding."""
+        logins = (*_LOGIN_APIS, _TOKEN)
+        return self.ended_by == BROKER and (self.outstanding_api or "").startswith(logins)
+
+    @property
     def idle_ns(self) -> int | None:
         """From its last bytes to the FIN or RST that ended it; None without one, or without bytes."""
         if self.end is None or self.last_ns is None:
@@ -243,12 +265,24 @@ class ConnectionLogRow:
             exchange.principal,
             exchange.sasl_mechanism,
         )
+        if exchange.response is not None:
+            self._note_response(exchange, exchange.response)
         first, last = exchange.first_frame, exchange.response_frame or exchange.first_frame
         self._note_client(identity, exchange.client_id, (first.start_ns, last.end_ns))
         if exchange.request_frame is not None:
             self.request_bytes += exchange.request_frame.wire_bytes
         if exchange.response_frame is not None:
             self.response_bytes += exchange.response_frame.wire_bytes
+
+    def _note_response(self, exchange: Exchange, response: Body) -> None:
+        """Note a throttle time, and errors."""
+        if (throttle_ms := response.get("throttle_time_ms")) and exchange.response_frame is not None:
+            throttle_ns = max(0, throttle_ms) * MILLISECOND_NS
+            self.throttle_ns += throttle_ns
+            self.muted_ns = max(self.muted_ns, exchange.response_frame.end_ns + throttle_ns)
+        if not self.is_refused and (errors := content.errors(exchange)):
+            is_login = exchange.api in _LOGIN_APIS
+            self.is_refused = is_login or not _REFUSED.isdisjoint(errors)
 
     def add_usual(
         self,
@@ -317,7 +351,7 @@ class ConnectionLogRow:
 def _named(exchange: Exchange) -> str:
     """API and version."""
     if exchange.api_key is None:
-        return "SASL token"
+        return _TOKEN
     return f"{exchange.api or f'API {exchange.api_key}'} v{exchange.api_version}"
 
 
@@ -385,6 +419,7 @@ class ConnectionLog(Survey):
         super().exchange(exchange)
         row = self._row_of(exchange.connection, exchange.first_frame.interface)
         row.is_selected = row.is_selected or is_selected
+        row.cluster_id = exchange.cluster_id
         row.add(exchange)
         if row.exchanges_total is not None:
             self._finish(row)
@@ -408,6 +443,7 @@ class ConnectionLog(Survey):
         self._count_usual(exchanges)
         row = self._row_of(info, interface)
         row.is_selected = True
+        row.cluster_id = info.cluster_id
         row.add_usual(identity, client_id, exchanges, sizes, times_ns, last_call, frozenset(waited))
         if row.exchanges_total is not None:
             self._finish(row)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime  # noqa: TC003  (the JSON Schema is made from the annotations)
 from typing import Any
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """Version of the documents of ``summary`` and ``check``. New keys do not raise it."""
 
 # ------------------------------------------------------------------------------------------------------------
@@ -24,6 +24,19 @@ SCHEMA_VERSION = 3
 def described(description: str) -> Any:
     """A field with its description in the JSON Schema."""
     return field(metadata={"description": description})
+
+
+@dataclass(slots=True, kw_only=True)
+class OfCluster:
+    """What belongs to a cluster."""
+
+    cluster_id: str | None = field(
+        default=None,
+        metadata={
+            "description": "ID or name of the cluster; null if it is not known. If the captures name only "
+            "one, all rows are of that one."
+        },
+    )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -142,7 +155,7 @@ class CommittedRow:
 
 
 @dataclass(slots=True, kw_only=True)
-class GroupHistory:
+class GroupHistory(OfCluster):
     """The history of a group."""
 
     group: str = described("Group ID.")
@@ -172,7 +185,7 @@ class GroupHistory:
 
 
 @dataclass(slots=True, kw_only=True)
-class LagRow:
+class LagRow(OfCluster):
     """A reader of a partition: a client that fetches from it, or a group that commits its offsets."""
 
     kind: str = described("`client` or `group`.")
@@ -256,7 +269,7 @@ class ClientConnectionsRow:
 
 
 @dataclass(slots=True, kw_only=True)
-class FindingRow:
+class FindingRow(OfCluster):
     """A likely problem."""
 
     rule: str = described("ID of the rule; `summary --findings --list` explains each.")
@@ -336,7 +349,7 @@ class VersionsPart:
 
 
 @dataclass(slots=True, kw_only=True)
-class ProducerRow:
+class ProducerRow(OfCluster):
     """A transactional ID, or an idempotent producer without one."""
 
     transactional_id: str | None = described("Transactional ID; null for a producer without one.")
@@ -367,7 +380,7 @@ class ProducerRow:
 
 
 @dataclass(slots=True, kw_only=True)
-class TransactionRow:
+class TransactionRow(OfCluster):
     """A transaction."""
 
     transactional_id: str = described("Its transactional ID.")
@@ -390,7 +403,7 @@ class TransactionRow:
 
 
 @dataclass(slots=True, kw_only=True)
-class FencedRow:
+class FencedRow(OfCluster):
     """Responses that report a producer as fenced."""
 
     transactional_id: str | None = described("Transactional ID; null for a producer without one.")
@@ -412,7 +425,7 @@ class FencedRow:
 
 
 @dataclass(slots=True, kw_only=True)
-class SequenceRow:
+class SequenceRow(OfCluster):
     """Batches of one producer ID for one partition."""
 
     producer_id: int = described("Producer ID.")
@@ -456,9 +469,9 @@ class Spread:
     count: int = described("Number of values.")
     min: int | None = described("Minimum; null if there are no values, here and below.")
     mean: float | None = described("Arithmetic mean.")
-    p50: int | None = described("Median.")
+    p50: int | None = described("Median: exact up to 256 values, then within 0.8%; the same below.")
     p95: int | None = described("95th percentile.")
-    p99: int | None = described("99th percentile. Approximate for many values: within 0.7% of the rank.")
+    p99: int | None = described("99th percentile.")
     max: int | None = described("Maximum.")
 
 
@@ -516,6 +529,7 @@ class BrokerRow(LoadRow):
     """Exchanges with a broker, or with another endpoint at its address, such as a proxy."""
 
     broker: str = described("Address and port.")
+    cluster_id: str | None = described("ID of its cluster, as it reported it last, or as given.")
     id: int | None = described("Node ID, as last reported by Metadata, FindCoordinator or a similar API.")
     earlier_ids: list[int] = described(
         "Node IDs that were reported for this address before, the first one first: the broker was replaced."
@@ -539,7 +553,7 @@ class ClientRow(LoadRow):
 
 
 @dataclass(slots=True, kw_only=True)
-class RecordsRow:
+class RecordsRow(OfCluster):
     """Records written to and read from a topic or partition.
 
     A record counts once each time it is fetched. Rejected records do not count.

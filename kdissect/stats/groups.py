@@ -8,6 +8,7 @@ number of events per group (limits.py, ``summary_group_...``). ``histories`` eva
 from __future__ import annotations
 
 from collections import Counter
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from kdissect.exchanges.group_events import (
@@ -20,7 +21,7 @@ from kdissect.exchanges.group_events import (
     SHARE,
     STREAMS,
 )
-from kdissect.limits import DEFAULT, Limits
+from kdissect.limits import DEFAULT, MILLISECOND_NS, Limits
 from kdissect.names import entries
 from kdissect.stats import rebalances
 from kdissect.stats.document import CauseRow, CommittedRow, GroupHistory, MemberRow, RebalanceRow, StormRow
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 Stamp = tuple[int, str, int, str]
 """When a value was seen: the key of its event."""
 
+_UNKNOWN_MEMBER = "UNKNOWN_MEMBER_ID"
 _LISTS = ("assignment", "subscribed")
 """Values of members that are lists."""
 
@@ -96,7 +98,9 @@ class Member(Summed):
         joined_ns: first join request that was not refused; ``rejoined_ns``: last that was accepted.
         left_ns: last LeaveGroup.
         alive_ns: when the broker last accepted it as a member; None if never.
-        latest: values that can change: client, address, instance, generation, assignment, subscribed.
+        unknown_ns: when the broker last said that it knows no such member.
+        latest: values that can change: client, address, instance, session timeout, generation, assignment,
+            subscribed.
     """
 
     seen: int = total()
@@ -106,6 +110,7 @@ class Member(Summed):
     rejoined_ns: int | None = latest()
     left_ns: int | None = latest()
     alive_ns: int | None = latest()
+    unknown_ns: int | None = latest()
     latest: dict[str, tuple[Stamp, Any]] = joined(_newest, dict)
 
     def see(self, event: GroupEvent, count: int = 1) -> None:
@@ -115,6 +120,8 @@ class Member(Summed):
         self.first_ns = earlier(self.first_ns, time_ns)
         if event.event == JOIN and not event.is_refused:
             self.joined_ns = earlier(self.joined_ns, time_ns)
+        if event.error == _UNKNOWN_MEMBER:
+            self.unknown_ns = later(self.unknown_ns, time_ns)
         if event.event == LEAVE and event.error is None:
             self.left_ns = later(self.left_ns, time_ns)
             _note(self.latest, "instance", key, event.group_instance_id)
@@ -123,6 +130,7 @@ class Member(Summed):
             return
         if event.event == JOIN:
             self.rejoined_ns = later(self.rejoined_ns, time_ns)
+            _note(self.latest, "session_timeout_ms", key, event.session_timeout_ms)
         self.heartbeats += count * (event.event == ALIVE)
         self.alive_ns = later(self.alive_ns, event.completed_ns)
         _note(self.latest, "client", key, event.client_id or event.client_ip)
@@ -189,11 +197,13 @@ class Groups(Summed):
         groups: by group ID.
         members: by group ID and member ID.
         committed: by group ID, topic and partition.
+        last_ns: time of the last exchange, of a group or not.
     """
 
     groups: Bounded[str, Group] = merged()
     members: Bounded[tuple[str, str], Member] = merged()
     committed: Bounded[tuple[str, str, int], Committed] = merged()
+    last_ns: int = latest(0)
     _limits: Limits = own()
     _events: int = own()  # entries of the events that groups keep
     _listed: int = own()  # entries of the lists of members
@@ -203,10 +213,11 @@ class Groups(Summed):
         self.members = Bounded(limits.summary_group_members, Member)
         self.committed = Bounded(limits.summary_group_partitions, Committed)
         self._limits = limits
-        self._events = self._listed = 0
+        self._events = self._listed = self.last_ns = 0
 
     def feed(self, facts: Facts) -> None:
         """Add an exchange."""
+        self.last_ns = max(self.last_ns, facts.time_ns)
         for event in facts.group_events:
             group = self.groups[event.group_id]
             group.see(event)
@@ -222,6 +233,7 @@ class Groups(Summed):
 
     def feed_usual(self, usual: Usual) -> None:
         """Add exchanges that the core has counted: heartbeats that change nothing, or commits."""
+        self.last_ns = max(self.last_ns, usual.noted.last_ns)
         for first, last in usual.events():
             group = self.groups[last.group_id]
             group.see(last, usual.exchanges)
@@ -308,7 +320,7 @@ STORM = 4
 """This many rebalances within ``STORM_NS`` are a storm."""
 STORM_NS = 60 * SECOND_NS
 _EXPECTED = frozenset({rebalances.FIRST, rebalances.REVOCATION})
-"""Causes that do not count toward a storm: the first members, and second halves of cooperative rebalances."""
+"""Causes that do not count toward a storm: the first member, and second halves of cooperative rebalances."""
 
 
 def histories(groups: Groups) -> list[GroupHistory]:
@@ -318,7 +330,7 @@ def histories(groups: Groups) -> list[GroupHistory]:
     for (name, topic, partition), each in groups.committed.items():
         committed.setdefault(name, {})[topic, partition] = each
     return [
-        _story(name, group, members.get(name, {}), committed.get(name, {}))
+        _story(name, group, members.get(name, {}), committed.get(name, {}), groups.last_ns)
         for name, group in sorted(groups.groups.items())
     ]
 
@@ -342,7 +354,7 @@ def timeline(events: Sequence[GroupEvent], alive_ns: Mapping[str, int]) -> list[
     # A group can change from one protocol to the other and back (KIP-848).
     result = rebalances.rebalances((event for event in events if event.kind == CLASSIC), alive_ns)
     for kind in (CONSUMER, SHARE, STREAMS):
-        result += epoch_rebalances(event for event in events if event.kind == kind)
+        result += epoch_rebalances((event for event in events if event.kind == kind), alive_ns)
     return sorted(result, key=lambda each: each.start_ns)
 
 
@@ -354,10 +366,14 @@ def _timeline(group: Group, members: dict[str, Member]) -> list[Rebalance]:
 
 
 def _story(
-    name: str, group: Group, members: dict[str, Member], committed: dict[tuple[str, int], Committed]
+    name: str,
+    group: Group,
+    members: dict[str, Member],
+    committed: dict[tuple[str, int], Committed],
+    now_ns: int,
 ) -> GroupHistory:
     timeline = _timeline(group, members)
-    state, present = _state(members, timeline)
+    state, present = _state(members, timeline, now_ns)
     return row_of(
         GroupHistory,
         group,
@@ -377,8 +393,8 @@ def _story(
     )
 
 
-def _state(members: Mapping[str, Member], timeline: Sequence[Rebalance]) -> tuple[str, int]:
-    """The state at the end, and the number of members: those that did not leave, and were seen since the
+def _state(members: Mapping[str, Member], timeline: Sequence[Rebalance], now_ns: int) -> tuple[str, int]:
+    """The state at the end, and the number of members: those that are not gone, and were seen since the
     members of the last rebalance were known.
     """
     last = timeline[-1] if timeline else None
@@ -386,16 +402,39 @@ def _state(members: Mapping[str, Member], timeline: Sequence[Rebalance]) -> tupl
     present = sum(
         1
         for member in accepted
-        if not _has_left(member) and (last is None or (member.alive_ns or 0) >= last.joined_ns)
+        if not _is_gone(member, now_ns) and (last is None or (member.alive_ns or 0) >= last.joined_ns)
     )
     if not present:
         return "empty" if accepted else "unknown", 0
     return "stable" if last is None or last.end_ns is not None else "rebalancing", present
 
 
+def _is_only(each: Rebalance, cause: str) -> bool:
+    return bool(each.causes) and all(one.cause == cause for one in each.causes)
+
+
+def _unrest(timeline: Sequence[Rebalance]) -> list[Rebalance]:
+    """The rebalances that may be part of a storm: not those for which members of an empty group join one
+    after the other, or leave one after the other until the group is empty or the capture ends.
+    """
+    lives: list[list[Rebalance]] = [[]]  # of the group, each from its first member on
+    for each in timeline:
+        if each.causes and each.causes[0].cause == rebalances.FIRST:
+            lives.append([])
+        elif not each.causes or each.causes[0].cause not in _EXPECTED:
+            lives[-1].append(each)
+    result: list[Rebalance] = []
+    for number, life in enumerate(lives):
+        started = () if not number else takewhile(lambda each: _is_only(each, JOINED), life)
+        rest = life[sum(1 for _ in started) :]
+        ended = sum(1 for _ in takewhile(lambda each: _is_only(each, LEFT), reversed(rest)))
+        result += rest[: len(rest) - ended]
+    return result
+
+
 def storms(timeline: Sequence[Rebalance]) -> list[list[Rebalance]]:
     """Where ``STORM`` or more rebalances start within ``STORM_NS``; storms that overlap are one."""
-    counted = [each for each in timeline if not each.causes or each.causes[0].cause not in _EXPECTED]
+    counted = _unrest(timeline)
     ranges: list[tuple[int, int]] = []  # indexes of the first and last of each
     for last in range(STORM - 1, len(counted)):
         first = last - STORM + 1
@@ -451,6 +490,16 @@ def _has_left(member: Member) -> bool:
     return member.left_ns is not None and member.left_ns >= (member.rejoined_ns or 0)
 
 
+def _is_gone(member: Member, now_ns: int) -> bool:
+    """Whether it left, the broker no longer knows it, or it was silent for longer than its session timeout,
+    which only classic members send.
+    """
+    if _has_left(member) or (member.unknown_ns or -1) >= (member.rejoined_ns or 0):
+        return True
+    timeout_ms = member.latest_value("session_timeout_ms")
+    return timeout_ms is not None and now_ns - (member.alive_ns or 0) > timeout_ms * MILLISECOND_NS
+
+
 def _rebalance(each: Rebalance) -> RebalanceRow:
     seconds = None if each.end_ns is None else (each.end_ns - each.start_ns) / SECOND_NS
     return row_of(RebalanceRow, each, seconds=seconds, causes=[cause_row(cause) for cause in each.causes])
@@ -484,7 +533,8 @@ def _committed(topic: str, partition: int, each: Committed) -> CommittedRow:
 #
 # There is no barrier: the coordinator raises the group epoch when members or their topics change, and returns
 # it in each member's next heartbeat. A rebalance is such an epoch: from the event that triggered it until the
-# last member received the epoch, or new partitions in it.
+# last member received the epoch, or new partitions in it. A member keeps its epoch as long as it has
+# partitions to give up: a rebalance that not all members reach has no end.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -496,6 +546,7 @@ class _Epochs:
     """State of the group while its events are replayed."""
 
     __slots__ = (
+        "alive_ns",
         "all_known",
         "away",
         "causes",
@@ -503,11 +554,14 @@ class _Epochs:
         "first",
         "joins",
         "members",
+        "reached",
         "rebalances",
         "subscribed",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, alive_ns: Mapping[str, int]) -> None:
+        self.alive_ns = alive_ns
+        self.reached: dict[str, int] = {}  # member -> its epoch
         self.epoch: int | None = None
         self.members: set[str] = set()
         self.away: set[str | None] = set()  # static members expected to return, by instance
@@ -542,7 +596,9 @@ class _Epochs:
             self.subscribed[member] = event.subscribed
         self.members.add(member)
         if event.completed_ns is not None and event.generation:
+            self.reached[member] = event.generation
             self._see_epoch(event, event.generation)
+            self._see_end(event.completed_ns, event.generation)
 
     def _leave(self, event: GroupEvent, member: str) -> None:
         if event.error is None and member in self.members:
@@ -563,7 +619,6 @@ class _Epochs:
         if self.epoch is not None and epoch <= self.epoch:
             if epoch == self.epoch and self.rebalances and not self.causes:
                 latest = self.rebalances[-1]
-                latest.end_ns = max(latest.end_ns or 0, event.completed_ns or 0)
                 latest.members_after = max(latest.members_after or 0, len(self.members))
             return
         if self.epoch is not None or self.causes:
@@ -575,7 +630,7 @@ class _Epochs:
                 Rebalance(
                     start_ns=start.time_ns,
                     joined_ns=start.time_ns,
-                    end_ns=event.completed_ns,
+                    end_ns=None,
                     generation_before=self.epoch,
                     generation_after=epoch,
                     exchange=f"{start.connection}/{start.number}",
@@ -589,14 +644,24 @@ class _Epochs:
         self.epoch = epoch
         self.causes, self.first, self.joins = [], None, 0
 
+    def _see_end(self, time_ns: int, epoch: int) -> None:
+        """Note that all members have the epoch: all that are heard of since the rebalance started."""
+        if not self.rebalances or epoch != self.epoch or self.causes:
+            return
+        latest = self.rebalances[-1]
+        present = [each for each in self.members if self.alive_ns.get(each, time_ns) >= latest.start_ns]
+        if all(self.reached.get(each, 0) >= epoch for each in present):
+            latest.end_ns = max(latest.end_ns or 0, time_ns)
 
-def epoch_rebalances(events: Iterable[GroupEvent]) -> list[Rebalance]:
+
+def epoch_rebalances(events: Iterable[GroupEvent], alive_ns: Mapping[str, int]) -> list[Rebalance]:
     """The rebalances in order of time.
 
     Args:
         events: of one group.
+        alive_ns: as for ``rebalances.rebalances``.
     """
-    epochs = _Epochs()
+    epochs = _Epochs(alive_ns)
     for event in sorted(events, key=lambda event: (event.completed_ns or event.time_ns, event.key)):
         if event.event != COMMIT:
             epochs.take(event)

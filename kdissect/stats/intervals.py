@@ -71,7 +71,7 @@ class Intervals(Summed):
         if "group" in by and facts.group is not None:
             keys.append(facts.group)
         if "connection" in by:
-            keys.append(exchange.connection.id)
+            keys.append(exchange.connection.name)
         if "topic" in by:
             keys += dict.fromkeys(each.topic for each in facts.touched)
         if "partition" in by:

@@ -207,7 +207,7 @@ class Lag(Summed):
         """The largest lag first."""
         rows = [self._client(*item) for item in self.clients.items() if item[1].count]
         rows += [self._group(*item) for item in self.commits.items() if item[1].count]
-        rows.sort(key=_largest_lag_first)
+        rows.sort(key=largest_lag_first)
         return rows
 
     def other_counts(self) -> dict[str, int]:
@@ -288,7 +288,7 @@ class Lag(Summed):
                 lags.append((time_ns, max(0, known[end - 1][1] - commits[commit - 1][1])))
         return lags
 
-    def _end_of(self, topic: str, partition: int) -> dict[str, int | None]:
+    def _end_of(self, topic: str, partition: int) -> dict[str, Any]:
         end = self.ends.get((topic, partition))
         if end is None:
             return {"high_watermark": None, "last_stable_offset": None, "log_start_offset": None}
@@ -323,7 +323,8 @@ def end_of(facts: Facts, each: Touched) -> int | None:
     return None if offset is None or offset < 0 else offset
 
 
-def _largest_lag_first(row: LagRow) -> Any:
+def largest_lag_first(row: LagRow) -> Any:
+    """Sort key of rows."""
     return -(row.lag or 0), -(row.lag_worst or 0), row.kind, row.name, row.topic, row.partition
 
 

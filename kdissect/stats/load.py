@@ -111,8 +111,8 @@ class Load(Summed):
         self.kinds[ANSWERED] += usual.exchanges
         self.request_bytes += usual.bytes[0]
         self.response_bytes += usual.bytes[1]
-        self.service_us.add_all(usual.service_us)
-        self.wait_us.add_all(usual.wait_us)
+        self.service_us.merge(usual.service_us)
+        self.wait_us.merge(usual.wait_us)
         self.undetermined += usual.undetermined
         self.first_ns = earlier(self.first_ns, usual.noted.first_ns)
         self.last_ns = later(self.last_ns, usual.noted.last_ns)

@@ -92,6 +92,10 @@ class TcpPart:
     out_of_order: int = described("Segments captured after a later one.")
     gaps: int = described("Number of gaps.")
     lost_bytes: int = described("Bytes missing from the capture.")
+    undelivered_gaps: int = described(
+        "Number of gaps that the receiver did not acknowledge either: the network lost them, not the capture."
+    )
+    undelivered_bytes: int = described("Bytes in these.")
     cut_bytes: int = described("Bytes not captured because of the snaplen.")
     without_connection: int = described(
         "Empty segments of unknown connections, such as the last ACK of a closed one."

@@ -1,152 +1,183 @@
-"""Numbers -> count, sum, minimum, maximum and quantiles. Holds about 10 KB at most.
+"""Numbers -> count, sum, minimum, maximum and quantiles. Holds 40 KB at most, of a busy API about 10.
 
-A KLL sketch (Karnin, Lang, Liberty 2016, from Apache DataSketches) estimates quantile q by a number whose
-true rank is within ``RANK_ERROR`` of q, with 99% probability. So the 99th percentile is shown, the 99.9th is
-not. Sketches merge, and Spark's kll_merge_agg_double reads their bytes. Up to ``_EXACT`` numbers are kept,
-and quantiles are exact.
+Up to ``EXACT`` numbers, quantiles are exact. Of more, only the number in each of 3,712 buckets is kept: the
+range from a power of two to the next is divided into 64 equal parts, as in an HdrHistogram, and each number
+below 128 has its own. A quantile is the middle of a bucket: within 0.8% of the number with exactly this rank.
+
+A bucket is found with integers alone, and whether quantiles are exact depends only on how many numbers there
+are. So any order, any division between processes, the native core (core/src/sinks/quantiles.rs) and Spark
+(spark/jobs/keys.py) give the same bits: docs/decisions/our-own-buckets-for-quantiles.md.
 """
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, insort
-from math import ceil
+from collections import Counter
+from functools import lru_cache
+from hashlib import blake2b
+from itertools import accumulate
+from math import ceil, log
+from operator import add
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kdissect.names import entries, kept
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
     from kdissect.model import Exchange
     from kdissect.stats.sums import Mergeable
 
 
-_K = 400
-RANK_ERROR = 0.0068  # of a KLL sketch with k = 400, according to DataSketches
-_EXACT = 256
+EXACT = 256
+"""Quantiles of so many numbers are exact."""
+BITS = 6
+_PARTS = 1 << BITS  # buckets from a power of two to the next
+_EXACT_BITS = BITS + 1  # of numbers that have buckets of their own
+_UNCOUNTED = 1024  # buckets, most of them several times, that are counted together
+
+
+def bucket_of(number: int) -> int:
+    """The bucket of a number that is not negative: 0 to 3711 for those below 2^63."""
+    scale = number.bit_length() - _EXACT_BITS
+    return (scale << BITS) + (number >> scale) if scale > 0 else number
+
+
+def middle_of(bucket: int) -> int:
+    """The middle of the numbers in a bucket."""
+    scale = max(0, (bucket >> BITS) - 1)
+    return ((bucket - (scale << BITS)) << scale) + (1 << scale >> 1)
 
 
 class Quantiles:
-    """A distribution.
+    """A distribution. A negative number, as of a clock that was set back, counts as 0.
 
     Attributes:
         count, total, min, max: exact; min and max are None while empty.
     """
 
-    __slots__ = ("_buffer", "_sketch", "count", "max", "min", "total")
+    __slots__ = ("_buckets", "_counts", "_numbers", "count", "max", "min", "total")
 
     def __init__(self) -> None:
         self.count = 0
         self.total = 0
         self.min: int | None = None
         self.max: int | None = None
-        self._buffer: list[int] = []
-        self._sketch: Any = None
+        self._numbers: list[int] = []  # all of them, up to EXACT; otherwise none
+        self._buckets: array[int] = array("H")  # of the first of those numbers; otherwise not in counts yet
+        self._counts: dict[int, array[int]] = {}  # of _PARTS buckets each
 
-    def add(self, value: int) -> None:
+    @classmethod
+    def of(
+        cls,
+        total: int,
+        low: int | None,
+        high: int | None,
+        numbers: list[int],
+        buckets: Iterable[tuple[int, int]],
+    ) -> Quantiles:
+        """What was counted elsewhere.
+
+        Args:
+            total: sum of all numbers.
+            low: minimum.
+            high: maximum.
+            numbers: all of them, if there are up to ``EXACT``; otherwise none.
+            buckets: and their counts, if there are more numbers.
+        """
+        one = cls()
+        one.total, one.min, one.max, one._numbers, one.count = total, low, high, numbers, len(numbers)
+        for bucket, count in buckets:
+            one.count += count
+            one._add_counts(bucket, count)
+        return one
+
+    def add(self, number: int) -> None:
         """Add a number."""
+        if number < 0:
+            number = 0
         self.count += 1
-        self.total += value
-        if self.min is None or value < self.min:
-            self.min = value
-        if self.max is None or value > self.max:
-            self.max = value
-        buffer = self._buffer
-        buffer.append(value)
-        if len(buffer) > _EXACT:
-            self._flush()
-
-    def add_all(self, values: Sequence[int]) -> None:
-        """Add numbers."""
-        if not values:
-            return
-        self.count += len(values)
-        self.total += sum(values)
-        low, high = min(values), max(values)
-        self.min = low if self.min is None else min(self.min, low)
-        self.max = high if self.max is None else max(self.max, high)
-        self._buffer += values
-        if len(self._buffer) > _EXACT:
-            self._flush()
+        self.total += number
+        if self.min is None or number < self.min:
+            self.min = number
+        if self.max is None or number > self.max:
+            self.max = number
+        if self.count <= EXACT:
+            self._numbers.append(number)
+        else:
+            self._take_buckets((bucket_of(number),))
 
     def merge(self, other: Quantiles) -> None:
         """Add all numbers of another distribution."""
-        if not other.count:
+        if other.min is None or other.max is None:
             return
         self.count += other.count
         self.total += other.total
-        if other.min is not None and other.max is not None:
-            self.min = other.min if self.min is None else min(self.min, other.min)
-            self.max = other.max if self.max is None else max(self.max, other.max)
-        self._buffer += other._buffer
-        if other._sketch is not None:
-            self._ensure_sketch().merge(other._sketch)
-        if len(self._buffer) > _EXACT:
-            self._flush()
+        self.min = other.min if self.min is None else min(self.min, other.min)
+        self.max = other.max if self.max is None else max(self.max, other.max)
+        if self.count <= EXACT:
+            self._numbers += other._numbers
+            return
+        self._take_buckets(other._uncounted())
+        for place, counts in other._counts.items():
+            known = self._counts.get(place)
+            self._counts[place] = counts[:] if known is None else array("Q", map(add, known, counts))
 
     def at(self, fractions: Sequence[float]) -> list[int | None]:
         """The number at each of these ranks (0.5: the median); None while empty."""
-        if not self.count:
+        if self.min is None or self.max is None:
             return [None for _ in fractions]
-        if self._sketch is None:
-            ordered = sorted(self._buffer)
-            return [ordered[max(0, ceil(fraction * len(ordered)) - 1)] for fraction in fractions]
-        self._flush()
-        return [round(value) for value in self._sketch.get_quantiles(list(fractions))]
+        ranks = [max(1, ceil(fraction * self.count)) for fraction in fractions]
+        if self.count <= EXACT:
+            ordered = sorted(self._numbers)
+            return [ordered[rank - 1] for rank in ranks]
+        buckets = self.buckets()
+        middles, until = list(map(middle_of, buckets)), list(accumulate(buckets.values()))
+        return [min(max(middles[bisect_left(until, rank)], self.min), self.max) for rank in ranks]
 
     def histogram(self, bounds: Sequence[int]) -> list[int]:
-        """How many numbers are below the first bound, then below each next one, and how many are not."""
-        if self._sketch is None:
-            ordered = sorted(self._buffer)
+        """How many numbers are below the first bound, then below each next one, and how many are not. Of more
+        than ``EXACT`` numbers, all in a bucket count where its middle is.
+        """
+        if self.count <= EXACT:
+            ordered = sorted(self._numbers)
             below = [bisect_left(ordered, bound) for bound in bounds]
         else:
-            self._flush()
-            below = [round(self._sketch.get_rank(bound) * self.count) for bound in bounds]
+            buckets = self.buckets()
+            middles, until = list(map(middle_of, buckets)), [0, *accumulate(buckets.values())]
+            below = [until[bisect_left(middles, bound)] for bound in bounds]
         return [after - before for before, after in zip([0, *below], [*below, self.count], strict=True)]
 
-    def serialize(self) -> bytes:
-        """The sketch of doubles in DataSketches' portable form."""
-        self._ensure_sketch()
-        self._flush()
-        return bytes(self._sketch.serialize())
+    def buckets(self) -> dict[int, int]:
+        """The counts of all buckets with numbers, in order."""
+        counted = Counter(self._uncounted())
+        for place, counts in self._counts.items():
+            for bucket, count in enumerate(counts, place << BITS):
+                if count:
+                    counted[bucket] += count
+        return dict(sorted(counted.items()))
 
-    @classmethod
-    def deserialize(cls, sketch: bytes, total: int) -> Quantiles:
-        """A sketch of another program; ``total`` is the sum of its numbers, which a sketch does not hold."""
-        quantiles = cls()
-        kll = quantiles._sketch = library().kll_doubles_sketch.deserialize(sketch)
-        quantiles.count, quantiles.total = kll.n, total
-        if kll.n:
-            quantiles.min, quantiles.max = round(kll.get_min_value()), round(kll.get_max_value())
-        return quantiles
+    def _uncounted(self) -> array[int]:
+        """Buckets that are not in ``_counts``, found once for all tables that the numbers are added to."""
+        if new := self._numbers[len(self._buckets) :]:
+            self._buckets.extend(map(bucket_of, new))
+        return self._buckets
 
-    def __getstate__(self) -> tuple[Any, ...]:
-        sketch = None if self._sketch is None else bytes(self._sketch.serialize())
-        return self.count, self.total, self.min, self.max, self._buffer, sketch
+    def _take_buckets(self, buckets: Iterable[int]) -> None:
+        """Add those of numbers, when there are more than ``EXACT``."""
+        self._uncounted().extend(buckets)
+        self._numbers.clear()
+        if len(self._buckets) > _UNCOUNTED:
+            for bucket, count in Counter(self._buckets).items():
+                self._add_counts(bucket, count)
+            del self._buckets[:]
 
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self.count, self.total, self.min, self.max, self._buffer, sketch = state
-        self._sketch = None if sketch is None else library().kll_doubles_sketch.deserialize(sketch)
-
-    def _ensure_sketch(self) -> Any:
-        if self._sketch is None:
-            self._sketch = library().kll_doubles_sketch(_K)
-        return self._sketch
-
-    def _flush(self) -> None:
-        """Move the buffer to the sketch in one call, which costs a tenth of a call per number."""
-        if self._buffer:
-            from numpy import array, float64
-
-            self._ensure_sketch().update(array(self._buffer, dtype=float64))
-            self._buffer.clear()
-
-
-def library() -> Any:
-    """The sketch library, imported on first use. Live views call this at the start to avoid a pause later."""
-    import datasketches  # imports numpy: a tenth of a second, only needed for many values
-
-    return datasketches
+    def _add_counts(self, bucket: int, count: int) -> None:
+        counts = self._counts.get(bucket >> BITS)
+        if counts is None:
+            counts = self._counts[bucket >> BITS] = array("Q", bytes(8 * _PARTS))
+        counts[bucket & (_PARTS - 1)] += count
 
 
 class Largest:
@@ -184,74 +215,102 @@ def _rank(ranked: tuple[tuple[int, ...], Any]) -> tuple[int, ...]:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Names -> number of distinct names, and the first of them. Holds at most 30 KB.
+# Names -> number of distinct names, and the first of them in alphabetical order. Holds at most 30 KB.
 #
 # Up to ``_EXACT_DISTINCT`` names are counted exactly, fewer if they are long; after that a HyperLogLog sketch
-# (from Apache DataSketches) estimates their number, usually within 2%.
+# (Flajolet et al. 2007) estimates their number, usually within 2%. It keeps the highest rank per register: no
+# order or division of the names changes that.
 # ------------------------------------------------------------------------------------------------------------
 
 
 _EXACT_DISTINCT = 100
-_LG_K = 12  # 4,096 registers: a standard error of 1.6%
+_INDEX_BITS = 12
+_REGISTERS = 1 << _INDEX_BITS  # a standard error of 1.6%
+_RANKS = 64 - _INDEX_BITS + 1
 
 
 class Distinct:
     """The number of distinct names, in bounded memory."""
 
-    __slots__ = ("_entries", "_names", "_sketch")
+    __slots__ = ("_end", "_entries", "_names", "_registers")
 
     def __init__(self) -> None:
-        self._names: dict[str, None] = {}  # as an ordered set
+        self._names: set[str] = set()
         self._entries = 0  # that they take
-        self._sketch: Any = None
+        self._end: str | None = None  # the names from here on were dropped
+        self._registers: bytearray | None = None
 
     def __len__(self) -> int:
-        return len(self._names) if self._sketch is None else round(self._sketch.get_estimate())
+        return len(self._names) if self._registers is None else _estimate(self._registers)
 
     def add(self, name: str) -> None:
         """Add a name, seen before or not."""
         if name in self._names or (name := kept(name)) in self._names:
             return
-        if self._entries < _EXACT_DISTINCT:
-            self._names[name] = None
+        if self._registers is not None:
+            _register(self._registers, name)
+        if self._end is None or name < self._end:
+            self._names.add(name)
             self._entries += entries(name)
-            return
-        if self._sketch is None:
-            self._begin_sketch()
-        self._sketch.update(name)
+            while self._entries > _EXACT_DISTINCT:
+                self._drop()
 
     def merge(self, other: Distinct) -> None:
         """Add all names of another."""
+        if other._registers is not None:
+            mine = self._begin_sketch()
+            mine[:] = map(max, mine, other._registers)
+        if other._end is not None and (self._end is None or other._end < self._end):
+            self._end = other._end
+            self._names = {name for name in self._names if name < other._end}
+            self._entries = sum(map(entries, self._names))
         for name in other._names:
             self.add(name)
-        if other._sketch is not None:
-            if self._sketch is None:
-                self._begin_sketch()
-            self._sketch = _union(self._sketch, other._sketch)
 
     def first(self, count: int) -> list[str]:
-        """The first of the kept names, in alphabetical order."""
+        """The first names, in alphabetical order."""
         return sorted(self._names)[:count]
 
-    def __getstate__(self) -> tuple[Any, ...]:
-        return self._names, None if self._sketch is None else bytes(self._sketch.serialize_compact())
+    def _drop(self) -> None:
+        """Forget the last name, except in the sketch."""
+        self._begin_sketch()
+        self._end = max(self._names)
+        self._names.remove(self._end)
+        self._entries -= entries(self._end)
 
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self._names, sketch = state
-        self._entries = sum(map(entries, self._names))
-        self._sketch = None if sketch is None else library().hll_sketch.deserialize(sketch)
-
-    def _begin_sketch(self) -> None:
-        self._sketch = library().hll_sketch(_LG_K)
-        for name in self._names:
-            self._sketch.update(name)
+    def _begin_sketch(self) -> bytearray:
+        if self._registers is None:
+            self._registers = bytearray(_REGISTERS)
+            for name in self._names:
+                _register(self._registers, name)
+        return self._registers
 
 
-def _union(one: Any, two: Any) -> Any:
-    union = library().hll_union(_LG_K)
-    union.update(one)
-    union.update(two)
-    return union.get_result()
+def _register(registers: bytearray, name: str) -> None:
+    index, rank = _place(name)
+    registers[index] = max(registers[index], rank)
+
+
+@lru_cache(4096)
+def _place(name: str) -> tuple[int, int]:
+    """The register of a name, and its rank: leading zeros in the rest of its hash, plus one."""
+    number = int.from_bytes(blake2b(name.encode(errors="surrogatepass"), digest_size=8).digest())
+    return number & (_REGISTERS - 1), _RANKS - (number >> _INDEX_BITS).bit_length()
+
+
+def _estimate(registers: bytearray) -> int:
+    """The number of names, without the bias of few or many (Ertl 2017, algorithm 6)."""
+    counts = Counter(registers)
+    z = 0.0
+    for rank in range(_RANKS, 0, -1):
+        z = (z + counts[rank]) / 2
+    power, weight = counts[0] / _REGISTERS, 1.0
+    z += counts[0]
+    while power > 1e-9:
+        power *= power
+        z += _REGISTERS * power * weight
+        weight *= 2
+    return round(_REGISTERS * _REGISTERS / (2 * log(2) * z))
 
 
 # ------------------------------------------------------------------------------------------------------------

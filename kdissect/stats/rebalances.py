@@ -125,6 +125,11 @@ class _Round:
         return is_static or not self.members_known or join.member_id in self.members
 
     @property
+    def is_complete(self) -> bool:
+        """Whether all members whose JoinGroup was captured got their assignment."""
+        return all(join.member_id in self.assigned for join in self.joins)
+
+    @property
     def first(self) -> GroupEvent:
         handshakes = [each for each in self.failed if each.member_id in self.members]
         return min((*self.joins, *handshakes), key=lambda join: join.key)
@@ -220,7 +225,7 @@ def _new_rebalance(each: _Round) -> Rebalance:
     return Rebalance(
         start_ns=first.time_ns,
         joined_ns=each.joined_ns,
-        end_ns=each.end_ns,
+        end_ns=each.end_ns if each.is_complete else None,
         generation_before=None,
         generation_after=each.generation,
         exchange=f"{first.connection}/{first.number}",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kdissect.kafka.codes import error_name
 from kdissect.kafka.records import COMPRESSION
 from kdissect.limits import MIB, Limits
-from kdissect.stats.quantiles import Bounded, Distinct, Quantiles
+from kdissect.stats.quantiles import Bounded, Distinct, Quantiles, other_counts
 from kdissect.stats.sums import Summed, merged, own, summed, total
 
 if TYPE_CHECKING:
@@ -187,6 +187,10 @@ class RecordCounts(Summed):
             for name in written:
                 self.topics[name].produce_service_us.add(facts.service_us)
 
+    def other_counts(self) -> dict[str, int]:
+        """Exchanges with topics and partitions without their own row."""
+        return other_counts(topics=(self.topics, "touches"), partitions=(self.partitions, "touches"))
+
     def feed_usual(self, usual: Usual) -> None:
         """Count exchanges that the core has counted; not by partition."""
         for written in usual.writes.topics if usual.writes is not None else ():
@@ -195,7 +199,7 @@ class RecordCounts(Summed):
                 topic.add_written(each)
                 topic.partitions.add(str(each.partition))
             topic.producers.add(usual.client)
-            topic.produce_service_us.add_all(written.service_us)
+            topic.produce_service_us.merge(written.service_us)
         if (reads := usual.reads) is None:
             return
         for read in reads.topics:

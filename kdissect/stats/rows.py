@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -39,7 +39,12 @@ def row_of(kind: type[Row], counted: Any, /, **more: Any) -> Row:
     ``first`` is taken from ``first_ns``. A ``Distinct`` becomes its size, or for a list its first names.
     """
     return kind(
-        **more, **{each.name: _field(each, counted) for each in fields(kind) if each.name not in more}
+        **more,
+        **{
+            each.name: _field(each, counted)
+            for each in fields(kind)
+            if each.name not in more and each.default is MISSING
+        },
     )
 
 
@@ -147,6 +152,7 @@ def brokers(traffic: Traffic, cluster: Cluster, seconds: float) -> list[document
                 document.BrokerRow,
                 each,
                 broker=name,
+                cluster_id=cluster.clusters.get(name),
                 id=None if node is None else node.id,
                 earlier_ids=cluster.earlier_ids(name),
                 rack=None if node is None else node.rack,
@@ -245,6 +251,11 @@ def _named(topics: Iterable[str], names: Mapping[str, str]) -> list[str]:
 
 def _busiest(table: Mapping[str, Any]) -> list[tuple[str, Any]]:
     return sorted(table.items(), key=lambda item: (-item[1].exchanges, item[0]))
+
+
+def most_bytes_first(row: document.RecordsRow) -> int:
+    """Sort key of topics or partitions of several clusters."""
+    return -(row.produced_bytes + row.fetched_bytes + row.replicated_bytes)
 
 
 def _bytes_then_name(item: tuple[Any, Volume | TopicRecords]) -> tuple[int, Any]:

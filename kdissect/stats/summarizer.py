@@ -6,12 +6,13 @@
                     record_counts.py topics and partitions
                     cluster.py      node IDs, racks, versions that brokers support
                     intervals.py    time series
-                    groups.py       members and rebalances of groups
-                    lag.py          lag of clients and groups
+                    by_cluster.py   a part for each cluster: of topics, and the parts marked *
+                    groups.py*      members and rebalances of groups
+                    lag.py*         lag of clients and groups
                     client_connections.py connections, from opening to end
                     versions.py     versions in use, and those newer brokers reject
-                    transactions.py transactions, fenced producers, sequence numbers
-                    findings/       likely problems: rules.py lists the rules
+                    transactions.py* transactions, fenced producers, sequence numbers
+                    findings/*      likely problems: rules.py lists the rules
               ->  rows.py         counts to rows
                   health.py       the verdict on the traffic
               ->  document.py     the typed result
@@ -22,12 +23,14 @@ summaries of parts of a capture, divided by connection, merge into the summary o
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kdissect.exchanges.fetch_sessions import FetchSessions
 from kdissect.exchanges.learned import LearnedFacts
 from kdissect.limits import DEFAULT, Limits
 from kdissect.stats import rows
+from kdissect.stats.by_cluster import ByCluster
 from kdissect.stats.client_connections import ClientConnections
 from kdissect.stats.cluster import Cluster
 from kdissect.stats.connection_log import ConnectionFeed
@@ -37,7 +40,7 @@ from kdissect.stats.findings.rules import Findings
 from kdissect.stats.groups import Groups
 from kdissect.stats.health import health
 from kdissect.stats.intervals import Intervals
-from kdissect.stats.lag import Lag
+from kdissect.stats.lag import Lag, largest_lag_first
 from kdissect.stats.load import Aggregator, Load
 from kdissect.stats.quantiles import Bounded, other_counts
 from kdissect.stats.record_counts import RecordCounts
@@ -48,7 +51,7 @@ from kdissect.stats.usual import count_form
 from kdissect.stats.versions import VersionUse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from kdissect.model import Exchange
     from kdissect.net.dns import Resolved
@@ -76,11 +79,11 @@ _WAITING_BYTES = 1 << 20
 """Most bytes of their frames."""
 _CONNECTIONS = "connections: "
 
-PARTS = {
-    "group_history": Groups,
-    "lag": Lag,
+PARTS: dict[str, Callable[[Limits], Any]] = {
+    "group_history": lambda limits: ByCluster(partial(Groups, limits), limits),
+    "lag": lambda limits: ByCluster(partial(Lag, limits), limits, largest_lag_first),
     "versions": VersionUse,
-    "transactions": Transactions,
+    "transactions": lambda limits: ByCluster(partial(Transactions, limits), limits),
     "client_connections": ClientConnections,
     "findings": Findings,
 }
@@ -102,7 +105,7 @@ class Summarizer(Summed):
     """
 
     traffic: Traffic = merged()
-    records: RecordCounts = merged()
+    records: ByCluster = merged()
     cluster: Cluster = merged()
     intervals: Intervals | None = merged()
     parts: dict[str, Any] = merged_by_name()
@@ -124,7 +127,9 @@ class Summarizer(Summed):
         slowest: int = 10,
     ) -> None:
         self.traffic = Traffic(limits, by, slowest)
-        self.records = RecordCounts(limits, by_partition="partition" in by)
+        self.records = ByCluster(
+            partial(RecordCounts, limits, by_partition="partition" in by), limits, rows.most_bytes_first
+        )
         self.cluster = Cluster(limits)
         self.intervals = Intervals(limits, interval_ns, by) if interval_ns else None
         self.parts = {name: PARTS[name](limits) for name in sorted(parts)}
@@ -235,7 +240,7 @@ class Summarizer(Summed):
         for value in values_of(self):
             if isinstance(value, Bounded):
                 value.rename(names)  # counted before a name was seen
-        traffic, records, by = self.traffic, self.records, self._by
+        traffic, records, by = self.traffic, self.records.rows_of, self._by
         seconds = self._seconds()
         parts = {name: self.parts[name].rows() if name in self.parts else None for name in PARTS}
         findings = parts["findings"]
@@ -247,8 +252,8 @@ class Summarizer(Summed):
             apis=rows.apis(traffic, seconds),
             brokers=rows.brokers(traffic, self.cluster, seconds),
             clients=rows.clients(traffic, seconds),
-            topics=rows.topics(records, seconds),
-            partitions=rows.partitions(records, seconds) if "partition" in by else None,
+            topics=records(partial(rows.topics, seconds=seconds)),
+            partitions=records(partial(rows.partitions, seconds=seconds)) if "partition" in by else None,
             groups=rows.groups(traffic, seconds) if "group" in by else None,
             connections=rows.connections(traffic, seconds) if "connection" in by else None,
             errors=rows.errors(traffic),
@@ -286,11 +291,11 @@ class Summarizer(Summed):
             lost_bytes=counts.get("lost_bytes", 0) + counts.get("cut_bytes", 0),
             gaps=counts.get("gaps", 0),
             anomalies=rows.ranked(self.traffic.anomalies),
-            skipped=dict(skipped),
+            skipped=rows.ranked(skipped),
         )
 
     def _other_counts(self) -> dict[str, int]:
-        tables, records = self.traffic.tables, self.records
+        tables = self.traffic.tables
         counts = other_counts(
             apis=(tables.apis, "exchanges"),
             brokers=(tables.brokers, "exchanges"),
@@ -298,10 +303,8 @@ class Summarizer(Summed):
             groups=(tables.groups, "exchanges"),
             connections=(tables.connections, "exchanges"),
             errors=(self.traffic.failures, "count"),
-            topics=(records.topics, "touches"),
-            partitions=(records.partitions, "touches"),
         )
-        for part in (self.intervals, *self.parts.values()):
+        for part in (self.records, self.intervals, *self.parts.values()):
             counts |= {} if part is None else part.other_counts()
         return counts
 

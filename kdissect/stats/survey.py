@@ -44,7 +44,7 @@ _UNKNOWN = ("unknown_api", "unknown_version")
 
 _NO_KINDS: frozenset[str] = frozenset()
 _LOST = frozenset({"gap", "partial_frame", "uncaptured_body", "one_direction", "not_a_frame"})
-"""Anomalies of an exchange that was not fully captured."""
+"""Anomalies of an exchange that was not fully captured, unless a part of it is ``undelivered``."""
 
 
 class AnomalyCount(NamedTuple):
@@ -156,7 +156,9 @@ class Survey(Summed):
         self.outcomes[result] += 1
         is_settled = result in (ANSWERED, NOT_EXPECTED)
         self.complete += is_settled and (not kinds or all(CATALOGUE[kind].severity == NOTE for kind in kinds))
-        self.whole += result is not None and result != ORPHAN and kinds.isdisjoint(_LOST)
+        self.whole += (
+            result is not None and result != ORPHAN and (kinds.isdisjoint(_LOST) or "undelivered" in kinds)
+        )
         for kind in kinds:
             before = self.anomalies.get(kind)
             if before is None:

@@ -365,10 +365,10 @@ class Traffic(Summed):
         """Count exchanges that the core has counted, none of them among the slowest."""
         if usual.reads is not None and not usual.is_measured:
             wait = self.waits[usual.reads.kind]
-            wait.us.add_all(usual.wait_us)
+            wait.us.merge(usual.wait_us)
             wait.undetermined += usual.undetermined
-        if usual.queued_us:
-            self.waits[_DELAYS[0]].us.add_all(usual.queued_us)
+        if usual.queued_us.count:
+            self.waits[_DELAYS[0]].us.merge(usual.queued_us)
 
     def merge(self, other: Traffic) -> None:
         """Add the counts of other connections."""
@@ -386,7 +386,7 @@ class Traffic(Summed):
             aggregate.broker,
             connection.client.ip,
             keys.group,
-            connection.id if self._by_connection else None,
+            connection.name if self._by_connection else None,
             keys.principal,
             keys.software,
             keys.software_version,
@@ -396,7 +396,7 @@ class Traffic(Summed):
             same = self._same[row_keys] = OfSameRows(row_keys, connection.client)
             self._same_entries += entries(row_keys)
         join(same, aggregate, Load)
-        same.connections.add(connection.id)
+        same.connections.add(connection.name)
         if self._same_entries >= self._max_same:
             self._flush()
 

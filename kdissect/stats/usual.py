@@ -24,6 +24,7 @@ from kdissect.phrases import TopicId
 from kdissect.sinks.sink import CommonForm, ConnectionForm
 from kdissect.sinks.tallies import TallyForm
 from kdissect.stats.connection_log import WAITING_APIS
+from kdissect.stats.quantiles import Quantiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -103,7 +104,7 @@ class WrittenTopic(NamedTuple):
 
     topic: Topic
     exchanges: int
-    service_us: list[int]
+    service_us: Quantiles
     noted: Noted
     size: tuple[int, int]
     partitions: list[WrittenPartition]
@@ -260,10 +261,10 @@ class Usual(NamedTuple):
     exchanges: int
     bytes: tuple[int, int]
     noted: Noted
-    service_us: list[int]
-    wait_us: list[int]
+    service_us: Quantiles
+    wait_us: Quantiles
     undetermined: int
-    queued_us: list[int]
+    queued_us: Quantiles
     writes: UsualWrites | None
     reads: UsualReads | None
     beats: UsualBeats | None
@@ -301,6 +302,7 @@ class Usual(NamedTuple):
             event=COMMIT if is_commit else ALIVE,
             client_id=self.client_id,
             client_ip=self.connection.client.ip,
+            cluster_id=self.connection.cluster_id,
             member_id=member,
             group_instance_id=instance,
             generation=generation,
@@ -328,10 +330,10 @@ def _usual(counted: tuple[Any, ...], detail: tuple[Any, ...]) -> Usual:
         exchanges,
         sizes,
         Noted(*noted),
-        service_us,
-        wait_us,
+        Quantiles.of(*service_us),
+        Quantiles.of(*wait_us),
         undetermined,
-        queued_us,
+        Quantiles.of(*queued_us),
         _writes(*detail) if api_key == PRODUCE else None,
         _reads(*detail) if api_key == FETCH else None,
         _beats(*detail) if api_key in (HEARTBEAT, OFFSET_COMMIT) else None,
@@ -344,7 +346,7 @@ def _writes(acks: int, topics: list[Any], producers: list[Any]) -> UsualWrites:
         WrittenTopic(
             Topic(*topic),
             exchanges,
-            service_us,
+            Quantiles.of(*service_us),
             Noted(*noted),
             size,
             [

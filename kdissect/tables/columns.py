@@ -392,6 +392,13 @@ EXCHANGE: tuple[Column, ...] = (
         "Broker address.",
     ),
     Column("broker_port", INT32, attrgetter("connection.broker.port"), "Broker TCP port."),
+    Column(
+        "cluster_id",
+        STRING,
+        attrgetter("cluster_id"),
+        "Cluster of the broker: as Metadata, DescribeCluster and a few other APIs name it, or as given with "
+        "`--cluster`. Null if it is not known; see [clusters](names.md#clusters).",
+    ),
     *proxy_columns(attrgetter("connection")),
     Column("client_id", STRING, attrgetter("client_id"), "Client ID in the request header."),
     Column(
@@ -812,6 +819,11 @@ RECORD: tuple[Column, ...] = (
     _of_exchange("api"),
     _of_exchange("correlation_id"),
     _of_exchange("client_id"),
+    _of_exchange("client_ip"),
+    _of_exchange("client_port"),
+    _of_exchange("broker_ip"),
+    _of_exchange("broker_port"),
+    _of_exchange("cluster_id"),
     Column("topic", STRING, attrgetter("source.topic"), "Topic name; null if only its ID is known."),
     Column("topic_id", STRING, attrgetter("source.topic_id"), "Topic ID, if the message has it."),
     Column("partition", INT32, attrgetter("source.partition"), "Partition number."),
@@ -999,7 +1011,10 @@ RECORD: tuple[Column, ...] = (
     ),
 )
 
-_SAME = frozenset({"capture", "connection", "number", "api", "correlation_id", "client_id"})
+_SAME = frozenset(
+    {"capture", "connection", "number", "api", "correlation_id", "client_id"}
+    | {"client_ip", "client_port", "broker_ip", "broker_port", "cluster_id"}
+)
 """Columns of a record that are those of its exchange."""
 
 RECORD_NAMES = {

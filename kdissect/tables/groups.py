@@ -55,6 +55,7 @@ GROUPS = Table(
             "`commit`; for members that only send heartbeats, the first and last heartbeat are `join` "
             "and `leave`.",
         ),
+        _text("cluster_id", "See `exchanges`."),
         _text("client_id", "See `exchanges`."),
         _text("client_ip", "See `exchanges`."),
         _text("member_id", "Member ID; null before the broker has assigned one."),

@@ -43,7 +43,7 @@ from kdissect.tables.table_files import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
     from pathlib import Path
 
     from kdissect.capture.stores import Status
@@ -69,6 +69,8 @@ _AGAIN = "--overwrite exports it again"
 _ROWS = re.compile(r"\.(parquet|jsonl?)(\.gz|\.zst)?$")
 """The end of the name of a file that has rows for those who read the whole directory."""
 _FIRST = {"names": WINDOW}  # what the first versions did, whose manifests do not say it
+_OF_CAPTURES = frozenset({"cluster", "clusters"})
+"""Options that jobs with other captures need not share."""
 _NOT_IN_JOB = ("limits", "end_to_end", "pcapng_files")  # the latter two follow from the rest
 _JOB_FIELDS = (
     *("complete", "clock", "packets", "warnings", "job", "versions", "written"),
@@ -227,6 +229,11 @@ def missing(
     return Missing(left, rest, {name: kept.get(name, []) for name in left}, sorted(versions))
 
 
+def _settings(job: Job, without: Collection[str]) -> tuple[dict[str, Any], Any]:
+    """The options of a job except some, and its limits."""
+    return {name: value for name, value in job["options"].items() if name not in without}, job["limits"]
+
+
 def _kept(table: Path, manifest: Mapping[str, Any], job: Job, *, redo: bool) -> list[dict[str, Any]]:
     """The jobs of a table that remain beside a job: those of other captures, and those that are complete,
     unless they are to be done again.
@@ -235,7 +242,6 @@ def _kept(table: Path, manifest: Mapping[str, Any], job: Job, *, redo: bool) -> 
         OutputError: one has other options, or one of its captures has changed.
     """
     given = {each["path"]: each for each in job["captures"]}
-    settings = job["options"], job["limits"]
     kept = []
     for entry in _entries(manifest):
         own = {each["path"]: each for each in entry["job"]["captures"]}
@@ -244,7 +250,8 @@ def _kept(table: Path, manifest: Mapping[str, Any], job: Job, *, redo: bool) -> 
         is_whole = common == own.keys()
         is_pipe = any(each["bytes"] is None for each in (*own.values(), *given.values()))
         has_changed = [path for path in common if not _is_same(own[path], given[path])]
-        differs = (entry["job"]["options"], entry["job"]["limits"]) != settings
+        apart = () if common else _OF_CAPTURES
+        differs = _settings(entry["job"], apart) != _settings(job, apart)
         if "runs" in manifest or is_pipe or (differs and not (redo and is_whole)):
             raise OutputError(
                 f"{table} has {_describe(manifest)} made from other captures or with other options; "

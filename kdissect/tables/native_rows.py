@@ -8,6 +8,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect import core
+from kdissect.exchanges.clusters import names_cluster
 from kdissect.exchanges.content import (
     FIND_COORDINATOR,
     GROUP,
@@ -47,7 +48,8 @@ if TYPE_CHECKING:
     from kdissect.tables.others import TopicIds
 
 _SHARED = (
-    "connection", "client_ip", "client_port", "broker_ip", "broker_port", "hop_ip", "hop_port", "proxy",
+    "connection", "client_ip", "client_port", "broker_ip", "broker_port", "cluster_id", "hop_ip", "hop_port",
+    "proxy",
     "client_software_name", "client_software_version", "principal", "sasl_mechanism",
 )  # fmt: skip
 _OF_API = ("api", "api_key", "api_version", "wait_kind")
@@ -232,13 +234,13 @@ def _form(
             Exchange(
                 info, 0, ANSWERED, None, None, None, None, None,
                 client_software_name=software, client_software_version=version, principal=principal,
-                sasl_mechanism=mechanism,
+                sasl_mechanism=mechanism, cluster_id=info.cluster_id,
             ),
         )  # fmt: skip
 
     def api(api_key: int, version: int) -> tuple[Any, bytes, list[Any]] | None:
         known, row = undecoded(api_key, version), native_row(api_key, version)
-        if known is None or row is None:
+        if known is None or row is None or names_cluster(api_key, version):
             return None
         return row, known.tags, cells(_OF_API, _stub(api_key, version))
 

@@ -29,7 +29,7 @@ from kdissect.tables.columns import (
     file_name,
     proxy_columns,
 )
-from kdissect.tables.form import Table, day, of_exchange, time_columns, valid_time
+from kdissect.tables.form import SEE_EXCHANGES, Table, day, of_exchange, time_columns, valid_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -85,7 +85,7 @@ TOPIC_IDS = Table(
     (
         Column("topic_id", STRING, attrgetter("topic_id"), "Topic ID, as Kafka prints it."),
         Column("topic", STRING, attrgetter("topic"), "Topic name learned from the capture."),
-        *of_exchange("connection", "number"),
+        *of_exchange("connection", "number", "cluster_id"),
         *time_columns(attrgetter("exchange.time_ns"), "Time of the first exchange that has the ID."),
     ),
 )
@@ -101,6 +101,7 @@ class AnomalyRow(NamedTuple):
     connection: str
     capture: str
     time_ns: int | None
+    cluster_id: str | None
     exchange: Exchange | None
 
 
@@ -109,13 +110,15 @@ def anomalies_of(exchange: Exchange) -> Iterator[AnomalyRow]:
     if exchange.anomalies:
         capture = exchange.first_frame.interface.capture
         for anomaly in exchange.anomalies:
-            yield AnomalyRow(anomaly, exchange.connection.id, capture, exchange.time_ns, exchange)
+            yield AnomalyRow(
+                anomaly, exchange.connection.id, capture, exchange.time_ns, exchange.cluster_id, exchange
+            )
 
 
 def anomalies_after(row: ConnectionLogRow) -> Iterator[AnomalyRow]:
     """The anomalies after the last exchange of a connection."""
     for anomaly in row.unattached:
-        yield AnomalyRow(anomaly, row.id, row.capture, row.last_ns, None)
+        yield AnomalyRow(anomaly, row.id, row.capture, row.last_ns, row.cluster_id, None)
 
 
 def _exchange_column(name: str, kind: Type, description: str) -> Column:
@@ -136,6 +139,7 @@ ANOMALIES = Table(
         *time_columns(
             attrgetter("time_ns"), "See `exchanges`; otherwise the time of the connection's last bytes."
         ),
+        Column("cluster_id", STRING, attrgetter("cluster_id"), SEE_EXCHANGES),
         _exchange_column("api", STRING, "See `exchanges`."),
         Column("kind", STRING, attrgetter("anomaly.kind"), "Kind of anomaly."),
         Column(
@@ -292,6 +296,8 @@ CONNECTIONS = Table(
         _plain("client_port", INT32, "Client TCP port, as above.", "client.port"),
         _plain("broker_ip", STRING, "Broker address.", "broker.ip"),
         _plain("broker_port", INT32, "Broker TCP port.", "broker.port"),
+        _plain("cluster_id", STRING, "Cluster of the broker, see `exchanges`; of all connections to a broker "
+               "that did not open, null."),
         *proxy_columns(lambda row: row),
         _plain("client_id", STRING, "Client ID of the first request that has one."),
         _plain("client_software_name", STRING, "Client library, if the connection sent it."),

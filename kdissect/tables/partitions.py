@@ -137,7 +137,7 @@ PARTITIONS = Table(
         *of_exchange("connection", "number"),
         *time_columns(attrgetter("exchange.time_ns"), "See `exchanges`."),
         *of_exchange("kind", "api", "api_version", "client_id", "client_ip", "client_port"),
-        *of_exchange("broker_ip", "broker_port", "principal", "latency_us", "service_us"),
+        *of_exchange("broker_ip", "broker_port", "cluster_id", "principal", "latency_us", "service_us"),
         Column(
             "group_id",
             STRING,

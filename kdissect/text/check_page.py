@@ -100,6 +100,7 @@ def _packets(check: quality.Check) -> Iterator[str]:
     yield facts(
         f"TCP: {many(tcp.gaps, 'gap')}",
         f"{many(tcp.lost_bytes, 'byte')} lost" if tcp.lost_bytes else None,
+        f"{many(tcp.undelivered_bytes, 'byte')} not delivered" if tcp.undelivered_bytes else None,
         f"{many(tcp.cut_bytes, 'byte')} truncated" if tcp.cut_bytes else None,
         f"{many(tcp.out_of_order, 'segment')} out of order" if tcp.out_of_order else None,
         f"{many(tcp.retransmitted_bytes, 'byte')} retransmitted or captured twice"

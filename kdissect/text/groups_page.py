@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING
 
 from kdissect.phrases import ABSENT, listed, many, nonzero, topic_label
 from kdissect.stats.rebalances import counted
-from kdissect.text.page import PageSection, View, number, seconds, table
+from kdissect.text.page import (
+    PageSection,
+    View,
+    are_of_several_clusters,
+    cluster_label,
+    number,
+    seconds,
+    table,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -51,18 +59,20 @@ def sections(
         yield PageSection("Groups", notes=("no group joins, leaves or commits",))
         return
     yield table("Groups", _GROUPS, rows, limit=limit, narrow=narrow)
+    named = are_of_several_clusters(rows)
     for row in rows[:limit]:
+        group = f"{cluster_label(row)} {row.group}" if named else row.group
         if row.members:
-            title = f"{row.group}: {many(len(row.members), 'member ID')} seen"
+            title = f"{group}: {many(len(row.members), 'member ID')} seen"
             yield table(title, _MEMBERS, row.members, limit=limit, narrow=narrow)
         if row.rebalances:
             notes = [_storm(storm) for storm in row.storms]
             if row.events_dropped:
                 notes.append(f"{many(row.events_dropped, 'event')} dropped because of a limit (--limits)")
-            title = f"{row.group}: {many(len(row.rebalances), 'rebalance')}"
+            title = f"{group}: {many(len(row.rebalances), 'rebalance')}"
             yield table(title, _REBALANCES, row.rebalances, limit=limit, narrow=narrow, notes=tuple(notes))
         if row.committed:
-            title = f"{row.group}: committed offsets"
+            title = f"{group}: committed offsets"
             yield table(title, _COMMITTED, row.committed, limit=limit, narrow=narrow)
 
 

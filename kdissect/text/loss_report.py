@@ -33,11 +33,15 @@ def _one_direction(counts: Mapping[str, int]) -> list[str]:
 def _gaps(counts: Mapping[str, int]) -> list[str]:
     gaps, cut = counts.get("kafka_gaps", 0), counts.get("kafka_cut_bytes", 0)
     skipped = counts.get("kafka_skipped_bytes", 0)
-    lines = []
+    lines: list[str] = []
     if gaps:
         missing = many(counts.get("kafka_lost_bytes", 0), "byte")
         line = f"{many(gaps, 'gap')} in Kafka connections: {missing} not captured"
         lines.append(f"{line}, {many(skipped, 'byte')} skipped" if skipped else line)
+    if undelivered := counts.get("kafka_undelivered_gaps", 0):
+        missing = many(counts.get("kafka_undelivered_bytes", 0), "byte")
+        line = f"{missing} of Kafka connections did not arrive, in {many(undelivered, 'gap')}"
+        lines.append(f"{line}: the network lost them; {DETAILS}")
     if cut:
         lines.append(f"the snaplen truncated {many(cut, 'byte')} of Kafka connections (capture with -s 0)")
     lost, incomplete = counts.get("exchanges_lost", 0), counts.get("exchanges_incomplete", 0)
@@ -74,6 +78,12 @@ def _dropped(counts: Mapping[str, int]) -> list[str]:
     if evicted := counts.get("produced_evicted", 0):
         text = f"{evicted:,} produced {'batch' if evicted == 1 else 'batches'} forgotten early"
         lines.append(f"{text}; --limits produced_batches=N keeps more for e2e_latency_us")
+    if names := counts.get("names_forgotten", 0):
+        text = f"a topic's name was forgotten {many(names, 'time')}"
+        lines.append(f"{text}; --limits topic_names=N keeps more")
+    if unsure := counts.get("unsure_ids", 0):
+        text = f"{many(unsure, 'connection')} may have the ID of an earlier one"
+        lines.append(f"{text}; --limits connection_ids=N remembers more")
     if late := counts.get("late_segments", 0):
         text = f"{many(late, 'TCP segment')} captured too late to fill a gap"
         lines.append(f"{text}; --limits reorder_window=TIME waits longer")

@@ -34,7 +34,7 @@ from kdissect.stats.health import DEGRADED, FAILING, headline
 from kdissect.stats.quality import EMPTY, GOOD, INCOMPLETE, NO_KAFKA
 from kdissect.stats.rebalances import counted
 from kdissect.text.groups_page import cause
-from kdissect.text.page import PageSection, seconds
+from kdissect.text.page import PageSection, are_of_several_clusters, cluster_label, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -144,21 +144,31 @@ def _findings(summary: Summary) -> _ScreenBlock | None:
 
 
 def _groups(summary: Summary) -> _ScreenBlock | None:
-    lags: dict[str, list[LagRow]] = {}
+    lags: dict[tuple[str | None, str], list[LagRow]] = {}
     for row in summary.lag or ():
         if row.kind == "group":
-            lags.setdefault(row.name, []).append(row)
+            lags.setdefault((row.cluster_id, row.name), []).append(row)
+
+    def lags_of(group: GroupHistory) -> list[LagRow]:
+        return lags.get((group.cluster_id, group.group), [])
 
     def worst_last(group: GroupHistory) -> tuple[int, ...]:
         return (
             -len(group.storms),
             -(group.state == "rebalancing"),
-            -sum(row.lag or 0 for row in lags.get(group.group, ())),
+            -sum(row.lag or 0 for row in lags_of(group)),
             -len(group.rebalances),
         )
 
     rows = sorted(summary.group_history or (), key=worst_last)
-    items = [(_group(row, lags.get(row.group, [])), _YELLOW if row.storms else "") for row in rows[:_GROUPS]]
+    named = are_of_several_clusters(rows)
+    items = [
+        (
+            f"{cluster_label(row)} {_group(row, lags_of(row))}" if named else _group(row, lags_of(row)),
+            _YELLOW if row.storms else "",
+        )
+        for row in rows[:_GROUPS]
+    ]
     return _ScreenBlock("groups", items, len(rows) - len(items)) if items else None
 
 

@@ -7,6 +7,7 @@ from io import StringIO
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect.phrases import ABSENT, duration, encodable_bars, printable, truncate, wrapped
+from kdissect.stats.document import OfCluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -41,6 +42,15 @@ class View:
     is_rare: bool = False
     width: int = 8
     note: str = ""
+
+
+def cluster_label(row: Any) -> str:
+    """The cluster of a row, if there are several."""
+    return row.cluster_id or ABSENT
+
+
+_CLUSTER = View("CLUSTER", cluster_label, keep=True, shrinks=True)
+"""The first column, if the rows are of several clusters."""
 
 
 class PageSection(NamedTuple):
@@ -85,6 +95,8 @@ def table(
         notes: lines above the table.
         left_out: number of rows that the caller has already left out.
     """
+    if are_of_several_clusters(rows):
+        views = (_CLUSTER, *views)
     shown = [
         view
         for view in views
@@ -94,6 +106,12 @@ def table(
     cells = [[view.cell(row) for view in shown] for row in rows[:limit]]
     notes += tuple(dict.fromkeys(view.note for view in shown if view.note))
     return PageSection(title, shown, cells, notes, left_out + len(rows) - len(cells))
+
+
+def are_of_several_clusters(rows: Sequence[Any]) -> bool:
+    """Whether rows must be shown with their cluster."""
+    clusters = {getattr(row, "cluster_id", None) for row in rows}
+    return len(clusters - {None}) > 1 or (len(clusters) > 1 and isinstance(rows[0], OfCluster))
 
 
 def number(value: int | None) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,6 +27,7 @@ from kdissect.query.filters import NameTest
 from kdissect.query.record_filters import RecordCriteria, RecordFilter
 from kdissect.query.records import Records
 from kdissect.query.subjects import GROUP, RECORD, TRANSACTION
+from kdissect.stats.by_cluster import ByCluster
 from kdissect.stats.facts import Facts
 from kdissect.stats.groups import Groups, cause_row, timelines
 from kdissect.stats.transactions import OPEN, Transactions
@@ -139,8 +141,10 @@ class Story:
         self._omitted = _Omitted()
         self._is_name = NameTest((subject.name,))
         self._prefix = f"group {subject.name}" if subject.kind == GROUP else ""
-        self._groups = Groups(limits) if subject.kind == GROUP else None
-        self._transactions = Transactions(limits) if subject.kind == TRANSACTION else None
+        self._groups = ByCluster(partial(Groups, limits), limits) if subject.kind == GROUP else None
+        self._transactions = (
+            ByCluster(partial(Transactions, limits), limits) if subject.kind == TRANSACTION else None
+        )
         self._records: Records | None = None
         if subject.kind == RECORD:
             place = (subject.name,), (str(subject.partition),)
@@ -226,9 +230,10 @@ class Story:
             self._omitted.add(self._latest.popleft())
 
     def _rebalances(self) -> Iterator[list[Note]]:
-        for name, rebalances in () if self._groups is None else timelines(self._groups):
-            if self._is_name(name):
-                yield from map(_rebalance, rebalances)
+        for groups in () if self._groups is None else self._groups.by_id().values():
+            for name, rebalances in timelines(groups):
+                if self._is_name(name):
+                    yield from map(_rebalance, rebalances)
 
     def _transactions_seen(self) -> Iterator[list[Note]]:
         for row in () if self._transactions is None else self._transactions.rows().transactions:

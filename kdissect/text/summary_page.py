@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kdissect.capture.inputs import STDIN
 from kdissect.phrases import ABSENT, absent, bar, duration, listed, many, nonzero, size, span, topic_label
 from kdissect.stats.document import LoadRow
+from kdissect.stats.quantiles import middle_of
 from kdissect.stats.views import ranked, share_amount
 from kdissect.tables.values import json_bytes, timestamp
 from kdissect.text import groups_page, transactions_page
@@ -587,23 +587,24 @@ def version_sections(part: VersionsPart, *, limit: int | None, narrow: bool = Fa
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Summary -> its quantile sketches of latencies as JSON lines, to be merged with those of other captures: by
-# ``Quantiles.merge``, or by kll_merge_agg_double in Spark. Holds a line.
+# Summary -> its quantile sketches of latencies as JSON lines, to be added to those of other captures. Holds a
+# line.
 # ------------------------------------------------------------------------------------------------------------
 
 
-SCHEMA = "start timestamp, by string, key string, quantity string, count bigint, total bigint, sketch binary"
+SCHEMA = (
+    "start timestamp, by string, key string, quantity string, count bigint, total bigint, "
+    "min bigint, max bigint, buckets array<struct<middle: bigint, count: bigint>>"
+)
 """The Spark schema of the lines. ``by``: api, client, broker ...; ``key``: which of them; null: all
-exchanges. ``start`` is null except in a time series. ``sketch`` is a KLL sketch of doubles, k = 400, of
-``quantity``.
+exchanges. ``start`` is null except in a time series. ``total`` is the sum of ``quantity``. ``buckets`` are
+those of quantiles.py that are not empty, each with its middle.
 """
 QUANTITIES = ("service_us", "wait_us")
 
 
 def lines(summarizer: Summarizer, by: str | None) -> Iterator[bytes]:
     """The sketches of all exchanges, of each row of the tables, and of each interval.
-
-    Call this when the summary is closed: a distribution that was sketched drops its exact values.
 
     Args:
         summarizer: the summary.
@@ -638,6 +639,11 @@ def _lines(start: str | None, by: str | None, key: str | None, load: Load) -> It
                 "quantity": quantity,
                 "count": quantiles.count,
                 "total": quantiles.total,
-                "sketch": b64encode(quantiles.serialize()).decode("ascii"),
+                "min": quantiles.min,
+                "max": quantiles.max,
+                "buckets": [
+                    {"middle": middle_of(bucket), "count": count}
+                    for bucket, count in quantiles.buckets().items()
+                ],
             }
             yield json_bytes(row) + b"\n"

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
+from functools import cache
+from shutil import rmtree
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -22,11 +26,11 @@ from kdissect.stats.summarizer import PARTS, Summarizer
 from kdissect.stats.sums import values_of
 from kdissect.stats.traffic import BY
 from tests.attack.long_names import KINDS, traffic
-from tests.attack.test_floods import measured
 from tests.captures import pcap
+from tests.command_lines import COMMAND_LINES, OUT, PIPE, commands_that_read
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 SMALL = Limits(
@@ -35,7 +39,10 @@ SMALL = Limits(
     fetch_session_partitions=40, topic_names=40, produced_batches=40, listeners=40, group_protocols=40,
     total_watermarks=40, top_rows=20, top_partitions=40, connections=40,
 )  # fmt: skip
-TOLERANCE_KIB = 8 * 1024  # the longer capture is 25 MB longer
+TOLERANCE_KIB = 8 * 1024  # the longer capture is 30 or 60 MB longer
+MAX_KIB = 300_000_000 // 1024
+USUAL = ("read --json", "summary --findings", "export -o OUT")
+"""Command lines that are measured every time."""
 
 
 def inside(*tables: Any) -> Iterator[Any]:
@@ -116,33 +123,83 @@ def test_rows_show_the_whole_name() -> None:
     assert len(exchange.client_id.encode()) > 30_000
 
 
-COMMANDS: dict[str, tuple[str, ...]] = {
-    "summary": ("summary", *(f"--{part}" for part in PARTS)),
-    "check": ("check",),
-    "read": ("read", "-q"),
-    "records": ("records",),
-    "story": ("story", "group:g"),
-}
+MEASURED = """
+import sys
+from kdissect.cli.main import main
+from tests.peak import peak_kib
+sys.argv[0] = "kdissect"
+status = main()
+print(peak_kib(), file=sys.stderr)
+sys.exit(status)
+"""
+ONE_PROCESS = {"read", "records", "summary", "export", "live"}
 
 
-@pytest.mark.parametrize("pure", [False, pytest.param(True, marks=pytest.mark.deep)])
+def peak_kib_of(line: str, path: Path, out: Path, *more: str) -> int:
+    """Peak memory of one of ``COMMAND_LINES`` on a capture, in one process."""
+    command, *words = line.replace(OUT, str(out)).split()
+    if command in ONE_PROCESS:
+        more = (*more, "-j", "1")
+    is_piped = words[-1:] == [PIPE]
+    with path.open("rb") as capture:
+        done = subprocess.run(
+            [sys.executable, "-c", MEASURED, command, "-d", "tcp.port==9092,kafka", *more, *words]
+            + ([] if is_piped else [str(path)]),
+            stdin=capture if is_piped else subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr[-1000:]
+    rmtree(out, ignore_errors=True)
+    return int(done.stderr.splitlines()[-1])
+
+
+def test_every_command_is_measured() -> None:
+    assert {line.split()[0] for line in COMMAND_LINES} == commands_that_read()
+
+
+@pytest.mark.parametrize("pure", [False, pytest.param(True, marks=pytest.mark.deep)], ids=["core", "pure"])
 @pytest.mark.parametrize(
-    "command",
-    ["summary", *(pytest.param(each, marks=pytest.mark.deep) for each in COMMANDS if each != "summary")],
+    "line", [line if line in USUAL else pytest.param(line, marks=pytest.mark.deep) for line in COMMAND_LINES]
 )
 def test_twice_as_many_names_take_the_same_memory(
-    command: str, pure: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    line: str, pure: bool, capture_of: Callable[[int], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """With a tenth of the limits or less."""
     if pure:
         monkeypatch.setenv("KDISSECT_PURE", "1")
-    peaks = []
     limits = ",".join(f"{name}={getattr(SMALL, name)}" for name in vars_of(SMALL))
-    few = 50 if command == "check" else 25  # check fills its tables later
-    for number in (few, 2 * few):
-        path = tmp_path / f"{number}.pcap"
-        path.write_bytes(pcap((packet.time_ns, packet.data) for packet in traffic(number)))
-        peaks.append(measured(path, *COMMANDS[command], "-d", "tcp.port==9092,kafka", "--limits", limits)[1])
+    few = 50 if line.startswith("check") else 25  # check fills its tables later
+    out = tmp_path / "out"
+    peaks = [peak_kib_of(line, capture_of(each), out, "--limits", limits) for each in (few, 2 * few)]
     assert peaks[1] < peaks[0] + TOLERANCE_KIB
+
+
+@pytest.fixture(scope="module")
+def capture_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
+    """A capture of so many connections of each kind; 1.3 MB for each."""
+    directory = tmp_path_factory.mktemp("names")
+
+    @cache
+    def written(number: int) -> Path:
+        path = directory / f"{number}.pcap"
+        path.write_bytes(pcap((packet.time_ns, packet.data) for packet in traffic(number)))
+        return path
+
+    return written
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("pure", [False, True], ids=["core", "pure"])
+@pytest.mark.parametrize("line", COMMAND_LINES)
+def test_every_command_stays_below_300_mb(
+    line: str, pure: bool, capture_of: Callable[[int], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the default limits."""
+    if pure:
+        monkeypatch.setenv("KDISSECT_PURE", "1")
+    assert peak_kib_of(line, capture_of(250), tmp_path / "out") < MAX_KIB
 
 
 def vars_of(limits: Limits) -> list[str]:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kdissect import core
 from kdissect.capture.reader import open_capture
 from kdissect.errors import CaptureError
 from kdissect.limits import DEFAULT, Limits
 from kdissect.model import PacketBlock
 from kdissect.stats.survey import Census
 from tests.captures import enhanced, interface, section
+from tests.core import needs_core, without_core
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -59,8 +59,7 @@ def test_each_packet_has_its_interface(
 ) -> None:
     file = capture(count, Random(count), link_types)
     blocks, census = read(file)
-    with monkeypatch.context() as context:
-        context.setattr(core, "is_used", False)
+    with without_core():
         expected, plain_census = read(file)
     packets = [packet for block in blocks for packet in block.packets]
     assert packets == [packet for block in expected for packet in block.packets]
@@ -89,8 +88,7 @@ def test_interfaces_without_packets_are_limited() -> None:
         )
 
 
-@pytest.mark.core
-@pytest.mark.skipif(not core.is_used, reason="installed without the native core")
+@needs_core
 def test_interfaces_of_one_link_type_share_blocks() -> None:
     """Those that alternate cost as much as one."""
     parts = [section(), *(interface(name=f"eth{number}") for number in range(3000))]

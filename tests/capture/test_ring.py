@@ -24,6 +24,7 @@ from kdissect.capture.ring import (
 )
 from kdissect.capture.write import PcapngWriter
 from kdissect.model import Interface, Packet
+from tests.core import needs_core, without_core
 
 SLOTS = 8
 FIRST_BYTE = 82  # of a packet in its slot
@@ -142,7 +143,7 @@ def test_a_cooked_header_has_no_bytes_of_an_earlier_address() -> None:
     assert packet.length == len(packet.data)
 
 
-@pytest.mark.skipif(not core.is_used, reason="without the core there is nothing to compare")
+@needs_core
 @pytest.mark.parametrize("link_type", [ETHERNET, IP, COOKED])
 def test_the_core_takes_what_python_takes(link_type: int, monkeypatch: pytest.MonkeyPatch) -> None:
     random = Random(link_type)
@@ -160,8 +161,7 @@ def test_the_core_takes_what_python_takes(link_type: int, monkeypatch: pytest.Mo
                     kernel.write(data, status, tag, address)
             limit = random.randrange(1, 2 * SLOTS)
             blocks = rings[0].take_encoded(limit, 2)
-            with monkeypatch.context() as patch:
-                patch.setattr(core, "is_used", False)
+            with without_core():
                 assert rings[1].take_encoded(limit, 2) == blocks
             assert kernels[0].slots == kernels[1].slots
             assert rings[0].lost == rings[1].lost

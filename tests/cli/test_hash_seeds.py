@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -11,10 +12,12 @@ import pytest
 
 from samples.golden import ROOT
 from tests.captures import pcap
+from tests.command_lines import COMMAND_LINES
 from tests.frames import API_VERSIONS, request, response
 from tests.segments import Talk
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 SEEDS = ("0", "1", "2")
@@ -24,31 +27,50 @@ COMMANDS = (
     "records", "records -j 2 --json", "check", "check --json", "story group:x", "summary --by client,api",
     "summary --json --groups --lag --versions --transactions --connections --findings",
     "summary -j 3 --json --groups --lag --versions --transactions --connections --findings",
+    "export -o OUT", "live -", "live -q --summary -",
 )  # fmt: skip
+OTHERS = tuple(line for line in COMMAND_LINES if "--prometheus" not in line)  # which prints a free port
+OF_THIS_RUN = (b'"started":', b'"written":', b'"writer":')  # in manifests
 CHILD = """
-import sys
+import json, os, subprocess, sys
+from pathlib import Path
+from shutil import rmtree
 from kdissect.cli.main import main
-for line in sys.stdin:
-    status = main(line.split())
+out, capture = Path(sys.argv[1]), sys.argv[2]
+for line in json.load(sys.stdin):
+    words = line.replace("OUT", str(out)).split()
+    if words[-1] == "-":
+        cat = subprocess.Popen(["cat", capture], stdout=subprocess.PIPE)
+        os.dup2(cat.stdout.fileno(), 0)
+        sys.stdin = open(0, closefd=False)
+    status = main([*words, *([] if words[-1] == "-" else [capture])])
     sys.stdout.flush()
+    for path in sorted([out, *out.rglob("*")]):
+        if path.is_file():
+            print(path.relative_to(out.parent), flush=True)
+            sys.stdout.buffer.write(path.read_bytes())
+            sys.stdout.flush()
+    rmtree(out, ignore_errors=True)
+    out.unlink(missing_ok=True)
     print(line, status, flush=True)
     print(line, status, file=sys.stderr)
 """
 
 
-def outputs(commands: list[str], seed: str) -> list[list[bytes]]:
-    """What these commands print to stdout and stderr, one after the other in one process, without the
-    percentiles of several processes.
+def outputs(commands: Sequence[str], path: Path, out: Path, seed: str) -> list[list[bytes]]:
+    """What these commands print to stdout and stderr, and write to ``out``, one after the other in one
+    process.
     """
     child = subprocess.run(
-        [sys.executable, "-c", CHILD],
+        [sys.executable, "-c", CHILD, out, path],
         env={**os.environ, "PYTHONHASHSEED": seed},
-        input="\n".join(commands).encode(),
+        input=json.dumps(commands).encode(),
         capture_output=True,
         check=True,
     )
     return [
-        [line for line in out.splitlines() if b'"p50"' not in line] for out in (child.stdout, child.stderr)
+        [line for line in out.splitlines() if not line.strip().startswith(OF_THIS_RUN)]
+        for out in (child.stdout, child.stderr)
     ]
 
 
@@ -74,17 +96,24 @@ def alike() -> bytes:
 
 
 @pytest.mark.parametrize(
-    "sample",
-    ["kafka-4-fenced.pcap.gz", "alike", *(pytest.param(each, marks=pytest.mark.deep) for each in DEEP)],
+    ("sample", "commands"),
+    [
+        pytest.param("kafka-4-fenced.pcap.gz", COMMANDS, id="fenced"),
+        pytest.param("alike", COMMANDS, id="alike"),
+        *(
+            pytest.param(each, (*COMMANDS, *OTHERS), marks=pytest.mark.deep, id=f"{each}-all")
+            for each in ("alike", "kafka-4-fenced.pcap.gz", *DEEP)
+        ),
+    ],
 )
-def test_every_command(sample: str, tmp_path: Path) -> None:
+def test_every_command(sample: str, commands: tuple[str, ...], tmp_path: Path) -> None:
     path = ROOT / "samples" / sample
     if sample == "alike":
         path = tmp_path / "alike.pcap"
         path.write_bytes(alike())
-    commands = [f"{command} {path}" for command in COMMANDS]
-    first, *others = [outputs(commands, seed) for seed in SEEDS]
+    first, *others = [outputs(commands, path, tmp_path / "out", seed) for seed in SEEDS]
     assert first[0]
+    assert not {f"{line} {status}".encode() for line in OTHERS for status in (1, 2, 3)} & set(first[1])
     for other in others:
         assert other == first
 
@@ -94,5 +123,7 @@ def test_no_kafka_with_several_processes(tmp_path: Path) -> None:
     path = tmp_path / "alike.pcap"
     path.write_bytes(pcap([]) + alike()[24:])
     for arguments in ("--client abc", "--port 22"):
-        one, several = (outputs([f"read -j {jobs} {arguments} {path}"], "0")[1][0] for jobs in (1, 3))
+        one, several = (
+            outputs([f"read -j {jobs} {arguments}"], path, tmp_path / "out", "0")[1][0] for jobs in (1, 3)
+        )
         assert one == several

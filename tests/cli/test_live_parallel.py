@@ -14,7 +14,6 @@ import pytest
 from kdissect import open_capture
 from kdissect.capture.write import PcapngWriter
 from kdissect.cli.terminal import INTERRUPTED, OK, USAGE
-from samples.golden import name_of
 from tests.captures import pcap
 from tests.cli.commands import capture_bytes, spawn, talk
 from tests.cli.live_process import COUNTED, live, on_loopback
@@ -55,12 +54,6 @@ def uncompressed(path: Path, to: Path, packets: Any = None) -> Path:
         for packet in capture if packets is None else packets:
             writer.write(packet)
     return to
-
-
-@pytest.mark.parametrize("sample", SAMPLES, ids=name_of)
-@pytest.mark.parametrize("command", COMMANDS if IS_DEEP else COMMANDS[1::3])
-def test_the_same_is_shown(sample: Path, command: str, tmp_path: Path) -> None:
-    same(uncompressed(sample, tmp_path / "capture.pcapng"), command)
 
 
 @pytest.mark.parametrize("damage", DAMAGES if IS_DEEP else ("10 % lost, duplicated, shuffled",))

@@ -70,7 +70,7 @@ def test_each_record_is_shown_once(capture: Path) -> None:
 @pytest.mark.parametrize("jobs", [1, 3])
 @pytest.mark.parametrize("names", [WHOLE, WINDOW])
 def test_a_topic_is_one_row(capture: Path, names: str, jobs: int) -> None:
-    document, _, _ = summary("--names", names, "-j", jobs, capture)
+    document = json.loads(summary("--names", names, "-j", jobs, capture).out)
     assert [
         (row["topic"], row["produced_records"], row["fetched_records"]) for row in document["topics"]
     ] == [("orders", len(PRODUCED), 2 * len(PRODUCED))]

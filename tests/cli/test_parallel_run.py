@@ -18,7 +18,7 @@ from kdissect import open_capture
 from kdissect.capture.write import PcapngWriter
 from samples.golden import ROOT, captures, name_of
 from tests.damage import DAMAGES, from_the_start, resegmented
-from tests.shared import say, summary
+from tests.shared import say
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,29 +38,6 @@ RECORDS = ("records", "records --json", "records --csv --produced", "records -V 
 def sample(request: pytest.FixtureRequest) -> Path:
     path: Path = request.param
     return path
-
-
-@pytest.mark.parametrize("command", READ + RECORDS if IS_DEEP else (READ + RECORDS)[::2])
-def test_the_same_is_shown(sample: Path, command: str) -> None:
-    alone = say(*command.split(), "-j", 1, sample)
-    for jobs in (2, 3):
-        assert say(*command.split(), "-j", jobs, sample) == alone
-
-
-@pytest.mark.parametrize("count", [1, 5, 400])
-@pytest.mark.parametrize("command", ["read --json", "read -V", "records", "records --json"])
-def test_the_output_is_cut_at_the_same_row(command: str, count: int) -> None:
-    for sample in SAMPLES[:1] if not IS_DEEP else SAMPLES:
-        alone = say(*command.split(), "-c", count, "-j", 1, sample)
-        shared = say(*command.split(), "-c", count, "-j", 2, sample)
-        assert (shared.out, shared.status) == (alone.out, alone.status)
-
-
-@pytest.mark.parametrize(
-    "options", [(), ("--by", "connection", "--interval", "1s"), ("--groups", "--lag", "--findings")]
-)
-def test_the_same_is_summed_up(sample: Path, options: tuple[str, ...]) -> None:
-    assert summary(*options, "-j", 2, sample) == summary(*options, "-j", 1, sample)
 
 
 @pytest.mark.parametrize(

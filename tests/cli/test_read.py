@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kdissect import core
 from kdissect.cli.terminal import INTERRUPTED, OK, USAGE
 from kdissect.text.style import FORMATS, Times
 from tests.captures import gzipped
@@ -436,12 +435,8 @@ def test_headings_of_all_formats_of_time() -> None:
         )
 
 
-@pytest.mark.parametrize("with_core", [True, False])
-def test_what_a_fetch_forgets_is_in_its_line(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, with_core: bool
-) -> None:
-    if not with_core:
-        monkeypatch.setattr(core, "is_used", False)
+@pytest.mark.usefixtures("with_core_and_without")
+def test_what_a_fetch_forgets_is_in_its_line(capsys: pytest.CaptureFixture[str]) -> None:
     *_, line = run(capsys, "read", "tests/field/forgotten-zero-uuid.pcap").lines
     text = f"replica 2 session 620866590, forget <id {'A' * 22}>-0 -> no records  UNKNOWN_TOPIC_ID"
     assert line.endswith(text)

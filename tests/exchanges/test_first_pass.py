@@ -2,7 +2,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from kdissect.capture.reader import open_capture
+from kdissect.cli.main import main
 from kdissect.exchanges.topic_names import topic_refs
 from kdissect.limits import Limits
 from kdissect.net.tcp import Shard
@@ -43,4 +46,14 @@ def test_what_is_no_capture_says_nothing(tmp_path: Path) -> None:
 
 
 def test_names_are_bounded() -> None:
-    assert len(learned_from([str(SAMPLE)], Options(Limits(topic_names=1))).topics) == 1
+    learned = learned_from([str(SAMPLE)], Options(Limits(topic_names=1)))
+    assert len(learned.topics) == 1
+    assert learned.dropped_names > 0
+
+
+@pytest.mark.parametrize(
+    "options", [("--names", "whole"), ("--names", "window"), ("--names", "whole", "-j", "2")]
+)
+def test_forgotten_names_are_reported(options: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["read", "--limits", "topic_names=1", *options, str(SAMPLE)]) == 0
+    assert "a topic's name was forgotten" in capsys.readouterr().err

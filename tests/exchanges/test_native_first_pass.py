@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kdissect import core
 from kdissect.exchanges import offload
 from kdissect.exchanges.learned import ADVERTISING
 from kdissect.exchanges.offload import Offload
@@ -16,6 +15,7 @@ from kdissect.exchanges.topic_names import may_name_topic_ids
 from kdissect.kafka.framing import SHED_BYTES, SIZE_BYTES, Framing, PartialFrame
 from kdissect.limits import Limits
 from tests.captures import pcap, pcapng
+from tests.core import NEEDS_CORE, without_core
 from tests.frames import (
     FETCH,
     HEARTBEAT,
@@ -30,7 +30,7 @@ from tests.frames import (
 from tests.learned_facts import facts_of
 from tests.lifetimes import lifetimes
 from tests.segments import Talk
-from tests.test_offload import BUSY, SAMPLES, SEEDS, damaged, mixed, sealed, timed
+from tests.test_offload import BUSY, IS_DEEP, SAMPLES, SEEDS, damaged, mixed, sealed, timed
 from tests.tls.sessions import TlsSettings
 from tests.tls.test_recordings import CAPTURE, KEYS
 
@@ -40,10 +40,7 @@ if TYPE_CHECKING:
 
 PAYLOADS = request_payload, response_payload
 
-pytestmark = [
-    pytest.mark.core,
-    pytest.mark.skipif(not core.is_used, reason="installed without the native core, or KDISSECT_PURE is set"),
-]
+pytestmark = NEEDS_CORE
 
 
 @pytest.fixture
@@ -55,8 +52,7 @@ def same(monkeypatch: pytest.MonkeyPatch) -> Any:
             results = []
             for shards in (1, 3):
                 facts = facts_of(path, end_to_end=end_to_end, shards=shards, **how)
-                with monkeypatch.context() as without:
-                    without.setattr(core, "is_used", False)
+                with without_core():
                     assert facts_of(path, end_to_end=end_to_end, shards=shards, **how) == facts
                 results.append(facts)
             whole, merged = results
@@ -67,7 +63,7 @@ def same(monkeypatch: pytest.MonkeyPatch) -> Any:
     return check
 
 
-@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("name", [*SAMPLES][:: 1 if IS_DEEP else 3])
 def test_samples(name: str, same: Any) -> None:
     same(SAMPLES[name])
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kdissect import core
 from kdissect.capture.reader import open_capture
 from kdissect.exchanges.end_to_end import learn_produced
 from kdissect.exchanges.learned import LearnedFacts
@@ -18,6 +17,7 @@ from kdissect.options import Options
 from kdissect.pipeline import Dissection
 from samples.golden import ROOT, captures, name_of
 from tests.captures import pcap
+from tests.core import without_core
 from tests.damage import DAMAGES
 from tests.lifetimes import lifetimes
 from tests.rings import packets_of
@@ -67,8 +67,8 @@ def test_it_does_so_with_packets_lost(path: Path, damage: str) -> None:
         assert skimmed(left) == from_all_exchanges(left)
 
 
-def test_it_has_the_connections_of_all_exchanges(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(core, "is_used", False)  # which passes on only the first to each broker
+@without_core()  # which passes on only the first to each broker
+def test_it_has_the_connections_of_all_exchanges(tmp_path: Path) -> None:
     path = tmp_path / "lifetimes.pcap"
     for seed in range(200 if IS_DEEP else 10):
         random = Random(seed)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kdissect import core
 from kdissect.pipeline import Dissection
 from tests.captures import pcap
 from tests.frames import API_VERSIONS, heartbeat_answers, heartbeats, request, response, sized
@@ -43,12 +42,6 @@ def traffic(
     return talk.finish().packets
 
 
-@pytest.fixture(params=[True, False], ids=["core", "pure"])
-def with_core(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not request.param:
-        monkeypatch.setattr(core, "is_used", False)
-
-
 def dissected(packets: list[Packet]) -> list[Exchange]:
     return list(Dissection(packets))
 
@@ -63,7 +56,7 @@ CASES = [
 ]
 
 
-@pytest.mark.usefixtures("with_core")
+@pytest.mark.usefixtures("with_core_and_without")
 @pytest.mark.parametrize("version", [0, 3])
 @pytest.mark.parametrize("mss", [1460, 11])
 @pytest.mark.parametrize(("vendor", "advertised", "used", "names"), CASES, ids=[case[0] for case in CASES])
@@ -82,14 +75,14 @@ def test_apis_are_named_by_what_the_broker_advertises(
     assert SECRET.decode() not in str([(each.request, each.response) for each in exchanges])
 
 
-@pytest.mark.usefixtures("with_core")
+@pytest.mark.usefixtures("with_core_and_without")
 def test_an_unknown_api_is_an_anomaly() -> None:
     exchanges = dissected(traffic((501, 502, 503), (300, 621)))
     assert [each.api for each in exchanges[2:-1]] == [None, None]
     assert {anomaly.kind for each in exchanges for anomaly in each.anomalies} == {"unknown_api"}
 
 
-@pytest.mark.usefixtures("with_core")
+@pytest.mark.usefixtures("with_core_and_without")
 def test_a_capture_that_starts_behind_api_versions() -> None:
     packets = traffic((501, 502, 503), (503, 10000, 15000))[5:]
     names = [each.api for each in dissected(packets)]
@@ -104,7 +97,7 @@ def capture(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.usefixtures("with_core")
+@pytest.mark.usefixtures("with_core_and_without")
 @pytest.mark.parametrize(
     ("arguments", "numbers"),
     [
@@ -123,7 +116,7 @@ def test_filters(capture: Path, arguments: tuple[str, str], numbers: list[int]) 
     assert [int(number) for number in shown if number.isdigit()] == numbers
 
 
-@pytest.mark.usefixtures("with_core")
+@pytest.mark.usefixtures("with_core_and_without")
 def test_text(capture: Path) -> None:
     def text(*arguments: str) -> str:
         return say(*arguments, capture).out.decode()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kdissect.capture.reader import open_capture
-from kdissect.net.analysis import BUCKETS, TcpAnalysis
+from kdissect.net.analysis import BUCKETS, STALL_NS, TcpAnalysis
 from kdissect.net.tcp import ACK, FIN, RST, SYN, is_d_sack
 from kdissect.pipeline import Dissection
 from tests.segments import MILLISECOND
@@ -116,7 +116,7 @@ class Conversation:
         self.send(0, 100, 500)
 
 
-def test_a_connection_takes_at_most_400_bytes() -> None:
+def test_a_connection_takes_at_most_410_bytes() -> None:
     talk = Conversation()
     talk.open()
     sequence = 100
@@ -127,7 +127,7 @@ def test_a_connection_takes_at_most_400_bytes() -> None:
             talk.now_ns += 1000 << bucket
             talk.send(1, 500, sequence, window=0)
     tcp = talk.tcp
-    assert sum(sys.getsizeof(each) for each in (tcp, tcp._numbers, tcp._histograms)) <= 400
+    assert sum(sys.getsizeof(each) for each in (tcp, tcp._numbers, tcp._histograms)) <= 410
     assert 0 < max(tcp.round_trips(0)) < 4096  # halved, when one was full
 
 
@@ -231,6 +231,28 @@ def test_a_zero_window() -> None:
     talk.send(1, 500, 100, window=50)
     assert talk.tcp.zero_window_ns(1, since_ns + 10**9) == 2 * MILLISECOND
     assert talk.tcp.zero_window_ns(0, since_ns) == 0
+
+
+def test_a_stall_is_a_zero_window_without_new_payload() -> None:
+    """Times of a second or more count."""
+    talk = Conversation()
+    talk.open()
+    talk.send(1, 500, 100, window=0)
+    since_ns = talk.now_ns
+    assert talk.tcp.stalled_ns(1, since_ns + STALL_NS - 1) == 0
+    assert talk.tcp.stalled_ns(1, since_ns + STALL_NS) == STALL_NS
+    for number in range(5):  # it responds all the time
+        talk.now_ns += STALL_NS // 2
+        talk.send(1, 500 + 10 * number, 100, length=10, window=0)
+    last_ns = talk.now_ns
+    assert talk.tcp.sent_ns(1) == last_ns
+    assert talk.tcp.stalled_ns(1, last_ns + STALL_NS // 2) == 0
+    talk.now_ns += 3 * STALL_NS
+    talk.send(1, 540, 100, length=10, window=0)  # a retransmission: it sends nothing new
+    talk.send(1, 550, 100, window=50)
+    assert talk.tcp.stalled_ns(1, talk.now_ns + STALL_NS) == talk.now_ns - last_ns
+    assert talk.tcp.sent_ns(1) == last_ns
+    assert talk.tcp.stalled_ns(0, talk.now_ns) == 0
 
 
 def test_bytes_without_acknowledgment() -> None:

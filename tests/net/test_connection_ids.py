@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
 
+from kdissect.cli.main import main
 from kdissect.limits import DEFAULT, Limits
 from kdissect.net.connection import Connections
 from kdissect.net.duplex import ConnectionIds
 from kdissect.net.tcp import Segments, reversed_ends
+from tests.captures import pcap
+from tests.frames import API_VERSIONS, request, response
 from tests.segments import SYN, Talk
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     from kdissect.model import Packet
 
@@ -52,7 +58,7 @@ def test_the_same_ends_and_first_time(ends: str | None) -> None:
 
 
 def test_both_directions_have_the_same_id() -> None:
-    taken = ConnectionIds(DEFAULT)
+    taken = ConnectionIds(DEFAULT, Counter())
     first = taken.next(ENDS, 5)
     assert first == taken.next(reversed_ends(ENDS), 5) == taken.next(ENDS, 5)
     taken.take(reversed_ends(ENDS), 5)
@@ -84,7 +90,7 @@ def test_the_earliest_packet_counts_wherever_it_is_in_the_capture() -> None:
 
 
 def test_memory_is_limited() -> None:
-    taken = ConnectionIds(Limits(connection_ids=10))
+    taken = ConnectionIds(Limits(connection_ids=10), counts := Counter())
     first = taken.next(ENDS, 0)
     for time_ns in range(5):
         taken.take(ENDS, time_ns)
@@ -94,3 +100,34 @@ def test_memory_is_limited() -> None:
         taken.take(ENDS, random.randrange(1, 1 << 60))
         assert len(taken._recent) + len(taken._earlier) <= 11
     assert taken.next(ENDS, 0) == first
+    assert not taken.is_sure(ENDS, 0)
+    assert counts["unsure_ids"] > 900
+
+
+def test_ids_are_sure_while_time_goes_on() -> None:
+    taken = ConnectionIds(Limits(connection_ids=10), counts := Counter())
+    for time_ns in range(100):
+        for _ in range(2):
+            assert taken.is_sure(ENDS, time_ns)
+            taken.take(ENDS, time_ns)
+    assert not counts["unsure_ids"]
+    taken.take(ENDS, 3)
+    assert counts["unsure_ids"] == 1
+
+
+def test_forgotten_connections_count_separately(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The first and the last one have the same ends and time, and so the same ID."""
+    talks = [
+        Talk(("10.0.0.1", port), client_start=1000 * number, step_ns=0).handshake()
+        for number, port in enumerate((41_000, *range(42_000, 42_006), 41_000), 1)
+    ]
+    for each in talks:
+        each.client_sends(request(API_VERSIONS, 0)).broker_sends(response(API_VERSIONS, 0)).finish()
+    path = tmp_path / "a.pcap"
+    path.write_bytes(pcap((packet.time_ns, packet.data) for each in talks for packet in each.packets))
+    for limits, connections, says in (("connection_ids=4", 8, True), ("connection_ids=40", 8, False)):
+        assert main(["summary", "--json", "-j", "1", "--limits", limits, str(path)]) == 0
+        out, err = capsys.readouterr()
+        (row,) = json.loads(out)["brokers"]
+        assert row["connections"] == connections
+        assert ("may have the ID of an earlier one" in err) == says

@@ -45,7 +45,11 @@ class Player:
             assert segment is not None
             if self.duplex is None:
                 self.duplex = Duplex(
-                    segment.ends, segment.time_ns, self.limits, self.counts, ConnectionIds(self.limits)
+                    segment.ends,
+                    segment.time_ns,
+                    self.limits,
+                    self.counts,
+                    ConnectionIds(self.limits, self.counts),
                 )
             self.duplex.feed(int(segment.ends != self.duplex.ends), segment, out)
             self.duplex.cause = segment
@@ -287,7 +291,13 @@ def test_more_than_4_gib_on_one_connection() -> None:
     handshake = [Segments().feed(packet) for packet in talk().handshake().packets]
     assert segment is not None
     player, out = Player(), list[Event]()
-    duplex = Duplex(segment.ends, segment.time_ns, player.limits, player.counts, ConnectionIds(player.limits))
+    duplex = Duplex(
+        segment.ends,
+        segment.time_ns,
+        player.limits,
+        player.counts,
+        ConnectionIds(player.limits, player.counts),
+    )
     for each in handshake:
         assert each is not None
         duplex.feed(int(each.ends != segment.ends), each, out)

@@ -18,6 +18,7 @@ from kdissect.exchanges.topic_names import TopicNameResolver, TopicRefs
 from kdissect.limits import Limits
 from kdissect.runs.assembling import Assembly, LateRows, OpenRow, WorkerBatch
 from kdissect.runs.worker import columns, number_of
+from tests.core import NEEDS_CORE, needs_core
 
 if TYPE_CHECKING:
     from kdissect.exchanges.learned import ProducedBatch
@@ -27,7 +28,6 @@ ROW_KEY = Struct("<6q")  # as in core/src/runs/merge.rs, with a size instead of 
 NO_TEXT = -1
 LIMITS = Limits(naming_window_ns=20, naming_rows=6, order_rows=8, produce_window_ns=15, produced_batches=8)
 IDS = ("A", "B")
-NEEDS_CORE = pytest.mark.skipif(not core.is_used, reason="installed without the native core")
 
 
 @dataclass
@@ -226,7 +226,7 @@ def batch(places: list[int], until: int) -> WorkerBatch:
     return WorkerBatch(until, rows, is_far_ahead=True)
 
 
-@NEEDS_CORE
+@needs_core
 def test_texts_are_written_to_stdout_whole(capfd: pytest.CaptureFixture[str]) -> None:
     assert core.is_used
     merge = core.native.Merge(2, LIMITS.order_rows, LIMITS.order_bytes)

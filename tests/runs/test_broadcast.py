@@ -14,6 +14,7 @@ from kdissect.runs import worker_pool
 from kdissect.runs.broadcast import Broadcast, Stopped
 from kdissect.runs.worker_pool import Inbox, Outbox, WorkerPool
 from samples.golden import ROOT
+from tests.core import needs_core
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -61,8 +62,7 @@ def received(
     return [by_process[worker] for worker in range(workers)]
 
 
-@pytest.mark.core
-@pytest.mark.skipif(not core.is_used, reason="installed without the native core")
+@needs_core
 def test_each_worker_gets_the_packets_of_its_shard_and_those_of_none() -> None:
     with open_capture(CAPTURE) as capture:
         blocks = [each for each in capture.packet_blocks() if isinstance(each, PacketBlock)]
@@ -101,8 +101,7 @@ def test_packets_go_without_the_rest_of_their_buffer(times: int) -> None:
     assert bytes(Broadcast(1, divides=True)._shared(sent).data) == b"abcde"
 
 
-@pytest.mark.core
-@pytest.mark.skipif(not core.is_used, reason="installed without the native core")
+@needs_core
 @pytest.mark.parametrize("divides", [True, False])
 def test_packets_that_end_with_their_buffer(divides: bool) -> None:
     sent = PacketBlock(3, LO, b"x" * 90 + b"abcde", core.native.Places([(5, 90, 92, 2), (6, 93, 95, 9)]))
@@ -148,8 +147,7 @@ def test_sending_ends_although_a_worker_reads_no_more() -> None:
     assert run(job, send) == [[], []]
 
 
-@pytest.mark.core
-@pytest.mark.skipif(not core.is_used, reason="installed without the native core")
+@needs_core
 def test_packets_arrive_without_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     with open_capture(CAPTURE) as capture:
         blocks = list(capture.packet_blocks())

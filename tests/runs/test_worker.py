@@ -1,11 +1,9 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pytest
-
-from kdissect import core, open_capture
+from kdissect import open_capture
 from kdissect.limits import DEFAULT
 from kdissect.net.tcp import Shard
 from kdissect.pipeline import Dissection, dissect
@@ -21,6 +19,10 @@ from kdissect.sinks.lines import Lines
 from kdissect.text.style import Times
 from kdissect.text.table import ExchangeTable
 from samples.golden import ROOT
+from tests.core import needs_core
+
+if TYPE_CHECKING:
+    import pytest
 
 KEY_BYTES = 48  # core/src/runs/merge.rs
 CAPTURE = ROOT / "samples" / "kafka-4-basics.pcap"
@@ -81,8 +83,7 @@ def test_each_row_is_sent_once_and_workers_agree_on_places() -> None:
         )
 
 
-@pytest.mark.core
-@pytest.mark.skipif(not core.is_used, reason="installed without the native core")
+@needs_core
 def test_the_core_writes_lines_of_usual_exchanges() -> None:
     page = Page(sys.stdout)
     sent = run(Shard(0, 2), work=Text(Lines(ExchangeTable(page, Times("ud"))), page))

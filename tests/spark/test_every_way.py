@@ -1,7 +1,8 @@
 """All ways to produce tables give the same rows: for all samples, and with packets lost or files damaged.
 
-Many captures are in one directory, complete and divided into several files, and are read together, so that a
-few runs of Spark cover all of them. test_parts.py and test_reading.py test each of them without Spark.
+Of three captures, or in long runs of all, the data source has the rows that the matrix of tests/ways expects
+of ``export``. Then many captures are in one directory, complete and divided into several files, and are read
+together, so that a few runs of Spark cover all. test_parts.py and test_reading.py test each without Spark.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from tests.exports import json_rows
 from tests.late import late_packets
 from tests.rings import packets_of, write
 from tests.sources import BY_FILE
+from tests.ways.matrix import BY_NAME, EXPORT, Matrix
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
 
     Frames = Mapping[str, DataFrame]
 
-pytestmark = [pytest.mark.spark, pytest.mark.deep]
+pytestmark = pytest.mark.spark
 
 IS_DEEP = os.environ.get("KDISSECT_HYPOTHESIS") == "deep"
 SAMPLES = {name_of(path): path for path in captures()}
@@ -189,6 +191,38 @@ def differing(expected: DataFrame, by_way: Frames) -> list[Any]:
         actual.unpersist()
 
 
+IN_TURN = {"quickstart": "none", "kafka-4-transactions": "connections", "field/proxy-variations": "files"}
+"""Captures that are always read, and how the data source divides them."""
+
+
+@pytest.mark.parametrize(
+    ("name", "split"), [(name, split) for name in BY_NAME for split in SPLITS] if IS_DEEP else IN_TURN.items()
+)
+def test_the_data_source_has_the_rows_of_an_export(
+    spark: SparkSession,
+    shared_directory: Path,
+    tmp_path: Path,
+    capfdbinary: pytest.CaptureFixture[bytes],
+    name: str,
+    split: str,
+) -> None:
+    capture = BY_NAME[name]
+    expected = Matrix(shared_directory, capfdbinary).expected(capture, EXPORT)
+    reader = spark.read.format("kdissect").options(split=split, names=WHOLE)
+    if capture.keys is not None:
+        reader = reader.option("tlsKeylog", str(capture.keys))
+    for table in BY_FILE if split == "files" else TABLES:
+        rows = [row.removeprefix(b". ") for row in expected.files[table]]
+        path = tmp_path / f"{table}.jsonl"
+        path.write_bytes(b"\n".join(rows).replace(b"DIRECTORY", bytes(capture.path.parent)))
+        columns = TABLES[table].binary_columns
+        exported = spark.read.schema(spark_schema.ddl(TABLES[table].columns)).option("mode", "FAILFAST")
+        read = as_text(reader.option("table", table).load(str(capture.path)), columns)
+        of_export = as_text(exported.json(str(path)), columns)
+        assert differing(of_export, {f"source {split}": read}) == [], table
+
+
+@pytest.mark.deep
 @pytest.mark.parametrize("names", [WHOLE, WINDOW] if IS_DEEP else [WHOLE])
 @pytest.mark.parametrize("name", EACH if IS_DEEP else ["some of each"])
 def test_each_way_has_the_same_rows(

@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 import pytest
 from pyarrow.parquet import read_table
 
-from kdissect import core
 from kdissect.capture import stores
 from kdissect.capture.reader import open_capture
 from kdissect.errors import UsageError
@@ -28,6 +27,7 @@ from kdissect.tables.export import PartRows
 from kdissect.tables.rows import DEFAULT_TABLES
 from kdissect.tables.table_files import TableFiles
 from samples.golden import captures, name_of
+from tests.core import needs_core, without_core
 from tests.damage import DAMAGES, resegmented
 from tests.disguises import FILES, NETWORKS, in_two_files
 from tests.exports import json_rows
@@ -200,10 +200,9 @@ def test_names_of_topics_come_from_other_parts(tmp_path: Path) -> None:
     assert len(parts_that_write) == 5
 
 
+@needs_core
 @pytest.mark.parametrize("way", ["single", "shards", "shuffle"])
 def test_rows_of_the_core_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
-    if not core.is_used:
-        pytest.skip("there is no native core")
     fed: list[Exchange] = []
     feed = PartRows.feed
     monkeypatch.setattr(
@@ -215,16 +214,16 @@ def test_rows_of_the_core_are_the_same(tmp_path: Path, monkeypatch: pytest.Monke
     by_core = write(names, tmp_path / "core", **changed)
     assert len(fed) < by_core.rows["exchanges"] - 50
     packed_by_core = packed(names, way)
-    monkeypatch.setattr(core, "is_used", False)
     fed.clear()
-    pure = write(names, tmp_path / "pure", **changed)
+    with without_core():
+        pure = write(names, tmp_path / "pure", **changed)
+        assert packed_by_core == packed(names, way)
     assert len(fed) == pure.rows["exchanges"]
     assert by_core.rows == pure.rows
     assert (by_core.counts["exchanges"], by_core.skipped) == (pure.counts["exchanges"], pure.skipped)
     for table in DEFAULT_TABLES:
         tables = [read_table(tmp_path / each / table).to_pylist() for each in ("core", "pure")]
         assert tables[0] == tables[1] != []
-    assert packed_by_core == packed(names, way)
 
 
 def packed(names: Sequence[str], way: str) -> dict[str, list[Any]]:

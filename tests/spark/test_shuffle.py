@@ -21,6 +21,7 @@ from kdissect.net.tcp import Segments, connection_key, shard_of
 from kdissect.spark import shuffle
 from kdissect.spark.shuffle import ORDER, SCHEMA, Bundle, SortedPackets, bundled, read_ranges, uneven
 from kdissect.spark.values import from_json, to_json
+from tests.core import needs_core, without_core
 from tests.disguises import NETWORKS, in_two_files
 from tests.segments import ETHERNET
 from tests.shuffling import cut_up, find_ranges, shuffled
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from kdissect.model import Packet
     from kdissect.spark.shuffle import Key, RangeStats
 
+pytestmark = pytest.mark.usefixtures("with_core_and_without")
+
 SAMPLE = Path(__file__).parents[2] / "samples" / "quickstart.pcap"
 PARTS = 4
 
@@ -38,15 +41,6 @@ PARTS = 4
 def sample() -> list[Packet]:
     with open_capture(SAMPLE) as capture:
         return list(capture)
-
-
-@pytest.fixture(params=["core", "pure"], autouse=True)
-def both(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the native core and without it."""
-    if request.param == "pure":
-        monkeypatch.setattr(core, "is_used", False)
-    elif not core.is_used:
-        pytest.skip("there is no native core")
 
 
 def batches_of(names: Sequence[str], size: int = 5000, parts: int = PARTS) -> list[Any]:
@@ -189,8 +183,7 @@ def test_link_types_divide_a_bundle() -> None:
     assert first.interface is last.interface
 
 
-@pytest.mark.core
-@pytest.mark.skipif(not core.is_used, reason="installed without the native core")
+@needs_core
 @pytest.mark.parametrize("network", NETWORKS)
 def test_rows_are_the_same_with_and_without_the_core(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, network: str
@@ -210,8 +203,8 @@ def test_rows_are_the_same_with_and_without_the_core(
         return [*sorted(all_rows, key=itemgetter("part", *ORDER)), to_json(counts)]
 
     by_core = rows()
-    monkeypatch.setattr(core, "is_used", False)
-    assert rows() == by_core
+    with without_core():
+        assert rows() == by_core
 
 
 def test_what_was_counted_in_ranges_adds_up(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -8,6 +7,7 @@ from kdissect import core
 from kdissect.limits import DEFAULT, Limits
 from kdissect.model import IdleTick, Interface, Packet, PacketBlock
 from kdissect.stats.survey import Census
+from tests.core import needs_core
 
 ETH, LO = Interface("a.pcap", 0, 1, 96), Interface("a.pcap", 1, 0)
 OTHER = Interface("b.pcap", 0, 1)
@@ -90,8 +90,7 @@ SIZES = st.integers(0, 1 << 20)
 PLACES = st.lists(st.tuples(st.integers(-(1 << 62), 1 << 62) | st.integers(0, 9), SIZES, SIZES), min_size=1)
 
 
-@pytest.mark.core
-@pytest.mark.skipif(not core.is_used, reason="installed without the native core")
+@needs_core
 @given(st.lists(PLACES, max_size=3))
 def test_the_core_counts_the_same(blocks: list[list[tuple[int, int, int]]]) -> None:
     assert core.is_used

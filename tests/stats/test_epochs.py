@@ -101,3 +101,12 @@ def test_a_capture_that_begins_in_the_middle() -> None:
     assert causes(group) == [[("join", "b")]]
     assert group.rebalances[0].members_before is None
     assert history(consumer("a", 0, -1, -1), commit("a", 1, {0: 1})).rebalances == []
+
+
+def test_a_rebalance_that_a_member_holds_up_has_no_duration() -> None:
+    """It does not give up its partition, and keeps its epoch."""
+    held = [consumer("a", 11 + number, 1, 1, {"t": [0]}) for number in range(3)]
+    group = history(*alone(), consumer("b", 10, 0, 2, {}, topics=["t"]), *held)
+    assert [row.seconds for row in group.rebalances] == [0.001, None]
+    silent = history(*alone(), consumer("b", 10, 0, 2, {}, topics=["t"]))  # a is gone, or not captured
+    assert [row.seconds for row in silent.rebalances] == [0.001, 0.001]

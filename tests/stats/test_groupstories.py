@@ -152,3 +152,20 @@ def test_members_without_a_client_id() -> None:
     )
     (member,) = group.members
     assert (member.client, member.joined, member.assignment) == ("10.9.8.7", None, None)
+
+
+@pytest.mark.parametrize(("now_s", "state"), [(14, ("stable", 1)), (16, ("empty", 0))])
+def test_a_member_that_is_silent_for_longer_than_its_session_timeout_is_gone(
+    now_s: int, state: tuple[str, int]
+) -> None:
+    """Of 10 s; the refused JoinGroup of another member shows that time goes on."""
+    group = history(*CLASSIC[:2], heartbeat("a", 5, 1), join("b", now_s, 0, error=UNKNOWN_MEMBER_ID))
+    assert (group.state, group.present) == state
+
+
+def test_a_member_that_the_broker_does_not_know_is_gone() -> None:
+    unknown = heartbeat("a", 5, 1, error=UNKNOWN_MEMBER_ID)
+    group = history(*CLASSIC[:2], unknown)
+    assert (group.state, group.present, group.members[0].left) == ("empty", 0, None)
+    back = history(*CLASSIC[:2], unknown, join("a", 6, 2, members=["a"]), sync("a", 7, 2, {"t": [0]}))
+    assert (back.state, back.present) == ("stable", 1)

@@ -1,17 +1,28 @@
 from __future__ import annotations
 
 import pickle
-from bisect import bisect_left, bisect_right
+from collections import Counter
+from math import ceil
+from random import Random
 
-import datasketches
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kdissect.stats.quantiles import RANK_ERROR, Largest, Quantiles
+from kdissect import core
+from kdissect.stats.quantiles import EXACT, Largest, Quantiles, bucket_of, middle_of
 from tests.exchange_factory import exchange
 
-FRACTIONS = (0.0, 0.5, 0.95, 0.99, 1.0)
+FRACTIONS = (0.0, 0.001, 0.25, 0.5, 0.95, 0.99, 1.0)
+numbers_of_any_size = st.integers(0, 63).flatmap(lambda bits: st.integers(0, (1 << bits) - 1))
+
+
+@st.composite
+def many_numbers(draw: st.DrawFn) -> list[int]:
+    """Up to a few times as many numbers as are kept, of any size."""
+    count, bits = draw(st.integers(0, 3 * EXACT)), draw(st.integers(1, 63))
+    random = draw(st.randoms(use_true_random=False))
+    return [random.getrandbits(random.randint(1, bits)) for _ in range(count)]
 
 
 def of(numbers: list[int]) -> Quantiles:
@@ -21,20 +32,23 @@ def of(numbers: list[int]) -> Quantiles:
     return result
 
 
-def assert_ranks(result: Quantiles, numbers: list[int], error: float) -> None:
-    """The true rank of each value is near the requested one."""
-    ordered = sorted(numbers)
-    for fraction, answer in zip(FRACTIONS, result.at(FRACTIONS), strict=True):
-        assert answer is not None
-        low = bisect_left(ordered, answer) / len(ordered)
-        high = bisect_right(ordered, answer) / len(ordered)
-        assert low - error <= fraction <= high + error
+def everything(one: Quantiles) -> object:
+    """All that a distribution says."""
+    return (
+        *(one.count, one.total, one.min, one.max, one.at(FRACTIONS), one.buckets()),
+        one.histogram((0, 1, 100, 1000, 10**6, 10**12)),
+    )
+
+
+def merged(*parts: Quantiles) -> Quantiles:
+    result = Quantiles()
+    for part in parts:
+        result.merge(pickle.loads(pickle.dumps(part)))
+    return result
 
 
 def test_nothing_has_no_quantiles() -> None:
-    result = Quantiles()
-    assert (result.count, result.total, result.min, result.max) == (0, 0, None, None)
-    assert result.at((0.5, 0.99)) == [None, None]
+    assert everything(Quantiles()) == (0, 0, None, None, [None] * 7, {}, [0] * 7)
 
 
 def test_few_are_exact() -> None:
@@ -43,46 +57,90 @@ def test_few_are_exact() -> None:
     assert (result.count, result.total, result.min, result.max) == (5, 15, 1, 5)
 
 
-@pytest.mark.parametrize("count", [256, 257, 5000, 100_000])
-def test_many_are_within_the_stated_error(count: int) -> None:
-    numbers = [(number * 7919) % count for number in range(count)]
-    # The error holds with 99% of probability: three times of it is as good as sure.
-    assert_ranks(of(numbers), numbers, 3 * RANK_ERROR)
+def test_of_one_more_than_are_exact_there_are_buckets() -> None:
+    numbers = [1000 + number for number in range(EXACT + 1)]
+    assert of(numbers[:-1]).at((0.3,)) == [1076]
+    assert of(numbers).at((0.3,)) == [1080]  # the middle of 1072 to 1087
+    assert of([7000] * 300).at((0.5, 1.0)) == [7000, 7000]  # not the middle: nothing is below the minimum
 
 
-def test_the_error_is_what_the_library_says() -> None:
-    assert datasketches.kll_doubles_sketch.get_normalized_rank_error(400, False) == pytest.approx(
-        RANK_ERROR, abs=1e-4
-    )
+@given(numbers_of_any_size)
+def test_a_bucket_has_numbers_within_a_percent(number: int) -> None:
+    bucket = bucket_of(number)
+    middle = middle_of(bucket)
+    assert 0 <= bucket < (64 - 6) * 64
+    assert bucket_of(middle) == bucket
+    assert abs(middle - number) * 128 <= number
+    assert bucket_of(number + 1) - bucket in (0, 1)
 
 
-@given(st.lists(st.lists(st.integers(0, 10**9), max_size=400), min_size=1, max_size=4))
-def test_merged_they_count_all(parts: list[list[int]]) -> None:
-    result = Quantiles()
-    for part in parts:
-        result.merge(pickle.loads(pickle.dumps(of(part))))
-    numbers = [number for part in parts for number in part]
+def test_there_is_no_bucket_between_two() -> None:
+    assert [bucket_of(number) for number in range(128)] == list(range(128))
+    assert [bucket_of(middle_of(bucket)) for bucket in range(3712)] == list(range(3712))
+    assert bucket_of((1 << 63) - 1) == 3711
+
+
+@given(many_numbers())
+def test_quantiles_are_near_the_number_of_their_rank(numbers: list[int]) -> None:
+    result, ordered = of(numbers), sorted(numbers)
     assert (result.count, result.total) == (len(numbers), sum(numbers))
-    if numbers:
-        assert (result.min, result.max) == (min(numbers), max(numbers))
-        assert_ranks(result, numbers, 3 * RANK_ERROR)
+    assert result.buckets() == Counter(map(bucket_of, numbers))
+    for fraction, answer in zip(FRACTIONS, result.at(FRACTIONS), strict=True):
+        if not numbers:
+            assert answer is None
+            continue
+        number = ordered[max(1, ceil(fraction * len(ordered))) - 1]
+        assert answer is not None
+        assert abs(answer - number) * 128 <= (0 if len(numbers) <= EXACT else number)
+        assert ordered[0] <= answer <= ordered[-1]
 
 
-def test_the_bytes_are_those_of_a_sketch_of_doubles() -> None:
-    read = datasketches.kll_doubles_sketch.deserialize(of(list(range(1000))).serialize())
-    assert (read.n, read.get_min_value(), read.get_max_value()) == (1000, 0.0, 999.0)
+@given(many_numbers(), st.data())
+def test_order_and_division_change_nothing(numbers: list[int], data: st.DataObject) -> None:
+    expected = everything(of(numbers))
+    shuffled = list(numbers)
+    data.draw(st.randoms(use_true_random=False)).shuffle(shuffled)
+    first, second = sorted(data.draw(st.tuples(*[st.integers(0, len(numbers))] * 2)))
+    one, two, three = of(shuffled[:first]), of(shuffled[first:second]), of(shuffled[second:])
+    assert everything(of(shuffled)) == expected
+    assert everything(merged(one, two, three)) == expected
+    assert everything(merged(three, two, one)) == expected
+    assert everything(merged(one, merged(two, three))) == expected
+    assert everything(merged(merged(one, two), three)) == expected
+
+
+@given(many_numbers(), many_numbers())
+def test_what_is_merged_stays_as_it_is(numbers: list[int], more: list[int]) -> None:
+    one, other = of(numbers), of(more)
+    one.merge(other)
+    one.merge(of(more))
+    one.add(1)
+    assert everything(other) == everything(of(more))
+
+
+@pytest.mark.core
+@pytest.mark.skipif(not core.is_used, reason="installed without the native core")
+@given(many_numbers(), st.sampled_from([(), (-1,), (-(1 << 63), (1 << 63) - 1)]))
+def test_the_core_counts_the_same(numbers: list[int], more: tuple[int, ...]) -> None:
+    counted = Quantiles.of(*core.native.quantiles([*numbers, *more]))
+    assert everything(counted) == everything(of([*numbers, *more]))
+    counted.merge(of(numbers))
+    assert everything(counted) == everything(of([*numbers, *more, *numbers]))
+
+
+def test_durations_of_a_clock_that_was_set_back_are_nothing() -> None:
+    assert everything(of([-5, 3])) == everything(of([0, 3]))
 
 
 @pytest.mark.parametrize("count", [10, 200, 5000])
 def test_a_histogram_has_all_numbers(count: int) -> None:
-    numbers = Quantiles()
-    for value in range(count):
-        numbers.add(value)
-    counts = numbers.histogram((1, count // 2, count))
+    numbers = list(range(count))
+    Random(count).shuffle(numbers)
+    counts = of(numbers).histogram((1, count // 2, count))
     assert (len(counts), sum(counts)) == (4, count)
     exact = [1, count // 2 - 1, count - count // 2, 0]
     for counted, true in zip(counts, exact, strict=True):
-        assert abs(counted - true) <= (0 if count <= 256 else 2 * RANK_ERROR * count)
+        assert abs(counted - true) <= (0 if count <= EXACT else count // 128)
 
 
 def test_the_largest_are_kept_and_of_equals_the_earlier() -> None:
@@ -115,13 +173,3 @@ def test_the_largest_of_two() -> None:
     add(two, 6, 2, "three")
     one.merge(two)
     assert one.all() == ["three", "two"]
-
-
-@pytest.mark.parametrize("count", [0, 1, 300, 5000])
-def test_what_was_serialized_is_read_again(count: int) -> None:
-    result = of(list(range(count)))
-    again = Quantiles.deserialize(result.serialize(), result.total)
-    assert (again.count, again.total, again.min, again.max) == (
-        result.count, result.total, result.min, result.max,
-    )  # fmt: skip
-    assert again.at(FRACTIONS) == result.at(FRACTIONS)

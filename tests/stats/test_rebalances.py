@@ -258,6 +258,7 @@ def test_one_that_is_cut_short_by_the_next() -> None:
         join("b", 2, 2, request_member_id="", until=2.5),
         join("a", 2.1, 2, members=["a", "b"], until=2.5),
         sync("a", 2.6, 2, {"t": [0]}),
+        sync("b", 2.6, 2, {"t": [1]}),
     )
     assert [row.seconds for row in group.rebalances] == [None, 0.601]
     assert group.errors == {}
@@ -335,3 +336,14 @@ def test_a_member_that_commits_but_does_not_rejoin_is_gone() -> None:
     )
     assert (group.state, group.present) == ("stable", 2)
     assert group.rebalances[-1].members_after == 2
+
+
+def test_one_that_not_all_members_see_the_end_of_has_no_duration() -> None:
+    """A member joined, but died before it got its assignment."""
+    group = history(
+        join("a", 0, 1, members=["a", "b"], request_member_id="", until=1),
+        join("b", 0.5, 1, request_member_id="", until=1),
+        sync("a", 1.1, 1, {"t": [0]}),
+    )
+    assert [row.seconds for row in group.rebalances] == [None]
+    assert group.state == "rebalancing"

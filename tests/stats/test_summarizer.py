@@ -115,7 +115,7 @@ def untimed(summary: Summary) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     if hasattr(value, "__dataclass_fields__"):
-        names = [name for name in value.__dataclass_fields__ if name not in ("p50", "p95", "p99", "captures")]
+        names = [name for name in value.__dataclass_fields__ if name != "captures"]
         return {name: _plain(getattr(value, name)) for name in names}
     if isinstance(value, list):
         return [_plain(each) for each in value]
@@ -133,7 +133,7 @@ def state(value: Any) -> Any:
             counted["producers"] = value._merged_by_name()
         return state(counted)
     if isinstance(value, Quantiles):
-        return value.count, value.total, value.min, value.max
+        return value.count, value.total, value.min, value.max, value.at((0.01, 0.5, 0.99)), value.buckets()
     if isinstance(value, Distinct):
         return len(value), value.first(100)
     if isinstance(value, Largest):

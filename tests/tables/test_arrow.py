@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from kdissect import core
 from kdissect.tables.arrow import RowBatch, arrow_type, schema
 from kdissect.tables.columns import (
     BINARY,
@@ -24,6 +23,7 @@ from kdissect.tables.columns import (
     Scalar,
     Struct,
 )
+from tests.core import needs_core, without_core
 
 if TYPE_CHECKING:
     from kdissect.tables.columns import Type
@@ -77,8 +77,7 @@ def values(kind: Type, random: Random) -> Any:
     return some[kind] if kind in some else random.choice([-1, 1]) * (random.getrandbits(bits[kind]))
 
 
-@pytest.mark.core
-@pytest.mark.skipif(not core.is_used, reason="installed without the native core, or KDISSECT_PURE is set")
+@needs_core
 def test_the_core_makes_the_same_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     random = Random(1)
     kinds: tuple[Type, ...] = (
@@ -95,8 +94,7 @@ def test_the_core_makes_the_same_columns(monkeypatch: pytest.MonkeyPatch) -> Non
         Array(INT64),
     )
     columns = [Column(f"c{place}", kind, itemgetter(place), "") for place, kind in enumerate(kinds)]
-    with monkeypatch.context() as without:
-        without.setattr(core, "is_used", False)
+    with without_core():
         plain = RowBatch(columns)
     batch = RowBatch(columns)
     assert type(batch.columns) is not type(plain.columns)
@@ -112,8 +110,7 @@ def test_the_core_makes_the_same_columns(monkeypatch: pytest.MonkeyPatch) -> Non
         assert result.schema == expected.schema
 
 
-@pytest.mark.core
-@pytest.mark.skipif(not core.is_used, reason="installed without the native core, or KDISSECT_PURE is set")
+@needs_core
 def test_a_value_that_does_not_fit_leaves_the_other_rows() -> None:
     batch = RowBatch([*COLUMNS, Column("n", INT16, lambda row: row[2], "")])
     batch.feed(("a", 1000, 1))
@@ -124,8 +121,7 @@ def test_a_value_that_does_not_fit_leaves_the_other_rows() -> None:
     assert batch.take().to_pydict()["n"] == [1, None]
 
 
-@pytest.mark.core
-@pytest.mark.skipif(not core.is_used, reason="installed without the native core, or KDISSECT_PURE is set")
+@needs_core
 def test_only_one_reader_gets_the_rows() -> None:
     batch = RowBatch(COLUMNS)
     batch.feed(("a", 1000))

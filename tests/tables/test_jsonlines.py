@@ -67,6 +67,7 @@ def test_a_complete_row() -> None:
             "client_port": 41234,
             "broker_ip": "10.0.0.1",
             "broker_port": 9092,
+            "cluster_id": None,
             "hop_ip": None,
             "hop_port": None,
             "proxy": None,

@@ -35,6 +35,7 @@ from kdissect.tables.rows import needs_log
 from kdissect.tables.table_files import TableFiles
 from samples.golden import captures, name_of
 from tests.cli.commands import run
+from tests.core import NEEDS_CORE, without_core
 from tests.frames import HEARTBEAT, request, response, sized
 from tests.kafka.encoder import encoder
 from tests.kafka.random_bodies import TIMES, random_body
@@ -50,10 +51,7 @@ if TYPE_CHECKING:
     from kdissect.exchanges.learned import LearnedFacts
     from kdissect.tables.columns import Column
 
-pytestmark = [
-    pytest.mark.core,
-    pytest.mark.skipif(not core.is_used, reason="installed without the native core, or KDISSECT_PURE is set"),
-]
+pytestmark = NEEDS_CORE
 
 WITHOUT_LOG = "exchanges", "partitions", "groups", "topic_ids"
 TABLES = *WITHOUT_LOG, "connections", "anomalies"
@@ -132,8 +130,7 @@ def same_batches(
     exchanges it made the rows.
     """
     batches, number = batches_of(path, tables, by_core=True, **settings)
-    with monkeypatch.context() as without:
-        without.setattr(core, "is_used", False)
+    with without_core():
         plain, none = batches_of(path, tables, by_core=False, **settings)
     assert none == 0
     for table in tables:
@@ -151,8 +148,7 @@ def compare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
         rows = []
         for sink in (JsonLines, CsvLines):
             lines, number = written(path, sink, columns, by_core=True)
-            with monkeypatch.context() as without:
-                without.setattr(core, "is_used", False)
+            with without_core():
                 expected, none = written(path, sink, columns, by_core=False)
             assert none == 0
             assert lines.splitlines() == expected.splitlines()

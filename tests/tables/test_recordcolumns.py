@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 CONTRACT = """\
 capture string, connection string, number int64, time timestamp, request_time timestamp
 api string, correlation_id int32, client_id string
+client_ip string, client_port int32, broker_ip string, broker_port int32, cluster_id string
 topic string, topic_id string, partition int32, offset int64
 before_fetch_offset boolean, e2e_latency_us int64, also_in string, error string
 timestamp timestamp, timestamp_type string

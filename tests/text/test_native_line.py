@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kdissect import core
 from kdissect.capture.reader import open_capture
 from kdissect.exchanges.content import errors, explains_errors
 from kdissect.kafka import apis, schema
@@ -27,6 +26,7 @@ from kdissect.sinks.sink import Each, Plan
 from kdissect.text.about import about, describe_undecoded
 from kdissect.text.about_template import described_apis, native_line
 from samples.golden import captures, name_of
+from tests.core import NEEDS_CORE
 from tests.exchange_factory import exchange
 from tests.kafka.encoder import encoder
 from tests.kafka.random_bodies import TIMES, random_body
@@ -40,10 +40,7 @@ if TYPE_CHECKING:
     from kdissect.kafka.schema import Field, Message
     from kdissect.model import Body, Exchange
 
-pytestmark = [
-    pytest.mark.core,
-    pytest.mark.skipif(not core.is_used, reason="installed without the native core, or KDISSECT_PURE is set"),
-]
+pytestmark = NEEDS_CORE
 
 BUDGET = 1 << 27
 LEFT_TO_PYTHON = {

@@ -10,7 +10,6 @@ import pytest
 
 from benchmarks import traffic
 from benchmarks.traffic import MIXED, make
-from kdissect import core
 from kdissect.limits import DEFAULT, Limits
 from kdissect.options import Options
 from kdissect.pipeline import Dissection
@@ -21,18 +20,16 @@ from kdissect.tables.lines import CsvLines, JsonLines
 from kdissect.text.style import COLORED, PLAIN, Times
 from kdissect.text.table import ExchangeTable
 from tests.captures import pcap, pcapng
+from tests.core import NEEDS_CORE, without_core
 from tests.sinks import taken
 from tests.tables.test_native_rows import capture_of, exchange_of
-from tests.test_offload import BUSY, IS_DEEP, SAMPLES, SEEDS, blocks_of, damaged, mixed, timed
+from tests.test_offload import BUSY, IS_DEEP, SEEDS, blocks_of, damaged, mixed, timed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-pytestmark = [
-    pytest.mark.core,
-    pytest.mark.skipif(not core.is_used, reason="installed without the native core, or KDISSECT_PURE is set"),
-]
+pytestmark = NEEDS_CORE
 
 TIMES = ["ud", "u", "e", "a", "ad"]
 ROWS: dict[str, type[JsonLines | CsvLines]] = {"json": JsonLines, "csv": CsvLines}
@@ -64,8 +61,7 @@ def compare(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def check(blocks: Sequence[Any], form: str = "ud", limits: Limits = DEFAULT) -> int:
         result, rows = written(blocks, form, limits, by_core=True)
-        with monkeypatch.context() as without:
-            without.setattr(core, "is_used", False)
+        with without_core():
             expected, none = written(blocks, form, limits, by_core=False)
         assert none == 0
         for own, other in zip(result, expected, strict=True):
@@ -73,12 +69,6 @@ def compare(monkeypatch: pytest.MonkeyPatch) -> Any:
         return rows
 
     return check
-
-
-@pytest.mark.parametrize("name", SAMPLES)
-def test_samples(name: str, compare: Any, tmp_path: Path) -> None:
-    for form in ("ud", *ROWS) if IS_DEEP else ("ud", Random(name).choice(list(ROWS))):
-        compare(blocks_of(pcap(timed(SAMPLES[name])), tmp_path), form)
 
 
 def test_damaged_samples_in_turn(compare: Any, tmp_path: Path) -> None:

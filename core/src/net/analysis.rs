@@ -12,10 +12,11 @@ const FIN_SENT: i64 = 8;
 const UNKNOWN: i64 = -1;
 const REORDERED_NS: i64 = 3_000_000;
 const COPY_NS: i64 = 1_000_000;
+const STALL_NS: i64 = 1_000_000_000;
 
 /// How many of the numbers are about the connection, and how many about each side.
 const SHARED: usize = 5;
-const OF_SIDE: usize = 8;
+const OF_SIDE: usize = 11;
 const NUMBERS: usize = SHARED + 2 * OF_SIDE;
 const NUMBER_BYTES: usize = size_of::<i64>();
 const HISTOGRAM_BYTES: usize = 2 * BUCKETS * 12 / 8;
@@ -31,6 +32,26 @@ struct Side {
     retransmitted: i64,
     spurious: i64,
     zero_ns: i64,
+    quiet_ns: i64,
+    stalled_ns: i64,
+    sent_ns: i64,
+}
+
+impl Side {
+    /// A segment of a side that was quiet with a zero window: whether it reads or sends again.
+    fn quiet(&mut self, segment: &Segment<'_>, time_ns: i64) {
+        let length = segment.payload.len() as i64;
+        let ahead = || distance(self.top, segment.sequence) + length;
+        let sends = length > 0 && (self.top == UNKNOWN || ahead() > 0);
+        let reads = segment.window != 0 && segment.flags & (RST | ACK) == ACK;
+        if sends || reads || segment.flags & (SYN | FIN) != 0 {
+            let quiet_ns = time_ns.saturating_sub(self.quiet_ns);
+            if quiet_ns >= STALL_NS {
+                self.stalled_ns = self.stalled_ns.saturating_add(quiet_ns);
+            }
+            self.quiet_ns = 0;
+        }
+    }
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -82,7 +103,7 @@ impl Analysis {
         };
         let [syn_ns, connect_ns, syns, end, end_ns] = [(); SHARED].map(|()| next());
         let sides = [(); 2].map(|()| {
-            let [top, unacked_ns, ack, duplicate_acks, segments, retransmitted, spurious, zero_ns] =
+            let [top, unacked_ns, ack, duplicate_acks, segments, retransmitted, spurious, zero_ns, quiet_ns, stalled_ns, sent_ns] =
                 [(); OF_SIDE].map(|()| next());
             Side {
                 top,
@@ -93,6 +114,9 @@ impl Analysis {
                 retransmitted,
                 spurious,
                 zero_ns,
+                quiet_ns,
+                stalled_ns,
+                sent_ns,
             }
         });
         let mut round_trips = [[0; BUCKETS]; 2];
@@ -129,6 +153,9 @@ impl Analysis {
                 side.retransmitted,
                 side.spurious,
                 side.zero_ns,
+                side.quiet_ns,
+                side.stalled_ns,
+                side.sent_ns,
             ]);
         }
         let mut state: Vec<u8> = numbers.into_iter().flat_map(i64::to_ne_bytes).collect();
@@ -160,6 +187,9 @@ impl Analysis {
         let length = segment.payload.len() as u32;
         let [one, two] = &mut self.sides;
         let (own, other) = if side == 0 { (one, two) } else { (two, one) };
+        if own.quiet_ns != 0 {
+            own.quiet(segment, time_ns);
+        }
         if flags & (SYN | FIN | RST) != 0 {
             self.control(side, segment, time_ns);
         } else if length > 0 {
@@ -174,6 +204,9 @@ impl Analysis {
                 own.top = i64::from(sequence.wrapping_add(length));
                 own.unacked_ns = time_ns;
                 own.segments += 1;
+                if self.end == 0 {
+                    own.sent_ns = time_ns;
+                }
             } else if length == 1 && ahead == 0 && other.ack >> 16 == top {
                 other.ack = UNKNOWN;
             } else {
@@ -195,6 +228,9 @@ impl Analysis {
         if (window == 0) != (own.zero_ns < 0) && flags & (SYN | FIN) == 0 {
             let change_ns = if window == 0 { -time_ns } else { time_ns };
             own.zero_ns = own.zero_ns.saturating_add(change_ns);
+        }
+        if window == 0 && own.quiet_ns == 0 && flags & (SYN | FIN) == 0 {
+            own.quiet_ns = time_ns;
         }
         let latest = i64::from(acknowledgment) << 16 | i64::from(window);
         let before = own.ack;
@@ -297,6 +333,7 @@ mod tests {
             ..Analysis::default()
         };
         analysis.sides[1].zero_ns = 1 << 60;
+        analysis.sides[0].stalled_ns = 1 << 40;
         for (number, count) in (1..).zip(analysis.round_trips.as_flattened_mut()) {
             *count = number;
         }

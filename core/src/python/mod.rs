@@ -5,6 +5,8 @@ use std::sync::Once;
 
 use pyo3::prelude::*;
 
+use crate::sinks::quantiles::{Counted, Quantiles};
+
 pub mod bundles;
 pub mod columns;
 pub mod decoder;
@@ -21,7 +23,7 @@ pub mod ring;
 pub mod row;
 
 /// Incremented whenever kdissect/core.py and this module must change together.
-const INTERFACE: u32 = 29;
+const INTERFACE: u32 = 31;
 
 /// Reports the first panic on one line, without its message, which might quote the capture.
 fn report_panics() {
@@ -32,6 +34,14 @@ fn report_panics() {
             eprintln!("kdissect: a bug in the native core ({place}); Python continues, more slowly");
         });
     }));
+}
+
+/// Counts numbers: for the test that Python does so too.
+#[pyfunction]
+fn quantiles(numbers: Vec<i64>) -> Counted {
+    let mut all = Quantiles::default();
+    numbers.into_iter().for_each(|number| all.add(number));
+    all.counted()
 }
 
 #[pymodule]
@@ -49,6 +59,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<merge::RowBatch>()?;
     module.add_class::<merge::MergedText>()?;
     module.add_class::<records::PyRecords>()?;
+    module.add_function(wrap_pyfunction!(quantiles, module)?)?;
     module.add_function(wrap_pyfunction!(records::read_records, module)?)?;
     module.add_function(wrap_pyfunction!(bundles::bundle_packets, module)?)?;
     module.add_function(wrap_pyfunction!(bundles::unbundle_packets, module)?)?;

@@ -1005,6 +1005,9 @@ impl Offload {
             let mut odd = None;
             if !is_written {
                 self.leave(py, slot);
+                if let Some(link) = self.links.get_mut(slot).and_then(Option::as_mut) {
+                    link.shared = None; // it may name the cluster
+                }
                 odd = Some((self.finish(py, *finished)?, order.1));
             }
             if let Some(link) = self.links.get_mut(slot).and_then(Option::as_mut) {

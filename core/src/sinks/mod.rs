@@ -3,6 +3,7 @@
 pub mod about_template;
 pub mod columns;
 pub mod decimal;
+pub mod quantiles;
 pub mod record_lines;
 pub mod samples;
 

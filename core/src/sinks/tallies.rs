@@ -20,6 +20,7 @@ use crate::kafka::tree::{field, Decoded, TopicNames, Value, NO_ID};
 use crate::python::row::PyRow;
 use crate::sinks::connection_log::{Counted, LogForm};
 use crate::sinks::facts::{Answered, Facts, KnownApis, Object};
+use crate::sinks::quantiles::{self, Quantiles};
 use crate::sinks::samples::Samples;
 use crate::sinks::splitters::{SplitForm, Splitter};
 use crate::Odd;
@@ -95,10 +96,10 @@ struct Group {
     last: u64,
     bytes: [u64; 2],
     noted: Noted,
-    service_us: Vec<i64>,
-    wait_us: Vec<i64>,
+    service_us: Quantiles,
+    wait_us: Quantiles,
     unknown: u64,
-    queued_us: Vec<i64>,
+    queued_us: Quantiles,
     detail: Detail,
 }
 
@@ -144,7 +145,7 @@ struct Topic<T, P> {
 #[derive(Default)]
 struct WrittenTopic {
     exchanges: u64,
-    service_us: Vec<i64>,
+    service_us: Quantiles,
     /// Once for each partition.
     noted: Noted,
     bytes: u64,
@@ -561,10 +562,10 @@ impl Group {
             last: 0,
             bytes: [0, 0],
             noted: Noted::default(),
-            service_us: Vec::new(),
-            wait_us: Vec::new(),
+            service_us: Quantiles::default(),
+            wait_us: Quantiles::default(),
             unknown: 0,
-            queued_us: Vec::new(),
+            queued_us: Quantiles::default(),
             detail: match found {
                 CountedContent::Produce(..) => Detail::Writes(BTreeMap::new(), Vec::new()),
                 CountedContent::Fetch(_) => Detail::Reads(Reads::default()),
@@ -617,12 +618,12 @@ impl Group {
         self.bytes = [self.bytes[0] + bytes[0], self.bytes[1] + bytes[1]];
         self.noted.add(stamp);
         match parts.rest {
-            Rest::Service(us) => self.service_us.push(us),
-            Rest::Wait(us) => self.wait_us.push(us),
+            Rest::Service(us) => self.service_us.add(us),
+            Rest::Wait(us) => self.wait_us.add(us),
             Rest::Unknown => self.unknown += 1,
         }
         if parts.queued_us != 0 {
-            self.queued_us.push(parts.queued_us);
+            self.queued_us.add(parts.queued_us);
         }
         let mut more = 0;
         match (&mut self.detail, found) {
@@ -635,7 +636,7 @@ impl Group {
                         seen.push(&each.topic);
                         all.exchanges += 1;
                         if let Rest::Service(us) = parts.rest {
-                            all.service_us.push(us);
+                            all.service_us.add(us);
                         }
                     }
                     all.noted.add(stamp);
@@ -752,7 +753,9 @@ impl Group {
         let client_id = client_id.map(|id| String::from_utf8_lossy(&id).into_owned()); // it is known to be UTF-8
         let common = (info, api_key, api_version, client_id, self.identity, is_measured);
         let times = (self.exchanges, self.bytes, python_noted(self.noted));
-        let latencies = (self.service_us, self.wait_us, self.unknown, self.queued_us);
+        let [service_us, wait_us, queued_us] =
+            [self.service_us, self.wait_us, self.queued_us].map(Quantiles::counted);
+        let latencies = (service_us, wait_us, self.unknown, queued_us);
         let (take, counted) = (form.take.bind(py), (common, times, latencies));
         match self.detail {
             Detail::Writes(topics, producers) => {
@@ -893,7 +896,7 @@ type PythonWritten = (
 type PythonWrittenTopic = (
     PythonTopic,
     u64,
-    Vec<i64>,
+    quantiles::Counted,
     PythonNoted,
     (u64, u64),
     Vec<PythonWritten>,
@@ -960,7 +963,7 @@ fn written_topic((name, topic): (String, Topic<WrittenTopic, WrittenPartition>))
     (
         (name, topic.id, topic.named_ns),
         all.exchanges,
-        all.service_us,
+        all.service_us.counted(),
         python_noted(all.noted),
         (all.bytes, all.records),
         partitions.collect(),

@@ -102,7 +102,11 @@ def _to_reports(text: str) -> tuple[str, ...]:
     metavar="N",
     help="Rows per table.",
 )
-@click.option("--sketches", is_flag=True, help="Include quantile sketches, which can be merged later.")
+@click.option(
+    "--sketches",
+    is_flag=True,
+    help="Include the buckets of service times, which add up to quantiles of several intervals or days.",
+)
 @click.option(
     "--json",
     "as_json",
@@ -154,10 +158,10 @@ def report(directories: tuple[str, ...], **options: Any) -> None:
             f"{target} already has the report {existing[0]}; use --overwrite to replace it"
         )
     reporting.check(jobs, interval, by)
-    needs_spark = options["sketches"] or spark_target != SparkTarget() or log is not None or is_url(target)
+    needs_spark = spark_target != SparkTarget() or log is not None or is_url(target)
     engine = options["engine"] or (SPARK if needs_spark else _usual_engine(where))
-    if engine == DUCKDB and (options["sketches"] or is_url(target)):
-        raise click.UsageError("--sketches and -o URL need --engine spark")
+    if engine == DUCKDB and is_url(target):
+        raise click.UsageError("-o URL needs --engine spark")
     check_engine(engine, where)
     with output() as out, target_options.engine(engine, spark_target, log) as session:
         reports = reporting.report(session, where, jobs, interval, by, sketches=options["sketches"])

@@ -27,7 +27,7 @@ def connections(connections: DataFrame, *, by: Sequence[str] = USUAL, window: st
 
     Args:
         connections: the table.
-        by: protocol, client, broker, address, connection, capture, software, principal.
+        by: cluster, protocol, client, broker, address, connection, capture, software, principal.
         window: duration of a time window, to see churn.
 
     Returns:

@@ -26,7 +26,7 @@ def errors(
     Args:
         exchanges: the table.
         partitions: the table; it has the topics of errors.
-        by: error, api, topic, client, broker, group, connection, capture, software, principal.
+        by: cluster, error, api, topic, client, broker, group, connection, capture, software, principal.
         window: duration of a time window.
 
     Returns:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from kdissect.errors import UsageError
 from kdissect.nearest import did_you_mean
 from kdissect.query.filters import parse_duration
+from kdissect.stats.quantiles import BITS, EXACT
 from kdissect.tables import duck
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ CLIENT = "coalesce(nullif(client_id, ''), client_ip)"
 EXAMPLE = "min_by(connection || '/' || number, (time_ns, connection, number))"
 """Exchange ID of the first, as for ``read --exchange``."""
 OF_CONNECTION = {
+    "cluster": "cluster_id",
     "client": CLIENT,
     "broker": "case when broker_ip like '%:%' then '[' || broker_ip || ']' else broker_ip end "
     "|| ':' || broker_port",
@@ -41,6 +43,7 @@ OF_EXCHANGE = {
     "group": "group_id",
 }
 OF_PARTITION = {
+    "cluster": "nullif(cluster, '')",
     "topic": "coalesce(topic, topic_id)",
     "partition": "partition",
     "api": "api",
@@ -48,6 +51,14 @@ OF_PARTITION = {
     "group": "group_id",
     "connection": "connection",
 }
+
+
+def cluster(table: str) -> str:
+    """The cluster of a row, never null: if it is not known, the one that this table names, if it names only
+    one; otherwise empty.
+    """
+    one = f"select case when min(cluster_id) = max(cluster_id) then min(cluster_id) end from {table}"
+    return f"coalesce(cluster_id, ({one}), '')"
 
 
 def query(text: str, **tables: _Frame) -> _Frame:
@@ -143,28 +154,46 @@ def total(expression: str) -> str:
 
 
 def quantiles(expression: str, unit: str) -> dict[str, str]:
-    """Minimum, mean, quantiles and maximum of a quantity.
+    """Minimum, mean, quantiles and maximum of a quantity, which are those of ``stats/quantiles.py``.
 
-    Quantiles are values that occur. On DuckDB they are exact; on Spark for a few thousand values, and beyond
-    that their rank is within 0.0001 of the true one: more accurate than ``kdissect summary`` (0.0068).
+    Quantiles of a few numbers are exact. For those of many, both engines count each middle of a bucket, and
+    hold a few thousand counts at most.
     """
-    ranks = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
-    return {
-        f"min_{unit}": f"min({expression})",
-        f"mean_{unit}": f"round(avg({expression}), 1)",
-        **{
-            f"{name}_{unit}": f"percentile_approx({expression}, {rank}, 10000)"
-            for name, rank in ranks.items()
-        },
-        f"max_{unit}": f"max({expression})",
-    }
+    low, high = f"min({expression})", f"max({expression})"
+    values = {f"min_{unit}": low, f"mean_{unit}": f"round(avg({expression}), 1)"}
+    for name, rank in {"p50": 0.5, "p95": 0.95, "p99": 0.99}.items():
+        few = f"percentile_approx({expression}, {rank}, {_EXACT_ACCURACY})"
+        many = f"cast(percentile_disc({rank}) within group (order by {_middle(expression)}) as bigint)"
+        values[f"{name}_{unit}"] = (
+            f"case when count({expression}) <= {EXACT} then {few} "
+            f"else least(greatest({many}, {low}), {high}) end"
+        )
+    return {**values, f"max_{unit}": high}
 
 
-def sketch(expression: str) -> str:
-    """A KLL sketch of doubles in DataSketches' format; can be merged with those of ``kdissect summary``.
+_EXACT_ACCURACY = 10_000  # of Spark's percentile_approx, with which it keeps that many numbers at least
 
-    Both have k = 400: with 99% probability, the rank of a quantile is within 0.0068 of the requested one.
-    Null if there are no values: Spark cannot query an empty sketch.
+
+def _middle(expression: str) -> str:
+    """The middle of the bucket of a number: ``quantiles.middle_of`` its ``bucket_of``."""
+    number = f"abs({expression})"
+    scale = f"greatest(length(bin({number})) - {1 + BITS}, 0)"
+    return f"shiftright(shiftleft(2 * shiftright({number}, {scale}) + 1, {scale}), 1)"
+
+
+def with_buckets(
+    text: str, expression: str, source: str, by: Sequence[str], window: str | None, known: Mapping[str, str]
+) -> str:
+    """The SQL of ``aggregate``, with a column ``buckets``: of a quantity in the same rows, the middles and
+    counts of those that are not empty; null if all are.
     """
-    each = f"kll_sketch_agg_double(cast({expression} as double), 400)"
-    return f"case when count({expression}) > 0 then {each} end"
+    where = f"(select * from {source} where {expression} is not null) as measured"
+    counted = aggregate(where, by, window, known, {"middle": _middle(expression), "count": "count(*)"})
+    keys = [*(["start"] if window else []), *by]
+    listed = ", ".join([*keys, "sort_array(collect_list(struct(middle, count))) as buckets"])
+    same = " and ".join(f"counts.{key} is not distinct from sketches.{key}" for key in keys) or "true"
+    return (
+        f"select counts.*, sketches.buckets from (\n{text}) as counts\n"
+        f"left join (select {listed} from (\n{counted}) as each_bucket group by all) as sketches\n"
+        f"on {same}\n"
+    )

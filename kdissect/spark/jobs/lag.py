@@ -43,6 +43,7 @@ def lag(partitions: DataFrame, *, window: str | None = None) -> DataFrame:
 
     Returns:
         start timestamp: with a window, where it begins
+        cluster_id string: cluster of the partition; null if it is not known
         kind string: ``client`` or ``group``
         name string: client ID, or group ID
         topic string: name or ID of the topic
@@ -74,7 +75,8 @@ def lag(partitions: DataFrame, *, window: str | None = None) -> DataFrame:
     )
     ends = ", ".join(_ENDS)
     text = f"""with answered as (
-  select connection, number, api, group_id, replica_id, error_code,
+  select {keys.cluster("partitions")} as cluster,
+    connection, number, api, group_id, replica_id, error_code,
     coalesce(latency_us, error_code) is not null as is_answered, {keys.CLIENT} as client,
     {keys.OF_PARTITION["topic"]} as topic, partition, max_timestamp,
     timestamp_micros(unix_micros(time) + coalesce(latency_us, 0)) as time,
@@ -99,17 +101,17 @@ repeats as ( -- whether it was requested before, and records came
   window before as (partition by connection, topic, partition order by number)
 ),
 fetched as (
-  select time, topic, partition, client, replica_id, error_code, max_timestamp,
+  select cluster, time, topic, partition, client, replica_id, error_code, max_timestamp,
     {last_known}
   from repeats
   window so_far as (partition by connection, topic, partition order by number)
 ),
 positions as (select * from fetched where error_code = 0), -- null: not in the response
 ends as (
-  select time, topic, partition, {ends} from positions
+  select cluster, time, topic, partition, {ends} from positions
   union all
-  select time, topic, partition, high_watermark, null, null from (
-    select time, topic, partition,
+  select cluster, time, topic, partition, high_watermark, null, null from (
+    select cluster, time, topic, partition,
       case when api = 'Produce' and base_offset >= 0 then base_offset + records
         when api = 'ListOffsets' and requested_timestamp_ms = -1 and found_offset >= 0 then found_offset
       end as high_watermark
@@ -119,7 +121,7 @@ ends as (
   where high_watermark is not null
 ),
 clients as (
-  select 'client' as kind, client as name, topic, partition, time, position,
+  select cluster, 'client' as kind, client as name, topic, partition, time, position,
     cast(null as bigint) as committed_offset, behind as lag,
     case when behind = 0 then 0e0 when max_timestamp is not null
       then round(greatest(unix_micros(time) - unix_micros(max_timestamp), 0) / 1e6, 3) end as seconds,
@@ -131,18 +133,18 @@ clients as (
   ) as consumers
 ),
 commits as (
-  select group_id as name, topic, partition, time, found_offset as committed_offset
+  select cluster, group_id as name, topic, partition, time, found_offset as committed_offset
   from answered
   where api in ('OffsetCommit', 'TxnOffsetCommit', 'OffsetFetch') and coalesce(error_code, 0) = 0
     and group_id is not null and found_offset >= 0
 ),
 samples as (
-  select topic, partition,
+  select cluster, topic, partition,
     max(high_watermark) as largest, min_by(time, (-high_watermark, time)) as largest_time,
     max(time) as last_time, max_by(high_watermark, (time, high_watermark)) as last
   from ends
   where high_watermark is not null
-  group by topic, partition, {keys.start("time", _SAMPLES)}, {start}
+  group by cluster, topic, partition, {keys.start("time", _SAMPLES)}, {start}
 ),
 known as ( -- with the last high watermark before each commit
   select *,
@@ -151,46 +153,49 @@ known as ( -- with the last high watermark before each commit
   from (
     select *, cast(null as bigint) as high_watermark from commits
     union all
-    select null, topic, partition, time, null, high_watermark from ends where high_watermark is not null
+    select cluster, null, topic, partition, time, null, high_watermark
+    from ends where high_watermark is not null
   ) as all_events
-  window so_far as (partition by topic, partition order by time)
+  window so_far as (partition by cluster, topic, partition order by time)
 ),
 events as (
-  select name, topic, partition, time, max(committed_offset) as committed_offset,
+  select cluster, name, topic, partition, time, max(committed_offset) as committed_offset,
     max(high_watermark) as high_watermark, sum(counts) as counts
   from (
-    select name, topic, partition, time, committed_offset, high_watermark, 1 as counts
+    select cluster, name, topic, partition, time, committed_offset, high_watermark, 1 as counts
     from known where name is not null
     union all
-    select name, topic, partition, last_time, null, last_watermark, 0 from known where name is not null
+    select cluster, name, topic, partition, last_time, null, last_watermark, 0
+    from known where name is not null
     union all
-    select name, topic, partition, time, null, high_watermark, 0
+    select cluster, name, topic, partition, time, null, high_watermark, 0
     from (
-      select topic, partition, largest_time as time, largest as high_watermark from samples
+      select cluster, topic, partition, largest_time as time, largest as high_watermark from samples
       union all
-      select topic, partition, last_time, last from samples
-    ) as moves join (select distinct name, topic, partition from commits) as groups using (topic, partition)
+      select cluster, topic, partition, last_time, last from samples
+    ) as moves join (select distinct cluster, name, topic, partition from commits) as groups
+      using (cluster, topic, partition)
   ) as sampled
   where time is not null
-  group by name, topic, partition, time
+  group by cluster, name, topic, partition, time
 ),
 offsets as (
-  select name, topic, partition, time, counts,
+  select cluster, name, topic, partition, time, counts,
     last_value(committed_offset) ignore nulls over so_far as committed_offset,
     last_value(high_watermark) ignore nulls over so_far as high_watermark
   from events
-  window so_far as (partition by name, topic, partition order by time)
+  window so_far as (partition by cluster, name, topic, partition order by time)
 ),
 series as (
   select * from clients
   union all
-  select 'group', name, topic, partition, time, null, committed_offset,
+  select cluster, 'group', name, topic, partition, time, null, committed_offset,
     case when high_watermark is not null then greatest(high_watermark - committed_offset, 0) end, null, counts
   from offsets
   where committed_offset is not null
 ),
 readers as (
-  select {start} as start, kind, name, topic, partition,
+  select {start} as start, cluster, kind, name, topic, partition,
     {_latest("position")}, {_latest("committed_offset")}, {_latest("lag")},
     {_latest("lag", "lag_first", "min_by")},
     max(lag) as lag_worst, min_by(time, (-lag, time)) filter (where lag is not null) as worst,
@@ -201,19 +206,22 @@ readers as (
   group by all
 ),
 last_ends as (
-  select {start} as start, topic, partition,
+  select {start} as start, cluster, topic, partition,
     {", ".join(map(_latest, _ENDS))}
   from ends
   group by all
 )
-select {"" if window is None else "readers.start, "}kind, name, readers.topic, readers.partition, position,
+select {"" if window is None else "readers.start, "}nullif(readers.cluster, '') as cluster_id,
+  kind, name, readers.topic, readers.partition, position,
   committed_offset, {ends}, lag, lag_first, lag_worst, worst, seconds, seconds_worst,
   readers.first, readers.last, readers.count
 from readers left join last_ends
   on readers.start is not distinct from last_ends.start
+  and readers.cluster = last_ends.cluster
   and readers.topic is not distinct from last_ends.topic
   and readers.partition is not distinct from last_ends.partition
-order by readers.start, coalesce(lag, 0) desc, coalesce(lag_worst, 0) desc, kind, name, topic, partition
+order by readers.start, coalesce(lag, 0) desc, coalesce(lag_worst, 0) desc, kind, name, topic, partition,
+  cluster_id
 """
     return keys.query(text, partitions=partitions)
 

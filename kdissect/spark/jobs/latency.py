@@ -36,10 +36,10 @@ def latency(
 
     Args:
         exchanges: the table.
-        by: api, client, broker, topic, group, connection, capture, software, principal.
+        by: cluster, api, client, broker, topic, group, connection, capture, software, principal.
         window: duration of a time window.
-        sketches: whether to add the column ``sketch``. It can be merged with those of other captures and of
-            ``kdissect summary --sketches``: ``kll_merge_agg_double``, ``kll_sketch_get_quantile_double``.
+        sketches: whether to add the column ``buckets``, which add up with those of other captures and of
+            ``kdissect summary --sketches``: ``percentile(middle, 0.99D, count)``.
 
     Returns:
         start timestamp: with a window, where it begins
@@ -66,8 +66,8 @@ def latency(
         errors bigint: exchanges with an error in the response that is not expected
         first timestamp: time of the first
         last timestamp: time of the last
-        sketch binary: with ``sketches``, a KLL sketch of the service times in microseconds; null if there are
-        none
+        buckets array<struct<middle:bigint,count:bigint>>: with ``sketches``, the buckets of the service
+        times, in microseconds, that are not empty (stats/quantiles.py); null if all are
     """
     values = {
         "exchanges": "count(*)",
@@ -87,9 +87,9 @@ def latency(
         "errors": keys.count_if("size(array_except(errors, expected_errors)) > 0"),
         "first": "min(time)",
         "last": "max(time)",
-        **({"sketch": keys.sketch("service_us")} if sketches else {}),
     }
-    text = keys.aggregate(
-        keys.exchanges(by), by, window, BY, values, keys.most_first(by, window, "exchanges")
-    )
-    return keys.query(text, exchanges=exchanges)
+    source, order = keys.exchanges(by), keys.most_first(by, window, "exchanges")
+    text = keys.aggregate(source, by, window, BY, values)
+    if sketches:
+        text = keys.with_buckets(text, "service_us", source, by, window, BY)
+    return keys.query(f"{text}{order}", exchanges=exchanges)

@@ -27,11 +27,12 @@ BY: Mapping[str, str] = {}
 USUAL: Sequence[str] = ()
 
 _COLUMNS = (
-    "group string, start timestamp, end timestamp, seconds double, cause string, "
+    "cluster_id string, group string, start timestamp, end timestamp, seconds double, cause string, "
     "causes array<struct<cause:string,time:timestamp,member_id:string,client:string,reason:string>>, "
     "generation_before int, generation_after int, members_before int, members_after int, "
     "joins bigint, protocol string, leader string, exchange string"
 )
+_KEY = ["cluster", "group_id"]
 _SAME_NAMES = (
     *("generation_before", "generation_after", "members_before", "members_after", "joins"),
     *("protocol", "leader", "exchange"),
@@ -50,6 +51,7 @@ def rebalances(groups: DataFrame, exchanges: DataFrame, *, window: str | None = 
         window: duration of a time window.
 
     Returns:
+        cluster_id string: cluster of the group; null if it is not known
         group string: the group ID
         start timestamp: time of its first exchange; with a window, the start of the window
         end timestamp: when the last member got its assignment; null if no assignment was captured
@@ -78,55 +80,58 @@ def rebalances(groups: DataFrame, exchanges: DataFrame, *, window: str | None = 
 
 _EVENTS = f"""select * from (
 select *, unix_micros(time) as time_us, unix_micros(completed) as completed_us,
-  row_number() over (partition by group_id order by time, connection, number, member_id) as place
-from groups
+  row_number() over (
+    partition by cluster, group_id order by time, connection, number, member_id
+  ) as place
+from (select *, {keys.cluster("exchanges")} as cluster from groups) as of_clusters
 where event <> 'commit' and group_id is not null and time is not null
 ) as numbered
 where place <= {DEFAULT.summary_group_events}
 """
 """The events of each group without commits, as many as the summary keeps."""
-_ALIVE = """with signs as (
-  select group_id, connection, number, member_id,
+_ALIVE = f"""with signs as (
+  select {keys.cluster("exchanges")} as cluster, group_id, connection, number, member_id,
     case when event <> 'leave' and error is null then unix_micros(completed) end as alive_us,
     case when event in ('join', 'sync') then member_id end as own
   from groups
   where member_id is not null
   union all
-  select group_id, connection, number, null, unix_micros(time) + latency_us, null
+  select {keys.cluster("exchanges")}, group_id, connection, number, null, unix_micros(time) + latency_us, null
   from exchanges
   where api = 'Heartbeat' and kind = 'answered' and size(errors) = 0
 )
-select group_id, coalesce(member_id, joined) as member_id, max(alive_us) as alive_us
+select cluster, group_id, coalesce(member_id, joined) as member_id, max(alive_us) as alive_us
 from (
   select *, last_value(own) ignore nulls over
-    (partition by group_id, connection order by number) as joined
+    (partition by cluster, group_id, connection order by number) as joined
   from signs
 ) as members
 where coalesce(member_id, joined) is not null and alive_us is not null
 group by all
 """
 """When the broker last accepted a request of each member."""
-_ORDERED = "select * from rebalances order by 1, 2, generation_after"
+_ORDERED = "select * from rebalances order by 2, 1, start, generation_after"
 
 
 def _counted(window: str) -> str:
     return f"""with counts as (
-  select rebalances.group, {keys.start("rebalances.start", window)} as start, cause,
+  select cluster_id, rebalances.group, {keys.start("rebalances.start", window)} as start, cause,
     count(*) as number, sum(joins) as joins, max(seconds) as seconds
   from rebalances
   group by all
 )
-select counts.group, start, cast(sum(joins) as bigint) as joins, cast(sum(number) as bigint) as rebalances,
-  max(seconds) as max_seconds, map_from_entries(sort_array(collect_list((cause, number)))) as by_cause
+select cluster_id, counts.group, start, cast(sum(joins) as bigint) as joins,
+  cast(sum(number) as bigint) as rebalances, max(seconds) as max_seconds,
+  map_from_entries(sort_array(collect_list((cause, number)))) as by_cause
 from counts
 group by all
-order by start, 1
+order by start, 2, 1
 """
 
 
 def _rebalances(groups: Any, exchanges: Any) -> Any:
     """A table of rebalances, in the same engine."""
-    events = keys.query(_EVENTS, groups=groups)
+    events = keys.query(_EVENTS, groups=groups, exchanges=exchanges)
     alive = keys.query(_ALIVE, groups=groups, exchanges=exchanges)
     if isinstance(events, duck.DuckFrame):
         import pyarrow as pa
@@ -134,11 +139,13 @@ def _rebalances(groups: Any, exchanges: Any) -> Any:
 
         both = events.to_arrow(), alive.to_arrow()
         results = [_rebalances_of_group(*(each.slice(0, 0) for each in both))]  # the columns, without groups
-        for group in both[0].column("group_id").unique():
-            of_group = (each.filter(compute.equal(each["group_id"], group)) for each in both)
+        for key in both[0].group_by(_KEY).aggregate([]).to_pylist():
+            of_group = list(both)
+            for name in _KEY:
+                of_group = [each.filter(compute.equal(each[name], key[name])) for each in of_group]
             results.append(_rebalances_of_group(*of_group))
         return duck.DuckFrame(events.connection, events.connection.from_arrow(pa.concat_tables(results)))
-    both = events.groupBy("group_id").cogroup(alive.groupBy("group_id"))
+    both = events.groupBy(*_KEY).cogroup(alive.groupBy(*_KEY))
     return both.applyInArrow(_rebalances_of_group, _COLUMNS)
 
 
@@ -153,6 +160,7 @@ def _rebalances_of_group(events: Any, alive: Any) -> Any:
     text, number, time = pa.string(), pa.int32(), pa.timestamp("us", "UTC")
     cause = {"cause": text, "time": time, "member_id": text, "client": text, "reason": text}
     types = {
+        "cluster_id": text,
         "group": text,
         "start": time,
         "end": time,
@@ -168,7 +176,10 @@ def _rebalances_of_group(events: Any, alive: Any) -> Any:
         "leader": text,
         "exchange": text,
     }
-    output = [{"group": rows[0]["group_id"], **_row(each)} for each in history]
+    output = [
+        {"cluster_id": rows[0]["cluster"] or None, "group": rows[0]["group_id"], **_row(each)}
+        for each in history
+    ]
     return pa.Table.from_pylist(output, pa.schema(types.items()))
 
 

@@ -26,7 +26,7 @@ def throttle(exchanges: DataFrame, *, by: Sequence[str] = USUAL, window: str | N
 
     Args:
         exchanges: the table.
-        by: api, client, broker, topic, group, connection, capture, software, principal.
+        by: cluster, api, client, broker, topic, group, connection, capture, software, principal.
         window: duration of a time window.
 
     Returns:
@@ -38,9 +38,9 @@ def throttle(exchanges: DataFrame, *, by: Sequence[str] = USUAL, window: str | N
         throttle_time_ms bigint: sum of the throttle times, in milliseconds
         min_ms int: shortest throttle time, in milliseconds
         mean_ms double: mean throttle time, in milliseconds
-        p50_ms int: median, in milliseconds
-        p95_ms int: 95th percentile, in milliseconds
-        p99_ms int: 99th percentile, in milliseconds
+        p50_ms bigint: median, in milliseconds
+        p95_ms bigint: 95th percentile, in milliseconds
+        p99_ms bigint: 99th percentile, in milliseconds
         max_ms int: longest throttle time, in milliseconds
         first timestamp: time of the first throttled exchange
         last timestamp: time of the last throttled exchange

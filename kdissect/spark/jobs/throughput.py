@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 TABLES = ("partitions", "exchanges")
 BY = keys.OF_PARTITION
-USUAL = ("topic",)
+USUAL = ("cluster", "topic")
 
 _WRITES = "(api = 'Produce' and bytes is not null)"
 _PRODUCED = f"({_WRITES} and coalesce(error_code, 0) = 0)"
@@ -32,7 +32,7 @@ def throughput(
     Args:
         partitions: the table.
         exchanges: the table; its first and last time give the rates without a window.
-        by: topic, partition, api, client, group, connection.
+        by: cluster, topic, partition, api, client, group, connection.
         window: duration of a time window.
 
     Returns:
@@ -55,7 +55,7 @@ def throughput(
         errors bigint: errors of partitions in responses that are not expected
     """
     values = {
-        "partitions": f"count(distinct {keys.OF_PARTITION['topic']} || '/' || partition)",
+        "partitions": f"count(distinct cluster || '/' || {keys.OF_PARTITION['topic']} || '/' || partition)",
         "producers": f"count(distinct case when {_WRITES} then {keys.CLIENT} end)",
         "consumers": f"count(distinct case when {_READS} then {keys.CLIENT} end)",
         **_volume("produced", _PRODUCED),
@@ -64,7 +64,8 @@ def throughput(
         "errors": keys.count_if("not error_expected"),
     }
     source = (
-        "(select * from partitions where bytes is not null or coalesce(error_code, 0) <> 0) as with_records"
+        f"(select *, {keys.cluster('partitions')} as cluster from partitions "
+        "where bytes is not null or coalesce(error_code, 0) <> 0) as with_records"
     )
     volumes = keys.aggregate(source, by, window, BY, values)
     names = ", ".join([*(["start"] if window else []), *by, "partitions", "producers", "consumers"])

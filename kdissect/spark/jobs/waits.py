@@ -37,7 +37,7 @@ def waits(exchanges: DataFrame, *, by: Sequence[str] = USUAL, window: str | None
 
     Args:
         exchanges: the table.
-        by: api, client, broker, topic, group, connection, capture, software, principal.
+        by: cluster, api, client, broker, topic, group, connection, capture, software, principal.
         window: duration of a time window.
 
     Returns:

@@ -10,17 +10,18 @@ from kdissect.exchanges.outcomes import exceeded_settings, outstanding_ns, overd
 from kdissect.exchanges.pairing import OUT_OF_ORDER
 from kdissect.kafka.codes import error_code
 from kdissect.limits import MILLISECOND_NS
-from kdissect.model import ANSWERED, UNANSWERED
-from kdissect.phrases import client_label, duration, many, topic_label
+from kdissect.model import ANSWERED, UNACKNOWLEDGED, UNANSWERED
+from kdissect.net.duplex import NEVER_NS
+from kdissect.phrases import client_label, duration, many, times, topic_label
 from kdissect.stats.connection_log import BROKER, HANDSHAKE_APIS
 from kdissect.stats.findings.rule import APIS, SECOND_NS, Bursts, Evidence, Minutes, Rule
 from kdissect.stats.quantiles import Bounded, Distinct, Quantiles
 from kdissect.stats.releases import removed_in
 from kdissect.stats.rows import ranked
-from kdissect.stats.sums import either, largest, merged, summed, total
+from kdissect.stats.sums import Summed, earliest, either, join, largest, latest, merged, summed, total
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from kdissect.limits import Limits
     from kdissect.model import ConnectionKey, Exchange
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from kdissect.stats.document import FindingRow
     from kdissect.stats.facts import Facts
     from kdissect.stats.load import Aggregate
+    from kdissect.stats.usual import Usual
 
 
 _MIN_CONNECTIONS = 10
@@ -37,10 +39,12 @@ _SHARE = 0.8
 
 @summed
 class ShortConnection(Evidence):
-    """A connection: its first exchange, requests after the handshake, and whether the broker ended it."""
+    """A connection: its first exchange, requests after the handshake, and whether something else than the
+    client's habit explains that they are few: the broker ended it, a login failed, it was refused.
+    """
 
     requests: int = total()
-    ended_by_broker: bool = either(False)
+    explained_by_end: bool = either(False)
 
     def begin(self, time_ns: int, exchange: str) -> None:
         """Note an exchange by time and ID; only the earliest counts."""
@@ -61,7 +65,8 @@ class ConnectionChurn(Rule):
     when = (
         f"{_MIN_CONNECTIONS} connections from one address to one broker in a minute, {_SHARE:.0%} of them "
         f"with at most {_REQUESTS} requests besides ApiVersions and SASL; clients normally keep one or two "
-        "per broker. Connections that the broker ended are not counted."
+        "per broker. Connections that the broker ended, and those with a failed login or on which a version "
+        "or the client was refused, are not counted."
     )
     advice = "Keep one producer, consumer or admin client for the lifetime of the process."
     counts = ShortConnection
@@ -77,16 +82,16 @@ class ConnectionChurn(Rule):
             kept.requests += aggregate.exchanges
 
     def connect(self, row: ConnectionLogRow) -> None:
-        """Note that the broker ended a connection."""
+        """Note that the broker ended a connection, or why the client could not use it."""
         key = row.client_id or row.client.ip, row.client.ip, str(row.broker), row.key
-        if row.ended_by == BROKER and key in self.kept:
-            self.kept[key].ended_by_broker = True
+        if (row.ended_by == BROKER or row.is_refused) and key in self.kept:
+            self.kept[key].explained_by_end = True
 
     def findings(self) -> Iterator[FindingRow]:
         """Clients with many short connections."""
         ends: dict[Any, list[ShortConnection]] = {}
         for (*end, _), each in self.kept.items():
-            if not each.ended_by_broker:
+            if not each.explained_by_end:
                 ends.setdefault(tuple(end), []).append(each)
         for (client, ip, broker), connected in ends.items():
             short = Minutes()
@@ -145,6 +150,17 @@ class Leaders:
         return turns
 
 
+def _topics(facts: Facts) -> Iterator[tuple[str, bytes, list[Any]]]:
+    """Name, ID and partitions of the topics in a Metadata response: a name can get another ID, because the
+    topic was deleted and created again. The ID is not text, which ``Bounded.rename`` would replace; it is
+    empty in versions without IDs (KIP-516).
+    """
+    for topic in (facts.exchange.response or {}).get("topics") or ():
+        topic_id = topic.get("topic_id") or ""
+        if name := topic.get("name") or topic_id:
+            yield facts.kept(name), topic_id.encode(), topic.get("partitions") or []
+
+
 @summed
 class LeadersMoving(Rule):
     """A restart or failure moves leaders once or twice. Leaders that keep moving make all clients wait."""
@@ -164,21 +180,29 @@ class LeadersMoving(Rule):
 
     def feed(self, facts: Facts) -> None:
         """Note leaders; -1 means none."""
-        for topic in (facts.exchange.response or {}).get("topics") or ():
-            name = topic.get("name") or topic.get("topic_id")
-            for partition in topic.get("partitions") or ():
+        for name, topic_id, partitions in _topics(facts):
+            for partition in partitions:
                 leader = partition.get("leader_id", -1)
-                if name and leader >= 0:
-                    kept = self.kept[name, partition.get("partition_index", -1)]
+                if leader >= 0:
+                    kept = self.kept[name, topic_id, partition.get("partition_index", -1)]
                     kept.lead(leader, partition.get("leader_epoch", -1), (facts.exchange.time_ns, facts.id))
 
     def findings(self) -> Iterator[FindingRow]:
         """Topics whose leaders moved."""
-        topics: dict[str, dict[int, list[tuple[int, int, str]]]] = {}
-        for (topic, partition), each in self.kept.items():
+        ids: dict[str, set[bytes]] = {}
+        for name, topic_id, _ in self.kept:
+            ids.setdefault(name, set()).update({topic_id} - {b""})
+        leaders: dict[tuple[str, bytes, int], Leaders] = {}
+        for (name, topic_id, partition), each in self.kept.items():
+            # Early versions of Metadata have no IDs. Of a name with several, theirs is unknown.
+            if topic_id or len(ids[name]) <= 1:
+                key = name, topic_id or next(iter(ids[name]), b""), partition
+                leaders.setdefault(key, Leaders()).merge(each)
+        topics: dict[tuple[str, bytes], dict[int, list[tuple[int, int, str]]]] = {}
+        for (name, topic_id, partition), each in leaders.items():
             if len(turns := each.in_order) > 1:
-                topics.setdefault(topic, {})[partition] = turns
-        for topic, partitions in topics.items():
+                topics.setdefault((name, topic_id), {})[partition] = turns
+        for (topic, _), partitions in topics.items():
             evidence = Evidence()
             for turns in partitions.values():
                 for _, time_ns, exchange in turns[1:]:
@@ -198,6 +222,46 @@ class LeadersMoving(Rule):
                 evidence,
                 WARNING if max(map(len, partitions.values())) > _WARNING_THRESHOLD else NOTE,
             )
+
+
+@summed
+class TopicRecreated(Rule):
+    """The records of the old topic are gone, offsets begin at 0 again, and groups keep their old offsets."""
+
+    name = "topic-recreated"
+    severity = WARNING
+    title = "A topic is deleted and created again under the same name."
+    when = (
+        "Any topic name for which Metadata responses (version 10 and later) of a cluster have two topic IDs."
+    )
+    advice = (
+        "Check who deleted the topic. Reset the offsets of its groups (kafka-consumer-groups "
+        "--reset-offsets), and restart clients that still use the old topic."
+    )
+    apis = frozenset({"Metadata"})
+
+    def feed(self, facts: Facts) -> None:
+        """Note the IDs of topics that exist."""
+        cluster_id = (facts.exchange.response or {}).get("cluster_id") or ""
+        for name, topic_id, partitions in _topics(facts):
+            if topic_id and partitions:
+                self.kept[cluster_id, name, topic_id].take(facts.exchange.time_ns, facts.id)
+
+    def findings(self) -> Iterator[FindingRow]:
+        """Names with several IDs, each of which replaces the one before."""
+        topics: dict[tuple[str, str], list[Evidence]] = {}
+        for (cluster_id, name, _), each in self.kept.items():
+            topics.setdefault((cluster_id, name), []).append(each)
+        for (_, name), ids in topics.items():
+            evidence = Evidence()
+            for each in sorted(ids, key=lambda each: each.first_ns)[1:]:
+                evidence.take(each.first_ns, each.examples[0])
+            if evidence.count:
+                yield self.finding(
+                    f"topic {topic_label(name)}",
+                    f"deleted and created again {times(evidence.count)}: its topic ID changed",
+                    evidence,
+                )
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -297,11 +361,13 @@ class Sasl(Rule):
     def findings(self) -> Iterator[FindingRow]:
         """All clients with failed logins."""
         for (client, ip, mechanism, error), each in self.kept.items():
-            times = "once" if each.count == 1 else f"{each.count:,} times"
             by = f" with {mechanism}" if mechanism else ""
             severity = ERROR if each.count >= _LOOP else WARNING
             yield self.finding(
-                f"client {client_label(client)} at {ip}", f"login{by} failed {times}: {error}", each, severity
+                f"client {client_label(client)} at {ip}",
+                f"login{by} failed {times(each.count)}: {error}",
+                each,
+                severity,
             )
 
 
@@ -334,8 +400,8 @@ class Throttled(Rule):
         "short throttling is normal under a quota."
     )
     advice = (
-        "Reduce or spread the load, or raise the quota of this client or user (kafka-configs --describe "
-        "--entity-type clients, or users, shows it)."
+        "Reduce or spread the load, or raise producer_byte_rate, consumer_byte_rate or request_percentage of "
+        "this client or user (kafka-configs --describe --entity-type clients, or users, shows them)."
     )
     needs_flaws = True
     counts = Throttles
@@ -434,7 +500,7 @@ class UnsupportedVersions(Rule):
         elif is_refused or is_silent:
             kept = self.kept[facts.client, facts.broker, facts.api, version, is_silent]
             kept.add(facts)
-            kept.connections.add(connection.id)
+            kept.connections.add(connection.name)
         elif exchange.response is not None:
             self.accepted[facts.broker, facts.api, version].add(facts)
             if key in self.rejected:
@@ -486,10 +552,21 @@ _OVERDUE_S = 5
 
 @summed
 class LongWaits(Evidence):
-    """Requests of one client to one broker: by API, and how long the oldest was outstanding."""
+    """Requests of one client to one broker: by API, and how long the oldest was outstanding.
+
+    Attributes:
+        until_ns: until when one was outstanding, less the time that it allows the broker to wait.
+        muted_ns: until when the broker did not read because of a quota.
+    """
 
     apis: Counter[str] = total(Counter)
     oldest_ns: int = largest()
+    until_ns: int = largest()
+    muted_ns: int = largest()
+
+    def are_silence(self, sent_ns: int) -> bool:
+        """Whether so long nothing came from the broker, which last sent something at ``sent_ns``."""
+        return self.until_ns - max(sent_ns, self.muted_ns) > _OVERDUE_S * SECOND_NS
 
 
 @summed
@@ -502,29 +579,54 @@ class RequestTimeouts(Rule):
     when = (
         f"An unanswered request was outstanding for {_OVERDUE_S} s longer than the time that it allows the "
         "broker to wait (max_wait_ms, timeout_ms; none for most APIs), its host had acknowledged the request "
-        "at the TCP level, and no response had begun. "
-        "Clients that close the connection with a request outstanding, as consumers do, are not reported."
+        "at the TCP level, no response had begun, and the broker sent nothing else on the connection for so "
+        "long. Clients that close the connection with a request outstanding, as consumers do, and the "
+        "throttle time of a quota are not reported."
     )
     advice = "Check the broker's log, garbage collection and disks at that time, and the network path to it."
     needs_flaws = True
     counts = LongWaits
 
+    open: Bounded[tuple[str, str, ConnectionKey], LongWaits] = merged()
+
+    def __init__(self, limits: Limits) -> None:
+        Rule.__init__(self, limits)
+        self.open = Bounded(limits.connections, LongWaits)  # by client, broker and connection, until it ends
+
     def feed(self, facts: Facts) -> None:
-        """Count an unanswered request."""
-        exchange = facts.exchange
-        if (
-            facts.outcome == UNANSWERED
-            and not exchange.is_held_up
-            and overdue_ns(exchange) > _OVERDUE_S * SECOND_NS
-        ):
-            kept = self.kept[facts.client, facts.broker]
-            kept.add(facts)
-            kept.apis[facts.api] += 1
-            kept.oldest_ns = max(kept.oldest_ns, outstanding_ns(exchange))
+        """Count an unanswered request; note a throttle time."""
+        exchange, response = facts.exchange, facts.exchange.response_frame
+        key = facts.client, facts.broker, exchange.connection.key
+        if facts.throttle_ms and response is not None:
+            waits = self.open[key]
+            waits.muted_ns = max(waits.muted_ns, response.end_ns + facts.throttle_ms * MILLISECOND_NS)
+        if facts.outcome != UNANSWERED or exchange.is_held_up:
+            return
+        if (overdue := overdue_ns(exchange)) > _OVERDUE_S * SECOND_NS:
+            waits = self.open[key]
+            waits.add(facts)
+            waits.apis[facts.api] += 1
+            waits.oldest_ns = max(waits.oldest_ns, outstanding_ns(exchange))
+            waits.until_ns = max(waits.until_ns, exchange.time_ns + overdue)
+
+    def connect(self, row: ConnectionLogRow) -> None:
+        """Judge by when the broker last sent something."""
+        client, broker = row.client_id or row.client.ip, str(row.broker)
+        waits = self.open.pop((client, broker, row.key), None)
+        if waits is None or not waits.count:
+            return
+        if row.tcp is None or waits.are_silence(row.tcp.sent_ns(1 - row.client_side)):
+            self.kept[client, broker].merge(waits)
 
     def findings(self) -> Iterator[FindingRow]:
         """Clients with such requests."""
+        ends: dict[tuple[str, str], LongWaits] = {}
         for (client, broker), each in self.kept.items():
+            ends.setdefault((client, broker), LongWaits()).merge(each)
+        for (client, broker, _), each in self.open.items():  # of which TCP was not analyzed
+            if each.count and each.are_silence(0):
+                ends.setdefault((client, broker), LongWaits()).merge(each)
+        for (client, broker), each in ends.items():
             apis = ", ".join(f"{count:,} {api}" for api, count in ranked(each.apis).items())
             waited = f"outstanding for up to {duration(each.oldest_ns)}"
             message = f"{many(each.count, 'unanswered request')} ({apis}), {waited}"
@@ -541,10 +643,12 @@ _STUCK_S = 5
 
 @summed
 class CutMessages(Evidence):
-    """Incomplete messages by API and which of the two they are; bytes that came and announced size of one."""
+    """Incomplete messages by API and which of the two they are; of the largest its announced size, the bytes
+    that came, and for how long they came.
+    """
 
     messages: Counter[str] = total(Counter)
-    largest: tuple[int, int] = largest((0, 0))
+    largest: tuple[int, int, int] = largest((0, 0, 0))
     exceeded: Counter[str] = total(Counter)
 
 
@@ -558,14 +662,15 @@ class IncompleteMessages(Rule):
     severity = WARNING
     title = "Connections end in the middle of a message."
     when = (
-        f"The connection ended {_STUCK_S} s or more after the latest byte of an incomplete message came, or "
-        "the message was larger than a usual limit. Clients that close a connection while a response is on "
-        "its way, as consumers do, are not reported."
+        f"The connection ended {_STUCK_S} s or more after the first or the latest byte of an incomplete "
+        "message came, or the message was larger than a usual limit. Clients that close a connection while a "
+        "response is on its way, as consumers do, are not reported."
     )
     advice = (
-        "Look for a side that does not read, and for packet loss. Compare the size with "
-        "socket.request.max.bytes of the broker, and fetch.max.bytes or receive.message.max.bytes of the "
-        "client."
+        "If the bytes came slowly, the receive window limits them (receive.buffer.bytes of a consumer, "
+        "socket.receive.buffer.bytes of a broker), or the path does; otherwise look for a side that does not "
+        "read, and for packet loss. Compare the size with socket.request.max.bytes of the broker, and "
+        "fetch.max.bytes or receive.message.max.bytes of the client."
     )
     needs_flaws = True
     counts = CutMessages
@@ -577,21 +682,22 @@ class IncompleteMessages(Rule):
             return
         frame = exchange.response_frame or exchange.first_frame
         exceeded = exceeded_settings(exchange)
-        if exceeded or exchange.completed_ns - frame.end_ns >= _STUCK_S * SECOND_NS:
+        if exceeded or exchange.completed_ns - frame.start_ns >= _STUCK_S * SECOND_NS:
             kept = self.kept[facts.client, facts.broker]
             kept.add(facts)
             kept.messages[f"{facts.api} {'response' if exchange.is_cut else 'request'}"] += 1
-            kept.largest = max(kept.largest, (exchange.announced, frame.wire_bytes))
+            came_ns = frame.end_ns - frame.start_ns
+            kept.largest = max(kept.largest, (exchange.announced, frame.wire_bytes, came_ns))
             kept.exceeded.update(name for name, _ in exceeded)
 
     def findings(self) -> Iterator[FindingRow]:
         """Clients and brokers with such messages."""
         for (client, broker), each in self.kept.items():
             what = ", ".join(f"{count:,} {message}" for message, count in ranked(each.messages).items())
-            announced, came = each.largest
-            size = f"of {announced:,} bytes announced {came:,} came" + (
-                " of the largest" if each.count > 1 else ""
-            )
+            announced, came, came_ns = each.largest
+            size = f"of {announced:,} bytes announced {came:,} came"
+            size += " of the largest" if each.count > 1 else ""
+            size += f", in {duration(came_ns)}" if came_ns >= SECOND_NS else ""
             limits = (
                 f"; larger than {' and '.join(sorted(each.exceeded))} by default" if each.exceeded else ""
             )
@@ -816,7 +922,7 @@ class SlowBroker(Rule):
     def findings(self) -> Iterator[FindingRow]:
         """Brokers that are slower than all others, by API."""
         apis: dict[str, list[tuple[int, str, Speed]]] = {}
-        for (api, broker), each in self.kept.items():
+        for (api, broker), each in sorted(self.kept.items()):
             (median_us,) = each.service_us.at((0.5,))
             if median_us is not None and each.count >= _MEASURED:
                 apis.setdefault(api, []).append((median_us, broker, each))
@@ -856,3 +962,201 @@ class SlowBroker(Rule):
 
     def _round_trips(self, broker: str) -> Quantiles:
         return self.round_trips.get(broker, Quantiles())
+
+
+_SLOW_US = 2_000_000  # more than usual
+
+
+@summed
+class SlowRequests(Rule):
+    """A disk that stalls, a replica that acks=all waits for, or a long pause delays few requests, but so long
+    that a client notices. Percentiles do not show it.
+    """
+
+    name = "slow-requests"
+    severity = WARNING
+    title = "Some requests take seconds longer than is usual on their connection."
+    when = (
+        f"A service time {_SLOW_US // 1_000_000} s above the median of the same API on the same connection, "
+        f"with {_MEASURED} requests or more. Times that brokers wait on purpose, throttle times, "
+        "retransmissions and the wait for earlier responses are not service time."
+    )
+    advice = (
+        "Look at the broker's log at that time: disk stalls, garbage collection, replicas that left the ISR "
+        "(replica.lag.time.max.ms bounds how long acks=all waits for one), leaders that moved."
+    )
+    counts = Speed
+
+    def feed_aggregate(self, aggregate: Aggregate) -> None:
+        """Note how long a broker took."""
+        keys = aggregate.keys
+        if keys.is_measured and keys.api_key is not None:
+            key = aggregate.client, aggregate.broker, keys.api, aggregate.connection.key
+            kept = self.kept[key]
+            kept.service_us.merge(aggregate.service_us)
+            kept.add_aggregate(aggregate)
+
+    def findings(self) -> Iterator[FindingRow]:
+        """Clients with such requests, by broker and API."""
+        slow: dict[tuple[str, str, str], list[tuple[int, int, str]]] = {}  # longest, median, connection
+        times: dict[tuple[str, str, str], Evidence] = {}
+        for (client, broker, api, connection), each in self.kept.items():
+            (median_us,) = each.service_us.at((0.5,))
+            longest_us = each.service_us.max
+            if median_us is None or longest_us is None or each.count < _MEASURED:
+                continue
+            if longest_us - median_us >= _SLOW_US:
+                key = client, broker, api
+                slow.setdefault(key, []).append((longest_us, median_us, connection[0]))
+                evidence = times.setdefault(key, Evidence())
+                evidence.take(each.first_ns, connection[0])
+                evidence.last_ns = max(evidence.last_ns, each.last_ns)
+        for (client, broker, api), connections in slow.items():
+            longest_us, median_us, _ = max(connections)
+            yield self.finding(
+                f"client {client_label(client)}, broker {broker}, {api}",
+                f"up to {duration(longest_us * 1000)}, median {duration(median_us * 1000)}, on "
+                f"{many(len(connections), 'connection')}",
+                times[client, broker, api],
+            )
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Requests that wait for the responses to earlier ones -> producers that outrun a connection.
+# ------------------------------------------------------------------------------------------------------------
+
+
+_QUEUED_US = 1_000_000
+_MIN_QUEUED = 10
+
+
+@summed
+class Queued(Summed):
+    """Produce requests of a connection: their number, those that waited long, the sum and the longest of all
+    waits, and when the first and the last was sent.
+    """
+
+    count: int = total()
+    waited: int = total()
+    longest_us: int = largest()
+    first_ns: int = earliest(NEVER_NS)
+    last_ns: int = latest(0)
+
+    def add(self, queued_us: Sequence[int], count: int, first_ns: int, last_ns: int) -> None:
+        """Add requests and their waits."""
+        self.count += count
+        self.waited += sum(us >= _QUEUED_US for us in queued_us)
+        self.longest_us = max(self.longest_us, *queued_us, 0)
+        self.first_ns, self.last_ns = min(self.first_ns, first_ns), max(self.last_ns, last_ns)
+
+
+@summed
+class Queueing(Rule):
+    """A broker processes the requests of a connection one by one. A producer that sends faster fills a queue:
+    each record waits for all before it, however fast the broker is.
+    """
+
+    name = "queueing"
+    severity = WARNING
+    title = "A producer sends faster than its connection is served: requests wait for earlier ones."
+    when = (
+        f"{_MIN_QUEUED} Produce requests of a connection that waited {_QUEUED_US // 1_000_000} s or more for "
+        "the responses to earlier requests. The broker is not silent: it responds in order, all the time."
+    )
+    advice = (
+        "Let the producer send fewer and larger requests: raise linger.ms and batch.size, or lower "
+        "max.in.flight.requests.per.connection (librdkafka: 1,000,000 by default). If each request takes "
+        "long, see what it waits for: acks=all waits for all replicas in sync."
+    )
+    apis = frozenset({"Produce"})
+    counts = Queued
+
+    def feed(self, facts: Facts) -> None:
+        """Add a request."""
+        parts = facts.parts
+        queued_us = (parts.queued_us or 0) if parts is not None else 0
+        kept = self.kept[facts.client, facts.exchange.connection.key]
+        kept.add((queued_us,), 1, facts.time_ns, facts.time_ns)
+
+    def feed_usual(self, usual: Usual) -> None:
+        """Add requests that the core has counted."""
+        kept = self.kept[usual.client, usual.connection.key]
+        kept.add(usual.queued_us, usual.exchanges, usual.noted.first_ns, usual.noted.last_ns)
+
+    def findings(self) -> Iterator[FindingRow]:
+        """Producers with such connections."""
+        clients: dict[str, tuple[Queued, Evidence]] = {}
+        for (client, connection), each in self.kept.items():
+            if each.waited >= _MIN_QUEUED:
+                queued, evidence = clients.setdefault(client, (Queued(), Evidence()))
+                queued.merge(each)
+                evidence.take(each.first_ns, connection[0])
+                evidence.last_ns = max(evidence.last_ns, each.last_ns)
+        for client, (queued, evidence) in clients.items():
+            yield self.finding(
+                f"client {client_label(client)}",
+                f"{queued.waited:,} of {many(queued.count, 'Produce request')} on "
+                f"{many(evidence.count, 'connection')} waited {_QUEUED_US // 1_000_000} s or more for the "
+                f"responses to earlier ones, up to {duration(queued.longest_us * 1000)}",
+                evidence,
+            )
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Clients none of whose requests succeeds.
+# ------------------------------------------------------------------------------------------------------------
+
+
+_MIN_UNSERVED = 3
+
+
+@summed
+class Served(Evidence):
+    """Requests of a client that failed: with an error, or without a whole response; and how many others were
+    answered, not counting those of the handshake.
+    """
+
+    served: int = total()
+
+
+@summed
+class ClientUnserved(Rule):
+    """A client that gets nothing but errors, or no answers, does no work, however few requests it sends among
+    those of others.
+    """
+
+    name = "client-unserved"
+    severity = WARNING
+    title = "All requests of a client fail or stay unanswered."
+    when = (
+        f"{_MIN_UNSERVED} requests or more of a client ID from one address with an error that is not "
+        "expected, or without a whole response, and none, besides ApiVersions and SASL, that succeeded. Left "
+        "out where another finding about the client, or about clients at its address, says why."
+    )
+    advice = "See the other findings and the errors of this client: summary --where 'client_id == \"NAME\"'."
+    counts = Served
+
+    def feed_aggregate(self, aggregate: Aggregate) -> None:
+        """Count requests."""
+        keys = aggregate.keys
+        if not keys.has_request:
+            return
+        kept = self.kept[aggregate.client, aggregate.connection.client.ip]
+        failed = aggregate.no_answer + aggregate.broken_off + aggregate.failed
+        if failed:
+            evidence = Evidence()
+            evidence.add_aggregate(aggregate)
+            evidence.count = failed
+            join(kept, evidence, Evidence)
+        if keys.kind in (ANSWERED, UNACKNOWLEDGED) and keys.api not in HANDSHAKE_APIS:
+            kept.served += aggregate.exchanges - failed
+
+    def findings(self) -> Iterator[FindingRow]:
+        """Such clients."""
+        for (client, ip), each in self.kept.items():
+            if each.count >= _MIN_UNSERVED and not each.served:
+                yield self.finding(
+                    f"client {client_label(client)} at {ip}",
+                    f"none of its requests succeeded; {each.count:,} failed or stayed unanswered",
+                    each,
+                )

@@ -10,10 +10,11 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, ClassVar
 
 from kdissect.anomalies import ERROR, WARNING
-from kdissect.exchanges.learned import Listeners, advertised
+from kdissect.exchanges.clusters import advertised
+from kdissect.exchanges.learned import Listeners
 from kdissect.limits import MILLISECOND_NS, SECOND_NS
 from kdissect.model import ANSWERED, ORPHAN, UNANSWERED, Endpoint
-from kdissect.net.analysis import ONE_WAY, OPENED, REFUSED, UNOPENED
+from kdissect.net.analysis import ONE_WAY, OPENED, REFUSED, STALL_NS, UNOPENED
 from kdissect.phrases import client_label, duration, many
 from kdissect.stats.connection_log import BROKER, CLIENT, TLS_ALERT
 from kdissect.stats.findings.rule import ADVERTISING, Bursts, Evidence, Minutes, Rule
@@ -101,9 +102,10 @@ class BrokerSilent(ConnectionRule):
     when = (
         "A request that was acknowledged at the TCP level still had no response when the client closed the "
         f"connection or the capture ended, {_SILENT_NS // SECOND_NS} s or more after it was sent "
-        f"({_NEVER_NS // SECOND_NS} s if the connection never had a response). Requests that brokers hold "
-        "(long polls, JoinGroup, SyncGroup) and connections that the broker ended are not counted. Error at "
-        f"{_ERROR_AT} connections."
+        f"({_NEVER_NS // SECOND_NS} s if the connection never had a response), and nothing else came from "
+        "the broker on the connection in that time. Requests that brokers hold (long polls, JoinGroup, "
+        "SyncGroup), the throttle time of a quota, and connections that the broker ended are not counted. "
+        f"Error at {_ERROR_AT} connections."
     )
     advice = (
         "Check the broker process: garbage collection pauses, disk stalls, request handler idle ratio. "
@@ -121,6 +123,9 @@ class BrokerSilent(ConnectionRule):
         since_ns = row.last_call[0] if came_too_late and row.last_call else row.outstanding_ns
         if since_ns is None:
             return
+        # As long as it responds to earlier requests, it is not silent; while a quota mutes the client, it
+        # does not read.
+        since_ns = max(since_ns, row.tcp.sent_ns(1 - row.client_side), row.muted_ns)
         waited_ns = until_ns - since_ns
         ever = row.kinds[ANSWERED] + row.kinds[ORPHAN] > came_too_late or not row.from_start
         acknowledged = row.seen[1 - row.client_side] and not row.tcp.unacknowledged(row.client_side)
@@ -741,7 +746,8 @@ class ReconnectLoop(ConnectionRule):
     title = "A client keeps reconnecting, and most of its connections end before a request is answered."
     when = (
         f"{_LOOP} connections from one address to one broker in a minute, {_SHARE:.0%} of which end without "
-        "a response to anything except ApiVersions and SASL requests."
+        "a response to anything except ApiVersions and SASL requests. Connections on which a login fails, or "
+        "a version or the client is refused (REBOOTSTRAP_REQUIRED), are not counted: that is the reason."
     )
     advice = (
         "Check how the connections end, and the client's log. Raise reconnect.backoff.max.ms to reduce the "
@@ -751,7 +757,7 @@ class ReconnectLoop(ConnectionRule):
 
     def connect(self, row: ConnectionLogRow) -> None:
         """Count the connection, and whether a request was served on it."""
-        if is_kafka(row) and row.from_start:
+        if is_kafka(row) and row.from_start and not (row.is_refused or row.fails_login):
             kept = self.kept[row.client_id or row.client.ip, row.client.ip, str(row.broker)]
             kept.all += 1
             is_served = row.served or row.kinds[ORPHAN]  # what an orphan responds to is not known
@@ -795,11 +801,16 @@ class Delays(Evidence):
 
 @summed
 class Losses(Evidence):
-    """Segments, necessary retransmissions, repeated SYNs; answered requests, and those delayed."""
+    """Segments, necessary retransmissions, repeated SYNs; holes that were never filled, their bytes, and the
+    connections that have some; answered requests, and those delayed.
+    """
 
     segments: int = total()
     lost: int = total()
     syns: int = total()
+    holes: int = total()
+    hole_bytes: int = total()
+    stuck: int = total()
     answered: int = total()
     delays: Delays = merged(Delays)
 
@@ -811,7 +822,8 @@ class Losses(Evidence):
     @property
     def is_unusual(self) -> bool:
         """Whether more was lost than usual."""
-        return self.lost >= max(_LOST, _LOST_SHARE * self.segments) or self.syns >= _REPEATED_SYNS
+        is_much = self.lost >= max(_LOST, _LOST_SHARE * self.segments)
+        return is_much or self.syns >= _REPEATED_SYNS or self.holes > 0
 
 
 @summed
@@ -822,11 +834,12 @@ class NetworkLoss(ConnectionRule):
     severity = WARNING
     title = "Packets between a client and a broker are lost."
     when = (
-        f"Any of these: {_LOST} retransmissions, making up {_LOST_SHARE:.0%} of the segments; "
-        f"{_REPEATED_SYNS} connections that opened only after a repeated SYN; {_DELAYED} requests, "
+        "Any of these: bytes that never arrived (the receiver acknowledged only what came before them, "
+        f"though later ones were captured); {_LOST} retransmissions, making up {_LOST_SHARE:.0%} of the "
+        f"segments; {_REPEATED_SYNS} connections that opened only after a repeated SYN; {_DELAYED} requests, "
         f"making up {_DELAYED_SHARE:.1%} of those answered, that spent {_DELAY_US // 1000} ms or more, and "
-        "most of their latency, waiting for a retransmission. Unnecessary retransmissions "
-        "(D-SACK) do not count."
+        "most of their latency, waiting for a retransmission. Unnecessary retransmissions (D-SACK) do not "
+        "count."
     )
     advice = (
         "Look for drops on interfaces, switches and virtual NICs between the two (ethtool -S, nstat), and "
@@ -863,7 +876,11 @@ class NetworkLoss(ConnectionRule):
         kept.answered += row.kinds[ANSWERED]
         if delays is not None and lost[row.client_side]:
             kept.delays.merge(delays)
-        if any(lost) or tcp.syn_retransmissions:
+        holes = row.gaps.get("kafka_undelivered_gaps", 0)
+        kept.holes += holes
+        kept.stuck += holes > 0
+        kept.hole_bytes += row.gaps.get("kafka_undelivered_bytes", 0)
+        if any(lost) or tcp.syn_retransmissions or holes:
             kept.take(row.first_ns or 0, row.id)
             kept.lost += sum(lost)
 
@@ -873,10 +890,18 @@ class NetworkLoss(ConnectionRule):
             if not (each.is_unusual or each.explains_latencies):
                 continue
             share, delays = each.lost / max(1, each.segments), each.delays
-            message = (
-                f"{many(each.lost, 'retransmission')} in {each.segments:,} segments ({share:.1%}) on "
-                f"{many(each.count, 'connection')}"
-            )
+            parts: list[str] = []
+            if each.holes:
+                parts.append(
+                    f"{many(each.hole_bytes, 'byte')} on {many(each.stuck, 'connection')} never arrived: "
+                    "later segments did, but the receiver still waits for them"
+                )
+            if each.lost or not each.holes:
+                parts.append(
+                    f"{many(each.lost, 'retransmission')} in {each.segments:,} segments ({share:.1%}) on "
+                    f"{many(each.count, 'connection')}"
+                )
+            message = "; ".join(parts)
             if each.syns:
                 message += f", {each.syns:,} opened only after a repeated SYN"
             if delays.count:
@@ -888,9 +913,6 @@ class NetworkLoss(ConnectionRule):
                 )
             evidence = delays if each.explains_latencies else each
             yield self.finding(_subject(*key), message, evidence)
-
-
-_STALL_NS = SECOND_NS
 
 
 @summed
@@ -911,8 +933,16 @@ class StalledReader(ConnectionRule):
     name = "stalled-reader"
     severity = WARNING
     title = "A client or a broker stops reading from a connection (zero window)."
-    when = f"The receive window of one end was zero for {_STALL_NS // SECOND_NS} s in total on a connection."
-    advice = "Check the process that stopped reading: pauses, slow work in its poll loop, blocked threads."
+    when = (
+        f"The receive window of one end was zero for {STALL_NS // SECOND_NS} s or more in which it sent "
+        "nothing either. A broker that has many requests of a connection waiting reads them one by one, so "
+        "its window closes, but it responds; and a quota makes it stop reading for the throttle time. "
+        "Neither counts."
+    )
+    advice = (
+        "Check the process that stopped reading: pauses, blocked threads, in a consumer slow work between "
+        "two calls of poll()."
+    )
     counts = Stalls
 
     def connect(self, row: ConnectionLogRow) -> None:
@@ -920,8 +950,9 @@ class StalledReader(ConnectionRule):
         if row.tcp is None or not is_kafka(row):
             return
         for end, side in ((CLIENT, row.client_side), (BROKER, 1 - row.client_side)):
-            stalled_ns = row.tcp.zero_window_ns(side, row.closed_ns or 0)
-            if stalled_ns >= _STALL_NS:
+            stalled_ns = row.tcp.stalled_ns(side, row.closed_ns or 0)
+            stalled_ns -= row.throttle_ns if end == BROKER else 0
+            if stalled_ns >= STALL_NS:
                 kept = self.kept[*_tcp_key(row), end]
                 kept.take(row.first_ns or 0, row.id)
                 kept.stalled_ns += stalled_ns

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.anomalies import ERROR, WARNING
+from kdissect.exchanges.group_events import LEAVE
 from kdissect.kafka.codes import error_code
-from kdissect.phrases import client_label, many, topic_label
+from kdissect.phrases import client_label, duration, many, times, topic_label
 from kdissect.stats.findings.rule import SECOND_NS, Bursts, Evidence, Rule
 from kdissect.stats.groups import STORM, STORM_NS, Groups, causes, storms, timelines
-from kdissect.stats.lag import ClientLag
+from kdissect.stats.lag import ClientLag, Samples
+from kdissect.stats.quantiles import Distinct
 from kdissect.stats.rebalances import counted
-from kdissect.stats.sums import earlier, earliest, largest, latest, merged, summed, total
+from kdissect.stats.sums import Summed, earlier, earliest, largest, latest, merged, summed, total
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -257,6 +259,113 @@ class ConsumerStuck(Rule):
 
 
 # ------------------------------------------------------------------------------------------------------------
+# Last stable offsets that stand still below the high watermark -> transactions that readers wait for.
+# ------------------------------------------------------------------------------------------------------------
+
+
+_HELD_UP_NS = 5 * SECOND_NS
+
+
+class Hold(NamedTuple):
+    """How long an offset stood still, since when, and how far below the high watermark it was at last."""
+
+    held_ns: int
+    since_ns: int
+    offset: int
+    behind: int
+
+
+@summed
+class Stability(Summed):
+    """High watermarks and last stable offsets of a partition as consumers saw them, and their connections."""
+
+    high_watermark: Samples = merged(Samples)
+    last_stable: Samples = merged(Samples)
+    connections: Distinct = merged(Distinct)
+
+    def longest_hold(self) -> Hold | None:
+        """The longest time for which the last stable offset stood still below the high watermark."""
+        ends = dict(self.high_watermark.in_order())
+        longest: Hold | None = None
+        since: tuple[int, int] | None = None  # time, offset
+        for time_ns, offset in self.last_stable.in_order():
+            behind = ends.get(time_ns, offset) - offset
+            if behind <= 0:
+                since = None
+            elif since is None or since[1] != offset:
+                since = time_ns, offset
+            else:
+                hold = Hold(time_ns - since[0], since[0], offset, behind)
+                longest = hold if longest is None else max(longest, hold)
+        return longest
+
+
+@summed
+class BlockedReaders(Rule):
+    """Consumers with isolation.level=read_committed read only up to the first open transaction. One that is
+    left open holds up all readers of its partitions, until the coordinator rolls it back.
+    """
+
+    name = "readers-blocked"
+    severity = WARNING
+    title = "An open transaction holds up read_committed consumers."
+    when = (
+        f"The last stable offset of a partition stood still for {_HELD_UP_NS // SECOND_NS} s or more below "
+        "the high watermark, as responses to read_committed consumers show. Of long captures, only samples "
+        "are compared."
+    )
+    advice = (
+        "Find the producer that keeps the transaction open (summary --transactions, kafka-transactions "
+        "find-hanging), commit more often, or lower its transaction.timeout.ms."
+    )
+    apis = frozenset({"Fetch"})
+    counts = Stability
+
+    def feed(self, facts: Facts) -> None:
+        """Add the offsets of a response; -1 means that the consumer reads uncommitted records too."""
+        response = facts.exchange.response_frame
+        if facts.replica or response is None:
+            return
+        for position in facts.positions:
+            stable, end = position.last_stable_offset, position.high_watermark
+            if not position.error and stable is not None and stable >= 0 and end is not None:
+                kept = self.kept[position.topic, position.partition]
+                kept.high_watermark.add(response.start_ns, end)
+                kept.last_stable.add(response.start_ns, stable)
+                kept.connections.add(facts.exchange.connection.id)
+
+    def feed_usual(self, usual: Usual) -> None:
+        """Add offsets."""
+        if (reads := usual.reads) is None or reads.are_replicated:
+            return
+        for topic, partitions in reads.topics:
+            for each in partitions:
+                end, stable, _ = each.ends
+                if stable[0] and all(offset >= 0 for _, offset in stable[2]):
+                    kept = self.kept[topic.name, each.partition]
+                    kept.high_watermark.add_counted(end)
+                    kept.last_stable.add_counted(stable)
+                    kept.connections.add(usual.connection.id)
+
+    def findings(self) -> Iterator[FindingRow]:
+        """Partitions whose readers were held up."""
+        for (topic, partition), each in self.kept.items():
+            hold = each.longest_hold()
+            if hold is None or hold.held_ns < _HELD_UP_NS:
+                continue
+            evidence = Evidence()
+            for connection in each.connections.first(_CLIENTS):
+                evidence.take(hold.since_ns, connection)
+            evidence.last_ns = hold.since_ns + hold.held_ns
+            yield self.finding(
+                f"partition {topic_label(topic)}-{partition}",
+                f"the last stable offset stood at {hold.offset:,} for {duration(hold.held_ns)}, "
+                f"{many(hold.behind, 'offset')} below the high watermark: a transaction was open",
+                evidence,
+            )
+
+
+# ------------------------------------------------------------------------------------------------------------
 # FENCED_INSTANCE_ID -> static members with the same group.instance.id.
 # ------------------------------------------------------------------------------------------------------------
 
@@ -292,8 +401,9 @@ class InstanceIds(Rule):
                 for what, name in (("group", group), ("instance", instance), ("client", client))
                 if name
             )
-            times = "once" if each.count == 1 else f"{each.count:,} times"
-            yield self.finding(about, f"fenced {times}: another member has its group.instance.id", each)
+            yield self.finding(
+                about, f"fenced {times(each.count)}: another member has its group.instance.id", each
+            )
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -327,10 +437,9 @@ class OutOfRange(Rule):
     def findings(self) -> Iterator[FindingRow]:
         """All consumers with this error."""
         for (client, topic), each in self.kept.items():
-            times = "once" if each.count == 1 else f"{each.count:,} times"
             yield self.finding(
                 f"client {client_label(client)}, topic {topic_label(topic)}",
-                f"requested an out-of-range offset {times}",
+                f"requested an out-of-range offset {times(each.count)}",
                 each,
             )
 
@@ -351,13 +460,14 @@ class RebalanceStorm(Rule):
     severity = WARNING
     title = "A group rebalances repeatedly."
     when = (
-        f"{STORM} rebalances that start within {STORM_NS // SECOND_NS} seconds, not counting the first join "
-        "to an empty group and the follow-up rebalances of the cooperative protocol."
+        f"{STORM} rebalances that start within {STORM_NS // SECOND_NS} seconds, not counting those at the "
+        "start of a group (members join one after the other), those at its end (they leave one after the "
+        "other), and the follow-up rebalances of the cooperative protocol."
     )
     advice = (
-        "Check whether members are restarted, or take longer than max.poll.interval.ms to process "
-        "records; with a group.instance.id a member can return without a rebalance. --groups shows what "
-        "triggered each rebalance."
+        "Check whether members are restarted, miss session.timeout.ms, or take longer than "
+        "max.poll.interval.ms to process records; with a group.instance.id a member can return without a "
+        "rebalance. --groups shows what triggered each rebalance."
     )
     apis = frozenset(
         {
@@ -394,6 +504,43 @@ class RebalanceStorm(Rule):
                     f"{len(storm):,} rebalances within {seconds:.0f} s {reasons}",
                     evidence,
                 )
+
+
+@summed
+class PollTimeout(Rule):
+    """A member that does not call poll() in time leaves its group. Another one reads the same records again,
+    and if one of them takes so long, does the same.
+    """
+
+    name = "poll-timeout"
+    severity = WARNING
+    title = "A member leaves its group because the application did not call poll() for too long."
+    when = (
+        "Any LeaveGroup whose reason says so. The Java client gives it since 3.2 (KIP-800), librdkafka none."
+    )
+    advice = (
+        "Find what took so long between two polls: a slow record or a slow dependency. Reduce "
+        "max.poll.records, or raise max.poll.interval.ms above the longest time."
+    )
+    apis = frozenset({"LeaveGroup"})
+
+    def feed(self, facts: Facts) -> None:
+        """Count members that leave for this reason."""
+        for event in facts.group_events:
+            if event.event == LEAVE and not event.error and _POLL_TIMEOUT in (event.reason or ""):
+                self.kept[event.group_id, facts.client, facts.exchange.connection.client.ip].add(facts)
+
+    def findings(self) -> Iterator[FindingRow]:
+        """All such members."""
+        for (group, client, ip), each in self.kept.items():
+            yield self.finding(
+                f"group {group}, client {client_label(client)} at {ip}",
+                f"left the group {times(each.count)}: it did not call poll() within max.poll.interval.ms",
+                each,
+            )
+
+
+_POLL_TIMEOUT = "poll timeout"  # in the reason that the Java client gives
 
 
 def _by(storm: Sequence[Rebalance]) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kdissect.anomalies import ERROR, WARNING
 from kdissect.kafka.codes import error_name
-from kdissect.phrases import client_label, many, topic_label
+from kdissect.phrases import client_label, many, times, topic_label
 from kdissect.stats.findings.rule import Evidence, Minutes, Rule
 from kdissect.stats.quantiles import Distinct
 from kdissect.stats.sums import merged, summed
@@ -110,8 +110,7 @@ class AuthorizationDenied(Rule):
         for (client, principal, api, error, name), each in self.kept.items():
             who = f"client {client_label(client)}" + (f" as {principal}" if principal else "")
             what = f"{api} ({name})" if name else api
-            times = "once" if each.count == 1 else f"{each.count:,} times"
-            yield self.finding(who, f"{what} denied {times}: {error}", each)
+            yield self.finding(who, f"{what} denied {times(each.count)}: {error}", each)
 
 
 @summed

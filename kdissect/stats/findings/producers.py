@@ -10,7 +10,7 @@ from kdissect.exchanges import content
 from kdissect.kafka.batches import read_records
 from kdissect.kafka.codes import error_code
 from kdissect.model import INCOMPLETE, UNANSWERED
-from kdissect.phrases import client_label, many, topic_label
+from kdissect.phrases import client_label, many, times, topic_label
 from kdissect.stats.findings.rule import APIS, Bursts, Evidence, Rule, Topics
 from kdissect.stats.quantiles import Distinct
 from kdissect.stats.sums import Summed, joined, largest, merged, own, summed, total
@@ -254,6 +254,76 @@ class FencedProducers(Rule):
             about = f"client {client_label(client)}{f', transactional ID {name}' if name else ''}"
             responses = f"{each.count:,} response{'s' if each.count > 1 else ''}"
             yield self.finding(about, f"{responses} with a fencing error", each)
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Other errors after which a transactional producer cannot continue; transactions that hold readers up.
+# ------------------------------------------------------------------------------------------------------------
+
+
+_FATAL = frozenset(
+    {
+        *("INVALID_TXN_STATE", "INVALID_PRODUCER_ID_MAPPING", "INVALID_TRANSACTION_TIMEOUT"),
+        *("TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "UNSUPPORTED_FOR_MESSAGE_FORMAT"),
+    }
+)
+
+
+@summed
+class FatalErrors(Evidence):
+    """Responses with such an error, by API and error; the transaction.timeout.ms of the producer."""
+
+    errors: Distinct = merged(Distinct)
+    timeout_ms: int = largest()
+
+
+@summed
+class TransactionFailed(Rule):
+    """The application must close such a producer and create another one; what it wrote in the transaction is
+    rolled back.
+    """
+
+    name = "transaction-failed"
+    severity = ERROR
+    title = "A transactional producer gets an error after which it cannot continue."
+    when = f"Any of these errors: {', '.join(sorted(_FATAL))}. Fencing is fenced-producers."
+    advice = (
+        "INVALID_TXN_STATE at the end of a transaction usually means that the coordinator had rolled it back "
+        "because it took longer than transaction.timeout.ms: shorten it, or raise that setting (at most "
+        "transaction.max.timeout.ms of the broker). Send the records again. --transactions shows when it "
+        "began."
+    )
+    apis = frozenset(
+        {
+            *("InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn"),
+            "Produce",
+        }
+    )
+    counts = FatalErrors
+
+    def feed(self, facts: Facts) -> None:
+        """Count such responses; note the timeout."""
+        fatal = _FATAL.intersection(facts.errors)
+        request = facts.exchange.request or {}
+        if not (fatal or facts.api == "InitProducerId"):
+            return
+        if name := content.transactional_id(facts.exchange):
+            kept = self.kept[facts.client, name]
+            kept.timeout_ms = max(kept.timeout_ms, request.get("transaction_timeout_ms") or 0)
+            for error in sorted(fatal):
+                kept.add(facts, error=error)
+                kept.errors.add(f"{facts.api} refused with {error}")
+
+    def findings(self) -> Iterator[FindingRow]:
+        """All such producers."""
+        for (client, name), each in self.kept.items():
+            if each.count:
+                timeout = f"; its transaction.timeout.ms is {each.timeout_ms:,}" if each.timeout_ms else ""
+                yield self.finding(
+                    f"client {client_label(client)}, transactional ID {name}",
+                    f"{', '.join(each.errors.first(_NAMES))}, {times(each.count)}{timeout}",
+                    each,
+                )
 
 
 # ------------------------------------------------------------------------------------------------------------

@@ -7,21 +7,27 @@ A new rule is a class in one of these files, an entry in ``RULES``, and a test o
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kdissect.anomalies import ERROR, NOTE, WARNING
+from kdissect.stats.by_cluster import ByCluster
 from kdissect.stats.findings.brokers import (
     ClientIds,
+    ClientUnserved,
     ConnectionChurn,
     IncompleteMessages,
     LeadersMoving,
     MetadataPolling,
     NotLeader,
+    Queueing,
     RequestTimeouts,
     ResponsesOutOfOrder,
     Sasl,
     SlowBroker,
+    SlowRequests,
     Throttled,
+    TopicRecreated,
     UnsupportedVersions,
 )
 from kdissect.stats.findings.connections import (
@@ -40,11 +46,13 @@ from kdissect.stats.findings.connections import (
     TlsPortMismatch,
 )
 from kdissect.stats.findings.consumers import (
+    BlockedReaders,
     ConsumerStuck,
     EmptyPolls,
     FallingBehind,
     InstanceIds,
     OutOfRange,
+    PollTimeout,
     RebalanceStorm,
 )
 from kdissect.stats.findings.errors import (
@@ -61,11 +69,14 @@ from kdissect.stats.findings.producers import (
     HotPartitions,
     RequestsTooLarge,
     TinyBatches,
+    TransactionFailed,
 )
 from kdissect.stats.findings.rule import Rule
-from kdissect.stats.sums import Summed, merged_by_name, own, summed
+from kdissect.stats.sums import Summed, merged, merged_by_name, own, summed
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from kdissect.limits import Limits
     from kdissect.net.dns import Resolved
     from kdissect.stats.connection_log import ConnectionLogRow
@@ -77,29 +88,31 @@ if TYPE_CHECKING:
 RULES: tuple[type[Rule], ...] = (
     *(BrokerSilent, BrokerResets, BrokerCloses, ConnectionRefused, ConnectTimeout, AdvertisedUnreachable),
     *(TlsPortMismatch, ClosedInHandshake, ResponseMismatch, ResponsesOutOfOrder, ReconnectLoop),
-    *(NetworkLoss, StalledReader, ClientVanished, SlowBroker),
+    *(NetworkLoss, StalledReader, ClientVanished, SlowBroker, SlowRequests),
     *(ProduceRefused, AuthorizationDenied, NotEnoughReplicas, StorageError, CoordinatorUnavailable),
-    *(RequestTimeouts, IncompleteMessages, NotLeader, LeadersMoving, UnsupportedVersions, Sasl, Throttled),
-    *(Acks, TinyBatches, RequestsTooLarge, HotPartitions, FencedProducers, EpochDuplicates),
-    *(RebalanceStorm, FallingBehind, ConsumerStuck, EmptyPolls, OutOfRange, ClientIds, InstanceIds),
-    *(ConnectionChurn, MetadataPolling),
+    *(RequestTimeouts, IncompleteMessages, NotLeader, LeadersMoving, TopicRecreated, UnsupportedVersions),
+    *(Sasl, Throttled, ClientUnserved),
+    *(Acks, Queueing, TinyBatches, RequestsTooLarge, HotPartitions, FencedProducers, TransactionFailed),
+    *(EpochDuplicates, RebalanceStorm, PollTimeout, FallingBehind, ConsumerStuck, BlockedReaders, EmptyPolls),
+    *(OutOfRange, ClientIds, InstanceIds, ConnectionChurn, MetadataPolling),
 )
 """In this order: connections, errors, brokers and logins, producers, consumers, and client habits."""
 
 _WORST_FIRST = (ERROR, WARNING, NOTE)
+_UNSERVED = ClientUnserved.name
 
 
 @summed
-class Findings(Summed):
-    """All rules over the same facts, by name."""
+class RuleSet(Summed):
+    """Some rules over the same facts, by name."""
 
     rules: dict[str, Rule] = merged_by_name()
     _by_api: dict[tuple[str, bool], list[Rule]] = own()
     _of_any_api: dict[bool, list[Rule]] = own()
     _of_aggregates: list[Rule] = own()
 
-    def __init__(self, limits: Limits) -> None:
-        self.rules = {rule.name: rule(limits) for rule in RULES}
+    def __init__(self, limits: Limits, rules: Iterable[type[Rule]]) -> None:
+        self.rules = {rule.name: rule(limits) for rule in rules}
         self._of_aggregates = [
             rule for rule in self.rules.values() if type(rule).feed_aggregate is not Rule.feed_aggregate
         ]
@@ -142,16 +155,83 @@ class Findings(Summed):
             rule.resolved(response)
 
     def rows(self) -> list[FindingRow]:
-        """The worst first, then in the order of the rules; within a rule the most frequent first."""
-        rows = [
-            row for rule in self.rules.values() for row in sorted(rule.findings(), key=_most_frequent_first)
-        ]
-        return sorted(rows, key=lambda row: _WORST_FIRST.index(row.severity))
+        """The findings of all rules."""
+        return [row for rule in self.rules.values() for row in rule.findings()]
 
     def other_counts(self) -> dict[str, int]:
         """Empty: keys beyond the limit of a rule are counted together and cannot give findings."""
         return {}
 
 
-def _most_frequent_first(row: FindingRow) -> tuple[int, str]:
-    return -row.count, row.subject
+_OF_CONNECTIONS = tuple(
+    rule for rule in RULES if (rule.connect, rule.resolved) != (Rule.connect, Rule.resolved)
+)
+"""These need connections and names of hosts: what they find is about addresses."""
+_OF_CLUSTERS = tuple(rule for rule in RULES if rule not in _OF_CONNECTIONS)
+
+
+@summed
+class Findings(Summed):
+    """All rules; those about names for each cluster."""
+
+    of_connections: RuleSet = merged()
+    of_clusters: ByCluster = merged()
+
+    def __init__(self, limits: Limits) -> None:
+        self.of_connections = RuleSet(limits, _OF_CONNECTIONS)
+        self.of_clusters = ByCluster(partial(RuleSet, limits, _OF_CLUSTERS), limits)
+
+    def feed(self, facts: Facts) -> None:
+        """See ``RuleSet``."""
+        self.of_connections.feed(facts)
+        self.of_clusters.feed(facts)
+
+    def feed_usual(self, usual: Usual) -> None:
+        """See ``RuleSet``."""
+        self.of_connections.feed_usual(usual)
+        self.of_clusters.feed_usual(usual)
+
+    def feed_aggregate(self, aggregate: Aggregate) -> None:
+        """See ``RuleSet``."""
+        self.of_connections.feed_aggregate(aggregate)
+        self.of_clusters.of(aggregate.connection).feed_aggregate(aggregate)
+
+    def connect(self, row: ConnectionLogRow) -> None:
+        """See ``RuleSet``."""
+        self.of_connections.connect(row)
+
+    def resolved(self, response: Resolved) -> None:
+        """See ``RuleSet``."""
+        self.of_connections.resolved(response)
+
+    def rows(self) -> list[FindingRow]:
+        """The worst first, then in the order of the rules; within a rule the most frequent first."""
+        of_clusters, of_connections = self.of_clusters.rows(), self.of_connections.rows()
+        of_clusters = _without_explained(of_clusters, of_connections)
+        if len({row.cluster_id for row in of_clusters}) > 1:
+            for row in of_clusters:
+                row.subject = f"{row.subject} of cluster {row.cluster_id or 'unknown'}"
+        return sorted([*of_connections, *of_clusters], key=_worst_first)
+
+    def other_counts(self) -> dict[str, int]:
+        """See ``RuleSet``."""
+        return {}
+
+
+def _without_explained(rows: Sequence[FindingRow], others: Sequence[FindingRow]) -> list[FindingRow]:
+    """Leave out that no request of a client succeeds, where another finding about it, or about clients at its
+    address, says why.
+    """
+    reasons = [row for row in (*rows, *others) if row.severity != NOTE and row.rule != _UNSERVED]
+    ends = {row.subject.split(", ")[0] for row in reasons}
+    known = ends | {end.rpartition(" at ")[2] for end in ends}
+    return [
+        row for row in rows if row.rule != _UNSERVED or known.isdisjoint(row.subject.rpartition(" at ")[::2])
+    ]
+
+
+_PLACES = {rule.name: place for place, rule in enumerate(RULES)}
+
+
+def _worst_first(row: FindingRow) -> tuple[int, int, int, str]:
+    return _WORST_FIRST.index(row.severity), _PLACES[row.rule], -row.count, row.subject

@@ -114,7 +114,7 @@ def test_sql(report: Reporting) -> None:
         (["--json", "-o", "x"], "--json and -o are mutually exclusive"),
         (["--append"], "--append needs -o and --interval"),
         (["--append", "-o", "x", "--interval", "1m"], "the report versions has no intervals"),
-        (["--engine", "duckdb", "--sketches"], "--sketches and -o URL need --engine spark"),
+        (["--engine", "duckdb", "-o", "s3a://x/y"], "-o URL needs --engine spark"),
         (["--engine", "duckdb", "--conf", "spark.x=1"], "--master, --remote, --conf and --log need --engine"),
         (["--master", "local[2]", "--remote", "sc://h"], "--master and --remote are mutually exclusive"),
         (["--remote", "spark://h"], 'invalid Spark Connect server "spark://h": use sc://HOST:PORT'),

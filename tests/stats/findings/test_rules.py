@@ -16,6 +16,7 @@ from kdissect.limits import DEFAULT
 from kdissect.stats.findings.rules import RULES, Findings
 from kdissect.tables.values import json_document
 from samples.golden import captures, name_of
+from tests.exchange_factory import connection
 from tests.findings import produce
 
 if TYPE_CHECKING:
@@ -109,4 +110,6 @@ def test_the_worst_stands_first() -> None:
 
 def test_no_findings_without_exchanges() -> None:
     assert Findings(DEFAULT).rows() == []
-    assert len(Findings(DEFAULT).rules) == len(RULES)
+    findings = Findings(DEFAULT)
+    of_cluster = findings.of_clusters.of(connection())
+    assert len(findings.of_connections.rules) + len(of_cluster.rules) == len(RULES)

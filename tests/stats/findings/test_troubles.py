@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from kdissect.model import Packet
     from kdissect.stats.document import FindingRow
 
+HEARTBEAT, SASL_AUTHENTICATE = 12, 36
 BROKER = ("10.0.0.2", 9092)
 ELSEWHERE = ("10.0.0.9", 9092)
 HELLO = bytes.fromhex("16030100c8010000c40303") + bytes(194)
@@ -595,3 +596,99 @@ def test_a_broker_that_takes_no_token_without_a_handshake(closing: int, flag: in
     refusal = "the broker takes no token without SaslHandshake, and closed the connection"
     expected = [("sasl-failures", f"login with PLAIN failed 3 times: {refusal}")] if closing else []
     assert [(row.rule, row.message) for row in reported] == expected
+
+
+# --- ends that are busy, muted or refused, not silent -------------------------------------------------------
+
+
+def pipelined(responses: int, every_s: float, then_s: float = 0) -> Talk:
+    """Many requests at once. The broker responds in order; its window is closed, because it reads them one by
+    one.
+    """
+    one = talk().handshake().client_sends(b"".join(heartbeats(40))).put(1, ACK, window=0)
+    for answer in heartbeat_answers(responses):
+        one.waits(every_s).put(1, PSH | ACK, answer, window=0)
+    return one.waits(then_s).client_acks().finish()
+
+
+def test_a_broker_that_responds_in_order_is_neither_silent_nor_stalled() -> None:
+    assert rules(pipelined(30, 0.5)) == []  # 10 requests were outstanding for 15 s
+    assert rules(pipelined(30, 0.5, 7)) == ["request-timeouts", "broker-silent", "stalled-reader"]
+
+
+def test_a_response_on_its_way_when_the_client_gives_up_is_no_silence() -> None:
+    one = talk().handshake().client_sends(b"".join(heartbeats(40))).broker_acks()
+    for answer in heartbeat_answers(30):
+        one.waits(0.5).broker_sends(answer)
+    one.put(0, FIN | ACK).broker_sends(heartbeat_answers(1, first=31)[0])
+    assert rules(one.put(0, RST, acknowledgment=0)) == []
+
+
+def muted(throttle_ms: int) -> Talk:
+    """A quota throttles the client, and the broker does not read for a while."""
+    answer = response(HEARTBEAT, 4, {"throttle_time_ms": throttle_ms, "error_code": 0}, correlation_id=1)
+    one = talk().handshake().client_sends(heartbeats(1)[0]).broker_sends(answer)
+    one.client_sends(b"".join(heartbeats(3, first=2))).put(1, ACK, window=0)
+    return one.waits(8).finish()
+
+
+def test_what_a_quota_causes_is_no_finding_of_its_own() -> None:
+    assert rules(muted(8000)) == ["throttled"]
+    assert sorted(rules(muted(1000))) == ["broker-silent", "request-timeouts", "stalled-reader", "throttled"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "answered"),
+    [
+        (
+            request(API_VERSIONS, 3, {}, correlation_id=1),
+            response(API_VERSIONS, 0, {"error_code": 129}, correlation_id=1),  # REBOOTSTRAP_REQUIRED
+        ),
+        (
+            request(SASL_AUTHENTICATE, 2, {"auth_bytes": b"x"}, correlation_id=1),
+            response(SASL_AUTHENTICATE, 2, {"error_code": 58}, correlation_id=1),
+        ),
+        (
+            request(METADATA, 13, {}, correlation_id=1),
+            response(METADATA, 13, {"error_code": 35}, correlation_id=1),
+        ),
+    ],
+)
+def test_clients_that_are_refused_are_in_no_loop(asked: bytes, answered: bytes) -> None:
+    """Whichever end closes the connection."""
+    starts = range(20)
+
+    def refused() -> list[Talk]:
+        loop = [talk(place, at_s=place).handshake().client_sends(asked) for place in starts]
+        return [one.broker_sends(answered) for one in loop]
+
+    by_client = [one.finish() for one in refused()]
+    by_broker = [one.put(1, FIN | ACK).put(0, FIN | ACK).put(1, ACK) for one in refused()]
+    for found in (rules(*by_client), rules(*by_broker)):
+        assert not {"reconnect-loop", "connection-per-request"}.intersection(found)
+
+
+def holed(*, acknowledged: bool) -> Talk:
+    """Bytes of a request were not captured, but later ones. The broker has them, or waits for them."""
+    first, second = heartbeats(2)
+    one = talk().handshake().client_sends(first).broker_sends(heartbeat_answers(1)[0])
+    one.client_acks().client_skips(1448).client_sends(second)
+    end = 1001 + len(first)
+    one.put(1, ACK, acknowledgment=end + (1448 + len(second) if acknowledged else 0))
+    return one.waits(60).put(0, RST, acknowledgment=0)
+
+
+def test_bytes_that_the_receiver_still_waits_for_were_lost_on_the_network() -> None:
+    (row,) = findings(holed(acknowledged=False))
+    assert (row.rule, row.severity) == ("network-loss", "warning")
+    assert row.message == (
+        "1,448 bytes on 1 connection never arrived: later segments did, but the receiver still waits for them"
+    )
+    for is_acknowledged, counts in ((False, (0, 0, 1, 1448)), (True, (1, 1448, 0, 0))):
+        dissection = Dissection(holed(acknowledged=is_acknowledged).packets)
+        kinds = {each.kind for exchange in dissection for each in exchange.anomalies}
+        kinds |= {"undelivered"} if any("did not arrive" in each for each in dissection.notices) else set()
+        names = "kafka_gaps", "kafka_lost_bytes", "kafka_undelivered_gaps", "kafka_undelivered_bytes"
+        assert tuple(dissection.counts.get(name, 0) for name in names) == counts
+        assert ("undelivered" in kinds) != is_acknowledged
+    assert "network-loss" not in rules(holed(acknowledged=True))

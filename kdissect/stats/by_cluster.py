@@ -1,0 +1,152 @@
+"""Facts -> a part of a summary for each cluster, so that equal names in different clusters are not mixed.
+
+Exchanges with a broker whose cluster is not known yet are counted by broker, until the end. Then the parts of
+brokers are added to those of their clusters: parts merge, however a capture is divided. If no more than one
+cluster is known, everything is counted with it. Holds at most ``Limits.summary_clusters`` parts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from operator import add
+from typing import TYPE_CHECKING, Any
+
+from kdissect.exchanges.clusters import Clusters
+from kdissect.exchanges.learned import DESCRIBE_CLUSTER, METADATA
+from kdissect.stats.sums import Summed, merged, own, summed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kdissect.limits import Limits
+    from kdissect.model import ConnectionInfo, Endpoint
+    from kdissect.stats.facts import Facts
+    from kdissect.stats.usual import Usual
+
+_NAMING = frozenset({METADATA, DESCRIBE_CLUSTER})
+
+
+@summed
+class ByCluster(Summed):
+    """A part of a summary for each cluster.
+
+    Args:
+        make: makes an empty part.
+        limits: to respect.
+        order: sort key of rows that are in one list; None: rows are in order of clusters.
+
+    Attributes:
+        parts: by ID of the cluster, or by the endpoint of a broker whose cluster is not known. None: brokers
+            beyond the limit.
+    """
+
+    parts: dict[Any, Any] = own(dict)
+    _clusters: Clusters = merged()
+    _make: Callable[[], Any] = own()
+    _order: Callable[[Any], Any] | None = own()
+    _max_parts: int = own()
+
+    def __init__(
+        self, make: Callable[[], Any], limits: Limits, order: Callable[[Any], Any] | None = None
+    ) -> None:
+        self.parts = {}
+        self._clusters = Clusters(limits)
+        self._make, self._order = make, order
+        self._max_parts = limits.summary_clusters
+
+    def of(self, connection: ConnectionInfo) -> Any:
+        """The part of a connection's cluster."""
+        key = connection.cluster_id or connection.broker
+        part = self.parts.get(key)
+        return self._part(key) if part is None else part
+
+    def feed(self, facts: Facts) -> None:
+        """Count an exchange."""
+        exchange = facts.exchange
+        if exchange.api_key in _NAMING:
+            self._clusters.learn(exchange)
+        self.of(exchange.connection).feed(facts)
+
+    def feed_usual(self, usual: Usual) -> None:
+        """Count exchanges that the core has counted."""
+        self.of(usual.connection).feed_usual(usual)
+
+    def merge(self, other: ByCluster) -> None:
+        """Add the counts of another part of the same captures."""
+        Summed.merge(self, other)
+        for key, part in other.parts.items():
+            self._part(key).merge(part)
+
+    def by_id(self) -> dict[str | None, Any]:
+        """The parts by the IDs of clusters; None: the brokers of which none is known."""
+        parts, self.parts = self.parts, {}
+        for key, part in parts.items():
+            cluster = self._cluster(key)
+            if cluster in self.parts:
+                self.parts[cluster].merge(part)
+            else:
+                self.parts[cluster] = part
+        if len(self.parts) == 2 and None in self.parts:
+            unknown = self.parts.pop(None)
+            next(iter(self.parts.values())).merge(unknown)
+        return self.parts
+
+    def rows(self) -> Any:
+        """The rows of all clusters, each with its cluster."""
+        return self.rows_of(lambda part: part.rows())
+
+    def rows_of(self, rows: Callable[[Any], Any]) -> Any:
+        """The same for a function that makes the rows of a part."""
+        by_id = sorted(self.by_id().items(), key=_unknown_last)
+        labeled = [_labeled(rows(part), cluster) for cluster, part in by_id]
+        joined = labeled[0] if labeled else rows(self._make())
+        for each in labeled[1:]:
+            joined = _joined(joined, each)
+        if self._order is not None and len(labeled) > 1:
+            joined.sort(key=self._order)
+        return joined
+
+    def other_counts(self) -> dict[str, int]:
+        """The sums of those of the parts."""
+        counts: dict[str, int] = {}
+        for part in self.by_id().values():
+            for name, count in part.other_counts().items():
+                counts[name] = counts.get(name, 0) + count
+        return counts
+
+    def _part(self, key: str | Endpoint | None) -> Any:
+        """The part of a cluster or broker; new, if there is room."""
+        key = self._cluster(key) or key
+        if key not in self.parts and len(self.parts) >= self._max_parts:
+            key = None
+        if key not in self.parts:
+            self.parts[key] = self._make()
+        return self.parts[key]
+
+    def _cluster(self, key: str | Endpoint | None) -> str | None:
+        return key if key is None or isinstance(key, str) else self._clusters.of(key)
+
+
+def _unknown_last(item: tuple[str | None, Any]) -> tuple[bool, str]:
+    return item[0] is None, item[0] or ""
+
+
+def _labeled(rows: Any, cluster: str | None) -> Any:
+    """Set the cluster of rows, or of those in the lists of a document."""
+    if isinstance(rows, list):
+        for row in rows:
+            row.cluster_id = cluster
+    else:
+        for each in fields(rows):
+            if isinstance(listed := getattr(rows, each.name), list):
+                _labeled(listed, cluster)
+    return rows
+
+
+def _joined(one: Any, two: Any) -> Any:
+    """The sum of lists, or of the attributes of documents."""
+    if not is_dataclass(one):
+        return add(one, two)
+    for each in fields(one):
+        setattr(one, each.name, _joined(getattr(one, each.name), getattr(two, each.name)))
+    return one

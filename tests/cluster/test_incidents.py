@@ -1,0 +1,125 @@
+"""What is said about incidents recorded on a real cluster: the truth is named, and nothing false."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner
+
+from kdissect import core
+from kdissect.cli.main import kdissect
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+HERE = Path(__file__).parent
+INCIDENTS = sorted(path.name.removesuffix(".json") for path in HERE.glob("*.json"))
+
+# Incident -> rule -> the beginnings of subject and message. Notes about habits are not listed.
+FINDINGS: Mapping[str, Mapping[str, list[tuple[str, str]]]] = {
+    "many-inflight": {
+        "queueing": [("client bursty", "695 of 3,936 Produce requests on 1 connection waited")]
+    },
+    "mtu-blackhole": {
+        "network-loss": [
+            (
+                "client scanner at 10.99.0.13, broker 10.99.0.3:9092",
+                "76,744 bytes on 6 connections never arriv",
+            ),
+            (
+                "client scanner at 10.99.0.13, broker 10.99.0.1:9092",
+                "27,512 bytes on 4 connections never arriv",
+            ),
+        ]
+    },
+    "poll-timeout": {
+        "poll-timeout": [
+            ("group invoicing, client inv-1 at 10.99.0.11", "left the group once: it did not call")
+        ],
+        "queueing": [("client billing", "462 of 1,477 Produce requests on 3 connections waited")],
+    },
+    "tiny-window": {
+        "incomplete-messages": [
+            (
+                "client images-small, broker 10.99.0.2:9092",
+                "1 incomplete message (1 Fetch response): of 1,048,650 bytes announced 822,539 came, in 2",
+            )
+        ]
+    },
+    "topic-recreated": {
+        "topic-recreated": [("topic carts", "deleted and created again once")],
+        "queueing": [("client carts-prod", "273 of 729 Produce requests on 3 connections waited")],
+    },
+    "txn-timeout": {
+        "transaction-failed": [
+            (
+                "client refund-1, transactional ID refund-1",
+                "EndTxn refused with INVALID_TXN_STATE, once; its transaction.timeout.ms is 4,000",
+            )
+        ],
+        "readers-blocked": [
+            ("partition refunds-1", "the last stable offset stood at 35 for 9.43s, 4 offsets")
+        ],
+    },
+}
+VERDICTS = {"txn-timeout": "failing"}
+
+
+@cache
+def said(incident: str, command: str = "summary") -> Any:
+    parts = ["--findings", "--groups"] if command == "summary" else []
+    result = CliRunner().invoke(kdissect, [command, "--json", *parts, str(HERE / f"{incident}.pcap.zst")])
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def truth(incident: str) -> Any:
+    return json.loads((HERE / f"{incident}.json").read_text())["expect"]["facts"]
+
+
+@pytest.mark.parametrize("incident", INCIDENTS)
+def test_the_truth_is_named_and_nothing_else(incident: str) -> None:
+    found: dict[str, list[tuple[str, str]]] = {}
+    for row in said(incident)["findings"]:
+        if row["severity"] != "note":
+            found.setdefault(row["rule"], []).append((row["subject"], row["message"]))
+    expected = FINDINGS[incident]
+    assert found.keys() == expected.keys()
+    for rule, rows in expected.items():
+        for (subject, message), (known, begins) in zip(found[rule], rows, strict=True):
+            assert (subject, message[: len(begins)]) == (known, begins)
+
+
+@pytest.mark.parametrize("incident", INCIDENTS)
+def test_the_capture_is_good_and_the_traffic_is_not(incident: str) -> None:
+    """The network may have lost bytes, but no capture did."""
+    summary, check = said(incident), said(incident, "check")
+    assert summary["health"] == check["health"]
+    assert summary["health"]["verdict"] == VERDICTS.get(incident, "degraded")
+    assert check["verdict"] == "good"
+    assert (check["tcp"]["gaps"], check["tcp"]["lost_bytes"]) == (0, 0)
+    assert "gap" not in {each["anomaly"] for each in check["anomalies"]}
+    assert not any("not captured" in notice for notice in check["notices"])
+
+
+def test_nothing_is_said_about_leaders_that_did_not_move() -> None:
+    assert truth("topic-recreated")["leader_changes"] == 0
+    assert "leaders-moving" not in {row["rule"] for row in said("topic-recreated")["findings"]}
+
+
+def test_each_rebalance_of_the_group_and_no_storm() -> None:
+    (group,) = said("poll-timeout")["group_history"]
+    assert len(group["rebalances"]) == 1 + truth("poll-timeout")["rebalances_after_first"]
+    assert (group["storms"], group["state"], group["present"]) == ([], "empty", 0)
+
+
+@pytest.mark.skipif(not core.is_used, reason="there is nothing to compare with")
+@pytest.mark.parametrize("incident", INCIDENTS)
+def test_without_the_core_the_same_is_said(incident: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = said(incident)["findings"]
+    monkeypatch.setattr(core, "is_used", False)
+    assert said.__wrapped__(incident)["findings"] == expected
