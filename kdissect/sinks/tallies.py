@@ -42,7 +42,7 @@ class TallyForm(NamedTuple):
     slowest: int
 
 
-class ConnectionCounts(Protocol):
+class ConnectionTotals(Protocol):
     """Counts the exchanges of connections: a ``ConnectionFeed``."""
 
     def exchange(self, exchange: Exchange, *, is_selected: bool = True) -> None:
@@ -86,7 +86,7 @@ class Tallies(Each):
 
     is_text = False
 
-    def __init__(self, counts: Counts, connections: ConnectionCounts, demand: Demand = ALL) -> None:
+    def __init__(self, counts: Counts, connections: ConnectionTotals, demand: Demand = ALL) -> None:
         super().__init__(self._count, self._settle, skip=partial(connections.exchange, is_selected=False))
         self._counts = counts
         self._connections = connections
