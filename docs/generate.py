@@ -105,9 +105,9 @@ which waits for replicas, it is part of `service_us`. Captured at the client, `s
 network round trip (unless the request was queued), and the delay caused by a request or response that was
 lost in transit and captured only once.
 
-No column includes the time to transmit a large request or response: the latency begins with the last byte of
-the request and ends with the first byte of the response. If both ends were captured, times are those of the
-first copy.
+The latency begins with the last byte of the request and ends with the first byte of the response. The time in
+which large messages are transmitted is beside it: `total_us` = `request_transfer_us` + `latency_us` +
+`response_transfer_us`. If both ends were captured, times are those of the first copy.
 
 A consumer's Fetch has a `service_us` if it returned at least `min_bytes` that were already available: batches
 below the last high watermark (with `read_committed`: last stable offset) that the broker had reported on the

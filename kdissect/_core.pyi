@@ -11,18 +11,18 @@ The core calls Python only for what needs Python's objects or what Python alone 
 * ``_Callbacks.is_needed``: what a first pass skips depends on the notation of messages.
 * ``_Callbacks.info``: makes the object that the exchanges of a connection share.
 * ``_Callbacks.new``: makes exchanges, frames and headers, which are Python's.
-* ``LineFacts.shared``: texts from that object, and of a client's identity, which authentication can change.
-* ``LineFacts.api``: makes a ``Line`` or ``Row`` from the notation of messages, when an API is first seen.
-* ``LineFacts.error``: the names of error codes are read with the notation of messages.
-* ``LineFacts.topic_name``, ``learn_name``: one table of names for all exchanges, those in Python too.
-* ``LineFacts.around``: time zones are Python's.
+* ``CommonForm.shared``: texts from that object, and of a client's identity, which authentication can change.
+* ``CommonForm.api``: makes a ``Line`` or ``Row`` from the notation of messages, when an API is first seen.
+* ``CommonForm.error``: the names of error codes are read with the notation of messages.
+* ``CommonForm.topic_name``, ``learn_name``: one table of names for all exchanges, those in Python too.
+* ``CommonForm.around``: time zones are Python's.
 * ``LineForm.client``: the width of text in a terminal is Python's.
 * ``LineForm.follow``: Python follows the protocols of groups, for all exchanges.
 * ``LineForm.rejected``: an ApiVersions response in another version than its request is decoded by Python.
 * ``RowForm.capture``: the name of a capture belongs to Python's interface.
 * ``RowForm.expected``: rules about errors depend on what a connection did before, in Python too.
-* ``LogForm.take``, ``CountForm.take``: give counts to the parts of a summary.
-* ``CountForm.session``, ``set_session``: the fetch sessions of a connection, which Python continues.
+* ``ConnectionForm.take``, ``TallyForm.take``: give counts to the parts of a summary.
+* ``TallyForm.session``, ``set_session``: the fetch sessions of a connection, which Python continues.
 * ``SplitForm.pace``, ``watermarks``, ``set_pace``: what the next latency depends on, which Python continues.
 """
 
@@ -32,11 +32,13 @@ from typing import Any, Final, TypedDict, overload
 
 from typing_extensions import Buffer
 
-from kdissect.exchanges.offload import CountForm, LineForm, RowForm
 from kdissect.kafka.recordbatch import Record
 from kdissect.model import ConnectionInfo, Exchange, Interface, PacketBlock
 from kdissect.net.connection import Connection
 from kdissect.net.duplex import Duplex
+from kdissect.sinks.lines import LineForm
+from kdissect.sinks.rows import RowForm
+from kdissect.sinks.tallies import TallyForm
 
 INTERFACE: Final[int]
 """Which version of this interface it is."""
@@ -244,7 +246,7 @@ class Line:
         learn_name: Callable[[str, str], None],
         follow: Callable[..., bool],
     ) -> tuple[str, list[int]] | None:
-        """The text about an exchange, and error codes in the response; see ``LineFacts``."""
+        """The text about an exchange, and error codes in the response; see ``CommonForm``."""
 
 class Row:
     """Finds the columns of the exchanges of an API in one version, see tables/native_rows.py."""
@@ -383,10 +385,10 @@ class Offload:
     def analyze(self) -> None:
         """From now on connections are analyzed, and the end of each is reported."""
 
-    def write_lines(self, form: LineForm | RowForm | CountForm) -> None:
+    def write_lines(self, form: LineForm | RowForm | TallyForm) -> None:
         """From now on exchanges are queued for ``written``."""
 
-    def write_shard_lines(self, form: LineForm | RowForm | CountForm, batch: RowBatch) -> None:
+    def write_shard_lines(self, form: LineForm | RowForm | TallyForm, batch: RowBatch) -> None:
         """The same for a shard, whose lines go to a batch."""
 
     @property

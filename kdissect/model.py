@@ -605,3 +605,31 @@ class Exchange:
         if self.request_frame is None or self.response_frame is None:
             return None
         return self.response_frame.start_ns - self.request_frame.end_ns
+
+    @property
+    def request_transfer_us(self) -> int | None:
+        """From the first byte of the request to its last; None if it is not whole, see ``_transfer_us``."""
+        return None if self.announced is not None and not self.is_cut else _transfer_us(self.request_frame)
+
+    @property
+    def response_transfer_us(self) -> int | None:
+        """From the first byte of the response to its last; None if it is not whole, see ``_transfer_us``."""
+        return None if self.is_cut else _transfer_us(self.response_frame)
+
+    @property
+    def total_us(self) -> int | None:
+        """Both transfers and the latency, each in whole microseconds; None if one of them is not known."""
+        request_us, response_us = self.request_transfer_us, self.response_transfer_us
+        if request_us is None or response_us is None:
+            return None
+        latency_ns = self.latency_ns
+        return None if latency_ns is None or latency_ns < 0 else request_us + latency_ns // 1000 + response_us
+
+
+def _transfer_us(frame: Frame | None) -> int | None:
+    """From the first byte of a frame to its last. None if bytes of it were not captured or not kept, or if
+    the first came in a later packet than the last.
+    """
+    if frame is None or not frame.complete or frame.end_ns < frame.start_ns:
+        return None
+    return (frame.end_ns - frame.start_ns) // 1000

@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import suppress
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, cast, runtime_checkable
 
 from kdissect import core
 from kdissect.capture.reader import Readable, open_capture
@@ -40,7 +40,7 @@ from kdissect.exchanges.expected import expected_errors
 from kdissect.exchanges.kafka_connection import KafkaConnection, MemoryBudget
 from kdissect.exchanges.latency import Splitters
 from kdissect.exchanges.learned import LearnedFacts, Listeners
-from kdissect.exchanges.offload import LineContext, Lines, Offload
+from kdissect.exchanges.offload import Finishing, Offload
 from kdissect.exchanges.ordering import ByRequest, Ordering
 from kdissect.exchanges.overdue import Overdue
 from kdissect.exchanges.skimming import SkimmedConnection, SkimmedForProduces
@@ -69,18 +69,19 @@ from kdissect.net.dns import resolved
 from kdissect.net.duplex import NEVER_NS
 from kdissect.net.tcp import Segments, StreamNumbers
 from kdissect.options import WHOLE, Options
+from kdissect.sinks.sink import PlanContext
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 
     from kdissect.capture.connection_index import ConnectionIndex
     from kdissect.capture.reader import Capture, Origin
-    from kdissect.exchanges.offload import CountForm, LineForm, RowForm, TopicIdNames
     from kdissect.model import Endpoint, Gap, TlsSession
     from kdissect.net.connection import Connection, Event
     from kdissect.net.dns import Resolved
     from kdissect.net.ip import Datagram
     from kdissect.net.tcp import Shard
+    from kdissect.sinks.sink import Describe, Sink, TopicIdNames
     from kdissect.tls.decryption import Decryption
     from kdissect.tls.keylog import KeyLog
 
@@ -105,12 +106,36 @@ class NameObserver(CaptureObserver, Protocol):
         """Note the addresses of a name."""
 
 
-Step: TypeAlias = "tuple[list[Event], list[Exchange], int | None]"
-"""Events on connections; the exchanges they complete, in order within each connection; and the earliest
-completion time that an exchange still to come may have, None if no connection waits for anything."""
+class Step(NamedTuple):
+    """What one packet or the passing of time has led to, on all connections.
 
-Describe: TypeAlias = "Callable[[Exchange, LineContext], bool]"
-"""Exchange -> whether its ``text`` and ``errors`` are set."""
+    Attributes:
+        events: on connections.
+        exchanges: those that the events complete, in order within each connection.
+        waiting_since_ns: the earliest completion time that an exchange still to come may have; None: no
+            connection waits for anything.
+    """
+
+    events: list[Event]
+    exchanges: list[Exchange]
+    waiting_since_ns: int | None
+
+
+class ShardOutput(NamedTuple):
+    """Where the core puts the lines of a shard, which another process puts in order.
+
+    Attributes:
+        form: of the plan.
+        names: of topics.
+        batch: the core's ``RowBatch``.
+        note: takes the number of exchanges whose lines were added to it.
+    """
+
+    form: Callable[[PlanContext], Any]
+    names: TopicIdNames
+    batch: Any
+    note: Callable[[int], object]
+
 
 Source: TypeAlias = PacketBlock | Packet | Segment | IdleTick
 """Input of a dissection."""
@@ -196,8 +221,9 @@ class Dissection:
         self._is_needed: Callable[[int, int], bool] | None = None
         self._memory = MemoryBudget(limits)
         self._watcher: Overdue | ByRequest | None = None
+        self._by_request: ByRequest | None = None
         self._describe: Describe | None = None
-        self._lines: Lines | None = None
+        self._finishing: Finishing | None = None
         self._queue: Offload | None = None
         self._ordering: Ordering[Exchange] = Ordering(limits)
         self._group_protocols = GroupProtocols(limits)
@@ -207,7 +233,7 @@ class Dissection:
             EndToEnd(limits, produce_refs, learned) if options.end_to_end else None
         )
         self._splitters = Splitters(limits)
-        self._context = LineContext(self._resolver, limits, self._group_protocols, self._splitters)
+        self._context = PlanContext(self._resolver, limits, self._group_protocols, self._splitters)
         self.skipped = self._segments.skipped
         self.counts: Counter[str] = Counter()
         self.noticed: list[tuple[int, str]] = []
@@ -236,20 +262,70 @@ class Dissection:
             yield from self._settled(step)
         yield from self._rest()
 
-    def in_order_with_pauses(self) -> Iterator[Exchange | None]:
-        """As the iteration over this, with None where the core may have written lines (``write_lines``)."""
-        for step in self.steps():
-            yield from self._settled(step)
-            yield None
-        yield from self._rest()
+    def into(
+        self,
+        sink: Sink,
+        selects: Callable[[Exchange], bool] | None = None,
+        watch: Callable[[Iterable[Step]], Iterable[Step]] = iter,
+    ) -> Generator[None]:
+        """Feed a sink while this is iterated over: the exchanges in order, and what the core made of others
+        by the sink's plan. Whoever iterates has a turn after each exchange, and wherever the core may have
+        made something, and closes this iterator if the input is not read to its end.
+
+        Args:
+            sink: takes them.
+            selects: whether an exchange is selected; None: all are. The sink skips the others.
+            watch: passes the steps on.
+        """
+        self._follow(sink)
+        feed, by_request = sink.feed, self._by_request
+        try:
+            for exchanges in chain(map(self._settled, watch(self.steps())), [self._rest()]):
+                for exchange in exchanges:
+                    if selects is not None and not selects(exchange):
+                        if by_request is not None:
+                            by_request.skip(exchange)
+                        sink.skip(exchange)
+                    elif by_request is None:
+                        feed(exchange)
+                    else:
+                        for each in by_request.feed(exchange):
+                            feed(each)
+                            yield
+                    del exchange  # before the next one is decoded: either may take most of the memory
+                    yield
+                if self._queue is not None:  # where the core may have finished some
+                    yield
+            for each in () if by_request is None else by_request.rest():
+                feed(each)
+                yield
+        finally:
+            if self._queue is not None:
+                self._queue.settle()
+
+    def _follow(self, sink: Sink) -> None:
+        """Let the core do what the plan of a sink says."""
+        plan = sink.plan
+        if plan is None or not core.is_used:
+            return
+
+        def take(made: bytes, exchanges: int) -> None:
+            self.counts["exchanges"] += exchanges
+            sink.take(made, exchanges)
+
+        self._describe = plan.describe
+        if plan.form is not None:
+            form, resolver = plan.form(self._context), self._resolver
+            self._finishing = Finishing(
+                form, self._ordering, None, lambda: resolver.is_idle, take, lambda: self._arrived
+            )
 
     def _settled(self, step: Step) -> Iterator[Exchange]:
         """The exchanges that are in order after a step."""
-        _, items, waiting_since_ns = step
         if self._queue is None:
-            yield from self._named(self._ordering.feed(items, waiting_since_ns))
+            yield from self._named(self._ordering.feed(step.exchanges, step.waiting_since_ns))
             return
-        for exchange in self._ordering.merge(items, waiting_since_ns, self._queue):
+        for exchange in self._ordering.merge(step.exchanges, step.waiting_since_ns, self._queue):
             yield from self._named([exchange])
 
     def _rest(self) -> Iterator[Exchange]:
@@ -298,8 +374,8 @@ class Dissection:
         return b"" if self._decryption is None else self._decryption.key_log(client_randoms)
 
     def watch_requests(self, by_request: ByRequest) -> None:
-        """Note outstanding requests as soon as their frames are whole."""
-        self._watcher = by_request
+        """Feed sinks in order of request: note outstanding ones as soon as their frames are whole."""
+        self._watcher = self._by_request = by_request
 
     def watch_overdue(self, take: Callable[[Exchange, Exchange], object]) -> None:
         """Call ``take`` with each request that becomes overdue while it is outstanding; see ``Overdue``."""
@@ -310,70 +386,18 @@ class Dissection:
 
         self._watcher = Overdue(decode, take)
 
-    def describe_undecoded(self, describe: Describe) -> None:
-        """Do not decode exchanges that ``describe`` can describe without it: no more is needed of them.
-        Nothing changes without the native core.
-        """
-        if core.is_used:
-            self._describe = describe
-
-    def write_lines(
-        self,
-        form: Callable[[LineContext], LineForm | RowForm | CountForm],
-        write: Callable[[bytes, int], None],
-    ) -> None:
-        """Let the native core write the lines of usual exchanges, or count these, instead of yielding them.
-        To be called before the first packet is read.
-
-        Args:
-            form: makes the form.
-            write: takes lines and their number, in order with the exchanges that are yielded; if they are
-                counted, no lines.
-        """
-
-        def counted(lines: bytes, exchanges: int) -> None:
-            self.counts["exchanges"] += exchanges
-            write(lines, exchanges)
-
-        self._lines = Lines(
-            form(self._context),
-            self._ordering,
-            None,
-            lambda: self._resolver.is_idle,
-            counted,
-            lambda: self._arrived,
-        )
-
-    def settle(self) -> None:
-        """Pass on all that the native core has counted, at the end or where reading stops."""
-        if self._queue is not None:
-            self._queue.settle()
-
-    def write_shard_lines(
-        self,
-        form: Callable[[LineContext], LineForm | RowForm],
-        names: TopicIdNames,
-        batch: Any,
-        count: Callable[[int], object],
-    ) -> None:
-        """Let the native core write the lines of usual exchanges in a shard, which are then not among those
-        of ``steps``. To be called before the first packet is read.
-
-        Args:
-            form: makes the form.
-            names: of topics.
-            batch: the core's ``RowBatch``, which gets the lines.
-            count: takes the number of lines that were added.
-        """
-        context = self._context._replace(names=names)
-        self._lines = Lines(
-            form(context), None, batch, lambda: True, lambda _, lines: count(lines), lambda: self._arrived
-        )
-
-    def steps(self) -> Iterator[Step]:
+    def steps(self, output: ShardOutput | None = None) -> Iterator[Step]:
         """Dissect packets up to undecoded exchanges, not yet in order across connections. There is no step
         for packets that complete nothing and leave no connection waiting.
+
+        Args:
+            output: where the core writes lines of exchanges, which are then not in the steps.
         """
+        if output is not None:
+            form, note = output.form(self._context._replace(names=output.names)), output.note
+            self._finishing = Finishing(
+                form, None, output.batch, lambda: True, lambda _, lines: note(lines), lambda: self._arrived
+            )
         connections = self._connections
         waiting: int | None = None
         for events in self._plaintext(self._events(self._stage())):
@@ -381,11 +405,10 @@ class Dissection:
             for event in events:
                 items += self._dissect(*event)
             before, waiting = waiting, connections.waiting_since_ns
-            may_be_queued = self._queue is not None and not events
-            if items or may_be_queued or not waiting is before is None:
-                yield events, items, self._held_since(waiting)
+            if items or self._queue is not None or not waiting is before is None:
+                yield Step(events, items, self._held_since(waiting))
         for events in self._plaintext(self._last_events()):
-            yield events, [item for event in events for item in self._dissect(*event)], None
+            yield Step(events, [item for event in events for item in self._dissect(*event)], None)
         self.counts.update(connections.counts)
         if self._decryption is not None:
             self._decryption.close()
@@ -521,12 +544,12 @@ class Dissection:
             self._memory,
             self._limits,
             may_open=self._may_open if self._ports or self._kafka_ports else connections.is_new,
-            lines=self._lines,
+            finishing=self._finishing,
             decryption=lambda: self._decryption,
             is_needed=self._is_needed,
             cluster_of=self._cluster_of,
         )
-        if self._lines is not None and self._lines.ordering is not None:
+        if self._finishing is not None and self._finishing.ordering is not None:
             self._queue = offload
         return offload
 

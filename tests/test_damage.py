@@ -98,6 +98,7 @@ def rows(reported: Rows, connections: set[frozenset[Endpoint]], damage: str) -> 
         # of a retransmission, where that now comes first, and whether its end came in time
         left_out |= {"packet", "time", "latency_us", "outcome"}
         left_out |= {"queued_us", "throttled_us", "network_us", "wait_us", "service_us"}
+        left_out |= {"request_transfer_us", "response_transfer_us", "total_us"}
     kept = [
         {key: value for key, value in row.items() if key not in left_out}
         for ends, row in reported

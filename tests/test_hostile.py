@@ -17,12 +17,12 @@ from prometheus_client import generate_latest
 from kdissect import dissect, open_capture
 from kdissect.cli.live import LiveSummary
 from kdissect.cli.main import main
-from kdissect.cli.run import Totals
 from kdissect.cli.terminal import USAGE
 from kdissect.kafka import apis, schema
 from kdissect.kafka.layout import layout, split
 from kdissect.limits import DEFAULT
 from kdissect.phrases import printable
+from kdissect.runs.run import Totals
 from kdissect.stats.facts import Facts
 from kdissect.stats.pulse import Pulse
 from kdissect.stats.survey import Survey

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 from packaging.requirements import Requirement
@@ -16,6 +17,9 @@ from packaging.requirements import Requirement
 import kdissect
 from docs import generate, house
 from kdissect.cli.main import kdissect as command_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ROOT = Path(__file__).resolve().parent.parent
 README_SHOWS_WITHIN = 25  # lines
@@ -156,6 +160,91 @@ def test_every_room_is_on_the_map() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     rooms = {path.parent.name for path in ROOT.glob("kdissect/*/__init__.py")}
     assert [room for room in rooms if f"`{room}/`" not in page] == []
+
+
+# --- doors --------------------------------------------------------------------------------------------------
+
+
+def trees() -> dict[str, ast.Module]:
+    return {name: ast.parse(text) for name, text in house.texts_of(ROOT).items()}
+
+
+def found(kind: type[ast.AST], matches: Callable[[Any], bool]) -> set[str]:
+    """The modules with such a node."""
+    return {
+        module
+        for module, tree in trees().items()
+        if any(isinstance(node, kind) and matches(node) for node in ast.walk(tree))
+    }
+
+
+def calls(name: str) -> set[str]:
+    return found(ast.Call, lambda node: isinstance(node.func, ast.Name) and node.func.id == name)
+
+
+def reads(attribute: str) -> set[str]:
+    return found(ast.Attribute, lambda node: node.attr == attribute)
+
+
+def classes(matches: Callable[[ast.ClassDef], bool], packages: str = "") -> set[str]:
+    return {
+        node.name
+        for module, tree in trees().items()
+        for node in ast.walk(tree)
+        if re.match(packages, module) and isinstance(node, ast.ClassDef) and matches(node)
+    }
+
+
+def test_only_sinks_decide_what_the_core_may_do() -> None:
+    """Nine places did: each sink does now, in its own file, by what ``Demand`` says."""
+    sinks = {f"kdissect.sinks.{name}" for name in ("lines", "rows", "columns", "tallies")}
+    assert calls("Plan") == sinks
+    assert reads("allows_core") == sinks
+    assert calls("Demand") <= {"kdissect.sinks.sink", "kdissect.runs.run"}
+
+
+def test_one_way_leads_from_the_pipeline_to_an_output() -> None:
+    """Six methods of ``Dissection`` did. What the core must know stands in a plan, and has three forms."""
+
+    def has_facts(node: ast.ClassDef) -> bool:
+        fields = [each.target for each in node.body if isinstance(each, ast.AnnAssign)]
+        return any(isinstance(each, ast.Name) and each.id == "facts" for each in fields)
+
+    assert calls("Finishing") == {"kdissect.pipeline"}
+    old = (
+        "write_lines",
+        "write_shard_lines",
+        "describe_undecoded",
+        "in_order_with_pauses",
+        "settle",
+        "count",
+    )
+    (dissection,) = (
+        node
+        for node in ast.walk(trees()["kdissect.pipeline"])
+        if isinstance(node, ast.ClassDef) and node.name == "Dissection"
+    )
+    methods = {node.name for node in dissection.body if isinstance(node, ast.FunctionDef)}
+    assert methods.isdisjoint(old)
+    assert "into" in methods
+    assert classes(lambda node: node.name.endswith("Form") and has_facts(node)) == {
+        "LineForm",
+        "RowForm",
+        "TallyForm",
+    }
+
+
+def test_one_run_has_two_places() -> None:
+    """There were four runs and three main functions of workers."""
+    assert classes(lambda node: node.name.endswith("Run"), r"kdissect\.(cli|runs|spark)\b") == {"Run"}
+    places = classes(
+        lambda node: (
+            {"totals", "into"} <= {each.name for each in node.body if isinstance(each, ast.FunctionDef)}
+        )
+    )
+    assert places == {"RunPlace", "Run", "Here", "Workers"}
+    mains = [node.name for node in trees()["kdissect.runs.workers"].body if isinstance(node, ast.FunctionDef)]
+    assert [name for name in mains if name.startswith("work")] == ["work", "work_to_end"]
 
 
 # --- README -------------------------------------------------------------------------------------------------

@@ -71,7 +71,7 @@ def test_what_opens_records_is_not_loaded_before_there_are_any(command: str) -> 
 @pytest.mark.parametrize("command", ["read", "records", "summary"])
 def test_what_several_processes_need_is_not_loaded_for_one(command: str) -> None:
     modules = modules_after(f"from kdissect.cli.main import main; main(['{command}', '--help'])")
-    assert not modules & {"multiprocessing", "kdissect.cli.parallel_run"}
+    assert not modules & {"multiprocessing", "kdissect.runs.workers"}
 
 
 @pytest.mark.parametrize("code", [HELP, VERSION])

@@ -23,6 +23,10 @@ from kdissect.kafka.codes import uuid_text
 from kdissect.kafka.compiler import decoder, generated_decoder, native_decoder
 from kdissect.kafka.layout import layout
 from kdissect.kafka.primitives import DecodeBudget
+from kdissect.sinks.lines import LineForm
+from kdissect.sinks.rows import RowForm
+from kdissect.sinks.sink import CommonForm, ConnectionForm
+from kdissect.sinks.tallies import TallyForm
 from tests.core import NEEDS_CORE
 from tests.kafka.decoding import comparable, message_of, outcome
 from tests.kafka.encoder import encoder
@@ -34,7 +38,7 @@ if TYPE_CHECKING:
 
 pytestmark = NEEDS_CORE
 
-FORMS = ("LineFacts", "LineForm", "RowForm", "LogForm", "CountForm")
+FORMS = CommonForm, LineForm, RowForm, ConnectionForm, TallyForm
 MESSAGES = all_messages()
 LEFT_TO_PYTHON = {"StreamsAssignmentInfo"}  # of Kafka Streams: text in UTF-16 and Java's own UTF-8
 
@@ -201,7 +205,7 @@ def test_the_stub_says_why_the_core_calls_python() -> None:
         for form, names in re.findall(r"``(\w+)\.([\w`, ]+?)``(?=: |, ``\w+\.)", line)
         for name in names.replace("``", "").split(", ")
     }
-    forms = (offload._Callbacks, *(getattr(offload, name) for name in FORMS), SplitForm)
+    forms = (offload._Callbacks, *FORMS, SplitForm)
     callables = {
         f"{form.__name__}.{name}"
         for form in forms

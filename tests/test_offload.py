@@ -113,7 +113,10 @@ def facts(
 
     def watched() -> Iterator[Step]:
         for step in dissection.steps():
-            places.extend((dissection.place, step[2], each.connection_key, each.number) for each in step[1])
+            places.extend(
+                (dissection.place, step.waiting_since_ns, each.connection_key, each.number)
+                for each in step.exchanges
+            )
             yield step
 
     exchanges = [values_of(exchange) for exchange in dissection.in_order(watched())]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,15 +9,13 @@ import click
 from kdissect.cli.gate import REPORTED, fails, gate_options, level_of
 from kdissect.cli.help import command
 from kdissect.cli.options import at_least, color_option, input_options, names_option, preference_option
-from kdissect.cli.run import Query, open_run
+from kdissect.cli.run import end, open_run, take_query
 from kdissect.cli.terminal import style_of, width
 from kdissect.stats.quality import GOOD
 
 if TYPE_CHECKING:
-    from kdissect.cli.run import Run
-    from kdissect.model import Exchange
+    from kdissect.runs.run import Run
     from kdissect.stats.quality import Check
-    from kdissect.stats.usual import Usual
 
 EXAMPLES = """\b
 Examples:
@@ -64,45 +61,19 @@ def check(as_json: bool, max_rows: int, fail: bool, fail_on: str | None, color: 
     interfaces and drops, skipped packets, gaps, connections that are not Kafka, and messages that could not
     be decoded, each with an example.
     """
-    from kdissect.exchanges.fetch_sessions import FetchSessions
-    from kdissect.stats.connection_log import ConnectionFeed, ConnectionLogRow
-    from kdissect.stats.facts import Facts
-    from kdissect.stats.findings.rules import Findings
+    from kdissect.sinks.tallies import Tallies
     from kdissect.stats.health import health
-    from kdissect.stats.load import Aggregator, Load
-    from kdissect.stats.usual import count_form
+    from kdissect.stats.summarizer import HealthCounts
 
-    query = Query.take(options)
-    findings, load, sessions = Findings(query.limits), Load(), FetchSessions(query.limits)
-    aggregator = Aggregator(query.limits, [findings.feed_aggregate, load.merge])
-
-    def connect(row: ConnectionLogRow) -> None:
-        aggregator.settle(row.key)
-        findings.connect(row)
-
-    observer = ConnectionFeed(query.limits, connect, filtered=False)
-    observer.on_name.append(findings.resolved)
+    query = take_query(options)
+    counts = HealthCounts(query.limits)
+    observer = counts.connection_feed(query.limits)
     with open_run(query, bar=lambda _: True, observer=observer) as run:
-
-        def feed(exchange: Exchange) -> None:
-            facts = Facts(exchange, sessions)
-            findings.feed(facts)
-            aggregator.feed(facts)
-            observer.exchange(exchange)
-
-        def feed_usual(usual: Usual) -> None:
-            findings.feed_usual(usual)
-            aggregator.feed_usual(usual)
-
-        if query.takes_all:
-            run.count(partial(count_form, log=observer, take=feed_usual, sessions=sessions, slowest=0))
-        run.show(run.selected(), feed)
-        observer.close()
-        aggregator.settle()
-        rows = findings.rows()
-        document = run.totals.check_document(observer, health(rows, load))
+        run.into(Tallies(counts, observer, query.demand()))
+        rows = counts.findings.rows()
+        document = run.totals.check_document(observer, health(rows, counts.load))
         _write(run, document, max_rows, color, as_json=as_json)
-    run.end("exchange")
+    end(run, "exchange")
     level = level_of(fail_on, fail=fail)
     if fails(level, document.health, rows) or (level is not None and document.verdict != GOOD):
         raise click.exceptions.Exit(REPORTED)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -22,15 +24,16 @@ from kdissect.cli.help import command
 from kdissect.cli.jobs import jobs_option, processes
 from kdissect.cli.live_run import DeferInterrupt
 from kdissect.cli.options import filter_options, input_options, names_option
-from kdissect.cli.parallel_run import ParallelRun, open_parallel_run
-from kdissect.cli.run import Query, SingleRun, open_run
+from kdissect.cli.run import end, open_run, report, take_query
 from kdissect.cli.terminal import FAILED, warn
 from kdissect.errors import KdissectError, UnexpectedError
 from kdissect.files import is_stored
 from kdissect.query.records import records_of
+from kdissect.runs.run import Here, Selection
+from kdissect.sinks.columns import Columns
 from kdissect.stats.connection_log import ConnectionLog
 from kdissect.tables import manifest
-from kdissect.tables.export import Export, ExportJob, tables_of
+from kdissect.tables.export import Export, ExportJob, tables_of, write_part
 from kdissect.tables.manifest import Missing
 from kdissect.tables.rows import RECORDS, needs_log
 from kdissect.tables.table_files import locked
@@ -38,9 +41,13 @@ from kdissect.tables.table_files import locked
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kdissect.cli.run import Run
+    from kdissect.net.tcp import Shard
     from kdissect.options import ExportOptions
+    from kdissect.pipeline import Dissection
     from kdissect.query.records import Records
+    from kdissect.runs.run import Query, Run
+    from kdissect.runs.workers import Workers
+    from kdissect.tables.export import PartResult
     from kdissect.tables.manifest import Job
 
 EXAMPLES = """\b
@@ -80,7 +87,7 @@ def export(jobs: int | None, **options: Any) -> None:
     """
     tables = take_export(options)
     overwrite, redo = options.pop("overwrite"), options.pop("redo")
-    query = Query.take(options, exclude=tables.directory)
+    query = take_query(options, exclude=tables.directory)
     paths = tuple(absolute(path) for path in query.paths)  # the tables are read elsewhere
     query = replace(query, paths=paths, options=replace(query.options, end_to_end=RECORDS in tables.tables))
     job = manifest.job_of(query.paths, query.options, tables)
@@ -104,14 +111,14 @@ def export(jobs: int | None, **options: Any) -> None:
         report_existing(tables.directory, result)
         return
     run, writer, records = result
-    run.report(run.shown)
+    report(run, run.shown)
     report_export(writer, records, tables.directory)
     if run.interrupted or run.totals.failed or failures:
         warn(
             "the export is incomplete; "
             f"{'use --overwrite' if is_pipe else 'run the same command again'} to redo it"
         )
-    run.end("exchange")
+    end(run, "exchange")
     if failures:
         raise click.exceptions.Exit(FAILED)
 
@@ -165,30 +172,33 @@ def _write_missing(
     """Write what a directory lacks; see ``_write``."""
     log = ConnectionLog(query.limits)
     records = records_of(query.options)
-    run_context = (
-        open_run(query, bar=lambda _: True, observer=log, analyzes=needs_log(tables_of(tables)))
-        if jobs == 1
-        else open_parallel_run(query, bar=lambda _: True)
-    )
-    with run_context as run:
+    observes = jobs > 1 or needs_log(tables_of(tables))
+    with open_run(query, bar=lambda _: True, jobs=jobs, observer=log, analyzes=observes) as run:
         first_file = manifest.prepare(tables.directory, lacks, overwrite=overwrite)
         own = replace(tables, tables=tuple(lacks.tables))
         job = ExportJob(query.options, own, query.paths, run.first_ns, first_file=first_file)
         writer = Export(job, job.files(in_parts=jobs > 1), lacks.job, log, records, kept=lacks.kept)
         defer = DeferInterrupt()
         with finish_or_abandon(writer, run, failures):
-            if isinstance(run, ParallelRun):
-                results = run.export(jobs, job, log)
-                writer.adopt(results)
-                for each in results:
-                    records.add(each.records)
-            else:
-                assert isinstance(run, SingleRun)
-                if writer.is_native:
-                    run.write_lines(writer.form, defer(lambda _lines, _rows: writer.settle()))
+            if isinstance(run.place, Here):
                 with defer.installed():
-                    run.show(run.selected(defer(writer.skip)), defer(writer.feed))
+                    run.into(Columns(writer, query.demand(), defer))
+            else:
+                workers = cast("Workers", run.place)
+                parts = workers.parts_of(run, partial(_part, job, log, query))
+                run.shown = sum(part.selected for part in parts)
+                writer.adopt(sorted(parts, key=attrgetter("part")))
+                for each in parts:
+                    records.add(each.records)
     return run, writer, records
+
+
+def _part(
+    job: ExportJob, log: ConnectionLog, query: Query, dissection: Dissection, shard: Shard
+) -> PartResult:
+    """Write the tables of a shard, in a worker."""
+    selects = Selection(query)
+    return write_part(job, shard.number, dissection, log, selects, shard.number + 1, shard.of)
 
 
 def _find_failing_capture(query: Query, tables: ExportOptions, error: UnexpectedError) -> UnexpectedError:

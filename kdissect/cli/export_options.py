@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kdissect.cli.options import Command
-    from kdissect.cli.run import Run
     from kdissect.query.records import Records
+    from kdissect.runs.run import Run
     from kdissect.tables.export import Export
     from kdissect.tables.manifest import Job, Missing
 

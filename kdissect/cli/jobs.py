@@ -1,6 +1,6 @@
 """``-j N`` and the size of the captures -> the number of processes.
 
-What several processes need (parallel_run.py) is imported only for more than one.
+What several processes need (runs/workers.py) is imported only for more than one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kdissect.net.tcp import Segments, connection_key, cores
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kdissect.cli.run import Query
+    from kdissect.runs.run import Query
 
 WORTH_PACKETS = 100_000
 """One process needs at least a second for these. For fewer packets, starting workers costs more than it

@@ -39,29 +39,30 @@ from kdissect.cli.options import (
     to_key_log,
     to_local,
 )
-from kdissect.cli.output_options import ExchangeOutput, ExchangeSink, LineSink, output_options
-from kdissect.cli.run import Query
+from kdissect.cli.output_options import ExchangeOutput, output_options
+from kdissect.cli.run import end, live_query, report
 from kdissect.cli.terminal import style_of, warn, width
 from kdissect.phrases import many
 from kdissect.query.records import records_of
+from kdissect.sinks.columns import Columns
+from kdissect.sinks.lines import Count, Fan
+from kdissect.sinks.sink import Each
 from kdissect.stats.connection_log import ConnectionFeed, ConnectionLog
 from kdissect.tables import manifest
 from kdissect.tables.export import Export, ExportJob, tables_of
 from kdissect.tables.rows import RECORDS
 from kdissect.tables.table_files import locked
-from kdissect.text.table import ExchangeTable, ExchangeTally
+from kdissect.text.table import ExchangeTally
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from typing import TextIO
+    from collections.abc import Iterator, Sequence
 
-    from kdissect.cli.live_run import LiveRun
+    from kdissect.cli.live_run import LiveInput
     from kdissect.cli.monitor import Monitor
-    from kdissect.cli.run import Totals
-    from kdissect.exchanges.offload import LineContext, LineForm, RowForm
     from kdissect.limits import Limits
-    from kdissect.model import Exchange
     from kdissect.options import ExportOptions
+    from kdissect.runs.run import Query, Run, Totals
+    from kdissect.sinks.sink import Sink
     from kdissect.stats.document import Summary
     from kdissect.stats.survey import Survey
     from kdissect.tables.manifest import Earlier
@@ -246,7 +247,7 @@ class LiveExport:
             warn(f"removed {unfinished} in {directory}, left by a killed run")
 
     @contextmanager
-    def writing(self, run: LiveRun) -> Iterator[Export]:
+    def writing(self, run: Run, live_input: LiveInput) -> Iterator[Export]:
         """Return the writer of the rows of a run; its last files are finished after the block.
 
         Raises:
@@ -256,11 +257,11 @@ class LiveExport:
         writer = self._writer = Export(
             self._job, self._files, self._description, self.log, self._records, self._earlier.runs
         )
-        run.drop_reporter.time_observers.append(self.defer(writer.tick))
-        run.ongoing.on_source_end = self.defer(writer.finish_capture)
+        live_input.drop_reporter.time_observers.append(self.defer(writer.tick))
+        live_input.ongoing.on_source_end = self.defer(writer.finish_capture)
         with finish_or_abandon(writer, run):
             yield writer
-            run.close()  # counts the last dropped packets
+            live_input.close()  # counts the last dropped packets
 
     def report(self) -> None:
         """Report on stderr what was written."""
@@ -349,7 +350,7 @@ def live(count: int | None, lists: bool, summary: bool | None, jobs: int, **opti
     if options["mode"] is not None and options["target"] is None and tables is None:
         raise click.UsageError("--mode needs -w FILE or -o DIR")
     is_shown = options.pop("lines") or tables is None
-    query = Query.live(options)
+    query = live_query(options)
     if tables is not None and RECORDS in tables.tables:
         query = replace(query, options=replace(query.options, end_to_end=True))
     source = LiveOptions.take(options)
@@ -362,10 +363,18 @@ def live(count: int | None, lists: bool, summary: bool | None, jobs: int, **opti
                 "-j cannot be used with -q, -o, --top, --prometheus, --summary or --tls-keylog"
             )
         if output.can_run_in_parallel(sys.stdout):
-            _show_in_parallel(query, source, output, jobs, count)
+            with source.open(query) as ongoing, open_live_run(query, source, ongoing, jobs=jobs) as (run, _):
+                times = output.time_formatter(run.out, run.first_ns)
+                run.into(
+                    output.sink(
+                        run.page, times, query, run.demand(one_by_one=count is not None), flush=False
+                    ),
+                    count,
+                )
+            report(run, run.shown)
+            end(run, "exchange")
             return
     tally_text = StringIO()
-    tally = ExchangeTally(tally_text)
     live_summary = None
     if shows_summary(summary, quiet=output.quiet):
         is_recorded = source.target is not None or source.follow is not None
@@ -380,80 +389,37 @@ def live(count: int | None, lists: bool, summary: bool | None, jobs: int, **opti
             ongoing,
             log := _log(query, export, live_summary, monitor),
             None if export is None else export.defer,
-        ) as run,
+        ) as (run, live_input),
         ExitStack() as stack,
     ):
         times = output.time_formatter(run.out, run.first_ns)
-        feeds: list[Callable[[Exchange], object]] = [tally.feed]
-        unmatched_feeds: list[Callable[[Exchange], object]] = [lambda exchange: times.skip(exchange.time_ns)]
+        demand = run.demand(one_by_one=count is not None)
+        sinks: list[Sink] = [Count(ExchangeTally(tally_text), demand)]
         if monitor is not None:
-            monitor.begin(run)
-            feeds.append(monitor.feed)
+            monitor.begin(run, live_input)
+            sinks.append(Each(monitor.feed))
         if is_shown and not monitor_choice.top:
-            sink = output.sink(run.out, times, query, flush=True)
-            feeds.append(sink.feed)
-            stack.callback(sink.close)
-            is_plain = query.shows_all and count is None and log is None
-            lines = (
-                ExchangeTable(StringIO(), times) if output.quiet else sink
-            )  # with -q they are only counted
-            if is_plain and isinstance(lines, LineSink) and lines.are_plain:
-                run.write_lines(_usual(lines), partial(_take_lines, sink, run.out, tally))
+            sinks.append(output.sink(run.out, times, query, demand, flush=True))
         if live_summary is not None:
-            feeds.append(live_summary.feed)
+            sinks.append(Each(live_summary.feed))
         if export is None and log is not None:
-            feeds.append(log.exchange)
-            unmatched_feeds.append(partial(log.exchange, is_selected=False))
-            stack.callback(log.close)
+            sinks.append(Each(log.exchange, log.close, skip=partial(log.exchange, is_selected=False)))
         if export is not None:
-            writer = stack.enter_context(export.writing(run))
-            feeds.append(export.defer(writer.feed))
-            unmatched_feeds.append(export.defer(writer.skip))
-        run.show(run.selected(fan_out(unmatched_feeds)), fan_out(feeds), count, flush=True)
+            writer = stack.enter_context(export.writing(run, live_input))
+            sinks.append(Columns(writer, demand, export.defer))
+        run.into(Fan(sinks), count, flush=True)
         if monitor is not None:
             monitor.end(keep_open=run.complete and source.stop == NEVER)
     if live_summary is not None:
         assert log is not None
         live_summary.write(source.names, run.totals, log, output.color)
     if run.shown and not output.quiet:
-        tally.close()
         warn(*tally_text.getvalue().rstrip().split("\n"))
     if export is not None:
         export.report()
-    run.report(run.shown)
+    report(run, run.shown)
     if monitor is None or not monitor.was_quit:
-        run.end("exchange")
-
-
-def _show_in_parallel(
-    query: Query, source: LiveOptions, output: ExchangeOutput, jobs: int, count: int | None
-) -> None:
-    """Show exchanges with several processes."""
-    from kdissect.cli.live_parallel import open_parallel_live_run
-
-    with source.open(query) as ongoing, open_parallel_live_run(query, source, ongoing) as run:
-        run.show(jobs, output, count)
-    run.report(run.shown)
-    run.end("exchange")
-
-
-def _usual(sink: LineSink) -> Callable[[LineContext], LineForm | RowForm]:
-    """The form of lines of which the tally needs no more than their number."""
-
-    def form(context: LineContext) -> LineForm | RowForm:
-        of_all = sink.form(context)
-        return of_all._replace(facts=of_all.facts._replace(leaves_flaws=True))
-
-    return form
-
-
-def _take_lines(sink: ExchangeSink, out: TextIO, tally: ExchangeTally, lines: bytes, number: int) -> None:
-    tally.add_answered(number)
-    if isinstance(sink, LineSink):
-        sink.add(lines)
-        out.flush()
-    elif isinstance(sink, ExchangeTally):
-        sink.add_answered(number)
+        end(run, "exchange")
 
 
 def _log(
@@ -468,13 +434,3 @@ def _log(
     log.on_row += callbacks
     log.on_name += [live_summary.resolved] if live_summary is not None else []
     return log
-
-
-def fan_out(feeds: Sequence[Callable[[Exchange], object]]) -> Callable[[Exchange], None]:
-    """Return a function that calls all of these, in order."""
-
-    def feed(exchange: Exchange) -> None:
-        for each in feeds:
-            each(exchange)
-
-    return feed

@@ -1,9 +1,8 @@
-"""Options that say what to capture and when to stop -> a run over live packets, and a report on stderr.
+"""Options that say what to capture and when to stop -> a run over live packets.
 
 options = LiveOptions.take(...)
-with open_live_run(query, options) as run:
-run.show(...)
-run.report(...)
+with options.open(query) as ongoing, open_live_run(query, options, ongoing) as (run, _):
+run.into(sink)
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec
@@ -32,23 +31,23 @@ from kdissect.capture.ongoing import InterfaceSource, LiveSources, PipeSource
 from kdissect.capture.privileges import check_output, chosen_user, drop_privileges
 from kdissect.capture.recording import NEVER, Recording, Thresholds
 from kdissect.cli.options import at_least, combine, to_local
-from kdissect.cli.run import Selection, SingleRun, faults_named
-from kdissect.cli.terminal import FAILED, check_stdin, ctrl_c, output, warn
+from kdissect.cli.run import EXPECTED, key_log
+from kdissect.cli.terminal import check_stdin, output, warn
 from kdissect.errors import UsageError
 from kdissect.files import PRIVATE
 from kdissect.limits import KIB
 from kdissect.phrases import many, printable
 from kdissect.query.filters import parse_duration, parse_size
+from kdissect.runs.run import Here, Run, ctrl_c, faults_named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from contextlib import AbstractContextManager
     from types import FrameType
-    from typing import TextIO
 
     from kdissect.capture.source import InterfaceStatistics
-    from kdissect.cli.run import Query
-    from kdissect.model import Exchange, IdleTick, PacketBlock
+    from kdissect.model import IdleTick, PacketBlock
+    from kdissect.runs.run import Query
     from kdissect.stats.survey import Survey
 
 
@@ -296,13 +295,15 @@ class LiveInput:
 
     Attributes:
         ongoing: their source.
+        stop_signals: stop it.
         drop_reporter: counts dropped packets.
         recording: writes packets to files (``-w``), and counts them.
         packets: iterate over them once.
     """
 
-    def __init__(self, options: LiveOptions, ongoing: LiveSources) -> None:
+    def __init__(self, options: LiveOptions, ongoing: LiveSources, stop_signals: StopSignals) -> None:
         self.ongoing = ongoing
+        self.stop_signals = stop_signals
         self.drop_reporter = DropReporter(ongoing)
         self.recording = Recording(
             options.target, options.ring, options.stop, f"kdissect {__version__}", options.mode
@@ -321,70 +322,22 @@ class LiveInput:
         self.drop_reporter.poll()
         self.recording.close(self.ongoing.statistics, time.time_ns())
 
-    def report(self, total: int, exchanges: int) -> None:
+    def report(self, total: int, shown: int) -> None:
         """Report the number of packets on stderr, and of all exchanges and those that were shown."""
         drops = self.drop_reporter
         dropped = f"{drops.by_kernel:,} dropped by the kernel, {drops.by_us:,} by kdissect"
-        shown = (
-            f"{many(total, 'exchange')}, {exchanges:,} shown"
-            if exchanges != total
-            else many(total, "exchange")
-        )
+        exchanges = many(total, "exchange")
         if self.ongoing.interrupted and drops.delivered > self.recording.packets:
             warn(
                 f"{many(drops.delivered - self.recording.packets, 'captured packet')} not processed: stopped "
                 "by a second Ctrl-C"
             )
-        warn(f"{many(self.recording.packets, 'packet')}, {dropped}; {shown}")
+        and_shown = f"{exchanges}, {shown:,} shown" if shown != total else exchanges
+        warn(f"{many(self.recording.packets, 'packet')}, {dropped}; {and_shown}")
 
-
-class LiveRun(SingleRun):
-    """A run over live packets.
-
-    Attributes:
-        ongoing, drop_reporter: see ``LiveInput``.
-        stop_signals: stop the capture.
-    """
-
-    def __init__(
-        self,
-        query: Query,
-        live_input: LiveInput,
-        stop_signals: StopSignals,
-        out: TextIO,
-        observer: Survey | None,
-    ) -> None:
-        self.ongoing, self.drop_reporter = live_input.ongoing, live_input.drop_reporter
-        self.stop_signals = stop_signals
-        self._input = live_input
-        packets = live_input.packets
-        super().__init__(query, live_input.ongoing, packets, out, ExitStack(), observer=observer)
-
-    def watch_overdue(self, take: Callable[[Exchange, Exchange], object]) -> None:
-        """Call ``take`` with each overdue request that matches the filters; see ``Dissection``."""
-        matches = Selection(self._query)
-        self.dissection.watch_overdue(
-            lambda outstanding, unanswered: matches(unanswered) and take(outstanding, unanswered)
-        )
-
-    def close(self) -> None:
-        """See ``LiveInput``."""
-        self._input.close()
-
-    def report(self, exchanges: int) -> None:
-        """Report on stderr what was skipped and why, then the number of packets."""
-        super().report(exchanges)
-        self._input.report(self.dissection.counts["exchanges"], exchanges)
-
-    def end(self, noun: str) -> None:  # noqa: ARG002  (``report`` has the counts)
-        """End the command with the exit status of a signal or a failed run, if it is one.
-
-        Raises:
-            Exit: with a status other than 0.
-        """
+    def end(self) -> None:
+        """See ``StopSignals``."""
         self.stop_signals.end()
-        if self.totals.failed:
-            raise click.exceptions.Exit(FAILED)
 
 
 @contextmanager
@@ -394,8 +347,9 @@ def open_live_run(
     ongoing: LiveSources,
     observer: Survey | None = None,
     defer: DeferInterrupt | None = None,
-) -> Iterator[LiveRun]:
-    """Wait for the first packet of a capture.
+    jobs: int = 1,
+) -> Iterator[tuple[Run, LiveInput]]:
+    """Wait for the first packet of a capture, which is finished after the block.
 
     Args:
         query: what to select.
@@ -403,26 +357,22 @@ def open_live_run(
         ongoing: the capture, from ``options.open``.
         observer: sees each connection at its end.
         defer: functions wrapped by it are not interrupted by a second Ctrl-C.
-    """
-    with open_live_input(options, ongoing, defer) as (live_input, stop_signals, out):
-        run = LiveRun(query, live_input, stop_signals, out, observer)
-        with faults_named(query, run.readable):
-            yield run
-
-
-@contextmanager
-def open_live_input(
-    options: LiveOptions, ongoing: LiveSources, defer: DeferInterrupt | None = None
-) -> Iterator[tuple[LiveInput, StopSignals, TextIO]]:
-    """Return the packets of a capture, which is finished after the block; what stops it; and stdout. The
-    arguments are those of ``open_live_run``.
+        jobs: number of processes that dissect.
     """
     with output() as out:
         stop_signals = StopSignals(ongoing) if defer is None else StopSignals(ongoing, defer.press)
         with stop_signals.installed(options.stop.duration_ns):
-            live_input = LiveInput(options, ongoing)
+            live_input = LiveInput(options, ongoing, stop_signals)
             try:
-                yield live_input, stop_signals, out
+                run = Run(query, ongoing, live_input.packets, out, live_input)
+                if jobs > 1:
+                    from kdissect.runs.workers import Workers
+
+                    run.place = Workers(run, jobs)
+                else:
+                    run.place = Here(run, observer=observer, key_log=key_log(query, ongoing))
+                with faults_named(query, run.readable, EXPECTED):
+                    yield run, live_input
             finally:
                 live_input.close()
 

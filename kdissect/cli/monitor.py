@@ -1,10 +1,10 @@
 """``live --top`` and ``--prometheus``: live exchanges -> the dashboard and the metrics, via ``Pulse``.
 
     choice = MonitorOptions.take(options)
-    with open_monitor(choice, ...) as monitor, open_live_run(...) as run:
-        monitor.begin(run)
-        run.show(..., monitor.feed)
-        monitor.end()
+    with open_monitor(choice, ...) as monitor, open_live_run(...) as (run, _):
+        monitor.begin(run, ...)
+        run.into(...)
+        monitor.end(...)
 
 The dissecting thread updates the counts. The threads that draw and serve read them, under a lock.
 """
@@ -22,15 +22,17 @@ import click
 from kdissect.cli.options import combine
 from kdissect.cli.terminal import OK, style_of, warn
 from kdissect.errors import CaptureError
+from kdissect.runs.run import Selection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from socket import socket
 
-    from kdissect.cli.live_run import LiveRun
+    from kdissect.cli.live_run import LiveInput
     from kdissect.cli.top import Top
     from kdissect.limits import Limits
     from kdissect.model import Exchange
+    from kdissect.runs.run import Run
     from kdissect.stats.connection_log import ConnectionLogRow
     from kdissect.stats.pulse import PulseSnapshot
     from kdissect.text.metrics import Metrics
@@ -215,18 +217,25 @@ class Monitor:
         self._facts = Facts
         self._pulse = Pulse(limits)
         self._lock = Lock()
-        self._run: LiveRun | None = None
+        self._run: Run | None = None
+        self._input: LiveInput | None = None
 
     @property
     def was_quit(self) -> bool:
         """Whether the user quit the dashboard."""
         return self.top is not None and self.top.is_closed
 
-    def begin(self, run: LiveRun) -> None:
+    def begin(self, run: Run, live_input: LiveInput) -> None:
         """Attach a run that has started."""
-        self._run = run
-        run.drop_reporter.time_observers.append(self._tick)
-        run.watch_overdue(self._count_overdue)
+        self._run, self._input = run, live_input
+        live_input.drop_reporter.time_observers.append(self._tick)
+        matches = Selection(run.query)
+
+        def overdue(outstanding: Exchange, unanswered: Exchange) -> None:
+            if matches(unanswered):
+                self._count_overdue(outstanding, unanswered)
+
+        run.dissection.watch_overdue(overdue)
 
     def feed(self, exchange: Exchange) -> None:
         """Count an exchange."""
@@ -253,10 +262,12 @@ class Monitor:
         """Take the final counts. ``keep_open``: show the dashboard until the user quits."""
         run = self._run
         assert run is not None
+        assert self._input is not None
         with self._lock:
             self._pulse.tick(self._pulse.now_ns or run.first_ns or 0, run.dissection.counts["packets"])
         if keep_open and self.top is not None:
-            self.top.linger(lambda: run.stop_signals.signal is None)
+            stop_signals = self._input.stop_signals
+            self.top.linger(lambda: stop_signals.signal is None)
 
     def now(self) -> PulseSnapshot:
         """Return the current rates and counts."""
@@ -265,9 +276,9 @@ class Monitor:
 
     def drops(self) -> tuple[int, int]:
         """Return the packets dropped by the kernel and by kdissect."""
-        if self._run is None:
+        if self._input is None:
             return 0, 0
-        return self._run.drop_reporter.by_kernel, self._run.drop_reporter.by_us
+        return self._input.drop_reporter.by_kernel, self._input.drop_reporter.by_us
 
     def _tick(self, time_ns: int) -> None:
         assert self._run is not None

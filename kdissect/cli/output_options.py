@@ -2,50 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from kdissect.cli.options import color_option, combine, complete_columns, csv_option
 from kdissect.cli.terminal import style_of, width
 from kdissect.phrases import json_writer
+from kdissect.sinks.lines import Count, Lines
+from kdissect.sinks.rows import Rows
+from kdissect.sinks.sink import Each
 from kdissect.text.style import FORMATS, Times
 from kdissect.text.table import ExchangeTable, is_narrow
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import TextIO
 
-    from kdissect.cli.run import Query
-    from kdissect.exchanges.offload import LineContext, LineForm, RowForm
     from kdissect.model import Exchange
+    from kdissect.runs.run import Query
+    from kdissect.sinks.sink import Demand
     from kdissect.tables.columns import Column
     from kdissect.tables.record_bodies import Opener
-
-
-class ExchangeSink(Protocol):
-    """Writes exchanges to stdout."""
-
-    def feed(self, exchange: Exchange) -> None:
-        """Write one."""
-
-    def close(self) -> None:
-        """Write what is buffered."""
-
-
-@runtime_checkable
-class LineSink(ExchangeSink, Protocol):
-    """Writes them as lines, which the native core can also make."""
-
-    @property
-    def are_plain(self) -> bool:
-        """Whether it can."""
-
-    def form(self, context: LineContext) -> LineForm | RowForm:
-        """What the core must know."""
-
-    def add(self, lines: bytes) -> None:
-        """Write lines that the core has made."""
 
 
 _TIMES = ", ".join(f"{name}: {text}" for name, text in FORMATS.items())
@@ -181,40 +159,58 @@ class ExchangeOutput(NamedTuple):
         return not any(others)
 
     def sink(
-        self, out: TextIO, times: Times, query: Query, *, flush: bool, by_request: bool = False
-    ) -> ExchangeSink:
-        """Return the sink. Other sinks than the table are imported only when chosen, to start fast.
+        self,
+        out: TextIO,
+        times: Times,
+        query: Query,
+        demand: Demand,
+        *,
+        flush: bool,
+        by_request: bool = False,
+        check: Callable[[Exchange], object] | None = None,
+    ) -> Each:
+        """Return the sink. Other writers than the table are imported only when chosen, to start fast.
 
         Args:
-            out: of the sink.
-            times: of the sink.
+            out: of the writer.
+            times: of the writer. Exchanges that are not selected count for time differences.
             query: its limits, and whether credentials are shown.
+            demand: of the sink.
             flush: after each exchange.
             by_request: whether exchanges come in order of request.
+            check: called before an exchange is written.
         """
+
+        def skip(exchange: Exchange) -> None:
+            times.skip(exchange.time_ns)
+
+        hooks: Any = {"check": check, "skip": skip}
         if self.quiet:
             from kdissect.text.table import ExchangeTally
 
-            return ExchangeTally(out, width=width(out))
+            return Count(ExchangeTally(out, width=width(out)), demand, **hooks)
         opener = _opener(query) if self.with_records else None
         columns = _columns(opener, self.fields) if self.as_json or self.as_csv or self.fields else ()
         if self.as_json:
             from kdissect.tables.lines import JsonLines
 
-            return JsonLines(json_writer(out), columns=columns, flush_each=flush)
+            return Rows(JsonLines(json_writer(out), columns=columns, flush_each=flush), demand, **hooks)
         if self.as_csv:
             from kdissect.tables.lines import CsvLines
 
-            return CsvLines(out.buffer.write, columns=columns, flush_each=flush, is_terminal=out.isatty())
+            is_terminal = out.isatty()
+            rows = CsvLines(out.buffer.write, columns=columns, flush_each=flush, is_terminal=is_terminal)
+            return Rows(rows, demand, **hooks)
         if self.fields:
             from kdissect.tables.lines import FieldLines
 
-            return FieldLines(out, columns, times.text if self.times else None, heading=self.heading)
+            fields = FieldLines(out, columns, times.text if self.times else None, heading=self.heading)
+            return Each(fields.feed, fields.close, **hooks)
         style = style_of(out, self.color)
         if self.tree or self.show_bytes:
             from kdissect.text.tree import ExchangeTree
 
-            return ExchangeTree(
+            tree = ExchangeTree(
                 out,
                 times,
                 style=style,
@@ -224,9 +220,11 @@ class ExchangeOutput(NamedTuple):
                 show_secrets=query.options.show_secrets,
                 opener=opener,
             )
-        return ExchangeTable(
+            return Each(tree.feed, tree.close, divide=tree.divide, **hooks)
+        table = ExchangeTable(
             out, times, width=width(out), style=style, heading=self.heading, by_request=by_request
         )
+        return Lines(table, demand, **hooks)
 
     def _check(self, others: dict[str, bool]) -> None:
         detail = self.tree or self.show_bytes

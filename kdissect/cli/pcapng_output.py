@@ -23,13 +23,14 @@ from kdissect.capture.connection_index import ConnectionIndex
 from kdissect.capture.reader import open_capture
 from kdissect.capture.source import one_by_one
 from kdissect.capture.write import PcapngWriter
-from kdissect.cli.run import open_run
+from kdissect.cli.run import end, open_run, report
 from kdissect.cli.terminal import reading, warn
 from kdissect.files import replacing
 from kdissect.model import Decrypted, Prefaced
 from kdissect.net.packets import PacketBuilder
 from kdissect.phrases import many
 from kdissect.pipeline import Dissection
+from kdissect.sinks.sink import Each
 from kdissect.stats.credentials import may_carry_credentials, may_hide_credentials
 from kdissect.stats.survey import Survey
 
@@ -37,10 +38,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
     from typing import Any, BinaryIO
 
-    from kdissect.cli.run import Query, SingleRun
     from kdissect.exchanges.kafka_connection import KafkaConnection
     from kdissect.model import Closed, Exchange, Packet
     from kdissect.net.connection import Connection
+    from kdissect.runs.run import Query, Run
     from kdissect.stats.survey import Packets
 
 STDIN = STDOUT = "-"
@@ -109,10 +110,8 @@ def write(query: Query, target: str, mode: int, max_exchanges: int | None, of_tl
         observer = CredentialObserver(query, index, of_tls)
         with open_run(query, bar=lambda _: True, index=index, observer=observer) as run:
             file = stack.enter_context(_open_target(target, mode, run))
-            run.show(
-                _matching_exchanges(run, index, max_exchanges, query, of_tls),
-                lambda _: None,
-            )
+            shows = query.options.show_secrets
+            run.into(_Matches(index, max_exchanges, of_tls, show_secrets=shows))
             # After an interruption, an unfinished message may have been a credential.
             is_known = query.options.show_secrets or not run.interrupted
             sealed = {
@@ -124,9 +123,9 @@ def write(query: Query, target: str, mode: int, max_exchanges: int | None, of_tl
             if of_tls == WITH_KEYS:
                 secrets = run.dissection.key_log(chain.from_iterable(sealed.values()))
             written = _copy(query, index, file, target, of_tls, secrets, sealed) if is_known else None
-    run.report(run.shown)
+    report(run, run.shown)
     _report(index, written, target)
-    run.end("exchange")
+    end(run, "exchange")
 
 
 def _report(index: ConnectionIndex, written: int | None, target: str) -> None:
@@ -168,7 +167,7 @@ def _check(target: str, inputs: tuple[str, ...]) -> None:
 
 
 @contextmanager
-def _open_target(target: str, mode: int, run: SingleRun) -> Iterator[BinaryIO]:
+def _open_target(target: str, mode: int, run: Run) -> Iterator[BinaryIO]:
     if target == STDOUT:
         yield run.out.buffer
         return
@@ -183,22 +182,33 @@ def _unwritable(target: str, error: OSError) -> click.ClickException:
     return click.ClickException(f"cannot write {target}: {error.strerror or error}")
 
 
-def _matching_exchanges(
-    run: SingleRun, index: ConnectionIndex, max_exchanges: int | None, query: Query, of_tls: str
-) -> Iterator[Exchange]:
-    """Yield the selected exchanges, select their connections, and read the capture to its end."""
+class _Matches(Each):
+    """Selects the connections of the first selected exchanges, at most ``max_exchanges``, and excludes those
+    that may carry credentials. It is fed to the end.
+    """
 
-    def exclude_credentials(exchange: Exchange) -> None:
-        if query.options.show_secrets or (of_tls == AS_CAPTURED and exchange.connection.is_decrypted):
-            return
-        if may_carry_credentials(exchange):
-            index.exclude(exchange.connection.ordinal)
+    def __init__(
+        self, index: ConnectionIndex, max_exchanges: int | None, of_tls: str, *, show_secrets: bool
+    ) -> None:
+        super().__init__(self._select, skip=self._exclude)
+        self._index = index
+        self._left = max_exchanges
+        self._of_tls = of_tls
+        self._show_secrets = show_secrets
 
-    for number, exchange in enumerate(run.selected(exclude_credentials)):
-        exclude_credentials(exchange)
-        if max_exchanges is None or number < max_exchanges:
-            index.select(exchange.connection.ordinal)
-            yield exchange
+    def feed(self, exchange: Exchange) -> None:
+        """See ``Sink``."""
+        self._exclude(exchange)
+        if self._left is None or self.rows < self._left:
+            super().feed(exchange)
+
+    def _select(self, exchange: Exchange) -> None:
+        self._index.select(exchange.connection.ordinal)
+
+    def _exclude(self, exchange: Exchange) -> None:
+        is_opened = self._of_tls == AS_CAPTURED and exchange.connection.is_decrypted
+        if not (self._show_secrets or is_opened) and may_carry_credentials(exchange):
+            self._index.exclude(exchange.connection.ordinal)
 
 
 def _copy(

@@ -21,16 +21,13 @@ from kdissect.cli.options import (
     preference_option,
     to_local,
 )
-from kdissect.cli.output_options import ExchangeOutput, LineSink, output_options
-from kdissect.cli.run import Query, open_run
+from kdissect.cli.output_options import ExchangeOutput, output_options
+from kdissect.cli.run import end, open_run, report, take_query
 from kdissect.exchanges.ordering import ByRequest
 from kdissect.files import PRIVATE
 from kdissect.options import WHOLE, WINDOW
-from kdissect.text.about import describe_undecoded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from kdissect.model import Exchange
 
 COMPLETION, TIME = "completion", "time"
@@ -126,7 +123,7 @@ def read(
     a quoted glob. Any of these can be a URL, such as s3://bucket/x.pcap; - is stdin. Several files are merged
     by time. Kafka is recognized on any port. "!" on a line marks an anomaly.
     """
-    query = Query.take(options, names=WINDOW)
+    query = take_query(options, names=WINDOW)
     output = ExchangeOutput.take(options, {"-w": target is not None})
     query = query.with_fields(output.fields)
     if not (output.as_json or output.as_csv or output.fields):
@@ -154,47 +151,30 @@ def read(
     can_run_in_parallel = order != TIME and output.can_run_in_parallel(sys.stdout)
     is_fast = query.options.key_logs and core.is_used  # and several would read the files twice
     is_single = bool(count or flush or is_fast)
-    has_bodies = output.tree or output.show_bytes or check_crcs or not query.shows_all
+    has_bodies = output.tree or output.show_bytes or check_crcs or not query.demand().selects_all
     jobs = processes(
         query, jobs, by_default=not is_single, allowed=can_run_in_parallel, is_native=not has_bodies
     )
-    if jobs > 1:
-        from kdissect.cli.parallel_run import open_parallel_run
-
-        with open_parallel_run(query, bar=lambda out: not out.isatty()) as parallel:
-            parallel.show(jobs, output, count, _check if check_crcs else None)
-        parallel.report(parallel.shown)
-        parallel.end("exchange")
-        return
-    with open_run(query, bar=lambda out: output.quiet or not out.isatty()) as run:
+    with open_run(query, bar=lambda out: output.quiet or not out.isatty(), jobs=jobs) as run:
         times = output.time_formatter(run.out, run.first_ns)
         # -t d counts from exchanges that are not shown, which are not sorted.
-        is_sortable = query.are_files and (output.times != "d" or query.filter.is_empty)
+        is_sortable = query.are_files and (output.times != "d" or query.filter.is_empty) and jobs == 1
         by_default = output.is_table and run.out.isatty() and is_sortable and not flush
         by_request = order == TIME or (order is None and by_default)
-        sink = output.sink(run.out, times, query, flush=flush, by_request=by_request)
-        if output.is_table and query.needs_no_bodies and not check_crcs:
-            run.dissection.describe_undecoded(describe_undecoded)
-        is_plain = query.shows_all and not (check_crcs or by_request or count or flush)
-        if is_plain and isinstance(sink, LineSink) and sink.are_plain:
-            run.write_lines(sink.form, lambda lines, _: sink.add(lines))
         if by_request:
-            in_order = ByRequest(query.limits)
-            run.dissection.watch_requests(in_order)
-            selected = in_order.sorted(run.selected(in_order.skip))
-        else:
-            selected = run.selected(lambda exchange: times.skip(exchange.time_ns))
-        run.show(_checked(selected) if check_crcs else selected, sink.feed, count, flush=flush)
-        sink.close()
-    run.report(run.shown)
-    run.end("exchange")
-
-
-def _checked(exchanges: Iterable[Exchange]) -> Iterator[Exchange]:
-    for exchange in exchanges:
-        _check(exchange)
-        yield exchange
-        del exchange
+            run.dissection.watch_requests(ByRequest(query.limits))
+        sink = output.sink(
+            run.page,
+            times,
+            query,
+            run.demand(one_by_one=bool(by_request or count or flush)),
+            flush=flush and jobs == 1,
+            by_request=by_request,
+            check=_check if check_crcs else None,
+        )
+        run.into(sink, count, flush=flush)
+    report(run, run.shown)
+    end(run, "exchange")
 
 
 def _check(exchange: Exchange) -> None:

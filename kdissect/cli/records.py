@@ -33,13 +33,14 @@ from kdissect.cli.output_options import (
     time_formatter,
     times_option,
 )
-from kdissect.cli.run import Query, Selection, open_run
+from kdissect.cli.run import end, live_query, open_run, report, take_query
 from kdissect.cli.terminal import style_of, warn, width
 from kdissect.exchanges.content import record_time_ns
 from kdissect.files import PRIVATE
 from kdissect.limits import live
 from kdissect.phrases import json_writer, many, most_frequent
 from kdissect.query.where import compile_where
+from kdissect.sinks.records import RecordRows
 from kdissect.tables.columns import RECORD, RECORD_NAMES, is_about_records, resolve_record, selected
 from kdissect.tables.lines import CsvLines, FieldLines, JsonLines, RecordLines
 from kdissect.tables.record_files import RecordFiles
@@ -47,21 +48,20 @@ from kdissect.text.table import RecordTable, RecordTally
 from kdissect.text.template import Template
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
     from typing import Protocol, TextIO
 
     from kdissect.capture.live import CaptureSettings
-    from kdissect.cli.live_run import LiveRun
-    from kdissect.cli.parallel_run import ParallelRun
     from kdissect.exchanges.partition_records import CarriedRecord
     from kdissect.exchanges.registered import RegisteredSchemas
     from kdissect.limits import Limits
     from kdissect.model import Exchange
     from kdissect.query.records import Records
     from kdissect.query.where import Where
+    from kdissect.runs.run import Query, Run
     from kdissect.text.style import Times
 
-    class RecordSink(Protocol):
+    class RecordWriter(Protocol):
         """Writes records."""
 
         def feed(self, record: CarriedRecord) -> None:
@@ -209,7 +209,7 @@ def records(count: int | None, jobs: int | None, registry: str | None, **options
 
     settings = take_capture_settings(options)
     where = _take_where(options)
-    query = Query.take(options) if settings is None else _interface_query(options)
+    query = take_query(options) if settings is None else _interface_query(options)
     output = RecordOutput(**{name: options.pop(name) for name in RecordOutput._fields})
     output.check()
     names = {*output.fields, *(where.names if where is not None else ())}
@@ -231,26 +231,21 @@ def records(count: int | None, jobs: int | None, registry: str | None, **options
     is_whole = record_filter.matches_all and schemas is None
     can_run_in_parallel = settings is None and not options["unique"] and output.can_run_in_parallel
     jobs = processes(query, jobs, by_default=not (count or output.flush), allowed=can_run_in_parallel)
-    if jobs > 1:
-        shared = _run_in_parallel(query, output, source, jobs, count, is_whole=is_whole)
-        _report(source, shared.shown, complete=shared.complete)
-        shared.end("record")
-        return
     run_context = (
         _open_interfaces(query, settings, output)
         if settings is not None
-        else open_run(query, bar=lambda out: output.is_silent or not out.isatty())
+        else open_run(query, bar=lambda out: output.is_silent or not out.isatty(), jobs=jobs)
     )
     with run_context as run:
         times = time_formatter(run.out, output.times, run.first_ns, is_tree=output.is_tree)
-        sink = _sink(output, run.out, times)
-        selected = run.selected(lambda exchange: times.skip(record_time_ns(exchange)))
-        if isinstance(sink, RecordLines | RecordTable) and is_whole and not (count or output.flush):
-            run.show(source.batches(selected), sink.feed_batch, size=len)
-        else:
-            run.show(source.of(selected), sink.feed, count, flush=output.flush)
-        sink.close()
-    run.report(source.exchanges)
+        writer = _writer(output, run.page, times)
+        flush = output.flush and jobs == 1
+        by_batch = is_whole and not (count or flush)
+        sink = _sink(source, writer, by_batch=by_batch, max_rows=count if jobs == 1 else None, times=times)
+        if flush:
+            sink.after_row = run.out.flush
+        run.into(sink, count)
+    report(run, source.exchanges)
     _report(source, run.shown, complete=run.complete)
     if forgotten := record_filter.forgotten:
         forgotten_records = many(forgotten, "record")
@@ -258,42 +253,9 @@ def records(count: int | None, jobs: int | None, registry: str | None, **options
             f"--unique forgot {forgotten_records}; duplicates of these are shown again; raise the limit with "
             "--limits unique_records=N"
         )
-    if isinstance(sink, RecordFiles):
-        warn(sink.summary_line())
-    run.end("record")
-
-
-def _run_in_parallel(
-    query: Query,
-    output: RecordOutput,
-    source: Records,
-    jobs: int,
-    count: int | None,
-    *,
-    is_whole: bool,
-) -> ParallelRun:
-    """Show the records with several processes, and add their counts to ``source``."""
-    from kdissect.cli.parallel_run import open_parallel_run
-    from kdissect.parallel.worker import Page, Text
-
-    with open_parallel_run(query, bar=lambda out: not out.isatty()) as run:
-        page = Page(run.out)
-        times = time_formatter(run.out, output.times, run.first_ns, is_tree=output.is_tree)
-        sink: Any = _sink(output, page, times)
-        by_batch = isinstance(sink, RecordLines | RecordTable) and is_whole and not count
-
-        def rows(exchange: Exchange) -> Iterable[tuple[int, Any]]:
-            if by_batch:
-                return ((len(batch), batch) for batch in source.batches((exchange,)))
-            return ((1, record) for record in source.of((exchange,)))
-
-        feed = sink.feed_batch if by_batch else sink.feed
-        work = Text(Selection(query), page, feed, rows, per_row=bool(count), end=source.result)
-        run.write(jobs, page, sink, work, count)
-    for result in run.results:
-        source.add(result)
-    run.report(source.exchanges)
-    return run
+    if isinstance(writer, RecordFiles):
+        warn(writer.summary_line())
+    end(run, "record")
 
 
 def _open_schemas(place: str, limits: Limits) -> RegisteredSchemas:
@@ -322,7 +284,7 @@ def _interface_query(options: dict[str, Any]) -> Query:
         raise click.UsageError("-i captures on an interface and takes no FILE")
     del options["no_progress"]
     options |= {"limits": live(options["limits"]), "flush": True}
-    return Query.live(options)
+    return live_query(options)
 
 
 class RecordOutput(NamedTuple):
@@ -391,14 +353,28 @@ class RecordOutput(NamedTuple):
 
 
 @contextmanager
-def _open_interfaces(query: Query, settings: CaptureSettings, output: RecordOutput) -> Iterator[LiveRun]:
+def _open_interfaces(query: Query, settings: CaptureSettings, output: RecordOutput) -> Iterator[Run]:
     options = LiveOptions(settings)
     directory = None if output.directory is None else Path(output.directory)
-    with options.open(query, directory) as ongoing, open_live_run(query, options, ongoing) as run:
+    with options.open(query, directory) as ongoing, open_live_run(query, options, ongoing) as (run, _):
         yield run
 
 
-def _sink(output: RecordOutput, out: TextIO, times: Times) -> RecordSink:
+def _sink(
+    source: Records, writer: RecordWriter, *, by_batch: bool, max_rows: int | None, times: Times
+) -> RecordRows:
+    def skip(exchange: Exchange) -> None:
+        times.skip(record_time_ns(exchange))
+
+    if isinstance(writer, RecordLines | RecordTable) and by_batch:
+        return RecordRows(source, writer.feed_batch, writer.close, by_batch=True, skip=skip)
+    divide = getattr(writer, "divide", int)  # of a tree
+    return RecordRows(
+        source, writer.feed, writer.close, by_batch=False, max_rows=max_rows, skip=skip, divide=divide
+    )
+
+
+def _writer(output: RecordOutput, out: TextIO, times: Times) -> RecordWriter:
     if output.quiet:
         return RecordTally(out, width=width(out))
     if output.directory is not None:

@@ -1,28 +1,25 @@
-"""Options of a command that reads captures -> a run: the selected exchanges, and a report on stderr.
+"""Options of a command that reads captures -> a run, and a report on stderr.
 
-    query = Query.take(options)
-    with open_run(query) as run:
-        run.show(run.selected(), sink.feed)
-        sink.close()
-    run.report(...)
-
-The first packet is read ahead, for filters whose times are relative to it.
+query = take_query(options)
+with open_run(query, bar=...) as run:
+    run.into(sink)
+report(run, run.shown)
+end(run, "exchange")
 """
 
 from __future__ import annotations
 
 import sys
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
-from itertools import chain
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
 from kdissect.capture.inputs import STDIN, captures
-from kdissect.capture.reader import Capture, Readable, open_capture
-from kdissect.capture.source import one_by_one
+from kdissect.capture.reader import Capture, open_capture
 from kdissect.cli.help import NoFileError
 from kdissect.cli.options import take_options, warn_of_secrets, warn_of_secrets_in
 from kdissect.cli.terminal import (
@@ -36,11 +33,11 @@ from kdissect.cli.terminal import (
     style_of,
     warn,
 )
-from kdissect.errors import KdissectError, UnexpectedError
 from kdissect.options import WHOLE, WINDOW
 from kdissect.phrases import listed, many, most_frequent
-from kdissect.pipeline import Dissection, learned_from
+from kdissect.pipeline import learned_from
 from kdissect.query.filters import build
+from kdissect.runs.run import Here, Query, Run, faults_named
 from kdissect.text.loss_report import DETAILS, loss_lines
 from kdissect.tls import can_decrypt
 
@@ -51,139 +48,75 @@ if TYPE_CHECKING:
 
     from kdissect.capture.connection_index import ConnectionIndex
     from kdissect.capture.ongoing import LiveSources
-    from kdissect.capture.source import Source
     from kdissect.exchanges.learned import LearnedFacts
-    from kdissect.exchanges.offload import CountForm, LineContext, LineForm, RowForm
-    from kdissect.limits import Limits
-    from kdissect.model import Exchange, IdleTick, Packet, PacketBlock
     from kdissect.options import Options
     from kdissect.query.filters import Filter
-    from kdissect.stats.document import Verdict
-    from kdissect.stats.quality import Check
     from kdissect.stats.survey import Survey
     from kdissect.tls.keylog import KeyLog
 
-
-Row = TypeVar("Row")
 
 TCP_STREAM = "tcp_stream"
 """A field that costs time, and is counted only if it is used."""
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
-    """The values of ``input_options`` and ``filter_options``.
+def take_query(options: dict[str, Any], names: str = WHOLE, exclude: Path | None = None) -> Query:
+    """Remove ``input_options`` and ``filter_options`` from a command's options and return their values.
 
-    Attributes:
-        paths: the captures; empty for live traffic.
-        filter: the criteria of ``options``, and which of them have matched.
-        split_latency: whether the command shows the parts of latencies, or the filter may need them.
-        key_log: that of live traffic, opened while there may still be privileges; None: ``options.key_logs``.
+    Args:
+        options: of the command.
+        names: default of ``--names`` for files, unless a filter is about names of topics.
+        exclude: an output directory, which is skipped in directories of captures.
+
+    Raises:
+        UsageError: there is no input file, a filter is invalid, or a pipe would have to be read twice.
+        CaptureError: a directory has no captures, or cannot be read.
     """
+    paths = captures((*options.pop("also_files"), *options.pop("files")), exclude=exclude)
+    if not paths:
+        raise NoFileError
+    if STDIN in paths:
+        check_stdin()
+    query = live_query(options, paths, names, no_progress=options.pop("no_progress"))
+    from kdissect.tls.keylog import read_key_logs, searchable
 
-    paths: tuple[str, ...]
-    options: Options
-    filter: Filter
-    no_progress: bool
-    split_latency: bool = True
-    key_log: KeyLog | None = None
+    files = [path for path in paths if path != STDIN]
+    warn_of_secrets(files)
+    own = replace(query.options, pcapng_files=searchable(files))
+    if own.key_logs and query.are_files:
+        read_key_logs(own.key_logs, own.pcapng_files, own.limits)  # once, before worker processes are forked
+    return replace(query, options=own)
 
-    @classmethod
-    def take(cls, options: dict[str, Any], names: str = WHOLE, exclude: Path | None = None) -> Query:
-        """Remove these options from a command's options and return their values.
 
-        Args:
-            options: of the command.
-            names: default of ``--names`` for files, unless a filter is about names of topics.
-            exclude: an output directory, which is skipped in directories of captures.
+def live_query(
+    options: dict[str, Any],
+    paths: tuple[str, ...] = (),
+    names: str = WINDOW,
+    *,
+    no_progress: bool = True,
+) -> Query:
+    """The same for live traffic, which needs no input file.
 
-        Raises:
-            UsageError: there is no input file, a filter is invalid, or a pipe would have to be read twice.
-            CaptureError: a directory has no captures, or cannot be read.
-        """
-        paths = captures((*options.pop("also_files"), *options.pop("files")), exclude=exclude)
-        if not paths:
-            raise NoFileError
-        if STDIN in paths:
-            check_stdin()
-        query = cls.live(options, paths, names, no_progress=options.pop("no_progress"))
-        from kdissect.tls.keylog import read_key_logs, searchable
+    Raises:
+        UsageError: a filter is invalid, or live traffic would have to be read twice.
+    """
+    own, chosen = take_options(options), options.pop("names", None)
+    filter_ = _filter(own)
+    query = Query(paths, own, filter_, no_progress, are_files=bool(paths) and not any(map(_is_pipe, paths)))
+    if not query.are_files:
+        if chosen == WHOLE:
+            raise click.UsageError("--names whole reads the input twice, so it needs files")
+        if own.clusters:
+            raise click.UsageError("--cluster PATTERN=NAME reads the input twice, so it needs files")
+        names = WINDOW
+    elif own.clusters and chosen == WINDOW:
+        raise click.UsageError("--cluster PATTERN=NAME needs --names whole")
+    elif filter_.is_about_topics or own.clusters:
+        names = WHOLE
+    if own.key_logs and not query.are_files:
+        from kdissect.tls.keylog import follow_key_logs
 
-        files = [path for path in paths if path != STDIN]
-        warn_of_secrets(files)
-        own = replace(query.options, pcapng_files=searchable(files))
-        if own.key_logs and query.are_files:
-            read_key_logs(
-                own.key_logs, own.pcapng_files, own.limits
-            )  # once, before worker processes are forked
-        return replace(query, options=own)
-
-    @classmethod
-    def live(
-        cls,
-        options: dict[str, Any],
-        paths: tuple[str, ...] = (),
-        names: str = WINDOW,
-        *,
-        no_progress: bool = True,
-    ) -> Query:
-        """The same for live traffic, which needs no input file.
-
-        Raises:
-            UsageError: a filter is invalid, or live traffic would have to be read twice.
-        """
-        own, chosen = take_options(options), options.pop("names", None)
-        filter_ = _filter(own)
-        query = cls(paths, own, filter_, no_progress)
-        if not query.are_files:
-            if chosen == WHOLE:
-                raise click.UsageError("--names whole reads the input twice, so it needs files")
-            if own.clusters:
-                raise click.UsageError("--cluster PATTERN=NAME reads the input twice, so it needs files")
-            names = WINDOW
-        elif own.clusters and chosen == WINDOW:
-            raise click.UsageError("--cluster PATTERN=NAME needs --names whole")
-        elif filter_.is_about_topics or own.clusters:
-            names = WHOLE
-        if own.key_logs and not query.are_files:
-            from kdissect.tls.keylog import follow_key_logs
-
-            query = replace(query, key_log=follow_key_logs(own.key_logs, own.limits))
-        return replace(query, options=replace(own, names=chosen or names)).with_fields(())
-
-    @property
-    def are_files(self) -> bool:
-        """Whether the input can be read twice."""
-        return bool(self.paths) and not any(map(_is_pipe, self.paths))
-
-    def with_fields(self, names: Iterable[str]) -> Query:
-        """The same for a command that shows these fields."""
-        uses_streams = TCP_STREAM in names or TCP_STREAM in (self.options.where or "")
-        return replace(self, options=replace(self.options, numbers_streams=uses_streams))
-
-    def without_latency_parts(self) -> Query:
-        """The same for a command that does not show them."""
-        return replace(self, split_latency=self.options.where is not None)
-
-    @property
-    def limits(self) -> Limits:
-        """The limits of every stage."""
-        return self.options.limits
-
-    @property
-    def needs_no_bodies(self) -> bool:
-        """Whether a command that shows lines of exchanges can do with their texts."""
-        return self.shows_all and not self.split_latency
-
-    @property
-    def takes_all(self) -> bool:
-        """Whether every exchange is selected, and has the parts of its latency."""
-        return self.shows_all and self.split_latency
-
-    @property
-    def shows_all(self) -> bool:
-        """Whether a command shows all exchanges, as soon as they are complete."""
-        return self.filter.is_empty and not (self.options.exchanges or self.options.end_to_end)
+        query = replace(query, key_log=follow_key_logs(own.key_logs, own.limits))
+    return replace(query, options=replace(own, names=chosen or names)).with_fields(())
 
 
 def _is_pipe(path: str) -> bool:
@@ -198,223 +131,39 @@ def _filter(options: Options) -> Filter:
     return filter_of(options)
 
 
-class Selection:
-    """Decides whether an exchange matches the filters.
-
-    Args:
-        query: its filters and exchange IDs.
-        on_unmatched: called for every exchange that does not match.
+def report(run: Run, exchanges: int) -> None:
+    """Report on stderr what was skipped and why; of a live capture also how many packets there were.
+    ``exchanges``: how many matched the filters.
     """
-
-    def __init__(self, query: Query, on_unmatched: Callable[[Exchange], object] | None = None) -> None:
-        self._filter = query.filter
-        self._ids = query.options.exchanges
-        self._on_unmatched = on_unmatched
-        self._no_match_yet = True
-
-    def __call__(self, exchange: Exchange) -> bool:
-        """Whether this exchange matches."""
-        ids = self._ids
-        if (not ids or (exchange.connection.id, exchange.number) in ids) and self._filter.matches(exchange):
-            self._no_match_yet = False
-            return True
-        if self._on_unmatched is not None:
-            self._on_unmatched(exchange)
-        if self._no_match_yet:  # so that a message can say why nothing matched
-            self._filter.note_unmatched(exchange)
-        return False
+    totals = run.totals
+    if totals.fault is not None:
+        warn(f"warning: {totals.fault}; the rest was not read")
+    report_totals(totals, shown=exchanges, complete=run.complete, unmet=run.query.filter.missing_names)
+    report_unnamed(run.query)
+    if run.live is not None:
+        run.live.report(totals.counts["exchanges"], exchanges)
 
 
-@dataclass(slots=True)
-class Totals:
-    """What is known about a run's input at its end.
+def end(run: Run, noun: str) -> None:
+    """End the command with the exit status of a run that was interrupted, failed, or lacks a capture.
 
-    Attributes:
-        counts, skipped, notices: as in ``Dissection``.
-        warnings, sources: of the captures.
-        fault: the error that ended the reading early; None: there was none.
-        unreadable: whether a capture is missing or cannot be read.
+    Raises:
+        Exit: with a status other than 0.
     """
-
-    counts: Counter[str]
-    skipped: Counter[str]
-    notices: Sequence[str]
-    warnings: Sequence[str]
-    sources: Sequence[Source]
-    fault: str | None
-    unreadable: bool
-
-    @property
-    def failed(self) -> bool:
-        """Whether a bug in kdissect kept part of the input from being read."""
-        return any(source.failed for source in self.sources)
-
-    @property
-    def problems(self) -> list[str]:
-        """The warnings, and the fault if there is one."""
-        return [*self.warnings, *([] if self.fault is None else [self.fault])]
-
-    def check_document(self, observer: Survey, health: Verdict | None = None) -> Check:
-        """What ``kdissect check`` reports; ``observer`` has seen all packets, connections and exchanges."""
-        from kdissect.stats.check import build_check
-
-        return build_check(
-            self.sources, observer, self.counts, self.skipped, self.problems, self.notices, health
-        )
+    totals = run.totals
+    if run.live is not None:
+        run.live.end()
+    elif run.interrupted:
+        packets = many(totals.counts["packets"], "packet")
+        warn(f"interrupted after {packets}, {many(run.shown, noun)} shown")
+        raise click.exceptions.Exit(INTERRUPTED)
+    if totals.failed:
+        raise click.exceptions.Exit(FAILED)
+    if totals.unreadable and run.live is None:
+        raise click.exceptions.Exit(USAGE)
 
 
-class Run:
-    """Captures that are read, in one process or several.
-
-    Attributes:
-        out: stdout.
-        readable: the packets up to the first that cannot be read.
-        first_ns: time of the first packet; None: there is no packet.
-        shown: number of rows fed to the sink.
-        interrupted: whether Ctrl-C stopped the run.
-        complete: whether the capture was read to its end.
-    """
-
-    def __init__(self, query: Query, packets: Iterable[PacketBlock | Packet | IdleTick], out: TextIO) -> None:
-        self.out = out
-        self.shown = 0
-        self.interrupted = False
-        self.complete = False
-        self._query = query
-        self.readable = Readable(packets)
-        self._first = next(self.readable, None)
-        self.first_ns = None if self._first is None else self._first.time_ns
-        if self.first_ns is not None:
-            query.filter.begin(self.first_ns)
-
-    @property
-    def totals(self) -> Totals:
-        """What is known so far."""
-        raise NotImplementedError
-
-    def report(self, exchanges: int) -> None:
-        """Report on stderr what was skipped and why. ``exchanges``: how many matched the filters."""
-        totals = self.totals
-        if totals.fault is not None:
-            warn(f"warning: {totals.fault}; the rest was not read")
-        report_totals(totals, shown=exchanges, complete=self.complete, unmet=self._query.filter.missing_names)
-        report_unnamed(self._query)
-
-    def end(self, noun: str) -> None:
-        """End the command with the exit status of a run that was interrupted, failed, or lacks a capture.
-
-        Raises:
-            Exit: with a status other than 0.
-        """
-        totals = self.totals
-        if self.interrupted:
-            packets = many(totals.counts["packets"], "packet")
-            warn(f"interrupted after {packets}, {many(self.shown, noun)} shown")
-            raise click.exceptions.Exit(INTERRUPTED)
-        if totals.failed:
-            raise click.exceptions.Exit(FAILED)
-        if totals.unreadable:
-            raise click.exceptions.Exit(USAGE)
-
-
-class SingleRun(Run):
-    """A run in this process.
-
-    Attributes:
-        capture, dissection: the input and its dissection.
-    """
-
-    def __init__(
-        self,
-        query: Query,
-        capture: Capture | LiveSources,
-        packets: Iterable[PacketBlock | Packet | IdleTick],
-        out: TextIO,
-        bar: ExitStack,
-        index: ConnectionIndex | None = None,
-        observer: Survey | None = None,
-        learned: LearnedFacts | None = None,
-        *,
-        analyzes: bool = True,
-    ) -> None:
-        super().__init__(query, packets, out)
-        self.capture = capture
-        self._bar = bar
-        watched: Iterable[Any] = chain(() if self._first is None else (self._first,), self.readable)
-        if index is not None:
-            watched = index.watch(one_by_one(watched))
-        if observer is not None:
-            watched = observer.watch(watched)
-        self.dissection: Dissection = Dissection(
-            watched,
-            query.options,
-            index=index,
-            observer=observer if analyzes else None,
-            learned=learned,
-            split_latency=query.split_latency,
-            key_log=_key_log(query, capture),
-        )
-
-    @property
-    def totals(self) -> Totals:
-        """What is known so far."""
-        capture, dissection = self.capture, self.dissection
-        return Totals(
-            dissection.counts,
-            dissection.skipped,
-            dissection.notices,
-            capture.warnings,
-            capture.sources,
-            self.readable.fault,
-            capture.unreadable,
-        )
-
-    def selected(self, on_unmatched: Callable[[Exchange], object] | None = None) -> Iterator[Exchange]:
-        """Return the exchanges that match the filters; ``on_unmatched`` is called for each of the others."""
-        if self._query.filter.is_empty and not self._query.options.exchanges:
-            return iter(self.dissection)
-        return filter(Selection(self._query, on_unmatched), self.dissection)
-
-    def count(self, form: Callable[[LineContext], CountForm]) -> None:
-        """Let the native core count exchanges, which are then not among the selected, as all must be."""
-        self.write_lines(form, lambda _lines, _rows: None)
-
-    def write_lines(
-        self,
-        form: Callable[[LineContext], LineForm | RowForm | CountForm],
-        write: Callable[[bytes, int], object],
-    ) -> None:
-        """Let the native core write lines of exchanges, which are then not among the selected.
-
-        Args:
-            form: of the lines.
-            write: takes lines and their number.
-        """
-
-        def counted(lines: bytes, rows: int) -> None:
-            self.shown += rows
-            write(lines, rows)
-
-        self.dissection.write_lines(form, counted)
-
-    def show(
-        self,
-        rows: Iterable[Row],
-        feed: Callable[[Row], object],
-        max_rows: int | None = None,
-        *,
-        flush: bool = False,
-        size: Callable[[Row], int] | None = None,
-    ) -> None:
-        """Feed rows to a sink, then remove the progress bar. The parameters are those of ``show``."""
-        shown, self.interrupted = show(rows, feed, max_rows, self.out.flush, flush_each=flush, size=size)
-        self.dissection.settle()
-        self.shown += shown
-        self.complete = not self.interrupted and (max_rows is None or self.shown < max_rows)
-        self._bar.close()
-
-
-def _key_log(query: Query, capture: Capture | LiveSources) -> KeyLog | None:
+def key_log(query: Query, capture: Capture | LiveSources) -> KeyLog | None:
     """Secrets that may still come: in growing key logs, and in a capture that can be read only once."""
     inside = [source.name for source in capture.sources if source.secrets]
     pipes = [source for source in capture.sources if source.size is None and isinstance(capture, Capture)]
@@ -428,30 +177,13 @@ def _key_log(query: Query, capture: Capture | LiveSources) -> KeyLog | None:
             return None
     from kdissect.tls.keylog import KeyLog, SecretsInCapture
 
-    key_log = KeyLog(query.limits.key_log_bytes) if query.key_log is None else query.key_log
-    key_log.may_come_last = may_come_last
-    key_log.follow(SecretsInCapture(capture))
-    return key_log
+    keys = KeyLog(query.limits.key_log_bytes) if query.key_log is None else query.key_log
+    keys.may_come_last = may_come_last
+    keys.follow(SecretsInCapture(capture))
+    return keys
 
 
-@contextmanager
-def faults_named(query: Query, readable: Readable | None = None) -> Iterator[None]:
-    """Add the name of the capture that was being read to an unexpected exception.
-
-    Args:
-        query: the paths of all captures.
-        readable: the packets being read, which name the current one of several captures.
-
-    Raises:
-        UnexpectedError: instead of the exception.
-    """
-    try:
-        yield
-    except (KdissectError, OSError, click.ClickException, click.exceptions.Exit, click.Abort):
-        raise  # expected
-    except Exception as error:
-        capture = readable.capture if readable is not None else None
-        raise UnexpectedError.of(error, query.paths[0] if len(query.paths) == 1 else capture) from error
+EXPECTED = click.ClickException, click.exceptions.Exit, click.Abort
 
 
 @contextmanager
@@ -459,31 +191,47 @@ def open_run(
     query: Query,
     *,
     bar: Callable[[TextIO], bool],
+    jobs: int = 1,
     index: ConnectionIndex | None = None,
     observer: Survey | None = None,
     analyzes: bool = True,
-) -> Iterator[SingleRun]:
+) -> Iterator[Run]:
     """Open the captures of a query.
 
     Args:
         query: what to read.
         bar: decides from stdout whether stderr may show a progress bar.
+        jobs: number of processes that dissect.
         index: records the connection of each packet.
         observer: sees packets and connections.
         analyzes: whether it needs the connections.
     """
     with open_capture(*query.paths, limits=query.limits) as capture, output() as out, ExitStack() as stack:
         shows_bar = not query.no_progress and bar(out)
-        learned = _learned(query, shows_bar=shows_bar) if query.options.names == WHOLE else None
-        packets = stack.enter_context(reading(capture, enabled=shows_bar))
-        run = SingleRun(query, capture, packets, out, stack, index, observer, learned, analyzes=analyzes)
-        with faults_named(query, run.readable):
+        if jobs > 1:
+            from kdissect.runs.workers import Workers
+
+            run = Run(query, capture, capture.packet_blocks(), out)
+            run.place = Workers(run, jobs, observer, partial(progress, enabled=shows_bar))
+        else:
+            learned = _learned(query, shows_bar=shows_bar) if query.options.names == WHOLE else None
+            run = Run(query, capture, stack.enter_context(reading(capture, enabled=shows_bar)), out)
+            run.place = Here(
+                run,
+                stack.close,
+                index=index,
+                observer=observer,
+                analyzes=analyzes,
+                learned=learned,
+                key_log=key_log(query, capture),
+            )
+        with faults_named(query, run.readable, EXPECTED):
             yield run
 
 
 def _learned(query: Query, *, shows_bar: bool) -> LearnedFacts:
     """Read the captures of a query for names of topics."""
-    with ExitStack() as stack, faults_named(query):
+    with ExitStack() as stack, faults_named(query, expected=EXPECTED):
 
         def watch(packets: Iterable[Any], capture: Capture) -> Iterable[Any]:
             bar = progress(
@@ -495,50 +243,6 @@ def _learned(query: Query, *, shows_bar: bool) -> LearnedFacts:
         options = replace(options, end_to_end=False)  # batches are joined while the records are read
         return learned_from(query.paths, options, watch=watch)
     raise AssertionError  # faults_named raises what it catches
-
-
-# ------------------------------------------------------------------------------------------------------------
-# Rows -> a sink, up to a number of rows or until Ctrl-C.
-# ------------------------------------------------------------------------------------------------------------
-
-
-def show(
-    rows: Iterable[Row],
-    feed: Callable[[Row], object],
-    max_rows: int | None,
-    flush: Callable[[], object],
-    *,
-    flush_each: bool = False,
-    size: Callable[[Row], int] | None = None,
-) -> tuple[int, bool]:
-    """Feed rows to a sink.
-
-    Args:
-        rows: exchanges, records or batches of records.
-        feed: of the sink.
-        max_rows: when to stop; None: at the end.
-        flush: called after the first row, so that it appears immediately.
-        flush_each: call it after every row.
-        size: the number of rows that one counts as; None: each counts as 1.
-
-    Returns:
-        The number of rows fed, and whether Ctrl-C stopped it.
-    """
-    shown = 0
-    is_first, is_interrupted = True, False
-    try:
-        for row in rows:
-            shown += 1 if size is None else size(row)
-            feed(row)
-            if flush_each or is_first:
-                is_first = False
-                flush()
-            if shown == max_rows:
-                break
-            del row  # before the next one is decoded: either may take most of the memory
-    except KeyboardInterrupt:
-        is_interrupted = True
-    return shown, is_interrupted
 
 
 # ------------------------------------------------------------------------------------------------------------

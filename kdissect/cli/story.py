@@ -11,11 +11,12 @@ import click
 from kdissect.cli.help import command
 from kdissect.cli.options import color_option, filter_options, input_options, names_option
 from kdissect.cli.output_options import check_exclusive, time_formatter, times_option
-from kdissect.cli.run import Query, open_run
+from kdissect.cli.run import end, open_run, report, take_query
 from kdissect.cli.terminal import style_of, warn, width
 from kdissect.errors import UsageError
 from kdissect.phrases import many
 from kdissect.query.subjects import RECORD, parse_subject
+from kdissect.sinks.sink import Each
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,7 +89,7 @@ def story(
     from kdissect.text.story import Story
 
     check_exclusive({"--json": as_json, "--diagram": diagram, "--mermaid": mermaid})
-    query = Query.take(options)
+    query = take_query(options)
     is_shown = query.filter
     query = replace(
         query, filter=subject.filter(), options=replace(query.options, end_to_end=subject.kind == RECORD)
@@ -97,9 +98,7 @@ def story(
     with open_run(query, bar=lambda _: True) as run:
         if run.first_ns is not None:
             is_shown.begin(run.first_ns)
-        run.show(
-            run.selected(), lambda exchange: collected.feed(exchange, is_shown=is_shown.matches(exchange))
-        )
+        run.into(Each(lambda exchange: collected.feed(exchange, is_shown=is_shown.matches(exchange))))
         rows = collected.close()
         form = partial(time_formatter, run.out, times, run.first_ns, is_tree=False)
         if as_json:
@@ -110,10 +109,10 @@ def story(
             run.out.writelines(f"{line}\n" for line in lines_of(rows, style_of(run.out, color)) if rows)
         elif not (diagram and _is_drawn(rows, run.out, form(), color)):
             _write_lines(rows, run.out, form(), color)
-    run.report(collected.exchanges + collected.hidden)
+    report(run, collected.exchanges + collected.hidden)
     if collected.hidden and not collected.exchanges:
         warn(f"the filters exclude all {many(collected.hidden, 'exchange')} of {subject.kind} {subject.name}")
-    run.end("exchange")
+    end(run, "exchange")
 
 
 def _write_json(rows: Sequence[Entry | Note], out: TextIO) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,15 +18,12 @@ from kdissect.cli.options import (
     names_option,
     preference_option,
 )
-from kdissect.cli.run import Query, Run, Selection, open_run
+from kdissect.cli.run import end, open_run, report, take_query
 from kdissect.cli.terminal import output, style_of, width
 from kdissect.query.filters import parse_duration
 from kdissect.stats.traffic import BY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from kdissect.parallel.worker import Sums
     from kdissect.stats.summarizer import Summarizer
 
 ORDERS = ("count", "bytes", "service", "errors", "throttle", "name")
@@ -146,7 +142,8 @@ def summary(
     with the capture.
     """
     from kdissect.phrases import json_writer
-    from kdissect.stats.summarizer import PARTS
+    from kdissect.sinks.tallies import Tallies
+    from kdissect.stats.summarizer import PARTS, Summarizer
     from kdissect.stats.views import limited, ordered, viewed
     from kdissect.tables.values import json_document
     from kdissect.text import page, summary_page
@@ -158,19 +155,23 @@ def summary(
             raise click.UsageError("--list needs --findings")
         _list_rules(color, as_json=as_json)
         return
-    query = Query.take(options)
+    query = take_query(options)
     shows_overview = by is None and not parts and not as_json
-    counted = _sums(
-        query,
+    summarizer = Summarizer(
+        query.limits,
         by=frozenset({by} if by else ()),
         parts=frozenset(PARTS) if shows_overview else parts | {FINDINGS},
         interval_ns=interval_ns or 0,
     )
+    filtered = not query.filter.is_empty or bool(query.options.exchanges)
+    observer = summarizer.connection_feed(query.limits, filtered=filtered)
+    sink = Tallies(summarizer, observer, query.demand())
     jobs = processes(query, jobs)
-    with _counted_run(query, counted, jobs) as run:
+    with open_run(query, bar=lambda _: True, jobs=jobs, observer=observer) as run:
+        run.into(sink)
         totals = run.totals
-        check = totals.check_document(counted.observer)
-        summary = counted.summarizer.close(query.paths, totals.counts, totals.skipped, check.quality)
+        check = totals.check_document(observer)
+        summary = summarizer.close(query.paths, totals.counts, totals.skipped, check.quality)
         document = ordered(viewed(summary, by, parts), order)
         if as_json:
             json_writer(run.out)(json_document(limited(document, max_rows)))
@@ -192,47 +193,13 @@ def summary(
             )
             page.write(run.out, (first, *tables), width=columns, style=style_of(run.out, color))
         if sketches is not None:
-            _sketch(sketches, counted.summarizer, by)
-    run.report(run.shown)
-    run.end("exchange")
+            _sketch(sketches, summarizer, by)
+    report(run, run.shown)
+    end(run, "exchange")
     level = level_of(fail_on, fail=fail)
     breaks = level is not None and summary.versions is not None and summary.versions.rejected
     if breaks or fails(level, summary.health, summary.findings or ()):
         raise click.exceptions.Exit(REPORTED)
-
-
-def _sums(query: Query, **choices: Any) -> Sums:
-    from kdissect.parallel.worker import Sums
-    from kdissect.stats.summarizer import Summarizer
-
-    summarizer = Summarizer(query.limits, **choices)
-    filtered = not query.filter.is_empty or bool(query.options.exchanges)
-    feed = summarizer.connection_feed(query.limits, filtered=filtered)
-    return Sums(Selection(query), summarizer, feed)
-
-
-def _is_countable(query: Query, counted: Sums) -> bool:
-    """Whether the native core can count exchanges."""
-    return query.takes_all and not counted.summarizer.needs_each
-
-
-@contextmanager
-def _counted_run(query: Query, counted: Sums, jobs: int) -> Iterator[Run]:
-    """Count all exchanges, and return the finished run."""
-    is_native = _is_countable(query, counted)
-    if jobs == 1:
-        with open_run(query, bar=lambda _: True, observer=counted.observer) as run:
-            if is_native:
-                run.count(counted.form)
-            run.show(filter(counted.feed, run.dissection), lambda _: None)
-            counted.end()
-            yield run
-        return
-    from kdissect.cli.parallel_run import open_parallel_run
-
-    with open_parallel_run(query, bar=lambda _: True) as shared:
-        shared.count(jobs, counted, is_native=is_native)
-        yield shared
 
 
 def _sketch(path: Path, summarizer: Summarizer, by: str | None) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from contextlib import contextmanager, suppress
 from io import RawIOBase
@@ -18,7 +17,6 @@ from kdissect.phrases import printable, wrapped
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from contextlib import AbstractContextManager
-    from types import FrameType
     from typing import TextIO
 
     from kdissect.capture.reader import Capture
@@ -88,19 +86,6 @@ def check_stdin() -> None:
         raise click.UsageError(
             "stdin is a terminal; specify a FILE, or: tcpdump -U -w - | kdissect read -l -"
         )
-
-
-@contextmanager
-def ctrl_c(press: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Call ``press`` for Ctrl-C inside the block, unless Ctrl-C does not raise KeyboardInterrupt anyway."""
-    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield
-        return
-    signal.signal(signal.SIGINT, press)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @contextmanager

@@ -25,9 +25,6 @@ AT_FIRST_NS = 5 * SECOND_NS
 100 ms to 1 s (retry.backoff.ms, retry.backoff.max.ms).
 """
 
-_EXPIRY_NS = 60 * SECOND_NS
-"""After this long without the error, its next occurrence counts as a first one again."""
-
 _ANY_API = "*"
 
 
@@ -46,22 +43,27 @@ def expected_of(
 
 
 def _is_expected(info: ConnectionInfo, api: str | None, now_ns: int, error: str) -> bool:
-    only_at_first = _only_at_first().get((error, api), _only_at_first().get((error, _ANY_API)))
-    if not only_at_first:
-        return only_at_first is not None
+    new_after_ns = _new_after_ns().get((error, api), _new_after_ns().get((error, _ANY_API)))
+    if not new_after_ns:
+        return new_after_ns is not None
     since = info.errors_since
     first_ns, last_ns = since.get(error, (now_ns, now_ns))
-    if now_ns - last_ns > _EXPIRY_NS:
+    if now_ns - last_ns > new_after_ns:
         first_ns = now_ns
     since[error] = first_ns, now_ns
     return now_ns - first_ns <= AT_FIRST_NS
 
 
 @cache
-def _only_at_first() -> dict[tuple[str, str | None], bool]:
-    """Error and API -> whether the error is expected only at first."""
+def _new_after_ns() -> dict[tuple[str, str | None], int]:
+    """Error and API -> for how long there is none of it before it counts as a first one again. 0: it is
+    expected at any time.
+
+    A producer whose previous transaction is still being ended retries within ``retry.backoff.max.ms``, 1 s:
+    CONCURRENT_TRANSACTIONS after two seconds is about another transaction.
+    """
     return {
-        (row["error"], api): row["only_at_first"] == "true"
+        (row["error"], api): int(row["new_after_s"]) * SECOND_NS
         for row in rows("expected.tsv")
         for api in row["apis"].split()
     }

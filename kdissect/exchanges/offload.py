@@ -19,7 +19,7 @@ Holds nothing; what the core holds for connections counts as theirs.
 from __future__ import annotations
 
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from kdissect import core
 from kdissect.exchanges.kafka_connection import IDENTIFYING_APIS, client_software
@@ -56,20 +56,15 @@ from kdissect.net.stream import Stream
 from kdissect.net.tcp import endpoints, reversed_ends
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
-    from kdissect.exchanges.fetch_sessions import Position
     from kdissect.exchanges.kafka_connection import KafkaConnection, MemoryBudget
-    from kdissect.exchanges.latency import SplitForm, Splitters
     from kdissect.exchanges.ordering import Ordering
-    from kdissect.kafka.internal.payloads import GroupProtocols
     from kdissect.limits import Limits
-    from kdissect.model import Endpoint, Interface, Segment
+    from kdissect.model import Endpoint, Segment
     from kdissect.net.connection import Connections, Event
     from kdissect.net.duplex import ConnectionIds, Duplex
     from kdissect.tls.decryption import Decryption
-
-    Identity = tuple[str | None, str | None, str | None, str | None]
 
 _FOREIGN, _ODD, _FULL, _BROKEN = range(1, 5)
 """Why the core stopped. 0: it has taken as much as it may at a time."""
@@ -87,178 +82,26 @@ _MAX_MISSED = 64
 again as before, up to ``_MAX_MISSED``."""
 
 
-class Lines(NamedTuple):
-    """How to write lines of exchanges, instead of passing these on.
+class Finishing(NamedTuple):
+    """How the core finishes exchanges, instead of passing them on.
 
     Attributes:
-        form: what the core must know of them (core/src/sinks/page.rs).
-        ordering: of the other exchanges. None: these are lines of a shard, to be put in order by another
-            process; each is written as soon as its exchange is complete.
+        form: what it must know (sinks/).
+        ordering: of the other exchanges. None: what it makes is of a shard, to be put in order by another
+            process; each exchange is finished as soon as it is complete.
         batch: the core's ``RowBatch`` that gets the lines of a shard, with their keys
             (core/src/runs/merge.rs).
         can_be_next: whether nothing that has left the ordering waits for anything.
-        write: takes lines and their number; if they are those of a shard, no lines.
+        take: takes what was made, and of how many exchanges; if they are those of a shard, nothing was.
         arrived: number of packets and idle ticks so far, including the block being processed.
     """
 
-    form: LineForm | RowForm | CountForm
+    form: Any
     ordering: Ordering[Exchange] | None
     batch: core.native.RowBatch | None
     can_be_next: Callable[[], bool]
-    write: Callable[[bytes, int], object]
+    take: Callable[[bytes, int], object]
     arrived: Callable[[], int]
-
-
-class TopicIdNames(Protocol):
-    """Names of topic IDs."""
-
-    def name(self, topic_id: str, completed_ns: int) -> str | None:
-        """The name in an exchange that was completed then; None if it is not known."""
-
-    def learn(self, topic_id: str, name: str) -> None:
-        """Keep a name. An exception: Python must take the exchange that reveals it."""
-
-
-class LineContext(NamedTuple):
-    """What lines depend on besides their exchanges.
-
-    Attributes:
-        names: of topics.
-        limits: to respect.
-        protocols: of groups.
-        splitters: of latencies.
-    """
-
-    names: TopicIdNames
-    limits: Limits
-    protocols: GroupProtocols
-    splitters: Splitters
-
-
-class LineFacts(NamedTuple):
-    """What the core must know to write lines of any kind. It reads the attributes by name.
-
-    Attributes:
-        shared: from what the exchanges of a connection share, and software name and version, principal and
-            SASL mechanism of its client, to the texts that they share, in a table the values.
-        api: from API key and version to the core's ``Line`` or ``Row``, the bytes expected after the
-            correlation ID of a response, and the texts that such exchanges share. None: they are left to
-            Python.
-        error: from an error code to its name.
-        topic_name: from a topic ID, and when an exchange was completed, to its name; None if it is not known.
-        learn_name: takes the ID of a topic and its name.
-        around: from a second since 1970 to the texts before and after the decimal point and its digits.
-        budget: memory for the bodies of an exchange.
-        leaves_flaws: whether exchanges with errors in the response, or anomalies, are left to Python.
-    """
-
-    shared: Callable[[ConnectionInfo, Identity], list[Any]]
-    api: Callable[[int, int], tuple[Any, bytes, list[Any]] | None]
-    error: Callable[[int], str]
-    topic_name: Callable[[str, int], str | None]
-    learn_name: Callable[[str, str], None]
-    around: Callable[[int], tuple[str, str]]
-    budget: int
-    leaves_flaws: bool = False
-
-
-class LineForm(NamedTuple):
-    """What the core must know to write lines of text.
-
-    Attributes:
-        facts: of all lines.
-        digits: after the decimal point of a time.
-        gap: between columns.
-        width: of the latency.
-        client: from a client ID to its cell.
-        follow: takes a connection and the arguments of ``GroupProtocols.follow``, and returns what that does.
-        rejected: from the version of an ApiVersions request that a broker does not support, and the frames of
-            both messages, to what stands after the latency. It depends on nothing else.
-        without: what stands for the latency of unacknowledged requests, and of unanswered ones whose
-            connection has ended.
-        followed: what stands after the errors if bytes follow a body.
-        ends: width of both ends. None: ``shared`` writes them.
-    """
-
-    facts: LineFacts
-    digits: int
-    gap: str
-    width: int
-    client: Callable[[str], str]
-    follow: Callable[..., bool]
-    rejected: Callable[[int, bytes, bytes], str]
-    without: tuple[str, str]
-    followed: str
-    ends: int | None
-
-
-class LogForm(NamedTuple):
-    """How exchanges are counted by connection.
-
-    Attributes:
-        take: takes some exchanges of a connection: what they share; the interface of the first; software
-            name and version, principal and SASL mechanism of the client; the first client ID; their number;
-            bytes of requests and responses; start of the first and end of the last; begin and end of the
-            latency of the last one whose API is not among ``waiting``; keys of the APIs that are. It is
-            called before lines are taken.
-        waiting: keys of APIs.
-    """
-
-    take: Callable[..., None]
-    waiting: list[int]
-
-
-class RowForm(NamedTuple):
-    """What the core must know to write JSON lines or CSV, or to fill a table.
-
-    Attributes:
-        facts: of all lines.
-        columns: the text before each column; what is in it, and which of several such
-            (core/src/sinks/rows.rs).
-        end: the text after them.
-        is_csv: how values are written.
-        tables: where rows are added instead: name of each table; its columns by what is in them, and which of
-            several such (core/src/sinks/table_rows.rs); the core's ``Columns``; rows and bytes with which
-            it is full.
-        log: what counts the exchanges besides, if anything does.
-        capture: from the interface of a packet to the name of its capture.
-        expected: from a connection, an API key, the time of a response, and the names of errors to the names
-            of those that are expected.
-        split: how to split latencies.
-    """
-
-    facts: LineFacts
-    columns: list[tuple[str, tuple[str, int]]]
-    end: str
-    is_csv: bool
-    tables: list[tuple[str, list[tuple[str, int]], Any, tuple[int, int]]]
-    log: LogForm | None
-    capture: Callable[[Interface], str]
-    expected: Callable[[ConnectionInfo, int, int, list[str]], Sequence[str]]
-    split: SplitForm
-
-
-class CountForm(NamedTuple):
-    """What the core must know to count exchanges instead of passing them on.
-
-    Attributes:
-        facts: of all lines; their texts are not needed. ``api`` has those that can be counted.
-        log: how they are counted by connection.
-        take: takes counts of exchanges that are alike, see ``stats.usual``.
-        split: how to split latencies.
-        session: from a connection and the ID of a fetch session to the positions before its next Fetch. An
-            exception: Python must take this Fetch.
-        set_session: takes the same, and these positions.
-        slowest: of so many exchanges with the longest service times more is needed than their counts.
-    """
-
-    facts: LineFacts
-    log: LogForm
-    take: Callable[[Any, Any], object]
-    split: SplitForm
-    session: Callable[[ConnectionInfo, int], list[Position]]
-    set_session: Callable[[ConnectionInfo, int, list[Any]], None]
-    slowest: int
 
 
 class _Callbacks(NamedTuple):
@@ -297,7 +140,7 @@ class Offload:
         memory: of all connections.
         limits: to respect.
         may_open: whether the core may open a connection by a SYN between these ends.
-        lines: if given, the core also writes lines of exchanges, each in its turn.
+        finishing: if given, the core also finishes exchanges, each in its turn.
         decryption: returns what decrypts TLS; None if nothing does.
         is_needed: if given, exchanges of APIs and versions for which it is false are skipped, and of
             connections that end in the core, only the first to each broker is closed.
@@ -316,7 +159,7 @@ class Offload:
         limits: Limits,
         *,
         may_open: Callable[[bytes], bool],
-        lines: Lines | None = None,
+        finishing: Finishing | None = None,
         decryption: Callable[[], Decryption | None] = lambda: None,
         is_needed: Callable[[int, int], bool] | None = None,
         cluster_of: Callable[[Endpoint], str | None] = lambda _: None,
@@ -358,33 +201,32 @@ class Offload:
         connections.lender = self
         if connections.analyzes:
             self._core.analyze()
-        self._lines = lines
-        if lines is None:
+        self._finishing = finishing
+        if finishing is None:
             return
-        if lines.ordering is None:
-            assert lines.batch is not None
-            self._core.write_shard_lines(lines.form, lines.batch)
+        if finishing.batch is not None:
+            self._core.write_shard_lines(finishing.form, finishing.batch)
         else:
-            self._core.write_lines(lines.form)
+            self._core.write_lines(finishing.form)
 
     def feed_block(
         self, block: PacketBlock, segment_of: Callable[[Packet], Segment | None]
     ) -> Iterator[list[Event]]:
-        """As ``Connections.feed_block``; an exchange that the core completes is a separate event. Those of
-        which lines can be written are queued: then there are events without any, also where only the time
-        changes since when connections wait.
+        """As ``Connections.feed_block``; an exchange that the core completes is a separate event. Those that
+        it can finish are queued: then no event may happen, also where only the time changes since when
+        connections wait, but the queue may be asked.
         """
-        connections, core, lines = self._connections, self._core, self._lines
+        connections, core, finishing = self._connections, self._core, self._finishing
         number, interface, _, places = block
         at, end, was_full = 0, len(places), False
-        is_shard = lines is not None and lines.ordering is None
-        if lines is not None and is_shard:
-            core.shift = lines.arrived() - block.span[0] + 1 - number
+        is_shard = finishing is not None and finishing.ordering is None
+        if finishing is not None and is_shard:
+            core.shift = finishing.arrived() - block.span[0] + 1 - number
         while at < end and not self._is_broken:
             order_room, newest_ns = (_ALL, _ALL), 0
-            if lines is not None and lines.ordering is not None:
-                order_room = lines.ordering.room
-                newest_ns = max(-MAX_NS, min(lines.ordering.newest_ns, MAX_NS))
+            if finishing is not None and finishing.ordering is not None:
+                order_room = finishing.ordering.room
+                newest_ns = max(-MAX_NS, min(finishing.ordering.newest_ns, MAX_NS))
             opens = max(0, connections.room - self._entered) if self._has_room else 0
             start = at
             steps, at, reason, following, candidates = core.run(
@@ -403,14 +245,14 @@ class Offload:
                 self.waiting_since_ns = waiting_since_ns
                 connections.packet = block.number_at(index)
                 if closed is not None:
-                    if lines is not None and not is_shard:
+                    if finishing is not None and not is_shard:
                         yield []  # what was completed before comes first
                     events.append(self._closed(closed))
                 yield events
             if is_shard:
                 yield from self._written(block.number_at(at))
             self.waiting_since_ns = core.waiting_since_ns
-            if lines is not None and at > start and not is_shard:
+            if finishing is not None and at > start and not is_shard:
                 yield []
             if not reason:
                 continue
@@ -445,8 +287,8 @@ class Offload:
             yield from connections.feed_block(block.part(at), segment_of)
 
     def _written(self, before: int) -> Iterator[list[Event]]:
-        """Write the lines of a shard's exchanges that were completed before this packet; yield those of which
-        none can be written.
+        """Finish a shard's exchanges that were completed before this packet; yield those that the core
+        leaves.
         """
         for event, packet in self._taken((0, before)):
             self._connections.packet = packet
@@ -465,26 +307,26 @@ class Offload:
         return time_ns, packet
 
     def taken(self, before: tuple[int, int], max_exchanges: int = _ALL) -> Iterator[Exchange]:
-        """See ``ordering.CompletedQueue``: those of which no line can be written."""
+        """See ``ordering.CompletedQueue``: those that the core leaves."""
         for (*_, exchange), _ in self._taken(before, max_exchanges):
             yield exchange
 
     def _taken(self, before: tuple[int, int], max_exchanges: int = _ALL) -> Iterator[Any]:
         """As ``taken``, as events, each with the packet of its place."""
-        assert self._lines is not None
+        assert self._finishing is not None
         time_ns, packet = before
         before = min(time_ns, MAX_NS), packet
         while max_exchanges > 0:
-            lines, rows, odd = self._core.written(before, max_exchanges, self._lines.can_be_next())
-            if rows:
-                self._lines.write(lines, rows)
-            max_exchanges -= rows
+            made, exchanges, odd = self._core.written(before, max_exchanges, self._finishing.can_be_next())
+            if exchanges:
+                self._finishing.take(made, exchanges)
+            max_exchanges -= exchanges
             if odd is not None:
                 max_exchanges -= 1
                 (_, ended_ns, exchange), _ = odd
                 _learn(exchange, ended_ns)
                 yield odd
-            elif not rows:
+            elif not exchanges:
                 break
 
     def settle(self) -> None:
@@ -630,8 +472,8 @@ class Offload:
                 return
         if kafka.client is None or self._core.has(duplex.ordinal) or not -MAX_NS < duplex.now_ns < MAX_NS:
             return
-        if self._lines is not None and self._lines.ordering is not None:
-            latest = self._lines.ordering.latest(connection.key)
+        if self._finishing is not None and self._finishing.ordering is not None:
+            latest = self._finishing.ordering.latest(connection.key)
             if latest is not None and latest[0] >= duplex.now_ns:
                 return
         sealed = None if decryption is None else decryption.lend(connection)
@@ -707,9 +549,9 @@ class Offload:
             return None
         streams, (now_ns, last_ns), info = released["streams"], released["clocks"], released["info"]
         if (latest := released["latest"]) is not None:
-            assert self._lines is not None
-            assert self._lines.ordering is not None  # a shard's exchanges do not wait
-            self._lines.ordering.note_latest(info.key, latest)
+            assert self._finishing is not None
+            assert self._finishing.ordering is not None  # a shard's exchanges do not wait
+            self._finishing.ordering.note_latest(info.key, latest)
         ends, segments, reset_ns, first_id, is_answered, due_ns, idle_ns = released["opening"]
         opened = Opened(ends, segments, reset_ns, due_ns, idle_ns, streams, now_ns, released["analysis"])
         duplex: Duplex | None = released["duplex"]

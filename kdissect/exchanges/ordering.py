@@ -214,11 +214,8 @@ class ByRequest:
         """Note that a request is no longer outstanding, without adding it."""
         self._outstanding.discard(exchange)
 
-    def sorted(self, exchanges: Iterable[Exchange]) -> Iterator[Exchange]:
-        """Yield all exchanges."""
-        for exchange in exchanges:
-            yield from self.feed(exchange)
-            del exchange
+    def rest(self) -> Iterator[Exchange]:
+        """Yield all that are held."""
         while self._heap:
             yield self._release()
 

@@ -528,7 +528,7 @@ def _known(payload: bytes | Embedded | None) -> Payload:
 _NO_TOPIC_ID = "A" * 22
 
 
-class Plan(NamedTuple):
+class FieldWalk(NamedTuple):
     """Which fields of a struct name topic and partition, have the requested value, or contain structs that
     do.
     """
@@ -537,7 +537,7 @@ class Plan(NamedTuple):
     topic_id: str | None
     partition: str | None
     values: tuple[str, ...]
-    inner: tuple[tuple[str, bool, Plan], ...]
+    inner: tuple[tuple[str, bool, FieldWalk], ...]
 
 
 class FieldValue(NamedTuple):
@@ -551,7 +551,7 @@ class FieldValue(NamedTuple):
 
 
 def field_values(
-    plan: Plan,
+    plan: FieldWalk,
     struct: Body,
     topic: str | None = None,
     topic_id: str | None = None,
@@ -574,12 +574,12 @@ def field_values(
 
 
 @cache
-def plan_for(layout: BodyLayout, target: str) -> Plan | None:
+def plan_for(layout: BodyLayout, target: str) -> FieldWalk | None:
     """The plan to find the fields of a type or name. None if the layout has none."""
     return _plan(layout_of(*layout).fields, layout.version, target)
 
 
-def _plan(fields: Sequence[Field], version: int, target: str) -> Plan | None:
+def _plan(fields: Sequence[Field], version: int, target: str) -> FieldWalk | None:
     """The plan of a struct. None if no field in it has the type or name."""
     here = present(fields, version)
     values = tuple(field.name for field in here if target in (field.type, field.name))
@@ -588,7 +588,7 @@ def _plan(fields: Sequence[Field], version: int, target: str) -> Plan | None:
     if not values and not inner:
         return None
     single = {(field.role, field.type): field.name for field in here if not field.array}
-    return Plan(
+    return FieldWalk(
         topic=single.get((TOPIC, "string")),
         topic_id=single.get((TOPIC, "uuid")),
         partition=single.get((PARTITION, "int32")),

@@ -79,11 +79,13 @@ class BatchTotals(NamedTuple):
 
     Attributes:
         records: as in ``RecordScan``.
-        codecs: the compression of each batch or message, in wire order.
+        codecs: the compression of each batch or message, in wire order, without control batches.
+        markers: how many of the records are in control batches: brokers wrote them.
     """
 
     records: int | None
     codecs: list[str]
+    markers: int = 0
 
 
 class BatchOrigin(NamedTuple):
@@ -173,24 +175,31 @@ class RecordData:
     def _totals(self) -> BatchTotals:
         """For complete batches, the usual case, nothing else is read."""
         pos, end = self.start, self.end
-        records = 0
+        records = markers = 0
         codecs = []
         while end - pos >= _USUAL.size:
             size, magic, attributes, count = _USUAL.unpack_from(self.data, pos)
             if magic != 2 or not _MIN_BATCH_LENGTH <= size <= end - pos - _LOG_OVERHEAD:
                 break
             records += max(0, count)
-            codecs.append(_codec(attributes))
+            if attributes & _CONTROL:
+                markers += max(0, count)
+            else:
+                codecs.append(_codec(attributes))
             pos += _LOG_OVERHEAD + size
         if pos == end:
-            return BatchTotals(records, codecs)
+            return BatchTotals(records, codecs, markers)
         known: int | None = 0
+        markers = 0
         codecs = []
         for header in self.headers():
             number = _records(header)
             known = None if known is None or number is None else known + number
-            codecs.append(header["compression"])
-        return BatchTotals(known, codecs)
+            if header.get("control"):
+                markers += number or 0
+            else:
+                codecs.append(header["compression"])
+        return BatchTotals(known, codecs, markers)
 
 
 def scan(data: bytes, start: int, end: int) -> RecordScan:

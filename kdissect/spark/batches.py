@@ -25,10 +25,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from kdissect.capture.source import Source
-    from kdissect.exchanges.offload import LineContext, RowForm
     from kdissect.model import Exchange
-    from kdissect.pipeline import Dissection
+    from kdissect.sinks.rows import RowForm
+    from kdissect.sinks.sink import PlanContext
     from kdissect.tables.columns import Column
+    from kdissect.tables.export import PartRows
     from kdissect.tables.rows import Row
 
 ROWS = 5000
@@ -84,18 +85,17 @@ class TableBatches:
         columns: Mapping[str, Sequence[Column]],
         options: Options = _DEFAULT,
         *,
-        tables: TableRows | None = None,
+        tables: TableRows | PartRows | None = None,
         rows: int = ROWS,
         bytes: int = BYTES,  # noqa: A002
         row_filter: Callable[[Any], bool] | None = None,
     ) -> None:
-        self._selects_all = not options.is_filtered
         self._tables = tables or TableRows(
             tuple(columns),
             ConnectionLog(options.limits),
             records_of(options),
             options.limits,
-            every_connection=self._selects_all,
+            every_connection=not options.is_filtered,
         )
         self.log = self._tables.log
         self._batches = {name: RowBatch(each) for name, each in columns.items()}
@@ -103,55 +103,52 @@ class TableBatches:
         self._max_bytes = bytes
         self._row_filter = row_filter
         self._columns = columns
-        self._full: deque[tuple[str, Any]] = deque()
+        self._made: deque[Iterator[tuple[str, Any]]] = deque()
 
-    def exchanges_of(self, dissection: Dissection) -> Iterator[Exchange | None]:
-        """The exchanges of a dissection to be fed: those whose rows the native core does not add itself.
-        Before each of them, and with None, batches may be ``full``.
+    @property
+    def form(self) -> Callable[[PlanContext], RowForm] | None:
+        """What the native core must know to add rows; None: it cannot."""
+        return self._form if self._row_filter is None and are_native(self._batches) else None
+
+    def _form(self, context: PlanContext) -> RowForm:
+        limits = self._max_rows, self._max_bytes
+        tables = {
+            name: NativeTable(self._columns[name], batch.columns, limits)
+            for name, batch in self._batches.items()
+            if name in NATIVE_TABLES
+        }
+        topic_ids = self._tables.topic_ids if "topic_ids" in self._batches else None
+        return table_form(context, tables, topic_ids, self.log if needs_log(self._batches) else None)
+
+    def settle(self) -> None:
+        """Take the batches that became full as the native core added rows, and rows of connections."""
+        for name, batch in self._batches.items():
+            if name in NATIVE_TABLES and self._is_full(batch):
+                self._made.append(iter([(name, batch.take())]))
+        self._made.append(self.feed_rows(self._tables.finished()))
+
+    def feed(self, exchange: Exchange) -> None:
+        """Take a selected exchange. Its rows are made when they are ``made``: it may have many batches."""
+        self._made.append(self.feed_rows(self._tables.feed(exchange)))
+
+    def skip(self, exchange: Exchange) -> None:
+        """Take an exchange that is not selected."""
+        self._made.append(self.feed_rows(self._tables.skip(exchange)))
+
+    def made(self) -> Iterator[tuple[str, Any]]:
+        """Yield the batches that are full: table name and ``pyarrow.RecordBatch``. To be called after each
+        exchange.
         """
-        if not self._selects_all or self._row_filter is not None or not are_native(self._batches):
-            return iter(dissection)
-
-        def form(context: LineContext) -> RowForm:
-            limits = self._max_rows, self._max_bytes
-            tables = {
-                name: NativeTable(self._columns[name], batch.columns, limits)
-                for name, batch in batches.items()
-            }
-            topic_ids = self._tables.topic_ids if "topic_ids" in self._batches else None
-            log = self.log if needs_log(self._batches) else None
-            return table_form(context, tables, topic_ids, log)
-
-        def settle(_: bytes, rows: int) -> None:  # noqa: ARG001
-            for name, batch in batches.items():
-                if batch.rows >= self._max_rows or batch.held >= self._max_bytes:
-                    self._full.append((name, batch.take()))
-            self._full += self.feed_rows(self._tables.finished())
-
-        batches = {name: batch for name, batch in self._batches.items() if name in NATIVE_TABLES}
-        dissection.write_lines(form, settle)
-        return dissection.in_order_with_pauses()
-
-    def feed(self, exchange: Exchange) -> Iterator[tuple[str, Any]]:
-        """Take an exchange; yield each full batch as table name and ``pyarrow.RecordBatch``."""
-        return self.feed_rows(self._tables.feed(exchange))
-
-    def skip(self, exchange: Exchange) -> Iterator[tuple[str, Any]]:
-        """Take an exchange that is not selected; yield as ``feed`` does."""
-        return self.feed_rows(self._tables.skip(exchange))
+        while self._made:
+            yield from self._made.popleft()
 
     def feed_rows(self, rows: Iterable[Row]) -> Iterator[tuple[str, Any]]:
-        """Take rows; yield as ``feed`` does."""
+        """Take rows; yield as ``made`` does."""
         for name, row in rows:
             batch = self._batches[name]
             for _ in self._feed_row(batch, row):
-                if batch.rows >= self._max_rows or batch.held >= self._max_bytes:
+                if self._is_full(batch):
                     yield name, batch.take()
-
-    def full(self) -> Iterator[tuple[str, Any]]:
-        """Yield the batches that became full as the native core added rows."""
-        while self._full:
-            yield self._full.popleft()
 
     def close(
         self, sources: Sequence[Source] = (), warnings: Sequence[str] = ()
@@ -162,10 +159,13 @@ class TableBatches:
 
     def rest(self) -> Iterator[tuple[str, Any]]:
         """Yield the last batches."""
-        yield from self.full()
+        yield from self.made()
         for name, batch in self._batches.items():
             if batch.rows:
                 yield name, batch.take()
+
+    def _is_full(self, batch: RowBatch) -> bool:
+        return batch.rows >= self._max_rows or batch.held >= self._max_bytes
 
     def _feed_row(self, batch: RowBatch, row: Any) -> Iterator[None]:
         """Add a row, or all records of a record batch; yield whenever ``batch`` may be full."""

@@ -95,9 +95,8 @@ class OwnExchanges:
     def watch(self, steps: Iterable[Step]) -> Iterator[Step]:
         """Pass steps on, and note which exchanges are the task's own while their file is being read."""
         for step in steps:
-            events, exchanges, _ = step
-            if exchanges:
-                self._note(events, exchanges)
+            if step.exchanges:
+                self._note(step.events, step.exchanges)
             yield step
 
     def connection(self, connection: Connection, kafka: KafkaConnection, end: Closed) -> None:

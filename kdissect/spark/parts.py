@@ -32,6 +32,8 @@ from kdissect.files import create, make_directory, publish
 from kdissect.model import IdleTick
 from kdissect.net.tcp import Shard
 from kdissect.pipeline import Dissection, learned_from
+from kdissect.sinks.columns import Columns
+from kdissect.sinks.sink import Demand
 from kdissect.spark.batches import TableBatches
 from kdissect.spark.ranges import examine
 from kdissect.spark.shuffle import SortedPackets
@@ -280,12 +282,11 @@ def pack(job: ExportJob, opened: Opener, batches: Iterable[Any]) -> Iterator[Any
     """
     columns = {name: packed_columns(job, name) for name in job.export.tables if name != CAPTURES}
     for part in opened(batches):
-        rows = PartRows(job, part.log, job.filter().matches)
-        batched = TableBatches(columns, job.options, tables=rows.tables)
-        for exchange in batched.exchanges_of(part.dissection):
-            yield from _packed(batched.full())
-            if exchange is not None:
-                yield from _packed(batched.feed_rows(rows.feed(exchange)))
+        rows = PartRows(job, part.log)
+        batched = TableBatches(columns, job.options, tables=rows)
+        sink = Columns(batched, Demand.of(job.options))
+        for _ in part.dissection.into(sink, job.filter().matches):
+            yield from _packed(batched.made())
         yield from _packed(batched.feed_rows(rows.close()))
         if TOPIC_IDS in columns:
             topics = ((TOPIC_IDS, [*rank, *values]) for rank, values in rows.topics.values())

@@ -15,6 +15,8 @@ from kdissect.errors import CaptureError
 from kdissect.exchanges.learned import LearnedFacts
 from kdissect.options import WHOLE
 from kdissect.pipeline import Dissection, learned_from
+from kdissect.sinks.columns import Columns
+from kdissect.sinks.sink import Demand
 from kdissect.spark.batches import TableBatches, columns_of
 from kdissect.spark.options import FAILFAST
 from kdissect.spark.owning import OwnExchanges
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from kdissect.model import Exchange, Packet
     from kdissect.spark.options import SourceOptions
     from kdissect.spark.planning import Part
+
+    Selects = Callable[[Exchange], bool]
 
 
 def read(
@@ -120,7 +124,8 @@ def _of_capture(
     else:
         readable = Readable(capture.packet_blocks())
         dissection = Dissection(readable, options, **settings)
-        yield from _selected(batches.exchanges_of(dissection), capture.first_ns, options, batches)
+        sink = Columns(batches, Demand.of(options))
+        yield from _made(batches, lambda selects: dissection.into(sink, selects), capture.first_ns, options)
     problems = [*capture.warnings, *([] if readable.fault is None else [readable.fault])]
     yield from batches.close(capture.sources, problems)
     return problems
@@ -132,27 +137,27 @@ def _of_own(
     """The rows of the part's own files, read one after the other."""
     own = OwnExchanges(part, batches.log)
     dissection = Dissection(own.packets(options.limits), options, **{**settings, "observer": own})
-    exchanges = dissection.in_order(own.watch(dissection.steps()))
-    yield from _selected(exchanges, part.first_ns, options, batches, own)
+    sink = Columns(batches, Demand.of(options, one_by_one=True))  # the steps have all exchanges
+
+    def into(selects: Selects) -> Iterator[None]:
+        return dissection.into(sink, lambda exchange: own.has(exchange) and selects(exchange), own.watch)
+
+    yield from _made(batches, into, part.first_ns, options)
     yield from batches.close()
     _check_read(own.failures, own.problems, options)
 
 
-def _selected(
-    exchanges: Iterable[Exchange | None],
+def _made(
+    batches: TableBatches,
+    into: Callable[[Selects], Iterator[None]],
     first_ns: int | None,
     options: SourceOptions,
-    batches: TableBatches,
-    own: OwnExchanges | None = None,
 ) -> Iterator[tuple[str, Any]]:
+    """The batches that are full while exchanges go into them."""
     criteria = filter_of(options)
     if first_ns is not None:
         criteria.begin(first_ns)
-    for exchange in exchanges:
-        yield from batches.full()
-        if exchange is None:
-            continue
-        is_selected = (own is None or own.has(exchange)) and criteria.matches(exchange)
-        yield from (batches.feed if is_selected else batches.skip)(exchange)
+    for _ in into(criteria.matches):
+        yield from batches.made()
     if unnamed := criteria.unnamed_topics():
         warnings.warn(unnamed, stacklevel=1)  # on the worker's stderr

@@ -362,14 +362,19 @@ class ProducerRow(OfCluster):
     committed: int = described("Ended by EndTxn, commit.")
     aborted: int = described("Ended by EndTxn, abort.")
     superseded: int = described("Aborted by an InitProducerId while they were open.")
-    timed_out: int = described("Ended by the coordinator, which wrote abort markers after the timeout.")
+    timed_out: int = described(
+        "Ended by the coordinator after their timeout: it wrote abort markers, or refused the next request "
+        "of the producer with INVALID_TXN_STATE or PRODUCER_FENCED."
+    )
     open: int = described("Still open at the end of the capture.")
     longest_us: int | None = described("Duration of the longest, in microseconds.")
     fenced: int = described("Responses that report a producer as fenced.")
-    batches: int = described("Batches with a producer ID that it sent, including retries.")
+    batches: int = described(
+        "Batches with a producer ID that it sent, including retries, without rejected ones."
+    )
     records: int = described("Records in them.")
     missing: int = described("Sequence numbers missing between those seen in captured batches.")
-    duplicates: int = described("Records sent more than once: retries.")
+    duplicates: int = described("Records sent more than once: retries of batches that were not rejected.")
     commit_markers: int = described("Partitions for which the coordinator requested a commit marker.")
     abort_markers: int = described("Partitions for which it requested an abort marker.")
     control_batches: int = described(
@@ -391,10 +396,14 @@ class TransactionRow(OfCluster):
         "The first AddPartitionsToTxn or AddOffsetsToTxn, or the first transactional Produce (KIP-890)."
     )
     end: datetime | None = described(
-        "Time of the response that ended it, usually to EndTxn; null while it is open."
+        "Time of the response that ended it, usually to EndTxn; null while it is open. If it timed out, when "
+        "the first marker was written, or when the producer's next request was refused."
     )
     duration_us: int = described("Microseconds from start to end, or to the end of the capture.")
     first_marker: datetime | None = described("When its first marker was written, if captured.")
+    timeout_ms: int | None = described(
+        "Its timeout, in the last InitProducerId before it; null if that was not captured."
+    )
     start_captured: bool = described("Whether its start is known to be in the capture.")
     partitions: int = described("Distinct partitions it wrote to or added.")
     records: int = described("Records sent in it.")
@@ -504,6 +513,9 @@ class LoadRow:
         "Waits of requests that the broker held (long polls, or waiting for group members), in microseconds."
     )
     undetermined: int = described("Answered exchanges whose service time and wait are unknown.")
+    total_us: Spread = described(
+        "What clients waited at least, waits included, in microseconds; see `total_us` in docs/columns.md."
+    )
     errors: int = described("Exchanges with an error in the response that is not expected.")
     expected_errors: int = described("Exchanges with expected errors only: normal steps of the protocol.")
     throttled: int = described("Exchanges whose response has a throttle time.")
@@ -556,7 +568,8 @@ class ClientRow(LoadRow):
 class RecordsRow(OfCluster):
     """Records written to and read from a topic or partition.
 
-    A record counts once each time it is fetched. Rejected records do not count.
+    A record counts once each time it is fetched. Rejected records do not count, nor do the markers of
+    transactions, which brokers write.
     """
 
     produced_records: int | None = described(
@@ -572,11 +585,18 @@ class RecordsRow(OfCluster):
     fetched_records_per_second: float | None = described("Over the time span of the whole summary.")
     fetched_bytes_per_second: float | None = described("As above.")
     replicated_bytes: int = described("Batches sent to other brokers.")
+    unknown_records: int | None = described(
+        "Records of Produce requests for which no response says whether they were written; not in "
+        "`produced_records`. Null as above."
+    )
     compression: dict[str, int] = described("Produced batches by codec.")
+    fetched_compression: dict[str, int] = described("Batches sent to consumers, by codec.")
     compression_ratio: float | None = described(
         "Uncompressed bytes divided by compressed bytes, of the produced batches that were decoded."
     )
-    errors: dict[str, int] = described("Error codes in responses, by name.")
+    errors: dict[str, int] = described(
+        "Exchanges with an error for it in the response that is not expected, by error name."
+    )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -627,7 +647,7 @@ class ErrorRow:
     api: str = described("API of the responses.")
     topic: str | None = described("The topic, if the response names one.")
     client: str = described("Client ID of the requests.")
-    count: int = described("Number of exchanges and topics with it.")
+    count: int = described("Number of exchanges with it: an exchange is in one row for each topic and error.")
     expected: int = described("How many of them are normal steps of the protocol.")
     message: str | None = described(
         "The broker's first message about it, up to 160 characters; null if none has one, or for SASL."
@@ -658,6 +678,10 @@ class SlowRow:
     time: datetime = described("Time of the last byte of the request.")
     service_us: int = described("Microseconds that the broker took; rows are ranked by this.")
     latency_us: int = described("Microseconds until the first byte of the response.")
+    total_us: int | None = described(
+        "Microseconds from the first byte of the request to the last byte of the response: what the client "
+        "waited at least. Null if it is not known."
+    )
     queued_us: int = described("Part of it: until the previous response of the connection was complete.")
     throttled_us: int = described("Part of it: until the throttle time of the previous response was over.")
     network_us: int = described("Part of it: until the request was retransmitted.")

@@ -133,6 +133,14 @@ class ClientLag(Summed):
             self.last_seconds = later(self.last_seconds, (time_ns, seconds))
             self.worst_seconds = later(self.worst_seconds, seconds)
 
+    @property
+    def seconds(self) -> float | None:
+        """Time lag at the last response. It grows if records are left that later responses did not bring."""
+        if self.last_seconds is None:
+            return None
+        (last_ns, lag), (time_ns, seconds) = self.last, self.last_seconds
+        return round(seconds + (last_ns - time_ns) / 1e9, 3) if lag else seconds
+
     def add_usual(self, lags: Lags) -> None:
         """Add what the core has counted."""
         if not lags.number:
@@ -243,8 +251,8 @@ class Lag(Summed):
             lag_first=client_lag.first[1],
             lag_worst=client_lag.worst[0],
             worst=moment(-client_lag.worst[1]),
-            seconds=None if client_lag.last_seconds is None else client_lag.last_seconds[1],
-            seconds_worst=client_lag.worst_seconds,
+            seconds=client_lag.seconds,
+            seconds_worst=later(client_lag.worst_seconds, client_lag.seconds),
             first=moment(client_lag.first[0]),
             last=moment(client_lag.last[0]),
             count=client_lag.count,

@@ -38,6 +38,7 @@ class Load(Summed):
         service_us: of answered exchanges whose service time is known.
         wait_us: of those for which the broker waited on purpose.
         undetermined: number of the other answered exchanges.
+        total_us: what clients waited at least, of exchanges for which that is known.
         failed: exchanges with an error in the response that is not expected; ``expected``: those with
             expected errors only (exchanges/expected.py).
         throttled: exchanges with a throttle time in the response; ``throttle_ms`` is their sum.
@@ -55,6 +56,7 @@ class Load(Summed):
     service_us: Quantiles = merged(Quantiles)
     wait_us: Quantiles = merged(Quantiles)
     undetermined: int = total()
+    total_us: Quantiles = merged(Quantiles)
     failed: int = total()
     expected: int = total()
     throttled: int = total()
@@ -94,6 +96,8 @@ class Load(Summed):
             self.wait_us.add(facts.wait_us)
         elif facts.parts is not None:
             self.undetermined += 1
+        if (total_us := facts.exchange.total_us) is not None:
+            self.total_us.add(total_us)
         if facts.errors:
             self.failed += bool(facts.serious)
             self.expected += not facts.serious
@@ -114,6 +118,7 @@ class Load(Summed):
         self.service_us.merge(usual.service_us)
         self.wait_us.merge(usual.wait_us)
         self.undetermined += usual.undetermined
+        self.total_us.merge(usual.total_us)
         self.first_ns = earlier(self.first_ns, usual.noted.first_ns)
         self.last_ns = later(self.last_ns, usual.noted.last_ns)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from kdissect.kafka.codes import error_name
 from kdissect.kafka.records import COMPRESSION
 from kdissect.limits import MIB, Limits
+from kdissect.model import UNACKNOWLEDGED
 from kdissect.stats.quantiles import Bounded, Distinct, Quantiles, other_counts
 from kdissect.stats.sums import Summed, merged, own, summed, total
 
@@ -41,12 +42,12 @@ class RecordTotals(Summed):
     uncounted: int = total()
 
     def add(self, records: RecordData) -> BatchTotals:
-        """Count the records of a field; return its counts."""
+        """Count the records of a field, but no markers of transactions; return its counts."""
         tally = records.tally()
         if tally.records is None:
             self.uncounted += 1
         else:
-            self.records += tally.records
+            self.records += tally.records - tally.markers
         self.batches += len(tally.codecs)
         self.bytes += len(records)
         return tally
@@ -92,23 +93,27 @@ class Volume(Summed):
 
     Attributes:
         touches: number of exchanges with it; for a topic, summed over its partitions.
+        unknown: records of Produce requests for which no response says whether they were written.
+        codecs, fetched_codecs: batches written, and sent to consumers, by codec.
     """
 
     touches: int = total()
     produced: RecordTotals = merged(RecordTotals)
     fetched: RecordTotals = merged(RecordTotals)
     replicated: RecordTotals = merged(RecordTotals)
+    unknown: RecordTotals = merged(RecordTotals)
     codecs: Counter[str] = total(Counter)
+    fetched_codecs: Counter[str] = total(Counter)
     inflation: Inflation = merged(Inflation)
-    errors: Counter[str] = total(Counter)
+    errors: Counter[str] = total(Counter)  # exchanges with one that is not expected
 
     def add(self, each: Touched, facts: Facts) -> None:
         """Count the effect of an exchange on a partition; rejected records do not count."""
         self.touches += 1
-        if each.error and (error := error_name(each.error)) not in facts.exchange.expected_errors:
-            self.errors[error] += 1
         produced, fetched = each.produced, each.fetched
-        if produced is not None and not each.error:
+        if produced is not None and each.error is None and facts.exchange.kind != UNACKNOWLEDGED:
+            self.unknown.add(produced)
+        elif produced is not None and not each.error:
             codecs = self.produced.add(produced).codecs
             for codec in codecs:
                 self.codecs[codec] += 1
@@ -116,7 +121,10 @@ class Volume(Summed):
                 is_first = facts.exchange.number <= _FIRST_EXCHANGES
                 self.inflation.add(produced, facts.inflation, every=is_first)
         if fetched is not None and len(fetched):
-            (self.replicated if facts.replica else self.fetched).add(fetched)
+            if facts.replica:
+                self.replicated.add(fetched)
+            else:
+                self.fetched_codecs.update(self.fetched.add(fetched).codecs)
 
     @property
     def compression_ratio(self) -> float | None:
@@ -135,12 +143,15 @@ class Volume(Summed):
 
     def add_read(self, read: ReadPartition, *, is_replicated: bool) -> None:
         """Count what the core has counted."""
-        size, records, batches = read.size
+        size, records = read.size
         totals = self.replicated if is_replicated else self.fetched
+        codecs = Counter(dict(read.codecs))
+        if not is_replicated:
+            self.fetched_codecs += codecs
         self.touches += read.touches
         totals.bytes += size
         totals.records += records
-        totals.batches += batches
+        totals.batches += codecs.total()
 
 
 @summed
@@ -169,6 +180,7 @@ class RecordCounts(Summed):
     def feed(self, facts: Facts) -> None:
         """Count the records and errors of an exchange."""
         written: set[str] = set()
+        failed: set[tuple[str, str]] = set()
         for each in facts.touched:
             produced, fetched = each.produced, each.fetched
             if produced is None and fetched is None and not each.error:
@@ -176,8 +188,14 @@ class RecordCounts(Summed):
             topic = self.topics[each.topic]
             topic.add(each, facts)
             topic.partitions.add(str(each.partition))
-            if self._by_partition:
-                self.partitions[each.topic, each.partition].add(each, facts)
+            partition = self.partitions[each.topic, each.partition] if self._by_partition else None
+            if partition is not None:
+                partition.add(each, facts)
+            if each.error and (error := error_name(each.error)) not in facts.exchange.expected_errors:
+                topic.errors[error] += (each.topic, error) not in failed
+                failed.add((each.topic, error))
+                if partition is not None:
+                    partition.errors[error] += 1
             if produced is not None:
                 topic.producers.add(facts.client)
                 written.add(each.topic)

@@ -112,7 +112,9 @@ def volume(counted: Volume, seconds: float) -> dict[str, Any]:
         **_direction("produced", counted.produced, seconds),
         **_direction("fetched", counted.fetched, seconds),
         "replicated_bytes": counted.replicated.bytes,
+        "unknown_records": None if counted.unknown.uncounted else counted.unknown.records,
         "compression": ranked(counted.codecs),
+        "fetched_compression": ranked(counted.fetched_codecs),
     }
 
 

@@ -2,20 +2,24 @@
 
 A producer numbers the records it writes to a partition (KIP-98), from 0 with each producer epoch. The runs of
 numbers that were seen are kept, so the order of batches does not matter, and counts of several connections
-can be merged. Holds at most ``_EPOCHS`` times ``_RUNS`` runs per partition.
+can be merged. Holds at most ``2 * _EPOCHS`` times ``_RUNS`` runs per partition.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.net.duplex import NEVER_NS
 from kdissect.stats.sums import Summed, earliest, latest, own, summed, total
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 _EPOCHS = 8  # older ones become totals: in transactions version 2 each begins a new epoch (KIP-890)
 _RUNS = 64  # past this number, the smallest hole becomes a gap
+_WRITTEN_ALREADY, _AFTER_GAP = "DUPLICATE_SEQUENCE_NUMBER", "OUT_OF_ORDER_SEQUENCE_NUMBER"
 _WRAP = 2**31  # the last sequence number is followed by 0
 
 
@@ -92,7 +96,7 @@ class Sequence(Summed):
     """Batches of a producer ID for a partition.
 
     Attributes:
-        batches: number of batches; ``records``: records in them, including duplicates.
+        batches: number of batches that were not rejected; ``records``: records in them, with duplicates.
         errors: rejected batches, by error name.
         first_ns, last_ns: times of the requests.
     """
@@ -103,6 +107,7 @@ class Sequence(Summed):
     first_ns: int = earliest(NEVER_NS)
     last_ns: int = latest(0)
     _epochs: dict[int, Runs] = own(dict)  # merge keeps the latest
+    _refused: dict[int, Runs] = own(dict)  # rejected batches behind a gap
     _added: int = total()  # older epochs, and their totals
     _gaps: int = total()
     _missing: int = total()
@@ -111,13 +116,19 @@ class Sequence(Summed):
     def add(
         self, epoch: int, base: int, records: int, time_ns: int, exchange: str, error: str | None = None
     ) -> None:
-        """Add a batch."""
+        """Add a batch. The numbers of a rejected one are used again, unless they had been written already; or
+        the broker found others missing before them, and then they show which.
+        """
         self.first_ns = min(self.first_ns, time_ns)
         self.last_ns = max(self.last_ns, time_ns)
-        self.batches += 1
-        self.records += records
         if error is not None:
             self.errors[error] += 1
+            if error == _AFTER_GAP and base + records <= _WRAP:
+                self._refuse(epoch, SequenceRun(base, base + records, time_ns, exchange))
+            if error != _WRITTEN_ALREADY:
+                return
+        self.batches += 1
+        self.records += records
         runs = self._of(epoch)
         if base + records > _WRAP:  # numbers start again from 0
             runs.add(SequenceRun(base, _WRAP, time_ns, exchange))
@@ -141,6 +152,9 @@ class Sequence(Summed):
         Summed.merge(self, other)
         for epoch, runs in other._epochs.items():
             self._of(epoch).merge(runs)
+        for epoch, runs in other._refused.items():
+            for run in runs.runs:
+                self._refuse(epoch, run)
 
     @property
     def epochs(self) -> int:
@@ -150,12 +164,12 @@ class Sequence(Summed):
     @property
     def gaps(self) -> int:
         """Number of gaps in the sequence numbers."""
-        return self._gaps + sum(runs.gaps for runs in self._epochs.values())
+        return self._gaps + sum(runs.gaps for runs in self._all())
 
     @property
     def missing(self) -> int:
         """Records missing according to their sequence numbers."""
-        return self._missing + sum(runs.missing for runs in self._epochs.values())
+        return self._missing + sum(runs.missing for runs in self._all())
 
     @property
     def duplicates(self) -> int:
@@ -165,8 +179,25 @@ class Sequence(Summed):
     @property
     def example(self) -> str | None:
         """The first exchange after one of the kept gaps."""
-        candidates = [run for runs in self._epochs.values() for run in runs.after_gaps]
+        candidates = [run for runs in self._all() for run in runs.after_gaps]
         return min((run.time_ns, run.exchange) for run in candidates)[1] if candidates else None
+
+    def _refuse(self, epoch: int, run: SequenceRun) -> None:
+        """Note the numbers of a batch that was rejected because others are missing before it."""
+        if epoch in self._refused or len(self._refused) < _EPOCHS:
+            self._refused.setdefault(epoch, Runs()).add(run)
+
+    def _all(self) -> Iterator[Runs]:
+        """The numbers of each epoch, with those that show a gap only because their batch was rejected."""
+        for epoch in self._epochs.keys() | self._refused.keys():
+            runs = self._epochs.get(epoch)
+            if epoch in self._refused:
+                both = Runs()
+                for each in filter(None, (runs, self._refused[epoch])):
+                    both.merge(each)
+                runs = both
+            assert runs is not None
+            yield runs
 
     def _of(self, epoch: int) -> Runs:
         if epoch not in self._epochs:

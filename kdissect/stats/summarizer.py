@@ -41,7 +41,7 @@ from kdissect.stats.groups import Groups
 from kdissect.stats.health import health
 from kdissect.stats.intervals import Intervals
 from kdissect.stats.lag import Lag, largest_lag_first
-from kdissect.stats.load import Aggregator
+from kdissect.stats.load import Aggregator, Load
 from kdissect.stats.quantiles import Bounded, other_counts
 from kdissect.stats.record_counts import RecordCounts
 from kdissect.stats.sums import Summed, merged, merged_by_name, own, summed, values_of
@@ -53,9 +53,10 @@ from kdissect.stats.versions import VersionUse
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from kdissect.exchanges.offload import CountForm, LineContext
     from kdissect.model import Exchange
     from kdissect.net.dns import Resolved
+    from kdissect.sinks.sink import PlanContext
+    from kdissect.sinks.tallies import TallyForm
     from kdissect.stats.connection_log import ConnectionLogRow
     from kdissect.stats.document import Verdict
     from kdissect.stats.usual import Usual
@@ -151,7 +152,7 @@ class Summarizer(Summed):
         """Whether all exchanges must be fed one by one."""
         return bool(self._by) or self.intervals is not None
 
-    def form(self, context: LineContext, log: ConnectionFeed) -> CountForm:
+    def form(self, context: PlanContext, log: ConnectionFeed) -> TallyForm:
         """How the native core can count usual exchanges, unless this ``needs_each``.
 
         Args:
@@ -306,6 +307,55 @@ class Summarizer(Summed):
         for part in (self.records, self.intervals, *self.parts.values()):
             counts |= {} if part is None else part.other_counts()
         return counts
+
+
+@summed
+class HealthCounts(Summed):
+    """What the verdict on the traffic depends on: findings, and the load of all exchanges.
+
+    Args:
+        limits: sizes of tables.
+    """
+
+    findings: Findings = merged()
+    load: Load = merged()
+    _sessions: FetchSessions = own()
+    _aggregator: Aggregator = own()
+
+    needs_each = False
+
+    def __init__(self, limits: Limits) -> None:
+        self.findings, self.load = Findings(limits), Load()
+        self._sessions = FetchSessions(limits)
+        self._aggregator = Aggregator(limits, [self.findings.feed_aggregate, self.load.merge])
+
+    def connection_feed(self, limits: Limits) -> ConnectionFeed:
+        """What passes connections on to this, as observer of a dissection."""
+        feed = ConnectionFeed(limits, self._connect, filtered=False)
+        feed.on_name.append(self.findings.resolved)
+        return feed
+
+    def feed(self, exchange: Exchange) -> None:
+        """Count an exchange."""
+        facts = Facts(exchange, self._sessions)
+        self.findings.feed(facts)
+        self._aggregator.feed(facts)
+
+    def form(self, context: PlanContext, log: ConnectionFeed) -> TallyForm:
+        """What the core must know to count exchanges."""
+        return count_form(context, log, self._feed_usual, self._sessions, slowest=0)
+
+    def settle(self) -> None:
+        """Count what waits."""
+        self._aggregator.settle()
+
+    def _connect(self, row: ConnectionLogRow) -> None:
+        self._aggregator.settle(row.key)
+        self.findings.connect(row)
+
+    def _feed_usual(self, usual: Usual) -> None:
+        self.findings.feed_usual(usual)
+        self._aggregator.feed_usual(usual)
 
 
 def summarize(

@@ -242,6 +242,7 @@ class Slow(NamedTuple):
     exchange: str
     time_ns: int
     latency_us: int
+    total_us: int | None
     parts: LatencyParts
     api: str
     client: str
@@ -418,7 +419,8 @@ def _slow(facts: Facts) -> Slow:
     assert facts.latency_us is not None
     assert facts.parts is not None
     named = facts.api, facts.client, facts.broker, _some_topics(facts), facts.throttle_ms
-    return Slow(facts.id, facts.exchange.time_ns, facts.latency_us, facts.parts, *named)
+    exchange = facts.exchange
+    return Slow(facts.id, exchange.time_ns, facts.latency_us, exchange.total_us, facts.parts, *named)
 
 
 def _unanswered(facts: Facts, age_us: int) -> Unanswered:

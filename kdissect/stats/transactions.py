@@ -237,8 +237,9 @@ class Transactions(Summed):
             producer = self._producer(name, producer_id)
             producer.see(facts)
             producer.has(producer_id, epoch)
-            producer.batches += len(batches)
-            records = sum(max(0, batch["records_count"]) for _, batch in batches)
+            accepted = [batch for each, batch in batches if not each.error]
+            producer.batches += len(accepted)
+            records = sum(max(0, batch["records_count"]) for batch in accepted)
             producer.records += records
             for each, batch in batches:
                 self._number(facts, each, batch)
@@ -454,6 +455,7 @@ def _sequence(
 #     Produce, TxnOffsetCommit                    in version 2 of transactions (KIP-890) one of these does
 #     EndTxn                                  commit or abort
 #     WriteTxnMarkers                         by the coordinator: an abort without EndTxn is a timeout
+#     INVALID_TXN_STATE, PRODUCER_FENCED      later than the timeout in InitProducerId: the same
 #
 # Holds the open transaction, and ``_MAX_LISTED`` of those that have ended.
 # ------------------------------------------------------------------------------------------------------------
@@ -465,6 +467,7 @@ OPEN, TIMED_OUT, SUPERSEDED, ABORTED, COMMITTED = "open", "timed_out", "supersed
 OUTCOMES = (OPEN, TIMED_OUT, SUPERSEDED, ABORTED, COMMITTED)
 
 FENCED = frozenset({"PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"})
+_ENDED = FENCED | {"INVALID_TXN_STATE"}  # what a producer gets whose transaction the coordinator has aborted
 _TIMEOUT_MS = 60_000  # default transaction.timeout.ms, if no InitProducerId was captured
 _MS_NS = 1_000_000
 _MAX_LISTED = 100
@@ -504,6 +507,7 @@ class Transaction:
 
     Attributes:
         start_captured: whether its start was certainly captured.
+        timeout_ms: the transaction timeout in the last InitProducerId before it; None: not captured.
     """
 
     producer_id: int
@@ -511,6 +515,7 @@ class Transaction:
     start_ns: int
     exchange: str
     start_captured: bool
+    timeout_ms: int | None = None
     outcome: str = OPEN
     end_ns: int | None = None
     first_marker_ns: int | None = None
@@ -558,7 +563,10 @@ class TransactionHistory(Summed):
         """Add the next event."""
         if event.kind == MARKER:
             self._mark(event)
-        elif event.error in FENCED:
+            return
+        if event.error in _ENDED and event.kind != INIT and self._is_overdue(event):
+            self._close(TIMED_OUT, event.time_ns)
+        if event.error in FENCED:
             self._fence(event, event.error or "")
         elif event.error is not None:
             return
@@ -579,7 +587,12 @@ class TransactionHistory(Summed):
 
     def _begin(self, event: Event) -> None:
         self.open = Transaction(
-            event.producer_id, event.epoch, event.time_ns, event.exchange, start_captured=self._is_known
+            event.producer_id,
+            event.epoch,
+            event.time_ns,
+            event.exchange,
+            start_captured=self._is_known,
+            timeout_ms=None if self._owner is None else self._owner.timeout_ms,
         )
 
     def _advance(self, event: Event) -> None:
@@ -604,6 +617,13 @@ class TransactionHistory(Summed):
         self.ended.append(transaction)
         if len(self.ended) > 2 * _MAX_LISTED:
             self._trim()
+
+    def _is_overdue(self, event: Event) -> bool:
+        """Whether the open transaction was refused to its own producer after its timeout, which is known."""
+        if self.open is None or self._owner is None:
+            return False
+        is_own = (event.producer_id, event.epoch) == (self.open.producer_id, self.open.epoch)
+        return is_own and event.time_ns - self.open.start_ns >= self._owner.timeout_ms * _MS_NS
 
     def _mark(self, event: Event) -> None:
         """Markers belong to the last transaction that ended, unless the open one has timed out."""

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kdissect import core
 from kdissect.exchanges.fetch_sessions import Position
 from kdissect.exchanges.group_events import ALIVE, CLASSIC, COMMIT, GroupEvent, usual_events
-from kdissect.exchanges.offload import CountForm, LineFacts, LogForm
 from kdissect.exchanges.touched import plans
 from kdissect.exchanges.undecoded import undecoded
 from kdissect.kafka import apis
 from kdissect.kafka.bodies import BodyLayout
 from kdissect.kafka.codes import error_name
 from kdissect.phrases import TopicId
+from kdissect.sinks.sink import CommonForm, ConnectionForm
+from kdissect.sinks.tallies import TallyForm
 from kdissect.stats.connection_log import WAITING_APIS
 from kdissect.stats.quantiles import Quantiles
 
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kdissect.exchanges.fetch_sessions import FetchSessions
-    from kdissect.exchanges.offload import LineContext
     from kdissect.model import ConnectionInfo
+    from kdissect.sinks.sink import PlanContext
     from kdissect.stats.connection_log import ConnectionLog
 
 Stamp = tuple[int, int]
@@ -146,7 +147,8 @@ class ReadPartition(NamedTuple):
 
     Attributes:
         touches: responses with a field for records.
-        size: bytes, records, batches.
+        size: bytes, records.
+        codecs: batches by codec.
         ends: high watermark, last stable offset, log start offset.
         lags: of the client.
         behind: responses that left records unread.
@@ -154,7 +156,8 @@ class ReadPartition(NamedTuple):
 
     partition: int
     touches: int
-    size: tuple[int, int, int]
+    size: tuple[int, int]
+    codecs: list[tuple[str, int]]
     ends: tuple[Counted, Counted, Counted]
     lags: Lags
     behind: Noted
@@ -244,6 +247,7 @@ class Usual(NamedTuple):
         bytes: of requests and responses.
         undetermined: exchanges of which neither service time nor wait is known.
         queued_us: those that are not 0.
+        total_us: those that are known.
         writes, reads, beats: those of their API.
         offsets: of other APIs.
     """
@@ -264,6 +268,7 @@ class Usual(NamedTuple):
     wait_us: Quantiles
     undetermined: int
     queued_us: Quantiles
+    total_us: Quantiles
     writes: UsualWrites | None
     reads: UsualReads | None
     beats: UsualBeats | None
@@ -310,10 +315,10 @@ class Usual(NamedTuple):
 
 
 def _usual(counted: tuple[Any, ...], detail: tuple[Any, ...]) -> Usual:
-    """What the core passes to ``CountForm.take``."""
+    """What the core passes to ``TallyForm.take``."""
     (connection, api_key, api_version, client_id, identity, is_measured), totals, latencies = counted
     exchanges, sizes, noted = totals
-    service_us, wait_us, undetermined, queued_us = latencies
+    service_us, wait_us, undetermined, queued_us, total_us = latencies
     api = apis.by_key(api_key)
     assert api is not None
     return Usual(
@@ -333,6 +338,7 @@ def _usual(counted: tuple[Any, ...], detail: tuple[Any, ...]) -> Usual:
         Quantiles.of(*wait_us),
         undetermined,
         Quantiles.of(*queued_us),
+        Quantiles.of(*total_us),
         _writes(*detail) if api_key == PRODUCE else None,
         _reads(*detail) if api_key == FETCH else None,
         _beats(*detail) if api_key in (HEARTBEAT, OFFSET_COMMIT) else None,
@@ -365,8 +371,8 @@ def _reads(kind: str, max_wait_ms: int, empty: Any, topics: list[Any]) -> UsualR
         ReadTopic(
             Topic(*topic),
             [
-                ReadPartition(partition, touches, size, ends, Lags(*lags), Noted(*behind))
-                for partition, touches, size, ends, lags, behind in partitions
+                ReadPartition(partition, touches, size, codecs, ends, Lags(*lags), Noted(*behind))
+                for partition, touches, size, codecs, ends, lags, behind in partitions
             ],
         )
         for topic, partitions in topics
@@ -390,13 +396,13 @@ def _offsets(topics: list[Any]) -> list[ReportedTopic]:
 
 
 def count_form(
-    context: LineContext,
+    context: PlanContext,
     log: ConnectionLog,
     take: Callable[[Usual], object],
     sessions: FetchSessions,
     *,
     slowest: int,
-) -> CountForm:
+) -> TallyForm:
     """What the core must know to count exchanges.
 
     Args:
@@ -412,7 +418,7 @@ def count_form(
         known, row = undecoded(api_key, version), _row(api_key, version)
         return None if known is None or row is None else (row, known.tags, [])
 
-    facts = LineFacts(
+    facts = CommonForm(
         shared=lambda *_: [],
         api=api,
         error=error_name,
@@ -432,9 +438,9 @@ def count_form(
     def set_session(info: ConnectionInfo, session_id: int, positions: list[tuple[Any, ...]]) -> None:
         sessions.resume(info.key, session_id, [Position._make(each) for each in positions])
 
-    return CountForm(
+    return TallyForm(
         facts,
-        LogForm(log.usual_exchanges, [apis.find(name).key for name in sorted(WAITING_APIS)]),
+        ConnectionForm(log.usual_exchanges, [apis.find(name).key for name in sorted(WAITING_APIS)]),
         take=lambda counted, detail: take(_usual(counted, detail)),
         split=splitters.form(),
         session=session,

@@ -379,6 +379,31 @@ EXCHANGE: tuple[Column, ...] = (
         "parts is null.",
     ),
     Column(
+        "request_transfer_us",
+        INT64,
+        attrgetter("request_transfer_us"),
+        "From the first byte of the request to its last. 0 if one packet has both. Null if bytes of it were "
+        "not captured or not kept (`--limits frame_bytes`), if it did not end, and if the first byte came "
+        "after the last, because segments were reordered or retransmitted.",
+        "us",
+    ),
+    Column(
+        "response_transfer_us",
+        INT64,
+        attrgetter("response_transfer_us"),
+        "From the first byte of the response to its last; null as above.",
+        "us",
+    ),
+    Column(
+        "total_us",
+        INT64,
+        attrgetter("total_us"),
+        "What the client waited at least, from the first byte of the request to the last byte of the "
+        "response: the sum of `request_transfer_us`, `latency_us` and `response_transfer_us`. Null if one of "
+        "them is.",
+        "us",
+    ),
+    Column(
         "client_ip",
         STRING,
         attrgetter("connection.client.ip"),

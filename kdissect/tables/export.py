@@ -23,6 +23,8 @@ from kdissect.files import is_stored
 from kdissect.limits import SECOND_NS
 from kdissect.options import BOTH, JSONL, PARQUET
 from kdissect.query.records import records_of
+from kdissect.sinks.columns import Columns
+from kdissect.sinks.sink import Demand
 from kdissect.tables import manifest
 from kdissect.tables.columns import filter_of
 from kdissect.tables.exchanges import BODIES, exchanges
@@ -44,12 +46,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from kdissect.capture.source import Source
-    from kdissect.exchanges.offload import LineContext, RowForm
     from kdissect.model import Exchange
     from kdissect.options import ExportOptions, Options
     from kdissect.pipeline import Dissection
     from kdissect.query.filters import Filter
     from kdissect.query.records import RecordMatches, Records
+    from kdissect.sinks.rows import RowForm
+    from kdissect.sinks.sink import PlanContext
     from kdissect.stats.connection_log import ConnectionLog
     from kdissect.tables.form import Table
     from kdissect.tables.rows import Row
@@ -91,7 +94,7 @@ class Export:
         kept: Mapping[str, Sequence[Any]] = MappingProxyType({}),
     ) -> None:
         options = job.options
-        self.is_native = job.is_native
+        self._is_native = job.is_native
         self._directory = job.export.directory
         self._files = files
         self._form = job.format
@@ -121,9 +124,17 @@ class Export:
             self.tick(exchange.completed_ns)
         self._write(self.tables.feed(exchange))
 
-    def form(self, context: LineContext) -> RowForm:
-        """What the native core must know to make rows of usual exchanges."""
-        return _native_form(context, self._files, self.tables, has_topic_ids=TOPIC_IDS in self._files)
+    @property
+    def form(self) -> Callable[[PlanContext], RowForm] | None:
+        """What the native core must know to make rows of usual exchanges; None: it cannot make them."""
+        if not self._is_native:
+            return None
+        return partial(
+            _native_form,
+            files=self._files,
+            tables=self.tables,
+            has_topic_ids=TOPIC_IDS in self._files,
+        )
 
     def settle(self) -> None:
         """Count and write the rows that the core has made."""
@@ -260,7 +271,7 @@ class Export:
 
 
 def _native_form(
-    context: LineContext, files: Mapping[str, TableFiles], tables: TableRows, *, has_topic_ids: bool
+    context: PlanContext, files: Mapping[str, TableFiles], tables: TableRows, *, has_topic_ids: bool
 ) -> RowForm:
     shared = {name: each.shared() for name, each in files.items() if name in NATIVE_TABLES}
     topic_ids = tables.topic_ids if has_topic_ids else None
@@ -315,11 +326,10 @@ class ExportJob:
 
     @property
     def is_native(self) -> bool:
-        """Whether the native core can make the rows of usual exchanges, which are all selected."""
-        export, options = self.export, self.options
+        """Whether the native core can make the rows of usual exchanges."""
+        export = self.export
         is_plain = export.form == PARQUET and not export.partition_by and export.rotate_ns is None
-        selects_all = not (options.is_filtered or options.exchanges or options.end_to_end)
-        return is_plain and selects_all and are_native(export.tables)
+        return is_plain and are_native(export.tables)
 
     def files(self, *, in_parts: bool = False) -> dict[str, TableFiles]:
         """The files of each table. With ``in_parts``, rows of ``topic_ids`` are lists of values."""
@@ -391,48 +401,58 @@ class PartRows:
     Args:
         job: which tables to make, and from which exchanges.
         log: the connections.
-        selects: whether an exchange passes the filters.
 
     Attributes:
         tables: makes the rows.
+        log, topic_ids: those of the tables.
         topics: see ``PartResult``.
-        selected: how many exchanges passed the filters.
     """
 
-    def __init__(self, job: ExportJob, log: ConnectionLog, selects: Callable[[Exchange], bool]) -> None:
+    def __init__(self, job: ExportJob, log: ConnectionLog) -> None:
         options = job.options
         self._limits = options.limits
-        self._selects = selects
         self._records = records_of(options)
         tables = {*job.export.tables, TOPIC_IDS}  # these are counted in any case
         self.tables = TableRows(
             tables, log, self._records, options.limits, every_connection=not options.is_filtered
         )
+        self.log, self.topic_ids = log, self.tables.topic_ids
         self._getters = [column.get for column in TABLES[TOPIC_IDS].columns]
         self._ranks = {path: rank for rank, path in enumerate(job.paths)}
         self.topics: dict[tuple[str, str], Any] = {}
         self._ids: set[str] = set()
         self._named: set[str] = set()
-        self.selected = 0
 
     def feed(self, exchange: Exchange) -> Iterator[Row]:
         """The rows that an exchange adds."""
-        if len(self._ids) < self._limits.topic_names:
-            self._ids.update(topic_refs(exchange).keys)
-            self._named.update(exchange.topic_names)
-        is_selected = self._selects(exchange)
-        self.selected += is_selected
-        return self._without_topics(self.tables.feed(exchange) if is_selected else self.tables.skip(exchange))
+        self._note_ids(exchange)
+        return self._without_topics(self.tables.feed(exchange))
 
-    def close(self) -> Iterator[Row]:
+    def skip(self, exchange: Exchange) -> Iterator[Row]:
+        """The rows added by an exchange that the filters excluded."""
+        self._note_ids(exchange)
+        return self._without_topics(self.tables.skip(exchange))
+
+    def finished(self) -> Iterator[Row]:
+        """The rows of connections that the native core completed."""
+        return self._without_topics(self.tables.finished())
+
+    def close(self, sources: Sequence[Source] = (), warnings: Sequence[str] = ()) -> Iterator[Row]:
         """The remaining rows."""
-        return self._without_topics(self.tables.close((), ()))
+        return self._without_topics(self.tables.close(sources, warnings))
 
-    def result(self, part: int, dissection: Dissection, files: dict[str, list[FinishedFile]]) -> PartResult:
+    def result(
+        self, part: int, dissection: Dissection, files: dict[str, list[FinishedFile]], selected: int
+    ) -> PartResult:
         """What was counted, and the files written."""
         ids, records = (self._ids, self._named), self._records.result()
         counts, noticed = dissection.counts, dissection.noticed
-        return PartResult(part, files, self.topics, counts, noticed, ids, self.selected, records)
+        return PartResult(part, files, self.topics, counts, noticed, ids, selected, records)
+
+    def _note_ids(self, exchange: Exchange) -> None:
+        if len(self._ids) < self._limits.topic_names:
+            self._ids.update(topic_refs(exchange).keys)
+            self._named.update(exchange.topic_names)
 
     def _without_topics(self, rows: Iterable[Row]) -> Iterator[Row]:
         for name, row in rows:
@@ -444,6 +464,62 @@ class PartRows:
                 pair = row.topic_id, row.topic
                 if pair not in self.topics or rank < self.topics[pair][0]:
                     self.topics[pair] = rank, [get(row) for get in self._getters]
+
+
+class PartTables:
+    """The files of a part.
+
+    Args:
+        job: what to write.
+        log: the connections.
+        first: number of the first file, after those of earlier jobs.
+        step: difference between the numbers of consecutive files.
+    """
+
+    def __init__(self, job: ExportJob, log: ConnectionLog, first: int, step: int) -> None:
+        self._is_native = job.is_native
+        self.files = {name: each for name, each in job.files().items() if name not in NOT_IN_PARTS}
+        for each in self.files.values():
+            each.continue_from(job.first_file + first, Listing(), step)
+        self.rows = PartRows(job, log)
+
+    @property
+    def form(self) -> Callable[[PlanContext], RowForm] | None:
+        """See ``Export``. Exchanges with new pairs of topic ID and name are fed, also if only their IDs
+        count.
+        """
+        if not self._is_native:
+            return None
+        return partial(_native_form, files=self.files, tables=self.rows.tables, has_topic_ids=True)
+
+    def feed(self, exchange: Exchange) -> None:
+        """Write the rows of an exchange."""
+        self._write(self.rows.feed(exchange))
+
+    def skip(self, exchange: Exchange) -> None:
+        """Count an exchange that the filters excluded."""
+        self._write(self.rows.skip(exchange))
+
+    def settle(self) -> None:
+        """Count and write the rows that the core has made."""
+        for each in self.files.values():
+            each.settle()
+        self._write(self.rows.finished())
+
+    def close(self) -> None:
+        """Finish all files."""
+        self._write(self.rows.close())
+        for each in self.files.values():
+            each.close()
+
+    def abandon(self) -> None:
+        """Remove unfinished files."""
+        for each in self.files.values():
+            each.abandon()
+
+    def _write(self, rows: Iterable[Row]) -> None:
+        for name, row in rows:
+            self.files[name].feed(row)
 
 
 def write_part(
@@ -463,36 +539,17 @@ def write_part(
         dissection: of the connections.
         log: the connections.
         selects: whether an exchange passes the filters.
-        first: number of the first file, after those of earlier jobs.
-        step: difference between the numbers of consecutive files.
+        first: see ``PartTables``.
+        step: see ``PartTables``.
     """
-
-    def settle(_: bytes, exchanges: int) -> None:
-        rows.selected += exchanges
-        for each in files.values():
-            each.settle()
-        write(rows.tables.finished())
-
-    def write(all_rows: Iterable[Row]) -> None:
-        for name, row in all_rows:
-            files[name].feed(row)
-
-    files = {name: each for name, each in job.files().items() if name not in NOT_IN_PARTS}
-    for each in files.values():
-        each.continue_from(job.first_file + first, Listing(), step)
-    rows = PartRows(job, log, selects)
-    if job.is_native:
-        # Exchanges with new pairs come to PartRows, also if it only counts their IDs.
-        form = partial(_native_form, files=files, tables=rows.tables, has_topic_ids=True)
-        dissection.write_lines(form, settle)
+    tables = PartTables(job, log, first, step)
+    sink = Columns(tables, Demand.of(job.options))
     try:
-        for exchange in dissection:
-            write(rows.feed(exchange))
-        write(rows.close())
-        for each in files.values():
-            each.close()
+        for _ in dissection.into(sink, selects):
+            pass
+        tables.close()
     except BaseException:
-        for each in files.values():
-            each.abandon()
+        tables.abandon()
         raise
-    return rows.result(part, dissection, {name: list(each.files) for name, each in files.items()})
+    files = {name: list(each.files) for name, each in tables.files.items()}
+    return tables.rows.result(part, dissection, files, sink.rows)

@@ -37,10 +37,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import TextIO
 
-    from kdissect.exchanges.offload import LineContext, RowForm
     from kdissect.exchanges.partition_records import CarriedRecord, DecodedBatch
     from kdissect.kafka.recordbatch import Record
     from kdissect.model import Exchange
+    from kdissect.sinks.rows import RowForm
+    from kdissect.sinks.sink import PlanContext
     from kdissect.tables.columns import Column, Getter
 
 
@@ -74,12 +75,11 @@ class JsonLines:
         self.add(json_line({name: get(row) for name, get in self.getters}))
 
     @property
-    def are_plain(self) -> bool:
-        """Whether the native core can write lines."""
-        return are_known(self._columns)
+    def form(self) -> Callable[[PlanContext], RowForm] | None:
+        """What the native core must know to write the same lines; None: it does not know all columns."""
+        return self._form if are_known(self._columns) else None
 
-    def form(self, context: LineContext) -> RowForm:
-        """What the native core must know to write the same lines."""
+    def _form(self, context: PlanContext) -> RowForm:
         columns = self._columns
         heads = [f'{"," if place else "{"}"{column.name}":' for place, column in enumerate(columns)]
 
@@ -349,12 +349,14 @@ class CsvLines:
             self.close()
 
     @property
-    def are_plain(self) -> bool:
-        """Whether the native core can write lines."""
-        return are_known(self._columns) and len(self._columns) > 1 and not self._is_terminal
+    def form(self) -> Callable[[PlanContext], RowForm] | None:
+        """What the native core must know to write the same lines; None: it does not know all columns, or
+        quotes a row differently.
+        """
+        are_written = are_known(self._columns) and len(self._columns) > 1 and not self._is_terminal
+        return self._form if are_written else None
 
-    def form(self, context: LineContext) -> RowForm:
-        """What the native core must know to write the same lines."""
+    def _form(self, context: PlanContext) -> RowForm:
         columns = self._columns
         heads = ["," if place else "" for place in range(len(columns))]
 

@@ -23,7 +23,6 @@ from kdissect.exchanges.expected import expected_of
 from kdissect.exchanges.group_events import usual_events
 from kdissect.exchanges.latency import FETCHES
 from kdissect.exchanges.learned import ADVERTISING
-from kdissect.exchanges.offload import LineFacts, LogForm, RowForm
 from kdissect.exchanges.touched import plans
 from kdissect.exchanges.undecoded import undecoded
 from kdissect.kafka import apis
@@ -31,6 +30,8 @@ from kdissect.kafka.bodies import BodyLayout
 from kdissect.kafka.codes import error_name
 from kdissect.kafka.headers import API_VERSIONS
 from kdissect.model import ANSWERED, Exchange, LatencyParts
+from kdissect.sinks.rows import RowForm
+from kdissect.sinks.sink import CommonForm, ConnectionForm
 from kdissect.stats.connection_log import WAITING_APIS
 from kdissect.tables.columns import BY_NAME, OBJECT, file_name
 from kdissect.tables.exchanges import EXCHANGE_EXPORT_ONLY
@@ -40,8 +41,8 @@ from kdissect.tables.values import second_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from kdissect.exchanges.offload import Identity, LineContext
     from kdissect.model import ConnectionInfo
+    from kdissect.sinks.sink import Identity, PlanContext
     from kdissect.stats.connection_log import ConnectionLog
     from kdissect.tables.columns import Column
     from kdissect.tables.others import TopicIds
@@ -91,7 +92,7 @@ def are_known(columns: Sequence[Column]) -> bool:
 
 
 def row_form(
-    context: LineContext,
+    context: PlanContext,
     columns: Sequence[Column],
     cell: Callable[[Column, Exchange], str],
     heads: Sequence[str],
@@ -136,7 +137,7 @@ class NativeTable(NamedTuple):
 
 
 def table_form(
-    context: LineContext,
+    context: PlanContext,
     tables: Mapping[str, NativeTable],
     topic_ids: TopicIds | None = None,
     log: ConnectionLog | None = None,
@@ -177,7 +178,7 @@ def table_form(
     return form._replace(
         facts=facts._replace(api=lambda key, version: None if key in ADVERTISING else api(key, version)),
         tables=filled,
-        log=LogForm(log.usual_exchanges, [apis.find(name).key for name in sorted(WAITING_APIS)]),
+        log=ConnectionForm(log.usual_exchanges, [apis.find(name).key for name in sorted(WAITING_APIS)]),
     )
 
 
@@ -216,7 +217,7 @@ def _shared_content(name: str) -> tuple[str, int]:
 
 
 def _form(
-    context: LineContext,
+    context: PlanContext,
     columns: Sequence[Column],
     cell: Callable[[Column, Exchange], Any],
     written: list[tuple[str, tuple[str, int]]],
@@ -243,7 +244,7 @@ def _form(
             return None
         return row, known.tags, cells(_OF_API, _stub(api_key, version))
 
-    facts = LineFacts(
+    facts = CommonForm(
         shared=shared,
         api=api,
         error=error_name,

@@ -137,7 +137,8 @@ PARTITIONS = Table(
         *of_exchange("connection", "number"),
         *time_columns(attrgetter("exchange.time_ns"), "See `exchanges`."),
         *of_exchange("kind", "api", "api_version", "client_id", "client_ip", "client_port"),
-        *of_exchange("broker_ip", "broker_port", "cluster_id", "principal", "latency_us", "service_us"),
+        *of_exchange("broker_ip", "broker_port", "cluster_id", "principal"),
+        *of_exchange("latency_us", "service_us", "total_us"),
         Column(
             "group_id",
             STRING,

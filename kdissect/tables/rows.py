@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kdissect import core
 from kdissect.tables import groups, others, partitions
 from kdissect.tables.exchanges import exchanges, records
 from kdissect.tables.groups import GROUPS
@@ -136,11 +135,7 @@ def needs_log(tables: Collection[str]) -> bool:
 def are_native(tables: Collection[str]) -> bool:
     """Whether the native core can make the rows of usual exchanges for all of these tables."""
     others = set(tables) - NATIVE_TABLES
-    return (
-        others < set(tables)
-        and others <= {"topic_ids", "connections", "anomalies", "captures"}
-        and core.is_used
-    )
+    return others < set(tables) and others <= {"topic_ids", "connections", "anomalies", "captures"}
 
 
 DEFAULT_TABLES = tuple(name for name in TABLES if name != RECORDS)

@@ -26,8 +26,8 @@ from kdissect.text.style import iso_ms
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from kdissect.exchanges.offload import LineContext
     from kdissect.model import Body, Exchange
+    from kdissect.sinks.sink import PlanContext
     from kdissect.text.about_template import Describe
 
 
@@ -64,7 +64,7 @@ def _incomplete(exchange: Exchange) -> str:
     return f"incomplete: {frame.wire_bytes:,} of {many(exchange.announced or 0, 'byte')}"
 
 
-def describe_undecoded(exchange: Exchange, context: LineContext) -> bool:
+def describe_undecoded(exchange: Exchange, context: PlanContext) -> bool:
     """Let the native core set ``text`` and ``errors`` of an answered exchange. Returns whether it did. It
     does not if anything is unusual: then the bodies must be decoded.
 

@@ -229,12 +229,14 @@ def _more(summary: Summary, *, is_recorded: bool) -> _ScreenBlock | None:
     groups, lag, versions = summary.group_history or (), summary.lag or (), summary.versions
     producers = summary.transactions.producers if summary.transactions else ()
     is_open = sum(row.open for row in producers)
+    timed_out = sum(row.timed_out for row in producers)
+    ended = facts(f"{is_open:,} open" if is_open else "", f"{timed_out:,} timed out" if timed_out else "")
     rejected = versions.rejected if versions else 0
     counts = (
         ("--findings", len(summary.findings or ()), "finding", ""),
         ("--groups", len(groups), "group", ""),
         ("--lag", len(lag), "consumer-partition pair", ""),
-        ("--transactions", len(producers), "producer", f" ({is_open:,} open)" if is_open else ""),
+        ("--transactions", len(producers), "producer", f" ({ended})" if ended else ""),
         ("--connections", len(summary.client_connections or ()), "client-broker pair", ""),
         (
             "--versions",

@@ -102,7 +102,8 @@ _NOTES = {
     "APIs": (
         (
             "percentiles are of N service times: latency without waits, throttling, retransmissions and "
-            "queueing behind earlier requests"
+            "queueing behind earlier requests; TOTAL: what clients waited, from the first byte of a request "
+            "to the last of its response"
         ),
     ),
     "Unanswered": (
@@ -247,6 +248,8 @@ _LOAD = (
     View("REQUESTS", lambda row: size(row.request_bytes), right=True),
     View("RESPONSES", lambda row: size(row.response_bytes), right=True),
     *_spread("service_us"),
+    View("TOTAL P50", lambda row: us(row.total_us.p50), right=True),
+    View("TOTAL P99", lambda row: us(row.total_us.p99), right=True),
     View("ERRORS", lambda row: nonzero(row.errors), right=True, keep=True),
     View("UNANSWERED", lambda row: nonzero(row.no_answer), right=True, keep=True),
     View(
@@ -324,10 +327,12 @@ _VOLUME = (
     View("BYTES IN", lambda row: size(row.produced_bytes), right=True, keep=True),
     View("IN/s", lambda row: _bytes(row.produced_bytes_per_second), right=True),
     View("PER BATCH", lambda row: _per_batch(row), right=True),
+    View("UNKNOWN IN", lambda row: nonzero(row.unknown_records or 0), right=True, is_rare=True),
     View("RECORDS OUT", lambda row: number(row.fetched_records), right=True),
     View("BYTES OUT", lambda row: size(row.fetched_bytes), right=True, keep=True),
     View("OUT/s", lambda row: _bytes(row.fetched_bytes_per_second), right=True),
-    View("CODEC", lambda row: listed(list(row.compression)) or ABSENT),
+    View("CODEC IN", lambda row: listed(list(row.compression)) or ABSENT),
+    View("CODEC OUT", lambda row: listed(list(row.fetched_compression)) or ABSENT),
     View(
         "RATIO",
         lambda row: ABSENT if row.compression_ratio is None else f"{row.compression_ratio:.1f}",
@@ -349,7 +354,13 @@ _PARTITIONS = (
     *_VOLUME,
 )
 _ERRORS = (
-    View("COUNT", lambda row: f"{row.count:,}", right=True, keep=True),
+    View("COUNT", lambda row: f"{row.count - row.expected or row.count:,}", right=True, keep=True),
+    View(
+        "EXPECTED",
+        lambda row: nonzero(row.expected if row.expected < row.count else 0),
+        right=True,
+        is_rare=True,
+    ),
     View("ERROR", lambda row: row.error, keep=True),
     View("API", lambda row: row.api, keep=True),
     View("TOPIC", lambda row: absent(row.topic and topic_label(row.topic)), shrinks=True),
@@ -378,6 +389,7 @@ _UNANSWERED = (
 _SLOWEST = (
     View("SERVICE", lambda row: us(row.service_us), right=True, keep=True),
     View("LATENCY", lambda row: us(row.latency_us), right=True),
+    View("TOTAL", lambda row: us(row.total_us), right=True),
     View("API", lambda row: row.api, keep=True),
     View("CLIENT", lambda row: row.client, keep=True, shrinks=True),
     View("BROKER", lambda row: row.broker, shrinks=True),

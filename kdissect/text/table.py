@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
+from io import StringIO
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from kdissect.exchanges import content
-from kdissect.exchanges.offload import LineFacts, LineForm
 from kdissect.exchanges.outcomes import outcome
 from kdissect.kafka.bodies import TRAILING_BYTES, decode_exchange
 from kdissect.kafka.codes import error_name
@@ -50,21 +50,22 @@ from kdissect.phrases import (
     truncate_start,
     wrapped,
 )
+from kdissect.sinks.lines import LineForm
+from kdissect.sinks.sink import CommonForm
 from kdissect.tables.values import json_bytes
-from kdissect.text.about import about, undecoded_line
+from kdissect.text.about import about, describe_undecoded, undecoded_line
 from kdissect.text.page import View
-from kdissect.text.style import BOLD, CYAN, FAINT, PLAIN, RED, YELLOW, Style, of_anomaly, severity
+from kdissect.text.style import BOLD, CYAN, FAINT, PLAIN, RED, YELLOW, Style, Times, of_anomaly, severity
 from kdissect.text.value_labels import copy_text, rejection_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import TextIO
 
-    from kdissect.exchanges.offload import LineContext
     from kdissect.exchanges.partition_records import CarriedRecord, DecodedBatch
     from kdissect.kafka.internal.topics import Payload
     from kdissect.model import Endpoint
-    from kdissect.text.style import Times
+    from kdissect.sinks.sink import PlanContext
 
 
 ABSENT = "-"
@@ -317,6 +318,8 @@ class ExchangeTable(LineTable["Exchange"]):
         by_request: whether they come in order of request, so that a line out of order is marked.
     """
 
+    describe = staticmethod(describe_undecoded)
+
     _text_heading = "ABOUT"
 
     def __init__(
@@ -335,8 +338,15 @@ class ExchangeTable(LineTable["Exchange"]):
         self._by_request = by_request
         self._latest_ns = 0
 
-    def form(self, context: LineContext) -> LineForm:
-        """What the native core must know to write the same lines, if they ``are_plain``."""
+    @property
+    def form(self) -> Callable[[PlanContext], LineForm] | None:
+        """What the native core must know to write the same lines; None: a line depends on more than its
+        exchange.
+        """
+        is_free = self._width is None and not self._is_colored
+        return self._form if is_free and not self._by_request and self._times.digits is not None else None
+
+    def _form(self, context: PlanContext) -> LineForm:
         *of_ends, of_client, of_api, of_latency = self._views
         names, limits, protocols, _ = context
 
@@ -363,7 +373,7 @@ class ExchangeTable(LineTable["Exchange"]):
             return self._gap.join((self._text(exchange), *(word for word, _ in self._words(exchange))))
 
         assert self._times.digits is not None
-        facts = LineFacts(
+        facts = CommonForm(
             shared=lambda info, _: [cells(of_ends, info)],
             api=api_form,
             error=error_name,
@@ -384,12 +394,6 @@ class ExchangeTable(LineTable["Exchange"]):
             followed=f"! {TRAILING_BYTES}",
             ends=None if self._style.has_hosts else _IPV4,
         )
-
-    @property
-    def are_plain(self) -> bool:
-        """Whether a line depends on nothing but its exchange."""
-        is_free = self._width is None and not self._is_colored
-        return is_free and not self._by_request and self._times.digits is not None
 
     def add(self, lines: bytes) -> None:
         """Write lines that the native core has made."""
@@ -646,6 +650,7 @@ class ExchangeTally(Tally["Exchange"]):
         self._kinds: Counter[str] = Counter()
         self._errors: Counter[str] = Counter()
         self._expected = 0
+        self.form = ExchangeTable(StringIO(), Times("u")).form  # lines that nobody needs
 
     def feed(self, exchange: Exchange) -> None:
         """Count one."""

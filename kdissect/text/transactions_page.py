@@ -50,6 +50,10 @@ def _open_for(row: TransactionRow) -> str:
     return ("" if row.start_captured else "over ") + duration(row.duration_us * 1000)
 
 
+def _timeout(row: TransactionRow) -> str:
+    return ABSENT if row.timeout_ms is None else duration(row.timeout_ms * 1_000_000)
+
+
 def _after(row: TransactionRow) -> str:
     """Time from the end of a transaction to its first marker."""
     if row.first_marker is None or row.end is None:
@@ -95,6 +99,7 @@ _PRODUCERS = (
 _TRANSACTIONS = (
     View("OUTCOME", lambda row: outcome_text(row.outcome), keep=True),
     View("OPEN FOR", _open_for, right=True, keep=True),
+    View("TIMEOUT", _timeout, right=True),
     View("TRANSACTIONAL ID", lambda row: row.transactional_id, keep=True, shrinks=True),
     View("PRODUCER ID", lambda row: str(row.producer_id), right=True),
     View("EPOCH", lambda row: str(row.epoch), right=True),

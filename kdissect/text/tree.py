@@ -46,9 +46,6 @@ Row = TypeVar("Row")
 class Tree(Generic[Row]):
     """Writes trees, separated by empty lines.
 
-    Attributes:
-        is_first: whether no tree was written yet.
-
     Args:
         out: owned and flushed by the caller.
         times: writes the time of the exchange.
@@ -71,16 +68,21 @@ class Tree(Generic[Row]):
         self._style = style
         self._full = full
         self._max_width = width
-        self.is_first = True
+        self._is_first = True
 
     def feed(self, row: Row) -> None:
         """Write one tree."""
-        if not self.is_first:
+        if not self._is_first:
             self._write("\n")
-        self.is_first = False
+        self._is_first = False
         for line in self._lines(row):
             for part in (line,) if self._max_width is None else folded(line, self._max_width):
                 self._write(part + "\n")
+
+    def divide(self) -> int:
+        """See ``sink.Each``: an empty line comes between two trees."""
+        self._is_first = False
+        return 1
 
     def close(self) -> None:
         """Do nothing: every tree is complete."""

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from kdissect import core
 from kdissect.cli.jobs import WORTH_PACKETS, WORTH_PACKETS_NATIVE, processes
-from kdissect.cli.run import Query
+from kdissect.cli.run import take_query
 from kdissect.net.tcp import ACK
 from tests.captures import pcap
 from tests.segments import ipv4, link, tcp
@@ -35,7 +35,7 @@ def test_large_captures_use_all_cores_by_default(tmp_path: Path, monkeypatch: py
     def jobs(*paths: Path | str, requested: int | None = None, **settings: Any) -> int:
         options: Any = {"files": [str(path) for path in paths], "also_files": (), "no_progress": True}
         options |= {"ports": (), "decode_as": (), "show_secrets": False, "tls_keylog": ()}
-        return processes(Query.take(options), requested, **settings)
+        return processes(take_query(options), requested, **settings)
 
     assert (jobs(small), jobs(large), jobs(small, large)) == (1, 3, 3)
     assert (jobs(bulk), jobs(bulk, requested=2), jobs(broken)) == (1, 2, 1)
@@ -65,4 +65,4 @@ def test_one_busy_connection_uses_one_process(tmp_path: Path, monkeypatch: pytes
             file.truncate(WORTH_PACKETS * 200)
         options: Any = {"files": [str(path)], "also_files": (), "no_progress": True}
         options |= {"ports": (), "decode_as": (), "show_secrets": False, "tls_keylog": ()}
-        assert processes(Query.take(options), None) == expected
+        assert processes(take_query(options), None) == expected

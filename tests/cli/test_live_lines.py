@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import pytest
 
 from kdissect.pipeline import Dissection
 from tests.cli.commands import run
 from tests.core import needs_core
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kdissect.sinks.sink import Plan, Sink
 
 BY_CORE = [(), ("--json",), ("--csv",), ("-q",)]
 
@@ -16,13 +23,13 @@ BY_CORE = [(), ("--json",), ("--csv",), ("-q",)]
 def test_the_core_writes_lines(
     output: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with_lines: list[object] = []
-    write_lines = Dissection.write_lines
+    plans: list[Plan | None] = []
+    into = Dissection.into
 
-    def noted(*arguments: object) -> None:
-        with_lines.append(arguments)
-        write_lines(*arguments)  # type: ignore[arg-type]
+    def noted(dissection: Dissection, sink: Sink, *arguments: Any) -> Iterator[None]:
+        plans.append(sink.plan)
+        return into(dissection, sink, *arguments)
 
-    monkeypatch.setattr(Dissection, "write_lines", noted)
+    monkeypatch.setattr(Dissection, "into", noted)
     run(capsys, "live", "--follow", "samples/kafka-4-basics.pcap", "-a", "packets:200", *output)
-    assert bool(with_lines) == (output in BY_CORE)
+    assert [plan is not None for plan in plans] == [output in BY_CORE]

@@ -84,7 +84,7 @@ def test_the_order_is_that_of_the_same_blocks(tmp_path: Path) -> None:
 
 
 def test_rows_that_depend_on_others_use_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kdissect.cli.parallel_run.ParallelRun.gather", None)
+    monkeypatch.setattr("kdissect.runs.workers.Workers.into", None)
     for command in (
         "read -q",
         "read -t d",

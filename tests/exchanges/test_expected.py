@@ -25,7 +25,7 @@ def test_the_table_names_errors_and_apis_that_exist() -> None:
     assert {row["error"] for row in table} <= {error.name for error in codes.all_errors()}
     named = {api for row in table for api in row["apis"].split() if api != "*"}
     assert named <= {api.name for api in apis.all_apis()}
-    assert {row["only_at_first"] for row in table} == {"true", "false"}
+    assert {row["new_after_s"] for row in table} == {"0", "2", "60"}
     assert all(row["reason"].endswith(".") for row in table)
 
 
@@ -58,6 +58,16 @@ def test_an_error_that_goes_on_is_serious_until_it_was_gone_for_a_while() -> Non
     assert result == [True, True, True, True, False, False, False, True, True, False]
     assert expected_errors(after(6, connection=connection("other")), moved)
     assert expected_errors(after(200, connection=info), ["UNKNOWN_TOPIC_ID", *moved]) == tuple(moved)
+
+
+def test_each_transaction_may_wait_for_the_one_before() -> None:
+    info = connection()
+    waits = ["CONCURRENT_TRANSACTIONS"]
+    times = [0, 3, 4.5, 6, 8.1]  # of several transactions; then one that does not end
+    result = [bool(expected_errors(after(each, "Produce", connection=info), waits)) for each in times]
+    assert result == [True] * 5
+    stuck = [bool(expected_errors(after(20 + each, "Produce", connection=info), waits)) for each in range(8)]
+    assert stuck == [True] * 6 + [False] * 2
 
 
 def test_version_negotiation_is_no_anomaly() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 from operator import itemgetter
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -101,7 +102,8 @@ def released(
             else:
                 yield item
 
-    return [(item.time_ns // MS, item.order[0] // MS, now_ms) for item in stage.sorted(fed())]
+    in_order = chain(chain.from_iterable(map(stage.feed, fed())), stage.rest())
+    return [(item.time_ns // MS, item.order[0] // MS, now_ms) for item in in_order]
 
 
 def test_requests_are_sorted() -> None:

@@ -45,8 +45,8 @@ def skimmed(packets: Sequence[Packet]) -> dict[Any, Any]:
 
 def from_all_exchanges(packets: Sequence[Packet]) -> dict[Any, Any]:
     facts = LearnedFacts()
-    for _, exchanges, _ in Dissection(packets).steps():
-        for exchange in exchanges:
+    for step in Dissection(packets).steps():
+        for exchange in step.exchanges:
             learn(exchange, facts)
             learn_produced(exchange, facts)
     return {**facts.topics, **facts.gathered_batches()}

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from kdissect.stats.facts import Facts
 
 
+INVALID_TXN_STATE = 48
+
+
 def transactions(*facts: Facts) -> Transactions:
     result = Transactions(DEFAULT)
     for each in facts:
@@ -176,3 +179,30 @@ def test_a_real_capture() -> None:
     }
     assert all(row.missing == row.duplicates == 0 for row in part.sequences)
     assert all(row.first_marker for row in part.transactions)
+
+
+def test_a_transaction_that_was_refused_after_its_timeout_has_timed_out() -> None:
+    begun = (p.init(0, timeout_ms=4000), p.produce(1, 0, 2))
+    late = transactions(*begun, p.end(19, error=INVALID_TXN_STATE), p.init(20, 1))
+    row = producer(late)
+    assert (row.started, row.timed_out, row.superseded, row.committed) == (1, 1, 0, 0)
+    (listed,) = late.rows().transactions
+    assert (listed.outcome, listed.timeout_ms, listed.duration_us, listed.records) == (
+        "timed_out", 4000, 18_000_000, 2,
+    )  # fmt: skip
+    early = producer(transactions(*begun, p.end(3, error=INVALID_TXN_STATE), p.init(20, 1)))
+    assert (early.timed_out, early.superseded) == (0, 1)
+    of_another = producer(transactions(*begun, p.end(19, 5, error=INVALID_TXN_STATE), p.init(20, 6)))
+    assert (of_another.timed_out, of_another.superseded) == (0, 1)
+
+
+def test_a_refused_batch_is_not_written_and_its_retry_is_no_duplicate() -> None:
+    refused = p.produce(1, 0, 2, error=p.CONCURRENT_TRANSACTIONS)
+    row = producer(transactions(p.init(0), refused, p.produce(1.1, 0, 2)))
+    assert (row.batches, row.records, row.duplicates, row.missing) == (1, 2, 0, 0)
+    behind = p.produce(1.3, 4, 2, error=p.OUT_OF_ORDER)
+    retried = (p.produce(1.4, 2, 2), p.produce(1.5, 4, 2))
+    row = producer(transactions(p.init(0), p.produce(1.1, 0, 2), behind))
+    assert (row.records, row.duplicates, row.missing) == (2, 0, 2)
+    row = producer(transactions(p.init(0), p.produce(1.1, 0, 2), behind, *retried))
+    assert (row.records, row.duplicates, row.missing) == (6, 0, 0)

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from kdissect.errors import UsageError
-from kdissect.model import Anomaly
+from kdissect.model import Anomaly, Frame
 from kdissect.query.where import compile_where
 from kdissect.tables import columns
 from kdissect.tables.columns import DATE, INT16, INT32, INT64, OBJECT, STRING, TIMESTAMP, Array, Scalar
@@ -17,6 +18,7 @@ CONTRACT = """\
 capture string, connection string, number int64, packet int64, kind string, outcome string, time timestamp
 latency_us int64
 queued_us int64, throttled_us int64, network_us int64, wait_us int64, service_us int64
+request_transfer_us int64, response_transfer_us int64, total_us int64
 client_ip string, client_port int32, broker_ip string, broker_port int32
 cluster_id string
 hop_ip string, hop_port int32
@@ -105,6 +107,43 @@ def test_api_that_is_not_known_keeps_its_number() -> None:
 def test_a_latency_below_zero_is_shown() -> None:
     example = exchange("Metadata", 9, {}, {}, latency_ns=-1500)
     assert next(c for c in columns.EXCHANGE if c.name == "latency_us").get(example) == -2
+
+
+@pytest.mark.parametrize(
+    ("request_ns", "latency_ns", "response_ns", "changes", "shown"),
+    [
+        (2_000_999, 5_000_999, 7_000_999, {}, (2000, 7000, 14000)),  # each in whole microseconds
+        (0, 5_000_000, 0, {}, (0, 0, 5000)),
+        (0, -1500, 0, {}, (0, 0, None)),
+        (-1000, 5_000_000, 0, {}, (None, 0, None)),  # its first bytes were sent again
+        (2_000_000, 5_000_000, 7_000_000, {"announced": 300}, (2000, None, None)),
+    ],
+)
+def test_transfers_and_latency_add_up(
+    request_ns: int,
+    latency_ns: int,
+    response_ns: int,
+    changes: dict[str, Any],
+    shown: tuple[int | None, int | None, int | None],
+) -> None:
+    example = exchange("Metadata", 9, {}, {}, latency_ns=latency_ns)
+    assert example.request_frame
+    assert example.response_frame
+    end_ns, start_ns = example.request_frame.end_ns, example.response_frame.start_ns
+    frames = {
+        "request_frame": Frame(b"ab", 2, 1, INTERFACE, end_ns - request_ns, end_ns),
+        "response_frame": Frame(b"ab", 2, 2, INTERFACE, start_ns, start_ns + response_ns),
+    }
+    names = ("request_transfer_us", "response_transfer_us", "total_us")
+
+    def values(**attributes: Any) -> tuple[Any, ...]:
+        for name, value in attributes.items():
+            setattr(example, name, value)
+        return tuple(columns.resolve(name).get(example) for name in names)
+
+    assert values(**frames, **changes) == shown
+    assert values(request_frame=frames["request_frame"]._replace(data=b"a"))[::2] == (None, None)
+    assert values(request_frame=None) == (None, shown[1], None)
 
 
 @pytest.mark.parametrize("column", columns.EXCHANGE, ids=lambda column: str(column.name))

@@ -23,6 +23,9 @@ from kdissect.kafka.layout import layout
 from kdissect.limits import DEFAULT
 from kdissect.options import Options
 from kdissect.pipeline import Dissection, learned_from
+from kdissect.sinks.columns import Columns
+from kdissect.sinks.rows import Rows
+from kdissect.sinks.sink import Demand
 from kdissect.spark.batches import TableBatches, columns_of
 from kdissect.tables.columns import BY_NAME, EXCHANGE, selected
 from kdissect.tables.lines import CsvLines, JsonLines
@@ -36,6 +39,7 @@ from tests.core import NEEDS_CORE, without_core
 from tests.frames import HEARTBEAT, request, response, sized
 from tests.kafka.encoder import encoder
 from tests.kafka.random_bodies import TIMES, random_body
+from tests.sinks import Noted, taken
 from tests.test_offload import IS_DEEP
 from tests.text.test_native_line import messages, usual, versions
 from tests.vectors.messages import vectors
@@ -79,22 +83,11 @@ def written(
     path: Path, sink_type: type[JsonLines | CsvLines], columns: Sequence[Column], *, by_core: bool
 ) -> tuple[bytes, int]:
     """The lines, and how many the core wrote."""
-    out, rows = io.BytesIO(), 0
-    sink = sink_type(out.write, columns=columns)
-
-    def add(lines: bytes, number: int) -> None:
-        nonlocal rows
-        rows += number
-        sink.add(lines)
-
+    out = io.BytesIO()
+    sink = Rows(sink_type(out.write, columns=columns), Demand(one_by_one=not by_core))
+    assert (sink.plan is not None) == by_core
     with open_capture(str(path)) as capture:
-        dissection = Dissection(capture.packet_blocks(), Options(limits=DEFAULT))
-        if by_core:
-            assert sink.are_plain
-            dissection.write_lines(sink.form, add)
-        for exchange in dissection:
-            sink.feed(exchange)
-    sink.close()
+        rows = taken(Dissection(capture.packet_blocks(), Options(limits=DEFAULT)), sink)
     return out.getvalue(), rows
 
 
@@ -117,19 +110,17 @@ def batches_of(
     }
     batches = TableBatches(selected_columns, **settings)
     observer = batches.log if needs_log(tables) else None
-    fed, taken = 0, list[tuple[str, RecordBatch]]()
+    made = list[tuple[str, RecordBatch]]()
+    sink = Noted(Columns(batches, Demand(one_by_one=not by_core)))
     with open_capture(str(path)) as capture:
         dissection = Dissection(
             capture.packet_blocks(), Options(limits=DEFAULT), learned=learned, observer=observer
         )
-        for exchange in batches.exchanges_of(dissection) if by_core else dissection:
-            taken += batches.full()
-            if exchange is not None:
-                taken += batches.feed(exchange)
-                fed += 1
-    taken += batches.close()
-    rows = {table: [batch for name, batch in taken if name == table] for table in tables}
-    return rows, sum(batch.num_rows for batch in rows["exchanges"]) - fed
+        for _ in dissection.into(sink):
+            made += batches.made()
+    made += batches.close()
+    rows = {table: [batch for name, batch in made if name == table] for table in tables}
+    return rows, sum(batch.num_rows for batch in rows["exchanges"]) - sink.fed
 
 
 def same_batches(
@@ -245,10 +236,8 @@ def test_columns_that_are_left_to_python() -> None:
     assert not are_known(selected(["time", "request.topics"]))
     assert not are_known(selected(["time", "tcp_stream"]))
     assert not are_known(selected(["time", "time"]))
-    assert not CsvLines(
-        io.BytesIO().write, columns=selected(["group_id"])
-    ).are_plain  # csv quotes what is alone
-    assert not CsvLines(io.BytesIO().write, is_terminal=True).are_plain
+    assert not CsvLines(io.BytesIO().write, columns=selected(["group_id"])).form  # csv quotes what is alone
+    assert not CsvLines(io.BytesIO().write, is_terminal=True).form
 
 
 @pytest.mark.parametrize("capture", captures()[:: 1 if IS_DEEP else 6], ids=name_of)

@@ -22,6 +22,7 @@ from kdissect.kafka.primitives import DecodeBudget
 from kdissect.kafka.records import RecordData
 from kdissect.kafka.secrets import redact
 from kdissect.pipeline import dissect
+from kdissect.sinks.sink import Each, Plan
 from kdissect.text.about import about, describe_undecoded
 from kdissect.text.about_template import described_apis, native_line
 from samples.golden import captures, name_of
@@ -29,6 +30,7 @@ from tests.core import NEEDS_CORE
 from tests.exchange_factory import exchange
 from tests.kafka.encoder import encoder
 from tests.kafka.random_bodies import TIMES, random_body
+from tests.sinks import taken
 from tests.vectors.messages import vectors
 
 if TYPE_CHECKING:
@@ -235,9 +237,10 @@ def test_exchanges_that_are_not_decoded(capture: Path) -> None:
     with open_capture(str(capture)) as opened:
         expected = [(about(each), errors(each), each.anomalies) for each in dissect(opened.packet_blocks())]
     with open_capture(str(capture)) as opened:
-        dissection = dissect(opened.packet_blocks())
-        dissection.describe_undecoded(describe_undecoded)
-        exchanges = list(dissection)
+        exchanges: list[Exchange] = []
+        sink = Each(exchanges.append)
+        sink.plan = Plan(describe=describe_undecoded)
+        taken(dissect(opened.packet_blocks()), sink)
     assert [(about(each), errors(each), each.anomalies) for each in exchanges] == expected
     assert all(each.response is None for each in exchanges if each.text is not None)
     if name_of(capture) == "quickstart":

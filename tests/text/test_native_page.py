@@ -13,12 +13,15 @@ from benchmarks.traffic import MIXED, make
 from kdissect.limits import DEFAULT, Limits
 from kdissect.options import Options
 from kdissect.pipeline import Dissection
+from kdissect.sinks.lines import Lines
+from kdissect.sinks.rows import Rows
+from kdissect.sinks.sink import Demand
 from kdissect.tables.lines import CsvLines, JsonLines
-from kdissect.text.about import describe_undecoded
 from kdissect.text.style import COLORED, PLAIN, Times
 from kdissect.text.table import ExchangeTable
 from tests.captures import pcap, pcapng
 from tests.core import NEEDS_CORE, without_core
+from tests.sinks import taken
 from tests.tables.test_native_rows import capture_of, exchange_of
 from tests.test_offload import BUSY, IS_DEEP, SEEDS, blocks_of, damaged, mixed, timed
 
@@ -38,24 +41,16 @@ TALKS = BUSY if IS_DEEP else ["kafka-4-transactions", "midstream", "quickstart"]
 
 def written(blocks: Sequence[Any], form: str, limits: Limits, *, by_core: bool) -> tuple[list[Any], int]:
     """The lines and what else is known at the end; how many lines the core wrote."""
-    out, rows = io.BytesIO(), 0
+    out = io.BytesIO()
     text = io.TextIOWrapper(out, "utf-8", newline="", write_through=True)
-    sink = ROWS[form](out.write) if form in ROWS else ExchangeTable(text, Times(form))
+    demand = Demand(has_latency_parts=form in ROWS, selects_all=by_core)
+    sink = (
+        Rows(ROWS[form](out.write), demand)
+        if form in ROWS
+        else Lines(ExchangeTable(text, Times(form)), demand)
+    )
     dissection = Dissection(blocks, Options(limits=limits), split_latency=form in ROWS)
-
-    def write(lines: bytes, number: int) -> None:
-        nonlocal rows
-        assert lines.count(b"\n") == number
-        rows += number
-        sink.add(lines)
-
-    if by_core:
-        if form not in ROWS:
-            dissection.describe_undecoded(describe_undecoded)
-        dissection.write_lines(sink.form, write)
-    for exchange in dissection:
-        sink.feed(exchange)
-    sink.close()
+    rows = taken(dissection, sink)
     lines = out.getvalue().split(b"\n")
     return [lines, dissection.counts, dissection.skipped, dissection.noticed, dissection.now_ns], rows
 
@@ -146,7 +141,7 @@ def test_chatty_clients(connections: int, compare: Any, tmp_path: Path) -> None:
 
 def test_only_plain_tables_are_left_to_the_core() -> None:
     def are_plain(times: str = "ud", **settings: Any) -> bool:
-        return ExchangeTable(io.StringIO(), Times(times), **settings).are_plain
+        return ExchangeTable(io.StringIO(), Times(times), **settings).form is not None
 
     assert all(are_plain(name) for name in TIMES)
     assert are_plain(heading=True, style=PLAIN)

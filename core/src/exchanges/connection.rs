@@ -109,6 +109,14 @@ pub struct Frame {
     pub end_ns: i64,
 }
 
+impl Frame {
+    /// `_transfer_us` of kdissect/model.py.
+    pub fn transfer_us(&self) -> Option<i64> {
+        let us = self.end_ns.checked_sub(self.start_ns)?.div_euclid(1000);
+        (us >= 0).then_some(us)
+    }
+}
+
 /// A request header: kdissect/kafka/headers.py. Positions are those in the frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {

@@ -193,7 +193,8 @@ impl Fetcher {
 pub struct Read {
     pub bytes: u64,
     pub records: u64,
-    pub batches: u64,
+    /// How many batches have each codec.
+    pub codecs: Vec<(&'static str, u64)>,
     pub is_fetched: bool,
     pub position: Position,
 }
@@ -201,7 +202,7 @@ pub struct Read {
 impl Read {
     /// `data`: the records, if there is such a field. `position`: what the messages say of it.
     pub fn of(data: Option<&[u8]>, mut position: Position) -> Result<Self, Odd> {
-        let (mut records, mut number) = (0, 0);
+        let (mut records, mut codecs) = (0, Vec::new());
         let mut newest_ms = None;
         for batch in batches(data.unwrap_or_default()) {
             let batch = batch?;
@@ -209,7 +210,7 @@ impl Read {
                 return Err(Odd);
             }
             records += u64::try_from(batch.records).unwrap_or(0);
-            number += 1;
+            tally(&mut codecs, batch.codec(), 1);
             let last = batch.base_offset.checked_add(batch.last_offset_delta.into());
             position.next_offset = Some(last.and_then(|last| last.checked_add(1)).ok_or(Odd)?);
             newest_ms = newest_ms.max(Some(batch.max_timestamp));
@@ -219,7 +220,7 @@ impl Read {
         Ok(Read {
             bytes: data.map_or(0, |data| data.len() as u64),
             records,
-            batches: number,
+            codecs,
             is_fetched: data.is_some(),
             position,
         })

@@ -1,4 +1,4 @@
-//! The packets of a shard for kdissect/parallel/broadcast.py.
+//! The packets of a shard for kdissect/runs/broadcast.py.
 
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;

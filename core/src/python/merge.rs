@@ -1,5 +1,5 @@
-//! The classes `kdissect._core.RowBatch`, for kdissect/parallel/worker.py, and `Merge` and `MergedText`, for
-//! kdissect/parallel/assembling.py: rows of a worker -> those of all workers, in order.
+//! The classes `kdissect._core.RowBatch`, for kdissect/runs/worker.py, and `Merge` and `MergedText`, for
+//! kdissect/runs/assembling.py: rows of a worker -> those of all workers, in order.
 
 use std::fs::File;
 use std::io::{self, IoSlice, Write};

@@ -952,7 +952,7 @@ impl Offload {
     }
 
     /// The number of a connection in keys: its ID and the lowest bits of its ordinal, as in
-    /// kdissect/parallel/worker.py.
+    /// kdissect/runs/worker.py.
     fn number(&mut self, py: Python<'_>, slot: usize) -> PyResult<i64> {
         let Some(link) = self.links.get_mut(slot).and_then(Option::as_mut) else {
             return Ok(0);

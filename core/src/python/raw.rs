@@ -191,7 +191,7 @@ pub struct Bytes(pub PyBuffer<u8>);
 impl AsRef<[u8]> for Bytes {
     fn as_ref(&self) -> &[u8] {
         let bytes = self.0.as_slice_ptr();
-        // SAFETY: the pointer is valid as long as the buffer, where nobody writes (kdissect/parallel/worker_pool.py).
+        // SAFETY: the pointer is valid as long as the buffer, where nobody writes (kdissect/runs/worker_pool.py).
         bytes.map_or(&[], |bytes| unsafe { bytes.as_ref() })
     }
 }

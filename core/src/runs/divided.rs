@@ -1,4 +1,4 @@
-//! Packets of a block -> the shards that they belong to -> those of one shard: for kdissect/parallel/broadcast.py.
+//! Packets of a block -> the shards that they belong to -> those of one shard: for kdissect/runs/broadcast.py.
 
 use crate::capture::places::Place;
 use crate::net::packet::segment;

@@ -1,5 +1,5 @@
 //! Rows of several processes -> the same rows in the order in which one process would write them, as
-//! kdissect/parallel/assembling.py and kdissect/exchanges/ordering.py put them.
+//! kdissect/runs/assembling.py and kdissect/exchanges/ordering.py put them.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;

@@ -107,6 +107,14 @@ impl<'a> Answered<'a> {
     pub fn latency_ns(&self) -> Result<i64, Odd> {
         self.response.start_ns.checked_sub(self.request.end_ns).ok_or(Odd)
     }
+
+    /// `Exchange.total_us`.
+    pub fn total_us(&self) -> Option<i64> {
+        let latency_us = self.latency_ns().ok()?.div_euclid(1000);
+        let [request_us, response_us] = [self.request, self.response].map(Frame::transfer_us);
+        let total_us = request_us?.checked_add(latency_us)?.checked_add(response_us?);
+        total_us.filter(|_| latency_us >= 0)
+    }
 }
 
 /// The class for the bodies of an API version, and what else [`Facts`] has about it.

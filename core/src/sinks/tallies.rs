@@ -100,6 +100,7 @@ struct Group {
     wait_us: Quantiles,
     unknown: u64,
     queued_us: Quantiles,
+    total_us: Quantiles,
     detail: Detail,
 }
 
@@ -184,7 +185,7 @@ struct ReadPartition {
     touches: u64,
     bytes: u64,
     records: u64,
-    batches: u64,
+    codecs: Vec<(&'static str, u64)>,
     high_watermark: Samples,
     last_stable: Samples,
     log_start: Samples,
@@ -566,6 +567,7 @@ impl Group {
             wait_us: Quantiles::default(),
             unknown: 0,
             queued_us: Quantiles::default(),
+            total_us: Quantiles::default(),
             detail: match found {
                 CountedContent::Produce(..) => Detail::Writes(BTreeMap::new(), Vec::new()),
                 CountedContent::Fetch(_) => Detail::Reads(Reads::default()),
@@ -625,6 +627,9 @@ impl Group {
         if parts.queued_us != 0 {
             self.queued_us.add(parts.queued_us);
         }
+        if let Some(total_us) = exchange.total_us() {
+            self.total_us.add(total_us);
+        }
         let mut more = 0;
         match (&mut self.detail, found) {
             (Detail::Writes(topics, producers), CountedContent::Produce(_, writes)) => {
@@ -674,7 +679,9 @@ impl Group {
                     known.touches += u64::from(read.is_fetched);
                     known.bytes += read.bytes;
                     known.records += read.records;
-                    known.batches += read.batches;
+                    for &(codec, count) in &read.codecs {
+                        tally(&mut known.codecs, codec, count);
+                    }
                     if !fetch.session.has_session() {
                         let position = read.position.after(None);
                         known.see(time_ns, stamp, &position);
@@ -753,9 +760,9 @@ impl Group {
         let client_id = client_id.map(|id| String::from_utf8_lossy(&id).into_owned()); // it is known to be UTF-8
         let common = (info, api_key, api_version, client_id, self.identity, is_measured);
         let times = (self.exchanges, self.bytes, python_noted(self.noted));
-        let [service_us, wait_us, queued_us] =
-            [self.service_us, self.wait_us, self.queued_us].map(Quantiles::counted);
-        let latencies = (service_us, wait_us, self.unknown, queued_us);
+        let [service_us, wait_us, queued_us, total_us] =
+            [self.service_us, self.wait_us, self.queued_us, self.total_us].map(Quantiles::counted);
+        let latencies = (service_us, wait_us, self.unknown, queued_us, total_us);
         let (take, counted) = (form.take.bind(py), (common, times, latencies));
         match self.detail {
             Detail::Writes(topics, producers) => {
@@ -914,7 +921,8 @@ type PythonLag = (
 type PythonRead = (
     i64,
     u64,
-    (u64, u64, u64),
+    (u64, u64),
+    Vec<(&'static str, u64)>,
     (PythonSamples, PythonSamples, PythonSamples),
     PythonLag,
     PythonNoted,
@@ -976,7 +984,8 @@ fn read_topic((name, topic): (String, Topic<(), ReadPartition>)) -> (PythonTopic
         (
             partition,
             read.touches,
-            (read.bytes, read.records, read.batches),
+            (read.bytes, read.records),
+            read.codecs,
             (
                 python_samples(&read.high_watermark),
                 python_samples(&read.last_stable),

@@ -13,7 +13,7 @@ from kdissect.capture.inputs import STDIN, absolute
 from kdissect.cli.export_options import export_options, report_existing, report_kept, take_export
 from kdissect.cli.help import command
 from kdissect.cli.options import filter_options, input_options, names_option
-from kdissect.cli.run import Query, report_totals, report_unnamed
+from kdissect.cli.run import report_totals, report_unnamed, take_query
 from kdissect.cli.spark import target_options
 from kdissect.cli.terminal import FAILED, USAGE, warn
 from kdissect.options import PARQUET, WHOLE
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from kdissect.runs.run import Query
     from kdissect.spark.decode import DecodeResult
 
 
@@ -70,7 +71,7 @@ def decode(**options: Any) -> None:
     strategy, overwrite, redo = (options.pop(name) for name in ("strategy", "overwrite", "redo"))
     options["form"] = options["form"] or PARQUET
     export = take_export(options)
-    query = Query.take(options, exclude=export.directory)
+    query = take_query(options, exclude=export.directory)
     if STDIN in query.paths:
         raise click.UsageError("workers cannot read stdin; use kdissect export - -o DIR")
     if export.rotate_ns is not None:

@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING, Any
 from kdissect import open_capture
 from kdissect.limits import DEFAULT
 from kdissect.net.tcp import Shard
-from kdissect.parallel.assembling import (
+from kdissect.pipeline import Dissection, dissect
+from kdissect.runs.assembling import (
     AHEAD,
     LateRows,
     ParentUpdate,
     ResolvedRow,
     WorkerBatch,
 )
-from kdissect.parallel.worker import Page, Text, Worker
-from kdissect.pipeline import Dissection, dissect
+from kdissect.runs.worker import Page, Text, Worker
+from kdissect.sinks.lines import Lines
 from kdissect.text.style import Times
 from kdissect.text.table import ExchangeTable
 from samples.golden import ROOT
@@ -30,7 +31,7 @@ CAPTURE = ROOT / "samples" / "kafka-4-basics.pcap"
 class Names:
     """The output of an exchange is its ID."""
 
-    form = None
+    plan = None
 
     def feed(self, exchange: Any) -> tuple[str, int]:
         return exchange.connection.id, exchange.number
@@ -85,8 +86,7 @@ def test_each_row_is_sent_once_and_workers_agree_on_places() -> None:
 @needs_core
 def test_the_core_writes_lines_of_usual_exchanges() -> None:
     page = Page(sys.stdout)
-    sink = ExchangeTable(page, Times("ud"))
-    sent = run(Shard(0, 2), work=Text(lambda _: True, page, sink.feed, form=sink.form))
+    sent = run(Shard(0, 2), work=Text(Lines(ExchangeTable(page, Times("ud"))), page))
     batches = [each for each in sent if isinstance(each, WorkerBatch)]
     rows = sum(each.lines[0] // KEY_BYTES for each in batches if each.lines is not None)
     assert rows == len(outputs(run(Shard(0, 2))))
@@ -107,7 +107,7 @@ def test_rows_with_known_names_are_not_open() -> None:
 
 
 def test_a_worker_that_is_ahead_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kdissect.parallel.worker._ROWS", 1)
+    monkeypatch.setattr("kdissect.runs.worker._ROWS", 1)
     sent_batches: list[int] = []
     sent: list[Any] = []
 

@@ -23,7 +23,7 @@ from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
 from kdissect.errors import KdissectError, UnexpectedError, WorkerError
-from kdissect.parallel.assembling import Failed, Stop
+from kdissect.runs.assembling import Failed, Stop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

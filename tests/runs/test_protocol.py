@@ -6,7 +6,7 @@ from collections import Counter
 from kdissect.errors import UnexpectedError
 from kdissect.exchanges.resolver import Refs
 from kdissect.model import Anomaly
-from kdissect.parallel.assembling import (
+from kdissect.runs.assembling import (
     Failed,
     LateRows,
     OpenRow,
@@ -18,7 +18,7 @@ from kdissect.parallel.assembling import (
     WorkerBatch,
     WorkerEnd,
 )
-from kdissect.parallel.worker import columns
+from kdissect.runs.worker import columns
 
 
 def test_messages_survive_pickling() -> None:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kdissect.errors import CaptureError, UnexpectedError, WorkerError
-from kdissect.parallel.assembling import Stop
-from kdissect.parallel.worker_pool import Inbox, Outbox, WorkerPool
+from kdissect.runs.assembling import Stop
+from kdissect.runs.worker_pool import Inbox, Outbox, WorkerPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -163,7 +163,7 @@ def test_an_exception_between_two_messages_loses_none() -> None:
 def test_workers_end_with_their_parent() -> None:
     program = """
         import os
-        from kdissect.parallel.worker_pool import WorkerPool
+        from kdissect.runs.worker_pool import WorkerPool
         def job(index, outbox, inbox):
             outbox.send(os.getpid())
             inbox.receive()

@@ -10,16 +10,16 @@ import pytest
 from kdissect import core, open_capture
 from kdissect.model import IdleTick, Interface, Packet, PacketBlock
 from kdissect.net.tcp import Segments, shard_of
-from kdissect.parallel import worker_pool
-from kdissect.parallel.broadcast import Broadcast, Stopped
-from kdissect.parallel.worker_pool import Inbox, Outbox, WorkerPool
+from kdissect.runs import worker_pool
+from kdissect.runs.broadcast import Broadcast, Stopped
+from kdissect.runs.worker_pool import Inbox, Outbox, WorkerPool
 from samples.golden import ROOT
 from tests.core import needs_core
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kdissect.parallel.broadcast import PacketInbox, Packets
+    from kdissect.runs.broadcast import PacketInbox, Packets
 
 CAPTURE = ROOT / "samples" / "kafka-4-basics.pcap"
 LO = Interface("lo", 0, 1)

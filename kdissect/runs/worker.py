@@ -13,7 +13,7 @@ from contextlib import suppress
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from pickle import PickleBuffer
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from kdissect import core
 from kdissect.errors import OutputError
@@ -21,30 +21,28 @@ from kdissect.exchanges.end_to_end import produce_refs
 from kdissect.exchanges.resolver import NO_REFS
 from kdissect.exchanges.topic_names import RESERVED, TopicNameResolver, topic_refs
 from kdissect.files import temporary_file_error
-from kdissect.parallel.assembling import (
+from kdissect.pipeline import ShardOutput
+from kdissect.runs.assembling import (
     AHEAD,
-    Columns,
     LateRows,
     OpenRow,
     WorkerBatch,
+    WorkerRows,
 )
-from kdissect.parallel.worker_pool import own_memory
+from kdissect.runs.worker_pool import own_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import TextIO
 
     from kdissect.exchanges.learned import LearnedFacts
-    from kdissect.exchanges.offload import CountForm, LineContext, LineForm, RowForm
     from kdissect.exchanges.topic_names import TopicRefs
     from kdissect.limits import Limits
     from kdissect.model import ConnectionKey, Exchange, IdleTick, Packet, PacketBlock
     from kdissect.pipeline import Dissection
-    from kdissect.stats.connection_log import ConnectionFeed
-    from kdissect.stats.summarizer import Summarizer
+    from kdissect.sinks.sink import Each
 
     Packets = PacketBlock | Packet | IdleTick
-    Form = Callable[[LineContext], LineForm | RowForm]
 
 _ROWS = 400  # per batch; a few milliseconds of work
 _LINE_BYTES = 1 << 19  # of lines that the native core has written, and their keys, per batch
@@ -52,20 +50,6 @@ _LINE_BYTES_AHEAD = 12 * _LINE_BYTES
 _BYTES = 1 << 19  # of frames per batch
 _DECODED = 1 << 25  # decoded bytes per batch; one with more is merged before the next one is filled
 _PLACES = 100_000  # per batch: without rows too, or the other workers would wait
-
-
-class Work(Protocol):
-    """A worker's processing of exchanges; those of each connection come in order, with topic names."""
-
-    @property
-    def form(self) -> Form | None:
-        """How the native core can write the output of usual exchanges; None: it cannot."""
-
-    def feed(self, exchange: Exchange) -> Any:
-        """The exchange's output, to be sent to the parent; None: nothing."""
-
-    def end(self) -> Any:
-        """The result at the end, to be sent to the parent."""
 
 
 class _KnownNames:
@@ -93,9 +77,9 @@ def number_of(connection: ConnectionKey) -> int:
     return int(connection_id, 16) << 15 | ordinal & 0x7FFF
 
 
-def columns() -> Columns:
-    """Empty ``Columns``."""
-    return Columns(array("q"), array("q"), array("q"), array("q"), array("q"))
+def columns() -> WorkerRows:
+    """Empty ``WorkerRows``."""
+    return WorkerRows(array("q"), array("q"), array("q"), array("q"), array("q"))
 
 
 class Worker:
@@ -118,7 +102,7 @@ class Worker:
 
     def __init__(
         self,
-        work: Work,
+        work: Text,
         limits: Limits,
         send: Callable[[Any], object],
         receive: Callable[[], Any],
@@ -155,16 +139,17 @@ class Worker:
             Stopped: the parent has sent ``Stop``, see ``PacketInbox.receive``.
         """
         self._dissection = dissection
-        if (form := self._work.form) is not None:
+        output, plan = None, self._work.plan
+        if plan is not None and plan.form is not None:
             assert core.is_used
             self._lines = core.native.RowBatch()
             names = _KnownNames(self._names) if self._resolver is None else self._resolver
-            dissection.write_shard_lines(form, names, self._lines, self._count_lines)
+            output = ShardOutput(plan.form, names, self._lines, self._count_lines)
         last_waiting_ns: int | None = None
-        for _, items, waiting_since_ns in dissection.steps():
-            place = dissection.place
-            if waiting_since_ns != last_waiting_ns:
-                last_waiting_ns = waiting_since_ns
+        for step in dissection.steps(output):
+            place, items = dissection.place, step.exchanges
+            if step.waiting_since_ns != last_waiting_ns:
+                last_waiting_ns = step.waiting_since_ns
                 self._rows.waits.append((place, last_waiting_ns))
             items.reverse()
             while items:  # drop each once its row is complete: a decoded exchange may take most of the memory
@@ -428,146 +413,69 @@ class Texts:
         self._out.buffer.write(text)
 
 
-class Selected:
-    """Work on selected exchanges.
-
-    Args:
-        selects: whether an exchange is selected; called for every exchange.
-
-    Attributes:
-        form: see ``Work``.
-    """
-
-    form: Form | None = None
-
-    def __init__(self, selects: Callable[[Exchange], bool]) -> None:
-        self._selects = selects
-
-    def feed(self, exchange: Exchange) -> Any:
-        """The exchange's output; None if it is not selected, or has none."""
-        return self.make(exchange) if self._selects(exchange) else None
-
-    def make(self, exchange: Exchange) -> Any:
-        """The output of a selected exchange."""
-        raise NotImplementedError
-
-    def end(self) -> Any:
-        """The result at the end."""
-
-
-class Text(Selected):
+class Text:
     """Rows of a sink as text.
 
     Args:
-        selects: whether an exchange is selected; called for every exchange.
-        page: what the sink writes to.
-        feed: the sink's method.
-        rows: makes the rows of an exchange, each with the number that it counts for; None: the exchange is
-            the one row.
+        sink: writes them to ``page``.
+        page: a buffer in memory.
+        selects: whether an exchange is selected; None: all are.
         per_row: whether to keep the text of each row apart, because the output may end after any row.
-        end: returns the result at the end.
-        form: see ``Work``. All exchanges must be selected.
 
     Attributes:
+        plan: of the sink.
         prefix: of the names of temporary files, see ``LargeText``.
     """
 
     def __init__(
         self,
-        selects: Callable[[Exchange], bool],
+        sink: Each,
         page: Page,
-        feed: Callable[[Any], object],
-        rows: Callable[[Exchange], Iterable[tuple[int, Any]]] | None = None,
+        selects: Callable[[Exchange], bool] | None = None,
         *,
         per_row: bool = False,
-        end: Callable[[], Any] | None = None,
-        form: Form | None = None,
     ) -> None:
-        super().__init__(selects)
-        self.form = form
-        self._end = end
+        self.plan = sink.plan
+        self._sink = sink
         self._page = page
-        self._feed = feed
-        self._rows = rows
+        self._selects = selects
         self._per_row = per_row
+        self._cut_at = self._held = 0
+        self._pieces: list[bytes] = []
+        self._large: LargeText | None = None
         self.prefix = "kdissect-"
+        sink.after_row = self._cut
 
-    def make(self, exchange: Exchange) -> RowOutput | None:
+    def feed(self, exchange: Exchange) -> RowOutput | None:
         """The text of the exchange's rows; None if it has none."""
-        if self._rows is None:
-            self._feed(exchange)
-            return 1, self._page.take()
-        count = taken = held = 0
-        pieces: list[bytes] = []
-        large: LargeText | None = None
-        for weight, row in self._rows(exchange):
-            count += weight
-            self._feed(row)
-            if self._per_row or count - taken >= _TAKEN_ROWS:
-                taken = count
-                pieces.append(self._page.take())
-                held += len(pieces[-1])
-            if held > _HELD_BYTES:
-                large = large or LargeText.create(self.prefix)
-                large.append(pieces)
-                pieces, held = [], 0
-        if not count:
+        sink = self._sink
+        if self._selects is not None and not self._selects(exchange):
+            sink.skip(exchange)
             return None
-        if not self._per_row:
-            pieces.append(self._page.take())
+        before = self._cut_at = sink.rows
+        sink.feed(exchange)
+        if sink.rows == before:
+            return None
+        pieces, large = self._pieces, self._large
+        if rest := self._page.take():
+            pieces.append(rest)
+        self._pieces, self._large, self._held = [], None, 0
         if large is not None:
             large.append(pieces)
-            return count, large
-        return count, pieces if self._per_row else b"".join(pieces)
+        return sink.rows - before, large or (pieces if self._per_row else b"".join(pieces))
 
-    def end(self) -> Any:
-        """The result of the sink; None if it has none."""
-        return None if self._end is None else self._end()
+    def _cut(self) -> None:
+        """A row was written."""
+        rows = self._sink.rows
+        if self._per_row or rows - self._cut_at >= _TAKEN_ROWS:
+            self._cut_at = rows
+            self._pieces.append(self._page.take())
+            self._held += len(self._pieces[-1])
+        if self._held > _HELD_BYTES:
+            self._large = self._large or LargeText.create(self.prefix)
+            self._large.append(self._pieces)
+            self._pieces, self._held = [], 0
 
-
-# ------------------------------------------------------------------------------------------------------------
-# Exchanges -> one summary per worker; the parent merges them. Holds what a summary does.
-# ------------------------------------------------------------------------------------------------------------
-
-
-class Sums:
-    """Counts exchanges.
-
-    Args:
-        selects: whether an exchange is selected; called for every exchange.
-        summarizer: counts the selected ones.
-        observer: counts all of them, and passes the connections on to the summarizer.
-    """
-
-    def __init__(
-        self,
-        selects: Callable[[Exchange], bool],
-        summarizer: Summarizer,
-        observer: ConnectionFeed,
-    ) -> None:
-        self._selects = selects
-        self.summarizer = summarizer
-        self.observer = observer
-
-    def feed(self, exchange: Exchange) -> bool:
-        """Count an exchange if it is selected. Returns whether it is."""
-        is_selected = self._selects(exchange)
-        if is_selected:
-            self.summarizer.feed(exchange)
-        self.observer.exchange(exchange, is_selected=is_selected)
-        return is_selected
-
-    def form(self, context: LineContext) -> CountForm:
-        """How the native core can count usual exchanges, if all are selected, and none ``needs_each``."""
-        return self.summarizer.form(context, self.observer)
-
-    def end(self) -> tuple[Summarizer, ConnectionFeed]:
-        """The summary and the survey."""
-        self.observer.close()
-        self.summarizer.settle()
-        return self.summarizer, self.observer
-
-    def merge(self, other: tuple[Summarizer, ConnectionFeed]) -> None:
-        """Add what another worker has counted: what its ``end`` returned."""
-        self.summarizer.merge(other[0])
-        self.observer.merge(other[1])
+    def end(self) -> tuple[int, Any]:
+        """Number of rows that have not been sent, and the part of the sink."""
+        return 0, self._sink.part()

@@ -16,8 +16,8 @@ from kdissect.exchanges.ordering import Ordering
 from kdissect.exchanges.resolver import NO_REFS, Refs
 from kdissect.exchanges.topic_names import TopicNameResolver, TopicRefs
 from kdissect.limits import Limits
-from kdissect.parallel.assembling import Assembly, LateRows, OpenRow, WorkerBatch
-from kdissect.parallel.worker import columns, number_of
+from kdissect.runs.assembling import Assembly, LateRows, OpenRow, WorkerBatch
+from kdissect.runs.worker import columns, number_of
 from tests.core import NEEDS_CORE, needs_core
 
 if TYPE_CHECKING:

@@ -88,7 +88,7 @@ class OrderedItem:
         self.copies: dict[NumberedBatch, BatchCopy] | None = None
 
     @classmethod
-    def of(cls, worker: int, rows: Columns, index: int) -> OrderedItem:
+    def of(cls, worker: int, rows: WorkerRows, index: int) -> OrderedItem:
         """A row of a batch."""
         return cls(
             worker,
@@ -231,7 +231,7 @@ class Assembly:
         self._names = {}
         return out
 
-    def _add(self, worker: int, rows: Columns, lines: tuple[int, PickleBuffer]) -> None:
+    def _add(self, worker: int, rows: WorkerRows, lines: tuple[int, PickleBuffer]) -> None:
         """Add a batch with lines."""
         if self._merge is None:
             assert core.is_used
@@ -365,7 +365,7 @@ _NOT_OPEN = OpenRow(0, NO_REFS, NO_REFS, {})
 
 
 @dataclass(slots=True)
-class Columns:
+class WorkerRows:
     """Rows in the order in which a worker completed them.
 
     Attributes:
@@ -403,7 +403,7 @@ class WorkerBatch(NamedTuple):
     """
 
     until: int
-    rows: Columns
+    rows: WorkerRows
     is_last: bool = False
     lines: tuple[int, PickleBuffer] | None = None
     is_far_ahead: bool = False

@@ -22,8 +22,8 @@ from kdissect.capture.reader import Readable, open_capture
 from kdissect.errors import CaptureError
 from kdissect.limits import MIB
 from kdissect.model import IdleTick, Packet, PacketBlock
-from kdissect.parallel.assembling import Progress, ReaderEnd, Stop
-from kdissect.parallel.worker_pool import InRing, MessageRing
+from kdissect.runs.assembling import Progress, ReaderEnd, Stop
+from kdissect.runs.worker_pool import InRing, MessageRing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from kdissect.capture.reader import Capture
     from kdissect.limits import Limits
     from kdissect.model import Interface
-    from kdissect.parallel.worker_pool import Inbox, Outbox
+    from kdissect.runs.worker_pool import Inbox, Outbox
     from kdissect.stats.survey import Census
 
 Packets = PacketBlock | Packet | IdleTick

@@ -1,0 +1,83 @@
+"""Exchanges -> the records in them, by a writer. Holds what the writer and the source of records do.
+
+Nothing is on the fast path yet: all exchanges are fed. If every record of a batch is shown, the writer gets
+the batch, of which the core writes the lines.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kdissect.sinks.sink import Each, ignore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from kdissect.exchanges.partition_records import CarriedRecord, DecodedBatch
+    from kdissect.model import Exchange
+
+
+class RecordSource(Protocol):
+    """Opens exchanges."""
+
+    def of(self, exchanges: Iterable[Exchange]) -> Iterable[CarriedRecord]:
+        """Their records."""
+
+    def batches(self, exchanges: Iterable[Exchange]) -> Iterable[DecodedBatch]:
+        """Their batches, of which every record is shown."""
+
+    def result(self) -> Any:
+        """What was counted."""
+
+    def add(self, other: Any) -> None:
+        """Add what was counted elsewhere."""
+
+
+class RecordRows(Each):
+    """Records, one by one or in batches.
+
+    Args:
+        source: opens exchanges.
+        write: writes a record; a batch if ``by_batch``.
+        close: writes what is held.
+        by_batch: whether every record of a batch is shown.
+        max_rows: how many to write; None: all.
+        skip, divide: see ``Each``.
+    """
+
+    def __init__(
+        self,
+        source: RecordSource,
+        write: Callable[[Any], object],
+        close: Callable[[], object],
+        *,
+        by_batch: bool,
+        max_rows: int | None = None,
+        skip: Callable[[Exchange], object] = ignore,
+        divide: Callable[[], int] = int,
+    ) -> None:
+        super().__init__(write, close, skip=skip, divide=divide)
+        self._source = source
+        self._by_batch = by_batch
+        self._max_rows = max_rows
+
+    def feed(self, exchange: Exchange) -> None:
+        """Write its records."""
+        source, write = self._source, self._feed
+        opened: Iterable[Any] = (source.batches if self._by_batch else source.of)((exchange,))
+        for row in opened:
+            self.rows += len(row) if self._by_batch else 1
+            write(row)
+            if self.after_row is not None:
+                self.after_row()
+            if self.rows == self._max_rows:
+                break
+            del row  # before the next one is decoded: either may take most of the memory
+
+    def part(self) -> Any:
+        """What was counted."""
+        return self._source.result()
+
+    def merge(self, part: Any) -> None:
+        """Add what was counted."""
+        self._source.add(part)

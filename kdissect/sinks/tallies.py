@@ -1,0 +1,116 @@
+"""Exchanges -> counts, by a counter. Holds what that does.
+
+On the fast path, the core counts exchanges without errors or other flaws, of the APIs in ``usual.COUNTED``.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from kdissect.sinks.sink import ALL, Each, Plan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kdissect.exchanges.fetch_sessions import Position
+    from kdissect.exchanges.latency import SplitForm
+    from kdissect.model import ConnectionInfo, Exchange
+    from kdissect.sinks.sink import CommonForm, ConnectionForm, Demand, PlanContext
+
+
+class TallyForm(NamedTuple):
+    """What the core must know to count exchanges.
+
+    Attributes:
+        facts: of all forms; their texts are not needed. ``api`` has those that can be counted.
+        log: how they are counted by connection.
+        take: takes counts of exchanges that are alike, see ``stats.usual``.
+        split: how to split latencies.
+        session: from a connection and the ID of a fetch session to the positions before its next Fetch. An
+            exception: Python must take this Fetch.
+        set_session: takes the same, and these positions.
+        slowest: of so many exchanges with the longest service times more is needed than their counts.
+    """
+
+    facts: CommonForm
+    log: ConnectionForm
+    take: Callable[[Any, Any], object]
+    split: SplitForm
+    session: Callable[[ConnectionInfo, int], list[Position]]
+    set_session: Callable[[ConnectionInfo, int, list[Any]], None]
+    slowest: int
+
+
+class ConnectionTotals(Protocol):
+    """Counts the exchanges of connections: a ``ConnectionFeed``."""
+
+    def exchange(self, exchange: Exchange, *, is_selected: bool = True) -> None:
+        """Count one."""
+
+    def close(self) -> Any:
+        """Count the connections that are still open."""
+
+    def merge(self, other: Any) -> None:
+        """Add what was counted of other connections."""
+
+
+class Counts(Protocol):
+    """Counts what is in exchanges."""
+
+    @property
+    def needs_each(self) -> bool:
+        """Whether all exchanges must be fed one by one."""
+
+    def form(self, context: PlanContext, log: Any) -> TallyForm:
+        """What the core must know to count exchanges, of which the ``log`` counts the connections."""
+
+    def feed(self, exchange: Exchange) -> None:
+        """Count one."""
+
+    def settle(self) -> None:
+        """Count what waits."""
+
+    def merge(self, other: Any) -> None:
+        """Add what was counted elsewhere."""
+
+
+class Tallies(Each):
+    """Counts of exchanges and connections.
+
+    Args:
+        counts: of selected exchanges.
+        connections: of all exchanges.
+        demand: which ones come, and what else is done with them.
+    """
+
+    is_text = False
+
+    def __init__(self, counts: Counts, connections: ConnectionTotals, demand: Demand = ALL) -> None:
+        super().__init__(self._count, self._settle, skip=partial(connections.exchange, is_selected=False))
+        self._counts = counts
+        self._connections = connections
+        if demand.allows_core and demand.has_latency_parts and not counts.needs_each:
+            self.plan = Plan(partial(counts.form, log=connections))
+
+    def _count(self, exchange: Exchange) -> None:
+        self._counts.feed(exchange)
+        self._connections.exchange(exchange)
+
+    def _settle(self) -> None:
+        self._connections.close()
+        self._counts.settle()
+
+    def take(self, made: bytes, exchanges: int) -> None:  # noqa: ARG002  (the form has taken the counts)
+        """Count rows of the core."""
+        self.rows += exchanges
+
+    def part(self) -> Any:
+        """All counts."""
+        return self._counts, self._connections
+
+    def merge(self, part: Any) -> None:
+        """Add counts."""
+        counts, connections = part
+        self._counts.merge(counts)
+        self._connections.merge(connections)
