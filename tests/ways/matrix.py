@@ -145,6 +145,7 @@ COMMANDS = [Command(name, options) for name, lines in LINES.items() for options 
 JSON = Command("read", "--json")
 SUMMARY = Command("summary", f"--json {_ALL_PARTS}")
 EXPORT = Command("export", _TABLES)
+FETCHES = Command("export", f"{_TABLES} --api Fetch --names window")
 CAPTURES_ONLY = Command("export", "-o tables --tables captures")
 OF_REPORTS = [JSON, SUMMARY, Command("check", "--json"), Command("records", "--json"), EXPORT]
 """What every capture of a report goes through."""
@@ -189,7 +190,8 @@ class Shown(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        return not self.out and not any(self.files.values())
+        """Without output, and with no rows but the capture's own."""
+        return not self.out and not any(rows for name, rows in self.files.items() if name != "captures")
 
 
 @contextmanager
@@ -401,6 +403,10 @@ def _connections_in_order(shown: Shown, _: Capture) -> Shown:
 _SIZE = _matches(rb"^kdissect: [\d,]+ files? \([^)]+\)")
 
 
+def _messages_in_order(shown: Shown, _: Capture) -> Shown:
+    return shown._replace(err=b"".join(sorted(shown.err.splitlines(keepends=True))))
+
+
 def _file_name(shown: Shown, capture: Capture) -> Shown:
     name = re.compile(b"(DIRECTORY/)?" + re.escape(capture.path.name.encode()))
     return shown.map(lambda text: name.sub(b"-", text))
@@ -461,6 +467,14 @@ DIFFERENCES = [
         _matches(rb"(?<=['\"]e2e_latency_us['\"]:) ?\w+"),
         capture="kafka-0.11",
         command=EXPORT,
+    ),
+    Difference(
+        "export says that nothing matches before it lists what it wrote, live after that",
+        ("live pipe",),
+        ("export",),
+        _messages_in_order,
+        capture="plaintext-on-tls",
+        command=FETCHES,
     ),
     Difference(
         "the file is another one: its format, its size, its resolution of times",
