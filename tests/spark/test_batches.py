@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -14,8 +14,17 @@ from kdissect.tables.rows import TABLES
 from tests.exchange_factory import exchange
 from tests.record_exchanges import fetch, long_batch, produce
 
+if TYPE_CHECKING:
+    from kdissect.model import Exchange
+
 EXCHANGES = {"exchanges": columns_of("exchanges")}
 SAMPLE = Path(__file__).parents[2] / "samples" / "quickstart.pcap"
+
+
+def fed(batches: TableBatches, exchange: Exchange) -> list[tuple[str, Any]]:
+    """The batches that are full after an exchange."""
+    batches.feed(exchange)
+    return list(batches.made())
 
 
 def tables_of(batches: TableBatches) -> dict[str, Any]:
@@ -23,7 +32,7 @@ def tables_of(batches: TableBatches) -> dict[str, Any]:
     batches_created = []
     with open_capture(SAMPLE) as capture:
         for each in Dissection(batches.log.watch(capture), observer=batches.log):
-            batches_created += batches.feed(each)
+            batches_created += fed(batches, each)
         batches_created += batches.close(capture.sources, capture.warnings)
     return {
         name: pa.Table.from_batches([batch for own, batch in batches_created if own == name])
@@ -46,10 +55,10 @@ def test_only_requested_columns_are_computed() -> None:
 
 def test_batches_are_bounded_in_rows_and_in_bytes() -> None:
     batches = TableBatches(EXCHANGES, rows=3)
-    assert [len(list(batches.feed(exchange(number=n)))) for n in range(7)] == [0, 0, 1, 0, 0, 1, 0]
+    assert [len(fed(batches, exchange(number=n))) for n in range(7)] == [0, 0, 1, 0, 0, 1, 0]
     assert [batch.num_rows for _, batch in batches.close()] == [1]
     batches = TableBatches(EXCHANGES, bytes=1)
-    assert [len(list(batches.feed(exchange(number=n)))) for n in range(3)] == [1, 1, 1]
+    assert [len(fed(batches, exchange(number=n))) for n in range(3)] == [1, 1, 1]
     assert list(batches.close()) == []
 
 
@@ -65,7 +74,7 @@ def test_records_by_the_batch_are_bounded_as_those_that_come_one_by_one(
     for row_filter in (None, lambda _: True):  # with a filter, rows are added one by one
         requested = {"records": columns_of("records", columns)}
         batches = TableBatches(requested, rows=rows, bytes=bytes_, row_filter=row_filter)
-        outputs.append([batch for each in exchanges for _, batch in batches.feed(each)])
+        outputs.append([batch for each in exchanges for _, batch in fed(batches, each)])
         outputs[-1] += [batch for _, batch in batches.close()]
     assert outputs[0] == outputs[1]
     assert sum(batch.num_rows for batch in outputs[0]) == 307
