@@ -397,7 +397,7 @@ class TransactionRow(OfCluster):
     )
     end: datetime | None = described(
         "Time of the response that ended it, usually to EndTxn; null while it is open. If it timed out, when "
-        "the first marker was written, or when the producer's next request was refused."
+        "the first marker was written, or when the producer's next request failed."
     )
     duration_us: int = described("Microseconds from start to end, or to the end of the capture.")
     first_marker: datetime | None = described("When its first marker was written, if captured.")
