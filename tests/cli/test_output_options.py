@@ -6,6 +6,7 @@ import click
 import pytest
 
 from kdissect.cli.output_options import ExchangeOutput
+from kdissect.sinks.sink import Demand
 from kdissect.tables.lines import JsonLines
 from kdissect.text.table import ExchangeTable, ExchangeTally
 
@@ -30,7 +31,8 @@ def test_the_sink_that_was_chosen(chosen: dict[str, bool], kind: type) -> None:
     out = io.TextIOWrapper(io.BytesIO())
     output = exchange_output(**chosen)
     query: object = None  # of which only trees and records want to know something
-    assert isinstance(output.sink(out, output.time_formatter(out, None), query, flush=False), kind)  # type: ignore[arg-type]
+    sink = output.sink(out, output.time_formatter(out, None), query, Demand(), flush=False)  # type: ignore[arg-type]
+    assert isinstance(sink, kind)
 
 
 def test_options_that_exclude_each_other() -> None:

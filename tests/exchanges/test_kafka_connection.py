@@ -42,6 +42,8 @@ class Connection(NamedTuple):
     proxy: None = None
     preface_fault: str | None = None
 
+    has_sure_id = True
+
     @property
     def from_start(self) -> tuple[bool, bool]:
         return self.initiator is not None, self.initiator is not None
