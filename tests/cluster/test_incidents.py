@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from click.testing import CliRunner
 
-from kdissect import core
 from kdissect.cli.main import kdissect
+from tests.core import needs_core, without_core
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -117,9 +117,9 @@ def test_each_rebalance_of_the_group_and_no_storm() -> None:
     assert (group["storms"], group["state"], group["present"]) == ([], "empty", 0)
 
 
-@pytest.mark.skipif(not core.is_used, reason="there is nothing to compare with")
+@needs_core
 @pytest.mark.parametrize("incident", INCIDENTS)
-def test_the_core_changes_nothing(incident: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_core_changes_nothing(incident: str) -> None:
     expected = document_of(incident)["findings"]
-    monkeypatch.setattr(core, "is_used", False)
-    assert document_of.__wrapped__(incident)["findings"] == expected
+    with without_core():
+        assert document_of.__wrapped__(incident)["findings"] == expected

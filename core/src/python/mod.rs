@@ -5,7 +5,7 @@ use std::sync::Once;
 
 use pyo3::prelude::*;
 
-use crate::sinks::quantiles::{Counted, Quantiles};
+use crate::sinks::quantiles::{Distribution, Quantiles};
 
 pub mod bundles;
 pub mod columns;
@@ -38,7 +38,7 @@ fn report_panics() {
 
 /// Counts numbers: for the test that Python does so too.
 #[pyfunction]
-fn quantiles(numbers: Vec<i64>) -> Counted {
+fn quantiles(numbers: Vec<i64>) -> Distribution {
     let mut all = Quantiles::default();
     numbers.into_iter().for_each(|number| all.add(number));
     all.counted()

@@ -19,7 +19,7 @@ pub struct Quantiles {
 }
 
 /// What Python takes: total, minimum, maximum, numbers, buckets.
-pub type Counted = (i128, Option<i64>, Option<i64>, Vec<i64>, Vec<(u32, u64)>);
+pub type Distribution = (i128, Option<i64>, Option<i64>, Vec<i64>, Vec<(u32, u64)>);
 
 impl Quantiles {
     /// Adds a number; one below 0 counts as 0.
@@ -45,7 +45,7 @@ impl Quantiles {
         *self.buckets.entry(bucket_of(number)).or_default() += 1;
     }
 
-    pub fn counted(self) -> Counted {
+    pub fn counted(self) -> Distribution {
         let (low, high) = self.span.unzip();
         (
             self.total,

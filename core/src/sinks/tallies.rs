@@ -903,7 +903,7 @@ type PythonWritten = (
 type PythonWrittenTopic = (
     PythonTopic,
     u64,
-    quantiles::Counted,
+    quantiles::Distribution,
     PythonNoted,
     (u64, u64),
     Vec<PythonWritten>,
